@@ -1,0 +1,316 @@
+//! The carving work an agent asks a drive's worker for.
+//!
+//! Each job opens the drive, checks that it is the expected one, takes its flock, looks
+//! at table and records, plans, executes, and reads everything again for its answer.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::model::{Cause, ClaimPolicy, Contents, DriveRef, Label, VolumeSpec};
+use crate::worker::{Context, Job};
+
+/// Reads a claimed drive: label, volumes, free space.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Look {
+    /// The drive.
+    pub drive: DriveRef,
+    /// Also repair what is safe to repair (exactly one damaged table copy or record slot, an
+    /// interrupted change) and give the kernel the partitions it lacks. Without it nothing is written.
+    pub repair: bool,
+}
+
+/// Carves a volume, claiming the drive first when it is not ours yet.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Create {
+    /// The drive.
+    pub drive: DriveRef,
+    /// For a drive that is not ours yet: how to claim it. None: it must be ours.
+    pub claim: Option<Claim>,
+    /// The volume; its size is rounded already.
+    pub spec: VolumeSpec,
+}
+
+/// How to claim a drive.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Claim {
+    /// The mark to write. `drive_uuid` is fresh.
+    pub label: Label,
+    /// What must be true of the drive's bytes; checked again under the lock.
+    pub policy: ClaimPolicy,
+}
+
+/// What a change left on the drive.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Changed {
+    /// Everything on the drive, read again after the change.
+    pub contents: Contents,
+    /// False when it was so already.
+    pub changed: bool,
+}
+
+/// Grows a volume in place.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Expand {
+    /// The drive.
+    pub drive: DriveRef,
+    /// The volume.
+    pub uuid: Uuid,
+    /// New size in bytes, a multiple of the extent. A volume at least this large is left alone.
+    pub size_bytes: u64,
+}
+
+/// Takes a volume from the kernel (which refuses while it is in use) and marks it for erasing.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Delete {
+    /// The drive.
+    pub drive: DriveRef,
+    /// The volume. Not there, or erasing already: nothing is changed.
+    pub uuid: Uuid,
+}
+
+/// Erases for a bounded time; frees the space when all of it is erased.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EraseStep {
+    /// The drive.
+    pub drive: DriveRef,
+    /// The volume (its record's uuid).
+    pub uuid: Uuid,
+    /// Bytes known to be erased from earlier steps of this agent; the record may know of fewer.
+    pub from_bytes: u64,
+    /// Stop after about this long, in milliseconds.
+    pub budget_ms: u64,
+}
+
+/// How far erasing got.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EraseProgress {
+    /// Bytes erased from its start.
+    pub done_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
+    /// The drive after the space was freed; None while there is more to do.
+    pub finished: Option<Contents>,
+}
+
+/// Makes a used drive blank, a bounded piece at a time: the start and the end first, then all of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WipeStep {
+    /// The drive. It must be held by nobody (O_EXCL).
+    pub drive: DriveRef,
+    /// Bytes done in earlier steps.
+    pub from_bytes: u64,
+    /// Stop after about this long, in milliseconds.
+    pub budget_ms: u64,
+}
+
+/// How far wiping got.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct WipeProgress {
+    /// Bytes zeroed.
+    pub done_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
+}
+
+/// Moves a volume's record on, durably, before the step that needs it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Advance {
+    /// The drive.
+    pub drive: DriveRef,
+    /// The volume.
+    pub uuid: Uuid,
+    /// Its next state (`Fs` or `Block`).
+    pub to: crate::model::RecordState,
+}
+
+/// Why a carving job failed. Every variant leaves the drive as it was, or in a state that the
+/// next look repairs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum CarveError {
+    /// The device at this name is not the expected drive any more.
+    #[error("drive {drive} is not at /dev/{kernel_name} any more ({seen}); rescan")]
+    NotThisDrive {
+        /// Expected identity.
+        drive: String,
+        /// Where it was looked for.
+        kernel_name: String,
+        /// What was there.
+        seen: String,
+    },
+    /// Reading or writing failed.
+    #[error("{what} on drive {drive} failed")]
+    Io {
+        /// The identity.
+        drive: String,
+        /// What was being done.
+        what: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// The flock was not to be had in time.
+    #[error("drive {drive} is locked by another program (flock); it was waited for {waited_ms} ms")]
+    Locked {
+        /// The identity.
+        drive: String,
+        /// Milliseconds.
+        waited_ms: u64,
+    },
+    /// Not ours and not to be claimed.
+    #[error("drive {drive} may not be claimed: {reason}")]
+    NotClaimable {
+        /// The identity.
+        drive: String,
+        /// Reject codes and details.
+        reason: String,
+    },
+    /// Ours, but table and records cannot be trusted.
+    #[error("the label of drive {drive} is damaged: {reason}; nothing was changed")]
+    Damaged {
+        /// The identity.
+        drive: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// No free run is large enough.
+    #[error("drive {drive} has no room for {needed} bytes; its largest free piece is {largest} bytes")]
+    NoSpace {
+        /// The identity.
+        drive: String,
+        /// Bytes.
+        needed: u64,
+        /// Bytes.
+        largest: u64,
+    },
+    /// Every table entry is taken.
+    #[error("the partition table of drive {drive} is full ({entries} entries)")]
+    TableFull {
+        /// The identity.
+        drive: String,
+        /// How many entries it has.
+        entries: u32,
+    },
+    /// Not on this drive.
+    #[error("volume {uuid} is not on drive {drive}")]
+    NoSuchVolume {
+        /// The identity.
+        drive: String,
+        /// The volume.
+        uuid: Uuid,
+    },
+    /// The kernel holds it.
+    #[error("volume {uuid} is in use ({device}); unmount it first")]
+    InUse {
+        /// The volume.
+        uuid: Uuid,
+        /// Partition.
+        device: String,
+    },
+    /// Record and table disagree.
+    #[error("volume {uuid} is ambiguous: {reason}; nothing was changed")]
+    Ambiguous {
+        /// The volume.
+        uuid: Uuid,
+        /// How.
+        reason: String,
+    },
+    /// The space behind it is taken.
+    #[error("volume {uuid} cannot grow to {needed} bytes where it lies; it could grow to {possible} bytes")]
+    CannotGrow {
+        /// The volume.
+        uuid: Uuid,
+        /// Bytes.
+        needed: u64,
+        /// Bytes.
+        possible: u64,
+    },
+    /// The state machine of invariant 3 has no such step.
+    #[error("volume {uuid} cannot go from {from} to {to}")]
+    BadTransition {
+        /// The volume.
+        uuid: Uuid,
+        /// State on the drive.
+        from: String,
+        /// State asked for.
+        to: String,
+    },
+    /// Somebody holds the drive exclusively, or it is mounted.
+    #[error("drive {drive} is in use: {reason}")]
+    Busy {
+        /// The identity.
+        drive: String,
+        /// By what.
+        reason: String,
+    },
+    /// Erased bytes did not read back as zeros.
+    #[error("drive {drive} does not read back zeros at byte {offset} after erasing; the space stays out of use")]
+    NotErased {
+        /// The identity.
+        drive: String,
+        /// Where.
+        offset: u64,
+    },
+}
+
+impl Job for Look {
+    const NAME: &'static str = "look";
+    type Answer = Contents;
+    type Error = CarveError;
+    fn run(self, _context: &mut Context) -> Result<Contents, CarveError> {
+        todo!()
+    }
+}
+
+impl Job for Create {
+    const NAME: &'static str = "create";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, _context: &mut Context) -> Result<Changed, CarveError> {
+        todo!()
+    }
+}
+
+impl Job for Expand {
+    const NAME: &'static str = "expand";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, _context: &mut Context) -> Result<Changed, CarveError> {
+        todo!()
+    }
+}
+
+impl Job for Delete {
+    const NAME: &'static str = "delete";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, _context: &mut Context) -> Result<Changed, CarveError> {
+        todo!()
+    }
+}
+
+impl Job for EraseStep {
+    const NAME: &'static str = "erase-step";
+    type Answer = EraseProgress;
+    type Error = CarveError;
+    fn run(self, _context: &mut Context) -> Result<EraseProgress, CarveError> {
+        todo!()
+    }
+}
+
+impl Job for WipeStep {
+    const NAME: &'static str = "wipe-step";
+    type Answer = WipeProgress;
+    type Error = CarveError;
+    fn run(self, _context: &mut Context) -> Result<WipeProgress, CarveError> {
+        todo!()
+    }
+}
+
+impl Job for Advance {
+    const NAME: &'static str = "advance";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, _context: &mut Context) -> Result<Changed, CarveError> {
+        todo!()
+    }
+}

@@ -1,0 +1,8 @@
+//! Carving: volumes out of drives.
+//!
+//! `record` is the on-drive format of the label, byte by byte; `gpt` reads, compares,
+//! repairs and writes both copies of the table; `plan` decides, purely; `partition`
+//! looks and executes; `erase` makes deleted space zeros again; `jobs` is what the
+//! agent asks workers for. An `lvm` layout moves in beside `partition`.
+
+pub mod jobs;

@@ -1,0 +1,12 @@
+//! Discovery: what drives are there, and which of them may be used.
+//!
+//! `udev` (one thread owns libudev) says that something changed; `sysfs` reads facts
+//! without touching a medium; `probe` is the worker job that reads signatures and
+//! blankness; `system` finds what the system runs from; `claim` is the pure rule set
+//! that turns all of it into reject reasons.
+
+pub mod claim;
+pub mod probe;
+pub mod sysfs;
+pub mod system;
+pub mod udev;

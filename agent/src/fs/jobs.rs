@@ -1,0 +1,347 @@
+//! The filesystem and mount work an agent asks a drive's worker for.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::carve::jobs::CarveError;
+use crate::model::{Cause, Contents, DriveRef, FsType};
+use crate::worker::{Context, Job};
+
+/// Readies a volume: verify the device, format guard, mkfs if (and only if) it was never made,
+/// mount (which replays the journal), grow. A block volume's record is moved to `Block`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Stage {
+    /// The drive.
+    pub drive: DriveRef,
+    /// The volume.
+    pub uuid: Uuid,
+    /// None: block; nothing is mounted. Some: mount there.
+    pub mount: Option<StageMount>,
+}
+
+/// How to mount.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StageMount {
+    /// The staging path; an existing directory.
+    pub path: PathBuf,
+    /// The filesystem the request names; None: whatever the record says.
+    pub fs_type: Option<FsType>,
+    /// Mount flags of the request, checked by `options`; added to the record's.
+    pub flags: Vec<String>,
+    /// Mount read-only (a reader-only access mode). Never formats.
+    pub read_only: bool,
+    /// XFS: leave metadata write retries as they are instead of setting them to 0.
+    pub xfs_retry_forever: bool,
+}
+
+/// What staging did.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Staged {
+    /// The drive after the record moved on; None when nothing was written.
+    pub contents: Option<Contents>,
+    /// A filesystem was made.
+    pub formatted: bool,
+    /// The filesystem was grown.
+    pub grown: bool,
+    /// It was mounted already.
+    pub already: bool,
+}
+
+/// Publishes a staged volume: a bind mount, read-only before it is visible when asked so;
+/// for block, a bind of the partition's device node onto a file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Publish {
+    /// The drive.
+    pub drive: DriveRef,
+    /// The volume.
+    pub uuid: Uuid,
+    /// Device number of its partition, checked against staging path and target.
+    pub dev: (u32, u32),
+    /// Kernel name of its partition.
+    pub device: String,
+    /// Some: bind this staged mount. None: block.
+    pub staging_path: Option<PathBuf>,
+    /// Where; created when it is missing (its parent exists).
+    pub target: PathBuf,
+    /// Never writable, not for a moment.
+    pub read_only: bool,
+}
+
+/// Unmounts one path as often as it is mounted there. Needs nothing from the disk: decides from
+/// mountinfo alone. Runs in the unmount slot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Unmount {
+    /// The path.
+    pub path: PathBuf,
+    /// Give up plain umount after this many milliseconds.
+    pub deadline_ms: u64,
+    /// There is evidence that the drive is gone or stuck: detach (MNT_DETACH) when plain umount fails.
+    pub may_detach: bool,
+    /// Remove the file or empty directory at the path afterwards (unpublish does, unstage does not).
+    pub remove: bool,
+    /// Only unmount mounts of this device number when given (a foreign mount is refused).
+    pub expect_dev: Option<(u32, u32)>,
+}
+
+/// What unmounting did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unmounted {
+    /// How many mounts were taken away.
+    pub count: u32,
+    /// MNT_DETACH was needed: the superblock may live on.
+    pub detached: bool,
+}
+
+/// How full a volume is. One statfs or one sysfs read; no process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Stats {
+    /// Path the orchestrator gave: a mount of the volume, or (block) its device node or a bind of it.
+    pub path: PathBuf,
+    /// Staging path, when given: it must be mounted too (reported, not an error).
+    pub staging_path: Option<PathBuf>,
+    /// Device number of the volume's partition (for btrfs the mount's own number differs: compared by source).
+    pub dev: (u32, u32),
+    /// Kernel name of its partition.
+    pub device: String,
+    /// Block volume.
+    pub block: bool,
+}
+
+/// What a volume holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Bytes of the filesystem, or of the device.
+    pub total_bytes: u64,
+    /// Bytes an unprivileged user can still write; 0 for block.
+    pub available_bytes: u64,
+    /// Bytes in use; 0 for block (unknown).
+    pub used_bytes: u64,
+    /// (total, free, used) inodes; None for block and for filesystems without a fixed number (btrfs).
+    pub inodes: Option<(u64, u64, u64)>,
+    /// The mount says read-only.
+    pub read_only: bool,
+    /// Reading the root directory failed with this errno (5 = EIO: XFS shut down).
+    pub unreadable: Option<i32>,
+    /// False: a staging path was given and is not mounted.
+    pub staged: bool,
+}
+
+/// Grows a mounted filesystem to its device; nothing to do for block.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GrowFs {
+    /// The drive.
+    pub drive: DriveRef,
+    /// The volume.
+    pub uuid: Uuid,
+    /// Where it is mounted (staging or publish path).
+    pub path: PathBuf,
+    /// Device number of its partition.
+    pub dev: (u32, u32),
+    /// Kernel name of its partition.
+    pub device: String,
+    /// Block volume: answers the device's size.
+    pub block: bool,
+}
+
+/// What growing did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grown {
+    /// Bytes of the device now.
+    pub device_bytes: u64,
+    /// False when the filesystem filled its device already.
+    pub changed: bool,
+}
+
+/// Why a filesystem job failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum FsError {
+    /// Carving's part of it (looking at the drive, moving the record on).
+    #[error(transparent)]
+    Carve(#[from] CarveError),
+    /// The record says a filesystem was made, and there is none: damage, not emptiness.
+    #[error("volume {uuid} was formatted with {fs_type} and no filesystem is found on {device}; it is NOT formatted again. {advice}")]
+    FilesystemGone {
+        /// The volume.
+        uuid: Uuid,
+        /// What it was.
+        fs_type: FsType,
+        /// Partition.
+        device: String,
+        /// What to do.
+        advice: String,
+    },
+    /// Something else is on the device than the record says.
+    #[error("volume {uuid} on {device} holds {found} where {expected} was expected; it is not touched")]
+    Unexpected {
+        /// The volume.
+        uuid: Uuid,
+        /// Partition.
+        device: String,
+        /// What was found.
+        found: String,
+        /// What the record says.
+        expected: String,
+    },
+    /// Probing failed; that is not emptiness.
+    #[error("probing volume {uuid} on {device} failed; it is neither formatted nor mounted")]
+    Probe {
+        /// The volume.
+        uuid: Uuid,
+        /// Partition.
+        device: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// The volume is block and was asked for as mount, or the other way round, or with another filesystem.
+    #[error("volume {uuid} is {is}, asked for as {asked}")]
+    Incompatible {
+        /// The volume.
+        uuid: Uuid,
+        /// What it is.
+        is: String,
+        /// What was asked.
+        asked: String,
+    },
+    /// The path is mounted already, from elsewhere or differently.
+    #[error("{path} is mounted already, {how}")]
+    Conflict {
+        /// The path.
+        path: String,
+        /// What is there.
+        how: String,
+    },
+    /// Not staged.
+    #[error("volume {uuid} is not staged at {path}")]
+    NotStaged {
+        /// The volume.
+        uuid: Uuid,
+        /// The path.
+        path: String,
+    },
+    /// Not there.
+    #[error("volume is not at {path}: {why}")]
+    NotHere {
+        /// The path.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// mkfs failed.
+    #[error("{tool} on {device} failed: {output}")]
+    Mkfs {
+        /// Program.
+        tool: String,
+        /// Partition.
+        device: String,
+        /// What it said, shortened.
+        output: String,
+    },
+    /// A tool is not installed.
+    #[error("{tool} is not installed; install package {package}")]
+    MissingTool {
+        /// Program.
+        tool: String,
+        /// Debian's package.
+        package: String,
+    },
+    /// Mounting failed.
+    #[error("mounting {device} at {path} failed: {hint}")]
+    Mount {
+        /// Partition.
+        device: String,
+        /// Where.
+        path: String,
+        /// What the errno means and what to do.
+        hint: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// Unmounting failed.
+    #[error("unmounting {path} failed: {hint}")]
+    Unmount {
+        /// Where.
+        path: String,
+        /// What holds it, what to do.
+        hint: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// Growing failed.
+    #[error("growing the filesystem at {path} failed: {output}")]
+    Grow {
+        /// Where.
+        path: String,
+        /// What the tool said.
+        output: String,
+    },
+    /// A system call failed.
+    #[error("{what} {path} failed")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// Where.
+        path: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// A checked option was refused after all.
+    #[error("option {option:?} is refused: {why}")]
+    Option {
+        /// The option.
+        option: String,
+        /// Why.
+        why: String,
+    },
+}
+
+impl Job for Stage {
+    const NAME: &'static str = "stage";
+    type Answer = Staged;
+    type Error = FsError;
+    fn run(self, _context: &mut Context) -> Result<Staged, FsError> {
+        todo!()
+    }
+}
+
+impl Job for Publish {
+    const NAME: &'static str = "publish";
+    /// True when it was published by this call, false when it was so already.
+    type Answer = bool;
+    type Error = FsError;
+    fn run(self, _context: &mut Context) -> Result<bool, FsError> {
+        todo!()
+    }
+}
+
+impl Job for Unmount {
+    const NAME: &'static str = "unmount";
+    type Answer = Unmounted;
+    type Error = FsError;
+    fn run(self, _context: &mut Context) -> Result<Unmounted, FsError> {
+        todo!()
+    }
+}
+
+impl Job for Stats {
+    const NAME: &'static str = "stats";
+    type Answer = Usage;
+    type Error = FsError;
+    fn run(self, _context: &mut Context) -> Result<Usage, FsError> {
+        todo!()
+    }
+}
+
+impl Job for GrowFs {
+    const NAME: &'static str = "grow-fs";
+    type Answer = Grown;
+    type Error = FsError;
+    fn run(self, _context: &mut Context) -> Result<Grown, FsError> {
+        todo!()
+    }
+}

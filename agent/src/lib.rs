@@ -1,0 +1,13 @@
+//! The Drivebay agent: finds a node's drives, carves volumes from those it may
+//! use, mounts them, and says how they are.
+//!
+//! Data flows one way: discovery → inventory → {carve, fs} through workers →
+//! snapshot → {csi, uplink, cli}.
+
+pub mod carve;
+pub mod config;
+pub mod discovery;
+pub mod fs;
+pub mod model;
+pub mod sys;
+pub mod worker;

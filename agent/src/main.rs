@@ -1,0 +1,3 @@
+//! `drivebay-agent`.
+
+fn main() {}

@@ -1,0 +1,167 @@
+//! A class: a named set of drives and how they are carved.
+
+use serde::{Deserialize, Serialize};
+
+use super::{DriveFacts, FsType, Media, Transport};
+
+/// How a drive is carved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// GPT: a label partition, then one partition per volume.
+    Partition,
+}
+
+/// What must be true of a drive's bytes before it is claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClaimPolicy {
+    /// No signature, and zeros wherever it is looked.
+    #[default]
+    Blank,
+    /// No signature; whatever else is there is the operator's to lose.
+    SignatureFree,
+}
+
+/// What is done to a deleted volume's space before it is offered again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ErasePolicy {
+    /// Zeros, all of it.
+    #[default]
+    Zero,
+    /// Only signatures: fast, and the next tenant can read the rest.
+    Signatures,
+}
+
+/// Which drives a class takes. Every condition that is given must hold; a class with none selects nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Selector {
+    /// Any of these media.
+    pub media: Vec<Media>,
+    /// Any of these transports.
+    pub transport: Vec<Transport>,
+    /// Any of these patterns (`*`, `?`) matches the model.
+    pub model: Vec<String>,
+    /// Any of these patterns matches the identity.
+    pub drive: Vec<String>,
+    /// Any of these patterns matches the sysfs path, the kernel name, or a loop device's backing file.
+    pub path: Vec<String>,
+    /// At least this many bytes.
+    pub min_bytes: Option<u64>,
+    /// At most this many bytes.
+    pub max_bytes: Option<u64>,
+}
+
+impl Selector {
+    /// Whether every condition given holds for this drive, and at least one is given.
+    pub fn selects(&self, drive: &DriveFacts) -> bool {
+        if *self == Self::default() {
+            return false;
+        }
+        let any = |patterns: &[String], texts: &[&str]| {
+            patterns.is_empty()
+                || patterns
+                    .iter()
+                    .any(|pattern| texts.iter().any(|text| glob(pattern, text)))
+        };
+        let backing = drive
+            .backing_file
+            .as_ref()
+            .map(|path| path.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        (self.media.is_empty() || self.media.contains(&drive.media))
+            && (self.transport.is_empty() || self.transport.contains(&drive.transport))
+            && any(&self.model, &[&drive.model])
+            && any(&self.drive, &[&drive.id.0])
+            && any(
+                &self.path,
+                &[&drive.sysfs_path, &drive.kernel_name, &backing],
+            )
+            && self.min_bytes.is_none_or(|min| drive.size_bytes >= min)
+            && self.max_bytes.is_none_or(|max| drive.size_bytes <= max)
+    }
+
+    /// Whether the drive is named itself, by identity or by path: what a drive with no identity of its own needs.
+    pub fn is_explicit(&self) -> bool {
+        !self.drive.is_empty() || !self.path.is_empty()
+    }
+}
+
+/// Shell-like match of the whole text: `*` any run, `?` any one character.
+pub fn glob(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(&c) if c == '?' || c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match star {
+                Some((at, from)) => {
+                    star = Some((at, from + 1));
+                    p = at + 1;
+                    t = from + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|&c| c == '*')
+}
+
+/// A class as the config has it, checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassConfig {
+    /// Name, as StorageClasses use it.
+    pub name: String,
+    /// Which drives.
+    pub select: Selector,
+    /// How they are carved.
+    pub layout: Layout,
+    /// The higher one takes a drive that two classes select; equal is AmbiguousClass.
+    pub priority: i32,
+    /// What must be true of the bytes.
+    pub claim: ClaimPolicy,
+    /// What deleting does to the bytes.
+    pub erase: ErasePolicy,
+    /// Filesystem when nobody names one.
+    pub fs_type: FsType,
+    /// Further mkfs arguments, one per element.
+    pub mkfs_options: Vec<String>,
+    /// Further mount options, one per element.
+    pub mount_options: Vec<String>,
+    /// Removable and USB drives too.
+    pub allow_removable: bool,
+    /// XFS retries a failing metadata write for ever instead of shutting down.
+    pub xfs_retry_forever: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::glob;
+
+    #[test]
+    fn a_pattern_matches_the_whole_text() {
+        for (pattern, text, expected) in [
+            ("", "", true),
+            ("*", "", true),
+            ("wwn-*", "wwn-0x5", true),
+            ("wwn-*", "xwwn-0x5", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("*.img", "/x/d0.img", true),
+            ("*a*b", "xaxxbxb", true),
+            ("*a*b", "xaxxbx", false),
+        ] {
+            assert_eq!(glob(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+}

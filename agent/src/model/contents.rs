@@ -1,0 +1,88 @@
+//! What was read from a claimed drive: its label, its volumes, its free space.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{DriveId, Record};
+
+/// A run of bytes on a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Extent {
+    /// Bytes from the start of the drive.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Extent {
+    /// The first byte after it.
+    pub fn end(self) -> u64 {
+        self.start + self.len
+    }
+}
+
+/// Our mark on a drive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Label {
+    /// Random, made at claim; also the GPT's disk GUID.
+    pub drive_uuid: Uuid,
+    /// Cluster the drive belongs to.
+    pub cluster: String,
+    /// Node that claimed it.
+    pub node: String,
+    /// Class it was claimed for.
+    pub class: String,
+    /// The drive's identity when it was claimed, to tell a moved image from the drive itself.
+    pub drive_id: DriveId,
+}
+
+/// A record together with what the table and the kernel say of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placed {
+    /// What the label says.
+    pub record: Record,
+    /// Partition number in the table; None when the table has no entry for it.
+    pub number: Option<u32>,
+    /// Kernel name of the partition, e.g. `sda2`; None when the kernel does not have it.
+    pub device: Option<String>,
+    /// Device number of the partition.
+    pub dev: Option<(u32, u32)>,
+    /// Why record, table and kernel do not agree; such a volume is shown and not touched.
+    pub ambiguous: Option<String>,
+}
+
+/// All that a look at a claimed drive found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contents {
+    /// Our mark.
+    pub label: Label,
+    /// Volumes, by start.
+    pub volumes: Vec<Placed>,
+    /// Free runs, aligned, in order.
+    pub free: Vec<Extent>,
+    /// Bytes all volumes could have together.
+    pub usable_bytes: u64,
+    /// Sizes and starts are multiples of this.
+    pub extent_bytes: u64,
+    /// Table entries that no record knows: shown, counted as used, not touched. (name, extent)
+    pub strangers: Vec<(String, Extent)>,
+    /// Things an operator should know, in stable words (a repaired table, a lost slot).
+    pub notes: Vec<String>,
+}
+
+impl Contents {
+    /// Sum of the free runs, in bytes.
+    pub fn free_bytes(&self) -> u64 {
+        self.free.iter().map(|run| run.len).sum()
+    }
+
+    /// The largest volume that would fit now, in bytes.
+    pub fn largest_free(&self) -> u64 {
+        self.free.iter().map(|run| run.len).max().unwrap_or(0)
+    }
+
+    /// The volume of this identity.
+    pub fn volume(&self, uuid: Uuid) -> Option<&Placed> {
+        self.volumes.iter().find(|placed| placed.record.uuid == uuid)
+    }
+}

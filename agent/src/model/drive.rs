@@ -1,0 +1,367 @@
+//! A drive: its identity, its facts, and why it may not be used.
+
+use std::{fmt, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Stable identity of a drive: `wwn-…`, `eui-…`, `nguid-…`, `serial-<model>_<serial>`,
+/// `path-…` (no identity of its own) or `loop-…`. `/dev/sdX` is only an attribute.
+///
+/// Characters are `[A-Za-z0-9._:-]` only: safe as a file name, a metric label and a log field.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DriveId(pub String);
+
+impl fmt::Display for DriveId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What kind of medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Media {
+    /// queue/rotational = 1.
+    Hdd,
+    /// Not rotational, not NVMe.
+    Ssd,
+    /// Behind an NVMe controller.
+    Nvme,
+}
+
+impl fmt::Display for Media {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hdd => "hdd",
+            Self::Ssd => "ssd",
+            Self::Nvme => "nvme",
+        })
+    }
+}
+
+/// How the drive is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// ATA behind libata.
+    Sata,
+    /// SCSI over SAS.
+    Sas,
+    /// NVMe over PCIe.
+    Nvme,
+    /// USB mass storage or UAS.
+    Usb,
+    /// virtio-blk, or a virtio-scsi disk.
+    Virtio,
+    /// MMC or eMMC.
+    Mmc,
+    /// Other local SCSI (RAID controllers and so on).
+    Scsi,
+    /// A loop device.
+    Loop,
+    /// iSCSI.
+    Iscsi,
+    /// Fibre Channel.
+    Fc,
+    /// NVMe over a network.
+    NvmeOf,
+    /// None of the above.
+    Unknown,
+}
+
+impl Transport {
+    /// The word in tables and selectors; the same as in serde.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sata => "sata",
+            Self::Sas => "sas",
+            Self::Nvme => "nvme",
+            Self::Usb => "usb",
+            Self::Virtio => "virtio",
+            Self::Mmc => "mmc",
+            Self::Scsi => "scsi",
+            Self::Loop => "loop",
+            Self::Iscsi => "iscsi",
+            Self::Fc => "fc",
+            Self::NvmeOf => "nvme-of",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What sysfs says of a block device. Read without touching the medium.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveFacts {
+    /// Stable identity.
+    pub id: DriveId,
+    /// False when the identity is only the place it is plugged into (`path-…`).
+    pub identity_is_stable: bool,
+    /// Kernel name now, e.g. `sda`.
+    pub kernel_name: String,
+    /// Device number.
+    pub major: u32,
+    /// Device number.
+    pub minor: u32,
+    /// Kernel's number for this appearance of the device; 0 on kernels before 5.15.
+    pub diskseq: u64,
+    /// Model as the device says it, trimmed.
+    pub model: String,
+    /// Serial number, trimmed; empty when there is none.
+    pub serial: String,
+    /// WWN, EUI or NGUID as text; empty when there is none.
+    pub wwn: String,
+    /// Firmware revision.
+    pub firmware: String,
+    /// Size in bytes (sysfs `size` × 512).
+    pub size_bytes: u64,
+    /// Bytes.
+    pub logical_sector: u32,
+    /// Bytes.
+    pub physical_sector: u32,
+    /// Medium.
+    pub media: Media,
+    /// Attachment.
+    pub transport: Transport,
+    /// sysfs `ro`.
+    pub read_only: bool,
+    /// sysfs `removable`.
+    pub removable: bool,
+    /// sysfs `hidden`.
+    pub hidden: bool,
+    /// queue/zoned is not `none`.
+    pub zoned: bool,
+    /// sysfs `partition` exists.
+    pub is_partition: bool,
+    /// The kind of virtual device (`loop`, `dm`, `md`, `zram`, …); None for a real one.
+    pub virtual_kind: Option<String>,
+    /// SCSI or NVMe state when it is not the running one (`offline`, `dead`, `suspended`, …).
+    pub not_running: Option<String>,
+    /// Kernel names of holders of the disk and of each partition, with dm uuid where there is one.
+    pub holders: Vec<Holder>,
+    /// Kernel names of its partitions.
+    pub partitions: Vec<PartitionFacts>,
+    /// `/sys/devices/…` path, as the by-path identity and for selection.
+    pub sysfs_path: String,
+    /// For a loop device: the file behind it.
+    pub backing_file: Option<PathBuf>,
+}
+
+/// Something stacked on a disk or partition (`/sys/class/block/X/holders`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// What is held: the disk or one of its partitions.
+    pub held: String,
+    /// Kernel name of the holder, e.g. `dm-0`, `md127`.
+    pub name: String,
+    /// dm uuid, when the holder is a device-mapper device.
+    pub dm_uuid: Option<String>,
+}
+
+/// A partition as the kernel has it now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionFacts {
+    /// Kernel name, e.g. `sda1`.
+    pub kernel_name: String,
+    /// Partition number, from 1.
+    pub number: u32,
+    /// Bytes from the start of the disk.
+    pub start_bytes: u64,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// Device number.
+    pub major: u32,
+    /// Device number.
+    pub minor: u32,
+}
+
+/// How to find a drive again in a worker, and how to know that it is still the same one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveRef {
+    /// The identity that must still hold.
+    pub id: DriveId,
+    /// Kernel name, e.g. `sda`; the node is `/dev/<kernel_name>`.
+    pub kernel_name: String,
+    /// Device number that the node must have.
+    pub major: u32,
+    /// Device number that the node must have.
+    pub minor: u32,
+    /// Must be equal when not 0.
+    pub diskseq: u64,
+    /// Size in bytes that the device must still have.
+    pub size_bytes: u64,
+}
+
+impl DriveRef {
+    /// The device node.
+    pub fn node(&self) -> PathBuf {
+        PathBuf::from("/dev").join(self.kernel_name.replace('!', "/"))
+    }
+}
+
+impl From<&DriveFacts> for DriveRef {
+    fn from(facts: &DriveFacts) -> Self {
+        Self {
+            id: facts.id.clone(),
+            kernel_name: facts.kernel_name.clone(),
+            major: facts.major,
+            minor: facts.minor,
+            diskseq: facts.diskseq,
+            size_bytes: facts.size_bytes,
+        }
+    }
+}
+
+/// Whether a drive holds our volumes, could, may not, or is away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DriveState {
+    /// Carries our label for this cluster and node.
+    Claimed,
+    /// Selected by one class and provably blank; nothing was written to it.
+    Available,
+    /// May not be used; the rejects say why.
+    Rejected,
+    /// Known from before, not here now.
+    Missing,
+    /// Not looked at yet, or its worker is stuck.
+    Unprobed,
+}
+
+impl fmt::Display for DriveState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Claimed => "claimed",
+            Self::Available => "available",
+            Self::Rejected => "rejected",
+            Self::Missing => "missing",
+            Self::Unprobed => "unprobed",
+        })
+    }
+}
+
+/// One reason why a drive may not be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reject {
+    /// Stable code.
+    pub code: RejectCode,
+    /// What was seen, and what an operator can do about it.
+    pub detail: String,
+}
+
+macro_rules! reject_codes {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// Why a drive may not be claimed. The names are stable: they appear in tables,
+        /// JSON, metrics and alerts.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum RejectCode { $($(#[doc = $doc])+ $name,)+ }
+
+        impl RejectCode {
+            /// Every code there is.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+
+            /// The code as text.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)+ }
+            }
+        }
+    };
+}
+
+reject_codes! {
+    /// loop, ram, zram, fd, sr, nbd, rbd, zd, drbd, mtd, md, dm, bcache.
+    NotADisk,
+    /// A partition; only whole drives are claimed.
+    Partition,
+    /// iSCSI, FC, NVMe-oF.
+    Remote,
+    /// removable=1 or USB, without the class's opt-in.
+    Removable,
+    /// hidden=1.
+    HiddenPath,
+    /// One path of a multipath device.
+    MultipathMember,
+    /// The kernel says read-only.
+    ReadOnly,
+    /// Size 0.
+    ZeroSize,
+    /// Smaller than a label and one volume need.
+    TooSmall,
+    /// queue/zoned is not none.
+    Zoned,
+    /// SCSI state not running, NVMe state not live, dm suspended.
+    NotRunning,
+    /// A partition table of any kind, an empty one too.
+    PartitionTable,
+    /// The kernel shows partitions.
+    HasPartitions,
+    /// A GPT that is not whole.
+    GptDamaged,
+    /// The kernel shows partitions, but no table is there.
+    PhantomTable,
+    /// A filesystem.
+    Filesystem,
+    /// An LVM physical volume, with or without a VG.
+    LvmPv,
+    /// A member of a RAID (md, DDF, IMSM, …).
+    RaidMember,
+    /// A LUKS header.
+    Luks,
+    /// A BitLocker volume.
+    Bitlocker,
+    /// A ZFS label.
+    Zfs,
+    /// A Ceph BlueStore OSD.
+    Bluestore,
+    /// A bcache superblock.
+    Bcache,
+    /// Swap space.
+    Swap,
+    /// An external ext journal.
+    Jbd,
+    /// A VDO volume.
+    Vdo,
+    /// A Stratis pool member.
+    Stratis,
+    /// A DRBD backing device.
+    Drbd,
+    /// Any other signature that libblkid knows.
+    OtherSignature,
+    /// Probing found several signatures that exclude each other.
+    Ambivalent,
+    /// Something is stacked on it (dm, md, bcache).
+    Holders,
+    /// Mounted, here or in pid 1's namespace.
+    Mounted,
+    /// In /proc/swaps.
+    SwapInUse,
+    /// Somebody holds it exclusively.
+    Busy,
+    /// The system runs from it.
+    SystemDrive,
+    /// Our label, with another cluster or node in it.
+    OursElsewhere,
+    /// Our label, but it cannot be read or does not agree with the table.
+    OursDamaged,
+    /// Two devices with one identity, or one label on two drives.
+    DuplicateIdentity,
+    /// No WWN and no serial; needs explicit selection by path.
+    NoStableIdentity,
+    /// It does not read.
+    Unreadable,
+    /// Verdict BAD or SUSPECT.
+    Unhealthy,
+    /// No class selects it.
+    NotSelected,
+    /// Two classes select it and no priority decides.
+    AmbiguousClass,
+    /// No signature, but not zeros either: raw data.
+    NotBlank,
+    /// The probe itself failed; that says nothing about what is on the drive.
+    ProbeFailed,
+}
+
+impl fmt::Display for RejectCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

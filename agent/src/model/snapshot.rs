@@ -1,0 +1,115 @@
+//! The inventory: everything the agent knows, as one immutable value that readers share.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{Contents, DriveFacts, DriveId, DriveState, Placed, Reject};
+
+/// A drive as the inventory shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drive {
+    /// Identity.
+    pub id: DriveId,
+    /// Facts now; the last known ones for a missing drive.
+    pub facts: DriveFacts,
+    /// What may be done with it.
+    pub state: DriveState,
+    /// The class that selects (or claimed) it.
+    pub class: Option<String>,
+    /// Every reason against it.
+    pub rejects: Vec<Reject>,
+    /// What is on it, when it is ours.
+    pub contents: Option<Contents>,
+    /// For an available drive: bytes that volumes could have after claiming.
+    pub claimable_bytes: u64,
+    /// Trouble of its worker or its probe, in stable words (`stuck`, `probe failed`).
+    pub trouble: Option<String>,
+}
+
+/// Where a volume is in its life, as shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VolumeState {
+    /// Created, never formatted or published.
+    New,
+    /// In use or ready for it.
+    Ready,
+    /// Deleted; its space is being erased.
+    Erasing,
+    /// Record and table disagree.
+    Ambiguous,
+    /// Deleted while its drive was away; erased after a delay.
+    Quarantined,
+    /// Its drive is away.
+    Missing,
+}
+
+impl VolumeState {
+    /// The word in tables and on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Ready => "ready",
+            Self::Erasing => "erasing",
+            Self::Ambiguous => "ambiguous",
+            Self::Quarantined => "quarantined",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// A volume as the inventory shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// Identity.
+    pub uuid: Uuid,
+    /// Its drive.
+    pub drive: DriveId,
+    /// Record, table entry and partition.
+    pub placed: Placed,
+    /// Where it is in its life.
+    pub state: VolumeState,
+    /// Mounted or published here (from mountinfo).
+    pub in_use: bool,
+    /// What is wrong, in stable words: (reason, message).
+    pub troubles: Vec<Trouble>,
+}
+
+/// One thing wrong with a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// DEGRADED, INACCESSIBLE or DATA_LOSS.
+    pub status: String,
+    /// CamelCase, unique per volume.
+    pub reason: String,
+    /// What it is and what to do; no timestamps, no counters.
+    pub message: String,
+}
+
+/// What a class has to offer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassReport {
+    /// Bytes of its drives, claimed and available, net of label and alignment.
+    pub total_bytes: u64,
+    /// Bytes free.
+    pub free_bytes: u64,
+    /// The largest volume that would fit.
+    pub largest_bytes: u64,
+}
+
+/// Everything known at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Grows with every published change.
+    pub revision: u64,
+    /// False until the first look at every drive is complete.
+    pub ready: bool,
+    /// By identity (a duplicate gets its kernel name appended).
+    pub drives: BTreeMap<DriveId, Drive>,
+    /// By identity.
+    pub volumes: BTreeMap<Uuid, Volume>,
+    /// By class name.
+    pub classes: BTreeMap<String, ClassReport>,
+}

@@ -1,0 +1,1 @@
+//! Block devices: direct reads and writes, sizes, flock, BLKPG, zeroing.

@@ -1,0 +1,57 @@
+//! Running a tool to its end, bounded: own process group, closed stdin, output limited,
+//! killed as a group at its deadline. For worker processes (it blocks).
+
+use std::{ffi::OsString, time::Duration};
+
+/// A tool and its arguments. Never goes through a shell.
+#[derive(Debug, Clone)]
+pub struct Tool {
+    /// Program name, found in PATH plus /usr/sbin and /sbin.
+    pub program: &'static str,
+    /// Arguments.
+    pub args: Vec<OsString>,
+    /// Killed after this long.
+    pub deadline: Duration,
+}
+
+/// What it left.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Exit code; None when a signal ended it.
+    pub code: Option<i32>,
+    /// At most 1 MiB, lossy UTF-8.
+    pub stdout: String,
+    /// At most 1 MiB, lossy UTF-8.
+    pub stderr: String,
+}
+
+/// Why there is no output.
+#[derive(Debug, thiserror::Error)]
+pub enum CmdError {
+    /// Not installed.
+    #[error("{0} is not installed")]
+    Missing(&'static str),
+    /// It could not be started.
+    #[error("cannot start {program}")]
+    Spawn {
+        /// Program.
+        program: &'static str,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The deadline passed; its process group was killed.
+    #[error("{program} did not end within {limit_ms} ms")]
+    Deadline {
+        /// Program.
+        program: &'static str,
+        /// Milliseconds.
+        limit_ms: u64,
+    },
+}
+
+/// Runs it and waits.
+pub fn run(tool: &Tool) -> Result<Output, CmdError> {
+    let _ = tool;
+    todo!()
+}

@@ -1,0 +1,1 @@
+//! Mounting and unmounting through system calls, and what kind of thing a path is.

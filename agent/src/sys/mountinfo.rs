@@ -1,0 +1,1 @@
+//! /proc/self/mountinfo (or another process's), parsed.

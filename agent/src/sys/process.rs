@@ -1,0 +1,1 @@
+//! Worker processes: start clean, signal, reap, and find again after a restart.

@@ -1,0 +1,44 @@
+//! A unit of work on one drive: plain data that travels to a worker, is run there, and
+//! comes back as an answer or a typed error.
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Work that may block on a drive. `run` is called in a worker process only.
+///
+/// Every job can be repeated: it looks at what is there first, and does what is missing.
+pub trait Job: Serialize + DeserializeOwned + Send + 'static {
+    /// Name on the wire and in logs, unique.
+    const NAME: &'static str;
+    /// What it answers.
+    type Answer: Serialize + DeserializeOwned + Send + 'static;
+    /// How it fails: one enum per operation.
+    type Error: std::error::Error + Serialize + DeserializeOwned + Send + Sync + 'static;
+
+    /// Does it. Blocking calls belong here and nowhere else.
+    fn run(self, context: &mut Context) -> Result<Self::Answer, Self::Error>;
+}
+
+/// What a running job can tell the agent.
+pub struct Context {
+    report: Box<dyn FnMut(&str)>,
+}
+
+impl Context {
+    /// A context whose steps go to `report`.
+    pub fn new(report: impl FnMut(&str) + 'static) -> Self {
+        Self {
+            report: Box::new(report),
+        }
+    }
+
+    /// A context for calling a job in-process, in tests.
+    pub fn silent() -> Self {
+        Self::new(|_| {})
+    }
+
+    /// Says which step begins now. One step older than 30 s means Stuck, so a long job
+    /// names a step before everything that may take long.
+    pub fn step(&mut self, name: &str) {
+        (self.report)(name);
+    }
+}

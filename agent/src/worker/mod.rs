@@ -1,0 +1,16 @@
+//! Workers: short-lived child processes that do everything that can block on a drive.
+//!
+//! A thread stuck in D state keeps its whole process alive after SIGKILL, with its
+//! locks and ports; a stuck child leaves the agent free to go on and to be restarted.
+//! Each drive has slots (`Slot`), each slot at most one child at a time. `job` says what
+//! a unit of work is; `protocol` how it travels; `pool` is the agent's side, `child` the
+//! worker's; `jobs` lists every job there is.
+
+pub mod child;
+pub mod job;
+pub mod jobs;
+pub mod pool;
+pub mod protocol;
+
+pub use job::{Context, Job};
+pub use pool::{Pool, PoolConfig, RunError, Slot, SlotStatus};

@@ -1,0 +1,1 @@
+//! Drivebay's controller: the CSI Controller service over agents.

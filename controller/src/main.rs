@@ -1,0 +1,3 @@
+//! `drivebay-controller`.
+
+fn main() {}

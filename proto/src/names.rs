@@ -1,0 +1,37 @@
+//! Names that appear on the wire and in StorageClasses: the driver's name, its
+//! topology key, the parameters it knows.
+
+/// Default CSI driver name. At most 63 characters, begins and ends with a letter.
+pub const DRIVER_NAME: &str = "csi.drivebay.io";
+
+/// Topology key whose value is the node id. Immutable per node: the kubelet writes it as a node label.
+pub fn topology_key(driver: &str) -> String {
+    format!("{driver}/node")
+}
+
+/// StorageClass parameter: the class of drives to carve from. Required unless the node has exactly one class.
+pub const PARAM_CLASS: &str = "class";
+/// StorageClass parameter: filesystem, when the capability names none (the provisioner strips the prefixed one).
+pub const PARAM_FS_TYPE: &str = "fsType";
+/// StorageClass parameter: further options for mkfs, separated by spaces; replaces the class's.
+pub const PARAM_MKFS_OPTIONS: &str = "mkfsOptions";
+/// StorageClass parameter: further mount options, separated by commas; added to the class's.
+pub const PARAM_MOUNT_OPTIONS: &str = "mountOptions";
+
+/// Every parameter CreateVolume accepts.
+pub const PARAMETERS: [&str; 4] = [
+    PARAM_CLASS,
+    PARAM_FS_TYPE,
+    PARAM_MKFS_OPTIONS,
+    PARAM_MOUNT_OPTIONS,
+];
+
+/// Keys the provisioner owns. It strips them before CreateVolume, but not before GetCapacity.
+pub const RESERVED_PREFIX: &str = "csi.storage.k8s.io/";
+
+/// Metadata keys that the provisioner adds with `--extra-create-metadata`.
+pub const CREATE_METADATA: [&str; 3] = [
+    "csi.storage.k8s.io/pvc/name",
+    "csi.storage.k8s.io/pvc/namespace",
+    "csi.storage.k8s.io/pv/name",
+];
