@@ -6,8 +6,12 @@
 
 pub mod carve;
 pub mod config;
+pub mod csi;
 pub mod discovery;
 pub mod fs;
+pub mod inventory;
 pub mod model;
+pub mod server;
 pub mod sys;
+pub mod volumes;
 pub mod worker;

@@ -5,3 +5,4 @@
 //! its device; `usage` says how full it is; `jobs` is what the agent asks workers for.
 
 pub mod jobs;
+pub mod options;

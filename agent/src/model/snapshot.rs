@@ -73,8 +73,19 @@ pub struct Volume {
     pub state: VolumeState,
     /// Mounted or published here (from mountinfo).
     pub in_use: bool,
-    /// What is wrong, in stable words: (reason, message).
+    /// What is wrong, in stable words.
     pub troubles: Vec<Trouble>,
+    /// How far erasing is, while it is erased.
+    pub erasing: Option<Erasing>,
+}
+
+/// How far erasing is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Erasing {
+    /// Bytes done.
+    pub done_bytes: u64,
+    /// Seconds until it is done at the present rate; 0 when unknown.
+    pub eta_seconds: u64,
 }
 
 /// One thing wrong with a volume.
@@ -97,6 +108,25 @@ pub struct ClassReport {
     pub free_bytes: u64,
     /// The largest volume that would fit.
     pub largest_bytes: u64,
+}
+
+/// What is remembered of drives that are not here, and of deletions that could not reach them.
+/// Losing it loses no data.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Claimed drives as they were last seen.
+    pub drives: BTreeMap<DriveId, Drive>,
+    /// Volumes deleted while their drive was away.
+    pub tombstones: BTreeMap<Uuid, Tombstone>,
+}
+
+/// A deletion that waits for its drive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tombstone {
+    /// Unix time of the DeleteVolume, seconds.
+    pub deleted_at: u64,
+    /// Unix time at which the drive was first seen again, seconds.
+    pub returned_at: Option<u64>,
 }
 
 /// Everything known at one moment.

@@ -7,7 +7,11 @@
 
 pub mod blkid;
 pub mod blockdev;
+pub mod clock;
 pub mod cmd;
 pub mod mount;
 pub mod mountinfo;
+pub mod mountwatch;
+pub mod offload;
 pub mod process;
+pub mod socket;

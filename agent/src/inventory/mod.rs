@@ -1,0 +1,109 @@
+//! The inventory: one immutable snapshot, published through a watch; readers never touch hardware.
+//!
+//! `assemble` derives volumes and class totals from what is known of drives, purely; `delta` says
+//! what changed between two snapshots; `wire` turns them into the agent protocol.
+
+pub mod assemble;
+pub mod delta;
+pub mod wire;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::model::{
+    Contents, Drive, DriveId, Snapshot,
+    snapshot::{Erasing, Memory, Trouble},
+};
+
+/// What a snapshot is derived from. Kept by the single writer behind a lock that is never held
+/// across an await.
+#[derive(Debug, Default, Clone)]
+pub struct Known {
+    /// Drives that are here, as the last survey or job left them.
+    pub drives: BTreeMap<DriveId, Drive>,
+    /// Drives that are not, from earlier.
+    pub memory: Memory,
+    /// Kernel names of devices that are mounted or published here.
+    pub in_use: BTreeSet<String>,
+    /// What the last sample of a volume showed to be wrong.
+    pub troubles: BTreeMap<Uuid, Vec<Trouble>>,
+    /// How far erasing is, by volume.
+    pub erasing: BTreeMap<Uuid, Erasing>,
+    /// Drives whose worker hangs, and since which step.
+    pub stuck: BTreeMap<DriveId, String>,
+    /// The first survey is complete.
+    pub ready: bool,
+}
+
+/// Publishes snapshots.
+#[derive(Debug)]
+pub struct Inventory {
+    known: Mutex<Known>,
+    classes: Vec<String>,
+    sender: watch::Sender<Arc<Snapshot>>,
+}
+
+impl Inventory {
+    /// An empty, not yet ready inventory of a node with these classes.
+    pub fn new(classes: Vec<String>) -> Self {
+        Self {
+            known: Mutex::default(),
+            classes,
+            sender: watch::Sender::new(Arc::default()),
+        }
+    }
+
+    /// The snapshot of now.
+    pub fn current(&self) -> Arc<Snapshot> {
+        self.sender.borrow().clone()
+    }
+
+    /// Follows the snapshots.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.sender.subscribe()
+    }
+
+    /// Changes what is known and publishes the result, if it is another one. Answers the revision
+    /// that shows the change.
+    pub fn update(&self, change: impl FnOnce(&mut Known)) -> u64 {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut known);
+        let mut next = assemble::assemble(&known, &self.classes);
+        let now = self.sender.borrow().clone();
+        next.revision = now.revision;
+        if next == *now {
+            return now.revision;
+        }
+        next.revision = now.revision + 1;
+        let revision = next.revision;
+        self.sender.send_replace(Arc::new(next));
+        revision
+    }
+
+    /// Takes the contents that a job answered with. An older look at the same label never
+    /// replaces a newer one: jobs of different slots may answer out of order.
+    pub fn put_contents(&self, drive: &DriveId, contents: Contents) -> u64 {
+        self.update(|known| {
+            if let Some(known) = known.drives.get_mut(drive)
+                && is_newer(known.contents.as_ref(), &contents)
+            {
+                known.state = crate::model::DriveState::Claimed;
+                known.class = Some(contents.label.class.clone());
+                known.rejects.clear();
+                known.contents = Some(contents);
+            }
+        })
+    }
+}
+
+/// Whether `new` may replace `old`: another label, or at least as late a look at the same one.
+pub fn is_newer(old: Option<&Contents>, new: &Contents) -> bool {
+    old.is_none_or(|old| {
+        old.label.drive_uuid != new.label.drive_uuid || new.sequence >= old.sequence
+    })
+}
