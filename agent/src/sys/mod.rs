@@ -11,3 +11,4 @@ pub mod cmd;
 pub mod mount;
 pub mod mountinfo;
 pub mod process;
+pub mod statefile;
