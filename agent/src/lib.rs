@@ -8,6 +8,8 @@ pub mod carve;
 pub mod config;
 pub mod discovery;
 pub mod fs;
+pub mod lock;
 pub mod model;
+pub mod registration;
 pub mod sys;
 pub mod worker;

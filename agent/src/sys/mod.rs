@@ -8,7 +8,11 @@
 pub mod blkid;
 pub mod blockdev;
 pub mod cmd;
+pub mod lockfile;
 pub mod mount;
 pub mod mountinfo;
+pub mod offload;
 pub mod process;
+pub mod socket;
 pub mod statefile;
+pub mod uds;
