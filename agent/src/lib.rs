@@ -12,6 +12,8 @@ pub mod fs;
 pub mod inventory;
 pub mod model;
 pub mod server;
+pub mod lock;
+pub mod registration;
 pub mod sys;
 pub mod volumes;
 pub mod worker;

@@ -60,7 +60,7 @@ pub async fn bind(path: &Path) -> Result<Bound, ServeError> {
         });
     }
     if let Some(parent) = path.parent() {
-        socket::make_parent(parent).map_err(failed)?;
+        crate::sys::statefile::make_dir(parent).map_err(failed)?;
     }
     let (listener, file) = socket::bind_private(path).map_err(failed)?;
     Ok(Bound {

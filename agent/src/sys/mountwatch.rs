@@ -12,10 +12,12 @@ impl MountWatch {
     /// Begins to follow.
     pub fn new() -> io::Result<Self> {
         let file = File::open("/proc/self/mountinfo")?;
-        Ok(Self(AsyncFd::register_with_interest(
-            file,
-            Interest::PRIORITY | Interest::ERROR,
-        )?))
+        // SAFETY: the File owns its descriptor for as long as the AsyncFd owns the File, and nothing
+        // replaces or closes it meanwhile.
+        let registered = unsafe {
+            AsyncFd::register_with_interest(file, Interest::PRIORITY | Interest::ERROR)
+        };
+        Ok(Self(registered?))
     }
 
     /// Returns after a change. Several changes may be one.

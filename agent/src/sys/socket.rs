@@ -60,11 +60,6 @@ pub fn bind_private(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     }
 }
 
-/// Makes the directory of a socket.
-pub fn make_parent(dir: &Path) -> io::Result<()> {
-    fs::create_dir_all(dir)
-}
-
 impl SocketFile {
     /// Where it is.
     pub fn path(&self) -> &Path {
