@@ -1,37 +1,56 @@
 //! From what is known of drives to the whole snapshot: volumes with their state and troubles,
 //! classes with their totals. Pure.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::Known;
-use crate::model::{
-    ClassReport, Contents, Drive, DriveState, Placed, RecordState, Snapshot, Volume, VolumeState,
-    snapshot::{Erasing, Trouble},
+use crate::{
+    model::{
+        ClassReport, Drive, DriveId, DriveState, Placed, RecordState, Snapshot, Volume,
+        VolumeState,
+        snapshot::{Erasing, Trouble},
+    },
+    state::{KnownDrive, Merged, Sight, merge},
 };
 
+/// Puts the drives that are here together with what is remembered.
+pub fn remember(known: &Known, now: u64, elapsed: Duration, quarantine: Duration) -> Merged {
+    let here = known
+        .drives
+        .iter()
+        .map(|(id, drive)| (id.clone(), sight(drive)))
+        .collect();
+    merge(
+        &known.remembered,
+        &known.tombstones,
+        &here,
+        now,
+        elapsed,
+        quarantine,
+    )
+}
+
+fn sight(drive: &Drive) -> Sight<'_> {
+    match (&drive.state, &drive.contents) {
+        (DriveState::Claimed, Some(contents)) => Sight::Ours(&drive.facts, contents),
+        (DriveState::Claimed | DriveState::Unprobed | DriveState::Missing, _) => Sight::Unread,
+        _ if looks_unreadable(drive) => Sight::Unread,
+        _ => Sight::NotOurs,
+    }
+}
+
 /// Builds the snapshot (its revision is the caller's to set).
-pub fn assemble(known: &Known, classes: &[String]) -> Snapshot {
+pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot {
     let mut drives = known.drives.clone();
     for (id, stuck) in &known.stuck {
         if let Some(drive) = drives.get_mut(id) {
             drive.trouble = Some(stuck.clone());
         }
     }
-    // A remembered drive that is not here, or whose label cannot be read just now, stays in view.
-    for (id, remembered) in &known.memory.drives {
-        match drives.get_mut(id) {
-            None => {
-                let mut missing = remembered.clone();
-                missing.state = DriveState::Missing;
-                missing.rejects.clear();
-                missing.trouble = Some("not found on this node".to_owned());
-                drives.insert(id.clone(), missing);
-            }
-            Some(here) if here.contents.is_none() && looks_unreadable(here) => {
-                here.contents.clone_from(&remembered.contents);
-                here.class.clone_from(&remembered.class);
-            }
-            Some(_) => {}
+    // A remembered drive that is not here stays in view.
+    for id in &merged.missing_drives {
+        if let Some(remembered) = merged.known.drives.get(id) {
+            drives.insert(id.clone(), missing(id, remembered));
         }
     }
     let mut volumes = BTreeMap::new();
@@ -50,7 +69,21 @@ pub fn assemble(known: &Known, classes: &[String]) -> Snapshot {
                         ),
                     )];
                 })
-                .or_insert_with(|| volume(known, drive, placed));
+                .or_insert_with(|| volume(known, merged, drive, placed));
+        }
+    }
+    for (id, record) in &merged.missing_volumes {
+        if let Some(drive) = drives.get(id)
+            && !volumes.contains_key(&record.uuid)
+        {
+            let placed = Placed {
+                record: record.clone(),
+                number: None,
+                device: None,
+                dev: None,
+                ambiguous: None,
+            };
+            volumes.insert(record.uuid, volume(known, merged, drive, &placed));
         }
     }
     let mut reports: BTreeMap<String, ClassReport> = classes
@@ -95,6 +128,19 @@ pub fn assemble(known: &Known, classes: &[String]) -> Snapshot {
     }
 }
 
+fn missing(id: &DriveId, remembered: &KnownDrive) -> Drive {
+    Drive {
+        id: id.clone(),
+        facts: remembered.facts.clone(),
+        state: DriveState::Missing,
+        class: Some(remembered.class.clone()),
+        rejects: Vec::new(),
+        contents: None,
+        claimable_bytes: 0,
+        trouble: Some("not found on this node".to_owned()),
+    }
+}
+
 /// The drive is here, but what is on it could not be read this time (stuck, probe failed, our label damaged).
 fn looks_unreadable(drive: &Drive) -> bool {
     use crate::model::RejectCode as Code;
@@ -115,7 +161,7 @@ fn inaccessible(reason: &str, message: String) -> Trouble {
     }
 }
 
-fn volume(known: &Known, drive: &Drive, placed: &Placed) -> Volume {
+fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Volume {
     let record = &placed.record;
     let mut troubles = Vec::new();
     let state = if drive.state == DriveState::Missing {
@@ -150,7 +196,7 @@ fn volume(known: &Known, drive: &Drive, placed: &Placed) -> Volume {
         VolumeState::Missing
     } else if matches!(record.state, RecordState::Erasing { .. }) {
         VolumeState::Erasing
-    } else if known.memory.tombstones.contains_key(&record.uuid) {
+    } else if merged.quarantined.contains(&record.uuid) {
         VolumeState::Quarantined
     } else if matches!(record.state, RecordState::Creating | RecordState::New) {
         VolumeState::New
@@ -196,9 +242,4 @@ fn volume(known: &Known, drive: &Drive, placed: &Placed) -> Volume {
 /// Whether a volume of this state still counts as existing for CSI.
 pub fn is_live(state: VolumeState) -> bool {
     !matches!(state, VolumeState::Erasing | VolumeState::Quarantined)
-}
-
-/// Whether these contents belong to this cluster and node.
-pub fn is_ours(contents: &Contents, cluster: &str, node: &str) -> bool {
-    contents.label.cluster == cluster && contents.label.node == node
 }

@@ -10,14 +10,19 @@ pub mod wire;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::model::{
-    Contents, Drive, DriveId, Snapshot,
-    snapshot::{Erasing, Memory, Trouble},
+use crate::{
+    model::{
+        Contents, Drive, DriveId, Snapshot,
+        snapshot::{Erasing, Trouble},
+    },
+    state,
+    sys::clock::unix_seconds,
 };
 
 /// What a snapshot is derived from. Kept by the single writer behind a lock that is never held
@@ -26,8 +31,10 @@ use crate::model::{
 pub struct Known {
     /// Drives that are here, as the last survey or job left them.
     pub drives: BTreeMap<DriveId, Drive>,
-    /// Drives that are not, from earlier.
-    pub memory: Memory,
+    /// Claimed drives as they were last seen.
+    pub remembered: state::Known,
+    /// Volumes deleted while their drive was away.
+    pub tombstones: state::Tombstones,
     /// Kernel names of devices that are mounted or published here.
     pub in_use: BTreeSet<String>,
     /// What the last sample of a volume showed to be wrong.
@@ -45,15 +52,18 @@ pub struct Known {
 pub struct Inventory {
     known: Mutex<Known>,
     classes: Vec<String>,
+    quarantine: Duration,
     sender: watch::Sender<Arc<Snapshot>>,
 }
 
 impl Inventory {
     /// An empty, not yet ready inventory of a node with these classes.
-    pub fn new(classes: Vec<String>) -> Self {
+    /// `quarantine`: how long a volume that was deleted while its drive was away is kept after the drive's return.
+    pub fn new(classes: Vec<String>, quarantine: Duration) -> Self {
         Self {
             known: Mutex::default(),
             classes,
+            quarantine,
             sender: watch::Sender::new(Arc::default()),
         }
     }
@@ -71,18 +81,60 @@ impl Inventory {
     /// Changes what is known and publishes the result, if it is another one. Answers the revision
     /// that shows the change.
     pub fn update(&self, change: impl FnOnce(&mut Known)) -> u64 {
+        self.age(change, Duration::ZERO).0
+    }
+
+    /// Like `update`, after time has passed: counts it into quarantines and answers the volumes whose
+    /// quarantine is over, with the drive each is on.
+    pub fn age(
+        &self,
+        change: impl FnOnce(&mut Known),
+        elapsed: Duration,
+    ) -> (u64, Vec<(DriveId, Uuid)>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut known);
-        let mut next = assemble::assemble(&known, &self.classes);
+        let merged = assemble::remember(&known, unix_seconds(), elapsed, self.quarantine);
+        // Before the first survey nothing was seen, so nothing can be learned or forgotten.
+        if known.ready {
+            known.remembered.clone_from(&merged.known);
+            known.tombstones.clone_from(&merged.tombstones);
+        }
+        let mut next = assemble::assemble(&known, &merged, &self.classes);
+        let due = if known.ready { merged.due } else { Vec::new() };
         let now = self.sender.borrow().clone();
         next.revision = now.revision;
         if next == *now {
-            return now.revision;
+            return (now.revision, due);
         }
         next.revision = now.revision + 1;
         let revision = next.revision;
         self.sender.send_replace(Arc::new(next));
-        revision
+        (revision, due)
+    }
+
+    /// What is to be remembered of drives and deletions.
+    pub fn remembered(&self) -> (state::Known, state::Tombstones) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        (known.remembered.clone(), known.tombstones.clone())
+    }
+
+    /// Notes what a sample of a volume showed. Costs nothing when nothing changed, so that a sample's
+    /// cost does not grow with the number of other volumes.
+    pub fn put_troubles(&self, uuid: Uuid, found: Vec<Trouble>) {
+        let same = {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.troubles.get(&uuid).map_or(&[][..], Vec::as_slice) == found.as_slice()
+        };
+        if same {
+            return;
+        }
+        self.update(|known| {
+            if found.is_empty() {
+                known.troubles.remove(&uuid);
+            } else {
+                known.troubles.insert(uuid, found);
+            }
+        });
     }
 
     /// Takes the contents that a job answered with. An older look at the same label never

@@ -110,25 +110,6 @@ pub struct ClassReport {
     pub largest_bytes: u64,
 }
 
-/// What is remembered of drives that are not here, and of deletions that could not reach them.
-/// Losing it loses no data.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memory {
-    /// Claimed drives as they were last seen.
-    pub drives: BTreeMap<DriveId, Drive>,
-    /// Volumes deleted while their drive was away.
-    pub tombstones: BTreeMap<Uuid, Tombstone>,
-}
-
-/// A deletion that waits for its drive.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tombstone {
-    /// Unix time of the DeleteVolume, seconds.
-    pub deleted_at: u64,
-    /// Unix time at which the drive was first seen again, seconds.
-    pub returned_at: Option<u64>,
-}
-
 /// Everything known at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {

@@ -3,12 +3,9 @@
 use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
     carve::jobs::{CarveError, Delete},
-    model::{Cause, DriveState, VolumeState},
+    model::{DriveId, DriveRef, DriveState, VolumeState},
     worker::{RunError, Slot},
 };
-
-/// Longest a write to the state directory may take.
-const STATE_DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl Volumes {
     /// Deletes the volume; one that does not exist is deleted already. Answers the revision that shows it.
@@ -33,6 +30,41 @@ impl Volumes {
         .await
     }
 
+    /// Deletes a volume whose quarantine is over.
+    pub async fn delete_quarantined(&self, drive: &DriveId, uuid: uuid::Uuid) {
+        let Some(guard) = self.inner.guards.take(Key::Volume(uuid)) else {
+            return;
+        };
+        let snapshot = self.inner.inventory.current();
+        let Some(at) = snapshot
+            .drives
+            .get(drive)
+            .filter(|drive| drive.state == DriveState::Claimed)
+        else {
+            return;
+        };
+        let job = Delete {
+            drive: DriveRef::from(&at.facts),
+            uuid,
+        };
+        match self
+            .inner
+            .pool
+            .run(drive, Slot::Foreground, job, CARVE_DEADLINE)
+            .await
+        {
+            Ok(done) => {
+                tracing::warn!(volume = %uuid, drive = %drive, "quarantine is over; the volume is being erased");
+                self.inner.inventory.put_contents(drive, done.contents);
+            }
+            Err(error) => {
+                self.note_stuck(drive, &error);
+                tracing::error!(volume = %uuid, drive = %drive, error = %crate::model::cause::chain(&error), "a volume whose quarantine is over cannot be deleted; it is tried again");
+            }
+        }
+        drop(guard);
+    }
+
     async fn delete_guarded(&self, volume: &crate::model::Volume) -> Result<u64, VolumeError> {
         if volume.in_use {
             return Err(VolumeError::InUse { uuid: volume.uuid });
@@ -47,22 +79,7 @@ impl Volumes {
         if volume.state == VolumeState::Missing && missing {
             // The drive is away: note it durably. When the drive returns the volume is quarantined,
             // shown, and erased after a delay.
-            let memory = self.inner.memory.clone();
-            let uuid = volume.uuid;
-            crate::sys::offload::offload("bury", STATE_DEADLINE, move || memory.bury(uuid))
-                .await
-                .map_err(Cause::from)
-                .flatten()
-                .map_err(|source| VolumeError::Remember { uuid, source })?;
-            tracing::warn!(volume = %uuid, drive = %volume.drive, "volume deleted while its drive is away; it will be quarantined when the drive returns");
-            return Ok(self.inner.inventory.update(|known| {
-                known.memory.tombstones.entry(uuid).or_insert(
-                    crate::model::snapshot::Tombstone {
-                        deleted_at: crate::sys::clock::unix_seconds(),
-                        returned_at: None,
-                    },
-                );
-            }));
+            return self.inner.keeper.bury(volume).await;
         }
         let job = Delete {
             drive: self.reach(volume)?,

@@ -5,7 +5,8 @@ use uuid::Uuid;
 use crate::{
     carve::jobs::CarveError,
     fs::jobs::FsError,
-    model::{Cause, DriveId},
+    model::DriveId,
+    state::StateError,
     worker::RunError,
 };
 
@@ -134,7 +135,7 @@ pub enum VolumeError {
         uuid: Uuid,
         /// Why.
         #[source]
-        source: Cause,
+        source: StateError,
     },
     /// mountinfo could not be read.
     #[error("cannot read mountinfo")]

@@ -21,11 +21,11 @@ use std::{
 };
 
 use tokio_util::task::TaskTracker;
-use uuid::Uuid;
 
 use crate::{
     config::Config,
     inventory::{Inventory, wire::Sender},
+    keeper::Keeper,
     model::{DriveId, DriveRef, DriveState, Volume, VolumeState},
     sys::mountinfo,
     worker::{Pool, RunError},
@@ -59,13 +59,7 @@ struct Inner {
     samples: stats::Samples,
     mounts: Mutex<Arc<mounting::MountView>>,
     tasks: TaskTracker,
-    memory: Arc<dyn Remember>,
-}
-
-/// Keeps deletions that could not reach their drive. Answers when they are durable.
-pub trait Remember: std::fmt::Debug + Send + Sync {
-    /// Notes the deletion of a volume whose drive is away.
-    fn bury(&self, uuid: Uuid) -> Result<(), crate::model::Cause>;
+    keeper: Keeper,
 }
 
 impl Volumes {
@@ -75,7 +69,7 @@ impl Volumes {
         pool: Pool,
         inventory: Arc<Inventory>,
         sender: Sender,
-        memory: Arc<dyn Remember>,
+        keeper: Keeper,
     ) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -87,7 +81,7 @@ impl Volumes {
                 samples: stats::Samples::default(),
                 mounts: Mutex::default(),
                 tasks: TaskTracker::new(),
-                memory,
+                keeper,
             }),
         }
     }

@@ -118,13 +118,7 @@ impl Volumes {
                     found.retain(|trouble| trouble.reason != "ReadOnly");
                 }
                 self.inner.samples.put(uuid, usage.clone());
-                self.inner.inventory.update(|known| {
-                    if found.is_empty() {
-                        known.troubles.remove(&uuid);
-                    } else {
-                        known.troubles.insert(uuid, found);
-                    }
-                });
+                self.inner.inventory.put_troubles(uuid, found);
                 Ok(Sample {
                     usage,
                     volume: self.require(id)?,
