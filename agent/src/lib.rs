@@ -11,5 +11,6 @@ pub mod fs;
 pub mod lock;
 pub mod model;
 pub mod registration;
+pub mod state;
 pub mod sys;
 pub mod worker;
