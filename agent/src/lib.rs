@@ -16,6 +16,7 @@ pub mod server;
 pub mod state;
 pub mod lock;
 pub mod registration;
+pub mod state;
 pub mod sys;
 pub mod volumes;
 pub mod worker;
