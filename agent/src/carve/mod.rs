@@ -6,3 +6,4 @@
 //! agent asks workers for. An `lvm` layout moves in beside `partition`.
 
 pub mod jobs;
+pub mod partition;

@@ -5,8 +5,13 @@
 //! blankness; `system` finds what the system runs from; `claim` is the pure rule set
 //! that turns all of it into reject reasons.
 
+mod attach;
+mod attrs;
 pub mod claim;
+mod identity;
+mod mounts;
 pub mod probe;
 pub mod sysfs;
 pub mod system;
+mod topology;
 pub mod udev;

@@ -52,6 +52,14 @@ pub enum CmdError {
 
 /// Runs it and waits.
 pub fn run(tool: &Tool) -> Result<Output, CmdError> {
-    let _ = tool;
-    todo!()
+    let output = std::process::Command::new(tool.program).args(&tool.args).stdin(std::process::Stdio::null()).output();
+    match output {
+        Ok(output) => Ok(Output {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }),
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Err(CmdError::Missing(tool.program)),
+        Err(source) => Err(CmdError::Spawn { program: tool.program, source }),
+    }
 }

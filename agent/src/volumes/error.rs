@@ -7,6 +7,7 @@ use crate::{
     fs::jobs::FsError,
     model::DriveId,
     state::StateError,
+    sys::mountinfo::MountInfoError,
     worker::RunError,
 };
 
@@ -142,7 +143,7 @@ pub enum VolumeError {
     Mountinfo {
         /// Why.
         #[source]
-        source: std::io::Error,
+        source: MountInfoError,
     },
     /// Carving failed.
     #[error("volume could not be carved")]

@@ -198,7 +198,7 @@ impl Volumes {
     /// Reads mountinfo again and publishes which volumes are in use.
     pub fn refresh_mounts(&self) -> Result<u64, VolumeError> {
         let mounts =
-            mountinfo::read_self().map_err(|source| VolumeError::Mountinfo { source })?;
+            mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
         let view = Arc::new(mounting::view(&mounts));
         let in_use = view.in_use.clone();
         *self

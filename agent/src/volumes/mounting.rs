@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    io,
     path::{Path, PathBuf},
 };
 
@@ -10,7 +9,7 @@ use super::{MOUNT_DEADLINE, STAGE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
     fs::jobs::{GrowFs, Publish, Stage, StageMount, Unmount},
     model::{DriveId, DriveState, FsType, Mode, Volume},
-    sys::mountinfo,
+    sys::mountinfo::{self, MountInfoError},
     worker::{RunError, Slot},
 };
 
@@ -24,13 +23,14 @@ pub struct MountView {
 }
 
 /// Derives the view. Pure.
-pub fn view(mounts: &[mountinfo::Mount]) -> MountView {
+pub fn view(mounts: &[mountinfo::MountEntry]) -> MountView {
     let mut view = MountView::default();
     for mount in mounts {
-        if let Some(name) = mount.source.strip_prefix("/dev/") {
-            view.in_use.insert(name.to_owned());
+        if let Ok(name) = mount.source.strip_prefix("/dev") {
+            view.in_use.insert(name.to_string_lossy().into_owned());
         }
-        view.in_use.insert(format!("{}:{}", mount.major, mount.minor));
+        view.in_use
+            .insert(format!("{}:{}", mount.dev.0, mount.dev.1));
         // A raw block volume: a device node of /dev, bound onto a file.
         if mount.fs_type == "devtmpfs"
             && let Some(name) = mount.root.to_str().and_then(|root| root.strip_prefix('/'))
@@ -38,7 +38,7 @@ pub fn view(mounts: &[mountinfo::Mount]) -> MountView {
         {
             view.in_use.insert(name.to_owned());
         }
-        if mount.options.iter().any(|option| option == "ro") {
+        if mount.read_only() {
             view.read_only.insert(mount.mount_point.clone());
         }
     }
@@ -348,13 +348,13 @@ fn other_target(
     dev: (u32, u32),
     staging: &Path,
     target: &Path,
-) -> io::Result<Option<PathBuf>> {
-    let source = format!("/dev/{device}");
-    Ok(mountinfo::read_self()?
+) -> Result<Option<PathBuf>, MountInfoError> {
+    let source = Path::new("/dev").join(device);
+    Ok(mountinfo::read()?
         .into_iter()
         .filter(|mount| {
             mount.source == source
-                || (mount.major, mount.minor) == dev
+                || mount.dev == dev
                 || (mount.fs_type == "devtmpfs" && mount.root == Path::new("/").join(device))
         })
         .map(|mount| mount.mount_point)
