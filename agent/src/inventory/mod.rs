@@ -43,6 +43,8 @@ pub struct Known {
     pub erasing: BTreeMap<Uuid, Erasing>,
     /// Drives whose worker hangs, and since which step.
     pub stuck: BTreeMap<DriveId, String>,
+    /// Volumes with a mount that was detached and may live on.
+    pub detached: BTreeSet<Uuid>,
     /// The first survey is complete.
     pub ready: bool,
 }
@@ -80,15 +82,15 @@ impl Inventory {
 
     /// Changes what is known and publishes the result, if it is another one. Answers the revision
     /// that shows the change.
-    pub fn update(&self, change: impl FnOnce(&mut Known)) -> u64 {
+    pub fn update<T>(&self, change: impl FnOnce(&mut Known) -> T) -> u64 {
         self.age(change, Duration::ZERO).0
     }
 
     /// Like `update`, after time has passed: counts it into quarantines and answers the volumes whose
     /// quarantine is over, with the drive each is on.
-    pub fn age(
+    pub fn age<T>(
         &self,
-        change: impl FnOnce(&mut Known),
+        change: impl FnOnce(&mut Known) -> T,
         elapsed: Duration,
     ) -> (u64, Vec<(DriveId, Uuid)>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,6 +112,15 @@ impl Inventory {
         let revision = next.revision;
         self.sender.send_replace(Arc::new(next));
         (revision, due)
+    }
+
+    /// Whether a mount of this volume was detached.
+    pub fn is_detached(&self, uuid: Uuid) -> bool {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .detached
+            .contains(&uuid)
     }
 
     /// What is to be remembered of drives and deletions.

@@ -69,6 +69,7 @@ impl Volumes {
         if volume.in_use {
             return Err(VolumeError::InUse { uuid: volume.uuid });
         }
+        self.not_detached(volume)?;
         let missing = self
             .inner
             .inventory

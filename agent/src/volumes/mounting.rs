@@ -7,11 +7,17 @@ use std::{
 
 use super::{MOUNT_DEADLINE, STAGE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
-    fs::jobs::{GrowFs, Publish, Stage, StageMount, Unmount},
+    fs::{
+        jobs::{GrowFs, Publish, Stage, StageMount, Unmount},
+        unmount,
+    },
     model::{DriveId, DriveState, FsType, Mode, Volume},
     sys::mountinfo::{self, MountInfoError},
     worker::{RunError, Slot},
 };
+
+/// With evidence that the drive is gone or stuck, plain umount gets this long before it is detached.
+const DETACH_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// What the mount table says, as far as volumes are concerned.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -110,6 +116,7 @@ impl Volumes {
     }
 
     async fn stage_guarded(&self, volume: &Volume, request: StageRequest) -> Result<(), VolumeError> {
+        self.not_detached(volume)?;
         let class = self
             .inner
             .config
@@ -230,7 +237,7 @@ impl Volumes {
         let gone = volume.is_some() && self.is_gone(&drive);
         let plain = Unmount {
             path,
-            deadline_ms: MOUNT_DEADLINE.as_millis() as u64,
+            deadline_ms: DETACH_AFTER.as_millis() as u64,
             may_detach: gone,
             remove,
             expect_dev: None,
@@ -267,8 +274,32 @@ impl Volumes {
         };
         if done.detached {
             tracing::warn!(drive = %drive, "mount detached: until the kernel lets it go, the volume is neither staged nor deleted");
+            if let Some(volume) = volume {
+                self.inner
+                    .inventory
+                    .update(|known| known.detached.insert(volume.uuid));
+            }
         }
         self.refresh_mounts()?;
+        Ok(())
+    }
+
+    /// Refuses while the kernel still holds the superblock of a mount that was detached.
+    pub(super) fn not_detached(&self, volume: &Volume) -> Result<(), VolumeError> {
+        if !self.inner.inventory.is_detached(volume.uuid) {
+            return Ok(());
+        }
+        if volume
+            .placed
+            .device
+            .as_deref()
+            .is_some_and(unmount::superblock_lives)
+        {
+            return Err(VolumeError::StillDetached { uuid: volume.uuid });
+        }
+        self.inner
+            .inventory
+            .update(|known| known.detached.remove(&volume.uuid));
         Ok(())
     }
 
