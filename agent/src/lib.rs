@@ -4,6 +4,7 @@
 //! Data flows one way: discovery → inventory → {carve, fs} through workers →
 //! snapshot → {csi, uplink, cli}.
 
+pub mod app;
 pub mod carve;
 pub mod config;
 pub mod csi;
@@ -16,6 +17,8 @@ pub mod model;
 pub mod registration;
 pub mod server;
 pub mod state;
+pub mod survey_loop;
 pub mod sys;
+pub mod uplink;
 pub mod volumes;
 pub mod worker;

@@ -1,5 +1,6 @@
 //! The CSI Node service.
 
+use drivebay_controller::{HealthApi, csi::logged};
 use drivebay_proto::{
     csi::{self, node_server::Node, node_service_capability, volume_usage::Unit},
     names,
@@ -11,7 +12,6 @@ use super::{
     validate::{capability, path, required},
 };
 use crate::{
-    config::HealthApi,
     model::{DriveState, VolumeState, snapshot::Trouble},
     volumes::{
         VolumeError, Volumes,
@@ -38,8 +38,12 @@ impl NodeService {
 
 type Answer<T> = Result<Response<T>, Status>;
 
-fn answer<T>(result: Result<T, VolumeError>) -> Answer<T> {
-    result.map(Response::new).map_err(|error| status(&error))
+/// Runs one RPC, logs its name, code and duration, and maps its error.
+async fn answer<T>(
+    method: &'static str,
+    work: impl Future<Output = Result<T, VolumeError>>,
+) -> Answer<T> {
+    logged(method, async { work.await.map_err(|error| status(&error)) }).await
 }
 
 #[tonic::async_trait]
@@ -65,7 +69,7 @@ impl Node for NodeService {
                 .await?;
             Ok(csi::NodeStageVolumeResponse {})
         };
-        answer(work.await)
+        answer("NodeStageVolume", work).await
     }
 
     async fn node_unstage_volume(
@@ -81,7 +85,7 @@ impl Node for NodeService {
                 .await?;
             Ok(csi::NodeUnstageVolumeResponse {})
         };
-        answer(work.await)
+        answer("NodeUnstageVolume", work).await
     }
 
     async fn node_publish_volume(
@@ -109,7 +113,7 @@ impl Node for NodeService {
                 .await?;
             Ok(csi::NodePublishVolumeResponse {})
         };
-        answer(work.await)
+        answer("NodePublishVolume", work).await
     }
 
     async fn node_unpublish_volume(
@@ -125,7 +129,7 @@ impl Node for NodeService {
                 .await?;
             Ok(csi::NodeUnpublishVolumeResponse {})
         };
-        answer(work.await)
+        answer("NodeUnpublishVolume", work).await
     }
 
     async fn node_get_volume_stats(
@@ -157,11 +161,13 @@ impl Node for NodeService {
             }
             Ok(csi::NodeGetVolumeStatsResponse {
                 usage,
-                volume_condition: matches!(self.health_api, HealthApi::Legacy | HealthApi::Both)
+                volume_condition: self
+                    .health_api
+                    .legacy()
                     .then(|| condition(&sample.volume.troubles)),
             })
         };
-        answer(work.await)
+        answer("NodeGetVolumeStats", work).await
     }
 
     async fn node_expand_volume(
@@ -222,7 +228,7 @@ impl Node for NodeService {
                 capacity_bytes: signed(bytes),
             })
         };
-        answer(work.await)
+        answer("NodeExpandVolume", work).await
     }
 
     async fn node_get_capabilities(
@@ -236,10 +242,10 @@ impl Node for NodeService {
             Cap::ExpandVolume,
             Cap::SingleNodeMultiWriter,
         ];
-        if matches!(self.health_api, HealthApi::Legacy | HealthApi::Both) {
+        if self.health_api.legacy() {
             caps.push(Cap::VolumeCondition);
         }
-        if matches!(self.health_api, HealthApi::V1_13 | HealthApi::Both) {
+        if self.health_api.v1_13() {
             caps.extend([Cap::GetVolumeHealth, Cap::GetStorageHealth]);
         }
         let capabilities = caps
@@ -290,7 +296,7 @@ impl Node for NodeService {
                 }),
             })
         };
-        answer(work.await)
+        answer("NodeGetVolumeHealth", work).await
     }
 
     async fn node_get_storage_health(
