@@ -8,6 +8,8 @@
 pub mod blkid;
 pub mod blockdev;
 pub mod cmd;
+pub mod diskread;
 pub mod mount;
 pub mod mountinfo;
 pub mod process;
+pub mod uevent;
