@@ -8,9 +8,14 @@
 mod attach;
 mod attrs;
 pub mod claim;
+mod contents_reasons;
+mod blank;
+mod gptscan;
 mod identity;
 mod mounts;
+mod magics;
 pub mod probe;
+mod reasons;
 pub mod sysfs;
 pub mod system;
 mod topology;
