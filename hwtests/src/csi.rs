@@ -5,8 +5,10 @@ use std::{collections::HashMap, path::Path, time::Duration};
 use drivebay_proto::{
     agent::{InventoryUpdate, WatchInventoryRequest, agent_client::AgentClient},
     csi::{
-        self as wire, CapacityRange, VolumeCapability, controller_client::ControllerClient,
-        identity_client::IdentityClient, node_client::NodeClient,
+        self as wire, CapacityRange, VolumeCapability,
+        controller_client::ControllerClient,
+        identity_client::IdentityClient,
+        node_client::NodeClient,
         volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
     },
 };

@@ -21,7 +21,11 @@ fn each_block(path: &Path, mut seen: impl FnMut(u64, &[u8])) -> io::Result<()> {
     let mut at = 0;
     while at < end {
         // A device has no holes to ask for: it is read from here to its end.
-        let data = match lseek64(file.as_fd(), i64::try_from(at).unwrap_or(i64::MAX), Whence::SeekData) {
+        let data = match lseek64(
+            file.as_fd(),
+            i64::try_from(at).unwrap_or(i64::MAX),
+            Whence::SeekData,
+        ) {
             Ok(offset) => u64::try_from(offset).unwrap_or(0),
             Err(nix::Error::ENXIO) => break,
             Err(_) => at,

@@ -141,10 +141,7 @@ impl Rig {
             .unpublish(&volume.id, &volume.target)
             .await
             .unwrap();
-        self.csi
-            .unstage(&volume.id, &volume.staging)
-            .await
-            .unwrap();
+        self.csi.unstage(&volume.id, &volume.staging).await.unwrap();
     }
 
     /// The kernel name of a volume's device, as the agent says it.

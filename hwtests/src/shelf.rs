@@ -233,8 +233,11 @@ fn take_turn() -> Result<Flock<File>, Trouble> {
     Flock::lock(open()?, FlockArg::LockExclusiveNonblock)
         .or_else(|_| {
             eprintln!("another shelf of drives stands on this machine; waiting for it to go");
-            Flock::lock(open().map_err(|_| nix::Error::EACCES)?, FlockArg::LockExclusive)
-                .map_err(|(_, error)| error)
+            Flock::lock(
+                open().map_err(|_| nix::Error::EACCES)?,
+                FlockArg::LockExclusive,
+            )
+            .map_err(|(_, error)| error)
         })
         .map_err(|error| Trouble::doing(format!("locking {path}"), &error))
 }

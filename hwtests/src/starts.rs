@@ -28,7 +28,11 @@ impl Starts {
         pids.push(pid);
         let mut command = Command::new("strace");
         command
-            .args(["-f", "-e", "trace=execve,execveat,?fork,?vfork,clone,clone3"])
+            .args([
+                "-f",
+                "-e",
+                "trace=execve,execveat,?fork,?vfork,clone,clone3",
+            ])
             .args(["-e", "signal=none", "-o"])
             .arg(&record);
         for pid in &pids {
@@ -41,9 +45,12 @@ impl Starts {
         // Counting begins when strace says of each process that it is attached.
         let mut said = String::new();
         let mut attached = 0;
-        let mut lines = BufReader::new(strace.stderr.take().ok_or_else(|| {
-            Trouble::new("strace has no stderr")
-        })?);
+        let mut lines = BufReader::new(
+            strace
+                .stderr
+                .take()
+                .ok_or_else(|| Trouble::new("strace has no stderr"))?,
+        );
         while attached < pids.len() {
             let from = said.len();
             if lines.read_line(&mut said)? == 0 {
@@ -68,7 +75,11 @@ impl Starts {
         agent::terminate(self.strace.id());
         self.strace.wait()?;
         let record = fs::read_to_string(&self.record)?;
-        Ok(record.lines().filter(|line| is_start(line)).map(str::to_owned).collect())
+        Ok(record
+            .lines()
+            .filter(|line| is_start(line))
+            .map(str::to_owned)
+            .collect())
     }
 }
 
@@ -89,9 +100,13 @@ mod tests {
         assert!(!is_start(
             "12 clone3({flags=CLONE_VM|CLONE_THREAD|CLONE_SYSVSEM, ...}, 88) = 13"
         ));
-        assert!(is_start("12 clone3({flags=CLONE_VM|CLONE_VFORK, ...}, 88) = 13"));
+        assert!(is_start(
+            "12 clone3({flags=CLONE_VM|CLONE_VFORK, ...}, 88) = 13"
+        ));
         assert!(is_start("12 vfork() = 13"));
-        assert!(is_start("13 execve(\"/sbin/mkfs.ext4\", [...], 0x7 /* 9 vars */) = 0"));
+        assert!(is_start(
+            "13 execve(\"/sbin/mkfs.ext4\", [...], 0x7 /* 9 vars */) = 0"
+        ));
         assert!(!is_start("13 +++ exited with 0 +++"));
     }
 
@@ -108,15 +123,22 @@ mod tests {
         let mut input = shell.stdin.take().unwrap();
         std::io::Write::write_all(&mut input, b"\n").unwrap();
         let record = dir.path().join("starts.strace");
-        crate::wait::until(std::time::Duration::from_secs(10), "the shell ran true", || {
-            fs::read_to_string(&record)
-                .unwrap_or_default()
-                .contains("+++ exited")
-                .then_some(())
-        });
+        crate::wait::until(
+            std::time::Duration::from_secs(10),
+            "the shell ran true",
+            || {
+                fs::read_to_string(&record)
+                    .unwrap_or_default()
+                    .contains("+++ exited")
+                    .then_some(())
+            },
+        );
         let seen = starts.finish().unwrap();
         drop(input);
         shell.wait().unwrap();
-        assert!(seen.iter().any(|line| line.contains("/bin/true")), "{seen:?}");
+        assert!(
+            seen.iter().any(|line| line.contains("/bin/true")),
+            "{seen:?}"
+        );
     }
 }

@@ -57,10 +57,9 @@ fn unescape(text: &str) -> String {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         if byte == b'\\' {
-            let code = bytes
-                .by_ref()
-                .take(3)
-                .fold(0u32, |sum, digit| sum * 8 + u32::from(digit.wrapping_sub(b'0')));
+            let code = bytes.by_ref().take(3).fold(0u32, |sum, digit| {
+                sum * 8 + u32::from(digit.wrapping_sub(b'0'))
+            });
             out.push(u8::try_from(code).unwrap_or(b'?'));
         } else {
             out.push(byte);
@@ -180,7 +179,8 @@ mod tests {
 
     #[test]
     fn a_mountinfo_line_is_read_with_its_optional_fields_and_escapes() {
-        let line = r"36 35 98:0 /sub /mnt/a\040b rw,noatime shared:1 master:2 - ext4 /dev/loop7p2 rw";
+        let line =
+            r"36 35 98:0 /sub /mnt/a\040b rw,noatime shared:1 master:2 - ext4 /dev/loop7p2 rw";
         let mount = parse(line).unwrap();
         assert_eq!(mount.point, Path::new("/mnt/a b"));
         assert_eq!(mount.fs_type, "ext4");

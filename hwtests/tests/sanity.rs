@@ -112,7 +112,10 @@ async fn conforms(access: &str) {
         .iter()
         .filter(|(_, reason)| !NOT_ADVERTISED.contains(&reason.as_str()))
         .collect();
-    assert!(unexpected.is_empty(), "skipped without need: {unexpected:#?}");
+    assert!(
+        unexpected.is_empty(),
+        "skipped without need: {unexpected:#?}"
+    );
     let passed = report.matches("status=\"passed\"").count();
     // 96 specs, of which what is not advertised is about a third: fewer means that the suite stopped short.
     assert!(passed >= 50, "only {passed} specs ran:\n{said}");

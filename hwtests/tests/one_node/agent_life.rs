@@ -74,7 +74,10 @@ async fn a_stopped_agent_is_gone_within_ten_seconds_with_its_workers_and_leaves_
     });
     assert_eq!(tree::mounted_times(&volume.target), 1);
     fs::write(volume.target.join("note"), "the agent is away").unwrap();
-    assert!(!rig.agent.settings().csi_socket().exists(), "the CSI socket is left");
+    assert!(
+        !rig.agent.settings().csi_socket().exists(),
+        "the CSI socket is left"
+    );
 
     rig.start_again().await;
     rig.leave_volume(&volume).await;
@@ -137,7 +140,7 @@ async fn a_volume_is_unmounted_after_its_drive_stopped_reading() {
     rig.use_volume(&volume).await;
     fs::write(volume.target.join("letter"), "unsent").unwrap();
     rig.shelf.flush().unwrap();
-    // Every read and write of the drive fails from here on.
+    // Every read of the drive fails from here on.
     let file = fs::File::options()
         .write(true)
         .open(&rig.shelf.drives()[0].file)

@@ -1,6 +1,7 @@
 //! Counted, not timed: reads and repeats start no process once a drive's worker is warm.
 
 use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, starts::Starts};
+use drivebay_proto::csi::volume_capability::{AccessType, MountVolume, access_mode::Mode};
 
 /// Windows looked at. Something else (another loop device coming, a rescan) may start a
 /// worker in one of them; a call that needs a process would show in every one.
@@ -12,31 +13,38 @@ const CALLS: usize = 10;
 async fn publish_stats_list_and_capacity_start_no_process_once_warm() {
     need!(root, loop, tool "strace", tool "mkfs.ext4", fs "ext4");
     let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
-    let volume = rig.volume("warm", 256 * MIB, &csi::mount("ext4")).await;
+    // Several targets on one node, so that a window has fresh publishes and not only repeats.
+    let capability = csi::capability(
+        AccessType::Mount(MountVolume::default()),
+        Mode::SingleNodeMultiWriter,
+    );
+    let volume = rig.volume("warm", 256 * MIB, &capability).await;
     rig.use_volume(&volume).await;
     let target = volume.target.clone();
 
     let mut windows = Vec::new();
-    for _ in 0..WINDOWS {
+    for window in 0..WINDOWS {
         // Warm: the drive's worker has just answered.
         rig.csi.stats(&volume.id, &target).await.unwrap();
+        let mut others = Vec::new();
         let starts = Starts::watch(rig.agent.pid(), rig.dir()).unwrap();
         for round in 0..CALLS {
             rig.publish(&volume).await;
-            // A fresh publish, not only a repeat.
-            let other = target.with_file_name(format!("other-{round}"));
-            rig.csi.unpublish(&volume.id, &target).await.unwrap();
+            let other = target.with_file_name(format!("other-{window}-{round}"));
             rig.csi
-                .publish(&volume.id, &volume.staging, &other, &volume.capability, false)
+                .publish(&volume.id, &volume.staging, &other, &capability, false)
                 .await
                 .unwrap();
             rig.csi.stats(&volume.id, &other).await.unwrap();
             rig.csi.list().await.unwrap();
             rig.csi.capacity().await.unwrap();
-            rig.csi.unpublish(&volume.id, &other).await.unwrap();
+            others.push(other);
         }
         let seen = starts.finish().unwrap();
-        rig.publish(&volume).await;
+        // Unmounting has a worker of its own, which is not what is counted.
+        for other in &others {
+            rig.csi.unpublish(&volume.id, other).await.unwrap();
+        }
         if seen.is_empty() {
             rig.leave_volume(&volume).await;
             return;

@@ -17,7 +17,11 @@ async fn a_volume_whose_filesystem_was_zeroed_is_refused_and_not_formatted_again
     let mut rig = Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await;
     for fs_type in ["ext4", "xfs"] {
         let volume = rig
-            .volume(&format!("zeroed-{fs_type}"), 512 * MIB, &csi::mount(fs_type))
+            .volume(
+                &format!("zeroed-{fs_type}"),
+                512 * MIB,
+                &csi::mount(fs_type),
+            )
             .await;
         rig.use_volume(&volume).await;
         fs::write(volume.target.join("letter"), "the only copy").unwrap();
@@ -39,7 +43,11 @@ async fn a_volume_whose_filesystem_was_zeroed_is_refused_and_not_formatted_again
             let message = refused.message().to_lowercase();
             assert!(message.contains("not formatted"), "{fs_type}: {refused:?}");
             assert_eq!(tree::mounted_times(&volume.staging), 0);
-            assert_eq!(digest::of(&device).unwrap(), before, "{fs_type} was written to");
+            assert_eq!(
+                digest::of(&device).unwrap(),
+                before,
+                "{fs_type} was written to"
+            );
         }
     }
 }
@@ -49,7 +57,8 @@ fn zero_edges(device: &Path) {
     let mut node = File::options().write(true).open(device).unwrap();
     let zeros = vec![0; usize::try_from(MIB).unwrap()];
     node.write_all(&zeros).unwrap();
-    node.seek(SeekFrom::End(-i64::try_from(MIB).unwrap())).unwrap();
+    node.seek(SeekFrom::End(-i64::try_from(MIB).unwrap()))
+        .unwrap();
     node.write_all(&zeros).unwrap();
     node.sync_all().unwrap();
 }
@@ -71,12 +80,23 @@ async fn a_block_volume_full_of_data_is_never_formatted() {
         }
         let as_mount = rig
             .csi
-            .stage(&volume.id, &volume.staging.with_extension("fs"), &csi::mount("ext4"))
+            .stage(
+                &volume.id,
+                &volume.staging.with_extension("fs"),
+                &csi::mount("ext4"),
+            )
             .await;
-        assert!(as_mount.is_err(), "a block volume was staged with a filesystem");
+        assert!(
+            as_mount.is_err(),
+            "a block volume was staged with a filesystem"
+        );
         rig.use_volume(&volume).await;
         rig.use_volume(&volume).await;
-        assert_eq!(digest::of(&volume.target).unwrap(), written, "round {round}");
+        assert_eq!(
+            digest::of(&volume.target).unwrap(),
+            written,
+            "round {round}"
+        );
     }
     rig.leave_volume(&volume).await;
 }
@@ -112,7 +132,10 @@ async fn a_second_publish_stacks_no_mount() {
         rig.leave_volume(&volume).await;
         assert_eq!(tree::mounted_times(&volume.target), 0, "{name}");
         assert!(!volume.target.exists(), "{name}: the target is left");
-        assert!(volume.staging.exists(), "{name}: the staging directory is the orchestrator's");
+        assert!(
+            volume.staging.exists(),
+            "{name}: the staging directory is the orchestrator's"
+        );
     }
 }
 
@@ -122,7 +145,10 @@ async fn a_read_only_publish_cannot_be_written() {
     let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
     let volume = rig.volume("files", 256 * MIB, &csi::mount("ext4")).await;
     let (id, capability) = (&volume.id, &volume.capability);
-    rig.csi.stage(id, &volume.staging, capability).await.unwrap();
+    rig.csi
+        .stage(id, &volume.staging, capability)
+        .await
+        .unwrap();
     rig.csi
         .publish(id, &volume.staging, &volume.target, capability, true)
         .await
@@ -187,8 +213,14 @@ async fn a_pattern_written_to_a_deleted_volume_is_nowhere_in_the_next() {
     rig.use_volume(&second).await;
     assert!(digest::find(&second.target, PATTERN).unwrap().is_empty());
     let mut bytes = Vec::new();
-    File::open(&second.target).unwrap().read_to_end(&mut bytes).unwrap();
-    assert!(bytes.iter().all(|&byte| byte == 0), "the new volume is not zeros");
+    File::open(&second.target)
+        .unwrap()
+        .read_to_end(&mut bytes)
+        .unwrap();
+    assert!(
+        bytes.iter().all(|&byte| byte == 0),
+        "the new volume is not zeros"
+    );
     rig.shelf.flush().unwrap();
     assert!(digest::find(&file, PATTERN).unwrap().is_empty());
     rig.leave_volume(&second).await;
@@ -196,15 +228,17 @@ async fn a_pattern_written_to_a_deleted_volume_is_nowhere_in_the_next() {
 
 /// Creates as soon as the space is offered again; until then there must be no other answer than "no room".
 async fn next(rig: &Rig, name: &str, size: u64) -> Placed {
-    let volume = wait::until_async(Duration::from_secs(120), "the space is offered again", async || {
-        match rig.csi.create(name, size, &csi::block()).await {
+    let volume = wait::until_async(
+        Duration::from_secs(120),
+        "the space is offered again",
+        async || match rig.csi.create(name, size, &csi::block()).await {
             Ok(volume) => Some(volume),
             Err(status) => {
                 assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
                 None
             }
-        }
-    })
+        },
+    )
     .await;
     rig.place(&volume, name, &csi::block())
 }
@@ -236,7 +270,10 @@ async fn each_filesystem_is_made_written_grown_online_and_read_back() {
             .await
             .unwrap();
         let after = total(&rig, &volume).await;
-        assert!(after > before + 700 * MIB as i64, "{fs_type}: {before} -> {after}");
+        assert!(
+            after > before + 700 * MIB as i64,
+            "{fs_type}: {before} -> {after}"
+        );
         assert_eq!(digest::of(&file).unwrap(), print, "{fs_type}");
         rig.leave_volume(&volume).await;
         rig.use_volume(&volume).await;

@@ -28,8 +28,14 @@ pub(crate) fn leave(agent: Agent, shelf: &mut Shelf) -> Result<(), Trouble> {
     say::chapter("Left running");
     say::line("drives", &format!("{program} drives --socket {socket}"));
     say::line("volumes", &format!("{program} volumes --socket {socket}"));
-    say::line("claim plan", &format!("{program} claim-plan --config {config}"));
-    say::line("CSI", &format!("unix://{}", settings.csi_socket().display()));
+    say::line(
+        "claim plan",
+        &format!("{program} claim-plan --config {config}"),
+    );
+    say::line(
+        "CSI",
+        &format!("unix://{}", settings.csi_socket().display()),
+    );
     say::line("log", &settings.log_file().display().to_string());
     say::line("stop it", &format!("hwtests/demo --stop {}", dir.display()));
     Ok(())
@@ -49,7 +55,8 @@ pub(crate) fn stop(dir: &Path) -> Result<(), Trouble> {
     let ours = || {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let config = dir.join("agent.toml").display().to_string();
-        line.split(|&byte| byte == 0).any(|word| word == config.as_bytes())
+        line.split(|&byte| byte == 0)
+            .any(|word| word == config.as_bytes())
     };
     if ours() {
         agent::terminate(pid);

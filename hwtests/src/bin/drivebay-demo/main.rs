@@ -83,7 +83,8 @@ async fn demo(keep: bool) -> Result<(), Trouble> {
         need::Need::Tool("mkfs.ext4"),
         need::Need::Filesystem("ext4"),
     ] {
-        need.check().map_err(|missing| Trouble::new(missing.reason))?;
+        need.check()
+            .map_err(|missing| Trouble::new(missing.reason))?;
     }
     let start = Instant::now();
     say::chapter("A shelf of drives");
@@ -97,7 +98,10 @@ async fn demo(keep: bool) -> Result<(), Trouble> {
     settings.log = "info".to_owned();
     let agent = Agent::start(settings).await?;
     say::line("pid", &agent.pid().to_string());
-    say::line("CSI socket", &agent.settings().csi_socket().display().to_string());
+    say::line(
+        "CSI socket",
+        &agent.settings().csi_socket().display().to_string(),
+    );
     say::line("config", &agent.settings().config().display().to_string());
     say::line("log", &agent.settings().log_file().display().to_string());
 

@@ -28,7 +28,7 @@ pub(crate) fn drive(name: &str, bytes: u64) -> String {
 pub(crate) fn size(bytes: u64) -> String {
     let tenth = |unit: u64| {
         let tenths = bytes * 10 / unit;
-        if tenths % 10 == 0 {
+        if tenths.is_multiple_of(10) {
             format!("{}", tenths / 10)
         } else {
             format!("{}.{}", tenths / 10, tenths % 10)

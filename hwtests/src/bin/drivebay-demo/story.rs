@@ -8,10 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_hwtests::{
-    Agent, Csi, GIB, MIB, Shelf, Trouble, csi, digest,
-    tree,
-};
+use drivebay_hwtests::{Agent, Csi, GIB, MIB, Shelf, Trouble, csi, digest, tree};
 use drivebay_proto::csi::{Volume, VolumeCapability, volume_usage::Unit};
 
 use crate::say;
@@ -88,10 +85,17 @@ async fn found(agent: &Agent, shelf: &Shelf) -> Result<(), Trouble> {
             .ok_or_else(|| Trouble::new(format!("{} was not found", drive.kernel_name)))?;
         say::line(
             &drive.kernel_name,
-            &format!("{} {}", say::drive(&drive.name, seen.size_bytes), seen.state),
+            &format!(
+                "{} {}",
+                say::drive(&drive.name, seen.size_bytes),
+                seen.state
+            ),
         );
         for reject in &seen.rejects {
-            say::line("", &format!("  refused: {} - {}", reject.code, reject.detail));
+            say::line(
+                "",
+                &format!("  refused: {} - {}", reject.code, reject.detail),
+            );
         }
         match expected {
             None => check(
@@ -133,7 +137,8 @@ async fn place(
     let target = kubelet.join("pods").join(name);
     csi.stage(&id, &staging, &capability).await?;
     let staged = start.elapsed();
-    csi.publish(&id, &staging, &target, &capability, false).await?;
+    csi.publish(&id, &staging, &target, &capability, false)
+        .await?;
     let published = start.elapsed();
     let size = say::size(u64::try_from(capacity_bytes).unwrap_or(0));
     say::line(name, &format!("{size}, {id}"));
@@ -177,8 +182,17 @@ async fn filesystem(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
     out.write_all(&written)?;
     out.sync_all()?;
     drop(out);
-    check(fs::read(&file)? == written, "the file does not read back as written")?;
-    say::line("demo-data", &format!("64 MiB in a file read back, fingerprint {:016x}", digest::of(&file)?));
+    check(
+        fs::read(&file)? == written,
+        "the file does not read back as written",
+    )?;
+    say::line(
+        "demo-data",
+        &format!(
+            "64 MiB in a file read back, fingerprint {:016x}",
+            digest::of(&file)?
+        ),
+    );
     for usage in csi.stats(&volume.id, &volume.target).await?.usage {
         let text = match usage.unit() {
             Unit::Inodes => format!("inodes: {} of {} used", usage.used, usage.total),
@@ -204,7 +218,10 @@ async fn block(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
     device.sync_all()?;
     let mut read = vec![0; written.len()];
     device.read_exact_at(&mut read, 512 * MIB)?;
-    check(read == written, "the raw volume does not read back as written")?;
+    check(
+        read == written,
+        "the raw volume does not read back as written",
+    )?;
     say::line("demo-raw", "64 MiB at 512 MiB read back");
     for usage in csi.stats(&volume.id, &volume.target).await?.usage {
         let total = say::size(u64::try_from(usage.total).unwrap_or(0));
@@ -231,7 +248,11 @@ async fn expand(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
     check(digest::of(&file)? == print, "the file changed")?;
     say::line(
         "demo-data",
-        &format!("filesystem {} -> {}, file unchanged", say::size(before), say::size(after)),
+        &format!(
+            "filesystem {} -> {}, file unchanged",
+            say::size(before),
+            say::size(after)
+        ),
     );
     Ok(())
 }
