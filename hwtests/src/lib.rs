@@ -16,6 +16,7 @@ pub mod csi;
 pub mod digest;
 pub mod need;
 pub mod rig;
+pub mod settings;
 pub mod shelf;
 pub mod starts;
 pub mod tools;
@@ -23,9 +24,10 @@ pub mod tree;
 pub mod trouble;
 pub mod wait;
 
-pub use agent::{Agent, Settings};
+pub use agent::Agent;
 pub use csi::Csi;
 pub use rig::Rig;
+pub use settings::Settings;
 pub use shelf::{Drive, DriveSpec, Shelf};
 pub use trouble::Trouble;
 
