@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
@@ -91,7 +91,23 @@ impl Shelf {
     /// # Errors
     /// The directory cannot be made.
     pub fn new() -> Result<Self, Trouble> {
-        let turn = take_turn()?;
+        let turn = take_turn(FlockArg::LockExclusiveNonblock).or_else(|_| {
+            let _ = io::stderr()
+                .write_all(b"waiting for another shelf of drives on this machine to go\n");
+            take_turn(FlockArg::LockExclusive)
+        })?;
+        Self::on(turn)
+    }
+
+    /// As `new`, but does not wait.
+    ///
+    /// # Errors
+    /// Another shelf stands on this machine, or the directory cannot be made.
+    pub fn at_once() -> Result<Self, Trouble> {
+        Self::on(take_turn(FlockArg::LockExclusiveNonblock)?)
+    }
+
+    fn on(turn: Flock<File>) -> Result<Self, Trouble> {
         let base = std::env::var_os("DRIVEBAY_SHELF_DIR").unwrap_or_else(|| "/var/tmp".into());
         let dir = tempfile::Builder::new()
             .prefix("drivebay-")
@@ -220,26 +236,20 @@ impl Drop for Shelf {
 }
 
 /// One shelf at a time on a machine.
-fn take_turn() -> Result<Flock<File>, Trouble> {
+fn take_turn(how: FlockArg) -> Result<Flock<File>, Trouble> {
     let path = "/run/drivebay-hwtests.lock";
-    let open = || {
-        File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path)
-            .map_err(|error| Trouble::doing(format!("opening {path} (root is needed)"), &error))
-    };
-    Flock::lock(open()?, FlockArg::LockExclusiveNonblock)
-        .or_else(|_| {
-            eprintln!("another shelf of drives stands on this machine; waiting for it to go");
-            Flock::lock(
-                open().map_err(|_| nix::Error::EACCES)?,
-                FlockArg::LockExclusive,
-            )
-            .map_err(|(_, error)| error)
-        })
-        .map_err(|error| Trouble::doing(format!("locking {path}"), &error))
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .map_err(|error| Trouble::doing(format!("opening {path} (root is needed)"), &error))?;
+    Flock::lock(file, how).map_err(|(_, error)| match error {
+        nix::Error::EWOULDBLOCK => Trouble::new(
+            "another shelf of drives stands on this machine (a test or a demo runs); try again when it is gone",
+        ),
+        error => Trouble::doing(format!("locking {path}"), &error),
+    })
 }
 
 /// Fills a drive's file with bytes that look like somebody's data and carry no signature.

@@ -130,7 +130,8 @@ async fn demo(keep: bool) -> Result<(), Trouble> {
 
 /// The drives: two to use, two to leave alone.
 async fn stock() -> Result<Shelf, Trouble> {
-    let mut shelf = Shelf::new()?;
+    // Waiting for a turn here could not be interrupted.
+    let mut shelf = Shelf::at_once()?;
     shelf.add(DriveSpec::blank("blank-1", 8 * GIB))?;
     shelf.add(DriveSpec::blank("blank-2", 8 * GIB))?;
     shelf.add(DriveSpec::blank("somebodys-ext4", GIB).holding(|file| {
