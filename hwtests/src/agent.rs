@@ -112,7 +112,7 @@ impl Agent {
         command
             .args(["run", "--headless", "--config"])
             .arg(config)
-            .env("RUST_LOG", &self.settings.log)
+            .env("DRIVEBAY_LOG", &self.settings.log)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

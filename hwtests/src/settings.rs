@@ -17,7 +17,7 @@ pub struct Settings {
     pub more: String,
     /// Value of --health-api; the default when None.
     pub health_api: Option<String>,
-    /// The program's log filter (RUST_LOG).
+    /// The program's log filter (DRIVEBAY_LOG).
     pub log: String,
 }
 
@@ -85,6 +85,9 @@ registration = false
 [discovery]
 allow-loop = true
 rescan = "5m"
+
+[erase]
+max-bytes-per-second = "unlimited"
 
 [[class]]
 name = "demo"
