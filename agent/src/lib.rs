@@ -4,7 +4,9 @@
 //! Data flows one way: discovery → inventory → {carve, fs} through workers →
 //! snapshot → {csi, uplink, cli}.
 
+pub mod app;
 pub mod carve;
+pub mod cli;
 pub mod config;
 pub mod discovery;
 pub mod fs;

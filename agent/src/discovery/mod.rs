@@ -7,6 +7,7 @@
 
 pub mod claim;
 pub mod probe;
+pub mod survey;
 pub mod sysfs;
 pub mod system;
 pub mod udev;
