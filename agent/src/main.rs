@@ -10,7 +10,10 @@ use drivebay_agent::{
 };
 
 fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|word| word == "worker") {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|word| word == "worker")
+    {
         // A worker knows nothing of the command line: it is exec'd clean by an agent and reads its
         // calls from a socket.
         eprintln!("drivebay-agent: `worker` is what an agent starts for a drive; it is no command");
@@ -38,7 +41,9 @@ fn agent(RunArgs { config, options }: RunArgs) -> ExitCode {
 }
 
 fn ask(command: Command) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     match runtime {
         Ok(runtime) => runtime.block_on(cli::run(command)),
         Err(error) => {

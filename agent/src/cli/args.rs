@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser, builder::TypedValueParser};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser, builder::TypedValueParser,
+};
 
 use crate::config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HealthApi};
 
@@ -237,7 +239,10 @@ mod tests {
             ("none", HealthApi::None),
         ] {
             let cli = Cli::try_parse_from(["x", "run", "--health-api", word]).unwrap();
-            assert!(matches!(cli.command, Command::Run(run) if run.options.health_api == meaning), "{word}");
+            assert!(
+                matches!(cli.command, Command::Run(run) if run.options.health_api == meaning),
+                "{word}"
+            );
         }
     }
 }

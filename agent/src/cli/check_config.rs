@@ -24,14 +24,21 @@ pub fn summary(config: &Config) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  {name:<13}{value}");
     };
-    line("node", format!("{} (cluster {})", config.node_id, config.cluster));
+    line(
+        "node",
+        format!("{} (cluster {})", config.node_id, config.cluster),
+    );
     line("driver", config.driver_name.clone());
     line("CSI socket", config.csi_socket.display().to_string());
     line("agent socket", config.agent_socket.display().to_string());
     line(
         "kubelet",
         match &config.registration_dir {
-            Some(dir) => format!("registers in {}, CSI socket there: {}", dir.display(), config.kubelet_csi_socket.display()),
+            Some(dir) => format!(
+                "registers in {}, CSI socket there: {}",
+                dir.display(),
+                config.kubelet_csi_socket.display()
+            ),
             None => "no registration".into(),
         },
     );
@@ -40,8 +47,15 @@ pub fn summary(config: &Config) -> String {
     line(
         "erasing",
         match config.erase_bytes_per_second {
-            Some(rate) => format!("at most {}/s a drive; quarantine {}", human_size(rate), seconds(config.quarantine)),
-            None => format!("as fast as it goes; quarantine {}", seconds(config.quarantine)),
+            Some(rate) => format!(
+                "at most {}/s a drive; quarantine {}",
+                human_size(rate),
+                seconds(config.quarantine)
+            ),
+            None => format!(
+                "as fast as it goes; quarantine {}",
+                seconds(config.quarantine)
+            ),
         },
     );
     if config.allow_loop {
@@ -60,14 +74,34 @@ fn seconds(duration: Duration) -> String {
 fn describe(class: &ClassConfig) -> String {
     let mut words = vec![format!("{}: {}", class.name, class.fs_type)];
     let select = &class.select;
-    let list = |name: &str, items: Vec<String>| (!items.is_empty()).then(|| format!("{name} {}", items.join("|")));
-    words.extend(list("media", select.media.iter().map(ToString::to_string).collect()));
-    words.extend(list("transport", select.transport.iter().map(|bus| bus.as_str().to_owned()).collect()));
+    let list = |name: &str, items: Vec<String>| {
+        (!items.is_empty()).then(|| format!("{name} {}", items.join("|")))
+    };
+    words.extend(list(
+        "media",
+        select.media.iter().map(ToString::to_string).collect(),
+    ));
+    words.extend(list(
+        "transport",
+        select
+            .transport
+            .iter()
+            .map(|bus| bus.as_str().to_owned())
+            .collect(),
+    ));
     words.extend(list("model", select.model.clone()));
     words.extend(list("drive", select.drive.clone()));
     words.extend(list("path", select.path.clone()));
-    words.extend(select.min_bytes.map(|bytes| format!("at least {}", human_size(bytes))));
-    words.extend(select.max_bytes.map(|bytes| format!("at most {}", human_size(bytes))));
+    words.extend(
+        select
+            .min_bytes
+            .map(|bytes| format!("at least {}", human_size(bytes))),
+    );
+    words.extend(
+        select
+            .max_bytes
+            .map(|bytes| format!("at most {}", human_size(bytes))),
+    );
     if class.claim == ClaimPolicy::SignatureFree {
         words.push("claims drives that are not blank".into());
     }

@@ -76,7 +76,10 @@ struct PlanRejectJson<'a> {
 /// Looks at all drives and says what would be done with each.
 pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, PlanError> {
     let workers = |what| move |source| PlanError::Workers { what, source };
-    let notes = NotesDir(statefile::make_private_dir("drivebay-claim-plan-").map_err(workers("a directory for their notes"))?);
+    let notes = NotesDir(
+        statefile::make_private_dir("drivebay-claim-plan-")
+            .map_err(workers("a directory for their notes"))?,
+    );
     let pool = Pool::new(PoolConfig {
         program: std::env::current_exe().map_err(workers("the path of this program"))?,
         notes_dir: notes.0.clone(),
@@ -110,25 +113,44 @@ impl Drop for NotesDir {
 }
 
 /// The plan as text. Pure.
-pub fn render(config: &Config, drives: &[Surveyed], format: Format, all: bool) -> serde_json::Result<String> {
+pub fn render(
+    config: &Config,
+    drives: &[Surveyed],
+    format: Format,
+    all: bool,
+) -> serde_json::Result<String> {
     if format == Format::Json {
         let drives = drives.iter().map(json).collect();
-        let plan = PlanJson { node: &config.node_id, cluster: &config.cluster, drives };
+        let plan = PlanJson {
+            node: &config.node_id,
+            cluster: &config.cluster,
+            drives,
+        };
         return Ok(serde_json::to_string_pretty(&plan)? + "\n");
     }
     let wide = format == Format::Wide;
-    let of = |wanted: &'static str| drives.iter().filter(move |drive| outcome(drive).0 == wanted);
+    let of = |wanted: &'static str| {
+        drives
+            .iter()
+            .filter(move |drive| outcome(drive).0 == wanted)
+    };
     let mut text = String::new();
     let mut group = |title: &str, members: Vec<&Surveyed>| {
         if !members.is_empty() {
             text.push_str(&format!("{title}:\n{}\n", table(&members, wide)));
         }
     };
-    group("Would be claimed when a volume needs it", of("would-be-claimed").collect());
+    group(
+        "Would be claimed when a volume needs it",
+        of("would-be-claimed").collect(),
+    );
     group("Claimed already", of("claimed").collect());
-    let (shown, hidden): (Vec<&Surveyed>, Vec<&Surveyed>) = of("not-used").partition(|drive| all || !is_noise(drive));
+    let (shown, hidden): (Vec<&Surveyed>, Vec<&Surveyed>) =
+        of("not-used").partition(|drive| all || !is_noise(drive));
     group("Not used, because", shown);
-    let bytes: u64 = of("would-be-claimed").map(|drive| drive.facts.size_bytes).sum();
+    let bytes: u64 = of("would-be-claimed")
+        .map(|drive| drive.facts.size_bytes)
+        .sum();
     text.push_str(&format!(
         "{} of {} drives would be claimed ({}). Nothing was written.\n",
         of("would-be-claimed").count(),
@@ -136,7 +158,10 @@ pub fn render(config: &Config, drives: &[Surveyed], format: Format, all: bool) -
         human_size(bytes)
     ));
     if !hidden.is_empty() {
-        text.push_str(&format!("({} virtual devices not shown; --all shows them)\n", hidden.len()));
+        text.push_str(&format!(
+            "({} virtual devices not shown; --all shows them)\n",
+            hidden.len()
+        ));
     }
     Ok(text)
 }
@@ -145,7 +170,10 @@ pub fn render(config: &Config, drives: &[Surveyed], format: Format, all: bool) -
 fn outcome(drive: &Surveyed) -> (&'static str, &str) {
     match &drive.judgement {
         Judgement::Claimed => {
-            let class = drive.contents.as_ref().map_or("", |contents| contents.label.class.as_str());
+            let class = drive
+                .contents
+                .as_ref()
+                .map_or("", |contents| contents.label.class.as_str());
             ("claimed", class)
         }
         Judgement::Available { class } => ("would-be-claimed", class),
@@ -175,17 +203,29 @@ fn json(drive: &Surveyed) -> PlanDriveJson<'_> {
         model: &drive.facts.model,
         serial: &drive.facts.serial,
         size_bytes: drive.facts.size_bytes,
-        volumes: drive.contents.as_ref().map(|contents| contents.volumes.len()),
+        volumes: drive
+            .contents
+            .as_ref()
+            .map(|contents| contents.volumes.len()),
         rejects: rejects
             .iter()
-            .map(|reject| PlanRejectJson { code: reject.code.as_str(), detail: &reject.detail })
+            .map(|reject| PlanRejectJson {
+                code: reject.code.as_str(),
+                detail: &reject.detail,
+            })
             .collect(),
     }
 }
 
 fn table(drives: &[&Surveyed], wide: bool) -> String {
     use Align::{Left, Right};
-    let mut columns = vec![("DRIVE", Left), ("DEVICE", Left), ("MEDIA", Left), ("SIZE", Right), ("CLASS", Left)];
+    let mut columns = vec![
+        ("DRIVE", Left),
+        ("DEVICE", Left),
+        ("MEDIA", Left),
+        ("SIZE", Right),
+        ("CLASS", Left),
+    ];
     if wide {
         columns.extend([("BUS", Left), ("MODEL", Left), ("SERIAL", Left)]);
     }
@@ -200,16 +240,29 @@ fn table(drives: &[&Surveyed], wide: bool) -> String {
             outcome(drive).1.to_owned(),
         ];
         if wide {
-            cells.extend([facts.transport.as_str().to_owned(), facts.model.clone(), facts.serial.clone()]);
+            cells.extend([
+                facts.transport.as_str().to_owned(),
+                facts.model.clone(),
+                facts.serial.clone(),
+            ]);
         }
         let mut below: Vec<String> = match &drive.judgement {
-            Judgement::Rejected { reasons, .. } => {
-                reasons.iter().map(|reject| reason(reject.code.as_str(), &reject.detail)).collect()
-            }
+            Judgement::Rejected { reasons, .. } => reasons
+                .iter()
+                .map(|reject| reason(reject.code.as_str(), &reject.detail))
+                .collect(),
             _ => Vec::new(),
         };
-        if let Some(contents) = drive.contents.as_ref().filter(|_| drive.judgement == Judgement::Claimed) {
-            below.push(format!("{} volumes, {} free", contents.volumes.len(), human_size(contents.free_bytes())));
+        if let Some(contents) = drive
+            .contents
+            .as_ref()
+            .filter(|_| drive.judgement == Judgement::Claimed)
+        {
+            below.push(format!(
+                "{} volumes, {} free",
+                contents.volumes.len(),
+                human_size(contents.free_bytes())
+            ));
             below.extend(contents.notes.iter().map(|note| format!("note: {note}")));
         }
         table.row(cells, below);

@@ -6,7 +6,9 @@ use std::{
     time::Duration,
 };
 
-use drivebay_proto::agent::{InventoryUpdate, RescanRequest, WatchInventoryRequest, agent_client::AgentClient};
+use drivebay_proto::agent::{
+    InventoryUpdate, RescanRequest, WatchInventoryRequest, agent_client::AgentClient,
+};
 use tokio::time::timeout;
 use tonic::{Status, transport::Channel};
 
@@ -52,7 +54,10 @@ pub enum ClientError {
 impl ClientError {
     /// Whether no agent is there at all (exit code 3), as opposed to one that says no.
     pub fn is_absence(&self) -> bool {
-        matches!(self, Self::NoAgent { .. } | Self::Silent { .. } | Self::Ended(_))
+        matches!(
+            self,
+            Self::NoAgent { .. } | Self::Silent { .. } | Self::Ended(_)
+        )
     }
 }
 
@@ -84,7 +89,10 @@ impl Client {
         let socket = self.socket.clone();
         let inner = &mut self.inner;
         let first = async move {
-            let mut stream = inner.watch_inventory(WatchInventoryRequest {}).await?.into_inner();
+            let mut stream = inner
+                .watch_inventory(WatchInventoryRequest {})
+                .await?
+                .into_inner();
             stream.message().await
         };
         answered(&socket, DEADLINE, first)
@@ -95,7 +103,10 @@ impl Client {
     /// Looks again at all drives; the revision that shows the result.
     pub async fn rescan(&mut self) -> Result<u64, ClientError> {
         let call = self.inner.rescan(RescanRequest {});
-        Ok(answered(&self.socket, RESCAN_DEADLINE, call).await?.into_inner().revision)
+        Ok(answered(&self.socket, RESCAN_DEADLINE, call)
+            .await?
+            .into_inner()
+            .revision)
     }
 
     /// The generated client, for a stream whose length is not known.
@@ -122,7 +133,9 @@ pub async fn answered<T>(
         .map_err(|_| silent(socket, limit))?
         .map_err(|status| match status.code() {
             // What tonic itself says when the connection breaks.
-            tonic::Code::Unavailable if std::error::Error::source(&status).is_some() => ClientError::Ended(socket.to_owned()),
+            tonic::Code::Unavailable if std::error::Error::source(&status).is_some() => {
+                ClientError::Ended(socket.to_owned())
+            }
             _ => ClientError::Refused(Box::new(status)),
         })
 }

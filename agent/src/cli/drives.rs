@@ -71,7 +71,10 @@ impl<'a> From<&'a Drive> for DriveJson<'a> {
             rejects: drive
                 .rejects
                 .iter()
-                .map(|reject| RejectJson { code: &reject.code, detail: &reject.detail })
+                .map(|reject| RejectJson {
+                    code: &reject.code,
+                    detail: &reject.detail,
+                })
                 .collect(),
             notes: &drive.notes,
         }
@@ -80,13 +83,24 @@ impl<'a> From<&'a Drive> for DriveJson<'a> {
 
 /// The drives of an inventory as text. `all`: devices that could never be used (loop, ram, dm, …) too;
 /// JSON always has everything.
-pub fn render(inventory: &InventoryUpdate, format: Format, all: bool) -> serde_json::Result<String> {
+pub fn render(
+    inventory: &InventoryUpdate,
+    format: Format,
+    all: bool,
+) -> serde_json::Result<String> {
     if format == Format::Json {
         let drives = inventory.drives.iter().map(DriveJson::from).collect();
-        let whole = DrivesJson { node: &inventory.node_id, ready: inventory.ready, drives };
+        let whole = DrivesJson {
+            node: &inventory.node_id,
+            ready: inventory.ready,
+            drives,
+        };
         return Ok(serde_json::to_string_pretty(&whole)? + "\n");
     }
-    let (shown, hidden): (Vec<&Drive>, Vec<&Drive>) = inventory.drives.iter().partition(|drive| all || !is_noise(drive));
+    let (shown, hidden): (Vec<&Drive>, Vec<&Drive>) = inventory
+        .drives
+        .iter()
+        .partition(|drive| all || !is_noise(drive));
     let mut text = table(&shown, format == Format::Wide);
     if shown.is_empty() {
         text = "no drives\n".into();
@@ -95,7 +109,11 @@ pub fn render(inventory: &InventoryUpdate, format: Format, all: bool) -> serde_j
         text.push_str(&format!(
             "({} virtual {} not shown; --all shows {})\n",
             hidden.len(),
-            if hidden.len() == 1 { "device is" } else { "devices are" },
+            if hidden.len() == 1 {
+                "device is"
+            } else {
+                "devices are"
+            },
             if hidden.len() == 1 { "it" } else { "them" },
         ));
     }
@@ -106,7 +124,11 @@ pub fn render(inventory: &InventoryUpdate, format: Format, all: bool) -> serde_j
 }
 
 fn is_noise(drive: &Drive) -> bool {
-    drive.state == "rejected" && drive.rejects.iter().any(|reject| NOISE.contains(&reject.code.as_str()))
+    drive.state == "rejected"
+        && drive
+            .rejects
+            .iter()
+            .any(|reject| NOISE.contains(&reject.code.as_str()))
 }
 
 fn table(drives: &[&Drive], wide: bool) -> String {
@@ -134,7 +156,13 @@ fn table(drives: &[&Drive], wide: bool) -> String {
     let mut table = Table::new(&columns);
     for drive in drives {
         let offers = matches!(drive.state.as_str(), "claimed" | "available");
-        let size = |bytes: u64| if offers { human_size(bytes) } else { String::new() };
+        let size = |bytes: u64| {
+            if offers {
+                human_size(bytes)
+            } else {
+                String::new()
+            }
+        };
         let mut cells = vec![
             drive.id.clone(),
             drive.kernel_name.clone(),
@@ -152,7 +180,10 @@ fn table(drives: &[&Drive], wide: bool) -> String {
                 drive.model.clone(),
                 drive.serial.clone(),
                 drive.firmware.clone(),
-                format!("{}/{}", drive.logical_sector_bytes, drive.physical_sector_bytes),
+                format!(
+                    "{}/{}",
+                    drive.logical_sector_bytes, drive.physical_sector_bytes
+                ),
             ]);
         }
         table.row(cells, below(drive));
@@ -162,8 +193,13 @@ fn table(drives: &[&Drive], wide: bool) -> String {
 
 /// Every reason, then every note, one per line.
 pub fn below(drive: &Drive) -> Vec<String> {
-    let reasons = drive.rejects.iter().map(|reject| reason(&reject.code, &reject.detail));
-    reasons.chain(drive.notes.iter().map(|note| format!("note: {note}"))).collect()
+    let reasons = drive
+        .rejects
+        .iter()
+        .map(|reject| reason(&reject.code, &reject.detail));
+    reasons
+        .chain(drive.notes.iter().map(|note| format!("note: {note}")))
+        .collect()
 }
 
 /// `Code: detail`, or the code alone.

@@ -58,7 +58,11 @@ impl CommandError {
     /// The exit code.
     pub fn code(&self) -> u8 {
         match self {
-            Self::Client(error) | Self::Wipe(wipe::WipeError::Client(error)) if error.is_absence() => NO_AGENT,
+            Self::Client(error) | Self::Wipe(wipe::WipeError::Client(error))
+                if error.is_absence() =>
+            {
+                NO_AGENT
+            }
             Self::Wipe(error) if error.is_usage() => USAGE,
             _ => FAILED,
         }
@@ -86,25 +90,41 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         // The caller has taken `run` out; it does nothing here.
         Command::Run(_) => Ok(()),
         Command::Drives { show, all } => {
-            let inventory = Client::connect(&show.socket.socket).await?.inventory().await?;
+            let inventory = Client::connect(&show.socket.socket)
+                .await?
+                .inventory()
+                .await?;
             print(&drives::render(&inventory, show.output, all)?)
         }
         Command::Volumes { show } => {
-            let inventory = Client::connect(&show.socket.socket).await?.inventory().await?;
+            let inventory = Client::connect(&show.socket.socket)
+                .await?
+                .inventory()
+                .await?;
             print(&volumes::render(&inventory, show.output)?)
         }
-        Command::ClaimPlan { config, output, all } => {
+        Command::ClaimPlan {
+            config,
+            output,
+            all,
+        } => {
             let checked = config::load(&config.config)?;
             check_config::warn(&config.config, &checked.warnings);
             let text = claim_plan::run(&checked.config, output, all).await?;
             print(&text)
         }
-        Command::Drive(DriveCommand::Wipe { drive, confirm, socket }) => {
-            wipe::run(&socket.socket, &drive, confirm.as_deref()).await.map_err(Into::into)
-        }
+        Command::Drive(DriveCommand::Wipe {
+            drive,
+            confirm,
+            socket,
+        }) => wipe::run(&socket.socket, &drive, confirm.as_deref())
+            .await
+            .map_err(Into::into),
         Command::Rescan { socket } => {
             let revision = Client::connect(&socket.socket).await?.rescan().await?;
-            print(&format!("rescanned; the inventory is at revision {revision}\n"))
+            print(&format!(
+                "rescanned; the inventory is at revision {revision}\n"
+            ))
         }
         Command::CheckConfig { config } => {
             let checked = config::load(&config.config)?;
@@ -117,7 +137,10 @@ async fn execute(command: Command) -> Result<(), CommandError> {
 /// Writes an answer. A reader that hung up (`| head`) is not a failure.
 fn print(text: &str) -> Result<(), CommandError> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CommandError::Output(error)),
         _ => Ok(()),
     }

@@ -34,7 +34,13 @@ impl Table {
     pub fn row(&mut self, cells: Vec<String>, below: Vec<String>) {
         let cells = cells
             .into_iter()
-            .map(|cell| if cell.is_empty() { "-".to_owned() } else { printable(&cell) })
+            .map(|cell| {
+                if cell.is_empty() {
+                    "-".to_owned()
+                } else {
+                    printable(&cell)
+                }
+            })
             .collect();
         let below = below.iter().map(|line| printable(line)).collect();
         self.rows.push((cells, below));
@@ -132,11 +138,20 @@ pub fn human_seconds(seconds: u64) -> String {
         (seconds / 60 % 60, "m"),
         (seconds % 60, "s"),
     ];
-    let first = parts.iter().position(|(count, _)| *count > 0).unwrap_or(parts.len() - 1);
+    let first = parts
+        .iter()
+        .position(|(count, _)| *count > 0)
+        .unwrap_or(parts.len() - 1);
     let shown = parts.iter().skip(first).take(2).enumerate();
     shown
         .filter(|(index, (count, _))| *index == 0 || *count > 0)
-        .map(|(index, (count, unit))| if index == 0 { format!("{count}{unit}") } else { format!("{count:02}{unit}") })
+        .map(|(index, (count, unit))| {
+            if index == 0 {
+                format!("{count}{unit}")
+            } else {
+                format!("{count:02}{unit}")
+            }
+        })
         .collect()
 }
 
@@ -146,8 +161,15 @@ mod tests {
 
     #[test]
     fn columns_align_by_what_is_seen_not_by_bytes() {
-        let mut table = Table::new(&[("NAME", Align::Left), ("SIZE", Align::Right), ("X", Align::Left)]);
-        table.row(vec!["数据库".into(), "1 GiB".into(), String::new()], vec!["under it".into()]);
+        let mut table = Table::new(&[
+            ("NAME", Align::Left),
+            ("SIZE", Align::Right),
+            ("X", Align::Left),
+        ]);
+        table.row(
+            vec!["数据库".into(), "1 GiB".into(), String::new()],
+            vec!["under it".into()],
+        );
         table.row(vec!["a".into(), "10.5 GiB".into(), "é".into()], Vec::new());
         assert_eq!(
             table.render(),
@@ -159,7 +181,10 @@ mod tests {
 
     #[test]
     fn what_a_drive_says_of_itself_cannot_move_the_cursor() {
-        assert_eq!(printable("A\u{1b}[2J\nB\u{202e}"), "A\\u{1b}[2J\\u{a}B\\u{202e}");
+        assert_eq!(
+            printable("A\u{1b}[2J\nB\u{202e}"),
+            "A\\u{1b}[2J\\u{a}B\\u{202e}"
+        );
         assert_eq!(printable("größe 数据"), "größe 数据");
     }
 
@@ -183,7 +208,16 @@ mod tests {
 
     #[test]
     fn durations_show_two_units_at_most() {
-        for (seconds, text) in [(0, "0s"), (59, "59s"), (60, "1m"), (61, "1m01s"), (3661, "1h01m"), (3601, "1h"), (86_400, "1d"), (90_000, "1d01h")] {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (61, "1m01s"),
+            (3661, "1h01m"),
+            (3601, "1h"),
+            (86_400, "1d"),
+            (90_000, "1d01h"),
+        ] {
             assert_eq!(human_seconds(seconds), text);
         }
     }

@@ -38,12 +38,24 @@ fn inventory() -> InventoryUpdate {
     let mut rejected = drive("wwn-0x5000c500a1b2c3d4", "sda", "rejected");
     rejected.media = "hdd".into();
     rejected.rejects = vec![
-        Reject { code: "Filesystem".into(), detail: "ext4, label \"backup\"".into() },
-        Reject { code: "Mounted".into(), detail: "/srv".into() },
-        Reject { code: "NotSelected".into(), detail: String::new() },
+        Reject {
+            code: "Filesystem".into(),
+            detail: "ext4, label \"backup\"".into(),
+        },
+        Reject {
+            code: "Mounted".into(),
+            detail: "/srv".into(),
+        },
+        Reject {
+            code: "NotSelected".into(),
+            detail: String::new(),
+        },
     ];
     let mut noise = drive("loop-0", "loop0", "rejected");
-    noise.rejects = vec![Reject { code: "NotADisk".into(), detail: "loop".into() }];
+    noise.rejects = vec![Reject {
+        code: "NotADisk".into(),
+        detail: "loop".into(),
+    }];
     InventoryUpdate {
         node_id: "node7".into(),
         ready: true,
@@ -163,8 +175,18 @@ fn volume_inventory() -> InventoryUpdate {
     erasing.erase_eta_seconds = 3700;
     let mut bad = volume("pvc-3", "mount", "ext4", "missing");
     bad.conditions = vec![
-        Condition { abnormal: true, status: "DEGRADED".into(), reason: "ReadOnly".into(), message: "mounted read-only".into() },
-        Condition { abnormal: true, status: "INACCESSIBLE".into(), reason: "DriveMissing".into(), message: "drive wwn-a is not here".into() },
+        Condition {
+            abnormal: true,
+            status: "DEGRADED".into(),
+            reason: "ReadOnly".into(),
+            message: "mounted read-only".into(),
+        },
+        Condition {
+            abnormal: true,
+            status: "INACCESSIBLE".into(),
+            reason: "DriveMissing".into(),
+            message: "drive wwn-a is not here".into(),
+        },
     ];
     InventoryUpdate {
         node_id: "node7".into(),
@@ -187,7 +209,10 @@ pvc-3     fast   10 GiB  ext4   missing                  INACCESSIBLE  wwn-a
     DriveMissing: drive wwn-a is not here
 "
     );
-    assert_eq!(volumes::render(&InventoryUpdate::default(), Format::Table).unwrap(), "no volumes\n(the agent is still looking at its drives)\n");
+    assert_eq!(
+        volumes::render(&InventoryUpdate::default(), Format::Table).unwrap(),
+        "no volumes\n(the agent is still looking at its drives)\n"
+    );
 }
 
 #[test]
@@ -195,8 +220,14 @@ fn volume_json_is_in_bytes_and_sorted() {
     let mut inventory = volume_inventory();
     inventory.volumes.truncate(2);
     let erasing = &mut inventory.volumes[1];
-    erasing.parameters = [("fsType", "xfs"), ("class", "fast")].map(|(key, value)| (key.into(), value.into())).into();
-    erasing.conditions = vec![Condition { abnormal: false, message: "fine".into(), ..Condition::default() }];
+    erasing.parameters = [("fsType", "xfs"), ("class", "fast")]
+        .map(|(key, value)| (key.into(), value.into()))
+        .into();
+    erasing.conditions = vec![Condition {
+        abnormal: false,
+        message: "fine".into(),
+        ..Condition::default()
+    }];
     inventory.volumes.remove(0);
     assert_eq!(
         volumes::render(&inventory, Format::Json).unwrap(),
@@ -277,13 +308,19 @@ fn surveyed(name: &str, judgement: Judgement) -> Surveyed {
 
 fn plan() -> (config::Config, Vec<Surveyed>) {
     let text = "[[class]]\nname = 'bulk'\n[class.select]\nmedia = 'hdd'\n";
-    let here = Surroundings { hostname: "node7".into(), has_dir: |_| false };
+    let here = Surroundings {
+        hostname: "node7".into(),
+        has_dir: |_| false,
+    };
     let config = config::parse(text, &here).unwrap().config;
     let rejected = |reasons: &[(RejectCode, &str)]| Judgement::Rejected {
         class: Some("bulk".into()),
         reasons: reasons
             .iter()
-            .map(|(code, detail)| crate::model::Reject { code: *code, detail: (*detail).into() })
+            .map(|(code, detail)| crate::model::Reject {
+                code: *code,
+                detail: (*detail).into(),
+            })
             .collect(),
     };
     let mut claimed = surveyed("sdb", Judgement::Claimed);
@@ -296,17 +333,34 @@ fn plan() -> (config::Config, Vec<Surveyed>) {
             drive_id: DriveId("wwn-sdb".into()),
         },
         volumes: Vec::new(),
-        free: vec![Extent { start: 8 << 20, len: 1000 * GIB }],
+        free: vec![Extent {
+            start: 8 << 20,
+            len: 1000 * GIB,
+        }],
         usable_bytes: 1000 * GIB,
         extent_bytes: 1 << 20,
         strangers: Vec::new(),
         notes: vec!["record slot B was rewritten".into()],
     });
     let drives = vec![
-        surveyed("sda", rejected(&[(RejectCode::Mounted, "/"), (RejectCode::SystemDrive, "/, /boot")])),
+        surveyed(
+            "sda",
+            rejected(&[
+                (RejectCode::Mounted, "/"),
+                (RejectCode::SystemDrive, "/, /boot"),
+            ]),
+        ),
         claimed,
-        surveyed("sdc", Judgement::Available { class: "bulk".into() }),
-        surveyed("sdd", rejected(&[(RejectCode::ProbeFailed, "drive wwn-sdd is stuck")])),
+        surveyed(
+            "sdc",
+            Judgement::Available {
+                class: "bulk".into(),
+            },
+        ),
+        surveyed(
+            "sdd",
+            rejected(&[(RejectCode::ProbeFailed, "drive wwn-sdd is stuck")]),
+        ),
         surveyed("loop0", rejected(&[(RejectCode::NotADisk, "loop")])),
     ];
     (config, drives)
@@ -348,8 +402,22 @@ fn a_plan_in_json_has_all_drives() {
     let text = claim_plan::render(&config, &drives, Format::Json, false).unwrap();
     let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(plan["node"], "node7");
-    let outcomes: Vec<&str> = plan["drives"].as_array().unwrap().iter().map(|drive| drive["outcome"].as_str().unwrap()).collect();
-    assert_eq!(outcomes, ["not-used", "claimed", "would-be-claimed", "not-used", "not-used"]);
+    let outcomes: Vec<&str> = plan["drives"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|drive| drive["outcome"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        outcomes,
+        [
+            "not-used",
+            "claimed",
+            "would-be-claimed",
+            "not-used",
+            "not-used"
+        ]
+    );
     assert_eq!(plan["drives"][0]["rejects"][1]["code"], "SystemDrive");
     assert_eq!(plan["drives"][1]["volumes"], 0);
     assert_eq!(plan["drives"][2]["size_bytes"], 1024 * GIB);
@@ -358,7 +426,10 @@ fn a_plan_in_json_has_all_drives() {
 #[test]
 fn a_right_config_is_summed_up() {
     let text = include_str!("../../drivebay.example.toml");
-    let here = Surroundings { hostname: "node7".into(), has_dir: |_| true };
+    let here = Surroundings {
+        hostname: "node7".into(),
+        has_dir: |_| true,
+    };
     let config = config::parse(text, &here).unwrap().config;
     assert_eq!(
         super::check_config::summary(&config),

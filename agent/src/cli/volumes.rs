@@ -70,7 +70,11 @@ impl<'a> From<&'a Volume> for VolumeJson<'a> {
                 .collect(),
             erased_bytes: volume.erased_bytes,
             erase_eta_seconds: volume.erase_eta_seconds,
-            parameters: volume.parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
+            parameters: volume
+                .parameters
+                .iter()
+                .map(|(key, value)| (key.as_str(), value.as_str()))
+                .collect(),
         }
     }
 }
@@ -79,7 +83,11 @@ impl<'a> From<&'a Volume> for VolumeJson<'a> {
 pub fn render(inventory: &InventoryUpdate, format: Format) -> serde_json::Result<String> {
     if format == Format::Json {
         let volumes = inventory.volumes.iter().map(VolumeJson::from).collect();
-        let whole = VolumesJson { node: &inventory.node_id, ready: inventory.ready, volumes };
+        let whole = VolumesJson {
+            node: &inventory.node_id,
+            ready: inventory.ready,
+            volumes,
+        };
         return Ok(serde_json::to_string_pretty(&whole)? + "\n");
     }
     let mut text = if inventory.volumes.is_empty() {
@@ -113,7 +121,11 @@ fn table(volumes: &[Volume], wide: bool) -> String {
             volume.name.clone(),
             volume.class.clone(),
             human_size(volume.size_bytes),
-            if volume.mode == "block" { "block".into() } else { volume.fs_type.clone() },
+            if volume.mode == "block" {
+                "block".into()
+            } else {
+                volume.fs_type.clone()
+            },
             state(volume),
             condition(volume),
             volume.drive.clone(),
@@ -121,8 +133,13 @@ fn table(volumes: &[Volume], wide: bool) -> String {
         if wide {
             cells.extend([volume.device.clone(), volume.id.clone()]);
         }
-        let troubles = volume.conditions.iter().filter(|condition| condition.abnormal);
-        let below = troubles.map(|trouble| format!("{}: {}", trouble.reason, trouble.message)).collect();
+        let troubles = volume
+            .conditions
+            .iter()
+            .filter(|condition| condition.abnormal);
+        let below = troubles
+            .map(|trouble| format!("{}: {}", trouble.reason, trouble.message))
+            .collect();
         table.row(cells, below);
     }
     table.render()
@@ -130,7 +147,8 @@ fn table(volumes: &[Volume], wide: bool) -> String {
 
 fn state(volume: &Volume) -> String {
     if volume.state == "erasing" && volume.size_bytes > 0 {
-        let percent = u128::from(volume.erased_bytes.min(volume.size_bytes)) * 100 / u128::from(volume.size_bytes);
+        let percent = u128::from(volume.erased_bytes.min(volume.size_bytes)) * 100
+            / u128::from(volume.size_bytes);
         let eta = match volume.erase_eta_seconds {
             0 => String::new(),
             seconds => format!(", {} left", human_seconds(seconds)),
@@ -144,9 +162,14 @@ fn state(volume: &Volume) -> String {
 }
 
 fn condition(volume: &Volume) -> String {
-    let worst = ["DATA_LOSS", "INACCESSIBLE", "DEGRADED"].into_iter().find(|status| {
-        volume.conditions.iter().any(|condition| condition.abnormal && condition.status == *status)
-    });
+    let worst = ["DATA_LOSS", "INACCESSIBLE", "DEGRADED"]
+        .into_iter()
+        .find(|status| {
+            volume
+                .conditions
+                .iter()
+                .any(|condition| condition.abnormal && condition.status == *status)
+        });
     match worst {
         Some(status) => status.to_owned(),
         None if volume.conditions.iter().any(|condition| condition.abnormal) => "abnormal".into(),

@@ -27,7 +27,9 @@ pub enum WipeError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// No such drive.
-    #[error("there is no drive {0:?} on this node; `drivebay-agent drives --all` shows all of them")]
+    #[error(
+        "there is no drive {0:?} on this node; `drivebay-agent drives --all` shows all of them"
+    )]
     NoSuchDrive(String),
     /// Two drives could be meant.
     #[error("{name:?} could be {}; name the drive by its identity", ids.join(" or "))]
@@ -89,7 +91,9 @@ pub async fn run(socket: &Path, name: &str, confirm: Option<&str>) -> Result<(),
         confirm: typed.to_owned(),
     };
     let call = client.raw().wipe_drive(request);
-    let mut stream = answered(socket, PROGRESS_DEADLINE, call).await?.into_inner();
+    let mut stream = answered(socket, PROGRESS_DEADLINE, call)
+        .await?
+        .into_inner();
     let mut meter = Meter::new(drive);
     loop {
         match answered(socket, PROGRESS_DEADLINE, stream.message()).await {
@@ -97,7 +101,10 @@ pub async fn run(socket: &Path, name: &str, confirm: Option<&str>) -> Result<(),
                 meter.show(&progress);
                 if progress.finished {
                     meter.end();
-                    println!("{} is blank; the next rescan shows whether a class takes it", drive.id);
+                    println!(
+                        "{} is blank; the next rescan shows whether a class takes it",
+                        drive.id
+                    );
                     return Ok(());
                 }
             }
@@ -143,12 +150,23 @@ fn find<'a>(inventory: &'a InventoryUpdate, name: &str) -> Result<&'a Drive, Wip
 fn shown(inventory: &InventoryUpdate, drive: &Drive) -> String {
     let mut text = String::from("wiping destroys everything on this drive:\n\n");
     let mut line = |name: &str, value: &str| {
-        let value = if value.is_empty() { "-".to_owned() } else { printable(value) };
+        let value = if value.is_empty() {
+            "-".to_owned()
+        } else {
+            printable(value)
+        };
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  {name:<9}{value}");
     };
     line("drive", &drive.id);
-    line("device", &if drive.kernel_name.is_empty() { String::new() } else { format!("/dev/{}", drive.kernel_name) });
+    line(
+        "device",
+        &if drive.kernel_name.is_empty() {
+            String::new()
+        } else {
+            format!("/dev/{}", drive.kernel_name)
+        },
+    );
     line("model", &drive.model);
     line("serial", &drive.serial);
     line("size", &human_size(drive.size_bytes));
@@ -156,9 +174,21 @@ fn shown(inventory: &InventoryUpdate, drive: &Drive) -> String {
     for seen in below(drive) {
         line("seen", &seen);
     }
-    let volumes: Vec<&Volume> = inventory.volumes.iter().filter(|volume| volume.drive == drive.id).collect();
+    let volumes: Vec<&Volume> = inventory
+        .volumes
+        .iter()
+        .filter(|volume| volume.drive == drive.id)
+        .collect();
     for volume in volumes {
-        line("volume", &format!("{} ({}, {})", volume.name, human_size(volume.size_bytes), volume.state));
+        line(
+            "volume",
+            &format!(
+                "{} ({}, {})",
+                volume.name,
+                human_size(volume.size_bytes),
+                volume.state
+            ),
+        );
     }
     let _ = write!(
         text,
@@ -198,7 +228,10 @@ impl<'a> Meter<'a> {
             let _ = stderr.flush();
             return;
         }
-        let tenth = progress.done_bytes.saturating_mul(10).checked_div(progress.total_bytes);
+        let tenth = progress
+            .done_bytes
+            .saturating_mul(10)
+            .checked_div(progress.total_bytes);
         if tenth != self.tenth {
             self.tenth = tenth;
             let _ = writeln!(stderr, "{line}");
@@ -221,11 +254,18 @@ impl<'a> Meter<'a> {
 }
 
 fn progress_line(id: &str, progress: &WipeDriveProgress, elapsed: Duration) -> String {
-    let (done, total) = (u128::from(progress.done_bytes), u128::from(progress.total_bytes));
+    let (done, total) = (
+        u128::from(progress.done_bytes),
+        u128::from(progress.total_bytes),
+    );
     let percent = (done * 100).checked_div(total).unwrap_or(0);
     let left = (total.saturating_sub(done) * elapsed.as_millis()).checked_div(done * 1000);
-    let left = left.and_then(|seconds| u64::try_from(seconds).ok()).filter(|_| !progress.finished);
-    let left = left.map(|seconds| format!(", {} left", human_seconds(seconds))).unwrap_or_default();
+    let left = left
+        .and_then(|seconds| u64::try_from(seconds).ok())
+        .filter(|_| !progress.finished);
+    let left = left
+        .map(|seconds| format!(", {} left", human_seconds(seconds)))
+        .unwrap_or_default();
     format!(
         "wiping {id}: {percent}% ({} of {}){left}",
         human_size(progress.done_bytes),
@@ -244,12 +284,25 @@ mod tests {
             model: "EVIL\u{1b}[2J".into(),
             size_bytes: 4 << 40,
             state: "rejected".into(),
-            rejects: vec![drivebay_proto::agent::Reject { code: "Filesystem".into(), detail: "ext4".into() }],
+            rejects: vec![drivebay_proto::agent::Reject {
+                code: "Filesystem".into(),
+                detail: "ext4".into(),
+            }],
             ..Drive::default()
         };
         InventoryUpdate {
-            drives: vec![drive("wwn-a", "sda"), drive("sda", "sdb"), drive("wwn-gone", "")],
-            volumes: vec![Volume { drive: "wwn-a".into(), name: "pvc-1".into(), size_bytes: 1 << 30, state: "ready".into(), ..Volume::default() }],
+            drives: vec![
+                drive("wwn-a", "sda"),
+                drive("sda", "sdb"),
+                drive("wwn-gone", ""),
+            ],
+            volumes: vec![Volume {
+                drive: "wwn-a".into(),
+                name: "pvc-1".into(),
+                size_bytes: 1 << 30,
+                state: "ready".into(),
+                ..Volume::default()
+            }],
             ..InventoryUpdate::default()
         }
     }
@@ -291,10 +344,17 @@ Nothing was changed. To wipe it, spell out its identity:
 
     #[test]
     fn progress_shows_what_is_left() {
-        let at = |done_bytes, finished| WipeDriveProgress { done_bytes, total_bytes: 4 << 30, finished };
+        let at = |done_bytes, finished| WipeDriveProgress {
+            done_bytes,
+            total_bytes: 4 << 30,
+            finished,
+        };
         let line = |progress| progress_line("x", &progress, Duration::from_secs(100));
         assert_eq!(line(at(0, false)), "wiping x: 0% (0 B of 4 GiB)");
-        assert_eq!(line(at(1 << 30, false)), "wiping x: 25% (1 GiB of 4 GiB), 5m left");
+        assert_eq!(
+            line(at(1 << 30, false)),
+            "wiping x: 25% (1 GiB of 4 GiB), 5m left"
+        );
         assert_eq!(line(at(4 << 30, true)), "wiping x: 100% (4 GiB of 4 GiB)");
     }
 }

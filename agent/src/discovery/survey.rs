@@ -101,7 +101,9 @@ pub enum SurveyError {
         source: io::Error,
     },
     /// mountinfo, swaps.
-    #[error("cannot find out what the host uses (mountinfo and swaps below {path}); without that no drive may be claimed")]
+    #[error(
+        "cannot find out what the host uses (mountinfo and swaps below {path}); without that no drive may be claimed"
+    )]
     HostUse {
         /// Where.
         path: PathBuf,
@@ -134,7 +136,11 @@ pub async fn survey(
             all: &facts,
             host: &host,
             probed: seen.probed.as_ref(),
-            label: seen.contents.as_ref().filter(|_| seen.trouble.is_none()).map(|contents| &contents.label),
+            label: seen
+                .contents
+                .as_ref()
+                .filter(|_| seen.trouble.is_none())
+                .map(|contents| &contents.label),
             label_trouble: seen.label_trouble.as_deref(),
         };
         let judgement = closed(claim::judge(&evidence, rules), &seen);
@@ -166,14 +172,21 @@ async fn enumerate(settings: &Settings) -> Result<Vec<DriveFacts>, SurveyError> 
 }
 
 async fn host_use(settings: &Settings) -> Result<HostUse, SurveyError> {
-    let Settings { sys, proc, kubelet_dir, .. } = settings.clone();
-    offload("host-use", settings.deadline, move || system::host_use(&sys, &proc, &kubelet_dir))
-        .await
-        .and_then(|inner| inner)
-        .map_err(|source| SurveyError::HostUse {
-            path: settings.proc.clone(),
-            source,
-        })
+    let Settings {
+        sys,
+        proc,
+        kubelet_dir,
+        ..
+    } = settings.clone();
+    offload("host-use", settings.deadline, move || {
+        system::host_use(&sys, &proc, &kubelet_dir)
+    })
+    .await
+    .and_then(|inner| inner)
+    .map_err(|source| SurveyError::HostUse {
+        path: settings.proc.clone(),
+        source,
+    })
 }
 
 /// A drive to look at.
@@ -185,7 +198,10 @@ struct Target {
 }
 
 fn target(facts: &DriveFacts, rules: &Rules) -> Target {
-    let policy = claim::class_of(facts, rules).ok().flatten().map(|class| class.claim);
+    let policy = claim::class_of(facts, rules)
+        .ok()
+        .flatten()
+        .map(|class| class.claim);
     Target {
         drive: DriveRef::from(facts),
         probe: (!claim::skips_probe(facts, rules)).then_some(policy),
@@ -204,8 +220,16 @@ struct Seen {
 
 /// The two questions to a drive's worker, apart from the pool so that tests can answer them.
 trait Eyes: Clone + Send + Sync + 'static {
-    fn probe(&self, job: Probe, limit: Duration) -> impl Future<Output = Result<Probed, RunError<ProbeError>>> + Send;
-    fn look(&self, job: Look, limit: Duration) -> impl Future<Output = Result<Contents, RunError<CarveError>>> + Send;
+    fn probe(
+        &self,
+        job: Probe,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Probed, RunError<ProbeError>>> + Send;
+    fn look(
+        &self,
+        job: Look,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Contents, RunError<CarveError>>> + Send;
 }
 
 impl Eyes for Pool {
@@ -259,7 +283,10 @@ async fn gather(
                 stuck: old.stuck,
             });
         let asked = only.is_none_or(|names| names.contains(&target.drive.kernel_name));
-        if let Some(old) = old.as_ref().filter(|old| !asked && old.trouble.is_none() && old.probed.is_some()) {
+        if let Some(old) = old
+            .as_ref()
+            .filter(|old| !asked && old.trouble.is_none() && old.probed.is_some())
+        {
             if let Some(slot) = seen.get_mut(index) {
                 *slot = old.clone();
             }
@@ -283,8 +310,17 @@ async fn gather(
     seen
 }
 
-async fn see(eyes: &impl Eyes, drive: DriveRef, policy: Option<ClaimPolicy>, old: Option<Seen>, limit: Duration) -> Seen {
-    let probe = Probe { drive: drive.clone(), policy };
+async fn see(
+    eyes: &impl Eyes,
+    drive: DriveRef,
+    policy: Option<ClaimPolicy>,
+    old: Option<Seen>,
+    limit: Duration,
+) -> Seen {
+    let probe = Probe {
+        drive: drive.clone(),
+        policy,
+    };
     let probed = match eyes.probe(probe, limit).await {
         Ok(probed) => Ok(probed),
         Err(RunError::Job(error)) => Err(error),
@@ -295,7 +331,16 @@ async fn see(eyes: &impl Eyes, drive: DriveRef, policy: Option<ClaimPolicy>, old
         ..Seen::default()
     };
     if matches!(&seen.probed, Some(Ok(probed)) if probed.ours) {
-        match eyes.look(Look { drive, repair: false }, limit).await {
+        match eyes
+            .look(
+                Look {
+                    drive,
+                    repair: false,
+                },
+                limit,
+            )
+            .await
+        {
             Ok(contents) => seen.contents = Some(contents),
             Err(RunError::Job(error)) => seen.label_trouble = Some(chain(&error)),
             Err(error) => return no_answer(&error, old),
@@ -370,7 +415,9 @@ async fn repair(eyes: &impl Eyes, drives: &mut [Surveyed], settings: &Settings) 
     }
     while let Some(ended) = running.join_next().await {
         let Ok((index, answer)) = ended else { continue };
-        let Some(drive) = drives.get_mut(index) else { continue };
+        let Some(drive) = drives.get_mut(index) else {
+            continue;
+        };
         match answer {
             Ok(contents) => drive.contents = Some(contents),
             // The next survey tries again; what was read without repair stands.
