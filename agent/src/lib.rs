@@ -6,6 +6,7 @@
 
 pub mod app;
 pub mod carve;
+pub mod cli;
 pub mod config;
 pub mod csi;
 pub mod discovery;

@@ -31,7 +31,9 @@ pub enum LockError {
         pid: Option<u32>,
     },
     /// The lock file cannot be used.
-    #[error("cannot lock {path}; the agent runs as root and needs [agent] runtime-dir to be writable")]
+    #[error(
+        "cannot lock {path}; the agent runs as root and needs [agent] runtime-dir to be writable"
+    )]
     Io {
         /// The lock file.
         path: PathBuf,
@@ -61,13 +63,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_agent_is_refused_with_the_first_ones_pid() -> Result<(), Box<dyn std::error::Error>> {
+    fn the_second_agent_is_refused_with_the_first_ones_pid()
+    -> Result<(), Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let runtime = dir.path().join("run/drivebay");
         let first = acquire(&runtime)?;
         let error = acquire(&runtime).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains(&format!("(pid {})", std::process::id())), "{text}");
+        assert!(
+            text.contains(&format!("(pid {})", std::process::id())),
+            "{text}"
+        );
         assert!(text.contains("agent.lock"), "{text}");
         drop(first);
         acquire(&runtime)?;

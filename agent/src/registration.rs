@@ -65,7 +65,9 @@ impl RegistrationConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrationError {
     /// The socket cannot be made.
-    #[error("cannot make the registration socket {path}; does the kubelet's plugins_registry exist, and is it mounted into the pod?")]
+    #[error(
+        "cannot make the registration socket {path}; does the kubelet's plugins_registry exist, and is it mounted into the pod?"
+    )]
     Bind {
         /// The socket.
         path: PathBuf,
@@ -85,7 +87,10 @@ pub enum RegistrationError {
 }
 
 /// Registers and stays registered until `shutdown`; then removes the socket and returns.
-pub async fn serve(config: RegistrationConfig, shutdown: CancellationToken) -> Result<(), RegistrationError> {
+pub async fn serve(
+    config: RegistrationConfig,
+    shutdown: CancellationToken,
+) -> Result<(), RegistrationError> {
     let csi_answers = wait_for_csi(&config.csi_socket);
     tokio::select! {
         () = csi_answers => {}
@@ -99,7 +104,10 @@ pub async fn serve(config: RegistrationConfig, shutdown: CancellationToken) -> R
         }
         let wait = backoff(refusals, config.backoff, random());
         refusals = refusals.saturating_add(1);
-        warn!(wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX), "registering with the kubelet again after a while");
+        warn!(
+            wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            "registering with the kubelet again after a while"
+        );
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = shutdown.cancelled() => return Ok(()),
@@ -140,7 +148,10 @@ async fn serve_once(
     let stop = CancellationToken::new();
     let server = Server::builder()
         .add_service(service)
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(
+            UnixListenerStream::new(listener),
+            stop.clone().cancelled_owned(),
+        );
     let mut server = std::pin::pin!(server);
     let failed = |source| RegistrationError::Serve {
         path: path.clone(),
@@ -206,7 +217,10 @@ struct Plugin {
 
 #[tonic::async_trait]
 impl Registration for Plugin {
-    async fn get_info(&self, _request: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+    async fn get_info(
+        &self,
+        _request: Request<InfoRequest>,
+    ) -> Result<Response<PluginInfo>, Status> {
         Ok(Response::new((*self.info).clone()))
     }
 
@@ -229,7 +243,9 @@ impl Registration for Plugin {
 /// The wait after refusal number `refusals` (from 0): doubling, and between half and all of it, so that
 /// a cluster whose control plane came back is not asked by all nodes in one moment.
 fn backoff(refusals: u32, (first, most): (Duration, Duration), random: u32) -> Duration {
-    let doubled = first.saturating_mul(2_u32.saturating_pow(refusals.min(16))).min(most);
+    let doubled = first
+        .saturating_mul(2_u32.saturating_pow(refusals.min(16)))
+        .min(most);
     let half = doubled / 2;
     half + half.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }

@@ -142,7 +142,10 @@ impl Store {
             }
         });
         loaded.await.unwrap_or_else(|error| Loaded {
-            troubles: vec![format!("what was known of absent drives cannot be read from {}: {error}", self.dir.display())],
+            troubles: vec![format!(
+                "what was known of absent drives cannot be read from {}: {error}",
+                self.dir.display()
+            )],
             ..Loaded::default()
         })
     }
@@ -201,7 +204,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<dyn std::error::Err
 async fn save<T: Serialize + Send + 'static>(path: PathBuf, value: T) -> Result<(), StateError> {
     let target = path.clone();
     let written = offload("state-save", IO_DEADLINE, move || {
-        let bytes = serde_json::to_vec_pretty(&Versioned { version: VERSION, value })?;
+        let bytes = serde_json::to_vec_pretty(&Versioned {
+            version: VERSION,
+            value,
+        })?;
         statefile::write_atomic(&target, &bytes)
     });
     written

@@ -50,7 +50,11 @@ impl Surroundings {
 }
 
 /// Checks everything. `problems` are those that reading found already.
-pub fn check(raw: Raw, surroundings: &Surroundings, problems: Vec<Problem>) -> Result<Checked, Vec<Problem>> {
+pub fn check(
+    raw: Raw,
+    surroundings: &Surroundings,
+    problems: Vec<Problem>,
+) -> Result<Checked, Vec<Problem>> {
     let mut notes = Notes {
         problems,
         warnings: Vec::new(),
@@ -73,20 +77,35 @@ pub fn check(raw: Raw, surroundings: &Surroundings, problems: Vec<Problem>) -> R
     let cluster = label_text(raw.cluster.as_ref(), "default", MAX_CLUSTER, &mut notes);
     let driver_name = driver_name(raw.driver_name.as_ref(), &mut notes);
 
-    let kubelet_dir = path(raw.kubelet_dir.as_ref(), || "/var/lib/kubelet".into(), &mut notes);
+    let kubelet_dir = path(
+        raw.kubelet_dir.as_ref(),
+        || "/var/lib/kubelet".into(),
+        &mut notes,
+    );
     let registers = raw
         .registration
         .as_ref()
         .map_or_else(|| (surroundings.has_dir)(&kubelet_dir), |flag| flag.value);
-    let runtime_dir = path(raw.runtime_dir.as_ref(), || "/run/drivebay".into(), &mut notes);
-    let state_dir = path(raw.state_dir.as_ref(), || "/var/lib/drivebay".into(), &mut notes);
+    let runtime_dir = path(
+        raw.runtime_dir.as_ref(),
+        || "/run/drivebay".into(),
+        &mut notes,
+    );
+    let state_dir = path(
+        raw.state_dir.as_ref(),
+        || "/var/lib/drivebay".into(),
+        &mut notes,
+    );
 
     let csi_socket = socket(
         raw.csi_socket.as_ref(),
         "[csi] socket",
         || {
             if registers {
-                kubelet_dir.join("plugins").join(&driver_name).join("csi.sock")
+                kubelet_dir
+                    .join("plugins")
+                    .join(&driver_name)
+                    .join("csi.sock")
             } else {
                 runtime_dir.join("csi.sock")
             }
@@ -107,9 +126,16 @@ pub fn check(raw: Raw, surroundings: &Surroundings, problems: Vec<Problem>) -> R
     );
     if csi_socket == agent_socket {
         notes.problems.push(Problem {
-            line: raw.agent_socket.as_ref().or(raw.csi_socket.as_ref()).map(|at| at.line),
+            line: raw
+                .agent_socket
+                .as_ref()
+                .or(raw.csi_socket.as_ref())
+                .map(|at| at.line),
             key: "[agent] socket".into(),
-            message: format!("is the CSI socket too ({}); give each its own path", csi_socket.display()),
+            message: format!(
+                "is the CSI socket too ({}); give each its own path",
+                csi_socket.display()
+            ),
         });
     }
     let registration_dir = registers.then(|| kubelet_dir.join("plugins_registry"));
@@ -128,16 +154,39 @@ pub fn check(raw: Raw, surroundings: &Surroundings, problems: Vec<Problem>) -> R
     }
 
     let allow_loop = raw.allow_loop.as_ref().is_some_and(|flag| flag.value);
-    let rescan = duration(raw.rescan.as_ref(), "5m", (Duration::from_secs(10), "10s"), &mut notes);
-    let quarantine = duration(raw.quarantine.as_ref(), "24h", (Duration::ZERO, "0s"), &mut notes);
-    if quarantine.is_zero() && let Some(at) = &raw.quarantine {
-        notes.odd(at, "a volume deleted while its drive was away is erased as soon as the drive is back");
+    let rescan = duration(
+        raw.rescan.as_ref(),
+        "5m",
+        (Duration::from_secs(10), "10s"),
+        &mut notes,
+    );
+    let quarantine = duration(
+        raw.quarantine.as_ref(),
+        "24h",
+        (Duration::ZERO, "0s"),
+        &mut notes,
+    );
+    if quarantine.is_zero()
+        && let Some(at) = &raw.quarantine
+    {
+        notes.odd(
+            at,
+            "a volume deleted while its drive was away is erased as soon as the drive is back",
+        );
     }
-    let worker_idle = duration(raw.worker_idle.as_ref(), "1m", (Duration::from_secs(1), "1s"), &mut notes);
+    let worker_idle = duration(
+        raw.worker_idle.as_ref(),
+        "1m",
+        (Duration::from_secs(1), "1s"),
+        &mut notes,
+    );
     let erase_bytes_per_second = erase_rate(raw.erase_rate.as_ref(), &mut notes);
     let checked_classes = classes::check(&raw.classes, allow_loop, &mut notes);
 
-    let Notes { mut problems, mut warnings } = notes;
+    let Notes {
+        mut problems,
+        mut warnings,
+    } = notes;
     if problems.is_empty() {
         warnings.sort_by_key(|warning| warning.line);
         let config = Config {
@@ -187,13 +236,23 @@ impl Notes {
 
     /// Picks the meaning of a word; an unknown one is a mistake that lists what is allowed.
     pub fn choice<T: Copy>(&mut self, at: &At<String>, allowed: &[(&str, T)]) -> Option<T> {
-        let found = allowed.iter().find(|(word, _)| *word == at.value).map(|(_, meaning)| *meaning);
+        let found = allowed
+            .iter()
+            .find(|(word, _)| *word == at.value)
+            .map(|(_, meaning)| *meaning);
         if found.is_none() {
             let words: Vec<&str> = allowed.iter().map(|(word, _)| *word).collect();
             let hint = super::section::closest(&at.value, &words)
                 .map(|word| format!(" (did you mean {word:?}?)"))
                 .unwrap_or_default();
-            self.wrong(at, format!("{:?} is not known{hint}; allowed: {}", at.value, words.join(", ")));
+            self.wrong(
+                at,
+                format!(
+                    "{:?} is not known{hint}; allowed: {}",
+                    at.value,
+                    words.join(", ")
+                ),
+            );
         }
         found
     }
@@ -223,13 +282,16 @@ fn driver_name(given: Option<&At<String>>, notes: &mut Notes) -> String {
     let bytes = at.value.as_bytes();
     let edges = [bytes.first(), bytes.last()];
     let good = (1..=MAX_DRIVER_NAME).contains(&bytes.len())
-        && edges.iter().all(|edge| edge.is_some_and(u8::is_ascii_lowercase))
+        && edges
+            .iter()
+            .all(|edge| edge.is_some_and(u8::is_ascii_lowercase))
         && bytes
             .iter()
             .all(|&b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.'))
-        && at.value.split('.').all(|part| {
-            !part.is_empty() && !part.starts_with('-') && !part.ends_with('-')
-        });
+        && at
+            .value
+            .split('.')
+            .all(|part| !part.is_empty() && !part.starts_with('-') && !part.ends_with('-'));
     if !good {
         notes.wrong(
             at,
@@ -243,15 +305,24 @@ fn driver_name(given: Option<&At<String>>, notes: &mut Notes) -> String {
 }
 
 /// An absolute path without `..`.
-fn path(given: Option<&At<String>>, default: impl FnOnce() -> PathBuf, notes: &mut Notes) -> PathBuf {
+fn path(
+    given: Option<&At<String>>,
+    default: impl FnOnce() -> PathBuf,
+    notes: &mut Notes,
+) -> PathBuf {
     let Some(at) = given else { return default() };
     let path = PathBuf::from(&at.value);
     if !path.is_absolute() {
         notes.wrong(at, format!("{:?} must be an absolute path", at.value));
-    } else if path.components().any(|part| matches!(part, std::path::Component::ParentDir))
+    } else if path
+        .components()
+        .any(|part| matches!(part, std::path::Component::ParentDir))
         || at.value.chars().any(char::is_control)
     {
-        notes.wrong(at, format!("{:?} must not hold '..' or control characters", at.value));
+        notes.wrong(
+            at,
+            format!("{:?} must not hold '..' or control characters", at.value),
+        );
     }
     path
 }
@@ -260,11 +331,19 @@ fn socket_too_long(path: &Path) -> bool {
     path.as_os_str().len() > MAX_SOCKET_PATH
 }
 
-fn socket(given: Option<&At<String>>, key: &str, default: impl FnOnce() -> PathBuf, notes: &mut Notes) -> PathBuf {
+fn socket(
+    given: Option<&At<String>>,
+    key: &str,
+    default: impl FnOnce() -> PathBuf,
+    notes: &mut Notes,
+) -> PathBuf {
     if let Some(at) = given
         && let Some(rest) = at.value.strip_prefix("unix://")
     {
-        notes.wrong(at, format!("write the path alone, without unix://: {rest:?}"));
+        notes.wrong(
+            at,
+            format!("write the path alone, without unix://: {rest:?}"),
+        );
         return PathBuf::from(rest);
     }
     let path = path(given, default, notes);
@@ -282,7 +361,12 @@ fn socket(given: Option<&At<String>>, key: &str, default: impl FnOnce() -> PathB
     path
 }
 
-fn duration(given: Option<&At<String>>, default: &str, least: (Duration, &str), notes: &mut Notes) -> Duration {
+fn duration(
+    given: Option<&At<String>>,
+    default: &str,
+    least: (Duration, &str),
+    notes: &mut Notes,
+) -> Duration {
     let text = given.map_or(default, |at| at.value.as_str());
     let parsed = match (parse_duration(text), given) {
         (Ok(parsed), _) => parsed,
@@ -296,7 +380,10 @@ fn duration(given: Option<&At<String>>, default: &str, least: (Duration, &str), 
     if let Some(at) = given
         && parsed < least.0
     {
-        notes.wrong(at, format!("{:?} is too short; at least {:?}", at.value, least.1));
+        notes.wrong(
+            at,
+            format!("{:?} is too short; at least {:?}", at.value, least.1),
+        );
     }
     parsed
 }

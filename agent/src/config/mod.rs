@@ -138,7 +138,10 @@ pub fn load(path: &Path) -> Result<Checked, ConfigError> {
 pub fn parse(text: &str, surroundings: &Surroundings) -> Result<Checked, Vec<Problem>> {
     let mut problems = Vec::new();
     let raw = raw::parse(text, &mut problems);
-    if problems.iter().any(|problem| problem.message.starts_with("not TOML")) {
+    if problems
+        .iter()
+        .any(|problem| problem.message.starts_with("not TOML"))
+    {
         return Err(problems);
     }
     check::check(raw, surroundings, problems)

@@ -16,7 +16,13 @@ pub fn node_id_from_hostname(hostname: &str) -> String {
     }
     let kept: String = hostname
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
+                c
+            } else {
+                '-'
+            }
+        })
         .take(MAX - 1 - HASH_DIGITS)
         .collect();
     let kept = kept.trim_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -57,7 +63,10 @@ mod tests {
 
     #[test]
     fn names_that_shorten_alike_stay_apart() {
-        let (a, b) = (format!("{}a", "n".repeat(70)), format!("{}b", "n".repeat(70)));
+        let (a, b) = (
+            format!("{}a", "n".repeat(70)),
+            format!("{}b", "n".repeat(70)),
+        );
         assert_ne!(node_id_from_hostname(&a), node_id_from_hostname(&b));
         assert_ne!(node_id_from_hostname("ä"), node_id_from_hostname("ö"));
     }

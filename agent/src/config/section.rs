@@ -131,10 +131,16 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// A text, or a whole number as text (sizes).
-    pub fn string_or_number(&mut self, key: &'static str, problems: &mut Vec<Problem>) -> Option<At<String>> {
+    pub fn string_or_number(
+        &mut self,
+        key: &'static str,
+        problems: &mut Vec<Problem>,
+    ) -> Option<At<String>> {
         let value = self.take(key)?;
         let text = match value.get_ref() {
-            DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().replace('_', "")),
+            DeValue::Integer(number) if number.radix() == 10 => {
+                Some(number.as_str().replace('_', ""))
+            }
             other => other.as_str().map(str::to_owned),
         };
         match text {
@@ -162,7 +168,9 @@ impl<'a, 'i> Section<'a, 'i> {
     pub fn integer(&mut self, key: &'static str, problems: &mut Vec<Problem>) -> Option<At<i32>> {
         let value = self.take(key)?;
         let number = match value.get_ref() {
-            DeValue::Integer(number) => i32::from_str_radix(&number.as_str().replace('_', ""), number.radix()).ok(),
+            DeValue::Integer(number) => {
+                i32::from_str_radix(&number.as_str().replace('_', ""), number.radix()).ok()
+            }
             _ => None,
         };
         match number {
@@ -178,7 +186,11 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// A list of texts; one text alone is a list of one.
-    pub fn strings(&mut self, key: &'static str, problems: &mut Vec<Problem>) -> Option<At<Vec<At<String>>>> {
+    pub fn strings(
+        &mut self,
+        key: &'static str,
+        problems: &mut Vec<Problem>,
+    ) -> Option<At<Vec<At<String>>>> {
         let value = self.take(key)?;
         if let Some(text) = value.get_ref().as_str() {
             let one = self.place(key, value.span().start, text.to_owned());
@@ -192,7 +204,11 @@ impl<'a, 'i> Section<'a, 'i> {
         for item in array.iter() {
             match item.get_ref().as_str() {
                 Some(text) => texts.push(self.place(key, item.span().start, text.to_owned())),
-                None => problems.push(self.wrong(key, item, "a list of texts; this entry must be in quotes")),
+                None => problems.push(self.wrong(
+                    key,
+                    item,
+                    "a list of texts; this entry must be in quotes",
+                )),
             }
         }
         Some(self.place(key, value.span().start, texts))
@@ -218,13 +234,21 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// A list of tables (`[[key]]`).
-    pub fn tables(&mut self, key: &'static str, problems: &mut Vec<Problem>) -> Vec<Section<'a, 'i>> {
+    pub fn tables(
+        &mut self,
+        key: &'static str,
+        problems: &mut Vec<Problem>,
+    ) -> Vec<Section<'a, 'i>> {
         let Some(value) = self.take(key) else {
             return Vec::new();
         };
         let path = format!("[[{key}]]");
         let Some(array) = value.get_ref().as_array() else {
-            problems.push(self.wrong(key, value, &format!("a list of tables: write {path}, with two brackets")));
+            problems.push(self.wrong(
+                key,
+                value,
+                &format!("a list of tables: write {path}, with two brackets"),
+            ));
             return Vec::new();
         };
         let mut sections = Vec::new();
@@ -260,7 +284,11 @@ impl<'a, 'i> Section<'a, 'i> {
             if self.asked.contains(&key) {
                 continue;
             }
-            let place = if self.path.is_empty() { "the file".to_owned() } else { self.path.clone() };
+            let place = if self.path.is_empty() {
+                "the file".to_owned()
+            } else {
+                self.path.clone()
+            };
             let hint = closest(key, &self.asked)
                 .map(|known| format!(" (did you mean `{known}`?)"))
                 .unwrap_or_default();
@@ -269,14 +297,21 @@ impl<'a, 'i> Section<'a, 'i> {
             problems.push(Problem {
                 line: Some(line_of(self.text, name.span().start)),
                 key: String::new(),
-                message: format!("unknown key `{key}` in {place}{hint}; known keys: {}", known.join(", ")),
+                message: format!(
+                    "unknown key `{key}` in {place}{hint}; known keys: {}",
+                    known.join(", ")
+                ),
             });
         }
     }
 }
 
 fn article(noun: &str) -> &'static str {
-    if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
+    if noun.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        "an"
+    } else {
+        "a"
+    }
 }
 
 /// The known word that a mistyped one most likely stands for: at most a third of its letters differ.
@@ -298,7 +333,9 @@ fn distance(a: &str, b: &str) -> usize {
         let mut row = vec![i];
         for j in 1..=b.len() {
             let same = usize::from(a[i - 1] != b[j - 1]);
-            let mut best = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + same);
+            let mut best = (rows[i - 1][j] + 1)
+                .min(row[j - 1] + 1)
+                .min(rows[i - 1][j - 1] + same);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
                 best = best.min(rows[i - 2][j - 2] + 1);
             }

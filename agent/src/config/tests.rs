@@ -52,7 +52,9 @@ fn the_example_is_right_and_shows_the_defaults() {
     assert_eq!(config.worker_idle, Duration::from_secs(60));
     assert_eq!(config.erase_bytes_per_second, Some(200 * 1024 * 1024));
     assert!(!config.allow_loop);
-    let [fast, bulk] = config.classes.as_slice() else { panic!("two classes") };
+    let [fast, bulk] = config.classes.as_slice() else {
+        panic!("two classes")
+    };
     assert_eq!(fast.select.media, [Media::Nvme]);
     assert_eq!(fast.select.min_bytes, Some(100_000_000_000));
     assert_eq!(bulk.fs_type, FsType::Xfs);
@@ -76,8 +78,14 @@ fn every_key_of_the_example_is_a_known_one() {
 #[test]
 fn with_a_kubelet_the_socket_is_where_the_kubelet_looks() {
     let config = parse(CLASS, &with_kubelet()).unwrap().config;
-    assert_eq!(config.csi_socket, Path::new("/var/lib/kubelet/plugins/csi.drivebay.io/csi.sock"));
-    assert_eq!(config.registration_dir.as_deref(), Some(Path::new("/var/lib/kubelet/plugins_registry")));
+    assert_eq!(
+        config.csi_socket,
+        Path::new("/var/lib/kubelet/plugins/csi.drivebay.io/csi.sock")
+    );
+    assert_eq!(
+        config.registration_dir.as_deref(),
+        Some(Path::new("/var/lib/kubelet/plugins_registry"))
+    );
     let text = format!("kubelet.registration = false\n{CLASS}");
     let config = parse(&text, &with_kubelet()).unwrap().config;
     assert_eq!(config.csi_socket, Path::new("/run/drivebay/csi.sock"));
@@ -86,7 +94,8 @@ fn with_a_kubelet_the_socket_is_where_the_kubelet_looks() {
 
 #[test]
 fn an_unknown_key_is_named_with_its_line_and_what_was_meant() {
-    let text = "[[class]]\nname = 'a'\nfx = 1\n[class.select]\nmedai = ['hdd']\nmedia = 'ssd'\n[nodes]\n";
+    let text =
+        "[[class]]\nname = 'a'\nfx = 1\n[class.select]\nmedai = ['hdd']\nmedia = 'ssd'\n[nodes]\n";
     assert_eq!(
         mistakes(text),
         "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, claim, erase, fs, layout, mkfs-options, mount-options, name, priority, select, xfs-retry-forever\n\
@@ -162,7 +171,10 @@ fn broken_toml_is_told_with_its_line_and_nothing_else() {
     let text = mistakes("[node]\nname = 'a\n[csi]\n");
     assert!(text.starts_with("drivebay.toml:2: not TOML: "), "{text}");
     let text = mistakes("[node]\nname = 'a'\nname = 'b'\n");
-    assert!(text.starts_with("drivebay.toml:3: not TOML: duplicate key"), "{text}");
+    assert!(
+        text.starts_with("drivebay.toml:3: not TOML: duplicate key"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -178,13 +190,19 @@ fn a_socket_path_the_kernel_cannot_take_is_refused() {
     let exact = format!("/{}", "s".repeat(106));
     assert!(parse(&format!("agent.socket = '{exact}'\n{CLASS}"), &bare()).is_ok());
     let text = mistakes(&format!("agent.socket = '{exact}x'\n{CLASS}"));
-    assert!(text.contains(":1: [agent] socket: ") && text.contains("has 108 bytes"), "{text}");
+    assert!(
+        text.contains(":1: [agent] socket: ") && text.contains("has 108 bytes"),
+        "{text}"
+    );
     // The default below a long kubelet directory counts as well.
     let text = mistakes(&format!(
         "[kubelet]\ndir = '/{}'\nregistration = true\n{CLASS}",
         "k".repeat(90)
     ));
-    assert!(text.contains("[csi] socket") && text.contains("registration socket"), "{text}");
+    assert!(
+        text.contains("[csi] socket") && text.contains("registration socket"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -209,13 +227,13 @@ fn a_driver_name_keeps_the_rules_of_csi() {
 
 #[test]
 fn two_classes_for_the_same_drives_are_warned_of_unless_priority_decides() {
-    let two = |a: &str, b: &str| {
-        format!("[[class]]\nname='a'\n{a}\n[[class]]\nname='b'\n{b}\n")
-    };
+    let two = |a: &str, b: &str| format!("[[class]]\nname='a'\n{a}\n[[class]]\nname='b'\n{b}\n");
     let same = two("select.media='hdd'", "select.media=['ssd','hdd']");
     assert_eq!(
         warnings(&same),
-        ["4: [[class]]: AmbiguousClass: \"a\" and \"b\" select the same drives with the same priority (0); such drives belong to neither. Narrow one, or give one a higher priority"]
+        [
+            "4: [[class]]: AmbiguousClass: \"a\" and \"b\" select the same drives with the same priority (0); such drives belong to neither. Narrow one, or give one a higher priority"
+        ]
     );
     for apart in [
         two("select.media='hdd'", "select.media='ssd'"),
@@ -229,16 +247,31 @@ fn two_classes_for_the_same_drives_are_warned_of_unless_priority_decides() {
 
 #[test]
 fn odd_choices_are_allowed_and_said() {
-    assert_eq!(warnings(""), ["[[class]]: there is no class: no drive will ever be used"]);
-    let found = warnings(&format!("{CLASS}transport = ['loop', 'usb']\n[erase]\nquarantine = '0s'\n"));
+    assert_eq!(
+        warnings(""),
+        ["[[class]]: there is no class: no drive will ever be used"]
+    );
+    let found = warnings(&format!(
+        "{CLASS}transport = ['loop', 'usb']\n[erase]\nquarantine = '0s'\n"
+    ));
     assert_eq!(found.len(), 3, "{found:?}");
 }
 
 #[test]
 fn erasing_can_be_unlimited() {
-    let config = parse(&format!("erase.max-bytes-per-second = 'unlimited'\n{CLASS}"), &bare()).unwrap().config;
+    let config = parse(
+        &format!("erase.max-bytes-per-second = 'unlimited'\n{CLASS}"),
+        &bare(),
+    )
+    .unwrap()
+    .config;
     assert_eq!(config.erase_bytes_per_second, None);
-    let config = parse(&format!("erase.max-bytes-per-second = 52_428_800\n{CLASS}"), &bare()).unwrap().config;
+    let config = parse(
+        &format!("erase.max-bytes-per-second = 52_428_800\n{CLASS}"),
+        &bare(),
+    )
+    .unwrap()
+    .config;
     assert_eq!(config.erase_bytes_per_second, Some(50 * 1024 * 1024));
 }
 

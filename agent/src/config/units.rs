@@ -6,7 +6,9 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// "10G": decimal or binary?
-    #[error("{text:?} does not say which unit: write {number}{binary} (binary, 1024) or {number}{decimal} (decimal, 1000)")]
+    #[error(
+        "{text:?} does not say which unit: write {number}{binary} (binary, 1024) or {number}{decimal} (decimal, 1000)"
+    )]
     Undecided {
         /// As written.
         text: String,
@@ -18,7 +20,9 @@ pub enum UnitError {
         decimal: &'static str,
     },
     /// Not a size at all.
-    #[error("{0:?} is not a size; write for example \"10GiB\" (binary), \"500GB\" (decimal), or a number of bytes")]
+    #[error(
+        "{0:?} is not a size; write for example \"10GiB\" (binary), \"500GB\" (decimal), or a number of bytes"
+    )]
     NotASize(String),
     /// Not a duration at all.
     #[error("{0:?} is not a duration; write for example \"30s\", \"5m\", \"24h\" or \"1h30m\"")]
@@ -74,12 +78,17 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
         .ok_or_else(not_a_size)?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     // A fraction needs a unit: half a byte is a mistake.
-    if whole.is_empty() || fraction.len() > 9 || (number.contains('.') && (fraction.is_empty() || *factor == 1)) {
+    if whole.is_empty()
+        || fraction.len() > 9
+        || (number.contains('.') && (fraction.is_empty() || *factor == 1))
+    {
         return Err(not_a_size());
     }
     let too_large = || UnitError::TooLarge(text.to_owned());
     let whole: u128 = whole.parse().map_err(|_| too_large())?;
-    let mut bytes = whole.checked_mul(u128::from(*factor)).ok_or_else(too_large)?;
+    let mut bytes = whole
+        .checked_mul(u128::from(*factor))
+        .ok_or_else(too_large)?;
     if !fraction.is_empty() {
         let part: u128 = fraction.parse().map_err(|_| not_a_size())?;
         let scale = u32::try_from(fraction.len()).map_err(|_| not_a_size())?;
@@ -103,7 +112,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
         let (number, tail) = rest.split_at(digits);
-        let end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let end = tail
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(end);
         let factor: u64 = match unit {
             "ms" => 1,
@@ -163,11 +174,24 @@ mod tests {
 
     #[test]
     fn nonsense_sizes_are_refused() {
-        for text in ["", "GiB", "-1GiB", "1e9", "10gib", "1.GiB", ".5GiB", "1.5", "1.5.2GiB", "1GiB2", "∞", "１GiB"] {
-            assert!(matches!(parse_size(text), Err(UnitError::NotASize(_))), "{text}");
+        for text in [
+            "", "GiB", "-1GiB", "1e9", "10gib", "1.GiB", ".5GiB", "1.5", "1.5.2GiB", "1GiB2", "∞",
+            "１GiB",
+        ] {
+            assert!(
+                matches!(parse_size(text), Err(UnitError::NotASize(_))),
+                "{text}"
+            );
         }
-        for text in ["16384PiB", "18446744073709551616", "99999999999999999999999999999999999999999PiB"] {
-            assert!(matches!(parse_size(text), Err(UnitError::TooLarge(_))), "{text}");
+        for text in [
+            "16384PiB",
+            "18446744073709551616",
+            "99999999999999999999999999999999999999999PiB",
+        ] {
+            assert!(
+                matches!(parse_size(text), Err(UnitError::TooLarge(_))),
+                "{text}"
+            );
         }
     }
 
@@ -182,13 +206,28 @@ mod tests {
             ("7d", 604_800_000),
             ("1h30m", 5_400_000),
         ] {
-            assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_millis(ms)),
+                "{text}"
+            );
         }
-        for text in ["", "5", "m", "5 m", "30m1h", "1h1h", "-5m", "5min", "1.5h", "5µs"] {
-            assert!(matches!(parse_duration(text), Err(UnitError::NotADuration(_))), "{text}");
+        for text in [
+            "", "5", "m", "5 m", "30m1h", "1h1h", "-5m", "5min", "1.5h", "5µs",
+        ] {
+            assert!(
+                matches!(parse_duration(text), Err(UnitError::NotADuration(_))),
+                "{text}"
+            );
         }
-        assert!(matches!(parse_duration("99999999999999999999d"), Err(UnitError::TooLarge(_))));
-        assert!(matches!(parse_duration("18446744073709551615d"), Err(UnitError::TooLarge(_))));
+        assert!(matches!(
+            parse_duration("99999999999999999999d"),
+            Err(UnitError::TooLarge(_))
+        ));
+        assert!(matches!(
+            parse_duration("18446744073709551615d"),
+            Err(UnitError::TooLarge(_))
+        ));
     }
 
     proptest::proptest! {

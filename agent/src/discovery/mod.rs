@@ -16,6 +16,7 @@ mod mounts;
 mod magics;
 pub mod probe;
 mod reasons;
+pub mod survey;
 pub mod sysfs;
 pub mod system;
 mod topology;

@@ -4,7 +4,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use drivebay_proto::{
     csi::{
-        GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoResponse, ProbeRequest, ProbeResponse,
+        GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoResponse,
+        ProbeRequest, ProbeResponse,
         identity_server::{Identity, IdentityServer},
     },
     registration::registration_client::RegistrationClient,
@@ -16,7 +17,10 @@ struct FakeCsi;
 
 #[tonic::async_trait]
 impl Identity for FakeCsi {
-    async fn get_plugin_info(&self, _: Request<GetPluginInfoRequest>) -> Result<Response<GetPluginInfoResponse>, Status> {
+    async fn get_plugin_info(
+        &self,
+        _: Request<GetPluginInfoRequest>,
+    ) -> Result<Response<GetPluginInfoResponse>, Status> {
         Ok(Response::new(GetPluginInfoResponse::default()))
     }
     async fn get_plugin_capabilities(
@@ -56,7 +60,11 @@ impl Node {
             kubelet_csi_socket: "/var/lib/kubelet/plugins/csi.drivebay.io/csi.sock".into(),
             backoff: (Duration::from_millis(20), Duration::from_millis(40)),
         };
-        Self { _dir: dir, config, stop: CancellationToken::new() }
+        Self {
+            _dir: dir,
+            config,
+            stop: CancellationToken::new(),
+        }
     }
 
     fn start(&self) -> tokio::task::JoinHandle<Result<(), RegistrationError>> {
@@ -71,7 +79,9 @@ impl Node {
     }
 
     fn inode(&self) -> Option<u64> {
-        std::fs::symlink_metadata(self.config.socket()).ok().map(|found| found.ino())
+        std::fs::symlink_metadata(self.config.socket())
+            .ok()
+            .map(|found| found.ino())
     }
 }
 
@@ -91,17 +101,36 @@ async fn the_kubelet_learns_where_the_csi_socket_is() {
     let node = Node::new();
     serve_csi(&node.config.csi_socket);
     let served = node.start();
-    let info = node.dial().await.get_info(InfoRequest {}).await.unwrap().into_inner();
+    let info = node
+        .dial()
+        .await
+        .get_info(InfoRequest {})
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(info.r#type, "CSIPlugin");
     assert_eq!(info.name, "csi.drivebay.io");
-    assert_eq!(info.endpoint, "/var/lib/kubelet/plugins/csi.drivebay.io/csi.sock");
+    assert_eq!(
+        info.endpoint,
+        "/var/lib/kubelet/plugins/csi.drivebay.io/csi.sock"
+    );
     assert_eq!(info.supported_versions, ["1.0.0"]);
-    let mode = std::fs::metadata(node.config.socket()).unwrap().permissions().mode();
+    let mode = std::fs::metadata(node.config.socket())
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
 
-    let accepted = RegistrationStatus { plugin_registered: true, error: String::new() };
+    let accepted = RegistrationStatus {
+        plugin_registered: true,
+        error: String::new(),
+    };
     let before = node.inode();
-    node.dial().await.notify_registration_status(accepted).await.unwrap();
+    node.dial()
+        .await
+        .notify_registration_status(accepted)
+        .await
+        .unwrap();
     // Answers for life, on the same socket.
     for _ in 0..3 {
         node.dial().await.get_info(InfoRequest {}).await.unwrap();
@@ -124,9 +153,16 @@ async fn a_refusal_makes_a_new_socket_and_the_next_answer_counts() {
         let mut kubelet = node.dial().await;
         // Held open, so that the filesystem cannot give the same inode number to the next one.
         let inode = node.inode().unwrap();
-        std::fs::hard_link(node.config.socket(), node.config.dir.join(format!(".keep{inode}"))).unwrap();
+        std::fs::hard_link(
+            node.config.socket(),
+            node.config.dir.join(format!(".keep{inode}")),
+        )
+        .unwrap();
         seen.push(inode);
-        let refused = RegistrationStatus { plugin_registered: false, error: "topology value collision".into() };
+        let refused = RegistrationStatus {
+            plugin_registered: false,
+            error: "topology value collision".into(),
+        };
         kubelet.notify_registration_status(refused).await.unwrap();
         until(|| node.inode().is_some_and(|now| now != inode)).await;
     }
@@ -162,9 +198,15 @@ async fn a_stale_socket_is_replaced_and_a_silent_client_holds_nothing_up() {
     let stale = node.inode();
     let served = node.start();
     until(|| node.inode() != stale).await;
-    let silent = tokio::net::UnixStream::connect(node.config.socket()).await.unwrap();
+    let silent = tokio::net::UnixStream::connect(node.config.socket())
+        .await
+        .unwrap();
     node.stop.cancel();
-    timeout(Duration::from_secs(5), served).await.unwrap().unwrap().unwrap();
+    timeout(Duration::from_secs(5), served)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
     assert_eq!(node.inode(), None);
     drop(silent);
 }
@@ -174,7 +216,11 @@ async fn stopping_while_csi_is_silent_ends_at_once() {
     let node = Node::new();
     let served = node.start();
     node.stop.cancel();
-    timeout(Duration::from_secs(5), served).await.unwrap().unwrap().unwrap();
+    timeout(Duration::from_secs(5), served)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
 }
 
 #[tokio::test]
@@ -189,8 +235,17 @@ async fn a_missing_directory_is_said() {
 #[test]
 fn the_wait_doubles_up_to_a_minute_and_is_spread() {
     let limits = RegistrationConfig::BACKOFF;
-    for (refusals, low_ms, high_ms) in [(0, 500, 1000), (1, 1000, 2000), (5, 16_000, 32_000), (6, 30_000, 60_000), (1000, 30_000, 60_000)] {
+    for (refusals, low_ms, high_ms) in [
+        (0, 500, 1000),
+        (1, 1000, 2000),
+        (5, 16_000, 32_000),
+        (6, 30_000, 60_000),
+        (1000, 30_000, 60_000),
+    ] {
         assert_eq!(backoff(refusals, limits, 0), Duration::from_millis(low_ms));
-        assert_eq!(backoff(refusals, limits, u32::MAX), Duration::from_millis(high_ms));
+        assert_eq!(
+            backoff(refusals, limits, u32::MAX),
+            Duration::from_millis(high_ms)
+        );
     }
 }

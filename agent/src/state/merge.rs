@@ -71,7 +71,9 @@ pub fn merge(
             Some((_, RecordState::Erasing { .. })) => merged.finished.push(*uuid),
             Some((drive, _)) => {
                 let mut tombstone = tombstone.clone();
-                tombstone.quarantined_seconds = tombstone.quarantined_seconds.saturating_add(elapsed.as_secs());
+                tombstone.quarantined_seconds = tombstone
+                    .quarantined_seconds
+                    .saturating_add(elapsed.as_secs());
                 merged.quarantined.insert(*uuid);
                 if tombstone.released || tombstone.quarantined_seconds >= quarantine.as_secs() {
                     merged.due.push(((*drive).clone(), *uuid));
@@ -79,7 +81,11 @@ pub fn merge(
                 merged.tombstones.volumes.insert(*uuid, tombstone);
             }
             // Its drive was read whole and the volume is not there: nothing is left to delete.
-            None if matches!(here.get(&tombstone.drive), Some(Sight::Ours(..) | Sight::NotOurs)) => {
+            None if matches!(
+                here.get(&tombstone.drive),
+                Some(Sight::Ours(..) | Sight::NotOurs)
+            ) =>
+            {
                 merged.finished.push(*uuid);
             }
             None => {
@@ -95,7 +101,10 @@ pub fn merge(
         }
         for record in &drive.volumes {
             let deleted = merged.tombstones.volumes.contains_key(&record.uuid);
-            let acknowledged = !matches!(record.state, RecordState::Creating | RecordState::Erasing { .. });
+            let acknowledged = !matches!(
+                record.state,
+                RecordState::Creating | RecordState::Erasing { .. }
+            );
             if acknowledged && !deleted && !found.contains_key(&record.uuid) {
                 merged.missing_volumes.push((id.clone(), record.clone()));
             }
@@ -119,7 +128,11 @@ fn remember(known: &Known, here: &BTreeMap<DriveId, Sight<'_>>, now: u64) -> Kno
                     facts: (*facts).clone(),
                     class: contents.label.class.clone(),
                     usable_bytes: contents.usable_bytes,
-                    volumes: contents.volumes.iter().map(|placed| placed.record.clone()).collect(),
+                    volumes: contents
+                        .volumes
+                        .iter()
+                        .map(|placed| placed.record.clone())
+                        .collect(),
                     last_seen: now,
                 };
                 next.drives.insert(id.clone(), drive);
@@ -142,7 +155,10 @@ fn remember(known: &Known, here: &BTreeMap<DriveId, Sight<'_>>, now: u64) -> Kno
     next.drives.retain(|id, drive| {
         here.contains_key(id)
             || drive.volumes.is_empty()
-            || !drive.volumes.iter().all(|record| labels.contains(&record.uuid))
+            || !drive
+                .volumes
+                .iter()
+                .all(|record| labels.contains(&record.uuid))
     });
     next
 }

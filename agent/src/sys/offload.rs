@@ -16,10 +16,12 @@ pub async fn offload<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let (sender, receiver) = oneshot::channel();
-    std::thread::Builder::new().name(what.to_owned()).spawn(move || {
-        // The caller may have stopped waiting.
-        let _ = sender.send(work());
-    })?;
+    std::thread::Builder::new()
+        .name(what.to_owned())
+        .spawn(move || {
+            // The caller may have stopped waiting.
+            let _ = sender.send(work());
+        })?;
     match tokio::time::timeout(limit, receiver).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(_)) => Err(io::Error::other(format!("{what}: its thread panicked"))),
@@ -37,7 +39,9 @@ mod tests {
     #[tokio::test]
     async fn work_that_hangs_is_left_behind() -> io::Result<()> {
         let (release, hold) = std::sync::mpsc::channel::<()>();
-        let error = offload("hang", Duration::from_millis(20), move || hold.recv()).await.unwrap_err();
+        let error = offload("hang", Duration::from_millis(20), move || hold.recv())
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(offload("quick", Duration::from_secs(5), || 7).await?, 7);
         drop(release);

@@ -68,7 +68,8 @@ impl SocketFile {
 
     /// Whether the socket at the path is still this one.
     pub fn is_in_place(&self) -> bool {
-        fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == (self.dev, self.ino))
+        fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (self.dev, self.ino))
     }
 }
 

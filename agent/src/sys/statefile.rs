@@ -25,7 +25,8 @@ pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 
 /// The text of a file of at most `max` bytes.
 pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
-    String::from_utf8(read(path, max)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    String::from_utf8(read(path, max)?)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Replaces a file's contents durably: temporary file, fsync, rename, fsync of the directory.
@@ -34,7 +35,12 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path
         .parent()
         .filter(|dir| !dir.as_os_str().is_empty())
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a path with a directory is needed"))?;
+        .ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a path with a directory is needed",
+            )
+        })?;
     make_dir(dir)?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -69,12 +75,17 @@ pub fn move_aside(path: &Path) -> io::Result<PathBuf> {
             return Ok(aside);
         }
     }
-    Err(io::Error::other("there are 999 damaged files beside it already"))
+    Err(io::Error::other(
+        "there are 999 damaged files beside it already",
+    ))
 }
 
 /// Makes a directory and its parents, 0700, unless it is there.
 pub fn make_dir(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
 }
 
 /// Makes a directory of our own that nobody had before, 0700, under the system's temporary directory.
@@ -118,7 +129,10 @@ mod tests {
         let path = dir.path().join("f");
         write_atomic(&path, b"1234")?;
         assert_eq!(read(&path, 4)?.len(), 4);
-        assert_eq!(read(&path, 3).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(
+            read(&path, 3).unwrap_err().kind(),
+            io::ErrorKind::FileTooLarge
+        );
         Ok(())
     }
 

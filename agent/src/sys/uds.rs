@@ -32,10 +32,12 @@ pub enum DialError {
 
 /// Dials a unix socket.
 pub async fn connect(path: &Path) -> Result<Channel, DialError> {
-    let stream = UnixStream::connect(path).await.map_err(|source| DialError::Connect {
-        path: path.to_owned(),
-        source,
-    })?;
+    let stream = UnixStream::connect(path)
+        .await
+        .map_err(|source| DialError::Connect {
+            path: path.to_owned(),
+            source,
+        })?;
     let mut once = Some(TokioIo::new(stream));
     // The address is never resolved; "localhost" is the authority that gRPC uses for unix sockets.
     Endpoint::from_static("http://localhost")
