@@ -12,6 +12,7 @@ use drivebay_agent::{
     sys::process,
     worker::{
         Pool, PoolConfig, RunError, Slot, SlotStatus,
+        drill::{Act, Drill, DrillError},
         read::{ReadError, ReadSample},
     },
 };
@@ -26,9 +27,9 @@ use tokio::{
 
 const SIZE: u64 = 64 << 20;
 const FG: Slot = Slot::Foreground;
-const AT_ONCE: Duration = Duration::from_millis(300);
+const AT_ONCE: Duration = Duration::from_millis(800);
 /// How long a call may take past its deadline: the second that a killed worker has to die.
-const GRACE: Duration = Duration::from_millis(1300);
+const GRACE: Duration = Duration::from_millis(1800);
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread()
@@ -202,6 +203,81 @@ fn a_drive_that_answers_again_frees_its_slot_in_the_same_agent() {
             .await
             .unwrap_err();
         assert!(matches!(&late, RunError::Deadline { .. }), "{late}");
+        is_stuck_at_once(&pool, &hung).await;
+        hang.resume();
+        until("the slot is free", || status(&pool, &hung).is_none()).await;
+        answers_soon(&pool, &hung).await;
+        pool.shutdown(Duration::from_secs(5)).await;
+    });
+}
+
+/// Has a tool of the worker (not the worker itself) hang in the drive.
+async fn read_by_tool(
+    pool: &Pool,
+    drive: &DriveRef,
+    tool_ms: u64,
+    limit: Duration,
+) -> Result<u32, RunError<DrillError>> {
+    let acts = vec![Act::Read(drive.node(), tool_ms)];
+    pool.run(&drive.id, FG, Drill(acts), limit).await
+}
+
+#[test]
+fn a_slot_is_stuck_while_a_tool_of_its_dead_worker_hangs() {
+    let hang = HungDrive::new(SIZE).unwrap();
+    let hung = hang.drive_ref().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let first = runtime();
+    let dead = first.block_on(async {
+        let pool = pool(dir.path()).await;
+        hang.hang();
+        let caller = tokio::spawn({
+            let (pool, hung) = (pool.clone(), hung.clone());
+            async move { read_by_tool(&pool, &hung, 60_000, Duration::from_secs(2)).await }
+        });
+        until("the drive hangs", || hang.hanging() > 0).await;
+        let pid = status(&pool, &hung).unwrap().pid.unwrap();
+        let late = caller.await.unwrap().unwrap_err();
+        assert!(matches!(&late, RunError::Deadline { .. }), "{late}");
+        assert_eq!(
+            process::stat(pid).unwrap(),
+            None,
+            "the worker could be killed"
+        );
+        is_stuck_at_once(&pool, &hung).await;
+        pool.shutdown(Duration::ZERO).await;
+        pid
+    });
+    drop(first);
+    // A new agent finds no process with the noted number, but the tool in its session.
+    runtime().block_on(async {
+        let pool = pool(dir.path()).await;
+        is_stuck_at_once(&pool, &hung).await;
+        assert_eq!(status(&pool, &hung).unwrap().pid, Some(dead));
+        hang.resume();
+        until("the slot is free", || status(&pool, &hung).is_none()).await;
+        answers_soon(&pool, &hung).await;
+        pool.shutdown(Duration::from_secs(5)).await;
+    });
+}
+
+#[test]
+fn a_worker_that_leaves_a_hung_tool_behind_gets_no_more_work() {
+    let hang = HungDrive::new(SIZE).unwrap();
+    let hung = hang.drive_ref().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    runtime().block_on(async {
+        let pool = pool(dir.path()).await;
+        hang.hang();
+        let failed = read_by_tool(&pool, &hung, 300, Duration::from_secs(20)).await;
+        assert!(
+            matches!(&failed, Err(RunError::Job(DrillError(why))) if why.contains("did not end")),
+            "{failed:?}"
+        );
+        until("the slot is stuck", || {
+            status(&pool, &hung).is_some_and(|slot| slot.stuck)
+        })
+        .await;
         is_stuck_at_once(&pool, &hung).await;
         hang.resume();
         until("the slot is free", || status(&pool, &hung).is_none()).await;
