@@ -1,6 +1,8 @@
 //! One drive that hangs hurts neither the agent nor the other drives, and a restarted agent does
 //! not make it worse. Needs root, FUSE and loop devices.
 
+#![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
 use std::{
     fs,
     path::Path,
