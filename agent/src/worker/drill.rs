@@ -26,6 +26,9 @@ pub enum Act {
     Touch(PathBuf),
     /// Run `sleep` as a tool for so many seconds, with a deadline of a minute.
     Tool(u32),
+    /// Read a block of this device past the cache with a tool (`dd`) that has this deadline in
+    /// milliseconds.
+    Read(PathBuf, u64),
     /// Exit with this code in the middle of the job.
     Exit(i32),
     /// Panic.
@@ -48,13 +51,13 @@ impl Job for Drill {
                 Act::Touch(path) => {
                     std::fs::write(&path, b"").map_err(|error| DrillError(error.to_string()))?;
                 }
-                Act::Tool(seconds) => {
-                    let tool = Tool {
-                        program: "sleep",
-                        args: vec![OsString::from(seconds.to_string())],
-                        deadline: Duration::from_secs(60),
-                    };
-                    run(&tool).map_err(|error| DrillError(error.to_string()))?;
+                Act::Tool(seconds) => tool("sleep", [seconds.to_string().into()], 60_000)?,
+                Act::Read(device, deadline_ms) => {
+                    let mut input = OsString::from("if=");
+                    input.push(device);
+                    let rest = ["of=/dev/null", "bs=4096", "count=1", "iflag=direct"];
+                    let args = [input].into_iter().chain(rest.map(OsString::from));
+                    tool("dd", args, deadline_ms)?;
                 }
                 Act::Exit(code) => std::process::exit(code),
                 Act::Panic => panic!("as told"),
@@ -62,6 +65,22 @@ impl Job for Drill {
             }
         }
         Ok(std::process::id())
+    }
+}
+
+fn tool(
+    program: &'static str,
+    args: impl IntoIterator<Item = OsString>,
+    deadline_ms: u64,
+) -> Result<(), DrillError> {
+    let tool = Tool {
+        program,
+        args: args.into_iter().collect(),
+        deadline: Duration::from_millis(deadline_ms),
+    };
+    match run(&tool) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(DrillError(error.to_string())),
     }
 }
 

@@ -20,6 +20,7 @@ pub mod protocol;
 pub mod read;
 mod slot;
 mod table;
+mod terms;
 
 pub use job::{Context, Job};
 pub use pool::{Pool, PoolConfig, RunError, Slot, SlotStatus};
