@@ -1,6 +1,6 @@
 //! A fake agent that keeps its volumes in memory, and the controller service over it.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::panic)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 use std::{
     collections::BTreeMap,
@@ -143,7 +143,10 @@ impl Fake {
         let agents = Agents::single(in_process_channel(self.router()));
         let mut ready = agents.ready();
         let seen = ready.wait_for(|ready| *ready);
-        tokio::time::timeout(Duration::from_secs(10), seen).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(10), seen)
+            .await
+            .unwrap()
+            .unwrap();
         service(agents, health_api)
     }
 
@@ -183,12 +186,13 @@ fn end(trouble: Option<Trouble>, volume: &mut Volume) {
 }
 
 fn update(state: &State, told: Option<&State>) -> InventoryUpdate {
-    let changed = |volume: &&Volume| {
-        told.is_none_or(|told| told.volumes.get(&volume.id) != Some(*volume))
-    };
+    let changed =
+        |volume: &&Volume| told.is_none_or(|told| told.volumes.get(&volume.id) != Some(*volume));
     let removed = told.map_or(Vec::new(), |told| {
         let old = told.volumes.keys();
-        old.filter(|id| !state.volumes.contains_key(*id)).cloned().collect()
+        old.filter(|id| !state.volumes.contains_key(*id))
+            .cloned()
+            .collect()
     });
     InventoryUpdate {
         instance: state.instance.clone(),
@@ -229,7 +233,9 @@ impl Agent for Fake {
             loop {
                 let next = {
                     let mut state = fake.state.lock().unwrap();
-                    let generation = told.as_ref().map_or(state.generation, |told| told.generation);
+                    let generation = told
+                        .as_ref()
+                        .map_or(state.generation, |told| told.generation);
                     if generation != state.generation {
                         return;
                     }
@@ -268,7 +274,10 @@ impl Agent for Fake {
             let known = {
                 let state = self.state.lock().unwrap();
                 let known = state.volumes.values();
-                known.clone().find(|volume| volume.name == request.name && volume.state != "erasing").cloned()
+                known
+                    .clone()
+                    .find(|volume| volume.name == request.name && volume.state != "erasing")
+                    .cloned()
             };
             match known {
                 Some(known) => {
@@ -283,7 +292,8 @@ impl Agent for Fake {
                     (known, self.state.lock().unwrap().revision)
                 }
                 None => {
-                    let free = self.state.lock().unwrap().classes[&request.class].largest_volume_bytes;
+                    let free =
+                        self.state.lock().unwrap().classes[&request.class].largest_volume_bytes;
                     if request.required_bytes > free {
                         return Err(Status::resource_exhausted(format!(
                             "{} bytes needed, the largest free piece is {free} bytes",
@@ -378,9 +388,7 @@ pub fn volume(uuid: u128, node: &str) -> Volume {
     }
 }
 
-use csi::volume_capability::{
-    AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode,
-};
+use csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode};
 
 pub fn capability(access_type: AccessType, mode: Mode) -> csi::VolumeCapability {
     csi::VolumeCapability {
@@ -421,7 +429,10 @@ pub fn code<T: std::fmt::Debug>(result: Result<Response<T>, Status>) -> Code {
     match result {
         Ok(_) => Code::Ok,
         Err(status) => {
-            assert!(!status.message().is_empty(), "CSI wants a message with {status:?}");
+            assert!(
+                !status.message().is_empty(),
+                "CSI wants a message with {status:?}"
+            );
             assert!(status.details().is_empty(), "CSI allows no details");
             status.code()
         }
