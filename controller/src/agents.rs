@@ -21,7 +21,7 @@ use crate::{
     inventory::{Gap, Inventory},
 };
 
-/// Largest message taken from an agent: a full snapshot of some 50,000 volumes, bytes.
+/// Largest message taken from an agent: a full snapshot of 20,000 volumes with much to say of each, bytes.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// An agent that accepts a connection says hello within this.
 const HELLO_DEADLINE: Duration = Duration::from_secs(5);
@@ -55,6 +55,11 @@ impl Agent {
     /// Looks at the inventory, now. Short: updates wait meanwhile.
     pub fn look<T>(&self, read: impl FnOnce(&Inventory) -> T) -> T {
         read(&self.inventory.borrow())
+    }
+
+    /// The agent process as last heard of, for [`shows`](Self::shows) after a call.
+    pub fn instance(&self) -> String {
+        self.look(|inventory| inventory.instance().to_owned())
     }
 
     /// Whether the agent has been away for so long that its volumes count as unreachable.
@@ -176,13 +181,21 @@ impl Agents {
 
     /// The agents now, by node id.
     pub fn all(&self) -> Vec<Arc<Agent>> {
-        let map = self.inner.map.read().unwrap_or_else(PoisonError::into_inner);
+        let map = self
+            .inner
+            .map
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         map.values().cloned().collect()
     }
 
     /// The agent of this node.
     pub fn get(&self, node: &str) -> Option<Arc<Agent>> {
-        let map = self.inner.map.read().unwrap_or_else(PoisonError::into_inner);
+        let map = self
+            .inner
+            .map
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         map.get(node).cloned()
     }
 
@@ -229,13 +242,12 @@ enum FollowError {
     Stopping,
 }
 
-async fn follow(
-    client: &AgentClient<Channel>,
-    inner: &std::sync::Weak<Inner>,
-) -> FollowError {
+async fn follow(client: &AgentClient<Channel>, inner: &std::sync::Weak<Inner>) -> FollowError {
     let hello = {
         let mut client = client.clone();
-        let asked = call(HELLO_DEADLINE, async move { client.hello(HelloRequest {}).await });
+        let asked = call(HELLO_DEADLINE, async move {
+            client.hello(HelloRequest {}).await
+        });
         match asked.await {
             Ok(hello) => hello,
             Err(error) => return FollowError::Hello(error),
@@ -244,7 +256,11 @@ async fn follow(
     if !is_node_id(&hello.node_id) {
         return FollowError::NodeId(hello.node_id);
     }
-    tracing::info!(node = hello.node_id, version = hello.version, "agent connected");
+    tracing::info!(
+        node = hello.node_id,
+        version = hello.version,
+        "agent connected"
+    );
     let Some(agent) = enrol(client, inner, hello.node_id) else {
         return FollowError::Stopping;
     };
@@ -274,10 +290,7 @@ fn enrol(
     Some(agent.clone())
 }
 
-async fn watch(
-    agent: &Agent,
-    inner: &std::sync::Weak<Inner>,
-) -> FollowError {
+async fn watch(agent: &Agent, inner: &std::sync::Weak<Inner>) -> FollowError {
     let request = Request::new(WatchInventoryRequest {});
     let mut stream = match agent.client().watch_inventory(request).await {
         Ok(response) => response.into_inner(),
@@ -302,7 +315,9 @@ async fn watch(
         if agent.look(Inventory::complete)
             && let Some(inner) = inner.upgrade()
         {
-            inner.ready.send_if_modified(|ready| !std::mem::replace(ready, true));
+            inner
+                .ready
+                .send_if_modified(|ready| !std::mem::replace(ready, true));
         }
     }
 }

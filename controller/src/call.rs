@@ -24,7 +24,9 @@ pub enum CallError {
         message: String,
     },
     /// Not delivered, or not answered: the change may have happened.
-    #[error("the agent did not answer, so whether it was done is not known ({message}); call again")]
+    #[error(
+        "the agent did not answer, so whether it was done is not known ({message}); call again"
+    )]
     InDoubt {
         /// What the transport says.
         message: String,
@@ -33,7 +35,9 @@ pub enum CallError {
     #[error("the agent has not answered for {} s and may be at it still; call again", .0.as_secs())]
     Deadline(Duration),
     /// An answer that contradicts the request.
-    #[error("the agent's answer makes no sense ({reason}), so what was done is not known; this is a bug in the agent")]
+    #[error(
+        "the agent's answer makes no sense ({reason}), so what was done is not known; this is a bug in the agent"
+    )]
     Nonsense {
         /// What is wrong with it.
         reason: String,

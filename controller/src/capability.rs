@@ -137,7 +137,7 @@ pub fn capabilities(given: &[VolumeCapability]) -> Result<Capabilities, InvalidR
     if let Some(error) = unsupported {
         return Err(error);
     }
-    let block = all.iter().any(|access| *access == Access::Block);
+    let block = all.contains(&Access::Block);
     let mut chosen: Option<&'static str> = None;
     for access in &all {
         let Access::Mount { fs_type, .. } = access else {

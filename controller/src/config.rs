@@ -152,14 +152,19 @@ mod tests {
             let Command::Run(options) = Cli::try_parse_from(args).unwrap().command;
             options
         };
-        let path = |socket: &[&str], env: Option<&str>| {
-            options(socket).csi_path(env.map(str::to_owned))
-        };
+        let path =
+            |socket: &[&str], env: Option<&str>| options(socket).csi_path(env.map(str::to_owned));
         assert_eq!(path(&["--csi-socket", "/x"], None), Ok("/x".into()));
-        assert_eq!(path(&["--csi-socket", "unix:///x"], Some("/y")), Ok("/x".into()));
+        assert_eq!(
+            path(&["--csi-socket", "unix:///x"], Some("/y")),
+            Ok("/x".into())
+        );
         assert_eq!(path(&[], Some("unix:///y")), Ok("/y".into()));
         assert_eq!(path(&[], None), Err(ConfigError::NoSocket));
-        assert!(matches!(path(&[], Some("tcp://h:1")), Err(ConfigError::NotAPath { .. })));
+        assert!(matches!(
+            path(&[], Some("tcp://h:1")),
+            Err(ConfigError::NotAPath { .. })
+        ));
     }
 
     #[test]

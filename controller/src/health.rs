@@ -36,10 +36,16 @@ pub fn entries(volume: &agent::Volume, away: bool) -> Vec<VolumeHealthEntry> {
         let node = volume.id.rsplit_once('@').map_or("", |(_, node)| node);
         add(
             NODE_UNREACHABLE,
-            format!("the agent of node {node} is not connected; the volume cannot be used until it is back"),
+            format!(
+                "the agent of node {node} is not connected; the volume cannot be used until it is back"
+            ),
         );
     }
-    if volume.conditions.iter().all(|condition| !condition.abnormal) {
+    if volume
+        .conditions
+        .iter()
+        .all(|condition| !condition.abnormal)
+    {
         match volume.state.as_str() {
             "missing" => add(
                 "DriveMissing",
@@ -84,9 +90,7 @@ pub fn entries_of(conditions: &[agent::Condition]) -> Vec<VolumeHealthEntry> {
 
 fn tidy(mut all: Vec<VolumeHealthEntry>) -> Vec<VolumeHealthEntry> {
     // Worst first (the enum's numbers grow with the damage), so that a cut loses the least.
-    all.sort_by(|a, b| {
-        (b.status, &a.reason, &a.message).cmp(&(a.status, &b.reason, &b.message))
-    });
+    all.sort_by(|a, b| (b.status, &a.reason, &a.message).cmp(&(a.status, &b.reason, &b.message)));
     let mut seen = BTreeSet::new();
     all.retain(|entry| seen.insert((entry.status, entry.reason.clone())));
     all.truncate(MAX_CONDITIONS);
@@ -153,7 +157,13 @@ mod tests {
     #[test]
     fn conditions_stay_within_what_kubernetes_takes() {
         let many: Vec<_> = (0..40)
-            .map(|i| condition("DEGRADED", &format!("{i}{}", "r".repeat(400)), &"ü".repeat(2000)))
+            .map(|i| {
+                condition(
+                    "DEGRADED",
+                    &format!("{i}{}", "r".repeat(400)),
+                    &"ü".repeat(2000),
+                )
+            })
             .collect();
         let entries = entries_of(&many);
         assert_eq!(entries.len(), MAX_CONDITIONS);

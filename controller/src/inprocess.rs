@@ -19,7 +19,10 @@ const BUFFER: usize = 64 * 1024;
 pub fn in_process_channel(router: Router) -> Channel {
     let (connect, accept) = mpsc::channel::<Result<DuplexStream, io::Error>>(1);
     tokio::spawn(async move {
-        if let Err(error) = router.serve_with_incoming(ReceiverStream::new(accept)).await {
+        if let Err(error) = router
+            .serve_with_incoming(ReceiverStream::new(accept))
+            .await
+        {
             tracing::error!(%error, "the in-process server has ended");
         }
     });

@@ -68,7 +68,11 @@ impl Contents {
             .parse::<VolumeId>()
             .is_ok_and(|id| id.node == node);
         if !ours {
-            tracing::error!(node, volume = volume.id, "the agent reports a volume whose id is not one of its own; not listed");
+            tracing::error!(
+                node,
+                volume = volume.id,
+                "the agent reports a volume whose id is not one of its own; not listed"
+            );
             return;
         }
         self.remove(&volume.id);
@@ -230,8 +234,7 @@ impl Inventory {
     /// Whether what is shown includes this revision of this instance. A later instance
     /// that is complete includes all that earlier ones acknowledged.
     pub fn includes(&self, instance: &str, revision: u64) -> bool {
-        self.complete()
-            && (self.current.instance != instance || self.current.revision >= revision)
+        self.complete() && (self.current.instance != instance || self.current.revision >= revision)
     }
 }
 
@@ -265,7 +268,10 @@ mod tests {
     #[test]
     fn a_delta_that_does_not_follow_is_refused_and_changes_nothing() {
         let mut inventory = Inventory::new("n1");
-        assert_eq!(inventory.apply(update(false, "a", 0, 1)), Err(Gap::NoSnapshot));
+        assert_eq!(
+            inventory.apply(update(false, "a", 0, 1)),
+            Err(Gap::NoSnapshot)
+        );
         inventory.apply(update(true, "a", 0, 5)).unwrap();
         for bad in [
             update(false, "b", 5, 6),

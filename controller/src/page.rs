@@ -14,7 +14,9 @@ const FRAME: usize = 6;
 
 /// The token was not made here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("starting_token is not one that Drivebay gave out; start the listing over, without a token")]
+#[error(
+    "starting_token is not one that Drivebay gave out; start the listing over, without a token"
+)]
 pub struct BadToken;
 
 /// The id after which a page starts; None for the first page.

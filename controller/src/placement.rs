@@ -85,7 +85,10 @@ pub enum PlacementError {
         known: Vec<String>,
     },
     /// No node has such a class.
-    #[error("parameters: class {class:?} is on no node; the classes are {}", listed(known))]
+    #[error(
+        "parameters: class {class:?} is on no node; the classes are {}",
+        listed(known)
+    )]
     UnknownClass {
         /// What was asked for.
         class: String,
@@ -127,7 +130,12 @@ fn listed(names: &[String]) -> String {
         return "none; see the agents' configuration".to_owned();
     }
     // A message travels in a header; a fleet of names does not fit.
-    let mut text = names.iter().take(20).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let mut text = names
+        .iter()
+        .take(20)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
     if names.len() > 20 {
         text.push_str(", …");
     }
@@ -198,7 +206,10 @@ pub fn place(
         };
         choices.push((key.preference(topology, &node.id), largest, choice));
     }
-    let best = choices.iter().max_by_key(|(_, largest, _)| *largest).cloned();
+    let best = choices
+        .iter()
+        .max_by_key(|(_, largest, _)| *largest)
+        .cloned();
     let Some((_, largest, roomiest)) = best else {
         // Never taken without a refusal; the loop leaves a node out for no other reason.
         return Err(refused.map_or(PlacementError::NoSuchNode, PlacementError::Size));

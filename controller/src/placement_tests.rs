@@ -29,7 +29,10 @@ fn node(id: &str, classes: &[(&str, u64)]) -> Node {
     Node {
         id: id.into(),
         available: true,
-        classes: classes.iter().map(|(name, largest)| class(name, *largest)).collect(),
+        classes: classes
+            .iter()
+            .map(|(name, largest)| class(name, *largest))
+            .collect(),
     }
 }
 
@@ -130,7 +133,10 @@ fn what_an_absent_agent_might_have_is_not_denied() {
     let hdd = want(Some("hdd"), GIB);
     let ssd = want(Some("ssd"), GIB);
     assert_eq!(nodes_of(&hdd, None, &[]), not_ready(&[]));
-    assert_eq!(nodes_of(&hdd, None, &[there.clone(), gone.clone()]), not_ready(&["b"]));
+    assert_eq!(
+        nodes_of(&hdd, None, &[there.clone(), gone.clone()]),
+        not_ready(&["b"])
+    );
     let both = [there.clone(), gone];
     assert_eq!(nodes_of(&hdd, asked(&["b"], &[]), &both), not_ready(&["b"]));
     let both = [there.clone(), never_looked];

@@ -45,7 +45,9 @@ pub enum SizeError {
         limit: u64,
     },
     /// A volume does not shrink.
-    #[error("capacity_range.limit_bytes {limit} is less than the volume has already, {size} bytes; volumes do not shrink")]
+    #[error(
+        "capacity_range.limit_bytes {limit} is less than the volume has already, {size} bytes; volumes do not shrink"
+    )]
     LimitBelowCurrent {
         /// limit_bytes.
         limit: u64,
@@ -67,12 +69,19 @@ pub struct SizeRules {
 
 impl SizeRules {
     fn extent(&self) -> u64 {
-        if self.extent == 0 { DEFAULT_EXTENT_BYTES } else { self.extent }
+        if self.extent == 0 {
+            DEFAULT_EXTENT_BYTES
+        } else {
+            self.extent
+        }
     }
 
     /// The smallest volume these rules allow, bytes; a multiple of the extent.
     pub fn smallest_volume(&self) -> u64 {
-        let filesystem = self.fs_type.and_then(names::smallest_filesystem).unwrap_or(0);
+        let filesystem = self
+            .fs_type
+            .and_then(names::smallest_filesystem)
+            .unwrap_or(0);
         round_up(self.smallest.max(filesystem).max(1), self.extent())
     }
 }
@@ -101,7 +110,9 @@ pub fn new_volume(range: SizeRange, rules: SizeRules) -> Result<u64, SizeError> 
     let extent = rules.extent();
     if required == 0 {
         let most = limit.map_or(u64::MAX, |limit| limit - limit % extent);
-        return Ok(round_up(names::DEFAULT_VOLUME_BYTES, extent).min(most).max(smallest));
+        return Ok(round_up(names::DEFAULT_VOLUME_BYTES, extent)
+            .min(most)
+            .max(smallest));
     }
     let rounded = round_up(required, extent).max(smallest);
     within(required, rounded, extent, limit)
@@ -122,7 +133,11 @@ pub fn grown_volume(range: SizeRange, current: u64, extent: u64) -> Result<u64, 
     if required <= current {
         return Ok(current);
     }
-    let extent = if extent == 0 { DEFAULT_EXTENT_BYTES } else { extent };
+    let extent = if extent == 0 {
+        DEFAULT_EXTENT_BYTES
+    } else {
+        extent
+    };
     within(required, round_up(required, extent), extent, limit)
 }
 

@@ -150,7 +150,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
         std::fs::write(&path, "precious").unwrap();
-        assert!(matches!(bind(&path).await, Err(BindError::NotASocket { .. })));
+        assert!(matches!(
+            bind(&path).await,
+            Err(BindError::NotASocket { .. })
+        ));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 }

@@ -65,7 +65,10 @@ pub enum InvalidRequest {
         second: &'static str,
     },
     /// A filesystem that Drivebay does not make.
-    #[error("{field} {fs_type:?} is not supported; the filesystems are {}", filesystems())]
+    #[error(
+        "{field} {fs_type:?} is not supported; the filesystems are {}",
+        filesystems()
+    )]
     UnknownFilesystem {
         /// Where it was named.
         field: &'static str,
@@ -277,10 +280,7 @@ pub fn max_entries(value: i32) -> Result<Option<usize>, InvalidRequest> {
 }
 
 /// Refuses a map that is larger than CSI allows.
-pub fn map_size(
-    field: &'static str,
-    map: &HashMap<String, String>,
-) -> Result<(), InvalidRequest> {
+pub fn map_size(field: &'static str, map: &HashMap<String, String>) -> Result<(), InvalidRequest> {
     let bytes = map.iter().map(|(key, value)| key.len() + value.len()).sum();
     if bytes > MAX_MAP_BYTES {
         return Err(InvalidRequest::TooLong {
@@ -360,11 +360,73 @@ pub fn mkfs_options(options: &str) -> Result<&str, InvalidRequest> {
 pub fn mount_options(options: &str) -> Result<&str, InvalidRequest> {
     let key = names::PARAM_MOUNT_OPTIONS;
     text("parameters.mountOptions", options, MAX_MAP_BYTES)?;
-    if options.split(',').any(|option| option.trim_start().starts_with('-')) {
+    if options
+        .split(',')
+        .any(|option| option.trim_start().starts_with('-'))
+    {
         return Err(InvalidRequest::BadParameter {
             key,
             reason: "an option cannot begin with '-'; separate options by commas, without '-o'",
         });
     }
     Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_name_is_what_csi_and_its_checker_allow() {
+        for (name, good) in [
+            ("csi.drivebay.io", true),
+            ("a-b", true),
+            ("", false),
+            ("a", false),
+            ("csi.drivebay.1", false),
+            ("-a", false),
+            ("a_b", false),
+            (&"a".repeat(63), true),
+            (&"a".repeat(64), false),
+        ] {
+            assert_eq!(driver_name(name).is_ok(), good, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_parameters_are_taken_apart_and_the_provisioners_own_are_not_kept() {
+        let given = [
+            ("class", "hdd"),
+            ("fsType", "xfs"),
+            ("csi.storage.k8s.io/fstype", "ext4"),
+            ("mkfsOptions", "-m reflink=1"),
+            ("mountOptions", "noatime,nodiratime"),
+            ("csi.storage.k8s.io/pvc/name", "claim"),
+        ];
+        let given = given.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let parsed = parameters(&HashMap::from(given));
+        let fields = parsed.as_ref().map(|all| {
+            let options = (all.mkfs_options.as_str(), all.mount_options.as_str());
+            (all.class.as_deref(), all.fs_type, options, all.kept.len())
+        });
+        let options = ("-m reflink=1", "noatime,nodiratime");
+        assert_eq!(fields, Ok((Some("hdd"), Some("xfs"), options, 5)));
+    }
+
+    #[test]
+    fn mkfs_options_cannot_name_a_device() {
+        for (options, good) in [
+            ("", true),
+            ("-m 0 -O ^has_journal -E lazy_itable_init=0", true),
+            ("-i size=512 -K", true),
+            ("--csum xxhash", true),
+            ("sda", false),
+            ("-F -- sda", false),
+            ("-m 0 sda", false),
+            ("-J device=/dev/sda", false),
+            ("-l logdev=/dev/sda", false),
+        ] {
+            assert_eq!(mkfs_options(options).is_ok(), good, "{options}");
+        }
+    }
 }

@@ -1,12 +1,9 @@
 //! CSI Controller: each RPC checked, answered from the inventory or handed to the volume's agent.
 
-use std::sync::Arc;
-
 use drivebay_proto::{
     agent,
     csi::{
-        controller_server::Controller,
-        controller_service_capability::rpc::Type as Capability, *,
+        controller_server::Controller, controller_service_capability::rpc::Type as Capability, *,
     },
     names,
 };
@@ -14,19 +11,21 @@ use tonic::{Code, Request, Response, Status};
 
 use super::{
     create::{Create, Pending, create},
+    grow::grow,
     logged,
     status::unimplemented,
+    suitable::unsuitable,
     volumes::{self, CapacityQuery, signed},
 };
 use crate::{
-    agents::{Agent, Agents, LookupError},
+    agents::{Agents, LookupError},
     call::{CHANGE_DEADLINE, CallError, call},
     config::HealthApi,
     page::parse_token,
     placement::PlacementError,
     size,
     topology::TopologyKey,
-    validate::{self, InvalidRequest},
+    validate,
 };
 
 /// How the controller service presents itself.
@@ -74,7 +73,7 @@ impl ControllerService {
             Err(LookupError::NotAnId { .. }) => return Ok(DeleteVolumeResponse {}),
             found => found?,
         };
-        let instance = instance(&agent);
+        let instance = agent.instance();
         let mut client = agent.client();
         let request = agent::DeleteVolumeRequest { id };
         let asked = async move { client.delete_volume(request).await };
@@ -125,7 +124,10 @@ impl ControllerService {
     // A list that lacks volumes because nobody has looked yet must not be taken for the whole.
     fn known(&self) -> Result<(), Status> {
         let all = self.agents.all();
-        if all.iter().any(|agent| agent.look(|inventory| inventory.known())) {
+        if all
+            .iter()
+            .any(|agent| agent.look(|inventory| inventory.known()))
+        {
             return Ok(());
         }
         let nodes = all.iter().map(|agent| agent.node().to_owned()).collect();
@@ -211,7 +213,10 @@ impl ControllerService {
         })
     }
 
-    fn get(&self, request: &ControllerGetVolumeRequest) -> Result<ControllerGetVolumeResponse, Status> {
+    fn get(
+        &self,
+        request: &ControllerGetVolumeRequest,
+    ) -> Result<ControllerGetVolumeResponse, Status> {
         let id = validate::required("volume_id", &request.volume_id)?;
         let (agent, volume) = self.agents.volume(id)?;
         let (published_node_ids, volume_condition) =
@@ -262,88 +267,6 @@ impl ControllerService {
             capabilities: all.into_iter().map(capability).collect(),
         }
     }
-}
-
-fn instance(agent: &Agent) -> String {
-    agent.look(|inventory| inventory.instance().to_owned())
-}
-
-async fn grow(
-    agent: &Arc<Agent>,
-    id: &str,
-    bytes: u64,
-    limit: Option<u64>,
-) -> Result<agent::Volume, CallError> {
-    let instance = instance(agent);
-    let mut client = agent.client();
-    let request = agent::ExpandVolumeRequest {
-        id: id.to_owned(),
-        required_bytes: bytes,
-        limit_bytes: limit.unwrap_or(0),
-    };
-    let answer = call(CHANGE_DEADLINE, async move { client.expand_volume(request).await })
-        .await
-        .map_err(|error| match error {
-            // The resizer takes RESOURCE_EXHAUSTED for "may succeed yet", and the user could not ask for less.
-            CallError::Answered {
-                code: Code::ResourceExhausted,
-                message,
-            } => CallError::Answered {
-                code: Code::OutOfRange,
-                message,
-            },
-            other => other,
-        })?;
-    let nonsense = |reason: &str| CallError::Nonsense {
-        reason: reason.to_owned(),
-    };
-    let grown = answer.volume.ok_or_else(|| nonsense("no volume in it"))?;
-    let fits = grown.size_bytes >= bytes && limit.is_none_or(|limit| grown.size_bytes <= limit);
-    if grown.id != id || !fits {
-        return Err(nonsense("not the volume or not the size that was asked for"));
-    }
-    agent.shows(&instance, answer.revision).await;
-    Ok(grown)
-}
-
-/// Why the volume is not what the request describes; None when it is.
-fn unsuitable(
-    volume: &agent::Volume,
-    wanted: validate::Capabilities,
-    request: &ValidateVolumeCapabilitiesRequest,
-) -> Option<String> {
-    if wanted.mode() != volume.mode {
-        return Some(format!(
-            "it is a {} volume, not a {} volume",
-            volume.mode,
-            wanted.mode()
-        ));
-    }
-    if let Some(fs_type) = wanted.fs_type.filter(|fs_type| *fs_type != volume.fs_type) {
-        return Some(format!("its filesystem is {}, not {fs_type}", volume.fs_type));
-    }
-    // Other keys in the context are the provisioner's.
-    let class = request.volume_context.get(names::PARAM_CLASS);
-    if class.is_some_and(|class| *class != volume.class) {
-        return Some(format!("its class is {:?}", volume.class));
-    }
-    let parameters = match validate::parameters(&request.parameters) {
-        Ok(parameters) => parameters,
-        Err(error) => return Some(error.to_string()),
-    };
-    if parameters.class.is_some_and(|class| class != volume.class) {
-        return Some(format!("its class is {:?}", volume.class));
-    }
-    for (key, value) in &parameters.kept {
-        // The class was compared above: a volume made without naming one has one all the same.
-        if key != names::PARAM_CLASS && volume.parameters.get(key) != Some(value) {
-            return Some(format!("it was created with another value of parameter {key}"));
-        }
-    }
-    if !request.mutable_parameters.is_empty() {
-        return Some(InvalidRequest::MutableParameters.to_string());
-    }
-    None
 }
 
 #[tonic::async_trait]
@@ -397,7 +320,10 @@ impl Controller for ControllerService {
         &self,
         request: Request<GetCapacityRequest>,
     ) -> Result<Response<GetCapacityResponse>, Status> {
-        logged("GetCapacity", async { Ok(self.capacity(request.get_ref())) }).await
+        logged("GetCapacity", async {
+            Ok(self.capacity(request.get_ref()))
+        })
+        .await
     }
 
     async fn controller_get_capabilities(

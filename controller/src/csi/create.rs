@@ -83,16 +83,30 @@ impl Create {
     /// The agent's answer must be what was asked for: the provisioner deletes a volume that is too small.
     fn check(&self, node: &str, volume: &agent::Volume) -> Result<(), CallError> {
         let bad = |reason: String| Err(CallError::Nonsense { reason });
-        let ours = volume.id.parse::<VolumeId>().is_ok_and(|id| id.node == node);
+        let ours = volume
+            .id
+            .parse::<VolumeId>()
+            .is_ok_and(|id| id.node == node);
         if !ours {
-            return bad(format!("volume id {:?} is not one of node {node}", volume.id));
+            return bad(format!(
+                "volume id {:?} is not one of node {node}",
+                volume.id
+            ));
         }
         if volume.name != self.name || volume.mode != self.capabilities.mode() {
             return bad(format!("volume {} is another one", volume.id));
         }
         let large_enough = volume.size_bytes >= self.range.required.max(1);
-        if !large_enough || self.range.limit.is_some_and(|limit| volume.size_bytes > limit) {
-            return bad(format!("volume {} has {} bytes", volume.id, volume.size_bytes));
+        if !large_enough
+            || self
+                .range
+                .limit
+                .is_some_and(|limit| volume.size_bytes > limit)
+        {
+            return bad(format!(
+                "volume {} has {} bytes",
+                volume.id, volume.size_bytes
+            ));
         }
         Ok(())
     }
@@ -138,7 +152,10 @@ impl Pending {
 impl Drop for Guard {
     fn drop(&mut self) {
         let Self(Pending(names), name) = self;
-        names.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        names
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(name);
     }
 }
 
@@ -226,10 +243,13 @@ async fn ask(
     create: &Create,
     choice: &Choice,
 ) -> Result<agent::Volume, CallError> {
-    let instance = agent.look(|inventory| inventory.instance().to_owned());
+    let instance = agent.instance();
     let mut client = agent.client();
     let request = create.ask(choice);
-    let answer = call(CHANGE_DEADLINE, async move { client.create_volume(request).await }).await?;
+    let answer = call(CHANGE_DEADLINE, async move {
+        client.create_volume(request).await
+    })
+    .await?;
     let volume = answer.volume.ok_or_else(|| CallError::Nonsense {
         reason: "no volume in it".to_owned(),
     })?;
@@ -237,4 +257,3 @@ async fn ask(
     agent.shows(&instance, answer.revision).await;
     Ok(volume)
 }
-

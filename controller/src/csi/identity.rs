@@ -74,7 +74,9 @@ impl Identity for IdentityService {
                 r#type: ExpansionType::Online.into(),
             })),
         });
-        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
+        Ok(Response::new(GetPluginCapabilitiesResponse {
+            capabilities,
+        }))
     }
 
     async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {

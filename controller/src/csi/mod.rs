@@ -2,8 +2,10 @@
 
 mod controller;
 mod create;
+mod grow;
 mod identity;
 mod status;
+mod suitable;
 mod volumes;
 
 use std::time::Instant;

@@ -41,7 +41,11 @@ pub(crate) fn status(
     away: bool,
     api: HealthApi,
 ) -> (Vec<String>, Option<csi::VolumeCondition>) {
-    let published = if volume.published { vec![node.to_owned()] } else { Vec::new() };
+    let published = if volume.published {
+        vec![node.to_owned()]
+    } else {
+        Vec::new()
+    };
     let condition = api
         .legacy()
         .then(|| health::legacy(&health::entries(volume, away)));
@@ -151,12 +155,18 @@ pub(crate) fn capacity(
     let want = Want {
         class: None,
         block: query.capabilities.is_some_and(|all| all.block),
-        fs_type: query.capabilities.and_then(|all| all.fs_type).or(query.fs_type),
+        fs_type: query
+            .capabilities
+            .and_then(|all| all.fs_type)
+            .or(query.fs_type),
         range: SizeRange::default(),
     };
     let (mut free, mut largest, mut smallest) = (0u64, 0u64, None::<u64>);
     for agent in agents.all() {
-        if query.topology.is_some_and(|topology| !key.contains(topology, agent.node())) {
+        if query
+            .topology
+            .is_some_and(|topology| !key.contains(topology, agent.node()))
+        {
             continue;
         }
         agent.look(|inventory| {
