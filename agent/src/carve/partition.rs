@@ -5,7 +5,10 @@ use super::jobs::{CarveError, Changed};
 use crate::model::{Contents, DriveRef, RecordState};
 
 fn none(drive: &DriveRef, uuid: Uuid) -> CarveError {
-    CarveError::NoSuchVolume { drive: drive.id.to_string(), uuid }
+    CarveError::NoSuchVolume {
+        drive: drive.id.to_string(),
+        uuid,
+    }
 }
 
 /// Temporary.
