@@ -18,3 +18,9 @@ pub use volume::{FsType, Mode, Record, RecordState, VolumeSpec};
 pub const MIB: u64 = 1024 * 1024;
 /// One gibibyte, in bytes.
 pub const GIB: u64 = 1024 * MIB;
+/// GPT type of the label partition: the mark of a drive that is ours.
+pub const LABEL_TYPE: uuid::Uuid = uuid::uuid!("6d4e5c1a-b0c8-4f5e-9d1b-1f2e44524956");
+/// GPT type of a volume's partition while the volume lives.
+pub const VOLUME_TYPE: uuid::Uuid = uuid::uuid!("6d4e5c1a-b0c8-4f5e-9d1b-1f2e564f4c31");
+/// GPT type of what was a volume until its bytes are erased.
+pub const ERASING_TYPE: uuid::Uuid = uuid::uuid!("6d4e5c1a-b0c8-4f5e-9d1b-1f2e45524153");
