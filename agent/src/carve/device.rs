@@ -111,7 +111,7 @@ pub(crate) fn sample_nonzero<D: Device + ?Sized>(
     ];
     // One in each of 64 equal shares, at a place in it that differs from share to share, so that
     // data at a regular stride is not missed every time.
-    let share = run.len / SAMPLES;
+    let share = run.len / SAMPLES / SAMPLE * SAMPLE;
     for i in 0..SAMPLES {
         let slack = share - SAMPLE;
         let shift = i.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (slack + 1);
