@@ -135,7 +135,7 @@ impl FakeDrive {
 }
 
 fn put(sectors: &mut Sectors, lba: u64, data: &[u8]) {
-    if data.iter().all(|&byte| byte == 0) {
+    if data == &[0; 4096][..data.len()] {
         sectors.remove(&lba);
     } else {
         sectors.insert(lba, data.to_vec());
