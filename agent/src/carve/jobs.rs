@@ -324,6 +324,6 @@ impl Job for Advance {
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
         context.step("advance");
-        partition::advance(&self.drive, self.uuid, &self.to)
+        partition::advance(&self.drive, self.uuid, self.to)
     }
 }

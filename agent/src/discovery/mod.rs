@@ -5,8 +5,19 @@
 //! blankness; `system` finds what the system runs from; `claim` is the pure rule set
 //! that turns all of it into reject reasons.
 
+mod attach;
+mod attrs;
 pub mod claim;
+mod contents_reasons;
+mod blank;
+mod gptscan;
+mod identity;
+mod mounts;
+mod magics;
 pub mod probe;
+mod reasons;
+pub mod survey;
 pub mod sysfs;
 pub mod system;
+mod topology;
 pub mod udev;

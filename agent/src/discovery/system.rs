@@ -1,7 +1,21 @@
 //! What the host is using right now: mounts, swaps, and the drives the system runs from.
 //! Read fresh for every claim check, never remembered.
+//!
+//! Everything is told from /proc and sysfs; no path on a mounted filesystem is looked at, since
+//! that could block on a hung drive. A directory that is a symlink to another filesystem is
+//! therefore not followed; the drive behind it still counts as mounted.
 
-use std::{collections::BTreeMap, io, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{self, ErrorKind},
+    path::Path,
+};
+
+use super::{
+    mounts::{self, Mount},
+    topology::Topology,
+};
 
 /// Which whole disks (kernel names) are in use, and by what.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,9 +28,254 @@ pub struct HostUse {
     pub system: BTreeMap<String, Vec<String>>,
 }
 
+/// Directories whose drives the system runs from; the kubelet's is given.
+const SYSTEM_DIRS: &[&str] = &[
+    "/", "/boot", "/boot/efi", "/efi", "/usr", "/var", "/var/lib/containerd", "/var/lib/docker", "/var/lib/containers", "/var/lib/rancher",
+];
+
 /// Reads mountinfo of pid 1 and self, /proc/swaps, and walks `slaves` down to whole disks.
 /// `kubelet_dir`: the kubelet's directory, whose drive is the system's too.
+///
+/// Any error means that nothing may be claimed: a table that cannot be read is not an empty one.
 pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path) -> io::Result<HostUse> {
-    let _ = (sys, proc, kubelet_dir);
-    todo!()
+    let topology = Topology::read(sys)?;
+    let mut namespaces = Vec::new();
+    for process in ["1", "self"] {
+        namespaces.push(mounts::parse(&read(&proc.join(process).join("mountinfo"))?)?);
+    }
+    let mut survey = Survey { topology: &topology, namespaces: &namespaces, found: HostUse::default() };
+    survey.mounts()?;
+    survey.system_dirs(kubelet_dir)?;
+    match fs::read_to_string(proc.join("swaps")) {
+        Ok(text) => survey.swaps(&text)?,
+        // A kernel without swap has no such file.
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(named(&proc.join("swaps"), &error)),
+    }
+    Ok(survey.found)
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let bytes = fs::read(path).map_err(|error| named(path, &error))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot read {}: {error}; no drive can be claimed without it", path.display()))
+}
+
+struct Survey<'a> {
+    topology: &'a Topology,
+    namespaces: &'a [Vec<Mount>],
+    found: HostUse,
+}
+
+impl Survey<'_> {
+    fn mounts(&mut self) -> io::Result<()> {
+        for mount in self.namespaces.iter().flatten() {
+            for disk in self.disks_of(mount)? {
+                add(&mut self.found.mounted, disk, &mount.point);
+            }
+        }
+        Ok(())
+    }
+
+    fn system_dirs(&mut self, kubelet_dir: &Path) -> io::Result<()> {
+        let kubelet = kubelet_dir.to_string_lossy();
+        for dir in SYSTEM_DIRS.iter().copied().chain([&*kubelet]) {
+            for mounts in self.namespaces {
+                let Some(mount) = mounts::holding(mounts, dir) else { continue };
+                for disk in self.disks_of(mount)? {
+                    add(&mut self.found.system, disk, dir);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn swaps(&mut self, text: &str) -> io::Result<()> {
+        for line in text.lines().skip(1).filter(|line| !line.trim().is_empty()) {
+            let mut fields = line.split_whitespace();
+            let (Some(path), Some(kind)) = (fields.next(), fields.next()) else {
+                return Err(io::Error::new(ErrorKind::InvalidData, format!("/proc/swaps has the line {line:?}")));
+            };
+            let path = mounts::unescape(path);
+            let disks = match kind {
+                "partition" => self.disks_of_device(&path)?,
+                _ => self.disks_of_file(&path)?,
+            };
+            for disk in disks {
+                add(&mut self.found.swap, disk.clone(), &path);
+                add(&mut self.found.system, disk, "swap");
+            }
+        }
+        Ok(())
+    }
+
+    /// A swap device that sysfs does not know could be any drive: refuse.
+    fn disks_of_device(&self, path: &str) -> io::Result<BTreeSet<String>> {
+        match self.topology.by_node(path) {
+            Some(name) => self.down(&name),
+            None => Err(io::Error::other(format!("swap is on {path}, which is no block device known to sysfs; no drive can be claimed"))),
+        }
+    }
+
+    /// The drives under a file: those of the mounts that hold its path, in either namespace.
+    fn disks_of_file(&self, path: &str) -> io::Result<BTreeSet<String>> {
+        let mut disks = BTreeSet::new();
+        for mount in self.namespaces.iter().filter_map(|mounts| mounts::holding(mounts, path)) {
+            for name in self.devices_of(mount)? {
+                disks.extend(self.topology.whole_disks(&name)?);
+            }
+        }
+        Ok(disks)
+    }
+
+    fn disks_of(&self, mount: &Mount) -> io::Result<BTreeSet<String>> {
+        let mut disks = BTreeSet::new();
+        for name in self.devices_of(mount)? {
+            disks.extend(self.down(&name)?);
+        }
+        Ok(disks)
+    }
+
+    /// Whole disks below a device; through loop devices to the drive that holds their file.
+    fn down(&self, name: &str) -> io::Result<BTreeSet<String>> {
+        let mut disks = self.topology.whole_disks(name)?;
+        let files: Vec<String> = disks.iter().filter_map(|disk| self.topology.backing_file(disk)).collect();
+        for file in files {
+            disks.extend(self.disks_of_file(&file)?);
+        }
+        Ok(disks)
+    }
+
+    /// Kernel names of the block devices directly behind a mount.
+    fn devices_of(&self, mount: &Mount) -> io::Result<BTreeSet<String>> {
+        let mut names = BTreeSet::new();
+        names.extend(self.topology.by_number(mount.dev));
+        if mount.fs_type == "devtmpfs" && mount.root != "/" {
+            // A device node bound somewhere: how raw block volumes are published.
+            names.extend(self.topology.by_node(&format!("/dev{}", mount.root)));
+        }
+        // btrfs and others have a device number of their own and are told by their source only;
+        // bcachefs lists all of its devices there.
+        if mount.source.starts_with("/dev/") {
+            for source in mount.source.split(':') {
+                names.extend(self.topology.by_node(source));
+            }
+        }
+        if mount.fs_type == "btrfs" {
+            names.extend(self.topology.btrfs_siblings(&names)?);
+            if names.is_empty() {
+                return Err(io::Error::other(format!(
+                    "btrfs at {} comes from {}, which is no block device known to sysfs; no drive can be claimed",
+                    mount.point, mount.source
+                )));
+            }
+        }
+        Ok(names)
+    }
+}
+
+fn add(map: &mut BTreeMap<String, Vec<String>>, disk: String, why: &str) {
+    let reasons = map.entry(disk).or_default();
+    if !reasons.iter().any(|reason| reason == why) {
+        reasons.push(why.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Disks: sda with sda1 and sda2, sdb, dm-0 over sda2, loop0 over a file; btrfs over sdb and sdc.
+    fn host(mountinfo: &str, swaps: &str) -> io::Result<HostUse> {
+        let tree = tempfile::tempdir().unwrap();
+        let root = tree.path();
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        fs::create_dir_all(root.join("sys/class/block")).unwrap();
+        for (name, place, dev) in [
+            ("sda", "pci/sda", "8:0"), ("sda1", "pci/sda/sda1", "8:1"), ("sda2", "pci/sda/sda2", "8:2"), ("sdb", "pci/sdb", "8:16"),
+            ("sdc", "pci/sdc", "8:32"), ("dm-0", "virtual/block/dm-0", "253:0"), ("loop0", "virtual/block/loop0", "7:0"),
+        ] {
+            write(&format!("sys/devices/{place}/dev"), dev);
+            symlink(root.join("sys/devices").join(place), root.join("sys/class/block").join(name)).unwrap();
+        }
+        for partition in ["sda1", "sda2"] {
+            write(&format!("sys/devices/pci/sda/{partition}/partition"), "1");
+        }
+        write("sys/devices/virtual/block/dm-0/dm/name", "vg-root");
+        write("sys/devices/virtual/block/dm-0/slaves/sda2", "");
+        write("sys/devices/virtual/block/loop0/loop/backing_file", "/srv/images/a b.img\n");
+        for disk in ["sdb", "sdc"] {
+            write(&format!("sys/fs/btrfs/1234/devices/{disk}"), "");
+        }
+        write("proc/1/mountinfo", mountinfo);
+        write("proc/self/mountinfo", "");
+        write("proc/swaps", &format!("Filename\tType\tSize\tUsed\tPriority\n{swaps}"));
+        host_use(&root.join("sys"), &root.join("proc"), Path::new("/var/lib/kubelet"))
+    }
+
+    fn keys(map: &BTreeMap<String, Vec<String>>) -> Vec<&str> {
+        map.keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn the_root_on_an_lv_makes_the_disk_below_the_systems() {
+        let used = host("1 0 253:0 / / rw - ext4 /dev/mapper/vg-root rw\n", "").unwrap();
+        assert_eq!(keys(&used.mounted), ["dm-0", "sda"]);
+        assert!(used.system["sda"].iter().any(|why| why == "/"));
+        assert!(used.system["sda"].iter().any(|why| why == "/var/lib/kubelet"), "{used:?}");
+    }
+
+    #[test]
+    fn btrfs_is_found_by_its_source_and_all_its_devices_count() {
+        let used = host("1 0 0:45 /sub /data rw shared:1 - btrfs /dev/sdb rw\n", "").unwrap();
+        assert_eq!(keys(&used.mounted), ["sdb", "sdc"]);
+        assert!(used.system.is_empty(), "/data is no directory of the system");
+        assert!(host("1 0 0:45 / /data rw - btrfs /dev/unknown rw\n", "").is_err(), "a btrfs from nowhere could be on any drive");
+    }
+
+    #[test]
+    fn a_directory_of_its_own_filesystem_makes_only_that_disk_the_systems() {
+        let used = host("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:16 / /var/lib/kubelet rw - xfs /dev/sdb rw\n3 1 8:32 / /var/lib/kubelet/plugins/x rw - xfs /dev/sdc rw\n", "").unwrap();
+        assert_eq!(used.system["sdb"], ["/var/lib/kubelet"]);
+        assert_eq!(keys(&used.system), ["sda", "sdb"], "a volume below the kubelet's directory is not the system's");
+        assert_eq!(keys(&used.mounted), ["sda", "sdb", "sdc"]);
+    }
+
+    #[test]
+    fn mount_points_are_unescaped_and_loops_lead_to_the_drive_of_their_file() {
+        let used = host("1 0 8:16 / /srv/images rw - ext4 /dev/sdb rw\n2 1 7:0 / /mnt/a\\040b rw - ext4 /dev/loop0 rw\n", "").unwrap();
+        assert_eq!(used.mounted["loop0"], ["/mnt/a b"]);
+        assert!(used.mounted["sdb"].contains(&"/mnt/a b".to_owned()));
+    }
+
+    #[test]
+    fn swap_partitions_and_swap_files_count_for_their_drives() {
+        let used = host("1 0 8:16 / /srv rw - ext4 /dev/sdb rw\n", "/dev/sda1 partition 1 0 -2\n/srv/swap\\040file file 1 0 -3\n").unwrap();
+        assert_eq!(used.swap["sda"], ["/dev/sda1"]);
+        assert_eq!(used.swap["sdb"], ["/srv/swap file"]);
+        assert_eq!(used.system["sda"], ["swap"]);
+        assert!(host("", "/dev/gone partition 1 0 -2\n").is_err());
+    }
+
+    #[test]
+    fn a_bound_device_node_counts_as_mounted() {
+        let used = host("1 0 0:6 /sdc /pods/x/block rw - devtmpfs udev rw\n", "").unwrap();
+        assert_eq!(used.mounted["sdc"], ["/pods/x/block"]);
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_read_or_parsed_is_not_an_empty_one() {
+        assert!(host("nonsense\n", "").is_err());
+        let empty = tempfile::tempdir().unwrap();
+        assert!(host_use(empty.path(), empty.path(), Path::new("/k")).is_err());
+    }
 }

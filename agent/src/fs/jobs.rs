@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::{ground::Real, growing, publish, staging, unmount, usage};
 use crate::carve::jobs::CarveError;
 use crate::model::{Cause, Contents, DriveRef, FsType};
 use crate::worker::{Context, Job};
@@ -304,8 +305,8 @@ impl Job for Stage {
     const NAME: &'static str = "stage";
     type Answer = Staged;
     type Error = FsError;
-    fn run(self, _context: &mut Context) -> Result<Staged, FsError> {
-        todo!()
+    fn run(self, context: &mut Context) -> Result<Staged, FsError> {
+        staging::stage(&Real, &self, context)
     }
 }
 
@@ -314,8 +315,8 @@ impl Job for Publish {
     /// True when it was published by this call, false when it was so already.
     type Answer = bool;
     type Error = FsError;
-    fn run(self, _context: &mut Context) -> Result<bool, FsError> {
-        todo!()
+    fn run(self, context: &mut Context) -> Result<bool, FsError> {
+        publish::publish(&self, context)
     }
 }
 
@@ -323,8 +324,8 @@ impl Job for Unmount {
     const NAME: &'static str = "unmount";
     type Answer = Unmounted;
     type Error = FsError;
-    fn run(self, _context: &mut Context) -> Result<Unmounted, FsError> {
-        todo!()
+    fn run(self, context: &mut Context) -> Result<Unmounted, FsError> {
+        unmount::unmount(&self, context)
     }
 }
 
@@ -333,7 +334,7 @@ impl Job for Stats {
     type Answer = Usage;
     type Error = FsError;
     fn run(self, _context: &mut Context) -> Result<Usage, FsError> {
-        todo!()
+        usage::usage(&self)
     }
 }
 
@@ -341,7 +342,7 @@ impl Job for GrowFs {
     const NAME: &'static str = "grow-fs";
     type Answer = Grown;
     type Error = FsError;
-    fn run(self, _context: &mut Context) -> Result<Grown, FsError> {
-        todo!()
+    fn run(self, context: &mut Context) -> Result<Grown, FsError> {
+        growing::grow(&Real, &self, context)
     }
 }

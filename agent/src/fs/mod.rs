@@ -1,7 +1,27 @@
 //! Filesystems and mounts.
 //!
-//! `mkfs` makes one, exactly once; `options` checks mount and mkfs options; `stage` decides
-//! purely what a mount needs (Nothing, Mount, Remount, Conflict); `grow` fits a filesystem to
-//! its device; `usage` says how full it is; `jobs` is what the agent asks workers for.
+//! `stage` decides purely what a mount needs (Nothing, Mount, Remount, Conflict) and whether a device
+//! may be formatted; `staging` executes it; `mkfs` makes a filesystem, exactly once; `options` and
+//! `mkfs_options` check what requests may ask for; `publish` and `unmount` bind and take away; `grow` fits a
+//! filesystem to its device; `usage` says how full it is; `device` proves that a partition is the expected
+//! one; `jobs` is what the agent asks workers for.
 
+pub mod device;
+pub mod ground;
+pub mod grow;
+mod growing;
+pub mod hints;
 pub mod jobs;
+pub mod options;
+pub mod mkfs;
+pub mod mkfs_options;
+pub mod publish;
+pub mod stage;
+pub mod staging;
+pub mod superblock;
+pub mod tools;
+pub mod unmount;
+pub mod usage;
+
+pub use mkfs_options::check_mkfs_options;
+pub use options::{MountFlags, OptionError, PublishFlags, parse_mount_flags, parse_publish_flags};

@@ -1,1 +1,329 @@
-//! libblkid: low-level probing of one device, superblocks and tables, with forced GPT.
+//! libblkid: low-level probing of one opened device for superblocks and partition tables.
+//!
+//! Never its cache, never /run/blkid or udev's database: only what is read from the device now.
+//! A GPT is found without its protective MBR too (`BLKID_PARTS_FORCE_GPT`), and superblocks with a
+//! wrong checksum count as found (`BLKID_SUBLKS_BADCSUM`): a damaged filesystem is not emptiness.
+
+use std::{
+    ffi::{CStr, c_char, c_int},
+    fs::{File, OpenOptions},
+    io,
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileTypeExt, OpenOptionsExt},
+    },
+    path::{Path, PathBuf},
+    ptr,
+};
+
+use libblkid_rs_sys as ffi;
+
+use crate::discovery::probe::{Signature, Signatures};
+
+/// USAGE of a partition table in `Signature::usage`; libblkid itself gives tables none.
+pub const USAGE_TABLE: &str = "partition-table";
+
+/// More signatures than this on one device are cut off: libblkid knows about a hundred kinds, and
+/// a device with two is refused already.
+const MOST: usize = 128;
+
+/// Why probing failed. Says nothing about what is on the device.
+#[derive(Debug, thiserror::Error)]
+pub enum BlkidError {
+    /// The node could not be opened.
+    #[error("cannot open {path} to probe it")]
+    Open {
+        /// Node.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is something else than a block device.
+    #[error("{path} is not a block device; nothing was probed")]
+    NotBlock {
+        /// Node.
+        path: PathBuf,
+    },
+    /// libblkid failed, mostly because the device did not read.
+    #[error("libblkid failed on {path} ({what}); check the kernel log for read errors")]
+    Probe {
+        /// Node.
+        path: PathBuf,
+        /// Which call.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Probes a block device by its node: superblocks and partition tables. Opens it O_RDONLY, since closing
+/// a writable descriptor makes udev probe again; O_EXCL is not used, so mounted devices can be asked too.
+pub fn probe_device(path: &Path) -> Result<Signatures, BlkidError> {
+    let open = |source| BlkidError::Open {
+        path: path.to_owned(),
+        source,
+    };
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
+        .open(path)
+        .map_err(open)?;
+    if !file.metadata().map_err(open)?.file_type().is_block_device() {
+        return Err(BlkidError::NotBlock {
+            path: path.to_owned(),
+        });
+    }
+    probe_file(&file, path)
+}
+
+/// Probes an opened device or image file; `path` is for messages only.
+pub fn probe_file(file: &File, path: &Path) -> Result<Signatures, BlkidError> {
+    let verdict = Prober::new(file, path)?.safe()?;
+    let found = Prober::new(file, path)?.walk()?;
+    Ok(combine(verdict, found))
+}
+
+/// What libblkid's own decision (`blkid_do_safeprobe`) was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Nothing,
+    Found,
+    Ambivalent,
+}
+
+/// Two looks that must agree before a device counts as empty.
+fn combine(verdict: Verdict, found: Vec<Signature>) -> Signatures {
+    match (verdict, found.is_empty()) {
+        (Verdict::Nothing, true) => Signatures::Empty,
+        (Verdict::Nothing | Verdict::Found, false) => Signatures::Found(found),
+        // The decision named something that the walk did not see again: the device changes
+        // under us, or reads differently each time.
+        (Verdict::Found, true) | (Verdict::Ambivalent, _) => Signatures::Ambiguous(found),
+    }
+}
+
+/// One libblkid probe. The file outlives it, since libblkid does not own the descriptor.
+struct Prober<'a> {
+    raw: ffi::blkid_probe,
+    path: &'a Path,
+    _file: &'a File,
+}
+
+impl<'a> Prober<'a> {
+    fn new(file: &'a File, path: &'a Path) -> Result<Self, BlkidError> {
+        // SAFETY: no arguments; null is checked below.
+        let raw = unsafe { ffi::blkid_new_probe() };
+        if raw.is_null() {
+            return Err(BlkidError::Probe {
+                path: path.to_owned(),
+                what: "blkid_new_probe",
+                source: io::Error::from(io::ErrorKind::OutOfMemory),
+            });
+        }
+        let prober = Self {
+            raw,
+            path,
+            _file: file,
+        };
+        let superblocks = ffi::BLKID_SUBLKS_USAGE
+            | ffi::BLKID_SUBLKS_MAGIC
+            | ffi::BLKID_SUBLKS_TYPE
+            | ffi::BLKID_SUBLKS_UUID
+            | ffi::BLKID_SUBLKS_LABEL
+            | ffi::BLKID_SUBLKS_VERSION
+            | ffi::BLKID_SUBLKS_BADCSUM;
+        let tables = ffi::BLKID_PARTS_FORCE_GPT | ffi::BLKID_PARTS_MAGIC;
+        // SAFETY: `raw` is a live probe; the descriptor stays open while `prober` borrows the file.
+        // Offset and size 0 mean the whole device.
+        unsafe {
+            prober.check("blkid_probe_set_device", || {
+                ffi::blkid_probe_set_device(raw, file.as_raw_fd(), 0, 0)
+            })?;
+            prober.check("blkid_probe_enable_superblocks", || {
+                ffi::blkid_probe_enable_superblocks(raw, 1)
+            })?;
+            prober.check("blkid_probe_set_superblocks_flags", || {
+                ffi::blkid_probe_set_superblocks_flags(raw, superblocks as c_int)
+            })?;
+            prober.check("blkid_probe_enable_partitions", || {
+                ffi::blkid_probe_enable_partitions(raw, 1)
+            })?;
+            prober.check("blkid_probe_set_partitions_flags", || {
+                ffi::blkid_probe_set_partitions_flags(raw, tables as c_int)
+            })?;
+        }
+        Ok(prober)
+    }
+
+    /// libblkid's decision over all kinds, with its checks for contradicting signatures.
+    fn safe(&self) -> Result<Verdict, BlkidError> {
+        clear_errno();
+        // SAFETY: `raw` is a live probe with a device.
+        match unsafe { ffi::blkid_do_safeprobe(self.raw) } {
+            0 => Ok(Verdict::Found),
+            1 => Ok(Verdict::Nothing),
+            -2 => Ok(Verdict::Ambivalent),
+            code => Err(self.failed("blkid_do_safeprobe", code)),
+        }
+    }
+
+    /// Every signature of every kind, one after the other.
+    fn walk(&self) -> Result<Vec<Signature>, BlkidError> {
+        let mut found = Vec::new();
+        while found.len() < MOST {
+            clear_errno();
+            // SAFETY: `raw` is a live probe with a device; each call goes on where the last one ended.
+            match unsafe { ffi::blkid_do_probe(self.raw) } {
+                0 => found.push(self.current()),
+                1 => break,
+                code => return Err(self.failed("blkid_do_probe", code)),
+            }
+        }
+        Ok(found)
+    }
+
+    fn current(&self) -> Signature {
+        let table = self.value(c"PTTYPE");
+        let superblock = self.value(c"TYPE");
+        let offset = |name| self.value(name).and_then(|text| text.parse().ok());
+        match (superblock, table) {
+            (None, Some(kind)) => Signature {
+                kind,
+                usage: USAGE_TABLE.to_owned(),
+                uuid: self.value(c"PTUUID").unwrap_or_default(),
+                label: String::new(),
+                offset: offset(c"PTMAGIC_OFFSET"),
+            },
+            (kind, _) => Signature {
+                kind: kind.unwrap_or_else(|| "unknown".to_owned()),
+                usage: self.value(c"USAGE").unwrap_or_default(),
+                uuid: self.value(c"UUID").unwrap_or_default(),
+                label: self.value(c"LABEL").unwrap_or_default(),
+                offset: offset(c"SBMAGIC_OFFSET"),
+            },
+        }
+    }
+
+    fn value(&self, name: &CStr) -> Option<String> {
+        let mut data: *const c_char = ptr::null();
+        let mut len = 0_usize;
+        // SAFETY: `raw` is live, `name` ends with a zero, both results are written before they are read.
+        let code = unsafe {
+            ffi::blkid_probe_lookup_value(
+                self.raw,
+                name.as_ptr(),
+                &raw mut data,
+                &raw mut len,
+            )
+        };
+        if code != 0 || data.is_null() {
+            return None;
+        }
+        // SAFETY: libblkid gives `len` readable bytes that live until the next probing call.
+        let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) };
+        let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+        Some(String::from_utf8_lossy(text).into_owned())
+    }
+
+    fn check(&self, what: &'static str, call: impl FnOnce() -> c_int) -> Result<(), BlkidError> {
+        clear_errno();
+        match call() {
+            0 => Ok(()),
+            code => Err(self.failed(what, code)),
+        }
+    }
+
+    fn failed(&self, what: &'static str, code: c_int) -> BlkidError {
+        let errno = io::Error::last_os_error();
+        BlkidError::Probe {
+            path: self.path.to_owned(),
+            what,
+            source: match (errno.raw_os_error(), code) {
+                (Some(number), _) if number != 0 => errno,
+                // Some of its calls answer -errno instead of setting it; -1 is only "an error".
+                (_, ..-1) => io::Error::from_raw_os_error(-code),
+                _ => io::Error::other("no error number was given"),
+            },
+        }
+    }
+}
+
+impl Drop for Prober<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `raw` came from blkid_new_probe and is freed once. The descriptor is not libblkid's.
+        unsafe { ffi::blkid_free_probe(self.raw) }
+    }
+}
+
+/// libblkid leaves errno alone when it has nothing to say; an old value must not become our reason.
+fn clear_errno() {
+    // SAFETY: the location is this thread's own.
+    unsafe { *libc::__errno_location() = 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(bytes: &[(usize, &[u8])]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut image = vec![0_u8; 8 << 20];
+        for (at, data) in bytes {
+            image[*at..*at + data.len()].copy_from_slice(data);
+        }
+        std::fs::write(file.path(), image).unwrap();
+        file
+    }
+
+    fn probe(file: &tempfile::NamedTempFile) -> Signatures {
+        probe_file(file.as_file(), file.path()).unwrap()
+    }
+
+    #[test]
+    fn zeros_are_empty() {
+        assert_eq!(probe(&image(&[])), Signatures::Empty);
+    }
+
+    #[test]
+    fn a_superblock_is_found_with_its_kind_and_usage() {
+        let mut header = b"LUKS\xba\xbe\x00\x01".to_vec();
+        header.resize(592, 0);
+        let Signatures::Found(found) = probe(&image(&[(0, &header)])) else {
+            panic!("nothing found")
+        };
+        assert_eq!((found[0].kind.as_str(), found[0].usage.as_str()), ("crypto_LUKS", "crypto"));
+        assert_eq!(found[0].offset, Some(0));
+    }
+
+    #[test]
+    fn a_table_and_a_superblock_are_both_reported() {
+        // An MBR with one Linux partition, and an ext journal device's superblock behind it.
+        let mut entry = [0_u8; 16];
+        entry[4] = 0x83;
+        entry[8..12].copy_from_slice(&2048_u32.to_le_bytes());
+        entry[12..16].copy_from_slice(&4096_u32.to_le_bytes());
+        let file = image(&[(446, &entry), (510, &[0x55, 0xaa]), (1024 + 56, &[0x53, 0xef]), (1024 + 96, &[8])]);
+        let found = match probe(&file) {
+            Signatures::Found(found) | Signatures::Ambiguous(found) => found,
+            Signatures::Empty => panic!("nothing found"),
+        };
+        assert!(found.iter().any(|one| one.kind == "jbd"), "{found:?}");
+        assert!(found.iter().any(|one| one.kind == "dos" && one.usage == USAGE_TABLE), "{found:?}");
+    }
+
+    #[test]
+    fn disagreement_between_the_two_looks_is_never_empty() {
+        assert_eq!(combine(Verdict::Found, Vec::new()), Signatures::Ambiguous(Vec::new()));
+        assert_eq!(combine(Verdict::Ambivalent, Vec::new()), Signatures::Ambiguous(Vec::new()));
+        assert_eq!(combine(Verdict::Nothing, Vec::new()), Signatures::Empty);
+    }
+
+    #[test]
+    fn a_plain_file_is_not_probed_as_a_device() {
+        let file = image(&[]);
+        assert!(matches!(probe_device(file.path()), Err(BlkidError::NotBlock { .. })));
+        assert!(matches!(probe_device(Path::new("/dev/no-such")), Err(BlkidError::Open { .. })));
+    }
+}

@@ -67,8 +67,8 @@ pub(super) fn delete(drive: &DriveRef, uuid: Uuid) -> Result<Changed, CarveError
 }
 
 /// Moves a volume's record on, durably and read back, before the step that needs it.
-pub fn advance(drive: &DriveRef, uuid: Uuid, to: &RecordState) -> Result<Changed, CarveError> {
-    changing(drive, |session| session.advance(uuid, to))
+pub fn advance(drive: &DriveRef, uuid: Uuid, to: RecordState) -> Result<Changed, CarveError> {
+    changing(drive, |session| session.advance(uuid, &to))
 }
 
 fn changing<T>(

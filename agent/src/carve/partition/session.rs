@@ -223,6 +223,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         let view = self.view()?;
         Ok(Contents {
             label: self.label.content.label.clone(),
+            sequence: self.label.sequence,
             volumes: view.volumes,
             free: view.free,
             usable_bytes: view.usable_bytes,

@@ -1,0 +1,54 @@
+//! What staging and growing stand on: the label, the probe, the tools. A trait, so that tests can put
+//! real filesystems on devices that have no label.
+
+use std::path::Path;
+
+use uuid::Uuid;
+
+use crate::{
+    carve::{
+        jobs::{CarveError, Changed},
+        partition,
+    },
+    discovery::probe::Signatures,
+    model::{Cause, Contents, DriveRef, RecordState},
+    sys::{
+        blkid,
+        cmd::{self, CmdError, Output, Tool},
+    },
+};
+
+/// The parts that others do.
+pub trait Ground: Sync {
+    /// Reads label and table; with `repair` also mends what is safe to mend and gives the kernel the
+    /// partitions it lacks.
+    fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, CarveError>;
+    /// Moves a record on, durably.
+    fn advance(&self, drive: &DriveRef, uuid: Uuid, to: RecordState) -> Result<Changed, CarveError>;
+    /// Probes a device for signatures; an error is not emptiness.
+    fn probe(&self, node: &Path) -> Result<Signatures, Cause>;
+    /// Runs a tool to its end.
+    fn run(&self, tool: &Tool) -> Result<Output, CmdError>;
+}
+
+/// The real ones.
+#[derive(Debug, Clone, Copy)]
+pub struct Real;
+
+impl Ground for Real {
+    fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
+        partition::look(drive, repair)
+    }
+
+    fn advance(&self, drive: &DriveRef, uuid: Uuid, to: RecordState) -> Result<Changed, CarveError> {
+        partition::advance(drive, uuid, to)
+    }
+
+    fn probe(&self, node: &Path) -> Result<Signatures, Cause> {
+        blkid::probe_device(node).map_err(|error| Cause::new(&error))
+    }
+
+    fn run(&self, tool: &Tool) -> Result<Output, CmdError> {
+        cmd::run(tool)
+    }
+}

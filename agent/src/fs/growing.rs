@@ -1,0 +1,42 @@
+//! NodeExpandVolume's part: the filesystem grown to its partition, which is as large as it should be already.
+
+use super::{
+    device,
+    ground::Ground,
+    grow,
+    jobs::{FsError, GrowFs, Grown},
+    staging::mount_info_error,
+};
+use crate::{model::FsType, sys::mountinfo, worker::Context};
+
+/// Runs a grow job.
+pub fn grow(ground: &dyn Ground, job: &GrowFs, context: &mut Context) -> Result<Grown, FsError> {
+    let device_bytes = device::bytes(&job.device, job.dev)?;
+    if job.block {
+        return Ok(Grown { device_bytes, changed: false });
+    }
+    context.step("looking at the mounts");
+    let entries = mountinfo::read().map_err(|error| mount_info_error(&job.path, &error))?;
+    let not_here = |why: &str| FsError::NotHere { path: job.path.display().to_string(), why: why.to_owned() };
+    let here = mountinfo::mounts_at(&entries, &mountinfo::resolve(&job.path))
+        .last()
+        .copied()
+        .ok_or_else(|| not_here("nothing is mounted there"))?;
+    if !device::is_mount_of(here, job.dev) {
+        return Err(not_here("another device is mounted there"));
+    }
+    let fs_type = FsType::parse(&here.fs_type).ok_or_else(|| not_here("an unknown filesystem is mounted there"))?;
+    // The tools of XFS and btrfs refuse a read-only mount; any writable one of the volume will do.
+    let path = entries
+        .iter()
+        .filter(|entry| entry.root == here.root && entry.dev == here.dev && !entry.read_only())
+        .map(|entry| entry.mount_point.as_path())
+        .find(|path| *path == here.mount_point)
+        .or_else(|| {
+            let mut writable = entries.iter().filter(|entry| entry.root == here.root && entry.dev == here.dev && !entry.read_only());
+            writable.next().map(|entry| entry.mount_point.as_path())
+        })
+        .unwrap_or(&here.mount_point);
+    let changed = grow::grow(ground, fs_type, path, (&job.device, device_bytes), context)?;
+    Ok(Grown { device_bytes, changed })
+}

@@ -1,0 +1,135 @@
+//! Making a filesystem with a planned UUID. Whether it may be made is `stage::format_guard`'s decision;
+//! this checks only that nobody holds the device, and that afterwards exactly the planned one is there.
+
+use std::ffi::OsString;
+
+use uuid::Uuid;
+
+use super::{
+    device::{Partition, io_error},
+    ground::Ground,
+    jobs::FsError,
+    mkfs_options::check_mkfs_options,
+    stage, tools,
+};
+use crate::{
+    discovery::probe::Signatures,
+    model::{Cause, FsType},
+    worker::Context,
+};
+
+/// What to make.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// The volume, for messages.
+    pub volume: Uuid,
+    /// Filesystem.
+    pub fs_type: FsType,
+    /// Its UUID, on the volume's record already.
+    pub fs_uuid: Uuid,
+    /// Further arguments.
+    pub options: &'a [String],
+    /// Our own unfinished one, never mounted, is there: mkfs.xfs must be told to overwrite it.
+    pub over_own: bool,
+}
+
+/// Program and arguments.
+///
+/// No discard: the space was erased when its last owner left, and discarding terabytes would make the first
+/// mount slow. ext4 reserves nothing for root, since a volume has one owner; `-m` changes that. `-f`/`-F` are
+/// left out on purpose: on an Empty device they are not needed, and without them mkfs.xfs and mkfs.btrfs
+/// refuse whatever we failed to see.
+pub fn command(plan: &Plan<'_>, node: &std::path::Path) -> (&'static str, Vec<OsString>) {
+    let mut args: Vec<OsString> = Vec::new();
+    let mut push = |words: &[&str]| args.extend(words.iter().map(OsString::from));
+    let uuid = plan.fs_uuid.to_string();
+    let program = match plan.fs_type {
+        FsType::Ext4 => {
+            push(&["-q", "-m", "0"]);
+            // mke2fs takes the last -E alone, so the request's extended options are joined to ours.
+            let (extended, rest) = split_extended(plan.options);
+            push(&["-E", &extended]);
+            push(&rest.iter().map(String::as_str).collect::<Vec<_>>());
+            push(&["-U", &uuid]);
+            "mkfs.ext4"
+        }
+        FsType::Xfs => {
+            push(&["-q", "-K"]);
+            if plan.over_own {
+                push(&["-f"]);
+            }
+            push(&plan.options.iter().map(String::as_str).collect::<Vec<_>>());
+            push(&["-m", &format!("uuid={uuid}")]);
+            "mkfs.xfs"
+        }
+        FsType::Btrfs => {
+            push(&["-q", "-K"]);
+            push(&plan.options.iter().map(String::as_str).collect::<Vec<_>>());
+            push(&["-U", &uuid]);
+            "mkfs.btrfs"
+        }
+    };
+    args.push(node.into());
+    (program, args)
+}
+
+fn split_extended(options: &[String]) -> (String, Vec<String>) {
+    let (mut extended, mut rest) = ("nodiscard".to_owned(), Vec::new());
+    let mut each = options.iter();
+    while let Some(option) = each.next() {
+        match option.strip_prefix("-E") {
+            Some("") => extended = format!("{extended},{}", each.next().map_or("", String::as_str)),
+            Some(value) => extended = format!("{extended},{value}"),
+            None => rest.push(option.clone()),
+        }
+    }
+    (extended, rest)
+}
+
+/// Makes it, flushes it to the drive, and looks at it again.
+pub fn make(ground: &dyn Ground, partition: &Partition, plan: &Plan<'_>, context: &mut Context) -> Result<(), FsError> {
+    check_mkfs_options(plan.fs_type, plan.options)?;
+    // The tools open it exclusively themselves, so this one is let go before they start.
+    drop(partition.hold().map_err(|error| io_error("taking exclusively (is it mounted or held elsewhere?)", &partition.node, error))?);
+    let (program, args) = command(plan, &partition.node);
+    let failed = |output| FsError::Mkfs { tool: program.to_owned(), device: partition.device.clone(), output };
+    let output = tools::run(ground, program, args, &partition.device, context)?;
+    if output.code != Some(0) {
+        return Err(failed(tools::said(&output)));
+    }
+    context.step(&format!("flushing {}", partition.device));
+    partition.flush().map_err(|error| io_error("flushing", &partition.node, error))?;
+    let probe = |source: Cause| FsError::Probe { uuid: plan.volume, device: partition.device.clone(), source };
+    match ground.probe(&partition.node).map_err(probe)? {
+        Signatures::Found(found) if stage::is_exactly(&found, plan.fs_type, plan.fs_uuid) => Ok(()),
+        other => Err(failed(format!("it reported success, and then {other:?} was found instead of {} {}", plan.fs_type, plan.fs_uuid))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn line(fs_type: FsType, options: &[&str], over_own: bool) -> String {
+        let options: Vec<String> = options.iter().map(|&o| o.to_owned()).collect();
+        let plan = Plan { volume: Uuid::nil(), fs_type, fs_uuid: Uuid::nil(), options: &options, over_own };
+        let (program, args) = command(&plan, Path::new("/dev/sda2"));
+        let words: Vec<_> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+        format!("{program} {}", words.join(" "))
+    }
+
+    #[test]
+    fn the_planned_uuid_and_the_device_come_last_and_nothing_is_forced() {
+        let nil = Uuid::nil();
+        assert_eq!(line(FsType::Ext4, &[], false), format!("mkfs.ext4 -q -m 0 -E nodiscard -U {nil} /dev/sda2"));
+        assert_eq!(
+            line(FsType::Ext4, &["-E", "stride=4", "-b", "4096", "-Ediscard"], true),
+            format!("mkfs.ext4 -q -m 0 -E nodiscard,stride=4,discard -b 4096 -U {nil} /dev/sda2")
+        );
+        assert_eq!(line(FsType::Xfs, &["-m", "crc=1"], false), format!("mkfs.xfs -q -K -m crc=1 -m uuid={nil} /dev/sda2"));
+        assert_eq!(line(FsType::Xfs, &[], true), format!("mkfs.xfs -q -K -f -m uuid={nil} /dev/sda2"));
+        assert_eq!(line(FsType::Btrfs, &["-d", "single"], false), format!("mkfs.btrfs -q -K -d single -U {nil} /dev/sda2"));
+    }
+}

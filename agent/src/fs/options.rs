@@ -1,0 +1,310 @@
+//! Mount options: checked, and split into MS_* flags and the filesystem's own data string.
+//!
+//! Refused is everything that changes *what* is mounted or *where*, that skips a journal, or that
+//! takes the node down on an error. The rest is the filesystem's business; a word it does not know
+//! makes mount(2) fail with EINVAL.
+
+use crate::model::FsType;
+
+/// Most bytes that all flags of a request may have together (the CSI specification's limit).
+pub const MAX_BYTES: usize = 4096;
+
+/// A refused option.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("option {option:?} is refused: {why}")]
+pub struct OptionError {
+    /// The option, shortened.
+    pub option: String,
+    /// Why.
+    pub why: &'static str,
+}
+
+impl OptionError {
+    pub(crate) fn new(option: &str, why: &'static str) -> Self {
+        Self { option: option.chars().take(128).collect(), why }
+    }
+}
+
+impl From<OptionError> for super::jobs::FsError {
+    fn from(error: OptionError) -> Self {
+        Self::Option { option: error.option, why: error.why.to_owned() }
+    }
+}
+
+/// Checked mount flags.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MountFlags {
+    /// MS_* bits for mount(2), without MS_RDONLY.
+    pub bits: u64,
+    /// What goes to the filesystem, in order.
+    pub data: Vec<String>,
+    /// `ro` was the last word on it.
+    pub read_only: bool,
+}
+
+impl MountFlags {
+    /// The SELinux context asked for, without quotes.
+    pub fn context(&self) -> Option<String> {
+        self.data
+            .iter()
+            .rev()
+            .find_map(|option| option.strip_prefix("context="))
+            .map(|value| value.replace('"', ""))
+    }
+
+    /// The data string of mount(2): these options and the defaults of this filesystem. ext4 goes
+    /// read-only on an error unless another `errors=` was named; btrfs always mounts its top level, not
+    /// whatever a tenant made the default subvolume.
+    pub fn data_for(&self, fs_type: FsType) -> String {
+        let mut data = Vec::new();
+        match fs_type {
+            FsType::Ext4 if !self.data.iter().any(|option| option.starts_with("errors=")) => data.push("errors=remount-ro"),
+            FsType::Btrfs => data.push("subvolid=5"),
+            FsType::Ext4 | FsType::Xfs => {}
+        }
+        data.extend(self.data.iter().map(String::as_str));
+        data.join(",")
+    }
+}
+
+/// Words that set (true) or clear (false) MS_* bits, as in mount(8).
+const FLAG_WORDS: &[(&str, u64, bool)] = &[
+    ("nosuid", libc::MS_NOSUID, true),
+    ("suid", libc::MS_NOSUID, false),
+    ("nodev", libc::MS_NODEV, true),
+    ("dev", libc::MS_NODEV, false),
+    ("noexec", libc::MS_NOEXEC, true),
+    ("exec", libc::MS_NOEXEC, false),
+    ("sync", libc::MS_SYNCHRONOUS, true),
+    ("async", libc::MS_SYNCHRONOUS, false),
+    ("dirsync", libc::MS_DIRSYNC, true),
+    ("noatime", libc::MS_NOATIME, true),
+    ("atime", libc::MS_NOATIME, false),
+    ("nodiratime", libc::MS_NODIRATIME, true),
+    ("diratime", libc::MS_NODIRATIME, false),
+    ("relatime", libc::MS_RELATIME, true),
+    ("norelatime", libc::MS_RELATIME, false),
+    ("strictatime", libc::MS_STRICTATIME, true),
+    ("nostrictatime", libc::MS_STRICTATIME, false),
+    ("lazytime", libc::MS_LAZYTIME, true),
+    ("nolazytime", libc::MS_LAZYTIME, false),
+    ("iversion", libc::MS_I_VERSION, true),
+    ("noiversion", libc::MS_I_VERSION, false),
+    ("silent", libc::MS_SILENT, true),
+    ("loud", libc::MS_SILENT, false),
+    ("nosymfollow", libc::MS_NOSYMFOLLOW, true),
+    ("symfollow", libc::MS_NOSYMFOLLOW, false),
+];
+
+/// Words for fstab and its readers, which mount(8) keeps from the kernel too.
+const DROPPED: &[&str] = &["defaults", "auto", "noauto", "nofail", "_netdev", "nouser", "nogroup"];
+
+const WHERE: &str = "it changes what is mounted or where";
+const JOURNAL: &str = "it skips the journal, without which the data may be inconsistent";
+const PANIC: &str = "one volume's error may not take the node down";
+
+/// Refused by name, whatever the value.
+const REFUSED: &[(&str, &str)] = &[
+    ("bind", WHERE),
+    ("rbind", WHERE),
+    ("move", WHERE),
+    ("remount", WHERE),
+    ("loop", WHERE),
+    ("offset", WHERE),
+    ("sizelimit", WHERE),
+    ("encryption", WHERE),
+    ("logdev", WHERE),
+    ("rtdev", WHERE),
+    ("journal_path", WHERE),
+    ("journal_dev", WHERE),
+    ("journal", WHERE),
+    ("device", WHERE),
+    ("sb", WHERE),
+    ("subvol", WHERE),
+    ("subvolid", WHERE),
+    ("subvolrootid", WHERE),
+    ("shared", WHERE),
+    ("rshared", WHERE),
+    ("slave", WHERE),
+    ("rslave", WHERE),
+    ("private", WHERE),
+    ("rprivate", WHERE),
+    ("unbindable", WHERE),
+    ("runbindable", WHERE),
+    ("nouuid", "it switches off the check that no other copy of this filesystem is mounted"),
+    ("norecovery", JOURNAL),
+    ("noload", JOURNAL),
+    ("nologreplay", JOURNAL),
+    ("rescue", JOURNAL),
+    ("abort", "it shuts the filesystem down"),
+    ("user", "only fstab gives it a meaning"),
+    ("users", "only fstab gives it a meaning"),
+    ("owner", "only fstab gives it a meaning"),
+    ("group", "only fstab gives it a meaning"),
+    ("mand", "kernels have no mandatory locks any more"),
+    ("helper", "no helper program is run"),
+    ("uhelper", "no helper program is run"),
+];
+
+/// Checks the mount flags of a request or a class. An element may hold several, separated by commas;
+/// commas inside double quotes (an SELinux context's categories) do not separate. Later words win.
+pub fn parse_mount_flags(flags: &[String]) -> Result<MountFlags, OptionError> {
+    let mut parsed = MountFlags::default();
+    for word in words(flags)? {
+        let name = word.split_once('=').map_or(word, |(name, _)| name);
+        if let Some(&(_, bits, set)) = FLAG_WORDS.iter().find(|(known, ..)| *known == word) {
+            if set {
+                parsed.bits |= bits;
+            } else {
+                parsed.bits &= !bits;
+            }
+        } else if word == "ro" || word == "rw" {
+            parsed.read_only = word == "ro";
+        } else if name.to_ascii_lowercase().starts_with("x-mount.") {
+            return Err(OptionError::new(word, WHERE));
+        } else if DROPPED.contains(&word) || name.starts_with("x-") || name.starts_with("X-") || name == "comment" {
+            // Userspace words that mount(8) does not hand to the kernel either.
+        } else if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
+            return Err(OptionError::new(word, why));
+        } else if matches!(word, "errors=panic" | "fatal_errors=panic") {
+            return Err(OptionError::new(word, PANIC));
+        } else {
+            parsed.data.push(word.to_owned());
+        }
+    }
+    Ok(parsed)
+}
+
+/// What a publish may ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PublishFlags {
+    /// `ro`.
+    pub read_only: bool,
+}
+
+/// Checks the mount flags of NodePublishVolume. The kubelet repeats the volume's own flags here, which
+/// took effect when it was staged and which its bind mounts inherit; so they are checked like those, and
+/// only `ro` does something. `bind` is what happens anyway.
+pub fn parse_publish_flags(flags: &[String]) -> Result<PublishFlags, OptionError> {
+    let rest: Vec<String> = flags.iter().filter(|flag| *flag != "bind").cloned().collect();
+    Ok(PublishFlags { read_only: parse_mount_flags(&rest)?.read_only })
+}
+
+fn words(flags: &[String]) -> Result<Vec<&str>, OptionError> {
+    if flags.iter().map(String::len).sum::<usize>() > MAX_BYTES {
+        return Err(OptionError::new(&flags[0], "all options together may have at most 4096 bytes"));
+    }
+    let mut words = Vec::new();
+    for flag in flags {
+        check_text(flag)?;
+        if flag.matches('"').count() % 2 != 0 {
+            return Err(OptionError::new(flag, "a double quote is not closed"));
+        }
+        for word in crate::sys::mountinfo::split_options(flag) {
+            if word.is_empty() {
+                return Err(OptionError::new(flag, "it has an empty part"));
+            }
+            if word.starts_with(['-', '=']) {
+                return Err(OptionError::new(flag, "an option begins with a letter"));
+            }
+            if word.contains('"') && !is_context(word) {
+                return Err(OptionError::new(flag, "only SELinux contexts may be quoted"));
+            }
+            words.push(word);
+        }
+    }
+    Ok(words)
+}
+
+fn is_context(word: &str) -> bool {
+    ["context=", "fscontext=", "defcontext=", "rootcontext="].iter().any(|name| word.starts_with(name))
+}
+
+/// What holds for every option of every kind.
+pub(crate) fn check_text(option: &str) -> Result<(), OptionError> {
+    if option.is_empty() {
+        return Err(OptionError::new(option, "it is empty"));
+    }
+    if option.chars().any(char::is_control) {
+        return Err(OptionError::new(option, "it holds a control character"));
+    }
+    if option.chars().any(char::is_whitespace) {
+        return Err(OptionError::new(option, "it holds white space"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(flags: &[&str]) -> Result<MountFlags, OptionError> {
+        parse_mount_flags(&flags.iter().map(|&f| f.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn flags_are_split_as_mount_does() {
+        let parsed = parse(&["noatime,nodev", "discard", "ro", "x-systemd.automount", "defaults", "nofail,_netdev", "suid"]).unwrap();
+        assert_eq!(parsed.bits, libc::MS_NOATIME | libc::MS_NODEV);
+        assert_eq!(parsed.data, ["discard"]);
+        assert!(parsed.read_only);
+        assert!(!parse(&["ro", "rw"]).unwrap().read_only);
+        assert_eq!(parse(&["noexec", "exec"]).unwrap().bits, 0);
+        assert_eq!(parse(&[]).unwrap(), MountFlags::default());
+    }
+
+    #[test]
+    fn hostile_options_are_refused_by_name() {
+        for flag in [
+            "", ",", "a,,b", "noatime,", "-o", "a b", "a\tb", "a\nb", "a\0b", "bind", "rbind", "move", "remount", "remount,rw",
+            "loop", "loop=/dev/loop0", "offset=4096", "sizelimit=1", "logdev=/dev/sda", "rtdev=/dev/sda", "journal_path=/dev/sda",
+            "journal_dev=0x801", "device=/dev/sda", "subvol=/x", "subvolid=5", "shared", "rprivate", "unbindable", "nouuid",
+            "norecovery", "noload", "rescue=all", "errors=panic", "fatal_errors=panic", "X-mount.subdir=etc", "x-mount.mkdir",
+            "noatime,bind", "user", "context=\"a", "discard=\"x\"", "=x", "sb=131073",
+        ] {
+            let error = parse(&[flag]).unwrap_err();
+            assert!(!error.why.is_empty() && (flag.is_empty() || !error.option.is_empty()), "{flag:?}");
+        }
+        assert!(parse(&["a".repeat(3000).as_str(), "b".repeat(1097).as_str()]).is_err());
+    }
+
+    #[test]
+    fn a_quoted_context_keeps_its_commas() {
+        let parsed = parse(&["context=\"system_u:object_r:container_file_t:s0:c1,c2\",noatime"]).unwrap();
+        assert_eq!(parsed.context().unwrap(), "system_u:object_r:container_file_t:s0:c1,c2");
+        assert_eq!(parsed.bits, libc::MS_NOATIME);
+        assert_eq!(parsed.data_for(FsType::Xfs), "context=\"system_u:object_r:container_file_t:s0:c1,c2\"");
+    }
+
+    #[test]
+    fn ext4_stops_writing_after_an_error_unless_told_otherwise() {
+        assert_eq!(parse(&["discard"]).unwrap().data_for(FsType::Ext4), "errors=remount-ro,discard");
+        assert_eq!(parse(&["errors=continue"]).unwrap().data_for(FsType::Ext4), "errors=continue");
+        assert_eq!(parse(&[]).unwrap().data_for(FsType::Btrfs), "subvolid=5");
+    }
+
+    #[test]
+    fn publishing_takes_the_volumes_own_flags_and_bind_and_nothing_hostile() {
+        let check = |flags: &[&str]| parse_publish_flags(&flags.iter().map(|&f| f.to_owned()).collect::<Vec<_>>());
+        assert!(check(&["bind", "ro", "noatime", "context=a:b:c:s0"]).unwrap().read_only);
+        assert!(!check(&["rw"]).unwrap().read_only);
+        assert!(check(&["rbind"]).is_err());
+        assert!(check(&["noatime,bind"]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_refused_reaches_the_kernel(flags in proptest::collection::vec("[a-z_=,\"\\-: ]{0,24}", 0..6)) {
+            if let Ok(parsed) = parse_mount_flags(&flags) {
+                for option in &parsed.data {
+                    let name = option.split('=').next().unwrap_or_default();
+                    prop_assert!(!REFUSED.iter().any(|(refused, _)| *refused == name));
+                    prop_assert!(!option.is_empty() && !option.starts_with('-'));
+                    prop_assert!(!option.contains(',') || is_context(option));
+                }
+            }
+        }
+    }
+}

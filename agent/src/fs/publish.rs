@@ -1,0 +1,125 @@
+//! Publishing: a bind of the staged mount, or of the partition's device node.
+
+use std::path::Path;
+
+use super::{
+    device::{self, io_error},
+    jobs::{FsError, Publish},
+    staging::mount_info_error,
+};
+use crate::{
+    model::Cause,
+    sys::{
+        mount::DetachedMount,
+        mountinfo::{self, MountEntry},
+        path::{self, Kind},
+    },
+    worker::Context,
+};
+
+/// Runs a publish job; false when it was so already.
+pub fn publish(job: &Publish, context: &mut Context) -> Result<bool, FsError> {
+    if job.staging_path.is_none() && job.read_only {
+        // A read-only mount protects files. It does not stop anybody from opening a device node on it for
+        // writing (tried on Linux 6.18), and making the partition itself read-only would do so for all its users.
+        return Err(FsError::Incompatible {
+            uuid: job.uuid,
+            is: "a block volume, which cannot be protected from writing through a mount".to_owned(),
+            asked: "read-only".to_owned(),
+        });
+    }
+    context.step("looking at the mounts");
+    let entries = mountinfo::read().map_err(|error| mount_info_error(&job.target, &error))?;
+    match &job.staging_path {
+        Some(staging) => publish_mount(job, staging, &entries, context),
+        None => publish_block(job, &entries, context),
+    }
+}
+
+fn publish_mount(job: &Publish, staging: &Path, entries: &[MountEntry], context: &mut Context) -> Result<bool, FsError> {
+    let staged = mountinfo::mounts_at(entries, &mountinfo::resolve(staging))
+        .last()
+        .copied()
+        .filter(|entry| device::is_mount_of(entry, job.dev) && entry.root == Path::new("/"))
+        .ok_or_else(|| FsError::NotStaged { uuid: job.uuid, path: staging.display().to_string() })?;
+    // A bind of a read-only mount is read-only too.
+    let read_only = job.read_only || staged.read_only();
+    if let Some(top) = mountinfo::mounts_at(entries, &mountinfo::resolve(&job.target)).last() {
+        if top.dev != staged.dev || top.root != staged.root {
+            return Err(conflict(job, format!("from {} ({})", top.source.display(), top.fs_type)));
+        }
+        return match (top.read_only(), read_only) {
+            (false, true) => Err(conflict(job, "writable where read-only was asked".to_owned())),
+            (true, false) => Err(conflict(job, "read-only where writing was asked".to_owned())),
+            _ => Ok(false),
+        };
+    }
+    let expected = path::facts(staging).map_err(|error| io_error("looking at", staging, error))?;
+    attach(job, staging, read_only, path::make_directory, context, |found| {
+        // btrfs shows subvolume numbers here, which its mountinfo does not; so the staging path itself is compared.
+        found.dev == expected.dev && found.kind == Kind::Directory
+    })
+}
+
+fn publish_block(job: &Publish, entries: &[MountEntry], context: &mut Context) -> Result<bool, FsError> {
+    if let Some(top) = mountinfo::mounts_at(entries, &mountinfo::resolve(&job.target)).last() {
+        // statx of a device node asks devtmpfs, not the drive.
+        return match path::facts(&job.target) {
+            Ok(found) if found.kind == Kind::Block && found.rdev == job.dev => Ok(false),
+            Ok(_) => Err(conflict(job, format!("from {}{}", top.source.display(), top.root.display()))),
+            Err(error) => Err(io_error("looking at", &job.target, error)),
+        };
+    }
+    // Fails when the name belongs to another device by now.
+    device::bytes(&job.device, job.dev)?;
+    attach(job, &device::node(&job.device), false, path::make_file, context, |found| {
+        found.kind == Kind::Block && found.rdev == job.dev
+    })
+}
+
+/// Clones, proves that the clone is the right thing, makes it read-only, makes the target, shows it there. What
+/// was made is removed again when showing it fails.
+fn attach(
+    job: &Publish,
+    source: &Path,
+    read_only: bool,
+    make_target: impl Fn(&Path) -> std::io::Result<bool>,
+    context: &mut Context,
+    is_right: impl Fn(&path::Facts) -> bool,
+) -> Result<bool, FsError> {
+    context.step("binding");
+    let failed = |error: std::io::Error| {
+        let hint = match error.raw_os_error() {
+            Some(libc::ENOSYS) => "Linux 5.12 or later is needed (open_tree, mount_setattr, move_mount)".to_owned(),
+            Some(libc::ENOSPC) => "this mount namespace has as many mounts as fs.mount-max allows".to_owned(),
+            Some(libc::EPERM | libc::EACCES) => "not permitted; the agent must be root with CAP_SYS_ADMIN".to_owned(),
+            _ => "see dmesg".to_owned(),
+        };
+        FsError::Mount { device: job.device.clone(), path: job.target.display().to_string(), hint, source: Cause::from(error) }
+    };
+    let tree = DetachedMount::clone_of(source).map_err(&failed)?;
+    let found = path::facts_of(&tree).map_err(|error| io_error("looking at", source, error))?;
+    if !is_right(&found) {
+        return Err(FsError::Unexpected {
+            uuid: job.uuid,
+            device: job.device.clone(),
+            found: format!("{found:?} at {}", source.display()),
+            expected: format!("device {}:{}", job.dev.0, job.dev.1),
+        });
+    }
+    if read_only {
+        tree.set_read_only().map_err(&failed)?;
+    }
+    let made = make_target(&job.target).map_err(|error| io_error("making", &job.target, error))?;
+    if let Err(error) = tree.attach(&job.target) {
+        if made && let Err(error) = path::remove_empty(&job.target) {
+            tracing::error!(path = %job.target.display(), %error, "a failed publish left its target behind");
+        }
+        return Err(failed(error));
+    }
+    Ok(true)
+}
+
+fn conflict(job: &Publish, how: String) -> FsError {
+    FsError::Conflict { path: job.target.display().to_string(), how }
+}

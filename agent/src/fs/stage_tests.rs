@@ -1,0 +1,192 @@
+//! Every combination of record and probe, and of mounted and wanted.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::sys::mountinfo;
+
+const OURS: Uuid = Uuid::from_u128(1);
+const OTHER: Uuid = Uuid::from_u128(2);
+
+fn signature(kind: &str, uuid: Uuid) -> Signature {
+    Signature {
+        kind: kind.to_owned(),
+        usage: "filesystem".to_owned(),
+        uuid: uuid.to_string().to_uppercase(),
+        label: String::new(),
+        offset: None,
+    }
+}
+
+fn fs(mounted: bool) -> RecordState {
+    RecordState::Fs { fs_type: FsType::Xfs, fs_uuid: OURS, mounted }
+}
+
+fn states() -> Vec<RecordState> {
+    vec![
+        RecordState::Creating,
+        RecordState::New,
+        fs(false),
+        fs(true),
+        RecordState::Block,
+        RecordState::Erasing { erase_guid: OTHER, done_bytes: 0 },
+    ]
+}
+
+fn probes() -> Vec<Option<Signatures>> {
+    vec![
+        None,
+        Some(Signatures::Empty),
+        Some(Signatures::Found(vec![signature("xfs", OURS)])),
+        Some(Signatures::Found(vec![signature("xfs", OTHER)])),
+        Some(Signatures::Found(vec![signature("ext4", OURS)])),
+        Some(Signatures::Found(vec![signature("xfs", OURS), signature("dos", OTHER)])),
+        Some(Signatures::Found(vec![])),
+        Some(Signatures::Ambiguous(vec![signature("xfs", OURS), signature("btrfs", OTHER)])),
+        Some(Signatures::Ambiguous(vec![signature("xfs", OURS)])),
+    ]
+}
+
+#[test]
+fn the_table_of_record_and_probe_is_complete() {
+    for state in states() {
+        for probe in probes() {
+            for read_only in [false, true] {
+                let answer = format_guard(&state, probe.as_ref(), FsType::Xfs, read_only);
+                let exactly_ours = matches!(&probe, Some(Signatures::Found(f)) if is_exactly(f, FsType::Xfs, OURS));
+                let expected = match (&state, &probe) {
+                    (RecordState::Creating | RecordState::Block | RecordState::Erasing { .. }, _) => "incompatible",
+                    (_, None) => "probe failed",
+                    (RecordState::Fs { mounted: true, .. }, Some(Signatures::Empty)) => "gone",
+                    (_, Some(Signatures::Empty)) if read_only => "nothing to read",
+                    (RecordState::New, Some(Signatures::Empty)) => "make fresh",
+                    (_, Some(Signatures::Empty)) => "make recorded",
+                    (RecordState::Fs { mounted: true, .. }, _) if exactly_ours => "mount",
+                    (RecordState::Fs { .. }, _) if exactly_ours && read_only => "mount",
+                    (RecordState::Fs { .. }, _) if exactly_ours => "mount, may restart",
+                    _ => "unexpected",
+                };
+                let got = match answer {
+                    Format::Make { plan: Plan::Fresh } => "make fresh",
+                    Format::Make { plan: Plan::Recorded(uuid) } => {
+                        assert_eq!(uuid, OURS);
+                        "make recorded"
+                    }
+                    Format::Mount { may_restart: None } => "mount",
+                    Format::Mount { may_restart: Some(_) } => "mount, may restart",
+                    Format::Refuse(Refusal::ProbeFailed) => "probe failed",
+                    Format::Refuse(Refusal::Gone) => "gone",
+                    Format::Refuse(Refusal::Unexpected { .. }) => "unexpected",
+                    Format::Refuse(Refusal::NothingToRead) => "nothing to read",
+                    Format::Refuse(Refusal::Incompatible { .. }) => "incompatible",
+                };
+                assert_eq!(got, expected, "{state:?} {probe:?} ro={read_only}");
+            }
+        }
+    }
+}
+
+#[test]
+fn another_filesystem_than_recorded_is_incompatible_whatever_is_on_the_device() {
+    for probe in probes() {
+        let answer = format_guard(&fs(false), probe.as_ref(), FsType::Ext4, false);
+        assert!(matches!(answer, Format::Refuse(Refusal::Incompatible { .. })), "{probe:?}");
+    }
+}
+
+fn any_state() -> impl Strategy<Value = RecordState> {
+    let types = proptest::sample::select(FsType::ALL.to_vec());
+    prop_oneof![
+        Just(RecordState::Creating),
+        Just(RecordState::New),
+        Just(RecordState::Block),
+        Just(RecordState::Erasing { erase_guid: OTHER, done_bytes: 1 }),
+        (types, 0_u128..3, any::<bool>())
+            .prop_map(|(fs_type, uuid, mounted)| RecordState::Fs { fs_type, fs_uuid: Uuid::from_u128(uuid), mounted }),
+    ]
+}
+
+fn any_probe() -> impl Strategy<Value = Option<Signatures>> {
+    let one = (proptest::sample::select(vec!["ext4", "xfs", "btrfs", "gpt", "swap"]), 0_u128..3)
+        .prop_map(|(kind, uuid)| signature(kind, Uuid::from_u128(uuid)));
+    let many = proptest::collection::vec(one, 0..3);
+    proptest::option::of(prop_oneof![
+        Just(Signatures::Empty),
+        many.clone().prop_map(Signatures::Found),
+        many.prop_map(Signatures::Ambiguous),
+    ])
+}
+
+proptest! {
+    #[test]
+    fn making_is_only_ever_answered_for_an_empty_device_never_mounted(
+        state in any_state(), probe in any_probe(), wanted in proptest::sample::select(FsType::ALL.to_vec()), read_only in any::<bool>()
+    ) {
+        match format_guard(&state, probe.as_ref(), wanted, read_only) {
+            Format::Make { plan } => {
+                prop_assert_eq!(&probe, &Some(Signatures::Empty));
+                prop_assert!(!read_only);
+                match (state, plan) {
+                    (RecordState::New, Plan::Fresh) => {}
+                    (RecordState::Fs { fs_type, fs_uuid, mounted: false }, Plan::Recorded(uuid)) => {
+                        prop_assert_eq!(uuid, fs_uuid);
+                        prop_assert_eq!(fs_type, wanted);
+                    }
+                    other => prop_assert!(false, "{:?}", other),
+                }
+            }
+            Format::Mount { may_restart } => {
+                let RecordState::Fs { fs_type, fs_uuid, mounted } = state else {
+                    return Err(TestCaseError::fail("mounted without a recorded filesystem"));
+                };
+                let Some(Signatures::Found(found)) = probe else {
+                    return Err(TestCaseError::fail("mounted without a signature"));
+                };
+                prop_assert!(is_exactly(&found, fs_type, fs_uuid));
+                prop_assert!(may_restart.is_none() || (!mounted && !read_only));
+            }
+            Format::Refuse(_) => {}
+        }
+    }
+}
+
+fn entry(row: &str) -> MountEntry {
+    mountinfo::parse(row.as_bytes()).unwrap().remove(0)
+}
+
+#[test]
+fn mounts_are_compared_by_device_root_type_ro_and_context_only() {
+    let conflict = || MountPlan::Conflict(String::new());
+    let context = Some("u:r:t:s0:c1,c2".to_owned());
+    for (row, read_only, context, expected) in [
+        ("1 2 8:1 / /s rw,noatime - xfs /dev/sda1 rw,attr2", false, None, MountPlan::Nothing),
+        ("1 2 8:1 / /s rw,nosuid shared:3 - xfs /dev/renamed rw,x", false, None, MountPlan::Nothing),
+        ("1 2 8:1 / /s ro - xfs /dev/sda1 ro", true, None, MountPlan::Nothing),
+        ("1 2 8:1 / /s ro - xfs /dev/sda1 ro", false, None, MountPlan::Remount),
+        ("1 2 8:1 / /s rw - xfs /dev/sda1 ro", false, None, MountPlan::Remount),
+        ("1 2 8:1 / /s rw - xfs /dev/sda1 rw", true, None, conflict()),
+        ("1 2 8:2 / /s rw - xfs /dev/sda1 rw", false, None, conflict()),
+        ("1 2 8:1 /sub /s rw - xfs /dev/sda1 rw", false, None, conflict()),
+        ("1 2 8:1 / /s rw - ext4 /dev/sda1 rw", false, None, conflict()),
+        ("1 2 8:1 / /s rw - xfs /dev/sda1 rw,seclabel", false, context.clone(), conflict()),
+        ("1 2 8:1 / /s rw - xfs /dev/sda1 rw,context=\"u:r:t:s0:c1,c2\"", false, context.clone(), MountPlan::Nothing),
+        ("1 2 8:1 / /s rw - xfs /dev/sda1 rw,context=u:r:t:s0", false, context, conflict()),
+        ("1 2 8:1 / /s rw - xfs /dev/sda1 rw,context=u:r:t:s0", false, None, MountPlan::Nothing),
+    ] {
+        let wanted = Wanted { fs_type: FsType::Xfs, read_only, context };
+        let got = match plan_mount(&[&entry(row)], &wanted, |e| e.dev == (8, 1)) {
+            MountPlan::Conflict(_) => conflict(),
+            other => other,
+        };
+        assert_eq!(got, expected, "{row} {wanted:?}");
+    }
+}
+
+#[test]
+fn of_stacked_mounts_the_visible_one_counts() {
+    let (ours, other) = (entry("1 9 8:1 / /s rw - xfs /dev/sda1 rw"), entry("2 1 8:2 / /s rw - xfs /dev/sdb rw"));
+    let wanted = Wanted { fs_type: FsType::Xfs, read_only: false, context: None };
+    assert!(matches!(plan_mount(&[&ours, &other], &wanted, |e| e.dev == (8, 1)), MountPlan::Conflict(_)));
+    assert_eq!(plan_mount(&[&other, &ours], &wanted, |e| e.dev == (8, 1)), MountPlan::Nothing);
+    assert_eq!(plan_mount(&[], &wanted, |_| true), MountPlan::Mount);
+}

@@ -1,0 +1,347 @@
+//! Staging, executed: what `stage` decided, in an order in which a crash at any point is repaired by the next call.
+//!
+//! Record first (durably), then mkfs, then mount, then "mounted" in the record, then the answer. A crash
+//! before that last record leaves a filesystem that nobody was ever told of: should it be Empty at the next
+//! call, it may be made again. After it, never. The record is not moved before mount(2): what an interrupted
+//! mkfs left would then be a lost filesystem for ever.
+
+use std::{fs, path::Path};
+
+use uuid::Uuid;
+
+use super::{
+    device::{self, Partition, io_error},
+    grow,
+    ground::Ground,
+    hints,
+    jobs::{FsError, Stage, StageMount, Staged},
+    mkfs,
+    options::{MountFlags, parse_mount_flags},
+    stage::{Format, MountPlan, Plan, Refusal, Wanted, format_guard, plan_mount},
+    superblock, tools,
+};
+use crate::{
+    carve::jobs::CarveError,
+    model::{Cause, Contents, FsType, Mode, Placed, RecordState},
+    sys::{
+        mount, mountinfo,
+        path::{self, Kind},
+    },
+    worker::Context,
+};
+
+/// Runs a stage job.
+pub fn stage(ground: &dyn Ground, job: &Stage, context: &mut Context) -> Result<Staged, FsError> {
+    context.step("reading the label");
+    let contents = ground.look(&job.drive, false)?;
+    let placed = find(&contents, job)?;
+    match &job.mount {
+        None => block(ground, job, placed, context),
+        Some(wanted) => Staging::new(ground, job, wanted, placed)?.run(placed, context),
+    }
+}
+
+/// The volume's entry, when it is whole and alive.
+fn find<'a>(contents: &'a Contents, job: &Stage) -> Result<&'a Placed, FsError> {
+    let unknown = || CarveError::NoSuchVolume { drive: job.drive.id.to_string(), uuid: job.uuid };
+    let placed = contents.volume(job.uuid).ok_or_else(unknown)?;
+    if matches!(placed.record.state, RecordState::Creating | RecordState::Erasing { .. }) {
+        return Err(unknown().into());
+    }
+    match &placed.ambiguous {
+        Some(reason) => Err(CarveError::Ambiguous { uuid: job.uuid, reason: reason.clone() }.into()),
+        None => Ok(placed),
+    }
+}
+
+fn block(ground: &dyn Ground, job: &Stage, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
+    let incompatible = |is: String| FsError::Incompatible { uuid: job.uuid, is, asked: "a block volume".to_owned() };
+    if placed.record.mode != Mode::Block {
+        return Err(incompatible("a mount volume".to_owned()));
+    }
+    match &placed.record.state {
+        RecordState::Block => Ok(Staged { contents: None, formatted: false, grown: false, already: true }),
+        RecordState::New => {
+            context.step("recording that the volume is raw");
+            let changed = ground.advance(&job.drive, job.uuid, RecordState::Block)?;
+            Ok(Staged { contents: Some(changed.contents), formatted: false, grown: false, already: false })
+        }
+        other => Err(incompatible(format!("recorded as {other:?}"))),
+    }
+}
+
+/// One staging of a mount volume.
+struct Staging<'a> {
+    ground: &'a dyn Ground,
+    job: &'a Stage,
+    mount: &'a StageMount,
+    fs_type: FsType,
+    flags: MountFlags,
+    wanted: Wanted,
+    /// After the last change of the record.
+    contents: Option<Contents>,
+    formatted: bool,
+}
+
+impl<'a> Staging<'a> {
+    fn new(ground: &'a dyn Ground, job: &'a Stage, mount: &'a StageMount, placed: &Placed) -> Result<Self, FsError> {
+        let record = &placed.record;
+        let incompatible =
+            |is: &str, asked: &str| FsError::Incompatible { uuid: job.uuid, is: is.to_owned(), asked: asked.to_owned() };
+        if record.mode != Mode::Mount {
+            return Err(incompatible("a block volume", "a mount volume"));
+        }
+        let fs_type = record.fs_type.ok_or_else(|| incompatible("without a filesystem type", "a mount volume"))?;
+        if let Some(asked) = mount.fs_type.filter(|asked| *asked != fs_type) {
+            return Err(incompatible(fs_type.as_str(), asked.as_str()));
+        }
+        let all: Vec<String> = record.mount_options.iter().chain(&mount.flags).cloned().collect();
+        let flags = parse_mount_flags(&all)?;
+        let wanted = Wanted::new(fs_type, &flags, mount.read_only);
+        Ok(Self { ground, job, mount, fs_type, flags, wanted, contents: None, formatted: false })
+    }
+
+    fn run(mut self, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
+        context.step("looking at the mounts");
+        let resolved = mountinfo::resolve(&self.mount.path);
+        let entries = mountinfo::read().map_err(|error| self.mount_info(&error))?;
+        let here = mountinfo::mounts_at(&entries, &resolved);
+        let plan = plan_mount(&here, &self.wanted, |entry| placed.dev.is_some_and(|dev| device::is_mount_of(entry, dev)));
+        match plan {
+            MountPlan::Conflict(how) => Err(FsError::Conflict { path: self.path(), how }),
+            MountPlan::Nothing => self.already(placed, context),
+            MountPlan::Remount => {
+                let device = placed.device.clone().unwrap_or_default();
+                self.mount_syscall(&device, libc::MS_REMOUNT)?;
+                self.already(placed, context)
+            }
+            MountPlan::Mount => self.from_device(context),
+        }
+    }
+
+    /// It is mounted; only the record may lag behind, when the call that mounted it never answered.
+    fn already(mut self, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
+        let mut grown = false;
+        match (&placed.record.state, placed.device.as_deref().zip(placed.dev)) {
+            (RecordState::Fs { mounted: true, fs_type, .. }, _) if *fs_type == self.fs_type => {}
+            (RecordState::Fs { mounted: false, fs_type, fs_uuid }, Some((device, dev))) if *fs_type == self.fs_type => {
+                let bytes = device::bytes(device, dev)?;
+                grown = self.grow(device, bytes, context);
+                self.advance(*fs_uuid, true, context)?;
+            }
+            (state, _) => {
+                return Err(FsError::Unexpected {
+                    uuid: self.job.uuid,
+                    device: placed.device.clone().unwrap_or_default(),
+                    found: format!("a mounted {}", self.fs_type),
+                    expected: format!("{state:?}"),
+                });
+            }
+        }
+        if let Some(device) = &placed.device {
+            self.limit_xfs_retries(device);
+        }
+        Ok(Staged { contents: self.contents, formatted: false, grown, already: true })
+    }
+
+    fn from_device(mut self, context: &mut Context) -> Result<Staged, FsError> {
+        let target = path::facts(&self.mount.path).map_err(|error| io_error("looking at", &self.mount.path, error))?;
+        if target.kind != Kind::Directory {
+            let error = std::io::Error::from_raw_os_error(libc::ENOTDIR);
+            return Err(io_error("mounting at", &self.mount.path, error));
+        }
+        context.step("reading the label");
+        let contents = self.ground.look(&self.job.drive, true)?;
+        let placed = find(&contents, self.job)?;
+        let partition = device::open(&self.job.drive, placed)?;
+        context.step(&format!("probing {}", partition.device));
+        let probed = self.ground.probe(&partition.node);
+        let state = &placed.record.state;
+        let guard = format_guard(state, probed.as_ref().ok(), self.fs_type, self.wanted.read_only);
+        let (fs_uuid, may_restart) = match (guard, state) {
+            (Format::Refuse(refusal), _) => return Err(self.refused(refusal, &partition, probed.err())),
+            (Format::Make { plan }, _) => {
+                let fs_uuid = match plan {
+                    Plan::Recorded(fs_uuid) => fs_uuid,
+                    Plan::Fresh => {
+                        let fs_uuid = Uuid::new_v4();
+                        self.advance(fs_uuid, false, context)?;
+                        fs_uuid
+                    }
+                };
+                self.make(&partition, placed, fs_uuid, false, context)?;
+                (fs_uuid, false)
+            }
+            (Format::Mount { may_restart }, RecordState::Fs { fs_uuid, .. }) => (*fs_uuid, may_restart.is_some()),
+            // The guard says Mount for a recorded filesystem only.
+            (Format::Mount { .. }, _) => return Err(self.refused(Refusal::ProbeFailed, &partition, None)),
+        };
+        self.repair_ext4(&partition, context);
+        context.step(&format!("mounting {}", partition.device));
+        if let Err(error) = self.mount_syscall(&partition.device, 0) {
+            if !(may_restart && self.is_unfinished(&error, &partition)) {
+                return Err(error);
+            }
+            self.make(&partition, placed, fs_uuid, true, context)?;
+            context.step(&format!("mounting {}", partition.device));
+            self.mount_syscall(&partition.device, 0)?;
+        }
+        let was_mounted = matches!(state, RecordState::Fs { mounted: true, .. });
+        let grown = self.finish(&partition, fs_uuid, was_mounted, context).inspect_err(|_| {
+            // A final error must leave nothing behind; nobody else knows of this mount yet.
+            if let Err(error) = mount::unmount(&self.mount.path, false) {
+                tracing::error!(path = %self.path(), %error, "a failed stage could not be unmounted again");
+            }
+        })?;
+        Ok(Staged { contents: self.contents, formatted: self.formatted, grown, already: false })
+    }
+
+    /// After mount(2): is it the right one, then everything that makes it ready.
+    fn finish(&mut self, partition: &Partition, fs_uuid: Uuid, was_mounted: bool, context: &mut Context) -> Result<bool, FsError> {
+        let entries = mountinfo::read().map_err(|error| self.mount_info(&error))?;
+        let resolved = mountinfo::resolve(&self.mount.path);
+        let top = mountinfo::mounts_at(&entries, &resolved).last().copied();
+        if !top.is_some_and(|entry| device::is_mount_of(entry, partition.dev)) {
+            return Err(FsError::Conflict { path: self.path(), how: format!("and not from {}", partition.device) });
+        }
+        self.limit_xfs_retries(&partition.device);
+        let grown = self.grow(&partition.device, partition.bytes, context);
+        if !was_mounted {
+            self.advance(fs_uuid, true, context)?;
+        }
+        Ok(grown)
+    }
+
+    fn make(&mut self, partition: &Partition, placed: &Placed, fs_uuid: Uuid, over_own: bool, context: &mut Context) -> Result<(), FsError> {
+        let plan = mkfs::Plan {
+            volume: self.job.uuid,
+            fs_type: self.fs_type,
+            fs_uuid,
+            options: &placed.record.mkfs_options,
+            over_own,
+        };
+        mkfs::make(self.ground, partition, &plan, context)?;
+        self.formatted = true;
+        Ok(())
+    }
+
+    fn advance(&mut self, fs_uuid: Uuid, mounted: bool, context: &mut Context) -> Result<(), FsError> {
+        context.step("writing the record");
+        let to = RecordState::Fs { fs_type: self.fs_type, fs_uuid, mounted };
+        let changed = self.ground.advance(&self.job.drive, self.job.uuid, to.clone())?;
+        // What was read back decides, not what was written.
+        match changed.contents.volume(self.job.uuid).map(|placed| &placed.record.state) {
+            Some(state) if *state == to => {
+                self.contents = Some(changed.contents);
+                Ok(())
+            }
+            other => Err(CarveError::BadTransition {
+                uuid: self.job.uuid,
+                from: format!("{other:?}"),
+                to: format!("{to:?}"),
+            }
+            .into()),
+        }
+    }
+
+    /// ext4 whose superblock flags errors is checked first. What comes of it does not fail the stage: the
+    /// mount decides.
+    fn repair_ext4(&self, partition: &Partition, context: &mut Context) {
+        if self.fs_type != FsType::Ext4 || self.wanted.read_only {
+            return;
+        }
+        match partition.head() {
+            Ok(head) if superblock::ext4(&head).is_some_and(|sb| sb.errors) => {}
+            _ => return,
+        }
+        let args = vec!["-p".into(), partition.node.clone().into_os_string()];
+        match tools::run(self.ground, "e2fsck", args, &partition.device, context) {
+            // 0 nothing to do, 1 repaired, 2 repaired and wants a reboot (of a mounted root only).
+            Ok(output) if output.code.is_some_and(|code| (0..=3).contains(&code)) => {
+                tracing::warn!(device = partition.device, "ext4 had its error flag set; e2fsck -p checked it");
+            }
+            Ok(output) => tracing::error!(device = partition.device, said = tools::said(&output), "e2fsck -p could not repair the filesystem"),
+            Err(error) => tracing::error!(device = partition.device, %error, "e2fsck -p could not be run"),
+        }
+    }
+
+    /// A volume that could not be grown is still a volume with its data, so this does not fail the stage;
+    /// NodeExpandVolume does.
+    fn grow(&self, device: &str, bytes: u64, context: &mut Context) -> bool {
+        if self.wanted.read_only {
+            return false;
+        }
+        grow::grow(self.ground, self.fs_type, &self.mount.path, (device, bytes), context).unwrap_or_else(|error| {
+            tracing::error!(device, error = crate::model::cause::chain(&error), "the filesystem was not grown to its device");
+            false
+        })
+    }
+
+    fn mount_syscall(&self, device: &str, extra: u64) -> Result<(), FsError> {
+        let read_only = if self.wanted.read_only { libc::MS_RDONLY } else { 0 };
+        let data = self.flags.data_for(self.fs_type);
+        mount::mount_fs(&device::node(device), &self.mount.path, self.fs_type.as_str(), self.flags.bits | read_only | extra, &data)
+            .map_err(|error| FsError::Mount {
+                device: device.to_owned(),
+                path: self.path(),
+                hint: hints::mount(error.raw_os_error(), self.fs_type, device),
+                source: Cause::from(error),
+            })
+    }
+
+    /// Whether a mount failed because of what the superblock proves to be an unfinished, never mounted filesystem.
+    fn is_unfinished(&self, error: &FsError, partition: &Partition) -> bool {
+        let FsError::Mount { source, .. } = error else { return false };
+        matches!(source.errno(), Some(libc::EUCLEAN | libc::EINVAL))
+            && partition.head().is_ok_and(|head| superblock::is_unfinished(self.fs_type, &head))
+    }
+
+    /// Makes XFS shut down on a dying drive rather than retry a metadata write for ever, which would hang every
+    /// unmount. The data is as safe without it, so a miss is logged and the stage goes on.
+    fn limit_xfs_retries(&self, device: &str) {
+        if self.fs_type != FsType::Xfs || self.mount.xfs_retry_forever {
+            return;
+        }
+        for class in ["EIO", "ENODEV", "ENOSPC", "default"] {
+            let file = Path::new("/sys/fs/xfs").join(device).join("error/metadata").join(class).join("max_retries");
+            if let Err(error) = fs::write(&file, "0") {
+                tracing::error!(path = %file.display(), %error, "XFS will retry failing metadata writes for ever on this volume");
+            }
+        }
+    }
+
+    fn refused(&self, refusal: Refusal, partition: &Partition, cause: Option<Cause>) -> FsError {
+        let (uuid, device) = (self.job.uuid, partition.device.clone());
+        match refusal {
+            Refusal::ProbeFailed => FsError::Probe {
+                uuid,
+                device,
+                source: cause.unwrap_or_else(|| Cause::text("the probe gave no answer that fits the record")),
+            },
+            Refusal::Gone => FsError::FilesystemGone {
+                uuid,
+                fs_type: self.fs_type,
+                advice: format!("Look at its bytes and at dmesg, restore from a backup, or delete the volume (drive {})", self.job.drive.id),
+                device,
+            },
+            Refusal::Unexpected { found, expected } => FsError::Unexpected { uuid, device, found, expected },
+            Refusal::NothingToRead => {
+                FsError::Incompatible { uuid, is: "not formatted yet".to_owned(), asked: "read-only".to_owned() }
+            }
+            Refusal::Incompatible { is } => FsError::Incompatible { uuid, is, asked: self.fs_type.to_string() },
+        }
+    }
+
+    fn path(&self) -> String {
+        self.mount.path.display().to_string()
+    }
+
+    fn mount_info(&self, error: &mountinfo::MountInfoError) -> FsError {
+        mount_info_error(&self.mount.path, error)
+    }
+}
+
+/// mountinfo could not be read or parsed.
+pub fn mount_info_error(path: &Path, error: &mountinfo::MountInfoError) -> FsError {
+    FsError::Io { what: "finding the mounts at".to_owned(), path: path.display().to_string(), source: Cause::new(error) }
+}

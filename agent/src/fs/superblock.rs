@@ -1,0 +1,174 @@
+//! The few superblock fields that are needed without mounting; pure.
+
+use crate::model::FsType;
+
+/// Bytes from the start of the device that these functions look at.
+pub const HEAD_BYTES: usize = 4096;
+
+const EXT4_AT: usize = 1024;
+const EXT4_MAGIC: u16 = 0xEF53;
+/// s_state: the kernel saw an error in the filesystem.
+const EXT4_ERROR_FS: u16 = 2;
+/// s_feature_ro_compat: backups only in groups 0, 1 and powers of 3, 5, 7.
+const EXT4_SPARSE_SUPER: u32 = 1;
+
+/// Little-endian fields of a superblock that begins at `base`.
+struct Fields<'a> {
+    head: &'a [u8],
+    base: usize,
+}
+
+impl Fields<'_> {
+    fn u16(&self, at: usize) -> Option<u16> {
+        let at = self.base + at;
+        Some(u16::from_le_bytes(self.head.get(at..at + 2)?.try_into().ok()?))
+    }
+
+    fn u32(&self, at: usize) -> Option<u32> {
+        let at = self.base + at;
+        Some(u32::from_le_bytes(self.head.get(at..at + 4)?.try_into().ok()?))
+    }
+}
+
+/// What ext4's superblock says, as far as it is needed. Offsets are those of the kernel's documentation
+/// (filesystems/ext4, "Super Block").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ext4 {
+    /// s_state has EXT4_ERROR_FS: it wants a check.
+    pub errors: bool,
+    /// It was mounted before (s_mtime or s_mnt_count is set).
+    pub ever_mounted: bool,
+    /// Blocks it has.
+    pub blocks: u64,
+    /// Bytes of a block.
+    pub block_size: u64,
+    first_data_block: u64,
+    blocks_per_group: u64,
+    inode_blocks_per_group: u64,
+    reserved_gdt_blocks: u64,
+    descriptor_size: u64,
+    sparse_super: bool,
+}
+
+/// Reads ext4's superblock from a device's head; None when there is none.
+pub fn ext4(head: &[u8]) -> Option<Ext4> {
+    let sb = Fields { head, base: EXT4_AT };
+    if sb.u16(0x38)? != EXT4_MAGIC {
+        return None;
+    }
+    let block_size = 1024_u64.checked_shl(sb.u32(0x18)?).filter(|&size| (1024..=65536).contains(&size))?;
+    let is_64bit = sb.u32(0x60)? & 0x80 != 0;
+    let high = if is_64bit { u64::from(sb.u32(0x150)?) << 32 } else { 0 };
+    let inode_size = u64::from(sb.u16(0x58)?);
+    Some(Ext4 {
+        errors: sb.u16(0x3A)? & EXT4_ERROR_FS != 0,
+        ever_mounted: sb.u32(0x2C)? != 0 || sb.u16(0x34)? != 0,
+        blocks: high | u64::from(sb.u32(0x4)?),
+        block_size,
+        first_data_block: u64::from(sb.u32(0x14)?),
+        blocks_per_group: u64::from(sb.u32(0x20)?).max(1),
+        inode_blocks_per_group: (u64::from(sb.u32(0x28)?) * inode_size).div_ceil(block_size),
+        reserved_gdt_blocks: u64::from(sb.u16(0xCE)?),
+        descriptor_size: if is_64bit { u64::from(sb.u16(0xFE)?).max(32) } else { 32 },
+        sparse_super: sb.u32(0x64)? & EXT4_SPARSE_SUPER != 0,
+    })
+}
+
+impl Ext4 {
+    /// Blocks that resize2fs would give it on a device of this size: whole pages, and no last group that is too
+    /// small to hold its own metadata (resize2fs drops such a group).
+    pub fn blocks_on(&self, device_bytes: u64) -> u64 {
+        const PAGE: u64 = 4096;
+        let blocks = device_bytes / PAGE * PAGE / self.block_size;
+        let in_groups = blocks.saturating_sub(self.first_data_block);
+        let groups = in_groups.div_ceil(self.blocks_per_group);
+        let rest = in_groups % self.blocks_per_group;
+        let mut overhead = 2 + self.inode_blocks_per_group;
+        if self.has_backup(groups.saturating_sub(1)) {
+            overhead += 1 + (groups * self.descriptor_size).div_ceil(self.block_size) + self.reserved_gdt_blocks;
+        }
+        if groups > 1 && rest > 0 && rest < overhead + 50 { blocks - rest } else { blocks }
+    }
+
+    fn has_backup(&self, group: u64) -> bool {
+        let power_of = |base: u64| {
+            let mut n = base;
+            while n < group {
+                n *= base;
+            }
+            n == group
+        };
+        !self.sparse_super || group <= 1 || [3, 5, 7].into_iter().any(power_of)
+    }
+}
+
+/// Whether a filesystem's head proves that its mkfs never came to its end, or that nobody ever mounted what it
+/// made: XFS's sb_inprogress, ext4's mount time and count. btrfs gets its magic last, so it is never found unfinished.
+pub fn is_unfinished(fs_type: FsType, head: &[u8]) -> bool {
+    match fs_type {
+        FsType::Ext4 => ext4(head).is_some_and(|sb| !sb.ever_mounted),
+        FsType::Xfs => head.starts_with(b"XFSB") && head.get(126) == Some(&1),
+        FsType::Btrfs => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 4 KiB blocks, 32,768 a group, as mke2fs makes them.
+    fn head(blocks: u32) -> Vec<u8> {
+        let mut head = vec![0_u8; HEAD_BYTES];
+        let mut put = |at: usize, bytes: &[u8]| head[1024 + at..1024 + at + bytes.len()].copy_from_slice(bytes);
+        put(0x38, &EXT4_MAGIC.to_le_bytes());
+        put(0x4, &blocks.to_le_bytes());
+        put(0x18, &2_u32.to_le_bytes());
+        put(0x20, &32768_u32.to_le_bytes());
+        put(0x28, &8192_u32.to_le_bytes());
+        put(0x58, &256_u16.to_le_bytes());
+        put(0x64, &EXT4_SPARSE_SUPER.to_le_bytes());
+        head
+    }
+
+    #[test]
+    fn the_error_flag_is_seen() {
+        let mut head = head(1000);
+        assert!(!ext4(&head).unwrap().errors);
+        head[1024 + 0x3A] = 1;
+        assert!(!ext4(&head).unwrap().errors, "clean is not an error");
+        head[1024 + 0x3A] = 3;
+        assert!(ext4(&head).unwrap().errors);
+    }
+
+    #[test]
+    fn a_group_too_small_for_its_metadata_does_not_count() {
+        let sb = ext4(&head(32768 * 4)).unwrap();
+        let block = 4096;
+        assert_eq!(sb.blocks_on(32768 * 4 * block), 32768 * 4);
+        assert_eq!(sb.blocks_on((32768 * 4 + 10) * block), 32768 * 4, "ten blocks are no group");
+        assert_eq!(sb.blocks_on((32768 * 4 + 8192) * block), 32768 * 4 + 8192);
+        assert_eq!(sb.blocks_on(100 * block), 100);
+    }
+
+    #[test]
+    fn only_what_was_never_mounted_is_unfinished() {
+        let mut ext = head(1000);
+        assert!(is_unfinished(FsType::Ext4, &ext));
+        ext[1024 + 0x34] = 1;
+        assert!(!is_unfinished(FsType::Ext4, &ext));
+        let mut xfs = vec![0_u8; HEAD_BYTES];
+        assert!(!is_unfinished(FsType::Xfs, &xfs));
+        xfs[..4].copy_from_slice(b"XFSB");
+        assert!(!is_unfinished(FsType::Xfs, &xfs));
+        xfs[126] = 1;
+        assert!(is_unfinished(FsType::Xfs, &xfs));
+        assert!(!is_unfinished(FsType::Btrfs, &xfs));
+    }
+
+    #[test]
+    fn nonsense_is_no_superblock() {
+        assert_eq!(ext4(&[]), None);
+        assert_eq!(ext4(&[0; HEAD_BYTES]), None);
+        assert_eq!(ext4(&vec![0xFF; HEAD_BYTES]), None);
+    }
+}

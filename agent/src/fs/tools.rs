@@ -1,0 +1,92 @@
+//! Running mkfs, fsck and resize tools: their packages, their deadlines, and a step that is named anew as long
+//! as the drive makes progress, so that a long run is not taken for a stuck one and a stuck one is seen.
+
+use std::{
+    ffi::OsString,
+    fs,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{ground::Ground, jobs::FsError};
+use crate::{
+    model::Cause,
+    sys::cmd::{CmdError, Output, Tool},
+    worker::Context,
+};
+
+/// Between two looks at the drive's counters; well under the 30 s after which a step counts as stuck.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// No tool that Drivebay runs here should need longer; e2fsck of a large damaged filesystem comes closest.
+const DEADLINE: Duration = Duration::from_secs(6 * 3600);
+/// Bytes of a tool's output that travel in an error.
+const OUTPUT_BYTES: usize = 600;
+
+/// Debian's package of a tool.
+pub fn package(program: &str) -> &'static str {
+    match program {
+        "mkfs.ext4" | "e2fsck" | "resize2fs" => "e2fsprogs",
+        "mkfs.xfs" | "xfs_growfs" => "xfsprogs",
+        _ => "btrfs-progs",
+    }
+}
+
+/// Runs a tool that works on this device.
+pub fn run(ground: &dyn Ground, program: &'static str, args: Vec<OsString>, device: &str, context: &mut Context) -> Result<Output, FsError> {
+    let tool = Tool { program, args, deadline: DEADLINE };
+    let step = format!("{program} on {device}");
+    context.step(&step);
+    let began = Instant::now();
+    let outcome = thread::scope(|scope| {
+        let (done, wait) = mpsc::channel();
+        let runner = scope.spawn(|| {
+            let outcome = ground.run(&tool);
+            let _ = done.send(());
+            drop(done);
+            outcome
+        });
+        let mut counters = counters(device);
+        while wait.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            let now = self::counters(device);
+            if now != counters {
+                counters = now;
+                context.step(&format!("{step}, {} s", began.elapsed().as_secs()));
+            }
+        }
+        runner.join()
+    });
+    match outcome {
+        Ok(Ok(output)) => Ok(output),
+        Ok(Err(CmdError::Missing(tool))) => Err(FsError::MissingTool { tool: tool.to_owned(), package: package(tool).to_owned() }),
+        Ok(Err(error)) => Err(FsError::Io { what: "running".to_owned(), path: step, source: Cause::new(&error) }),
+        Err(_) => Err(FsError::Io { what: "running".to_owned(), path: step, source: Cause::text("its thread died") }),
+    }
+}
+
+/// The drive's read and write counters: they move while a tool does something.
+fn counters(device: &str) -> String {
+    fs::read_to_string(format!("/sys/class/block/{}/stat", device.replace('/', "!"))).unwrap_or_default()
+}
+
+/// What a failed tool said, in one line: the end of stderr, or of stdout when that is empty.
+pub fn said(output: &Output) -> String {
+    let text = if output.stderr.trim().is_empty() { &output.stdout } else { &output.stderr };
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let from = line.char_indices().map(|(at, _)| at).find(|at| line.len() - at <= OUTPUT_BYTES).unwrap_or(0);
+    let how = output.code.map_or("killed by a signal".to_owned(), |code| format!("exit {code}"));
+    format!("{how}: {}", &line[from..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_output_is_shortened_to_its_end_without_cutting_a_character() {
+        let output = Output { code: Some(1), stdout: "no".to_owned(), stderr: format!("{}\nthe end", "ä".repeat(1000)) };
+        let text = said(&output);
+        assert!(text.starts_with("exit 1: ä") && text.ends_with("the end") && text.len() < 700);
+        assert_eq!(said(&Output { code: None, stdout: "out\n".to_owned(), stderr: " ".to_owned() }), "killed by a signal: out");
+    }
+}

@@ -1,0 +1,173 @@
+//! Unmounting, from mountinfo alone: the target is never looked at first, since it may lie on a filesystem that
+//! answers EIO, ENOTCONN, or never.
+//!
+//! Who does what: this job calls plain umount2 and waits for it, however long writing back takes; the agent's
+//! pool has the deadline. When it passes and there is evidence that the drive is gone or stuck, the agent calls
+//! again with `may_detach`. Then plain umount2 is tried on a thread for `deadline_ms`, and what it did not
+//! take away is detached.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use super::{
+    device::{self, io_error},
+    hints,
+    jobs::{FsError, Unmount, Unmounted},
+    staging::mount_info_error,
+};
+use crate::{
+    model::Cause,
+    sys::{
+        mount,
+        mountinfo::{self, MountEntry},
+        path as paths,
+    },
+    worker::Context,
+};
+
+/// More mounts than this on one path are somebody else's trouble.
+const MOST: u32 = 1024;
+/// Processes looked at for the name of a holder.
+const MOST_PROCESSES: usize = 20_000;
+
+/// Runs an unmount job.
+pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsError> {
+    let path = mountinfo::resolve(&job.path);
+    let mut done = Unmounted { count: 0, detached: false };
+    loop {
+        let entries = mountinfo::read().map_err(|error| mount_info_error(&job.path, &error))?;
+        let Some(top) = mountinfo::mounts_at(&entries, &path).last().copied() else { break };
+        if let Some(dev) = job.expect_dev
+            && is_foreign(top, dev)
+        {
+            return Err(FsError::Conflict {
+                path: job.path.display().to_string(),
+                how: format!("from {} ({}), which is not the volume's", top.source.display(), top.fs_type),
+            });
+        }
+        if done.count >= MOST {
+            return Err(failed(job, &path, io::Error::from_raw_os_error(libc::EBUSY)));
+        }
+        context.step(&format!("unmounting {}", path.display()));
+        match take_away(job, &path, top.id) {
+            Ok(detached) => {
+                done.count += 1;
+                done.detached |= detached;
+            }
+            // Somebody else was faster; look again.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) && !is_mounted(&path, top.id) => {}
+            Err(error) => return Err(failed(job, &path, error)),
+        }
+    }
+    if job.remove {
+        paths::remove_empty(&path).map_err(|error| io_error("removing", &job.path, error))?;
+    }
+    Ok(done)
+}
+
+/// Takes the top mount away; true when it had to be detached (or when its superblock is still being given up).
+fn take_away(job: &Unmount, path: &Path, id: u64) -> io::Result<bool> {
+    if !job.may_detach {
+        return mount::unmount(path, false).map(|()| false);
+    }
+    let (done, wait) = mpsc::channel();
+    let target = path.to_owned();
+    thread::Builder::new().name("umount".to_owned()).spawn(move || {
+        let _ = done.send(mount::unmount(&target, false));
+    })?;
+    match wait.recv_timeout(Duration::from_millis(job.deadline_ms)) {
+        Ok(Ok(())) => Ok(false),
+        // The kernel takes a mount out of the tree before it writes back and waits; then there is nothing
+        // left to detach, and the superblock lives on all the same.
+        Err(_) if !is_mounted(path, id) => Ok(true),
+        Ok(Err(_)) | Err(_) => mount::unmount(path, true).map(|()| true),
+    }
+}
+
+fn is_mounted(path: &Path, id: u64) -> bool {
+    mountinfo::read().map_or(true, |entries| mountinfo::mounts_at(&entries, path).iter().any(|entry| entry.id == id))
+}
+
+/// Whether a mount is provably of another device. A bind of a device node has the number of devtmpfs, btrfs one
+/// of its own: those are told by name. When sysfs no longer knows the name, the drive is gone, and nothing is
+/// proven: taking a mount away at the path we were given destroys nothing, keeping it would hang a pod for ever.
+fn is_foreign(entry: &MountEntry, dev: (u32, u32)) -> bool {
+    if entry.dev == dev {
+        return false;
+    }
+    let named = match entry.fs_type.as_str() {
+        "btrfs" => device::source_number(entry),
+        "devtmpfs" | "tmpfs" if entry.root != Path::new("/") => {
+            entry.root.strip_prefix("/").ok().and_then(Path::to_str).and_then(device::number)
+        }
+        _ => return true,
+    };
+    named.is_some_and(|number| number != dev)
+}
+
+fn failed(job: &Unmount, path: &Path, error: io::Error) -> FsError {
+    let holders = if error.raw_os_error() == Some(libc::EBUSY) { holders(path) } else { Vec::new() };
+    FsError::Unmount {
+        path: job.path.display().to_string(),
+        hint: hints::unmount(error.raw_os_error(), &holders),
+        source: Cause::from(error),
+    }
+}
+
+/// Up to three processes with a working directory, a root or an open file below a path. Reads links in /proc
+/// only, which asks no drive.
+fn holders(path: &Path) -> Vec<String> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()))
+        .take(MOST_PROCESSES);
+    pids.filter(|pid| {
+        let of = PathBuf::from(format!("/proc/{pid}"));
+        let below = |link: &Path| fs::read_link(link).is_ok_and(|to| to.starts_with(path));
+        below(&of.join("cwd"))
+            || below(&of.join("root"))
+            || fs::read_dir(of.join("fd")).is_ok_and(|mut fds| fds.any(|fd| fd.is_ok_and(|fd| below(&fd.path()))))
+    })
+    .take(3)
+    .map(|pid| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("{} (pid {pid})", name.trim())
+    })
+    .collect()
+}
+
+/// Whether the kernel still has a superblock for this device, mounted visibly or not: after a detach, the
+/// volume is neither deleted nor staged again while it does. Reads sysfs only.
+pub fn superblock_lives(device: &str) -> bool {
+    let name = device.replace('/', "!");
+    ["/sys/fs/ext4", "/sys/fs/xfs"].iter().any(|dir| Path::new(dir).join(&name).exists())
+        || fs::read_dir("/sys/fs/btrfs").is_ok_and(|mut all| {
+            all.any(|one| one.is_ok_and(|one| one.path().join("devices").join(&name).symlink_metadata().is_ok()))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_provably_foreign_mount_is_foreign() {
+        let entry = |row: &str| mountinfo::parse(row.as_bytes()).unwrap().remove(0);
+        for (row, foreign) in [
+            ("1 2 8:1 / /s rw - xfs /dev/sda1 rw", false),
+            ("1 2 8:2 / /s rw - xfs /dev/sda1 rw", true),
+            ("1 2 0:50 / /s rw - nfs server:/x rw", true),
+            ("1 2 0:50 / /s rw - tmpfs tmpfs rw", true),
+            ("1 2 0:50 / /s rw - btrfs /dev/no-such-device rw", false),
+            ("1 2 0:5 /no-such-device /s rw - devtmpfs udev rw", false),
+        ] {
+            assert_eq!(is_foreign(&entry(row), (8, 1)), foreign, "{row}");
+        }
+    }
+}
