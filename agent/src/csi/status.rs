@@ -65,7 +65,7 @@ fn carve_code(error: &CarveError) -> Code {
         CarveError::Io { .. } => Code::Unavailable,
         CarveError::Locked { .. } => Code::Aborted,
         CarveError::NotClaimable { .. } => Code::FailedPrecondition,
-        CarveError::Damaged { .. } => Code::FailedPrecondition,
+        CarveError::Unlabelled { .. } | CarveError::Damaged { .. } => Code::FailedPrecondition,
         CarveError::NoSpace { .. } | CarveError::TableFull { .. } => Code::ResourceExhausted,
         CarveError::NoSuchVolume { .. } => Code::NotFound,
         CarveError::InUse { .. } => Code::FailedPrecondition,
