@@ -16,9 +16,14 @@ pub enum Need {
     Tool(&'static str),
     /// A filesystem the kernel can mount.
     Filesystem(&'static str),
+    /// A capability that root may lack, as in most containers: its name and its bit.
+    Capability(&'static str, u32),
     /// The conformance suite.
     Sanity,
 }
+
+/// Growing a mounted ext4 asks for it; XFS and btrfs are content with CAP_SYS_ADMIN.
+pub const SYS_RESOURCE: Need = Need::Capability("CAP_SYS_RESOURCE", 24);
 
 /// Why a need is not met.
 #[derive(Debug)]
@@ -54,6 +59,11 @@ impl Need {
             Self::Filesystem(name) if !kernel_has("/proc/filesystems", name, name) => {
                 missing(true, format!("this kernel cannot mount {name}"))
             }
+            // Like a kernel without the part: no package helps.
+            Self::Capability(name, bit) if !capable(bit) => missing(
+                true,
+                format!("root lacks {name} here (a container?)"),
+            ),
             Self::Sanity if crate::need::sanity().is_none() => missing(
                 false,
                 "needs csi-sanity: run hwtests/all-tests, or name it in CSI_SANITY".to_owned(),
@@ -85,6 +95,16 @@ fn kernel_has(table: &str, word: &str, module: &str) -> bool {
     };
     // The module may only not be loaded yet; when loading fails the table says so.
     listed() || (tools::run("modprobe", &["-q", module]).is_ok() && listed())
+}
+
+/// Whether this process has a capability, by its bit in CapEff.
+fn capable(bit: u32) -> bool {
+    fs::read_to_string("/proc/self/status")
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .is_some_and(|bits| bits >> bit & 1 == 1)
 }
 
 /// Checks all; false means: skipped, and said so.

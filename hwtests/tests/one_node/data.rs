@@ -247,6 +247,12 @@ async fn next(rig: &Rig, name: &str, size: u64) -> Placed {
 async fn each_filesystem_is_made_written_grown_online_and_read_back() {
     need!(root, loop, tool "mkfs.ext4", tool "mkfs.xfs", tool "mkfs.btrfs", fs "ext4", fs "xfs", fs "btrfs");
     for fs_type in ["ext4", "xfs", "btrfs"] {
+        if fs_type == "ext4"
+            && let Err(missing) = need::SYS_RESOURCE.check()
+        {
+            need::skipped("growing a mounted ext4", &missing.reason);
+            continue;
+        }
         let rig = Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await;
         let volume = rig.volume(fs_type, GIB, &csi::mount(fs_type)).await;
         rig.use_volume(&volume).await;

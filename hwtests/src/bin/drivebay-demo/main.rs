@@ -81,7 +81,8 @@ async fn demo(keep: bool) -> Result<(), Trouble> {
         need::Need::Loop,
         need::Need::Tool("losetup"),
         need::Need::Tool("mkfs.ext4"),
-        need::Need::Filesystem("ext4"),
+        need::Need::Tool("mkfs.xfs"),
+        need::Need::Filesystem("xfs"),
     ] {
         need.check()
             .map_err(|missing| Trouble::new(missing.reason))?;

@@ -32,7 +32,7 @@ pub(crate) async fn tell(agent: &Agent, shelf: &Shelf, keep: bool) -> Result<(),
 
     say::chapter("Create, stage, publish");
     let raw = place(&csi, shelf, "demo-raw", GIB, csi::block()).await?;
-    let data = place(&csi, shelf, "demo-data", 2 * GIB, csi::mount("ext4")).await?;
+    let data = place(&csi, shelf, "demo-data", 2 * GIB, csi::mount("xfs")).await?;
 
     say::chapter("Write, read back");
     filesystem(&csi, &data).await?;
