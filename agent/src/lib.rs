@@ -4,6 +4,8 @@
 //! Data flows one way: discovery → inventory → {carve, fs} through workers →
 //! snapshot → {csi, uplink, cli}.
 
+#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+
 pub mod app;
 pub mod carve;
 pub mod cli;

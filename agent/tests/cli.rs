@@ -1,5 +1,7 @@
 //! The program as it is typed: exit codes, messages, and an agent at the other end of a real socket.
 
+#![allow(clippy::unwrap_used)]
+
 use std::{
     path::{Path, PathBuf},
     process::Output,

@@ -15,10 +15,10 @@ Exit codes:
 
 const START: &str = "\
 Start here:
-  drivebay-agent check-config --config drivebay.toml   is the config right?
-  drivebay-agent claim-plan --config drivebay.toml     which drives would be used, and why not the others?
-  drivebay-agent run --config drivebay.toml            the agent (as root)
-  drivebay-agent drives                                what the running agent sees
+  drivebay-agent check-config --config FILE   is the config right?
+  drivebay-agent claim-plan --config FILE     which drives would be used, which not, and why
+  drivebay-agent run --config FILE            the agent (as root)
+  drivebay-agent drives                       what the running agent sees
 
 No drive is written to unless a class in the config selects it and it is provably blank.";
 

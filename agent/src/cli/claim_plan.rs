@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     args::Format,
-    drives::reason,
+    drives::{hidden_note, is_nobodys, reason},
     table::{Align, Table, human_size},
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
         claim::{Judgement, Rules},
         survey::{self, Settings, SurveyError, Surveyed},
     },
-    model::RejectCode,
+    model::Transport,
     sys::statefile,
     worker::{Pool, PoolConfig},
 };
@@ -157,12 +157,7 @@ pub fn render(
         drives.len() - hidden.len(),
         human_size(bytes)
     ));
-    if !hidden.is_empty() {
-        text.push_str(&format!(
-            "({} virtual devices not shown; --all shows them)\n",
-            hidden.len()
-        ));
-    }
+    text.push_str(&hidden_note(hidden.len()));
     Ok(text)
 }
 
@@ -181,10 +176,12 @@ fn outcome(drive: &Surveyed) -> (&'static str, &str) {
     }
 }
 
-/// Loop, ram, dm and so on that no class selects: there are dozens, and nobody asks about them.
 fn is_noise(drive: &Surveyed) -> bool {
-    matches!(&drive.judgement, Judgement::Rejected { reasons, .. }
-        if reasons.iter().any(|reject| matches!(reject.code, RejectCode::NotADisk | RejectCode::Partition)))
+    let Judgement::Rejected { reasons, .. } = &drive.judgement else {
+        return false;
+    };
+    let codes: Vec<&str> = reasons.iter().map(|reject| reject.code.as_str()).collect();
+    is_nobodys(&codes, drive.facts.transport == Transport::Loop)
 }
 
 fn json(drive: &Surveyed) -> PlanDriveJson<'_> {

@@ -8,7 +8,7 @@ use super::{
     table::{Align, Table, human_size},
 };
 
-/// States that are only shown with `--all`, when the drive is nobody's business: virtual devices and partitions.
+/// Codes of devices that are only shown with `--all`.
 const NOISE: [&str; 2] = ["NotADisk", "Partition"];
 
 /// One drive in JSON. Field names are stable; sizes are bytes.
@@ -105,18 +105,7 @@ pub fn render(
     if shown.is_empty() {
         text = "no drives\n".into();
     }
-    if !hidden.is_empty() {
-        text.push_str(&format!(
-            "({} virtual {} not shown; --all shows {})\n",
-            hidden.len(),
-            if hidden.len() == 1 {
-                "device is"
-            } else {
-                "devices are"
-            },
-            if hidden.len() == 1 { "it" } else { "them" },
-        ));
-    }
+    text.push_str(&hidden_note(hidden.len()));
     if !inventory.ready {
         text.push_str("(the agent is still looking at its drives)\n");
     }
@@ -124,11 +113,27 @@ pub fn render(
 }
 
 fn is_noise(drive: &Drive) -> bool {
-    drive.state == "rejected"
-        && drive
-            .rejects
-            .iter()
-            .any(|reject| NOISE.contains(&reject.code.as_str()))
+    let codes: Vec<&str> = drive
+        .rejects
+        .iter()
+        .map(|reject| reject.code.as_str())
+        .collect();
+    drive.state == "rejected" && is_nobodys(&codes, drive.transport == "loop")
+}
+
+/// Whether a device was never anybody's drive: a virtual one, a partition, a loop device with nothing attached.
+/// A real drive of size 0 has failed to start, and is shown.
+pub fn is_nobodys(codes: &[&str], is_loop: bool) -> bool {
+    codes.iter().any(|code| NOISE.contains(code)) || (is_loop && codes.contains(&"ZeroSize"))
+}
+
+/// `(3 virtual devices are not shown; …)`
+pub fn hidden_note(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => "(1 virtual device is not shown; --all shows it)\n".into(),
+        _ => format!("({count} virtual devices are not shown; --all shows them)\n"),
+    }
 }
 
 fn table(drives: &[&Drive], wide: bool) -> String {

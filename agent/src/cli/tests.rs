@@ -83,6 +83,17 @@ wwn-gone                -        nvme   3.4 TiB  missing   -            -  UNKNO
 }
 
 #[test]
+fn an_empty_loop_device_is_nobodys_drive_and_a_real_one_without_size_is_shown() {
+    assert!(drives::is_nobodys(&["ZeroSize", "NotSelected"], true));
+    assert!(!drives::is_nobodys(&["ZeroSize", "NotSelected"], false));
+    assert!(!drives::is_nobodys(&["Filesystem"], true));
+    assert_eq!(
+        drives::hidden_note(2),
+        "(2 virtual devices are not shown; --all shows them)\n"
+    );
+}
+
+#[test]
 fn wide_and_all_show_the_rest() {
     let mut inventory = inventory();
     inventory.drives.truncate(3);
@@ -392,7 +403,7 @@ wwn-sdd  sdd     hdd    1 TiB  bulk
     ProbeFailed: drive wwn-sdd is stuck
 
 1 of 4 drives would be claimed (1 TiB). Nothing was written.
-(1 virtual devices not shown; --all shows them)
+(1 virtual device is not shown; --all shows it)
 "
     );
 }
