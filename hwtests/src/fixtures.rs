@@ -7,12 +7,17 @@ use std::{
     ffi::OsStr,
     fs::{self, File, OpenOptions},
     hash::{DefaultHasher, Hasher},
-    io::{self, Read},
+    io,
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
+use nix::{
+    errno::Errno,
+    unistd::{Whence, lseek},
+};
 use tempfile::TempDir;
 
 /// One mebibyte.
@@ -44,14 +49,22 @@ pub fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Made<String> {
 
 fn run_with<S: AsRef<OsStr>>(program: &str, args: &[S], env: &[(&str, &Path)]) -> Made<String> {
     let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).envs(env.iter().copied());
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .envs(env.iter().copied());
     let ran = command.output();
-    let failed = |output: String| FixtureError::Tool { command: format!("{command:?}"), output };
+    let failed = |output: String| FixtureError::Tool {
+        command: format!("{command:?}"),
+        output,
+    };
     let output = ran.map_err(|error| failed(error.to_string()))?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     } else {
-        Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+        Err(failed(
+            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        ))
     }
 }
 
@@ -71,7 +84,10 @@ impl Undo {
             Self::Detach(device) => run("losetup", &[OsStr::new("-d"), device.as_os_str()]),
             Self::Unmount(path) => run("umount", &[path]),
             Self::SwapOff(device) => run("swapoff", &[device]),
-            Self::DeletePartition(device, number) => run("delpart", &[device.as_os_str(), OsStr::new(&number.to_string())]),
+            Self::DeletePartition(device, number) => run(
+                "delpart",
+                &[device.as_os_str(), OsStr::new(&number.to_string())],
+            ),
         };
     }
 }
@@ -97,7 +113,12 @@ impl Drop for Bench {
 impl Bench {
     /// A sparse file of this many bytes, not attached yet.
     pub fn new(bytes: u64) -> Made<Self> {
-        let bench = Self { dir: tempfile::tempdir()?, loops: Vec::new(), undo: Vec::new(), held: Vec::new() };
+        let bench = Self {
+            dir: tempfile::tempdir()?,
+            loops: Vec::new(),
+            undo: Vec::new(),
+            held: Vec::new(),
+        };
         File::create(bench.file())?.set_len(bytes)?;
         Ok(bench)
     }
@@ -135,6 +156,23 @@ impl Bench {
     pub fn detach(&mut self) -> Made {
         for device in self.loops.drain(..) {
             run("losetup", &[OsStr::new("-d"), device.as_os_str()])?;
+            // The kernel lets go when the last descriptor closes; a child that another thread is starting
+            // may hold a copy until it execs.
+            let name = device.file_name().unwrap_or_default();
+            let attached = Path::new("/sys/class/block")
+                .join(name)
+                .join("loop/backing_file");
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while fs::read_to_string(&attached)
+                .is_ok_and(|file| Path::new(file.trim()) == self.dir.path().join("drive.img"))
+            {
+                if Instant::now() > deadline {
+                    return Err(
+                        io::Error::other(format!("{} stays attached", device.display())).into(),
+                    );
+                }
+                std::thread::yield_now();
+            }
         }
         self.undo.retain(|undo| !matches!(undo, Undo::Detach(_)));
         Ok(())
@@ -142,7 +180,10 @@ impl Bench {
 
     /// Writes bytes into the file.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Made {
-        OpenOptions::new().write(true).open(self.file())?.write_all_at(bytes, offset)?;
+        OpenOptions::new()
+            .write(true)
+            .open(self.file())?
+            .write_all_at(bytes, offset)?;
         Ok(())
     }
 
@@ -171,7 +212,15 @@ impl Bench {
         let device = self.device()?;
         let point = self.dir.path().join("mnt");
         fs::create_dir_all(&point)?;
-        run("mount", &[OsStr::new("-o"), OsStr::new("ro"), device.as_os_str(), point.as_os_str()])?;
+        run(
+            "mount",
+            &[
+                OsStr::new("-o"),
+                OsStr::new("ro"),
+                device.as_os_str(),
+                point.as_os_str(),
+            ],
+        )?;
         self.undo.push(Undo::Unmount(point.clone()));
         Ok(point)
     }
@@ -187,14 +236,23 @@ impl Bench {
     /// Opens the device O_EXCL, as arrays and virtual machines do.
     pub fn hold(&mut self) -> Made {
         let device = self.device()?;
-        self.held.push(OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(device)?);
+        self.held.push(
+            OpenOptions::new()
+                .read(true)
+                .custom_flags(libc::O_EXCL)
+                .open(device)?,
+        );
         Ok(())
     }
 
     /// Gives the kernel a partition (BLKPG) without writing a table.
     pub fn add_partition(&mut self, number: u32, start_sector: u64, sectors: u64) -> Made {
         let device = self.device()?;
-        let numbers = [number.to_string(), start_sector.to_string(), sectors.to_string()];
+        let numbers = [
+            number.to_string(),
+            start_sector.to_string(),
+            sectors.to_string(),
+        ];
         let mut args: Vec<&OsStr> = vec![device.as_os_str()];
         args.extend(numbers.iter().map(OsStr::new));
         run("addpart", &args)?;
@@ -219,17 +277,41 @@ impl Bench {
         run("blockdev", &[OsStr::new("--flushbufs"), device.as_os_str()]).map(drop)
     }
 
-    /// A hash over all bytes of the file.
+    /// A hash over all bytes of the file that are not zero, and where they are.
     pub fn fingerprint(&self) -> Made<u64> {
-        let mut file = File::open(self.file())?;
+        let file = File::open(self.file())?;
+        let end = file.metadata()?.len();
         let mut hasher = DefaultHasher::new();
-        let mut buffer = vec![0; MIB as usize];
-        loop {
-            let len = file.read(&mut buffer)?;
-            if len == 0 {
-                return Ok(hasher.finish());
+        hasher.write_u64(end);
+        let mut buffer = vec![0; 64 << 10];
+        let mut at = 0;
+        // Holes are skipped: the files are sparse and many.
+        while let Some(data) = seek(&file, at, Whence::SeekData)? {
+            let hole = seek(&file, data, Whence::SeekHole)?.unwrap_or(end);
+            at = data;
+            while at < hole {
+                let len = buffer.len().min((hole - at) as usize);
+                file.read_exact_at(&mut buffer[..len], at)?;
+                for (index, block) in buffer[..len]
+                    .chunks(512)
+                    .enumerate()
+                    .filter(|(_, block)| block.iter().any(|byte| *byte != 0))
+                {
+                    hasher.write_u64(at + index as u64 * 512);
+                    hasher.write(block);
+                }
+                at += len as u64;
             }
-            hasher.write(&buffer[..len]);
         }
+        Ok(hasher.finish())
+    }
+}
+
+/// The next data or hole from an offset on; None behind the last one.
+fn seek(file: &File, from: u64, whence: Whence) -> io::Result<Option<u64>> {
+    match lseek(file, from.cast_signed(), whence) {
+        Ok(at) => Ok(Some(at.cast_unsigned())),
+        Err(Errno::ENXIO) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

@@ -1,6 +1,8 @@
 //! Every way a drive can be in use, on real loop devices, through the real probe: none may come out as
 //! available, each must say why, and looking must change nothing. Needs root.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // helpers of tests
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
@@ -14,7 +16,8 @@ use drivebay_agent::{
         system::{self, HostUse},
     },
     model::{
-        ClaimPolicy, ClassConfig, DriveFacts, DriveId, DriveRef, ErasePolicy, FsType, Label, Layout, Reject, RejectCode as Code, Selector,
+        ClaimPolicy, ClassConfig, DriveFacts, DriveId, DriveRef, ErasePolicy, FsType, Label,
+        Layout, Reject, RejectCode as Code, Selector,
     },
     worker::{Context, Job},
 };
@@ -41,8 +44,16 @@ fn class(name: &str, select: Selector, claim: ClaimPolicy) -> ClassConfig {
 
 /// Rules under which one class selects whatever has this bench's file behind it.
 fn rules(bench: &Bench) -> Rules {
-    let select = Selector { path: vec![bench.file().to_string_lossy().into_owned()], ..Selector::default() };
-    Rules { cluster: "cluster".into(), node: "node".into(), allow_loop: true, classes: vec![class("loop", select, ClaimPolicy::Blank)] }
+    let select = Selector {
+        path: vec![bench.file().to_string_lossy().into_owned()],
+        ..Selector::default()
+    };
+    Rules {
+        cluster: "cluster".into(),
+        node: "node".into(),
+        allow_loop: true,
+        classes: vec![class("loop", select, ClaimPolicy::Blank)],
+    }
 }
 
 fn name(device: &Path) -> String {
@@ -64,14 +75,33 @@ fn probe(facts: &DriveFacts, rules: &Rules) -> Option<Result<Probed, ProbeError>
     if skips_probe(facts, rules) {
         return None;
     }
-    let job = Probe { drive: DriveRef::from(facts), policy: rules.classes.first().map(|class| class.claim) };
+    let job = Probe {
+        drive: DriveRef::from(facts),
+        policy: rules.classes.first().map(|class| class.claim),
+    };
     Some(job.run(&mut Context::silent()))
 }
 
-fn look(device: &Path, rules: &Rules, kubelet: &Path, label: Option<&Label>, label_trouble: Option<&str>) -> Judgement {
+fn look(
+    device: &Path,
+    rules: &Rules,
+    kubelet: &Path,
+    label: Option<&Label>,
+    label_trouble: Option<&str>,
+) -> Judgement {
     let (facts, all) = facts(&name(device));
     let probed = probe(&facts, rules);
-    judge(&Evidence { facts: &facts, all: &all, host: &host(kubelet), probed: probed.as_ref(), label, label_trouble }, rules)
+    judge(
+        &Evidence {
+            facts: &facts,
+            all: &all,
+            host: &host(kubelet),
+            probed: probed.as_ref(),
+            label,
+            label_trouble,
+        },
+        rules,
+    )
 }
 
 const NO_KUBELET: &str = "/nonexistent";
@@ -89,14 +119,22 @@ fn reasons(judgement: Judgement, what: &str) -> Vec<Reject> {
 }
 
 fn codes(judgement: Judgement, what: &str) -> Vec<Code> {
-    reasons(judgement, what).into_iter().map(|reason| reason.code).collect()
+    reasons(judgement, what)
+        .into_iter()
+        .map(|reason| reason.code)
+        .collect()
 }
 
 #[test]
 fn a_blank_selected_drive_is_available() {
     let mut bench = Bench::new(80 * MIB).unwrap();
     let rules = rules(&bench);
-    assert_eq!(judged(&mut bench, &rules), Judgement::Available { class: "loop".into() });
+    assert_eq!(
+        judged(&mut bench, &rules),
+        Judgement::Available {
+            class: "loop".into()
+        }
+    );
 }
 
 #[test]
@@ -111,7 +149,11 @@ fn no_drive_in_use_is_available_and_looking_changes_nothing() {
         match judged(&mut bench, &rules) {
             Judgement::Rejected { reasons, .. } => {
                 let found: BTreeSet<Code> = reasons.iter().map(|reason| reason.code).collect();
-                let missing: Vec<_> = row.codes.iter().filter(|code| !found.contains(code)).collect();
+                let missing: Vec<_> = row
+                    .codes
+                    .iter()
+                    .filter(|code| !found.contains(code))
+                    .collect();
                 if !missing.is_empty() {
                     wrong.push(format!("{}: {missing:?} not among {reasons:#?}", row.name));
                 }
@@ -131,19 +173,36 @@ fn raw_data_is_the_operators_to_lose_only_when_the_class_says_so() {
     bench.write(5 * MIB, b"rows of a database").unwrap();
     let mut rules = rules(&bench);
     rules.classes[0].claim = ClaimPolicy::SignatureFree;
-    assert_eq!(judged(&mut bench, &rules), Judgement::Available { class: "loop".into() });
+    assert_eq!(
+        judged(&mut bench, &rules),
+        Judgement::Available {
+            class: "loop".into()
+        }
+    );
 }
 
 #[test]
 fn consent_is_one_class_that_selects_it() {
     let mut bench = Bench::new(80 * MIB).unwrap();
     let mut rules = rules(&bench);
-    rules.classes.push(ClassConfig { name: "second".into(), ..rules.classes[0].clone() });
-    assert_eq!(codes(judged(&mut bench, &rules), "two classes"), [Code::AmbiguousClass]);
+    rules.classes.push(ClassConfig {
+        name: "second".into(),
+        ..rules.classes[0].clone()
+    });
+    assert_eq!(
+        codes(judged(&mut bench, &rules), "two classes"),
+        [Code::AmbiguousClass]
+    );
     rules.classes.clear();
-    assert_eq!(codes(judged(&mut bench, &rules), "no class"), [Code::NotSelected]);
+    assert_eq!(
+        codes(judged(&mut bench, &rules), "no class"),
+        [Code::NotSelected]
+    );
     rules.allow_loop = false;
-    assert_eq!(codes(judged(&mut bench, &rules), "loops are no drives"), [Code::NotADisk, Code::NotSelected]);
+    assert_eq!(
+        codes(judged(&mut bench, &rules), "loops are no drives"),
+        [Code::NotADisk, Code::NotSelected]
+    );
 }
 
 #[test]
@@ -152,7 +211,16 @@ fn a_partition_is_not_a_drive() {
     bench.add_partition(1, 2048, 200_000).unwrap();
     let rules = rules(&bench);
     let partition = format!("{}p1", bench.device().unwrap().display());
-    let codes = codes(look(Path::new(&partition), &rules, Path::new(NO_KUBELET), None, None), "partition");
+    let codes = codes(
+        look(
+            Path::new(&partition),
+            &rules,
+            Path::new(NO_KUBELET),
+            None,
+            None,
+        ),
+        "partition",
+    );
     assert!(codes.contains(&Code::Partition), "{codes:?}");
 }
 
@@ -163,7 +231,10 @@ fn the_drive_of_the_kubelets_directory_is_the_systems() {
     let (rules, point) = (rules(&bench), bench.mount().unwrap());
     let device = bench.device().unwrap();
     let codes = codes(look(&device, &rules, &point, None, None), "kubelet");
-    assert!(codes.contains(&Code::SystemDrive) && codes.contains(&Code::Mounted), "{codes:?}");
+    assert!(
+        codes.contains(&Code::SystemDrive) && codes.contains(&Code::Mounted),
+        "{codes:?}"
+    );
 }
 
 #[test]
@@ -181,9 +252,22 @@ fn a_device_that_went_away_or_changed_is_a_failed_probe() {
         let mut other = facts.clone();
         change(&mut other);
         let probed = probe(&other, &rules);
-        assert!(matches!(probed, Some(Err(ProbeError::NotThisDrive { .. }))), "{probed:?}");
-        let evidence = Evidence { facts: &facts, all: &all, host: &host(Path::new(NO_KUBELET)), probed: probed.as_ref(), label: None, label_trouble: None };
-        assert_eq!(codes(judge(&evidence, &rules), "changed"), [Code::ProbeFailed]);
+        assert!(
+            matches!(probed, Some(Err(ProbeError::NotThisDrive { .. }))),
+            "{probed:?}"
+        );
+        let evidence = Evidence {
+            facts: &facts,
+            all: &all,
+            host: &host(Path::new(NO_KUBELET)),
+            probed: probed.as_ref(),
+            label: None,
+            label_trouble: None,
+        };
+        assert_eq!(
+            codes(judge(&evidence, &rules), "changed"),
+            [Code::ProbeFailed]
+        );
     }
     bench.detach().unwrap();
     assert!(matches!(probe(&facts, &rules), Some(Err(_))));
@@ -201,17 +285,32 @@ fn our_label_decides_whose_drive_it_is() {
         class: "loop".into(),
         drive_id: facts(&name(&device)).0.id,
     };
-    let look = |label: Option<&Label>, trouble| look(&device, &rules, Path::new(NO_KUBELET), label, trouble);
+    let look = |label: Option<&Label>, trouble| {
+        look(&device, &rules, Path::new(NO_KUBELET), label, trouble)
+    };
     assert_eq!(look(Some(&label("cluster")), None), Judgement::Claimed);
-    assert_eq!(codes(look(Some(&label("other")), None), "elsewhere"), [Code::OursElsewhere]);
-    assert_eq!(codes(look(None, Some("both slots are damaged")), "damaged"), [Code::OursDamaged]);
+    assert_eq!(
+        codes(look(Some(&label("other")), None), "elsewhere"),
+        [Code::OursElsewhere]
+    );
+    assert_eq!(
+        codes(look(None, Some("both slots are damaged")), "damaged"),
+        [Code::OursDamaged]
+    );
     // One copy of the table is gone: still ours, and said to be damaged.
     bench.write(512, &[0; 512]).unwrap();
     bench.detach().unwrap();
     let device = bench.device().unwrap();
     let (facts, _) = facts(&name(&device));
     let probed = probe(&facts, &rules).unwrap().unwrap();
-    assert!(probed.ours && matches!(probed.gpt, drivebay_agent::discovery::probe::GptState::Damaged(_)), "{probed:?}");
+    assert!(
+        probed.ours
+            && matches!(
+                probed.gpt,
+                drivebay_agent::discovery::probe::GptState::Damaged(_)
+            ),
+        "{probed:?}"
+    );
 }
 
 /// Codes that no loop device here can carry, and why. Recorded sysfs trees carry them in the agent's own tests
@@ -223,22 +322,47 @@ fn not_on_a_loop() -> BTreeMap<Code, &'static str> {
         (Code::HiddenPath, "only NVMe paths are hidden"),
         (Code::MultipathMember, "needs device-mapper"),
         (Code::Zoned, "needs a zoned drive, or null_blk"),
-        (Code::NotRunning, "only SCSI, NVMe and dm devices have a state"),
-        (Code::Holders, "needs dm, md or bcache; a loop device on a loop device is no holder"),
-        (Code::NoStableIdentity, "an attached loop device is known by its file"),
-        (Code::Unhealthy, "comes from the drive's health, not from looking at its bytes"),
+        (
+            Code::NotRunning,
+            "only SCSI, NVMe and dm devices have a state",
+        ),
+        (
+            Code::Holders,
+            "needs dm, md or bcache; a loop device on a loop device is no holder",
+        ),
+        (
+            Code::NoStableIdentity,
+            "an attached loop device is known by its file",
+        ),
+        (
+            Code::Unhealthy,
+            "comes from the drive's health, not from looking at its bytes",
+        ),
     ])
 }
 
 #[test]
 fn every_code_has_a_row_or_a_reason_for_having_none() {
-    let mut covered: BTreeSet<Code> = ROWS.iter().flat_map(|row| row.codes.iter().copied()).collect();
+    let mut covered: BTreeSet<Code> = ROWS
+        .iter()
+        .flat_map(|row| row.codes.iter().copied())
+        .collect();
     // The tests above that are no rows.
     covered.extend([
-        Code::NotSelected, Code::AmbiguousClass, Code::NotADisk, Code::Partition, Code::SystemDrive, Code::ProbeFailed, Code::OursElsewhere, Code::OursDamaged,
+        Code::NotSelected,
+        Code::AmbiguousClass,
+        Code::NotADisk,
+        Code::Partition,
+        Code::SystemDrive,
+        Code::ProbeFailed,
+        Code::OursElsewhere,
+        Code::OursDamaged,
     ]);
     let excused = not_on_a_loop();
     for code in Code::ALL {
-        assert!(covered.contains(code) != excused.contains_key(code), "{code}: needs exactly one of a row and an excuse");
+        assert!(
+            covered.contains(code) != excused.contains_key(code),
+            "{code}: needs exactly one of a row and an excuse"
+        );
     }
 }
