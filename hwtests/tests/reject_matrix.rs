@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use drivebay_agent::{
@@ -25,6 +26,13 @@ use drivebay_hwtests::{
     fixtures::{Bench, MIB},
     used_drives::{self, ROWS},
 };
+
+/// One test at a time: a child that another thread is starting holds copies of all descriptors until it execs,
+/// a probe's O_EXCL one too, and the next probe of that drive would find it busy.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn class(name: &str, select: Selector, claim: ClaimPolicy) -> ClassConfig {
     ClassConfig {
@@ -127,6 +135,7 @@ fn codes(judgement: Judgement, what: &str) -> Vec<Code> {
 
 #[test]
 fn a_blank_selected_drive_is_available() {
+    let _alone = alone();
     let mut bench = Bench::new(80 * MIB).unwrap();
     let rules = rules(&bench);
     assert_eq!(
@@ -139,6 +148,7 @@ fn a_blank_selected_drive_is_available() {
 
 #[test]
 fn no_drive_in_use_is_available_and_looking_changes_nothing() {
+    let _alone = alone();
     let mut wrong = Vec::new();
     for row in ROWS {
         let mut bench = Bench::new(row.bytes).unwrap();
@@ -169,6 +179,7 @@ fn no_drive_in_use_is_available_and_looking_changes_nothing() {
 
 #[test]
 fn raw_data_is_the_operators_to_lose_only_when_the_class_says_so() {
+    let _alone = alone();
     let mut bench = Bench::new(80 * MIB).unwrap();
     bench.write(5 * MIB, b"rows of a database").unwrap();
     let mut rules = rules(&bench);
@@ -183,6 +194,7 @@ fn raw_data_is_the_operators_to_lose_only_when_the_class_says_so() {
 
 #[test]
 fn consent_is_one_class_that_selects_it() {
+    let _alone = alone();
     let mut bench = Bench::new(80 * MIB).unwrap();
     let mut rules = rules(&bench);
     rules.classes.push(ClassConfig {
@@ -207,6 +219,7 @@ fn consent_is_one_class_that_selects_it() {
 
 #[test]
 fn a_partition_is_not_a_drive() {
+    let _alone = alone();
     let mut bench = Bench::new(160 * MIB).unwrap();
     bench.add_partition(1, 2048, 200_000).unwrap();
     let rules = rules(&bench);
@@ -226,6 +239,7 @@ fn a_partition_is_not_a_drive() {
 
 #[test]
 fn the_drive_of_the_kubelets_directory_is_the_systems() {
+    let _alone = alone();
     let mut bench = Bench::new(80 * MIB).unwrap();
     bench.tool("mkfs.ext4", &["-Fq"]).unwrap();
     let (rules, point) = (rules(&bench), bench.mount().unwrap());
@@ -239,6 +253,7 @@ fn the_drive_of_the_kubelets_directory_is_the_systems() {
 
 #[test]
 fn a_device_that_went_away_or_changed_is_a_failed_probe() {
+    let _alone = alone();
     let mut bench = Bench::new(80 * MIB).unwrap();
     let rules = rules(&bench);
     let device = bench.device().unwrap();
@@ -275,6 +290,7 @@ fn a_device_that_went_away_or_changed_is_a_failed_probe() {
 
 #[test]
 fn our_label_decides_whose_drive_it_is() {
+    let _alone = alone();
     let mut bench = Bench::new(80 * MIB).unwrap();
     used_drives::labelled(&mut bench, b"label").unwrap();
     let (rules, device) = (rules(&bench), bench.device().unwrap());
