@@ -166,9 +166,7 @@ fn of_table(evidence: &Evidence<'_>, probed: &Probed) -> Vec<Reject> {
     let mut reasons = Vec::new();
     let signature = match &probed.signatures {
         Signatures::Empty => false,
-        Signatures::Found(found) | Signatures::Ambiguous(found) => {
-            found.iter().any(|one| is_table(one))
-        }
+        Signatures::Found(found) | Signatures::Ambiguous(found) => found.iter().any(is_table),
     };
     match &probed.gpt {
         GptState::None => {}

@@ -2,7 +2,7 @@
 
 use std::{io, path::Path};
 
-use super::{attach::Place, attrs::Node};
+use super::{attach::Place, attrs::Node, vpd};
 use crate::model::{DriveId, Transport};
 
 /// Longer identities are cut and get a hash: they are file names too (at most 255 bytes, with a suffix).
@@ -96,7 +96,7 @@ fn scsi(place: &Place, disk: &Node, transport: Transport) -> io::Result<Said> {
     let device = disk.child("device");
     let pages = device
         .bytes("vpd_pg83")?
-        .map(|page| designators(&page))
+        .map(|page| vpd::designators(&page))
         .unwrap_or_default();
     let wwid = device.text("wwid")?.filter(|wwid| from_wwn(wwid).is_some());
     let vendor = device.text("vendor")?.unwrap_or_default();
@@ -104,7 +104,7 @@ fn scsi(place: &Place, disk: &Node, transport: Transport) -> io::Result<Said> {
         model: device.text("model")?.unwrap_or_default(),
         serial: device
             .bytes("vpd_pg80")?
-            .and_then(|page| unit_serial(&page))
+            .and_then(|page| vpd::unit_serial(&page))
             .unwrap_or_default(),
         wwn: wwid.or(pages.wwn).unwrap_or_default(),
         firmware: device.text("rev")?.unwrap_or_default(),
@@ -172,7 +172,7 @@ fn other(disk: &Node, transport: Transport) -> io::Result<Said> {
 }
 
 /// Identity from a WWN as sysfs spells it; None when it names nothing unique.
-fn from_wwn(wwn: &str) -> Option<String> {
+pub(super) fn from_wwn(wwn: &str) -> Option<String> {
     let (kind, value) = wwn.split_once('.')?;
     if !has_identity(value) {
         return None;
@@ -248,68 +248,6 @@ fn shorten(mut id: String) -> String {
     id
 }
 
-/// What a device identification page says of the logical unit.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Designators {
-    /// The best world-wide name, as sysfs spells it.
-    wwn: Option<String>,
-    /// Model and serial of an ATA disk, from SAT's T10 designator.
-    ata: Option<(String, String)>,
-}
-
-/// SPC: VPD page 0x83, a list of designators.
-fn designators(page: &[u8]) -> Designators {
-    let mut found = Designators::default();
-    let mut best = 0;
-    let Some((header, mut rest)) = page.split_at_checked(4) else {
-        return found;
-    };
-    rest = &rest[..rest
-        .len()
-        .min(usize::from(u16::from_be_bytes([header[2], header[3]])))];
-    while let Some((head, body)) = rest.split_at_checked(4) {
-        let Some((value, next)) = body.split_at_checked(usize::from(head[3])) else {
-            break;
-        };
-        rest = next;
-        let (association, kind) = (head[1] >> 4 & 3, head[1] & 0xf);
-        if association != 0 {
-            continue; // of the port or target, not of the logical unit
-        }
-        let hex = || {
-            value
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect::<String>()
-        };
-        let (rank, wwn) = match kind {
-            3 => (3, Some(format!("naa.{}", hex()))),
-            2 => (2, Some(format!("eui.{}", hex()))),
-            1 if value.len() >= 68 && value.starts_with(b"ATA     ") => {
-                let text = |range: &[u8]| String::from_utf8_lossy(range).trim().to_owned();
-                found.ata = Some((text(&value[8..48]), text(&value[48..68])));
-                (0, None)
-            }
-            _ => (0, None),
-        };
-        if rank > best && wwn.as_deref().is_some_and(|wwn| from_wwn(wwn).is_some()) {
-            best = rank;
-            found.wwn = wwn;
-        }
-    }
-    found
-}
-
-/// SPC: VPD page 0x80, the unit's serial number.
-fn unit_serial(page: &[u8]) -> Option<String> {
-    let (header, rest) = page.split_at_checked(4)?;
-    let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    let serial = String::from_utf8_lossy(&rest[..rest.len().min(len)])
-        .trim_matches(|c: char| c.is_whitespace() || c.is_control())
-        .to_owned();
-    (!serial.is_empty()).then_some(serial)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,50 +277,5 @@ mod tests {
             from_wwn("eui.36483331545001390025384100000001").as_deref(),
             Some("nguid-36483331545001390025384100000001")
         );
-    }
-
-    #[test]
-    fn the_pages_of_an_ata_disk_give_wwn_model_and_serial() {
-        let mut t10 = vec![2, 1, 0, 68];
-        t10.extend(b"ATA     ");
-        t10.extend(
-            format!(
-                "{:<40}{:>20}",
-                "SAMSUNG MZ7LH960HAJR-00005", "S45NNA0M123456"
-            )
-            .bytes(),
-        );
-        let naa = [1, 3, 0, 8, 0x50, 0x02, 0x53, 0x8e, 0x30, 0x00, 0x00, 0x01];
-        let port = [1, 0x13, 0, 8, 0x50, 0, 0, 0, 0, 0, 0, 2];
-        let mut page = vec![0, 0x83, 0, 0];
-        for part in [&port[..], &t10, &naa] {
-            page.extend(part);
-        }
-        let len = u16::try_from(page.len() - 4).unwrap().to_be_bytes();
-        page[2..4].copy_from_slice(&len);
-        assert_eq!(
-            designators(&page),
-            Designators {
-                wwn: Some("naa.5002538e30000001".to_owned()),
-                ata: Some((
-                    "SAMSUNG MZ7LH960HAJR-00005".to_owned(),
-                    "S45NNA0M123456".to_owned()
-                )),
-            }
-        );
-        for cut in 0..page.len() {
-            designators(&page[..cut]); // must not panic, whatever a bridge hands over
-        }
-    }
-
-    #[test]
-    fn a_serial_page_is_trimmed_and_bounded() {
-        assert_eq!(
-            unit_serial(b"\0\x80\0\x08  ZC1234").as_deref(),
-            Some("ZC1234")
-        );
-        assert_eq!(unit_serial(b"\0\x80\0\x40AB").as_deref(), Some("AB"));
-        assert_eq!(unit_serial(b"\0\x80\0\x04    "), None);
-        assert_eq!(unit_serial(b"\0"), None);
     }
 }

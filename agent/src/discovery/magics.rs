@@ -7,7 +7,7 @@ use super::probe::Signature;
 /// `head` are the first bytes of a device of `size` bytes, `tail` its last ones (they may overlap).
 pub(super) fn find(size: u64, head: &[u8], tail: &[u8]) -> Vec<Signature> {
     let view = View { size, head, tail };
-    [bluestore, zfs, lvm, md, drbd]
+    [bluestore, zfs, lvm, md, drbd, stratis]
         .iter()
         .filter_map(|detector| detector(&view))
         .collect()
@@ -123,6 +123,15 @@ fn drbd(view: &View<'_>) -> Option<Signature> {
         .then(|| signature("drbd", "raid", block))?
 }
 
+/// Stratis has its signature blocks in sectors 1 and 9; libblkid wants their checksums right.
+fn stratis(view: &View<'_>) -> Option<Signature> {
+    [1, 9]
+        .map(|sector| sector * 512 + 4)
+        .into_iter()
+        .find(|at| view.begins(*at, b"!Stra0tis\x86\xff\x02^\x41rh"))
+        .and_then(|at| signature("stratis", "other", at))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,6 +176,7 @@ mod tests {
             (4096, &md, "linux_raid_member"),
             (SIZE - 8192, &md, "linux_raid_member"),
             (SIZE - 65536, &md, "linux_raid_member"),
+            (9 * 512 + 4, b"!Stra0tis\x86\xff\x02^\x41rh", "stratis"),
             (SIZE - 4096 + 60, &[0x83, 0x74, 0x02, 0x6b], "drbd"),
         ] {
             assert_eq!(kinds(&[(at, magic)]), [kind], "{kind} at {at}");

@@ -4,6 +4,11 @@
 //! without touching a medium; `probe` is the worker job that reads signatures and
 //! blankness; `system` finds what the system runs from; `claim` is the pure rule set
 //! that turns all of it into reject reasons.
+//!
+//! Behind `sysfs`: `attrs`, `attach`, `identity`, `vpd`. Behind `system`: `mounts`, `topology`. Behind `probe`:
+//! `magics`, `gptscan`, `blank`. Behind `claim`: `reasons`, `contents_reasons`.
+
+#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 mod attach;
 mod attrs;
@@ -21,3 +26,4 @@ pub mod sysfs;
 pub mod system;
 mod topology;
 pub mod udev;
+mod vpd;

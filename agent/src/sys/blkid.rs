@@ -260,6 +260,8 @@ fn clear_errno() {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
     use super::*;
 
     fn image(bytes: &[(usize, &[u8])]) -> tempfile::NamedTempFile {

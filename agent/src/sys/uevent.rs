@@ -120,6 +120,8 @@ fn parse(message: &[u8]) -> Event {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
     use super::*;
 
     #[test]

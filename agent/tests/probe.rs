@@ -1,0 +1,256 @@
+//! Discovery against the real kernel: uevents, sysfs, and the probe of loop devices. Needs root.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // helpers of tests
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use drivebay_agent::{
+    discovery::{
+        probe::{Blankness, GptState, Probe, ProbeError, Probed, Signatures},
+        sysfs,
+        udev::{Changed, UdevConfig, watch},
+    },
+    model::{ClaimPolicy, DriveRef, Transport},
+    sys::blkid,
+    worker::{Context, Job},
+};
+use tokio::sync::mpsc::{Receiver, error::TryRecvError};
+
+const MIB: u64 = 1 << 20;
+
+/// A sparse file on a loop device; dropping it detaches.
+struct Loop {
+    dir: tempfile::TempDir,
+    device: PathBuf,
+}
+
+impl Loop {
+    fn new(bytes: u64, options: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("drive.img");
+        File::create(&file).unwrap().set_len(bytes).unwrap();
+        let out = Command::new("losetup")
+            .args(options)
+            .args(["-f", "--show"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        assert!(
+            out.status.success(),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        Self {
+            dir,
+            device: String::from_utf8(out.stdout).unwrap().trim().into(),
+        }
+    }
+
+    fn name(&self) -> String {
+        self.device
+            .file_name()
+            .and_then(OsStr::to_str)
+            .unwrap()
+            .to_owned()
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) {
+        let file = OpenOptions::new()
+            .write(true)
+            .open(self.dir.path().join("drive.img"))
+            .unwrap();
+        file.write_all_at(bytes, at).unwrap();
+    }
+
+    fn drive(&self) -> DriveRef {
+        DriveRef::from(&sysfs::read(Path::new("/sys"), &self.name()).unwrap())
+    }
+
+    fn probe(&self) -> Result<Probed, ProbeError> {
+        Probe {
+            drive: self.drive(),
+            policy: Some(ClaimPolicy::Blank),
+        }
+        .run(&mut Context::silent())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.device).status();
+    }
+}
+
+#[test]
+fn a_loop_devices_facts_are_read_from_the_real_sysfs() {
+    let one = Loop::new(80 * MIB, &["--sector-size", "4096"]);
+    let facts = sysfs::read(Path::new("/sys"), &one.name()).unwrap();
+    assert_eq!(
+        (facts.size_bytes, facts.logical_sector, facts.transport),
+        (80 * MIB, 4096, Transport::Loop)
+    );
+    assert_eq!(facts.backing_file, Some(one.dir.path().join("drive.img")));
+    assert!(
+        facts.identity_is_stable && facts.id.0.starts_with("loop-drive.img-") && facts.diskseq > 0
+    );
+}
+
+#[test]
+fn blank_is_blank_and_one_byte_is_not_whatever_the_sector_size() {
+    for sector in ["512", "4096"] {
+        let one = Loop::new(80 * MIB, &["--sector-size", sector]);
+        let probed = one.probe().unwrap();
+        assert_eq!(
+            (probed.signatures, probed.gpt, probed.blankness),
+            (Signatures::Empty, GptState::None, Blankness::Blank)
+        );
+        assert!(!probed.busy && !probed.read_only && !probed.ours);
+        one.write(80 * MIB - 3, b"x");
+        assert_eq!(
+            one.probe().unwrap().blankness,
+            Blankness::DataAt(80 * MIB - 3),
+            "reads go past the page cache"
+        );
+    }
+}
+
+#[test]
+fn a_device_that_somebody_holds_is_busy_and_still_probed() {
+    let one = Loop::new(80 * MIB, &[]);
+    let _held = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_EXCL)
+        .open(&one.device)
+        .unwrap();
+    let probed = one.probe().unwrap();
+    assert!(probed.busy);
+    assert_eq!(probed.signatures, Signatures::Empty);
+}
+
+#[test]
+fn a_device_that_does_not_read_is_an_error_and_not_empty() {
+    let one = Loop::new(80 * MIB, &[]);
+    let drive = one.drive();
+    OpenOptions::new()
+        .write(true)
+        .open(one.dir.path().join("drive.img"))
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+    let failed = Probe {
+        drive,
+        policy: None,
+    }
+    .run(&mut Context::silent())
+    .unwrap_err();
+    assert!(matches!(failed, ProbeError::Read { .. }), "{failed:?}");
+    assert!(
+        blkid::probe_device(&one.device).is_err(),
+        "libblkid's wrapper says so too"
+    );
+}
+
+#[test]
+fn a_volume_node_is_probed_for_its_filesystem() {
+    let one = Loop::new(80 * MIB, &[]);
+    assert_eq!(blkid::probe_device(&one.device).unwrap(), Signatures::Empty);
+    let made = Command::new("mkfs.ext4")
+        .args([
+            "-q",
+            "-L",
+            "data",
+            "-U",
+            "6b0b1a0e-52d6-44cf-a1e5-0c5a3e1c9b11",
+        ])
+        .arg(&one.device)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let Signatures::Found(found) = blkid::probe_device(&one.device).unwrap() else {
+        panic!("nothing found")
+    };
+    let ext4 = &found[0];
+    assert_eq!(
+        (
+            ext4.kind.as_str(),
+            ext4.usage.as_str(),
+            ext4.label.as_str(),
+            ext4.uuid.as_str()
+        ),
+        (
+            "ext4",
+            "filesystem",
+            "data",
+            "6b0b1a0e-52d6-44cf-a1e5-0c5a3e1c9b11"
+        )
+    );
+}
+
+/// Waits for a batch that names the device.
+fn hear(receiver: &mut Receiver<Changed>, name: &str) -> io::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < deadline {
+        match receiver.try_recv() {
+            Ok(changed) if changed.lost || changed.names.contains(name) => return Ok(()),
+            Ok(_) => {}
+            Err(TryRecvError::Empty) => std::thread::sleep(Duration::from_millis(5)),
+            Err(TryRecvError::Disconnected) => return Err(io::Error::other("the thread ended")),
+        }
+    }
+    Err(io::Error::other(format!("no event of {name} within 10 s")))
+}
+
+fn config() -> UdevConfig {
+    UdevConfig {
+        debounce: Duration::from_millis(20),
+        at_most: Duration::from_millis(500),
+    }
+}
+
+#[test]
+fn the_kernels_uevents_are_heard() {
+    let mut receiver = watch(config()).unwrap();
+    let one = Loop::new(80 * MIB, &[]);
+    hear(&mut receiver, &one.name()).unwrap();
+    fs::write(format!("/sys/class/block/{}/uevent", one.name()), "change").unwrap();
+    hear(&mut receiver, &one.name()).unwrap();
+}
+
+/// Set in the child that runs in a network namespace of its own.
+const INSIDE: &str = "DRIVEBAY_TEST_INSIDE_NETNS";
+
+/// A pod without hostNetwork: the kernel's events must reach it, udevd's would not.
+#[test]
+fn the_kernels_uevents_are_heard_in_another_network_namespace() {
+    if std::env::var_os(INSIDE).is_some() {
+        let mut receiver = watch(config()).unwrap();
+        let one = Loop::new(80 * MIB, &[]);
+        hear(&mut receiver, &one.name()).unwrap();
+        return;
+    }
+    let out = Command::new("unshare")
+        .arg("--net")
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "the_kernels_uevents_are_heard_in_another_network_namespace",
+            "--nocapture",
+        ])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{}\n{}",
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
+}
