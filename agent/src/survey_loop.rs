@@ -16,7 +16,7 @@ use crate::{
         udev::Changed,
     },
     inventory::is_newer,
-    model::{Contents, Drive, DriveId, DriveRef, DriveState, RecordState, cause::chain},
+    model::{Contents, Drive, DriveId, DriveRef, DriveState, RecordState, Reject, RejectCode, cause::chain},
     volumes::{Volumes, create::claimable_bytes},
     worker::{RunError, Slot},
 };
@@ -79,6 +79,52 @@ fn keys(drives: &[Surveyed]) -> Vec<DriveId> {
             Some(_) => DriveId(format!("{}.{}", drive.facts.id, drive.facts.kernel_name)),
         })
         .collect()
+}
+
+/// One label on two drives is a copied drive: neither may be used until one of them is gone, since nobody
+/// can tell which has the newer data. Pure.
+fn refuse_copies(drives: &mut [Surveyed]) {
+    let mut holders: BTreeMap<uuid::Uuid, Vec<DriveId>> = BTreeMap::new();
+    for drive in drives.iter() {
+        if drive.judgement == Judgement::Claimed
+            && let Some(contents) = &drive.contents
+        {
+            holders
+                .entry(contents.label.drive_uuid)
+                .or_default()
+                .push(drive.facts.id.clone());
+        }
+    }
+    for drive in drives.iter_mut() {
+        let Some(contents) = drive
+            .contents
+            .as_ref()
+            .filter(|_| drive.judgement == Judgement::Claimed)
+        else {
+            continue;
+        };
+        let Some(all) = holders
+            .get(&contents.label.drive_uuid)
+            .filter(|all| all.len() > 1)
+        else {
+            continue;
+        };
+        let others: Vec<&str> = all
+            .iter()
+            .filter(|id| **id != drive.facts.id)
+            .map(|id| id.0.as_str())
+            .collect();
+        drive.judgement = Judgement::Rejected {
+            class: Some(contents.label.class.clone()),
+            reasons: vec![Reject {
+                code: RejectCode::DuplicateIdentity,
+                detail: format!(
+                    "its label is also on drive {}: one is a copy of the other; detach the one that is out of date",
+                    others.join(", ")
+                ),
+            }],
+        };
+    }
 }
 
 struct Surveyor {
@@ -185,6 +231,8 @@ impl Surveyor {
         )
         .await
         .map_err(|error| chain(&error))?;
+        let mut seen = seen;
+        refuse_copies(&mut seen.drives);
         let keys = keys(&seen.drives);
         let revision = self.publish(&keys, &seen.drives);
         for (key, drive) in keys.iter().zip(&seen.drives) {

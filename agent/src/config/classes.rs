@@ -6,6 +6,7 @@ use super::{
     section::{At, Problem},
     units::parse_size,
 };
+use crate::fs::{check_mkfs_options, parse_mount_flags};
 use crate::model::{
     ClaimPolicy, ClassConfig, ErasePolicy, FsType, Layout, Media, Selector, Transport,
 };
@@ -152,15 +153,25 @@ fn one(raw: &RawClass, allow_loop: bool, notes: &mut Notes) -> ClassConfig {
         claim,
         erase,
         fs_type,
-        mkfs_options: options(raw.mkfs_options.as_ref(), notes),
-        mount_options: options(raw.mount_options.as_ref(), notes),
+        mkfs_options: options(raw.mkfs_options.as_ref(), notes, |all| {
+            check_mkfs_options(fs_type, all).map_err(|error| error.to_string())
+        }),
+        mount_options: options(raw.mount_options.as_ref(), notes, |all| {
+            parse_mount_flags(all)
+                .map(drop)
+                .map_err(|error| error.to_string())
+        }),
         allow_removable: raw.allow_removable.as_ref().is_some_and(|flag| flag.value),
         xfs_retry_forever,
     }
 }
 
-/// What holds for every option, whatever program it is for.
-fn options(given: Option<&At<Vec<At<String>>>>, notes: &mut Notes) -> Vec<String> {
+/// Options for a program: each by itself, then `check` on all of them together.
+fn options(
+    given: Option<&At<Vec<At<String>>>>,
+    notes: &mut Notes,
+    check: impl Fn(&[String]) -> Result<(), String>,
+) -> Vec<String> {
     let mut kept = Vec::new();
     for at in given.iter().flat_map(|list| &list.value) {
         if at.value.is_empty() || at.value.chars().any(char::is_control) {
@@ -174,6 +185,11 @@ fn options(given: Option<&At<Vec<At<String>>>>, notes: &mut Notes) -> Vec<String
         } else {
             kept.push(at.value.clone());
         }
+    }
+    if let Some(list) = given
+        && let Err(why) = check(&kept)
+    {
+        notes.wrong(list, why);
     }
     kept
 }

@@ -151,6 +151,7 @@ fn looks_unreadable(drive: &Drive) -> bool {
                 Code::ProbeFailed
                     | Code::Unreadable
                     | Code::OursDamaged
+                    | Code::DuplicateIdentity
                     | Code::NotRunning
                     | Code::ZeroSize
             )
