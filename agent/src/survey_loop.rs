@@ -16,7 +16,10 @@ use crate::{
         udev::Changed,
     },
     inventory::is_newer,
-    model::{Contents, Drive, DriveId, DriveRef, DriveState, RecordState, Reject, RejectCode, cause::chain},
+    model::{
+        Contents, Drive, DriveId, DriveRef, DriveState, RecordState, Reject, RejectCode,
+        cause::chain,
+    },
     volumes::{Volumes, create::claimable_bytes},
     worker::{RunError, Slot},
 };

@@ -219,6 +219,8 @@ fn understand(request: wire::CreateVolumeRequest) -> Result<create::Request, Vol
     let mount_options = words(&request.mount_options, ',');
     parse_mount_flags(&mount_options)
         .map_err(|error| invalid("mountOptions", error.to_string()))?;
+    parse_mount_flags(&request.mount_flags)
+        .map_err(|error| invalid("volume_capabilities", error.to_string()))?;
     Ok(create::Request {
         name: request.name,
         class: request.class,

@@ -60,10 +60,9 @@ impl Need {
                 missing(true, format!("this kernel cannot mount {name}"))
             }
             // Like a kernel without the part: no package helps.
-            Self::Capability(name, bit) if !capable(bit) => missing(
-                true,
-                format!("root lacks {name} here (a container?)"),
-            ),
+            Self::Capability(name, bit) if !capable(bit) => {
+                missing(true, format!("root lacks {name} here (a container?)"))
+            }
             Self::Sanity if crate::need::sanity().is_none() => missing(
                 false,
                 "needs csi-sanity: run hwtests/all-tests, or name it in CSI_SANITY".to_owned(),

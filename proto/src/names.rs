@@ -28,9 +28,9 @@ pub const PARAMETERS: [&str; 4] = [
 
 /// Filesystems Drivebay makes, as mount(2) and CSI write them, with the smallest device in bytes that
 /// mkfs accepts with its defaults and that leaves room for data (mkfs.xfs 6.1 refuses under 300 MiB,
-/// mkfs.btrfs 6.2 under about 109 MiB; ext4 by choice).
+/// btrfs cannot be resized below 256 MiB; ext4 by choice).
 pub const FILESYSTEMS: [(&str, u64); 3] =
-    [("ext4", 16 << 20), ("xfs", 300 << 20), ("btrfs", 128 << 20)];
+    [("ext4", 16 << 20), ("xfs", 300 << 20), ("btrfs", 256 << 20)];
 
 /// Smallest device in bytes for this filesystem; None for one that Drivebay does not make.
 pub fn smallest_filesystem(fs_type: &str) -> Option<u64> {

@@ -90,6 +90,7 @@ fn fs_code(error: &FsError) -> Code {
         FsError::Mkfs { .. } => Code::Internal,
         FsError::MissingTool { .. } => Code::FailedPrecondition,
         FsError::Mount { .. } => Code::Internal,
+        FsError::NotAVolume { .. } => Code::FailedPrecondition,
         // It may still be mounted.
         FsError::Unmount { .. } => Code::Unavailable,
         FsError::Grow { .. } => Code::Internal,

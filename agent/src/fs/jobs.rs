@@ -265,6 +265,14 @@ pub enum FsError {
         #[source]
         source: Cause,
     },
+    /// What is mounted there is no volume.
+    #[error("{path} is not unmounted: {what} is mounted there, which is no volume of this driver")]
+    NotAVolume {
+        /// Where.
+        path: String,
+        /// Source and type.
+        what: String,
+    },
     /// Unmounting failed.
     #[error("unmounting {path} failed: {hint}")]
     Unmount {

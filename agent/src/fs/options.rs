@@ -256,11 +256,21 @@ pub(crate) fn check_text(option: &str) -> Result<(), OptionError> {
     if option.is_empty() {
         return Err(OptionError::new(option, "it is empty"));
     }
+    if let Some(odd) = option
+        .chars()
+        .find(|c| !(c.is_ascii_alphanumeric() || "_-.=:/,+%@^\"".contains(*c)) && !c.is_control())
+    {
+        return Err(OptionError::new(
+            option,
+            if odd.is_whitespace() {
+                "it holds white space; give each option as an element of its own"
+            } else {
+                "it holds a character that no option has"
+            },
+        ));
+    }
     if option.chars().any(char::is_control) {
         return Err(OptionError::new(option, "it holds a control character"));
-    }
-    if option.chars().any(char::is_whitespace) {
-        return Err(OptionError::new(option, "it holds white space"));
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use super::{
     staging::mount_info_error,
 };
 use crate::{
-    model::Cause,
+    model::{Cause, FsType},
     sys::{
         mount,
         mountinfo::{self, MountEntry},
@@ -57,6 +57,12 @@ pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsErro
                     top.source.display(),
                     top.fs_type
                 ),
+            });
+        }
+        if !could_be_a_volume(top, &entries) {
+            return Err(FsError::NotAVolume {
+                path: job.path.display().to_string(),
+                what: format!("{} ({})", top.source.display(), top.fs_type),
             });
         }
         if done.count >= MOST {
@@ -132,6 +138,35 @@ fn is_foreign(entry: &MountEntry, dev: (u32, u32)) -> bool {
         _ => return true,
     };
     named.is_some_and(|number| number != dev)
+}
+
+/// Where the system lives: what is mounted there, or holds it, is never taken away on an orchestrator's word.
+const SYSTEM: [&str; 9] = [
+    "/",
+    "/boot",
+    "/boot/efi",
+    "/etc",
+    "/home",
+    "/root",
+    "/usr",
+    "/var",
+    "/var/lib",
+];
+
+/// Whether a mount looks like something this driver makes: one of its filesystems on a device the system
+/// does not live on, or a device node bound onto a file. Tells /proc and the root filesystem from volumes
+/// even when nothing else is known of the volume.
+fn could_be_a_volume(entry: &MountEntry, entries: &[MountEntry]) -> bool {
+    match FsType::parse(&entry.fs_type) {
+        Some(_) => !SYSTEM.iter().any(|place| {
+            mountinfo::mounts_at(entries, Path::new(place))
+                .iter()
+                .any(|system| system.dev == entry.dev)
+        }),
+        None => {
+            matches!(entry.fs_type.as_str(), "devtmpfs" | "tmpfs") && entry.root != Path::new("/")
+        }
+    }
 }
 
 fn failed(job: &Unmount, path: &Path, error: io::Error) -> FsError {

@@ -37,14 +37,9 @@ impl FsType {
         Self::ALL.into_iter().find(|fs| fs.as_str() == text)
     }
 
-    /// Smallest device, in bytes, that mkfs accepts with its defaults and that leaves room for data
-    /// (mkfs.xfs 6.1 refuses under 300 MiB; mkfs.btrfs 6.2 under about 109 MiB; ext4 by choice).
+    /// Smallest device, in bytes; see `names::FILESYSTEMS`.
     pub fn min_bytes(self) -> u64 {
-        match self {
-            Self::Ext4 => 16 * super::MIB,
-            Self::Xfs => 300 * super::MIB,
-            Self::Btrfs => 128 * super::MIB,
-        }
+        drivebay_proto::names::smallest_filesystem(self.as_str()).unwrap_or(super::GIB)
     }
 }
 

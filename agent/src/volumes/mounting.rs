@@ -8,7 +8,7 @@ use std::{
 use super::{MOUNT_DEADLINE, STAGE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
     fs::{
-        jobs::{GrowFs, Publish, Stage, StageMount, Unmount},
+        jobs::{GrowFs, Publish, Stage, StageMount, Unmount, Unmounted},
         unmount,
     },
     model::{DriveId, DriveState, FsType, Mode, Volume},
@@ -278,6 +278,14 @@ impl Volumes {
                         MOUNT_DEADLINE,
                     )
                     .await
+                    .map(|done| Unmounted {
+                        // The mount may be gone from the table already while its superblock lives on.
+                        detached: done.detached
+                            || volume
+                                .and_then(|volume| volume.placed.device.as_deref())
+                                .is_some_and(unmount::superblock_lives),
+                        ..done
+                    })
                     .map_err(VolumeError::Fs)?
             }
             Err(error) => return Err(VolumeError::Fs(error)),

@@ -24,6 +24,8 @@ pub(crate) struct Create {
     capabilities: Capabilities,
     range: SizeRange,
     parameters: Parameters,
+    /// Of all capabilities; the agent knows which are acceptable.
+    mount_flags: Vec<String>,
     topology: Option<csi::TopologyRequirement>,
 }
 
@@ -35,6 +37,16 @@ impl TryFrom<csi::CreateVolumeRequest> for Create {
         let capabilities = validate::capabilities(&request.volume_capabilities)?;
         let range = validate::capacity_range(request.capacity_range.as_ref())?;
         let parameters = validate::parameters(&request.parameters)?;
+        let mount_flags = request
+            .volume_capabilities
+            .iter()
+            .filter_map(|capability| match &capability.access_type {
+                Some(csi::volume_capability::AccessType::Mount(mount)) => Some(&mount.mount_flags),
+                _ => None,
+            })
+            .flatten()
+            .cloned()
+            .collect();
         if !request.mutable_parameters.is_empty() {
             return Err(InvalidRequest::MutableParameters);
         }
@@ -46,6 +58,7 @@ impl TryFrom<csi::CreateVolumeRequest> for Create {
             capabilities,
             range,
             parameters,
+            mount_flags,
             topology: request.accessibility_requirements,
         })
     }
@@ -77,6 +90,7 @@ impl Create {
             mkfs_options: self.parameters.mkfs_options.clone(),
             mount_options: self.parameters.mount_options.clone(),
             parameters: self.parameters.kept.clone().into_iter().collect(),
+            mount_flags: self.mount_flags.clone(),
         }
     }
 

@@ -12,6 +12,7 @@ use tonic::Code;
 use super::table::{Ground, UNKNOWN, control_strings, hostile_flags};
 
 const INVALID: &[Code] = &[Code::InvalidArgument];
+const UNAVAILABLE: &[Code] = &[Code::Unavailable];
 const NOT_FOUND: &[Code] = &[Code::NotFound];
 /// The specification leaves open which of the two a range that makes no sense is.
 const RANGE: &[Code] = &[Code::InvalidArgument, Code::OutOfRange];
@@ -321,7 +322,6 @@ async fn by_id(ground: &mut Ground) {
         "fake-vol-id".to_owned(),
         "x".repeat(4096),
         "../../etc/passwd".to_owned(),
-        ground.files.id.replace("@node1", "@node2"),
         ground.files.id.to_uppercase(),
         ground
             .files
@@ -331,6 +331,26 @@ async fn by_id(ground: &mut Ground) {
             .unwrap_or_default()
             .to_owned(),
     ];
+    // Of a node that never connected nobody can say that it has no such volume.
+    let elsewhere = ground.files.id.replace("@node1", "@node2");
+    let answer = client
+        .delete_volume(wire::DeleteVolumeRequest {
+            volume_id: elsewhere.clone(),
+            ..Default::default()
+        })
+        .await;
+    ground.row("DeleteVolume", "another node's id", UNAVAILABLE, answer);
+    let answer = client
+        .controller_get_volume(wire::ControllerGetVolumeRequest {
+            volume_id: elsewhere,
+        })
+        .await;
+    ground.row(
+        "ControllerGetVolume",
+        "another node's id",
+        UNAVAILABLE,
+        answer,
+    );
     for id in strangers {
         let shown: String = id.chars().take(60).collect();
         let answer = client

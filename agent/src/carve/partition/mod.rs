@@ -87,29 +87,46 @@ pub(super) fn open(drive: &DriveRef) -> Result<BlockDev, CarveError> {
 
 /// Takes the drive's flock.
 pub(super) fn lock(dev: &mut BlockDev) -> Result<(), CarveError> {
-    dev.lock(LOCK_LIMIT).map_err(|error| open_error(&dev.drive().clone(), error))
+    dev.lock(LOCK_LIMIT)
+        .map_err(|error| open_error(&dev.drive().clone(), error))
 }
 
 /// An open that failed, in carving's words.
 pub(super) fn open_error(drive: &DriveRef, error: OpenError) -> CarveError {
     let id = drive.id.to_string();
     match error {
-        OpenError::NotThisDrive { seen, .. } => {
-            CarveError::NotThisDrive { drive: id, kernel_name: drive.kernel_name.clone(), seen }
-        }
+        OpenError::NotThisDrive { seen, .. } => CarveError::NotThisDrive {
+            drive: id,
+            kernel_name: drive.kernel_name.clone(),
+            seen,
+        },
         OpenError::Busy(node) => CarveError::Busy {
             drive: id,
-            reason: format!("{node} or a partition of it is mounted, or held by another device or program"),
+            reason: format!(
+                "{node} or a partition of it is mounted, or held by another device or program"
+            ),
         },
-        OpenError::Io { node, source } => {
-            CarveError::Io { drive: id, what: format!("opening {node}"), source: source.into() }
-        }
-        OpenError::Locked { waited_ms, .. } => CarveError::Locked { drive: id, waited_ms },
+        OpenError::Io { node, source } => CarveError::Io {
+            drive: id,
+            what: format!("opening {node}"),
+            source: source.into(),
+        },
+        OpenError::Locked { waited_ms, .. } => CarveError::Locked {
+            drive: id,
+            waited_ms,
+        },
     }
 }
 
 /// A failed system call, in carving's words.
-pub(super) fn io_error(drive: &DriveId, what: &str) -> impl FnOnce(io::Error) -> CarveError + use<> {
+pub(super) fn io_error(
+    drive: &DriveId,
+    what: &str,
+) -> impl FnOnce(io::Error) -> CarveError + use<> {
     let (drive, what) = (drive.to_string(), what.to_owned());
-    move |source| CarveError::Io { drive, what, source: Cause::from(source) }
+    move |source| CarveError::Io {
+        drive,
+        what,
+        source: Cause::from(source),
+    }
 }
