@@ -48,7 +48,7 @@ use std::io;
 
 use uuid::Uuid;
 
-use super::device::Device;
+use super::{device::Device, gpt::LABEL_EXTENT};
 pub use payload::{Content, FreeSpace, Stored};
 use slot::{SLOT_BYTES, Slot};
 
@@ -101,6 +101,15 @@ pub enum WriteError {
     /// The drive took it and returned something else.
     #[error("label slot {0} did not read back as written")]
     ReadBack(u64),
+}
+
+/// Whether there are traces of a label where it would be. For a drive without a table: it was
+/// ours, and its volumes may still be there.
+pub fn has_traces<D: Device + ?Sized>(dev: &D) -> io::Result<bool> {
+    if dev.size() < LABEL_EXTENT.end() {
+        return Ok(false);
+    }
+    Ok(slot::has_magic(dev, 0)? || slot::has_magic(dev, 1)?)
 }
 
 /// Reads both slots.

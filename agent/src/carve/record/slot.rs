@@ -91,6 +91,13 @@ pub(super) fn write<D: Device + ?Sized>(dev: &D, slot: u64, raw: &[u8]) -> Resul
     if back == raw { Ok(()) } else { Err(WriteError::ReadBack(slot)) }
 }
 
+/// Whether a label was ever written to this slot, damaged or not.
+pub(super) fn has_magic<D: Device + ?Sized>(dev: &D, slot: u64) -> io::Result<bool> {
+    let mut first = vec![0; usize::try_from(dev.sector()).unwrap_or(HEADER_BYTES)];
+    dev.read_at(start_of(slot), &mut first)?;
+    Ok(first.starts_with(MAGIC))
+}
+
 /// Reads and judges one slot.
 pub(super) fn read<D: Device + ?Sized>(dev: &D, slot: u64) -> io::Result<Slot> {
     let mut header = vec![0; HEADER_BYTES];
