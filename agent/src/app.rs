@@ -3,7 +3,7 @@
 use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use drivebay_controller::{
-    Agents, ControllerConfig, ControllerService, HealthApi, IdentityConfig, IdentityService,
+    Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
     in_process_channel,
 };
 use drivebay_proto::{
@@ -21,6 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::transport::Server;
 
 use crate::{
+    cli::RunOptions,
     config::Config,
     csi::node::NodeService,
     discovery::{
@@ -40,15 +41,6 @@ use crate::{
     volumes::Volumes,
     worker::{Pool, PoolConfig},
 };
-
-/// What `run` was told besides the config.
-#[derive(Debug, Clone, Copy)]
-pub struct RunOptions {
-    /// Serve the CSI Controller service on the CSI socket too.
-    pub headless: bool,
-    /// Which health API is advertised.
-    pub health_api: HealthApi,
-}
 
 /// Quiet time that ends a batch of kernel events.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -154,12 +146,10 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         sender,
         keeper,
     );
-    volumes
-        .refresh_mounts()
-        .map_err(|error| AppError::Io {
-            what: "read mountinfo",
-            source: std::io::Error::other(error),
-        })?;
+    volumes.refresh_mounts().map_err(|error| AppError::Io {
+        what: "read mountinfo",
+        source: std::io::Error::other(error),
+    })?;
 
     // Sockets first: a mistake here shows before anything runs.
     let agent_socket = server::bind(&config.agent_socket).await?;
@@ -190,12 +180,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         let (volumes, stop) = (volumes.clone(), stop.clone());
         tasks.spawn(async move { volumes.erase_all(stop).await });
     }
-    tasks.spawn(keeper::run(
-        volumes.clone(),
-        store,
-        burials,
-        stop.clone(),
-    ));
+    tasks.spawn(keeper::run(volumes.clone(), store, burials, stop.clone()));
     tasks.spawn(watch_mounts(volumes.clone(), stop.clone()));
 
     // Only to tell two machines of one name apart; a machine without one has an empty one.
@@ -317,4 +302,3 @@ async fn watch_mounts(volumes: Volumes, stop: CancellationToken) {
         }
     }
 }
-

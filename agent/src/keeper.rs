@@ -108,12 +108,7 @@ pub async fn run(
     }
 }
 
-async fn bury(
-    inventory: &Inventory,
-    store: &Store,
-    tombstones: &mut Tombstones,
-    burial: Burial,
-) {
+async fn bury(inventory: &Inventory, store: &Store, tombstones: &mut Tombstones, burial: Burial) {
     let mut next = inventory.remembered().1;
     next.volumes
         .entry(burial.uuid)
@@ -144,7 +139,9 @@ async fn write(
     if differs(known, &next_known) {
         match store.save_known(next_known.clone()).await {
             Ok(()) => *known = next_known,
-            Err(error) => tracing::error!(error = %chain(&error), "what is known of drives is not saved; a drive missing at the next start would not be listed"),
+            Err(error) => {
+                tracing::error!(error = %chain(&error), "what is known of drives is not saved; a drive missing at the next start would not be listed")
+            }
         }
     }
     if *tombstones != next_tombstones {

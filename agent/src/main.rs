@@ -6,18 +6,12 @@ use clap::Parser;
 use drivebay_agent::{
     app,
     cli::{self, Cli, Command, RunArgs},
-    config,
+    config, worker,
 };
 
 fn main() -> ExitCode {
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|word| word == "worker")
-    {
-        // A worker knows nothing of the command line: it is exec'd clean by an agent and reads its
-        // calls from a socket.
-        eprintln!("drivebay-agent: `worker` is what an agent starts for a drive; it is no command");
-        return ExitCode::from(cli::USAGE);
+    if let Some(code) = worker::child::if_worker() {
+        return code;
     }
     match Cli::parse().command {
         Command::Run(run) => agent(run),

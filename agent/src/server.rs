@@ -16,7 +16,9 @@ const DRAIN: Duration = Duration::from_secs(3);
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// Somebody answers there.
-    #[error("{path} is served by another process; stop it first, or choose another socket in the config")]
+    #[error(
+        "{path} is served by another process; stop it first, or choose another socket in the config"
+    )]
     Taken {
         /// The socket.
         path: String,

@@ -16,9 +16,7 @@ use crate::{
         udev::Changed,
     },
     inventory::is_newer,
-    model::{
-        Contents, Drive, DriveId, DriveRef, DriveState, RecordState, cause::chain,
-    },
+    model::{Contents, Drive, DriveId, DriveRef, DriveState, RecordState, cause::chain},
     volumes::{Volumes, create::claimable_bytes},
     worker::{RunError, Slot},
 };
@@ -293,9 +291,7 @@ fn shown(key: &DriveId, seen: &Surveyed) -> Drive {
         }
     };
     let claimable_bytes = match state {
-        DriveState::Available => {
-            claimable_bytes(seen.facts.size_bytes, seen.facts.logical_sector)
-        }
+        DriveState::Available => claimable_bytes(seen.facts.size_bytes, seen.facts.logical_sector),
         _ => 0,
     };
     Drive {

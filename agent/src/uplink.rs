@@ -174,19 +174,29 @@ fn understand(request: wire::CreateVolumeRequest) -> Result<create::Request, Vol
     let mode = match request.mode.as_str() {
         "mount" => Mode::Mount,
         "block" => Mode::Block,
-        other => return Err(invalid("mode", format!("{other:?} is neither mount nor block"))),
+        other => {
+            return Err(invalid(
+                "mode",
+                format!("{other:?} is neither mount nor block"),
+            ));
+        }
     };
     let fs_type = match request.fs_type.as_str() {
         "" => None,
-        text => Some(
-            FsType::parse(text)
-                .ok_or_else(|| invalid("fs_type", format!("filesystem {text:?} is not known; there are ext4, xfs, btrfs")))?,
-        ),
+        text => Some(FsType::parse(text).ok_or_else(|| {
+            invalid(
+                "fs_type",
+                format!("filesystem {text:?} is not known; there are ext4, xfs, btrfs"),
+            )
+        })?),
     };
     if request.required_bytes == 0 || request.required_bytes % MIB != 0 {
         return Err(invalid(
             "required_bytes",
-            format!("must be a multiple of 1 MiB above 0, got {}", request.required_bytes),
+            format!(
+                "must be a multiple of 1 MiB above 0, got {}",
+                request.required_bytes
+            ),
         ));
     }
     let words = |text: &str, separator: char| -> Vec<String> {
@@ -207,7 +217,8 @@ fn understand(request: wire::CreateVolumeRequest) -> Result<create::Request, Vol
         ));
     }
     let mount_options = words(&request.mount_options, ',');
-    parse_mount_flags(&mount_options).map_err(|error| invalid("mountOptions", error.to_string()))?;
+    parse_mount_flags(&mount_options)
+        .map_err(|error| invalid("mountOptions", error.to_string()))?;
     Ok(create::Request {
         name: request.name,
         class: request.class,

@@ -181,7 +181,9 @@ pub enum CarveError {
         reason: String,
     },
     /// No free run is large enough.
-    #[error("drive {drive} has no room for {needed} bytes; its largest free piece is {largest} bytes")]
+    #[error(
+        "drive {drive} has no room for {needed} bytes; its largest free piece is {largest} bytes"
+    )]
     NoSpace {
         /// The identity.
         drive: String,
@@ -223,7 +225,9 @@ pub enum CarveError {
         reason: String,
     },
     /// The space behind it is taken.
-    #[error("volume {uuid} cannot grow to {needed} bytes where it lies; it could grow to {possible} bytes")]
+    #[error(
+        "volume {uuid} cannot grow to {needed} bytes where it lies; it could grow to {possible} bytes"
+    )]
     CannotGrow {
         /// The volume.
         uuid: Uuid,
@@ -251,7 +255,9 @@ pub enum CarveError {
         reason: String,
     },
     /// Erased bytes did not read back as zeros.
-    #[error("drive {drive} does not read back zeros at byte {offset} after erasing; the space stays out of use")]
+    #[error(
+        "drive {drive} does not read back zeros at byte {offset} after erasing; the space stays out of use"
+    )]
     NotErased {
         /// The identity.
         drive: String,

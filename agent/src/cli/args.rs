@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{
-    Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser, builder::TypedValueParser,
-};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HealthApi};
 
@@ -156,20 +154,11 @@ pub struct RunOptions {
     #[arg(long)]
     pub headless: bool,
     /// Which health API to advertise: VOLUME_CONDITION of CSI 1.12, the health calls of 1.13, both or none
-    #[arg(long, value_name = "API", default_value = "legacy", value_parser = health_api())]
+    #[arg(long, value_name = "API", value_enum, default_value_t = HealthApi::Legacy)]
     pub health_api: HealthApi,
     /// How log lines are written (to stderr)
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
-}
-
-fn health_api() -> impl TypedValueParser<Value = HealthApi> {
-    PossibleValuesParser::new(["legacy", "v1.13", "both", "none"]).map(|word| match word.as_str() {
-        "v1.13" => HealthApi::V1_13,
-        "both" => HealthApi::Both,
-        "none" => HealthApi::None,
-        _ => HealthApi::Legacy,
-    })
 }
 
 /// How log lines are written.

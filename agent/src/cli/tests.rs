@@ -325,6 +325,7 @@ fn plan() -> (config::Config, Vec<Surveyed>) {
     };
     let mut claimed = surveyed("sdb", Judgement::Claimed);
     claimed.contents = Some(Contents {
+        sequence: 1,
         label: Label {
             drive_uuid: uuid::Uuid::nil(),
             cluster: "default".into(),

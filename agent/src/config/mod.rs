@@ -19,6 +19,7 @@ pub mod section;
 pub mod units;
 
 pub use check::Surroundings;
+pub use drivebay_controller::HealthApi;
 pub use section::Problem;
 
 /// Where the config is looked for when nobody says otherwise.
@@ -27,19 +28,6 @@ pub const DEFAULT_PATH: &str = "/etc/drivebay/drivebay.toml";
 pub const DEFAULT_AGENT_SOCKET: &str = "/run/drivebay/agent.sock";
 /// A config larger than this (bytes) is not one.
 const MAX_FILE: u64 = 1024 * 1024;
-
-/// Which health API is advertised. All health RPCs are served regardless.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HealthApi {
-    /// VOLUME_CONDITION (CSI 1.12 and earlier).
-    Legacy,
-    /// The health RPCs of CSI 1.13.
-    V1_13,
-    /// Both generations.
-    Both,
-    /// Neither.
-    None,
-}
 
 /// Everything the agent needs to know, after checking.
 #[derive(Debug, Clone)]

@@ -7,10 +7,7 @@
 use tonic::{Code, Status};
 
 use crate::{
-    carve::jobs::CarveError,
-    fs::jobs::FsError,
-    model::cause::chain,
-    volumes::VolumeError,
+    carve::jobs::CarveError, fs::jobs::FsError, model::cause::chain, volumes::VolumeError,
     worker::RunError,
 };
 

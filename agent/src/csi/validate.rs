@@ -55,13 +55,19 @@ pub fn path(field: &'static str, value: &str) -> Result<PathBuf, VolumeError> {
     }
     let path = PathBuf::from(value);
     if !path.is_absolute() {
-        return Err(invalid(field, format!("must be an absolute path, got {value:?}")));
+        return Err(invalid(
+            field,
+            format!("must be an absolute path, got {value:?}"),
+        ));
     }
     if path
         .components()
         .any(|part| matches!(part, Component::ParentDir))
     {
-        return Err(invalid(field, format!("must not hold \"..\", got {value:?}")));
+        return Err(invalid(
+            field,
+            format!("must not hold \"..\", got {value:?}"),
+        ));
     }
     if path.parent().is_none() {
         return Err(invalid(field, "must not be the root directory"));

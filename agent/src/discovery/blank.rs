@@ -73,7 +73,9 @@ mod tests {
     fn look(image: &[u8]) -> Blankness {
         let read = |at: u64, buffer: &mut Aligned| {
             let len = buffer.bytes().len();
-            buffer.bytes_mut().copy_from_slice(&image[at as usize..at as usize + len]);
+            buffer
+                .bytes_mut()
+                .copy_from_slice(&image[at as usize..at as usize + len]);
             Ok(())
         };
         sample(image.len() as u64, |_| {}, read).unwrap()
@@ -84,7 +86,13 @@ mod tests {
         let size = 80 * MIB as usize;
         assert_eq!(look(&vec![0; size]), Blankness::Blank);
         let middle = ((size as u64 - SAMPLE_BYTES) * 31 / 63 / ALIGN * ALIGN) as usize;
-        for at in [0, 16 * MIB as usize - 1, middle + 100, size - 16 * MIB as usize, size - 1] {
+        for at in [
+            0,
+            16 * MIB as usize - 1,
+            middle + 100,
+            size - 16 * MIB as usize,
+            size - 1,
+        ] {
             let mut image = vec![0; size];
             image[at] = 1;
             assert_eq!(look(&image), Blankness::DataAt(at as u64));
@@ -93,7 +101,18 @@ mod tests {
 
     #[test]
     fn a_read_error_is_an_error_and_says_where() {
-        let (at, _) = sample(64 * MIB, |_| {}, |at, _| if at > 0 { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }).unwrap_err();
+        let (at, _) = sample(
+            64 * MIB,
+            |_| {},
+            |at, _| {
+                if at > 0 {
+                    Err(io::Error::from_raw_os_error(5))
+                } else {
+                    Ok(())
+                }
+            },
+        )
+        .unwrap_err();
         assert_eq!(at, MIB);
     }
 

@@ -67,8 +67,16 @@ pub fn skips_probe(facts: &DriveFacts, rules: &Rules) -> bool {
 }
 
 /// The class that selects a drive: `Ok(None)` when none does, the names when several do and no priority decides.
-pub fn class_of<'a>(facts: &DriveFacts, rules: &'a Rules) -> Result<Option<&'a ClassConfig>, Vec<&'a str>> {
-    let selecting = || rules.classes.iter().filter(|class| class.select.selects(facts));
+pub fn class_of<'a>(
+    facts: &DriveFacts,
+    rules: &'a Rules,
+) -> Result<Option<&'a ClassConfig>, Vec<&'a str>> {
+    let selecting = || {
+        rules
+            .classes
+            .iter()
+            .filter(|class| class.select.selects(facts))
+    };
     let Some(top) = selecting().map(|class| class.priority).max() else {
         return Ok(None);
     };
@@ -108,15 +116,24 @@ pub fn judge(evidence: &Evidence<'_>, rules: &Rules) -> Judgement {
     }
     reasons.sort_by_key(|reason| reason.code);
     match class {
-        Some(class) if reasons.is_empty() => Judgement::Available { class: class.name.clone() },
-        _ => Judgement::Rejected { class: class.map(|class| class.name.clone()), reasons },
+        Some(class) if reasons.is_empty() => Judgement::Available {
+            class: class.name.clone(),
+        },
+        _ => Judgement::Rejected {
+            class: class.map(|class| class.name.clone()),
+            reasons,
+        },
     }
 }
 
 /// Probed, carries our label, the label was read and names this cluster and node.
 fn is_ours_here(evidence: &Evidence<'_>, rules: &Rules) -> bool {
-    evidence.probed.is_some_and(|probed| probed.as_ref().is_ok_and(|probed| probed.ours))
-        && evidence.label.is_some_and(|label| label.cluster == rules.cluster && label.node == rules.node)
+    evidence
+        .probed
+        .is_some_and(|probed| probed.as_ref().is_ok_and(|probed| probed.ours))
+        && evidence
+            .label
+            .is_some_and(|label| label.cluster == rules.cluster && label.node == rules.node)
 }
 
 #[cfg(test)]

@@ -58,7 +58,10 @@ fn blank() -> Probed {
 fn class(name: &str, priority: i32) -> ClassConfig {
     ClassConfig {
         name: name.into(),
-        select: Selector { media: vec![Media::Hdd, Media::Ssd, Media::Nvme], ..Selector::default() },
+        select: Selector {
+            media: vec![Media::Hdd, Media::Ssd, Media::Nvme],
+            ..Selector::default()
+        },
         layout: Layout::Partition,
         priority,
         claim: ClaimPolicy::Blank,
@@ -72,11 +75,22 @@ fn class(name: &str, priority: i32) -> ClassConfig {
 }
 
 fn rules() -> Rules {
-    Rules { cluster: "c".into(), node: "n".into(), allow_loop: false, classes: vec![class("hdd", 0)] }
+    Rules {
+        cluster: "c".into(),
+        node: "n".into(),
+        allow_loop: false,
+        classes: vec![class("hdd", 0)],
+    }
 }
 
 fn label(cluster: &str, node: &str) -> Label {
-    Label { drive_uuid: uuid::Uuid::from_u128(1), cluster: cluster.into(), node: node.into(), class: "hdd".into(), drive_id: facts().id }
+    Label {
+        drive_uuid: uuid::Uuid::from_u128(1),
+        cluster: cluster.into(),
+        node: node.into(),
+        class: "hdd".into(),
+        drive_id: facts().id,
+    }
 }
 
 struct Case {
@@ -90,7 +104,15 @@ struct Case {
 }
 
 fn case() -> Case {
-    Case { facts: facts(), others: vec![], host: HostUse::default(), probed: Some(Ok(blank())), label: None, trouble: None, rules: rules() }
+    Case {
+        facts: facts(),
+        others: vec![],
+        host: HostUse::default(),
+        probed: Some(Ok(blank())),
+        label: None,
+        trouble: None,
+        rules: rules(),
+    }
 }
 
 impl Case {
@@ -98,7 +120,14 @@ impl Case {
         let mut all = self.others.clone();
         all.push(self.facts.clone());
         judge(
-            &Evidence { facts: &self.facts, all: &all, host: &self.host, probed: self.probed.as_ref(), label: self.label.as_ref(), label_trouble: self.trouble },
+            &Evidence {
+                facts: &self.facts,
+                all: &all,
+                host: &self.host,
+                probed: self.probed.as_ref(),
+                label: self.label.as_ref(),
+                label_trouble: self.trouble,
+            },
             &self.rules,
         )
     }
@@ -106,7 +135,10 @@ impl Case {
     fn codes(&self) -> Vec<RejectCode> {
         match self.judge() {
             Judgement::Rejected { reasons, .. } => {
-                assert!(reasons.iter().all(|reason| reason.detail.len() > 10), "{reasons:?}");
+                assert!(
+                    reasons.iter().all(|reason| reason.detail.len() > 10),
+                    "{reasons:?}"
+                );
                 reasons.into_iter().map(|reason| reason.code).collect()
             }
             other => panic!("{other:?}"),
@@ -127,7 +159,13 @@ fn with_probe(change: impl FnOnce(&mut Probed)) -> Case {
 }
 
 fn signature(kind: &str, usage: &str) -> Signature {
-    Signature { kind: kind.into(), usage: usage.into(), uuid: "u".into(), label: "l".into(), offset: Some(8) }
+    Signature {
+        kind: kind.into(),
+        usage: usage.into(),
+        uuid: "u".into(),
+        label: "l".into(),
+        offset: Some(8),
+    }
 }
 
 fn signed(kind: &str, usage: &str) -> Case {
@@ -139,84 +177,279 @@ fn signed(kind: &str, usage: &str) -> Case {
 
 #[test]
 fn a_selected_blank_drive_is_available() {
-    assert_eq!(case().judge(), Judgement::Available { class: "hdd".into() });
+    assert_eq!(
+        case().judge(),
+        Judgement::Available {
+            class: "hdd".into()
+        }
+    );
     let free = with(|case| {
         case.rules.classes[0].claim = ClaimPolicy::SignatureFree;
-        case.probed = Some(Ok(Probed { blankness: Blankness::NotSampled, ..blank() }));
+        case.probed = Some(Ok(Probed {
+            blankness: Blankness::NotSampled,
+            ..blank()
+        }));
     });
-    assert_eq!(free.judge(), Judgement::Available { class: "hdd".into() }, "signature-free is the operator's choice");
+    assert_eq!(
+        free.judge(),
+        Judgement::Available {
+            class: "hdd".into()
+        },
+        "signature-free is the operator's choice"
+    );
 }
 
 #[test]
 fn every_code_is_given_for_its_cause_and_alone() {
     use RejectCode as Code;
-    let partition = PartitionFacts { kernel_name: "sda1".into(), number: 1, start_bytes: 0, size_bytes: 512, major: 8, minor: 1 };
-    let holder = |uuid: Option<&str>| Holder { held: "sda".into(), name: "dm-0".into(), dm_uuid: uuid.map(Into::into) };
+    let partition = PartitionFacts {
+        kernel_name: "sda1".into(),
+        number: 1,
+        start_bytes: 0,
+        size_bytes: 512,
+        major: 8,
+        minor: 1,
+    };
+    let holder = |uuid: Option<&str>| Holder {
+        held: "sda".into(),
+        name: "dm-0".into(),
+        dm_uuid: uuid.map(Into::into),
+    };
     let probe_error = |error: ProbeError| with(move |case| case.probed = Some(Err(error)));
     let mut rows: Vec<(Case, Vec<Code>)> = vec![
-        (with(|c| { c.facts.virtual_kind = Some("zram".into()); c.probed = None }), vec![Code::NotADisk]),
-        (with(|c| { c.facts.is_partition = true; c.probed = None }), vec![Code::Partition]),
-        (with(|c| c.facts.transport = Transport::Iscsi), vec![Code::Remote]),
-        (with(|c| c.facts.transport = Transport::Fc), vec![Code::Remote]),
-        (with(|c| c.facts.transport = Transport::NvmeOf), vec![Code::Remote]),
+        (
+            with(|c| {
+                c.facts.virtual_kind = Some("zram".into());
+                c.probed = None
+            }),
+            vec![Code::NotADisk],
+        ),
+        (
+            with(|c| {
+                c.facts.is_partition = true;
+                c.probed = None
+            }),
+            vec![Code::Partition],
+        ),
+        (
+            with(|c| c.facts.transport = Transport::Iscsi),
+            vec![Code::Remote],
+        ),
+        (
+            with(|c| c.facts.transport = Transport::Fc),
+            vec![Code::Remote],
+        ),
+        (
+            with(|c| c.facts.transport = Transport::NvmeOf),
+            vec![Code::Remote],
+        ),
         (with(|c| c.facts.removable = true), vec![Code::Removable]),
-        (with(|c| c.facts.transport = Transport::Usb), vec![Code::Removable]),
-        (with(|c| { c.facts.hidden = true; c.probed = None }), vec![Code::HiddenPath]),
-        (with(|c| c.facts.holders = vec![holder(Some("mpath-3600"))]), vec![Code::MultipathMember, Code::Holders]),
-        (with(|c| c.facts.holders = vec![holder(Some("LVM-x"))]), vec![Code::Holders]),
+        (
+            with(|c| c.facts.transport = Transport::Usb),
+            vec![Code::Removable],
+        ),
+        (
+            with(|c| {
+                c.facts.hidden = true;
+                c.probed = None
+            }),
+            vec![Code::HiddenPath],
+        ),
+        (
+            with(|c| c.facts.holders = vec![holder(Some("mpath-3600"))]),
+            vec![Code::MultipathMember, Code::Holders],
+        ),
+        (
+            with(|c| c.facts.holders = vec![holder(Some("LVM-x"))]),
+            vec![Code::Holders],
+        ),
         (with(|c| c.facts.read_only = true), vec![Code::ReadOnly]),
         (with_probe(|p| p.read_only = true), vec![Code::ReadOnly]),
-        (with(|c| { c.facts.size_bytes = 0; c.probed = None }), vec![Code::ZeroSize]),
-        (with(|c| { c.facts.size_bytes = 1 << 20; c.probed = Some(Ok(Probed { size_bytes: 1 << 20, ..blank() })) }), vec![Code::TooSmall]),
+        (
+            with(|c| {
+                c.facts.size_bytes = 0;
+                c.probed = None
+            }),
+            vec![Code::ZeroSize],
+        ),
+        (
+            with(|c| {
+                c.facts.size_bytes = 1 << 20;
+                c.probed = Some(Ok(Probed {
+                    size_bytes: 1 << 20,
+                    ..blank()
+                }))
+            }),
+            vec![Code::TooSmall],
+        ),
         (with(|c| c.facts.zoned = true), vec![Code::Zoned]),
-        (with(|c| c.facts.not_running = Some("offline".into())), vec![Code::NotRunning]),
+        (
+            with(|c| c.facts.not_running = Some("offline".into())),
+            vec![Code::NotRunning],
+        ),
         (signed("dos", "partition-table"), vec![Code::PartitionTable]),
-        (with_probe(|p| p.gpt = GptState::Whole), vec![Code::PartitionTable]),
-        (with_probe(|p| p.gpt = GptState::Damaged("x".into())), vec![Code::GptDamaged]),
-        (with(|c| c.facts.partitions = vec![partition.clone()]), vec![Code::HasPartitions, Code::PhantomTable]),
-        (with(|c| { c.facts.partitions = vec![partition.clone()]; c.probed = signed("dos", "partition-table").probed }), vec![Code::PartitionTable, Code::HasPartitions]),
-        (with_probe(|p| { p.gpt = GptState::Whole; p.gpt_types = vec!["c12a7328-f81f-11d2-ba4b-00a0c93ec93b".into()] }), vec![Code::PartitionTable, Code::SystemDrive]),
-        (with(|c| { c.host.mounted.insert("sda".into(), vec!["/data".into()]); }), vec![Code::Mounted]),
-        (with(|c| { c.host.swap.insert("sda".into(), vec!["/dev/sda1".into()]); }), vec![Code::SwapInUse]),
-        (with(|c| { c.host.system.insert("sda".into(), vec!["/".into()]); }), vec![Code::SystemDrive]),
+        (
+            with_probe(|p| p.gpt = GptState::Whole),
+            vec![Code::PartitionTable],
+        ),
+        (
+            with_probe(|p| p.gpt = GptState::Damaged("x".into())),
+            vec![Code::GptDamaged],
+        ),
+        (
+            with(|c| c.facts.partitions = vec![partition.clone()]),
+            vec![Code::HasPartitions, Code::PhantomTable],
+        ),
+        (
+            with(|c| {
+                c.facts.partitions = vec![partition.clone()];
+                c.probed = signed("dos", "partition-table").probed
+            }),
+            vec![Code::PartitionTable, Code::HasPartitions],
+        ),
+        (
+            with_probe(|p| {
+                p.gpt = GptState::Whole;
+                p.gpt_types = vec!["c12a7328-f81f-11d2-ba4b-00a0c93ec93b".into()]
+            }),
+            vec![Code::PartitionTable, Code::SystemDrive],
+        ),
+        (
+            with(|c| {
+                c.host.mounted.insert("sda".into(), vec!["/data".into()]);
+            }),
+            vec![Code::Mounted],
+        ),
+        (
+            with(|c| {
+                c.host.swap.insert("sda".into(), vec!["/dev/sda1".into()]);
+            }),
+            vec![Code::SwapInUse],
+        ),
+        (
+            with(|c| {
+                c.host.system.insert("sda".into(), vec!["/".into()]);
+            }),
+            vec![Code::SystemDrive],
+        ),
         (with_probe(|p| p.busy = true), vec![Code::Busy]),
-        (with_probe(|p| { p.signatures = Signatures::Ambiguous(vec![signature("xfs", "filesystem"), signature("swap", "other")]) }), vec![Code::Filesystem, Code::Swap, Code::Ambivalent]),
-        (with_probe(|p| p.signatures = Signatures::Ambiguous(vec![])), vec![Code::Ambivalent]),
-        (with_probe(|p| p.signatures = Signatures::Found(vec![])), vec![Code::OtherSignature]),
-        (with(|c| c.others = vec![DriveFacts { kernel_name: "sdb".into(), ..facts() }]), vec![Code::DuplicateIdentity]),
-        (with(|c| c.facts.identity_is_stable = false), vec![Code::NoStableIdentity]),
-        (probe_error(ProbeError::Read { kernel_name: "sda".into(), offset: 0, source: Cause::text("EIO") }), vec![Code::Unreadable]),
-        (probe_error(ProbeError::Open { kernel_name: "sda".into(), source: Cause::text("x") }), vec![Code::ProbeFailed]),
-        (probe_error(ProbeError::NotThisDrive { drive: "a".into(), kernel_name: "sda".into(), seen: "b".into() }), vec![Code::ProbeFailed]),
+        (
+            with_probe(|p| {
+                p.signatures = Signatures::Ambiguous(vec![
+                    signature("xfs", "filesystem"),
+                    signature("swap", "other"),
+                ])
+            }),
+            vec![Code::Filesystem, Code::Swap, Code::Ambivalent],
+        ),
+        (
+            with_probe(|p| p.signatures = Signatures::Ambiguous(vec![])),
+            vec![Code::Ambivalent],
+        ),
+        (
+            with_probe(|p| p.signatures = Signatures::Found(vec![])),
+            vec![Code::OtherSignature],
+        ),
+        (
+            with(|c| {
+                c.others = vec![DriveFacts {
+                    kernel_name: "sdb".into(),
+                    ..facts()
+                }]
+            }),
+            vec![Code::DuplicateIdentity],
+        ),
+        (
+            with(|c| c.facts.identity_is_stable = false),
+            vec![Code::NoStableIdentity],
+        ),
+        (
+            probe_error(ProbeError::Read {
+                kernel_name: "sda".into(),
+                offset: 0,
+                source: Cause::text("EIO"),
+            }),
+            vec![Code::Unreadable],
+        ),
+        (
+            probe_error(ProbeError::Open {
+                kernel_name: "sda".into(),
+                source: Cause::text("x"),
+            }),
+            vec![Code::ProbeFailed],
+        ),
+        (
+            probe_error(ProbeError::NotThisDrive {
+                drive: "a".into(),
+                kernel_name: "sda".into(),
+                seen: "b".into(),
+            }),
+            vec![Code::ProbeFailed],
+        ),
         (with(|c| c.probed = None), vec![Code::ProbeFailed]),
-        (with_probe(|p| p.blankness = Blankness::NotSampled), vec![Code::ProbeFailed]),
+        (
+            with_probe(|p| p.blankness = Blankness::NotSampled),
+            vec![Code::ProbeFailed],
+        ),
         (with_probe(|p| p.size_bytes = 5), vec![Code::ProbeFailed]),
-        (with_probe(|p| p.blankness = Blankness::DataAt(7)), vec![Code::NotBlank]),
+        (
+            with_probe(|p| p.blankness = Blankness::DataAt(7)),
+            vec![Code::NotBlank],
+        ),
         (with(|c| c.rules.classes.clear()), vec![Code::NotSelected]),
-        (with(|c| c.rules.classes.push(class("other", 0))), vec![Code::AmbiguousClass]),
+        (
+            with(|c| c.rules.classes.push(class("other", 0))),
+            vec![Code::AmbiguousClass],
+        ),
     ];
     for (kind, usage, code) in [
-        ("ext4", "filesystem", Code::Filesystem), ("LVM2_member", "raid", Code::LvmPv), ("linux_raid_member", "raid", Code::RaidMember),
-        ("isw_raid_member", "raid", Code::RaidMember), ("crypto_LUKS", "crypto", Code::Luks), ("BitLocker", "crypto", Code::Bitlocker),
-        ("zfs_member", "filesystem", Code::Zfs), ("ceph_bluestore", "other", Code::Bluestore), ("bcache", "other", Code::Bcache),
-        ("swap", "other", Code::Swap), ("jbd", "other", Code::Jbd), ("vdo", "other", Code::Vdo), ("stratis", "other", Code::Stratis),
-        ("drbd", "raid", Code::Drbd), ("cs_fvault2", "crypto", Code::OtherSignature),
+        ("ext4", "filesystem", Code::Filesystem),
+        ("LVM2_member", "raid", Code::LvmPv),
+        ("linux_raid_member", "raid", Code::RaidMember),
+        ("isw_raid_member", "raid", Code::RaidMember),
+        ("crypto_LUKS", "crypto", Code::Luks),
+        ("BitLocker", "crypto", Code::Bitlocker),
+        ("zfs_member", "filesystem", Code::Zfs),
+        ("ceph_bluestore", "other", Code::Bluestore),
+        ("bcache", "other", Code::Bcache),
+        ("swap", "other", Code::Swap),
+        ("jbd", "other", Code::Jbd),
+        ("vdo", "other", Code::Vdo),
+        ("stratis", "other", Code::Stratis),
+        ("drbd", "raid", Code::Drbd),
+        ("cs_fvault2", "crypto", Code::OtherSignature),
     ] {
         rows.push((signed(kind, usage), vec![code]));
     }
-    let ours = |label: Option<Label>, trouble| with(move |case| {
-        case.probed = Some(Ok(Probed { ours: true, gpt: GptState::Whole, blankness: Blankness::NotSampled, ..blank() }));
-        (case.label, case.trouble) = (label, trouble);
-    });
-    rows.push((ours(Some(label("c", "other")), None), vec![Code::OursElsewhere]));
-    rows.push((ours(Some(label("other", "n")), None), vec![Code::OursElsewhere]));
+    let ours = |label: Option<Label>, trouble| {
+        with(move |case| {
+            case.probed = Some(Ok(Probed {
+                ours: true,
+                gpt: GptState::Whole,
+                blankness: Blankness::NotSampled,
+                ..blank()
+            }));
+            (case.label, case.trouble) = (label, trouble);
+        })
+    };
+    rows.push((
+        ours(Some(label("c", "other")), None),
+        vec![Code::OursElsewhere],
+    ));
+    rows.push((
+        ours(Some(label("other", "n")), None),
+        vec![Code::OursElsewhere],
+    ));
     rows.push((ours(None, Some("checksum")), vec![Code::OursDamaged]));
     rows.push((ours(None, None), vec![Code::ProbeFailed]));
 
     for (case, expected) in &rows {
         assert_eq!(case.codes(), *expected);
     }
-    let missing: Vec<_> = Code::ALL.iter().filter(|code| !rows.iter().any(|(_, codes)| codes.contains(code))).collect();
+    let missing: Vec<_> = Code::ALL
+        .iter()
+        .filter(|code| !rows.iter().any(|(_, codes)| codes.contains(code)))
+        .collect();
     // The verdict about a drive's health is no evidence of the claim check.
     assert_eq!(missing, [&Code::Unhealthy]);
 }
@@ -232,17 +465,46 @@ fn all_reasons_are_given_at_once_in_the_order_of_the_codes() {
     })
     .codes();
     use RejectCode as Code;
-    assert_eq!(codes, [Code::ReadOnly, Code::Zoned, Code::Filesystem, Code::Mounted, Code::NotSelected]);
+    assert_eq!(
+        codes,
+        [
+            Code::ReadOnly,
+            Code::Zoned,
+            Code::Filesystem,
+            Code::Mounted,
+            Code::NotSelected
+        ]
+    );
     assert!(codes.is_sorted());
 }
 
 fn claimed() -> Case {
     with(|case| {
         case.label = Some(label("c", "n"));
-        case.probed = Some(Ok(Probed { ours: true, gpt: GptState::Whole, busy: true, blankness: Blankness::NotSampled, signatures: Signatures::Found(vec![signature("gpt", "partition-table")]), ..blank() }));
-        case.facts.partitions = vec![PartitionFacts { kernel_name: "sda1".into(), number: 1, start_bytes: 0, size_bytes: 512, major: 8, minor: 1 }];
-        case.facts.holders = vec![Holder { held: "sda2".into(), name: "dm-3".into(), dm_uuid: Some("CRYPT-x".into()) }];
-        case.host.mounted.insert("sda".into(), vec!["/var/lib/kubelet/plugins/x".into()]);
+        case.probed = Some(Ok(Probed {
+            ours: true,
+            gpt: GptState::Whole,
+            busy: true,
+            blankness: Blankness::NotSampled,
+            signatures: Signatures::Found(vec![signature("gpt", "partition-table")]),
+            ..blank()
+        }));
+        case.facts.partitions = vec![PartitionFacts {
+            kernel_name: "sda1".into(),
+            number: 1,
+            start_bytes: 0,
+            size_bytes: 512,
+            major: 8,
+            minor: 1,
+        }];
+        case.facts.holders = vec![Holder {
+            held: "sda2".into(),
+            name: "dm-3".into(),
+            dm_uuid: Some("CRYPT-x".into()),
+        }];
+        case.host
+            .mounted
+            .insert("sda".into(), vec!["/var/lib/kubelet/plugins/x".into()]);
     })
 }
 
@@ -251,27 +513,48 @@ fn our_own_drive_in_use_is_claimed() {
     assert_eq!(claimed().judge(), Judgement::Claimed);
     let mut unselected = claimed();
     unselected.rules.classes.clear();
-    assert_eq!(unselected.judge(), Judgement::Claimed, "a config change does not take volumes away");
+    assert_eq!(
+        unselected.judge(),
+        Judgement::Claimed,
+        "a config change does not take volumes away"
+    );
     let mut damaged = claimed();
     if let Some(Ok(probed)) = &mut damaged.probed {
         probed.gpt = GptState::Damaged("its primary copy is damaged".into());
     }
-    assert_eq!(damaged.judge(), Judgement::Claimed, "carving repairs its table");
+    assert_eq!(
+        damaged.judge(),
+        Judgement::Claimed,
+        "carving repairs its table"
+    );
 }
 
 #[test]
 fn a_copy_of_our_drive_or_a_path_to_it_is_not_claimed() {
     let mut twin = claimed();
-    twin.others = vec![DriveFacts { kernel_name: "sdb".into(), ..facts() }];
+    twin.others = vec![DriveFacts {
+        kernel_name: "sdb".into(),
+        ..facts()
+    }];
     assert_eq!(twin.codes(), [RejectCode::DuplicateIdentity]);
     let mut path = claimed();
-    path.facts.holders = vec![Holder { held: "sda".into(), name: "dm-0".into(), dm_uuid: Some("mpath-x".into()) }];
+    path.facts.holders = vec![Holder {
+        held: "sda".into(),
+        name: "dm-0".into(),
+        dm_uuid: Some("mpath-x".into()),
+    }];
     assert_eq!(path.codes(), [RejectCode::MultipathMember]);
 }
 
 #[test]
 fn a_hidden_path_of_an_nvme_head_is_no_duplicate_of_it() {
-    let head = with(|case| case.others = vec![DriveFacts { kernel_name: "nvme0c0n1".into(), hidden: true, ..facts() }]);
+    let head = with(|case| {
+        case.others = vec![DriveFacts {
+            kernel_name: "nvme0c0n1".into(),
+            hidden: true,
+            ..facts()
+        }]
+    });
     assert!(matches!(head.judge(), Judgement::Available { .. }));
 }
 
@@ -287,7 +570,11 @@ fn loops_are_drives_only_where_they_are_allowed() {
     assert!(matches!(case.judge(), Judgement::Available { .. }));
     case.facts.transport = Transport::Unknown;
     case.facts.virtual_kind = Some("zram".into());
-    assert_eq!(case.codes(), [RejectCode::NotADisk], "no other virtual device becomes a drive by it");
+    assert_eq!(
+        case.codes(),
+        [RejectCode::NotADisk],
+        "no other virtual device becomes a drive by it"
+    );
 }
 
 #[test]
@@ -316,7 +603,20 @@ fn an_explicit_selector_and_an_opt_in_lift_their_reasons() {
 }
 
 fn any_signatures() -> impl Strategy<Value = Signatures> {
-    let list = || proptest::collection::vec((prop_oneof!["[a-z]{1,9}", Just("gpt".to_owned()), Just("LVM2_member".to_owned())], prop_oneof![Just("partition-table"), Just("raid"), Just("")]).prop_map(|(kind, usage)| signature(&kind, usage)), 0..3);
+    let list = || {
+        proptest::collection::vec(
+            (
+                prop_oneof![
+                    "[a-z]{1,9}",
+                    Just("gpt".to_owned()),
+                    Just("LVM2_member".to_owned())
+                ],
+                prop_oneof![Just("partition-table"), Just("raid"), Just("")],
+            )
+                .prop_map(|(kind, usage)| signature(&kind, usage)),
+            0..3,
+        )
+    };
     prop_oneof![3 => Just(Signatures::Empty), 1 => list().prop_map(Signatures::Found), 1 => list().prop_map(Signatures::Ambiguous)]
 }
 

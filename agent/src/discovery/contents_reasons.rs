@@ -26,19 +26,34 @@ const SYSTEM_TYPES: &[&str] = &[
 const WIPE: &str = "wipe the drive if nobody needs it";
 
 /// All reasons that a probe which succeeded gives.
-pub(super) fn of(evidence: &Evidence<'_>, rules: &Rules, class: Option<&ClassConfig>, probed: &Probed) -> Vec<Reject> {
+pub(super) fn of(
+    evidence: &Evidence<'_>,
+    rules: &Rules,
+    class: Option<&ClassConfig>,
+    probed: &Probed,
+) -> Vec<Reject> {
     let mut reasons = Vec::new();
     if probed.size_bytes != evidence.facts.size_bytes {
         reasons.push(reject(
             RejectCode::ProbeFailed,
-            format!("it had {} bytes when it was probed and has {} now; it is probed again", probed.size_bytes, evidence.facts.size_bytes),
+            format!(
+                "it had {} bytes when it was probed and has {} now; it is probed again",
+                probed.size_bytes, evidence.facts.size_bytes
+            ),
         ));
     }
     if probed.busy {
         reasons.push(reject(RejectCode::Busy, "somebody holds it exclusively (a mount, an array, or a program such as a database or a virtual machine)"));
     }
-    if probed.gpt_types.iter().any(|kind| SYSTEM_TYPES.contains(&kind.as_str())) {
-        reasons.push(reject(RejectCode::SystemDrive, "its table has a boot or root partition: some system starts from it"));
+    if probed
+        .gpt_types
+        .iter()
+        .any(|kind| SYSTEM_TYPES.contains(&kind.as_str()))
+    {
+        reasons.push(reject(
+            RejectCode::SystemDrive,
+            "its table has a boot or root partition: some system starts from it",
+        ));
     }
     if probed.ours {
         reasons.extend(of_label(evidence, rules));
@@ -54,10 +69,19 @@ fn of_label(evidence: &Evidence<'_>, rules: &Rules) -> Option<Reject> {
         (Some(label), _) if label.cluster == rules.cluster && label.node == rules.node => None,
         (Some(label), _) => Some(reject(
             RejectCode::OursElsewhere,
-            format!("it belongs to node {} of cluster {}; move it back, adopt it, or wipe it", label.node, label.cluster),
+            format!(
+                "it belongs to node {} of cluster {}; move it back, adopt it, or wipe it",
+                label.node, label.cluster
+            ),
         )),
-        (None, Some(trouble)) => Some(reject(RejectCode::OursDamaged, format!("it has our label partition, whose label does not read: {trouble}"))),
-        (None, None) => Some(reject(RejectCode::ProbeFailed, "it has our label partition, whose label has not been read yet")),
+        (None, Some(trouble)) => Some(reject(
+            RejectCode::OursDamaged,
+            format!("it has our label partition, whose label does not read: {trouble}"),
+        )),
+        (None, None) => Some(reject(
+            RejectCode::ProbeFailed,
+            "it has our label partition, whose label has not been read yet",
+        )),
     }
 }
 
@@ -75,13 +99,26 @@ fn of_signatures(probed: &Probed) -> Vec<Reject> {
         .collect();
     let kinds = || {
         let kinds: Vec<&str> = found.iter().map(|one| one.kind.as_str()).collect();
-        if kinds.is_empty() { "that were gone at the second look".to_owned() } else { format!("({})", kinds.join(", ")) }
+        if kinds.is_empty() {
+            "that were gone at the second look".to_owned()
+        } else {
+            format!("({})", kinds.join(", "))
+        }
     };
     if ambiguous {
-        reasons.push(reject(RejectCode::Ambivalent, format!("it has signatures that exclude each other {}; {WIPE}", kinds())));
+        reasons.push(reject(
+            RejectCode::Ambivalent,
+            format!(
+                "it has signatures that exclude each other {}; {WIPE}",
+                kinds()
+            ),
+        ));
     } else if found.is_empty() {
         // Found nothing is neither Empty nor a finding: it must not pass for either.
-        reasons.push(reject(RejectCode::OtherSignature, format!("it has signatures {}; {WIPE}", kinds())));
+        reasons.push(reject(
+            RejectCode::OtherSignature,
+            format!("it has signatures {}; {WIPE}", kinds()),
+        ));
     }
     reasons
 }
@@ -129,13 +166,21 @@ fn of_table(evidence: &Evidence<'_>, probed: &Probed) -> Vec<Reject> {
     let mut reasons = Vec::new();
     let signature = match &probed.signatures {
         Signatures::Empty => false,
-        Signatures::Found(found) | Signatures::Ambiguous(found) => found.iter().any(|one| is_table(one)),
+        Signatures::Found(found) | Signatures::Ambiguous(found) => {
+            found.iter().any(|one| is_table(one))
+        }
     };
     match &probed.gpt {
         GptState::None => {}
         GptState::Whole if probed.ours || signature => {}
-        GptState::Whole => reasons.push(reject(RejectCode::PartitionTable, format!("it has a GPT; {WIPE}"))),
-        GptState::Damaged(why) => reasons.push(reject(RejectCode::GptDamaged, format!("it has a damaged GPT: {why}; repair it with gdisk, or {WIPE}"))),
+        GptState::Whole => reasons.push(reject(
+            RejectCode::PartitionTable,
+            format!("it has a GPT; {WIPE}"),
+        )),
+        GptState::Damaged(why) => reasons.push(reject(
+            RejectCode::GptDamaged,
+            format!("it has a damaged GPT: {why}; repair it with gdisk, or {WIPE}"),
+        )),
     }
     if !evidence.facts.partitions.is_empty() && !signature && probed.gpt == GptState::None {
         reasons.push(reject(
@@ -154,11 +199,14 @@ fn of_blankness(class: Option<&ClassConfig>, probed: &Probed) -> Option<Reject> 
         Blankness::DataAt(_) if class.is_some() && !wanted => None,
         Blankness::DataAt(offset) => Some(reject(
             RejectCode::NotBlank,
-            format!("it has no known signature but data at byte {offset}: raw data of some program; wipe the drive, or set claim = \"signature-free\" in its class if nobody needs it"),
+            format!(
+                "it has no known signature but data at byte {offset}: raw data of some program; wipe the drive, or set claim = \"signature-free\" in its class if nobody needs it"
+            ),
         )),
-        Blankness::NotSampled if wanted && otherwise_empty => {
-            Some(reject(RejectCode::ProbeFailed, "it was not read for data that has no signature; it is probed again"))
-        }
+        Blankness::NotSampled if wanted && otherwise_empty => Some(reject(
+            RejectCode::ProbeFailed,
+            "it was not read for data that has no signature; it is probed again",
+        )),
         Blankness::NotSampled => None,
     }
 }

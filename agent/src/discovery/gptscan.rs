@@ -47,7 +47,11 @@ pub(super) fn scan<E>(size: u64, sector: u32, read: Reader<'_, E>) -> Result<Gpt
     let sector = u64::from(sector.max(512));
     let last = (size / sector).saturating_sub(1);
     if last < 3 {
-        return Ok(GptScan { state: GptState::None, ours: false, types: Vec::new() });
+        return Ok(GptScan {
+            state: GptState::None,
+            ours: false,
+            types: Vec::new(),
+        });
     }
     let mbr = read(0, sector as usize)?;
     let primary = copy(1, last, sector, read)?;
@@ -65,7 +69,10 @@ pub(super) fn scan<E>(size: u64, sector: u32, read: Reader<'_, E>) -> Result<Gpt
             // Read whole sectors of the device around it.
             let start = offset / sector * sector;
             let bytes = read(start, sector.max(512) as usize)?;
-            if bytes.get((offset - start) as usize..).is_some_and(|tail| tail.starts_with(MAGIC)) {
+            if bytes
+                .get((offset - start) as usize..)
+                .is_some_and(|tail| tail.starts_with(MAGIC))
+            {
                 problems.push(format!("a header for sectors of {other} bytes is at byte {offset}, and the drive has sectors of {sector}"));
             }
         }
@@ -82,7 +89,9 @@ fn decide(mbr: &[u8], primary: &Copy, backup: &Copy, mut problems: Vec<String>) 
     }
     match (primary, backup) {
         (Copy::Absent, Copy::Absent) if problems.is_empty() && !protective => {}
-        (Copy::Absent, Copy::Absent) if protective => problems.push("only a protective MBR is there".to_owned()),
+        (Copy::Absent, Copy::Absent) if protective => {
+            problems.push("only a protective MBR is there".to_owned())
+        }
         (Copy::Good(_), Copy::Absent) => problems.push("its backup copy is missing".to_owned()),
         (Copy::Absent, Copy::Good(_)) => problems.push("only its backup copy is there".to_owned()),
         (Copy::Good(one), Copy::Good(two)) => {
@@ -96,7 +105,13 @@ fn decide(mbr: &[u8], primary: &Copy, backup: &Copy, mut problems: Vec<String>) 
     }
     let good: Vec<&Table> = [primary, backup]
         .into_iter()
-        .filter_map(|copy| if let Copy::Good(table) = copy { Some(table) } else { None })
+        .filter_map(|copy| {
+            if let Copy::Good(table) = copy {
+                Some(table)
+            } else {
+                None
+            }
+        })
         .collect();
     if !good.is_empty() && !protective {
         problems.push("its protective MBR is missing".to_owned());
@@ -104,7 +119,11 @@ fn decide(mbr: &[u8], primary: &Copy, backup: &Copy, mut problems: Vec<String>) 
     if hybrid {
         problems.push("its MBR has further partitions (a hybrid MBR)".to_owned());
     }
-    let mut types: Vec<String> = good.iter().flat_map(|table| table.types()).map(|kind| kind.to_string()).collect();
+    let mut types: Vec<String> = good
+        .iter()
+        .flat_map(|table| table.types())
+        .map(|kind| kind.to_string())
+        .collect();
     types.sort();
     types.dedup();
     GptScan {
@@ -113,19 +132,25 @@ fn decide(mbr: &[u8], primary: &Copy, backup: &Copy, mut problems: Vec<String>) 
             (true, false) => GptState::Whole,
             (false, _) => GptState::Damaged(problems.join("; ")),
         },
-        ours: good.iter().any(|table| table.first_type() == Some(LABEL_TYPE)),
+        ours: good
+            .iter()
+            .any(|table| table.first_type() == Some(LABEL_TYPE)),
         types,
     }
 }
 
 /// Whether there is a protective entry, and whether others stand beside it.
 fn protective_mbr(mbr: &[u8]) -> (bool, bool) {
-    let Some((table, [0x55, 0xaa])) = mbr.get(446..512).and_then(|part| part.split_at_checked(64)) else {
+    let Some((table, [0x55, 0xaa])) = mbr.get(446..512).and_then(|part| part.split_at_checked(64))
+    else {
         return (false, false);
     };
     let kinds: Vec<u8> = table.chunks(16).map(|entry| entry[4]).collect();
     let protective = kinds.contains(&0xee);
-    (protective, protective && kinds.iter().filter(|kind| **kind != 0).count() > 1)
+    (
+        protective,
+        protective && kinds.iter().filter(|kind| **kind != 0).count() > 1,
+    )
 }
 
 fn copy<E>(lba: u64, last: u64, sector: u64, read: Reader<'_, E>) -> Result<Copy, E> {
@@ -138,17 +163,33 @@ fn copy<E>(lba: u64, last: u64, sector: u64, read: Reader<'_, E>) -> Result<Copy
         Err(why) => return Ok(Copy::Bad(why)),
     };
     let len = u64::from(head.entry_count) * u64::from(head.entry_len);
-    let fits = head.entries_lba >= 2 && head.entries_lba.checked_add(len.div_ceil(sector)).is_some_and(|end| end <= last + 1);
+    let fits = head.entries_lba >= 2
+        && head
+            .entries_lba
+            .checked_add(len.div_ceil(sector))
+            .is_some_and(|end| end <= last + 1);
     let shape = head.entry_len >= 128 && head.entry_len.is_multiple_of(8);
     if !fits || !shape || len == 0 || len > MOST_ENTRY_BYTES {
-        return Ok(Copy::Bad(format!("its entries make no sense ({} of {} bytes at sector {})", head.entry_count, head.entry_len, head.entries_lba)));
+        return Ok(Copy::Bad(format!(
+            "its entries make no sense ({} of {} bytes at sector {})",
+            head.entry_count, head.entry_len, head.entries_lba
+        )));
     }
-    let mut entries = read(head.entries_lba * sector, (len.div_ceil(sector) * sector) as usize)?;
+    let mut entries = read(
+        head.entries_lba * sector,
+        (len.div_ceil(sector) * sector) as usize,
+    )?;
     entries.truncate(len as usize);
     if crc32fast::hash(&entries) != head.entries_crc {
         return Ok(Copy::Bad("the checksum of its entries is wrong".to_owned()));
     }
-    Ok(Copy::Good(Table { my_lba: lba, other_lba: head.other_lba, shared: head.shared, entries, entry_len: head.entry_len as usize }))
+    Ok(Copy::Good(Table {
+        my_lba: lba,
+        other_lba: head.other_lba,
+        shared: head.shared,
+        entries,
+        entry_len: head.entry_len as usize,
+    }))
 }
 
 struct Header {
@@ -172,7 +213,10 @@ impl Header {
             return Err("the checksum of its header is wrong".to_owned());
         }
         if long(bytes, 24) != lba {
-            return Err(format!("its header says it is at sector {}, and it is at {lba}", long(bytes, 24)));
+            return Err(format!(
+                "its header says it is at sector {}, and it is at {lba}",
+                long(bytes, 24)
+            ));
         }
         Ok(Self {
             other_lba: long(bytes, 32),
@@ -188,11 +232,14 @@ impl Header {
 
 impl Table {
     fn used(&self) -> impl Iterator<Item = &[u8]> {
-        self.entries.chunks_exact(self.entry_len).filter(|entry| entry[..16] != [0; 16])
+        self.entries
+            .chunks_exact(self.entry_len)
+            .filter(|entry| entry[..16] != [0; 16])
     }
 
     fn types(&self) -> impl Iterator<Item = Uuid> {
-        self.used().filter_map(|entry| Uuid::from_slice_le(&entry[..16]).ok())
+        self.used()
+            .filter_map(|entry| Uuid::from_slice_le(&entry[..16]).ok())
     }
 
     /// Type of the partition that lies first on the drive.
@@ -204,11 +251,17 @@ impl Table {
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|part| part.try_into().ok()).map_or(0, u32::from_le_bytes)
+    bytes
+        .get(at..at + 4)
+        .and_then(|part| part.try_into().ok())
+        .map_or(0, u32::from_le_bytes)
 }
 
 fn long(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|part| part.try_into().ok()).map_or(0, u64::from_le_bytes)
+    bytes
+        .get(at..at + 8)
+        .and_then(|part| part.try_into().ok())
+        .map_or(0, u64::from_le_bytes)
 }
 
 #[cfg(test)]

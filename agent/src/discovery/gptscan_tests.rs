@@ -29,7 +29,10 @@ fn disk(sector: u64, kinds: &[Uuid]) -> Vec<u8> {
 }
 
 fn look(image: &[u8], sector: u32) -> GptScan {
-    scan::<Infallible>(image.len() as u64, sector, &mut |at, len| Ok(image[at as usize..at as usize + len].to_vec())).unwrap()
+    scan::<Infallible>(image.len() as u64, sector, &mut |at, len| {
+        Ok(image[at as usize..at as usize + len].to_vec())
+    })
+    .unwrap()
 }
 
 fn damage(image: &[u8], sector: u32) -> String {
@@ -43,16 +46,38 @@ const LINUX: Uuid = uuid::uuid!("0fc63daf-8483-4772-8e79-3d69d8477de4");
 
 #[test]
 fn zeros_have_no_table() {
-    assert_eq!(look(&vec![0; SIZE], 512), GptScan { state: GptState::None, ours: false, types: vec![] });
-    assert_eq!(look(&[0; 1024], 512).state, GptState::None, "too small for one");
+    assert_eq!(
+        look(&vec![0; SIZE], 512),
+        GptScan {
+            state: GptState::None,
+            ours: false,
+            types: vec![]
+        }
+    );
+    assert_eq!(
+        look(&[0; 1024], 512).state,
+        GptState::None,
+        "too small for one"
+    );
 }
 
 #[test]
 fn a_whole_table_is_whole_whatever_the_sector_size() {
     for sector in [512, 4096] {
         let found = look(&disk(sector, &[LINUX]), sector as u32);
-        assert_eq!(found, GptScan { state: GptState::Whole, ours: false, types: vec![LINUX.to_string()] });
-        assert_eq!(look(&disk(sector, &[]), sector as u32).state, GptState::Whole, "an empty table is a table");
+        assert_eq!(
+            found,
+            GptScan {
+                state: GptState::Whole,
+                ours: false,
+                types: vec![LINUX.to_string()]
+            }
+        );
+        assert_eq!(
+            look(&disk(sector, &[]), sector as u32).state,
+            GptState::Whole,
+            "an empty table is a table"
+        );
     }
 }
 
@@ -67,14 +92,34 @@ fn each_kind_of_damage_is_named_and_a_valid_copy_still_says_whose_it_is() {
     type Harm = fn(&mut Vec<u8>);
     let cases: [(&str, Harm, bool); 9] = [
         ("checksum of its header", |image| image[512 + 56] ^= 1, true),
-        ("checksum of its entries", |image| image[1024 + 200] ^= 1, true),
+        (
+            "checksum of its entries",
+            |image| image[1024 + 200] ^= 1,
+            true,
+        ),
         ("only its backup", |image| image[512..1024].fill(0), true),
-        ("backup copy is missing", |image| image[SIZE - 512..].fill(0), true),
-        ("backup copy is damaged", |image| image[SIZE - 512 + 40] ^= 1, true),
-        ("protective MBR is missing", |image| image[..512].fill(0), true),
+        (
+            "backup copy is missing",
+            |image| image[SIZE - 512..].fill(0),
+            true,
+        ),
+        (
+            "backup copy is damaged",
+            |image| image[SIZE - 512 + 40] ^= 1,
+            true,
+        ),
+        (
+            "protective MBR is missing",
+            |image| image[..512].fill(0),
+            true,
+        ),
         ("hybrid", |image| image[446 + 16 + 4] = 0x83, true),
         ("only a protective MBR", |image| image[512..].fill(0), false),
-        ("header says it has", |image| image[512 + 12..512 + 16].fill(0xff), true),
+        (
+            "header says it has",
+            |image| image[512 + 12..512 + 16].fill(0xff),
+            true,
+        ),
     ];
     for (word, harm, ours) in cases {
         let mut image = disk(512, &[LABEL_TYPE]);

@@ -7,7 +7,10 @@ use super::probe::Signature;
 /// `head` are the first bytes of a device of `size` bytes, `tail` its last ones (they may overlap).
 pub(super) fn find(size: u64, head: &[u8], tail: &[u8]) -> Vec<Signature> {
     let view = View { size, head, tail };
-    [bluestore, zfs, lvm, md, drbd].iter().filter_map(|detector| detector(&view)).collect()
+    [bluestore, zfs, lvm, md, drbd]
+        .iter()
+        .filter_map(|detector| detector(&view))
+        .collect()
 }
 
 struct View<'a> {
@@ -35,12 +38,19 @@ impl View<'_> {
 }
 
 fn signature(kind: &str, usage: &str, offset: u64) -> Option<Signature> {
-    Some(Signature { kind: kind.to_owned(), usage: usage.to_owned(), uuid: String::new(), label: String::new(), offset: Some(offset) })
+    Some(Signature {
+        kind: kind.to_owned(),
+        usage: usage.to_owned(),
+        uuid: String::new(),
+        label: String::new(),
+        offset: Some(offset),
+    })
 }
 
 /// Ceph writes these 22 bytes first; libblkid before 2.38 does not know them.
 fn bluestore(view: &View<'_>) -> Option<Signature> {
-    view.begins(0, b"bluestore block device").then(|| signature("ceph_bluestore", "other", 0))?
+    view.begins(0, b"bluestore block device")
+        .then(|| signature("ceph_bluestore", "other", 0))?
 }
 
 const KIB: u64 = 1024;
@@ -52,14 +62,28 @@ const UBERBLOCK: u64 = 0x00ba_b10c;
 fn zfs(view: &View<'_>) -> Option<Signature> {
     const LABEL: u64 = 256 * KIB;
     let end = view.size / LABEL * LABEL;
-    let labels = [Some(0), Some(LABEL), end.checked_sub(2 * LABEL), end.checked_sub(LABEL)];
+    let labels = [
+        Some(0),
+        Some(LABEL),
+        end.checked_sub(2 * LABEL),
+        end.checked_sub(LABEL),
+    ];
     labels.into_iter().flatten().find_map(|label| {
         // XDR, either byte order of the writer; version 0, unique names.
-        let list = view.at(label + 16 * KIB, 12).is_some_and(|head| head[0] == 1 && head[1] <= 1 && head[2..] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
-        let uberblock = (0..128).map(|slot| label + 128 * KIB + slot * KIB).find(|at| {
-            view.begins(*at, &UBERBLOCK.to_le_bytes()) || view.begins(*at, &UBERBLOCK.to_be_bytes())
+        let list = view.at(label + 16 * KIB, 12).is_some_and(|head| {
+            head[0] == 1 && head[1] <= 1 && head[2..] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
         });
-        let at = if list { Some(label + 16 * KIB) } else { uberblock };
+        let uberblock = (0..128)
+            .map(|slot| label + 128 * KIB + slot * KIB)
+            .find(|at| {
+                view.begins(*at, &UBERBLOCK.to_le_bytes())
+                    || view.begins(*at, &UBERBLOCK.to_be_bytes())
+            });
+        let at = if list {
+            Some(label + 16 * KIB)
+        } else {
+            uberblock
+        };
         at.and_then(|at| signature("zfs_member", "filesystem", at))
     })
 }
@@ -110,13 +134,19 @@ mod tests {
         for (at, data) in bytes {
             image[*at..*at + data.len()].copy_from_slice(data);
         }
-        find(SIZE as u64, &image[..1 << 20], &image[SIZE - (1 << 20)..]).into_iter().map(|one| one.kind).collect()
+        find(SIZE as u64, &image[..1 << 20], &image[SIZE - (1 << 20)..])
+            .into_iter()
+            .map(|one| one.kind)
+            .collect()
     }
 
     #[test]
     fn zeros_have_none() {
         assert!(kinds(&[]).is_empty());
-        assert!(find(512, &[0; 512], &[0; 512]).is_empty(), "tiny devices are no trouble");
+        assert!(
+            find(512, &[0; 512], &[0; 512]).is_empty(),
+            "tiny devices are no trouble"
+        );
     }
 
     #[test]
@@ -127,7 +157,11 @@ mod tests {
             (0, &b"bluestore block device\n"[..], "ceph_bluestore"),
             (0x4000, &nvlist, "zfs_member"),
             (SIZE - 512 * 1024 + 0x4000, &nvlist, "zfs_member"),
-            (SIZE - 128 * 1024, &0x00ba_b10c_u64.to_be_bytes(), "zfs_member"),
+            (
+                SIZE - 128 * 1024,
+                &0x00ba_b10c_u64.to_be_bytes(),
+                "zfs_member",
+            ),
             (1024, b"LABELONE", "LVM2_member"),
             (0, &md, "linux_raid_member"),
             (4096, &md, "linux_raid_member"),

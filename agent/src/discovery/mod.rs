@@ -7,13 +7,13 @@
 
 mod attach;
 mod attrs;
+mod blank;
 pub mod claim;
 mod contents_reasons;
-mod blank;
 mod gptscan;
 mod identity;
-mod mounts;
 mod magics;
+mod mounts;
 pub mod probe;
 mod reasons;
 pub mod survey;

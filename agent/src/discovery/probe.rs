@@ -161,16 +161,20 @@ impl Job for Probe {
 
         context.step("libblkid");
         // Through a descriptor of its own: libblkid reads with any alignment, which O_DIRECT refuses.
-        let cached = DiskReader::open(&self.drive.node(), false).map_err(|error| self.open_error(error))?;
+        let cached =
+            DiskReader::open(&self.drive.node(), false).map_err(|error| self.open_error(error))?;
         self.verify(&cached)?;
-        let signatures = blkid::probe_file(cached.file(), &self.drive.node()).map_err(|error| self.blkid_error(error))?;
+        let signatures = blkid::probe_file(cached.file(), &self.drive.node())
+            .map_err(|error| self.blkid_error(error))?;
         let signatures = with_own(signatures, magics::find(size, &head, &tail));
 
         context.step("partition table");
         let sector = sysfs::read(Path::new("/sys"), &self.drive.kernel_name)
             .map_err(|error| self.open_error(error))?
             .logical_sector;
-        let gpt = gptscan::scan(size, sector, &mut |offset, len| self.read(&disk, offset, len as u64))?;
+        let gpt = gptscan::scan(size, sector, &mut |offset, len| {
+            self.read(&disk, offset, len as u64)
+        })?;
 
         let empty = signatures == Signatures::Empty && gpt.state == GptState::None;
         let blankness = if empty && self.policy == Some(ClaimPolicy::Blank) {
@@ -207,9 +211,11 @@ impl Probe {
         let node = self.drive.node();
         match DiskReader::open(&node, true) {
             Ok(disk) => Ok((disk, false)),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => DiskReader::open(&node, false)
-                .map(|disk| (disk, true))
-                .map_err(|error| self.open_error(error)),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                DiskReader::open(&node, false)
+                    .map(|disk| (disk, true))
+                    .map_err(|error| self.open_error(error))
+            }
             Err(error) => Err(self.open_error(error)),
         }
     }
@@ -226,20 +232,32 @@ impl Probe {
             return Err(other(format!("device number {}:{}", number.0, number.1)));
         }
         let facts = match sysfs::read(Path::new("/sys"), &self.drive.kernel_name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(other("nothing is there".to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(other("nothing is there".to_owned()));
+            }
             other => other.map_err(|error| self.open_error(error))?,
         };
         if (facts.major, facts.minor) != number {
-            return Err(other(format!("sysfs has device number {}:{}", facts.major, facts.minor)));
+            return Err(other(format!(
+                "sysfs has device number {}:{}",
+                facts.major, facts.minor
+            )));
         }
         if facts.id != self.drive.id {
             return Err(other(format!("drive {}", facts.id)));
         }
         if self.drive.diskseq != 0 && facts.diskseq != self.drive.diskseq {
-            return Err(other(format!("it was taken away and came back (sequence {})", facts.diskseq)));
+            return Err(other(format!(
+                "it was taken away and came back (sequence {})",
+                facts.diskseq
+            )));
         }
         if disk.size() != self.drive.size_bytes || facts.size_bytes != disk.size() {
-            return Err(other(format!("{} bytes where {} were expected", disk.size(), self.drive.size_bytes)));
+            return Err(other(format!(
+                "{} bytes where {} were expected",
+                disk.size(),
+                self.drive.size_bytes
+            )));
         }
         Ok(())
     }
@@ -252,11 +270,18 @@ impl Probe {
     }
 
     fn open_error(&self, error: io::Error) -> ProbeError {
-        ProbeError::Open { kernel_name: self.drive.kernel_name.clone(), source: error.into() }
+        ProbeError::Open {
+            kernel_name: self.drive.kernel_name.clone(),
+            source: error.into(),
+        }
     }
 
     fn read_error(&self, offset: u64, error: io::Error) -> ProbeError {
-        ProbeError::Read { kernel_name: self.drive.kernel_name.clone(), offset, source: error.into() }
+        ProbeError::Read {
+            kernel_name: self.drive.kernel_name.clone(),
+            offset,
+            source: error.into(),
+        }
     }
 
     fn blkid_error(&self, error: blkid::BlkidError) -> ProbeError {
@@ -264,7 +289,11 @@ impl Probe {
             blkid::BlkidError::Probe { what, .. } => (*what).to_owned(),
             _ => "opening".to_owned(),
         };
-        ProbeError::Blkid { kernel_name: self.drive.kernel_name.clone(), what, source: Cause::new(&error) }
+        ProbeError::Blkid {
+            kernel_name: self.drive.kernel_name.clone(),
+            what,
+            source: Cause::new(&error),
+        }
     }
 }
 
@@ -291,15 +320,30 @@ mod tests {
     use super::*;
 
     fn one(kind: &str) -> Signature {
-        Signature { kind: kind.into(), usage: "raid".into(), uuid: String::new(), label: String::new(), offset: None }
+        Signature {
+            kind: kind.into(),
+            usage: "raid".into(),
+            uuid: String::new(),
+            label: String::new(),
+            offset: None,
+        }
     }
 
     #[test]
     fn what_either_side_found_is_found() {
         let found = |kinds: &[&str]| kinds.iter().map(|kind| one(kind)).collect::<Vec<_>>();
         assert_eq!(with_own(Signatures::Empty, vec![]), Signatures::Empty);
-        assert_eq!(with_own(Signatures::Empty, found(&["drbd"])), Signatures::Found(found(&["drbd"])));
-        assert_eq!(with_own(Signatures::Found(found(&["a"])), found(&["a", "b"])), Signatures::Found(found(&["a", "b"])));
-        assert_eq!(with_own(Signatures::Ambiguous(vec![]), found(&["b"])), Signatures::Ambiguous(found(&["b"])));
+        assert_eq!(
+            with_own(Signatures::Empty, found(&["drbd"])),
+            Signatures::Found(found(&["drbd"]))
+        );
+        assert_eq!(
+            with_own(Signatures::Found(found(&["a"])), found(&["a", "b"])),
+            Signatures::Found(found(&["a", "b"]))
+        );
+        assert_eq!(
+            with_own(Signatures::Ambiguous(vec![]), found(&["b"])),
+            Signatures::Ambiguous(found(&["b"]))
+        );
     }
 }

@@ -66,7 +66,9 @@ pub fn watch(config: UdevConfig) -> io::Result<mpsc::Receiver<Changed>> {
 
 /// udevd's group, filtered to block devices.
 fn processed_events() -> io::Result<udev::MonitorSocket> {
-    udev::MonitorBuilder::new()?.match_subsystem("block")?.listen()
+    udev::MonitorBuilder::new()?
+        .match_subsystem("block")?
+        .listen()
 }
 
 struct Listener {
@@ -83,14 +85,17 @@ impl Listener {
             let now = Instant::now();
             while let Some(event) = self.kernel.next()? {
                 match event {
-                    Event::Block(event) => self.batch.add(disk_of(&event.devpath, event.devtype == "partition"), now),
+                    Event::Block(event) => self
+                        .batch
+                        .add(disk_of(&event.devpath, event.devtype == "partition"), now),
                     Event::Lost => self.batch.lose(now),
                     Event::Other => {}
                 }
             }
             for event in self.processed.iter().flat_map(udev::MonitorSocket::iter) {
                 let partition = event.devtype().is_some_and(|kind| kind == "partition");
-                self.batch.add(disk_of(&event.devpath().to_string_lossy(), partition), now);
+                self.batch
+                    .add(disk_of(&event.devpath().to_string_lossy(), partition), now);
             }
             self.hand_over(now);
         }
@@ -99,17 +104,29 @@ impl Listener {
 
     fn wait(&self) -> io::Result<()> {
         let mut fds = vec![PollFd::new(self.kernel.as_fd(), PollFlags::POLLIN)];
-        fds.extend(self.processed.as_ref().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)));
+        fds.extend(
+            self.processed
+                .as_ref()
+                .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)),
+        );
         let now = Instant::now();
-        let wait = self.batch.due().map_or(TICK, |due| due.saturating_duration_since(now).clamp(Duration::from_millis(1), TICK));
-        match poll(&mut fds, PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX)) {
+        let wait = self.batch.due().map_or(TICK, |due| {
+            due.saturating_duration_since(now)
+                .clamp(Duration::from_millis(1), TICK)
+        });
+        match poll(
+            &mut fds,
+            PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX),
+        ) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
     fn hand_over(&mut self, now: Instant) {
-        let Some(batch) = self.batch.take(now) else { return };
+        let Some(batch) = self.batch.take(now) else {
+            return;
+        };
         if let Err(TrySendError::Full(batch)) = self.sender.try_send(batch) {
             self.batch.put_back(batch, now);
         }
@@ -120,7 +137,11 @@ impl Listener {
 fn disk_of(devpath: &str, partition: bool) -> String {
     let mut parts = devpath.rsplit('/');
     let name = parts.next().unwrap_or_default();
-    let disk = if partition { parts.next().unwrap_or(name) } else { name };
+    let disk = if partition {
+        parts.next().unwrap_or(name)
+    } else {
+        name
+    };
     disk.to_owned()
 }
 
@@ -135,7 +156,11 @@ struct Coalescer {
 
 impl Coalescer {
     fn new(config: UdevConfig) -> Self {
-        Self { config, batch: Changed::default(), times: None }
+        Self {
+            config,
+            batch: Changed::default(),
+            times: None,
+        }
     }
 
     fn add(&mut self, name: String, now: Instant) {
@@ -156,7 +181,8 @@ impl Coalescer {
 
     /// When the batch is to be handed over: after quiet, or at its greatest age.
     fn due(&self) -> Option<Instant> {
-        self.times.map(|(first, last)| (last + self.config.debounce).min(first + self.config.at_most))
+        self.times
+            .map(|(first, last)| (last + self.config.debounce).min(first + self.config.at_most))
     }
 
     fn take(&mut self, now: Instant) -> Option<Changed> {
@@ -180,11 +206,19 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn coalescer() -> (Coalescer, Instant) {
-        (Coalescer::new(UdevConfig { debounce: 100 * MS, at_most: 1000 * MS }), Instant::now())
+        (
+            Coalescer::new(UdevConfig {
+                debounce: 100 * MS,
+                at_most: 1000 * MS,
+            }),
+            Instant::now(),
+        )
     }
 
     fn names(changed: Option<Changed>) -> Vec<String> {
-        changed.map(|changed| changed.names.into_iter().collect()).unwrap_or_default()
+        changed
+            .map(|changed| changed.names.into_iter().collect())
+            .unwrap_or_default()
     }
 
     #[test]

@@ -13,11 +13,17 @@ use crate::{model::FsType, sys::mountinfo, worker::Context};
 pub fn grow(ground: &dyn Ground, job: &GrowFs, context: &mut Context) -> Result<Grown, FsError> {
     let device_bytes = device::bytes(&job.device, job.dev)?;
     if job.block {
-        return Ok(Grown { device_bytes, changed: false });
+        return Ok(Grown {
+            device_bytes,
+            changed: false,
+        });
     }
     context.step("looking at the mounts");
     let entries = mountinfo::read().map_err(|error| mount_info_error(&job.path, &error))?;
-    let not_here = |why: &str| FsError::NotHere { path: job.path.display().to_string(), why: why.to_owned() };
+    let not_here = |why: &str| FsError::NotHere {
+        path: job.path.display().to_string(),
+        why: why.to_owned(),
+    };
     let here = mountinfo::mounts_at(&entries, &mountinfo::resolve(&job.path))
         .last()
         .copied()
@@ -25,7 +31,8 @@ pub fn grow(ground: &dyn Ground, job: &GrowFs, context: &mut Context) -> Result<
     if !device::is_mount_of(here, job.dev) {
         return Err(not_here("another device is mounted there"));
     }
-    let fs_type = FsType::parse(&here.fs_type).ok_or_else(|| not_here("an unknown filesystem is mounted there"))?;
+    let fs_type = FsType::parse(&here.fs_type)
+        .ok_or_else(|| not_here("an unknown filesystem is mounted there"))?;
     // The tools of XFS and btrfs refuse a read-only mount; any writable one of the volume will do.
     let path = entries
         .iter()
@@ -33,10 +40,15 @@ pub fn grow(ground: &dyn Ground, job: &GrowFs, context: &mut Context) -> Result<
         .map(|entry| entry.mount_point.as_path())
         .find(|path| *path == here.mount_point)
         .or_else(|| {
-            let mut writable = entries.iter().filter(|entry| entry.root == here.root && entry.dev == here.dev && !entry.read_only());
+            let mut writable = entries.iter().filter(|entry| {
+                entry.root == here.root && entry.dev == here.dev && !entry.read_only()
+            });
             writable.next().map(|entry| entry.mount_point.as_path())
         })
         .unwrap_or(&here.mount_point);
     let changed = grow::grow(ground, fs_type, path, (&job.device, device_bytes), context)?;
-    Ok(Grown { device_bytes, changed })
+    Ok(Grown {
+        device_bytes,
+        changed,
+    })
 }

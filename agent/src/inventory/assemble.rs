@@ -148,7 +148,11 @@ fn looks_unreadable(drive: &Drive) -> bool {
         || drive.rejects.iter().any(|reject| {
             matches!(
                 reject.code,
-                Code::ProbeFailed | Code::Unreadable | Code::OursDamaged | Code::NotRunning | Code::ZeroSize
+                Code::ProbeFailed
+                    | Code::Unreadable
+                    | Code::OursDamaged
+                    | Code::NotRunning
+                    | Code::ZeroSize
             )
         })
 }
@@ -211,7 +215,14 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
             format!("drive {} does not answer: {trouble}", drive.id),
         ));
     }
-    troubles.extend(known.troubles.get(&record.uuid).into_iter().flatten().cloned());
+    troubles.extend(
+        known
+            .troubles
+            .get(&record.uuid)
+            .into_iter()
+            .flatten()
+            .cloned(),
+    );
     let mut seen = std::collections::BTreeSet::new();
     troubles.retain(|trouble| seen.insert(trouble.reason.clone()));
     Volume {
@@ -228,12 +239,12 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
                 .is_some_and(|(major, minor)| known.in_use.contains(&format!("{major}:{minor}"))),
         troubles,
         erasing: match record.state {
-            RecordState::Erasing { done_bytes, .. } => Some(
-                known.erasing.get(&record.uuid).copied().unwrap_or(Erasing {
+            RecordState::Erasing { done_bytes, .. } => {
+                Some(known.erasing.get(&record.uuid).copied().unwrap_or(Erasing {
                     done_bytes,
                     eta_seconds: 0,
-                }),
-            ),
+                }))
+            }
             _ => None,
         },
     }

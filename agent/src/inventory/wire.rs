@@ -59,6 +59,7 @@ impl Sender {
                 .into_iter()
                 .map(|uuid| self.id(uuid))
                 .collect(),
+            since_revision: old.revision,
             ..self.frame(new)
         }
     }

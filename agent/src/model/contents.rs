@@ -85,6 +85,8 @@ impl Contents {
 
     /// The volume of this identity.
     pub fn volume(&self, uuid: Uuid) -> Option<&Placed> {
-        self.volumes.iter().find(|placed| placed.record.uuid == uuid)
+        self.volumes
+            .iter()
+            .find(|placed| placed.record.uuid == uuid)
     }
 }

@@ -67,6 +67,7 @@ fn record(uuid: u128, state: RecordState) -> Record {
 
 fn contents(volumes: Vec<Record>) -> Contents {
     Contents {
+        sequence: 1,
         label: Label {
             drive_uuid: Uuid::from_u128(9),
             cluster: "default".into(),

@@ -39,12 +39,19 @@ impl DiskReader {
             .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK | excl)
             .open(node)?;
         if !file.metadata()?.file_type().is_block_device() {
-            return Err(io::Error::other(format!("{} is not a block device", node.display())));
+            return Err(io::Error::other(format!(
+                "{} is not a block device",
+                node.display()
+            )));
         }
         let mut size = 0_u64;
         // SAFETY: BLKGETSIZE64 writes one u64 into a live u64.
         unsafe { ioctl::blkgetsize64(file.as_raw_fd(), &raw mut size) }?;
-        Ok(Self { file, size, direct: false })
+        Ok(Self {
+            file,
+            size,
+            direct: false,
+        })
     }
 
     /// Device number of what was opened.
@@ -89,7 +96,12 @@ impl DiskReader {
         if !self.direct {
             let (start, len) = (offset.cast_signed(), buffer.len as i64);
             // Advice: when it fails the read is merely cached.
-            let _ = posix_fadvise(&self.file, start, len, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+            let _ = posix_fadvise(
+                &self.file,
+                start,
+                len,
+                PosixFadviseAdvice::POSIX_FADV_DONTNEED,
+            );
         }
         self.file.read_exact_at(buffer.bytes_mut(), offset)
     }

@@ -14,9 +14,8 @@ impl MountWatch {
         let file = File::open("/proc/self/mountinfo")?;
         // SAFETY: the File owns its descriptor for as long as the AsyncFd owns the File, and nothing
         // replaces or closes it meanwhile.
-        let registered = unsafe {
-            AsyncFd::register_with_interest(file, Interest::PRIORITY | Interest::ERROR)
-        };
+        let registered =
+            unsafe { AsyncFd::register_with_interest(file, Interest::PRIORITY | Interest::ERROR) };
         Ok(Self(registered?))
     }
 

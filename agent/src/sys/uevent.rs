@@ -10,7 +10,8 @@ use std::{
 use nix::{
     errno::Errno,
     sys::socket::{
-        AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvfrom, setsockopt, socket, sockopt,
+        AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvfrom, setsockopt,
+        socket, sockopt,
     },
 };
 
@@ -80,7 +81,11 @@ impl KernelUevents {
         };
         // Any process may send to this socket; only the kernel's port is 0.
         let from_kernel = sender.is_some_and(|sender| sender.pid() == 0);
-        Ok(Some(if from_kernel { parse(&buffer[..len]) } else { Event::Other }))
+        Ok(Some(if from_kernel {
+            parse(&buffer[..len])
+        } else {
+            Event::Other
+        }))
     }
 }
 
@@ -92,10 +97,15 @@ impl AsFd for KernelUevents {
 
 /// `action@devpath`, then `KEY=value` entries, all ending with a zero.
 fn parse(message: &[u8]) -> Event {
-    let mut parts = message.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let mut parts = message
+        .split(|byte| *byte == 0)
+        .map(String::from_utf8_lossy);
     let head = parts.next().unwrap_or_default().into_owned();
     let values: BTreeMap<String, String> = parts
-        .filter_map(|part| part.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned())))
+        .filter_map(|part| {
+            part.split_once('=')
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        })
         .collect();
     let value = |key: &str| values.get(key).cloned().unwrap_or_default();
     match head.split_once('@') {
@@ -117,7 +127,11 @@ mod tests {
         let text = b"change@/devices/virtual/block/loop0/loop0p1\0ACTION=change\0SUBSYSTEM=block\0DEVTYPE=partition\0";
         assert_eq!(
             parse(text),
-            Event::Block(Uevent { action: "change".into(), devpath: "/devices/virtual/block/loop0/loop0p1".into(), devtype: "partition".into() })
+            Event::Block(Uevent {
+                action: "change".into(),
+                devpath: "/devices/virtual/block/loop0/loop0p1".into(),
+                devtype: "partition".into()
+            })
         );
         assert_eq!(parse(b"add@/devices/x\0SUBSYSTEM=net\0"), Event::Other);
         assert_eq!(parse(b"libudev\0\xfe\xed\xca\xfe"), Event::Other);

@@ -7,8 +7,8 @@ use crate::{
     carve::jobs::{CarveError, Claim, Create},
     inventory::assemble::is_live,
     model::{
-        ClassConfig, DriveId, DriveRef, DriveState, Label, MIB, Mode, Snapshot, Volume,
-        VolumeSpec, VolumeState,
+        ClassConfig, DriveId, DriveRef, DriveState, Label, MIB, Mode, Snapshot, Volume, VolumeSpec,
+        VolumeState,
     },
     worker::{RunError, Slot},
 };
@@ -71,7 +71,6 @@ pub fn candidates(snapshot: &Snapshot, class: &str, size: u64) -> Vec<Candidate>
         .collect()
 }
 
-
 /// Compares an existing volume of the same name with the request: same, or what differs. Pure.
 pub fn compare(volume: &Volume, request: &Request, class: &ClassConfig) -> Result<(), VolumeError> {
     let record = &volume.placed.record;
@@ -98,7 +97,10 @@ pub fn compare(volume: &Volume, request: &Request, class: &ClassConfig) -> Resul
     }
     Err(VolumeError::Exists {
         name: request.name.clone(),
-        has: format!("class {}, {} {}, {size} bytes, parameters {:?}", has.0, has.1, has.2, record.parameters),
+        has: format!(
+            "class {}, {} {}, {size} bytes, parameters {:?}",
+            has.0, has.1, has.2, record.parameters
+        ),
         asked: format!(
             "class {}, {} {}, {} bytes (limit {}), parameters {:?}",
             asked.0, asked.1, asked.2, request.size_bytes, request.limit_bytes, request.parameters
@@ -160,8 +162,7 @@ impl Volumes {
                     name: request.name,
                     drive: volume.drive.clone(),
                 }),
-                _ => compare(volume, &request, class)
-                    .map(|()| (volume.clone(), snapshot.revision)),
+                _ => compare(volume, &request, class).map(|()| (volume.clone(), snapshot.revision)),
             };
         }
         self.carve(&request, class, &snapshot).await
@@ -239,7 +240,10 @@ impl Volumes {
                     let volume = carved
                         .and_then(|uuid| current.volumes.get(&uuid))
                         .ok_or_else(|| VolumeError::Internal {
-                            what: format!("volume {:?} is not in the answer of its drive", spec.name),
+                            what: format!(
+                                "volume {:?} is not in the answer of its drive",
+                                spec.name
+                            ),
                         })?;
                     compare(volume, request, class)?;
                     tracing::info!(volume = %volume.uuid, name = %spec.name, drive = %drive.id, bytes = spec.size_bytes, "volume created");

@@ -100,9 +100,7 @@ impl Volumes {
                     .inventory
                     .put_contents(&volume.drive, done.contents))
             }
-            Err(RunError::Job(CarveError::InUse { uuid, .. })) => {
-                Err(VolumeError::InUse { uuid })
-            }
+            Err(RunError::Job(CarveError::InUse { uuid, .. })) => Err(VolumeError::InUse { uuid }),
             Err(error) => {
                 self.note_stuck(&volume.drive, &error);
                 Err(VolumeError::Carve(error))

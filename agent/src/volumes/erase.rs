@@ -110,21 +110,27 @@ impl Volumes {
                     }
                     let moved = progress.done_bytes.saturating_sub(done);
                     done = progress.done_bytes;
-                    let rate = (done - first.min(done)) as f64 / began.elapsed().as_secs_f64().max(0.001);
+                    let rate =
+                        (done - first.min(done)) as f64 / began.elapsed().as_secs_f64().max(0.001);
                     self.inner.inventory.update(|known| {
                         known.erasing.insert(
                             uuid,
                             Erasing {
                                 done_bytes: done,
                                 eta_seconds: if rate > 0.0 {
-                                    ((progress.total_bytes.saturating_sub(done)) as f64 / rate).ceil() as u64
+                                    ((progress.total_bytes.saturating_sub(done)) as f64 / rate)
+                                        .ceil() as u64
                                 } else {
                                     0
                                 },
                             },
                         );
                     });
-                    let pause = rest(moved, step.elapsed(), self.inner.config.erase_bytes_per_second);
+                    let pause = rest(
+                        moved,
+                        step.elapsed(),
+                        self.inner.config.erase_bytes_per_second,
+                    );
                     tokio::time::sleep(pause).await;
                 }
                 Err(error) => {

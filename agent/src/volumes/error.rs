@@ -3,12 +3,8 @@
 use uuid::Uuid;
 
 use crate::{
-    carve::jobs::CarveError,
-    fs::jobs::FsError,
-    model::DriveId,
-    state::StateError,
-    sys::mountinfo::MountInfoError,
-    worker::RunError,
+    carve::jobs::CarveError, fs::jobs::FsError, model::DriveId, state::StateError,
+    sys::mountinfo::MountInfoError, worker::RunError,
 };
 
 /// Why a volume call failed.
@@ -53,7 +49,9 @@ pub enum VolumeError {
         asked: String,
     },
     /// The name is taken by a volume that cannot be reached now.
-    #[error("a volume named {name:?} is on drive {drive}, which cannot be reached; bring the drive back or delete the volume")]
+    #[error(
+        "a volume named {name:?} is on drive {drive}, which cannot be reached; bring the drive back or delete the volume"
+    )]
     ExistsAway {
         /// CSI name.
         name: String,
@@ -69,7 +67,9 @@ pub enum VolumeError {
         known: String,
     },
     /// Nothing is large enough.
-    #[error("no drive of class {class} has {needed} bytes in one piece; the largest free piece is {largest} bytes{place}")]
+    #[error(
+        "no drive of class {class} has {needed} bytes in one piece; the largest free piece is {largest} bytes{place}"
+    )]
     NoRoom {
         /// Class.
         class: String,
@@ -105,7 +105,9 @@ pub enum VolumeError {
         why: String,
     },
     /// The drive is missing or cannot be read.
-    #[error("drive {drive} of volume {uuid} cannot be reached; check that it is plugged in and answers")]
+    #[error(
+        "drive {drive} of volume {uuid} cannot be reached; check that it is plugged in and answers"
+    )]
     DriveAway {
         /// The volume.
         uuid: Uuid,

@@ -25,13 +25,14 @@ impl Volumes {
                 why: format!("it has {have} bytes already, more than the limit of {limit}"),
             });
         }
-        let size = required
-            .checked_next_multiple_of(MIB)
-            .ok_or_else(|| VolumeError::CannotGrow {
-                uuid: volume.uuid,
-                needed: required,
-                why: "no drive is that large".to_owned(),
-            })?;
+        let size =
+            required
+                .checked_next_multiple_of(MIB)
+                .ok_or_else(|| VolumeError::CannotGrow {
+                    uuid: volume.uuid,
+                    needed: required,
+                    why: "no drive is that large".to_owned(),
+                })?;
         if have >= size {
             return Ok((volume, self.inner.inventory.current().revision));
         }
@@ -56,7 +57,11 @@ impl Volumes {
         .await
     }
 
-    async fn expand_guarded(&self, volume: &Volume, size: u64) -> Result<(Volume, u64), VolumeError> {
+    async fn expand_guarded(
+        &self,
+        volume: &Volume,
+        size: u64,
+    ) -> Result<(Volume, u64), VolumeError> {
         let job = Expand {
             drive: self.reach(volume)?,
             uuid: volume.uuid,
@@ -87,13 +92,14 @@ impl Volumes {
             .inventory
             .put_contents(&volume.drive, done.contents);
         let current = self.inner.inventory.current();
-        let grown = current
-            .volumes
-            .get(&volume.uuid)
-            .cloned()
-            .ok_or_else(|| VolumeError::Internal {
-                what: format!("volume {} is not in the answer of its drive", volume.uuid),
-            })?;
+        let grown =
+            current
+                .volumes
+                .get(&volume.uuid)
+                .cloned()
+                .ok_or_else(|| VolumeError::Internal {
+                    what: format!("volume {} is not in the answer of its drive", volume.uuid),
+                })?;
         tracing::info!(volume = %volume.uuid, bytes = grown.placed.record.extent.len, "volume expanded");
         Ok((grown, revision))
     }

@@ -155,7 +155,10 @@ impl Volumes {
     fn unknown(&self, id: &str) -> VolumeError {
         match self.unreadable() {
             Some(why) if id.parse::<drivebay_proto::VolumeId>().is_ok() => {
-                VolumeError::CannotTell { id: id.to_owned(), why }
+                VolumeError::CannotTell {
+                    id: id.to_owned(),
+                    why,
+                }
             }
             _ => VolumeError::NotFound { id: id.to_owned() },
         }
@@ -197,8 +200,7 @@ impl Volumes {
 
     /// Reads mountinfo again and publishes which volumes are in use.
     pub fn refresh_mounts(&self) -> Result<u64, VolumeError> {
-        let mounts =
-            mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
+        let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
         let view = Arc::new(mounting::view(&mounts));
         let in_use = view.in_use.clone();
         *self

@@ -115,7 +115,11 @@ impl Volumes {
         .await
     }
 
-    async fn stage_guarded(&self, volume: &Volume, request: StageRequest) -> Result<(), VolumeError> {
+    async fn stage_guarded(
+        &self,
+        volume: &Volume,
+        request: StageRequest,
+    ) -> Result<(), VolumeError> {
         self.not_detached(volume)?;
         let class = self
             .inner
@@ -209,11 +213,17 @@ impl Volumes {
 
     /// Unmounts a path of a volume: the target (removed afterwards) or the staging path (left). A volume
     /// that nobody knows is unmounted all the same: the path is the orchestrator's and the pod is gone.
-    pub async fn unmount(&self, id: String, path: PathBuf, remove: bool) -> Result<(), VolumeError> {
+    pub async fn unmount(
+        &self,
+        id: String,
+        path: PathBuf,
+        remove: bool,
+    ) -> Result<(), VolumeError> {
         let volume = self.find_any(&id);
-        let key = volume
-            .as_ref()
-            .map_or_else(|| Key::Path(path.clone()), |volume| Key::Volume(volume.uuid));
+        let key = volume.as_ref().map_or_else(
+            || Key::Path(path.clone()),
+            |volume| Key::Volume(volume.uuid),
+        );
         let guard = self.held(&id, key)?;
         let this = self.clone();
         self.tracked(async move {
@@ -306,16 +316,24 @@ impl Volumes {
     /// Whether there is evidence that a drive is gone or stuck.
     fn is_gone(&self, drive: &DriveId) -> bool {
         let snapshot = self.inner.inventory.current();
-        snapshot.drives.get(drive).is_none_or(|drive| {
-            drive.state == DriveState::Missing || drive.trouble.is_some()
-        })
+        snapshot
+            .drives
+            .get(drive)
+            .is_none_or(|drive| drive.state == DriveState::Missing || drive.trouble.is_some())
     }
 
     /// The volume of this id, whatever its state.
     fn find_any(&self, id: &str) -> Option<Volume> {
         let id: drivebay_proto::VolumeId = id.parse().ok()?;
         (id.node == self.inner.config.node_id)
-            .then(|| self.inner.inventory.current().volumes.get(&id.uuid).cloned())
+            .then(|| {
+                self.inner
+                    .inventory
+                    .current()
+                    .volumes
+                    .get(&id.uuid)
+                    .cloned()
+            })
             .flatten()
     }
 

@@ -80,7 +80,9 @@ impl Volumes {
             .find(|drive| drive.id.0 == name || drive.facts.kernel_name == name)
             .ok_or_else(|| VolumeError::Invalid {
                 field: "drive",
-                why: format!("no drive {name:?} on this node; `drivebay-agent drives --all` lists them"),
+                why: format!(
+                    "no drive {name:?} on this node; `drivebay-agent drives --all` lists them"
+                ),
             })?;
         if confirm != drive.id.0 {
             return Err(VolumeError::Invalid {

@@ -64,7 +64,8 @@ table![
     fs::jobs::Stats,
     fs::jobs::GrowFs,
     super::read::ReadSample,
-    #[cfg(debug_assertions)] super::drill::Drill,
+    #[cfg(debug_assertions)]
+    super::drill::Drill,
 ];
 
 #[cfg(test)]

@@ -57,6 +57,7 @@ fn probed(ours: bool) -> Probed {
 
 fn contents(note: &str) -> Contents {
     Contents {
+        sequence: 1,
         label: Label {
             drive_uuid: uuid::Uuid::nil(),
             cluster: "c".into(),
