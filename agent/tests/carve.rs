@@ -2,7 +2,13 @@
 //! real filesystems, and the partitioning tools that an operator would use to look at the result.
 //! Needs root. Everything made here is taken away again, also when a test fails.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods
+)]
 
 use std::{
     fs::{self, File},
@@ -19,24 +25,32 @@ use std::{
 
 use drivebay_agent::{
     carve::jobs::{
-        Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand, Look, WipeProgress,
-        WipeStep,
+        Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand,
+        Look, WipeProgress, WipeStep,
     },
     discovery::sysfs,
     model::{
-        ClaimPolicy, Contents, DriveId, DriveRef, ErasePolicy, FsType, Label, MIB, Mode, RecordState, VolumeSpec,
+        ClaimPolicy, Contents, DriveId, DriveRef, ErasePolicy, FsType, Label, MIB, Mode,
+        RecordState, VolumeSpec,
     },
     worker::{Context, Job},
 };
 use uuid::Uuid;
 
 fn run(program: &str, args: &[&str]) -> Output {
-    Command::new(program).args(args).output().unwrap_or_else(|error| panic!("{program}: {error}"))
+    Command::new(program)
+        .args(args)
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}"))
 }
 
 fn must(program: &str, args: &[&str]) -> String {
     let output = run(program, args);
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(output.status.success(), "{program} {args:?}: {text}");
     text
 }
@@ -55,7 +69,12 @@ impl Drive {
         let image = dir.path().join("drive.img");
         File::create(&image).unwrap().set_len(mib * MIB).unwrap();
         let node = attach(&image, sector);
-        Self { _dir: dir, image, node, sector }
+        Self {
+            _dir: dir,
+            image,
+            node,
+            sector,
+        }
     }
 
     fn kernel_name(&self) -> &str {
@@ -67,7 +86,10 @@ impl Drive {
     }
 
     fn detach(&self) {
-        for entry in fs::read_dir(format!("/sys/class/block/{}", self.kernel_name())).into_iter().flatten() {
+        for entry in fs::read_dir(format!("/sys/class/block/{}", self.kernel_name()))
+            .into_iter()
+            .flatten()
+        {
             if let Ok(number) = fs::read_to_string(entry.unwrap().path().join("partition")) {
                 run("delpart", &[&self.node, number.trim()]);
             }
@@ -84,7 +106,10 @@ impl Drive {
     fn bytes(&self) -> Vec<u8> {
         must("blockdev", &["--flushbufs", &self.node]);
         let mut all = Vec::new();
-        File::open(&self.node).unwrap().read_to_end(&mut all).unwrap();
+        File::open(&self.node)
+            .unwrap()
+            .read_to_end(&mut all)
+            .unwrap();
         all
     }
 
@@ -112,32 +137,73 @@ impl Drive {
     }
 
     fn create_as(&self, spec: VolumeSpec, policy: ClaimPolicy) -> Result<Changed, CarveError> {
-        Create { drive: self.drive(), claim: self.claim(policy), spec }.run(&mut Context::silent())
+        Create {
+            drive: self.drive(),
+            claim: self.claim(policy),
+            spec,
+        }
+        .run(&mut Context::silent())
     }
 
     /// The identity and the partition's node of a new volume.
     fn carve(&self, name: &str, mib: u64) -> (Uuid, String) {
         let changed = self.create(name, mib).unwrap();
         assert!(changed.changed);
-        let placed = changed.contents.volumes.iter().find(|placed| placed.record.name == name).unwrap().clone();
-        assert_eq!((placed.record.state, placed.ambiguous), (RecordState::New, None));
-        (placed.record.uuid, format!("/dev/{}", placed.device.unwrap()))
+        let placed = changed
+            .contents
+            .volumes
+            .iter()
+            .find(|placed| placed.record.name == name)
+            .unwrap()
+            .clone();
+        assert_eq!(
+            (placed.record.state, placed.ambiguous),
+            (RecordState::New, None)
+        );
+        (
+            placed.record.uuid,
+            format!("/dev/{}", placed.device.unwrap()),
+        )
     }
 
     fn look(&self, repair: bool) -> Result<Contents, CarveError> {
-        Look { drive: self.drive(), repair }.run(&mut Context::silent())
+        Look {
+            drive: self.drive(),
+            repair,
+        }
+        .run(&mut Context::silent())
     }
 
     fn expand(&self, uuid: Uuid, mib: u64) -> Result<Changed, CarveError> {
-        Expand { drive: self.drive(), uuid, size_bytes: mib * MIB }.run(&mut Context::silent())
+        Expand {
+            drive: self.drive(),
+            uuid,
+            size_bytes: mib * MIB,
+        }
+        .run(&mut Context::silent())
     }
 
     fn delete(&self, uuid: Uuid) -> Result<Changed, CarveError> {
-        Delete { drive: self.drive(), uuid }.run(&mut Context::silent())
+        Delete {
+            drive: self.drive(),
+            uuid,
+        }
+        .run(&mut Context::silent())
     }
 
-    fn erase_step(&self, uuid: Uuid, from_bytes: u64, budget_ms: u64) -> Result<EraseProgress, CarveError> {
-        EraseStep { drive: self.drive(), uuid, from_bytes, budget_ms }.run(&mut Context::silent())
+    fn erase_step(
+        &self,
+        uuid: Uuid,
+        from_bytes: u64,
+        budget_ms: u64,
+    ) -> Result<EraseProgress, CarveError> {
+        EraseStep {
+            drive: self.drive(),
+            uuid,
+            from_bytes,
+            budget_ms,
+        }
+        .run(&mut Context::silent())
     }
 
     fn erase(&self, uuid: Uuid) -> Contents {
@@ -154,7 +220,12 @@ impl Drive {
     }
 
     fn wipe_step(&self, from_bytes: u64) -> Result<WipeProgress, CarveError> {
-        WipeStep { drive: self.drive(), from_bytes, budget_ms: 20 }.run(&mut Context::silent())
+        WipeStep {
+            drive: self.drive(),
+            from_bytes,
+            budget_ms: 20,
+        }
+        .run(&mut Context::silent())
     }
 
     fn wipe(&self) {
@@ -177,7 +248,12 @@ impl Drop for Drive {
 
 fn attach(image: &Path, sector: u32) -> String {
     let image = image.to_str().unwrap();
-    must("losetup", &["-f", "--show", "-b", &sector.to_string(), image]).trim().to_owned()
+    must(
+        "losetup",
+        &["-f", "--show", "-b", &sector.to_string(), image],
+    )
+    .trim()
+    .to_owned()
 }
 
 /// An ext4 filesystem, mounted; unmounted when dropped.
@@ -230,7 +306,9 @@ fn write_pattern(device: &str, pattern: &[u8]) {
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     // Blocks are written from their beginning: the pattern is there at any alignment it may have.
-    haystack.windows(needle.len()).any(|window| window == needle)
+    haystack
+        .windows(needle.len())
+        .any(|window| window == needle)
 }
 
 /// The table as other programs read it is sound and says what we say.
@@ -240,7 +318,8 @@ fn tools_agree(drive: &Drive) {
     assert!(verdict.contains("No problems found"), "{verdict}");
     let verdict = must("sfdisk", &["--verify", &drive.node]);
     assert!(verdict.contains("No errors detected"), "{verdict}");
-    let table: serde_json::Value = serde_json::from_str(&must("sfdisk", &["-J", &drive.node])).unwrap();
+    let table: serde_json::Value =
+        serde_json::from_str(&must("sfdisk", &["-J", &drive.node])).unwrap();
     let table = &table["partitiontable"];
     let contents = drive.look(false).unwrap();
     let upper = |uuid: Uuid| uuid.to_string().to_uppercase();
@@ -252,14 +331,25 @@ fn tools_agree(drive: &Drive) {
     assert_eq!(entries[0]["type"], "6D4E5C1A-B0C8-4F5E-9D1B-1F2E44524956");
     for placed in &contents.volumes {
         let (guid, kind) = match placed.record.state {
-            RecordState::Erasing { erase_guid, .. } => (erase_guid, "6D4E5C1A-B0C8-4F5E-9D1B-1F2E45524153"),
+            RecordState::Erasing { erase_guid, .. } => {
+                (erase_guid, "6D4E5C1A-B0C8-4F5E-9D1B-1F2E45524153")
+            }
             _ => (placed.record.uuid, "6D4E5C1A-B0C8-4F5E-9D1B-1F2E564F4C31"),
         };
-        let entry = entries.iter().find(|entry| entry["uuid"] == upper(guid)).expect("an entry");
+        let entry = entries
+            .iter()
+            .find(|entry| entry["uuid"] == upper(guid))
+            .expect("an entry");
         assert_eq!(entry["type"], kind);
         assert_eq!(entry["name"], "drivebay");
-        assert_eq!(entry["start"].as_u64().unwrap() * sector, placed.record.extent.start);
-        assert_eq!(entry["size"].as_u64().unwrap() * sector, placed.record.extent.len);
+        assert_eq!(
+            entry["start"].as_u64().unwrap() * sector,
+            placed.record.extent.start
+        );
+        assert_eq!(
+            entry["size"].as_u64().unwrap() * sector,
+            placed.record.extent.len
+        );
     }
 }
 
@@ -270,8 +360,14 @@ fn a_drive_is_claimed_carved_grown_erased_and_carved_again() {
     for sector in SECTORS {
         let drive = Drive::new(128, sector);
         let before = drive.bytes();
-        assert!(matches!(drive.look(true), Err(CarveError::NotClaimable { .. })));
-        assert!(drive.bytes() == before, "a look at a drive that is not ours wrote to it");
+        assert!(matches!(
+            drive.look(true),
+            Err(CarveError::NotClaimable { .. })
+        ));
+        assert!(
+            drive.bytes() == before,
+            "a look at a drive that is not ours wrote to it"
+        );
 
         let (a, node) = drive.carve("a", 16);
         let (b, _) = drive.carve("b", 8);
@@ -284,28 +380,61 @@ fn a_drive_is_claimed_carved_grown_erased_and_carved_again() {
 
         let fs_uuid = Uuid::new_v4();
         for mounted in [false, true] {
-            let to = RecordState::Fs { fs_type: FsType::Ext4, fs_uuid, mounted };
-            assert!(Advance { drive: drive.drive(), uuid: a, to }.run(&mut Context::silent()).unwrap().changed);
+            let to = RecordState::Fs {
+                fs_type: FsType::Ext4,
+                fs_uuid,
+                mounted,
+            };
+            assert!(
+                Advance {
+                    drive: drive.drive(),
+                    uuid: a,
+                    to
+                }
+                .run(&mut Context::silent())
+                .unwrap()
+                .changed
+            );
         }
 
         // `b` is in the way; then it is not.
-        assert!(matches!(drive.expand(a, 24), Err(CarveError::CannotGrow { possible, .. }) if possible == 16 * MIB));
+        assert!(
+            matches!(drive.expand(a, 24), Err(CarveError::CannotGrow { possible, .. }) if possible == 16 * MIB)
+        );
         let pattern = b"drivebay-test: nobody else may read this.";
-        write_pattern(&format!("/dev/{}", contents.volume(b).unwrap().device.clone().unwrap()), pattern);
+        write_pattern(
+            &format!(
+                "/dev/{}",
+                contents.volume(b).unwrap().device.clone().unwrap()
+            ),
+            pattern,
+        );
         assert!(contains(&drive.bytes(), pattern));
         assert!(drive.delete(b).unwrap().changed);
         assert!(!drive.delete(b).unwrap().changed);
         tools_agree(&drive);
-        assert!(matches!(drive.expand(a, 24), Err(CarveError::CannotGrow { .. })));
+        assert!(matches!(
+            drive.expand(a, 24),
+            Err(CarveError::CannotGrow { .. })
+        ));
         let contents = drive.erase(b);
         assert!(contents.volume(b).is_none());
-        assert!(!contains(&drive.bytes(), pattern), "deleted bytes are still there");
-        assert_eq!(drive.erase_step(b, 0, 10).unwrap().finished.unwrap(), contents);
+        assert!(
+            !contains(&drive.bytes(), pattern),
+            "deleted bytes are still there"
+        );
+        assert_eq!(
+            drive.erase_step(b, 0, 10).unwrap().finished.unwrap(),
+            contents
+        );
         tools_agree(&drive);
 
         let grown = drive.expand(a, 24).unwrap();
         assert!(grown.changed);
-        assert_eq!(must("blockdev", &["--getsize64", &node]).trim(), (24 * MIB).to_string());
+        assert_eq!(
+            must("blockdev", &["--getsize64", &node]).trim(),
+            (24 * MIB).to_string()
+        );
         let (_, node) = drive.carve("b", 40);
         assert!(fs::metadata(node).is_ok());
         tools_agree(&drive);
@@ -319,14 +448,18 @@ fn a_mounted_sibling_is_written_to_all_the_while_and_notices_nothing() {
         let (_, node) = drive.carve("busy", 32);
         let mounted = Mounted::new(&node);
         let path = mounted.0.path().join("data");
-        let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stop, rounds) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
         let writer = thread::spawn({
             let (stop, rounds) = (stop.clone(), rounds.clone());
             move || {
                 while !stop.load(Ordering::Relaxed) {
                     let round = rounds.fetch_add(1, Ordering::Relaxed);
                     let mut file = File::create(&path).unwrap();
-                    file.write_all(&round.to_le_bytes().repeat(64 * 1024)).unwrap();
+                    file.write_all(&round.to_le_bytes().repeat(64 * 1024))
+                        .unwrap();
                     file.sync_all().unwrap();
                     let back = fs::read(&path).unwrap();
                     assert_eq!(back, round.to_le_bytes().repeat(64 * 1024));
@@ -358,7 +491,10 @@ fn a_mounted_volume_is_not_deleted_and_grows() {
     assert_eq!(drive.look(false).unwrap(), before);
     fs::write(mounted.0.path().join("file"), vec![1; 4 << 20]).unwrap();
     drive.expand(uuid, 40).unwrap();
-    assert_eq!(must("blockdev", &["--getsize64", &node]).trim(), (40 * MIB).to_string());
+    assert_eq!(
+        must("blockdev", &["--getsize64", &node]).trim(),
+        (40 * MIB).to_string()
+    );
     fs::write(mounted.0.path().join("more"), vec![2; 4 << 20]).unwrap();
     drop(mounted);
     must("e2fsck", &["-fp", &node]);
@@ -369,7 +505,13 @@ fn a_mounted_volume_is_not_deleted_and_grows() {
     assert!(matches!(drive.delete(uuid), Err(CarveError::InUse { .. })));
     drop(held);
     assert!(drive.delete(uuid).unwrap().changed);
-    assert!(!Path::new(&format!("/sys/class/block/{}", node.trim_start_matches("/dev/"))).exists());
+    assert!(
+        !Path::new(&format!(
+            "/sys/class/block/{}",
+            node.trim_start_matches("/dev/")
+        ))
+        .exists()
+    );
 }
 
 #[test]
@@ -392,19 +534,37 @@ fn one_damaged_copy_is_repaired_loudly_and_two_are_left_alone() {
         for (what, offset) in places {
             drive.damage(offset, &junk);
             let seen = drive.look(false).unwrap();
-            assert!(seen.notes[0].contains(what) && seen.notes[0].contains("damaged"), "{:?}", seen.notes);
-            assert_eq!(drive.look(false).unwrap().notes.len(), 1, "a look without repair repaired");
+            assert!(
+                seen.notes[0].contains(what) && seen.notes[0].contains("damaged"),
+                "{:?}",
+                seen.notes
+            );
+            assert_eq!(
+                drive.look(false).unwrap().notes.len(),
+                1,
+                "a look without repair repaired"
+            );
             let repaired = drive.look(true).unwrap();
-            assert!(repaired.notes[0].contains("written again"), "{:?}", repaired.notes);
+            assert!(
+                repaired.notes[0].contains("written again"),
+                "{:?}",
+                repaired.notes
+            );
             assert_eq!(drive.look(true).unwrap(), whole);
             tools_agree(&drive);
         }
         for pair in [[sector, size - sector], [MIB, 3 * MIB]] {
-            let good: Vec<Vec<u8>> = pair.iter().map(|&at| drive.bytes()[at as usize..(at + sector) as usize].to_vec()).collect();
+            let good: Vec<Vec<u8>> = pair
+                .iter()
+                .map(|&at| drive.bytes()[at as usize..(at + sector) as usize].to_vec())
+                .collect();
             pair.iter().for_each(|&at| drive.damage(at, &junk));
             let before = drive.bytes();
             for repair in [false, true] {
-                assert!(matches!(drive.look(repair), Err(CarveError::Damaged { .. })));
+                assert!(matches!(
+                    drive.look(repair),
+                    Err(CarveError::Damaged { .. })
+                ));
             }
             assert!(drive.create("b", 1).is_err());
             assert!(drive.bytes() == before, "a damaged drive was written to");
@@ -426,22 +586,45 @@ fn a_drive_that_was_away_comes_back_with_its_volumes() {
     drive.reattach();
     // The drive that was asked for by its old appearance is not this one.
     if old.diskseq != 0 {
-        let error = Look { drive: DriveRef { kernel_name: drive.drive().kernel_name, ..old }, repair: true }
-            .run(&mut Context::silent())
-            .unwrap_err();
-        assert!(matches!(error, CarveError::NotThisDrive { .. }), "{error:?}");
+        let error = Look {
+            drive: DriveRef {
+                kernel_name: drive.drive().kernel_name,
+                ..old
+            },
+            repair: true,
+        }
+        .run(&mut Context::silent())
+        .unwrap_err();
+        assert!(
+            matches!(error, CarveError::NotThisDrive { .. }),
+            "{error:?}"
+        );
     }
     let contents = drive.look(false).unwrap();
     assert!(contents.volume(a).unwrap().device.is_none());
     let contents = drive.look(true).unwrap();
-    assert!(Path::new(&format!("/dev/{}", contents.volume(a).unwrap().device.as_ref().unwrap())).exists());
-    assert!(contents.volume(b).unwrap().device.is_none(), "what is being erased was given to the kernel");
+    assert!(
+        Path::new(&format!(
+            "/dev/{}",
+            contents.volume(a).unwrap().device.as_ref().unwrap()
+        ))
+        .exists()
+    );
+    assert!(
+        contents.volume(b).unwrap().device.is_none(),
+        "what is being erased was given to the kernel"
+    );
     assert!(drive.erase(b).volume(b).is_none());
 }
 
 #[test]
 fn a_drive_with_data_or_another_identity_is_not_claimed() {
-    for (offset, bytes) in [(40 * MIB, vec![1; 512]), (0, vec![7; 512]), (1080, vec![0x53, 0xef]), (48 * MIB - 1, vec![1])] {
+    for (offset, bytes) in [
+        (40 * MIB, vec![1; 512]),
+        (0, vec![7; 512]),
+        (1080, vec![0x53, 0xef]),
+        (48 * MIB - 1, vec![1]),
+    ] {
         let drive = Drive::new(48, 512);
         drive.damage(offset, &bytes);
         let before = drive.bytes();
@@ -449,12 +632,18 @@ fn a_drive_with_data_or_another_identity_is_not_claimed() {
             Err(CarveError::NotClaimable { .. }) => {}
             other => panic!("data at {offset}: {other:?}"),
         }
-        assert!(drive.bytes() == before, "a drive that was refused was written to");
+        assert!(
+            drive.bytes() == before,
+            "a drive that was refused was written to"
+        );
     }
     let drive = Drive::new(48, 512);
     must("mkfs.ext4", &["-q", "-F", &drive.node]);
     for policy in [ClaimPolicy::Blank, ClaimPolicy::SignatureFree] {
-        assert!(matches!(drive.create_as(spec("a", 8), policy), Err(CarveError::NotClaimable { .. })));
+        assert!(matches!(
+            drive.create_as(spec("a", 8), policy),
+            Err(CarveError::NotClaimable { .. })
+        ));
     }
     let mounted = {
         let dir = tempfile::tempdir().unwrap();
@@ -465,14 +654,24 @@ fn a_drive_with_data_or_another_identity_is_not_claimed() {
     assert!(matches!(drive.wipe_step(0), Err(CarveError::Busy { .. })));
     drop(mounted);
 
-    let wrong = DriveRef { id: DriveId("wwn-0x1".into()), ..drive.drive() };
-    let error = Look { drive: wrong, repair: true }.run(&mut Context::silent()).unwrap_err();
+    let wrong = DriveRef {
+        id: DriveId("wwn-0x1".into()),
+        ..drive.drive()
+    };
+    let error = Look {
+        drive: wrong,
+        repair: true,
+    }
+    .run(&mut Context::silent())
+    .unwrap_err();
     assert!(matches!(error, CarveError::NotThisDrive { .. }));
 
     // Too large: refused before anything is written.
     drive.wipe();
     let blank = drive.bytes();
-    assert!(matches!(drive.create("a", 44), Err(CarveError::NoSpace { largest, .. }) if largest == 42 * MIB));
+    assert!(
+        matches!(drive.create("a", 44), Err(CarveError::NoSpace { largest, .. }) if largest == 42 * MIB)
+    );
     assert!(drive.bytes() == blank);
     assert!(drive.create("a", 42).unwrap().changed);
 }
@@ -481,8 +680,13 @@ fn a_drive_with_data_or_another_identity_is_not_claimed() {
 fn a_signature_free_drive_is_claimed_by_choice() {
     let drive = Drive::new(48, 512);
     drive.damage(0, &vec![7; (48 * MIB) as usize]);
-    assert!(matches!(drive.create("a", 8), Err(CarveError::NotClaimable { .. })));
-    let changed = drive.create_as(spec("a", 8), ClaimPolicy::SignatureFree).unwrap();
+    assert!(matches!(
+        drive.create("a", 8),
+        Err(CarveError::NotClaimable { .. })
+    ));
+    let changed = drive
+        .create_as(spec("a", 8), ClaimPolicy::SignatureFree)
+        .unwrap();
     let placed = changed.contents.volumes[0].clone();
     let device = fs::read(format!("/dev/{}", placed.device.unwrap())).unwrap();
     assert!(device[..MIB as usize].iter().all(|&byte| byte == 0));
@@ -497,13 +701,19 @@ fn a_drive_fills_to_its_last_extent_and_says_what_is_left() {
         drive.carve("a", 20);
         drive.carve("b", 15);
         match drive.create("c", 8) {
-            Err(CarveError::NoSpace { needed, largest, .. }) => assert_eq!((needed, largest), (8 * MIB, 7 * MIB)),
+            Err(CarveError::NoSpace {
+                needed, largest, ..
+            }) => assert_eq!((needed, largest), (8 * MIB, 7 * MIB)),
             other => panic!("{other:?}"),
         }
         let (_, node) = drive.carve("c", 7);
         assert_eq!(drive.look(false).unwrap().free, []);
         write_pattern(&node, b"to the very end");
-        assert_eq!(drive.look(true).unwrap().notes, Vec::<String>::new(), "the last volume reached the backup table");
+        assert_eq!(
+            drive.look(true).unwrap().notes,
+            Vec::<String>::new(),
+            "the last volume reached the backup table"
+        );
         tools_agree(&drive);
     }
 }
@@ -515,12 +725,21 @@ fn erasing_resumes_where_the_record_or_the_agent_left_it() {
     write_pattern(&node, b"half erased");
     drive.delete(uuid).unwrap();
     let first = drive.erase_step(uuid, 0, 0).unwrap();
-    assert!(first.finished.is_none() && first.done_bytes > 0 && first.done_bytes < 64 * MIB, "{first:?}");
+    assert!(
+        first.finished.is_none() && first.done_bytes > 0 && first.done_bytes < 64 * MIB,
+        "{first:?}"
+    );
     // A live volume is not erased, whoever asks.
     let (live, _) = drive.carve("b", 4);
-    assert!(matches!(drive.erase_step(live, 0, 50), Err(CarveError::BadTransition { .. })));
+    assert!(matches!(
+        drive.erase_step(live, 0, 50),
+        Err(CarveError::BadTransition { .. })
+    ));
     // An agent that believes in more than is done is found out before the space is free.
-    assert!(matches!(drive.erase_step(uuid, 64 * MIB, 50), Err(CarveError::NotErased { .. })));
+    assert!(matches!(
+        drive.erase_step(uuid, 64 * MIB, 50),
+        Err(CarveError::NotErased { .. })
+    ));
     let contents = drive.erase(uuid);
     assert!(contents.volume(uuid).is_none());
     assert!(!contains(&drive.bytes(), b"half erased"));
@@ -531,7 +750,20 @@ fn somebody_elses_partition_is_shown_and_kept() {
     let drive = Drive::new(64, 512);
     drive.carve("a", 8);
     let rest = drive.look(false).unwrap().free_bytes();
-    must("sgdisk", &["-n", "0:30M:+4M", "-c", "0:theirs", "-t", "0:8300", "-A", "3:set:60", &drive.node]);
+    must(
+        "sgdisk",
+        &[
+            "-n",
+            "0:30M:+4M",
+            "-c",
+            "0:theirs",
+            "-t",
+            "0:8300",
+            "-A",
+            "3:set:60",
+            &drive.node,
+        ],
+    );
     let contents = drive.look(true).unwrap();
     assert_eq!(contents.strangers.len(), 1);
     assert_eq!(contents.strangers[0].0, "theirs");
@@ -553,8 +785,14 @@ fn a_volume_that_sgdisk_took_away_is_ambiguous_and_its_space_stays() {
     assert!(contents.volume(a).unwrap().ambiguous.is_some());
     assert_eq!(contents.free_bytes(), contents.usable_bytes - 8 * MIB);
     assert!(matches!(drive.delete(a), Err(CarveError::Ambiguous { .. })));
-    assert!(matches!(drive.expand(a, 16), Err(CarveError::Ambiguous { .. })));
-    assert!(matches!(drive.create("a", 8), Err(CarveError::Ambiguous { .. })));
+    assert!(matches!(
+        drive.expand(a, 16),
+        Err(CarveError::Ambiguous { .. })
+    ));
+    assert!(matches!(
+        drive.create("a", 8),
+        Err(CarveError::Ambiguous { .. })
+    ));
     assert!(drive.create("b", 8).unwrap().changed);
 }
 
@@ -580,11 +818,57 @@ fn a_locked_drive_is_waited_for_and_a_claimed_one_is_not_taken_by_another_node()
     drive.carve("a", 8);
     let mut claim = drive.claim(ClaimPolicy::Blank).unwrap();
     claim.label.node = "n2".into();
-    let create = Create { drive: drive.drive(), claim: Some(claim), spec: spec("b", 8) };
-    assert!(matches!(create.run(&mut Context::silent()), Err(CarveError::NotClaimable { .. })));
+    let create = Create {
+        drive: drive.drive(),
+        claim: Some(claim),
+        spec: spec("b", 8),
+    };
+    assert!(matches!(
+        create.run(&mut Context::silent()),
+        Err(CarveError::NotClaimable { .. })
+    ));
 
-    let mut holder = Command::new("flock").args(["-x", &drive.node, "sleep", "0.3"]).spawn().unwrap();
+    let mut holder = Command::new("flock")
+        .args(["-x", &drive.node, "sleep", "0.3"])
+        .spawn()
+        .unwrap();
     while run("flock", &["-n", &drive.node, "true"]).status.success() {}
     drive.carve("b", 8);
     holder.wait().unwrap();
+}
+
+#[test]
+fn a_look_beside_a_change_never_sees_half_of_it() {
+    let drive = Drive::new(64, 512);
+    drive.carve("a", 8);
+    let (stop, target) = (AtomicBool::new(false), drive.drive());
+    thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut looks = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let look = Look {
+                    drive: target.clone(),
+                    repair: false,
+                };
+                let contents = look.run(&mut Context::silent()).unwrap();
+                assert_eq!(contents.notes, Vec::<String>::new());
+                assert!(
+                    contents
+                        .volumes
+                        .iter()
+                        .all(|placed| placed.ambiguous.is_none())
+                );
+                looks += 1;
+            }
+            looks
+        });
+        for _ in 0..10 {
+            let (uuid, _) = drive.carve("b", 4);
+            drive.expand(uuid, 8).unwrap();
+            drive.delete(uuid).unwrap();
+            drive.erase(uuid);
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(looks.join().unwrap() > 0);
+    });
 }

@@ -93,9 +93,15 @@ pub(crate) fn first_nonzero<D: Device + ?Sized>(
 /// Where the first byte is that is not zero. Compares blocks, then looks into one.
 fn nonzero(bytes: &[u8]) -> Option<usize> {
     const ZEROS: [u8; 4096] = [0; 4096];
-    let block = bytes.chunks(ZEROS.len()).position(|block| Some(block) != ZEROS.get(..block.len()))?;
+    let block = bytes
+        .chunks(ZEROS.len())
+        .position(|block| Some(block) != ZEROS.get(..block.len()))?;
     let at = block * ZEROS.len();
-    bytes.get(at..)?.iter().position(|&byte| byte != 0).map(|i| at + i)
+    bytes
+        .get(at..)?
+        .iter()
+        .position(|&byte| byte != 0)
+        .map(|i| at + i)
 }
 
 /// Samples per check; the number that claiming uses too (design invariant 2).
@@ -114,8 +120,14 @@ pub(crate) fn sample_nonzero<D: Device + ?Sized>(
         return first_nonzero(dev, run);
     }
     let mut pieces = vec![
-        Extent { start: run.start, len: edge },
-        Extent { start: run.end() - edge, len: edge },
+        Extent {
+            start: run.start,
+            len: edge,
+        },
+        Extent {
+            start: run.end() - edge,
+            len: edge,
+        },
     ];
     // One in each of 64 equal shares, at a place in it that differs from share to share, so that
     // data at a regular stride is not missed every time.

@@ -35,7 +35,11 @@ pub(super) struct Pace {
 impl Pace {
     /// Starts with 16 MiB: 0.1 s on a disk that has to write them.
     pub(super) fn new(budget_ms: u64) -> Self {
-        Self { piece: 16 * MIB, begin: Instant::now(), budget: Duration::from_millis(budget_ms) }
+        Self {
+            piece: 16 * MIB,
+            begin: Instant::now(),
+            budget: Duration::from_millis(budget_ms),
+        }
     }
 
     /// Whether the budget is used up.
@@ -48,7 +52,10 @@ impl Pace {
     pub(super) fn zero<D: Device>(&mut self, dev: &D, run: Extent) -> std::io::Result<u64> {
         let len = run.len.min(self.piece);
         let begin = Instant::now();
-        dev.zero(Extent { start: run.start, len })?;
+        dev.zero(Extent {
+            start: run.start,
+            len,
+        })?;
         dev.flush()?;
         self.piece = next_piece(self.piece, begin.elapsed());
         Ok(len)
@@ -85,7 +92,11 @@ pub(super) fn step(
     partition::lock(&mut dev)?;
     let Some(target) = target(&Session::open(&dev, &drive.id, true)?, uuid)? else {
         let contents = Session::open(&dev, &drive.id, false)?.contents()?;
-        return Ok(EraseProgress { done_bytes: 0, total_bytes: 0, finished: Some(contents) });
+        return Ok(EraseProgress {
+            done_bytes: 0,
+            total_bytes: 0,
+            finished: Some(contents),
+        });
     };
     let extent = target.extent;
     let mut done = target.done.max(from_bytes / MIB * MIB).min(extent.len);
@@ -96,7 +107,13 @@ pub(super) fn step(
         while done < extent.len {
             context.step("erase");
             done += pace
-                .zero(&dev, Extent { start: extent.start + done, len: extent.len - done })
+                .zero(
+                    &dev,
+                    Extent {
+                        start: extent.start + done,
+                        len: extent.len - done,
+                    },
+                )
                 .map_err(io("erasing"))?;
             if done - noted.min(done) >= NOTED_EVERY && done < extent.len {
                 partition::lock(&mut dev)?;
@@ -111,16 +128,27 @@ pub(super) fn step(
         // Also so that udevd finds the drive locked when the writing descriptor closes.
         partition::lock(&mut dev)?;
         if done < extent.len {
-            return Ok(EraseProgress { done_bytes: done, total_bytes: extent.len, finished: None });
+            return Ok(EraseProgress {
+                done_bytes: done,
+                total_bytes: extent.len,
+                finished: None,
+            });
         }
     }
     context.step("free erased space");
     let contents = free(Session::open(&dev, &drive.id, true)?, uuid)?;
-    Ok(EraseProgress { done_bytes: extent.len, total_bytes: extent.len, finished: Some(contents) })
+    Ok(EraseProgress {
+        done_bytes: extent.len,
+        total_bytes: extent.len,
+        finished: Some(contents),
+    })
 }
 
 /// The deleted volume; None when it is not on the drive (any more).
-fn target<D: Device + Kernel>(session: &Session<'_, D>, uuid: Uuid) -> Result<Option<Target>, CarveError> {
+fn target<D: Device + Kernel>(
+    session: &Session<'_, D>,
+    uuid: Uuid,
+) -> Result<Option<Target>, CarveError> {
     let Some(placed) = session.volume(uuid)? else {
         return Ok(None);
     };
@@ -133,18 +161,31 @@ fn target<D: Device + Kernel>(session: &Session<'_, D>, uuid: Uuid) -> Result<Op
         });
     };
     // Its entry must have its new identity, and nobody may have it open.
-    let entry = placed.number.and_then(|number| Some((number, session.table.entry(number)?)));
+    let entry = placed
+        .number
+        .and_then(|number| Some((number, session.table.entry(number)?)));
     match entry {
-        Some((number, entry)) if entry.type_guid() == ERASING_TYPE && session.take_from_kernel(number)? => {
+        Some((number, entry))
+            if entry.type_guid() == ERASING_TYPE && session.take_from_kernel(number)? =>
+        {
             let record = &placed.record;
-            Ok(Some(Target { extent: record.extent, policy: record.erase, done: done_bytes, number }))
+            Ok(Some(Target {
+                extent: record.extent,
+                policy: record.erase,
+                done: done_bytes,
+                number,
+            }))
         }
         _ => Err(partition::in_use(&placed)),
     }
 }
 
 /// Writes to the label how far it is. The bytes are durable already.
-fn note<D: Device + Kernel>(mut session: Session<'_, D>, uuid: Uuid, done: u64) -> Result<(), CarveError> {
+fn note<D: Device + Kernel>(
+    mut session: Session<'_, D>,
+    uuid: Uuid,
+    done: u64,
+) -> Result<(), CarveError> {
     session.commit_label(noted(&session.label.content, uuid, done))
 }
 
@@ -157,8 +198,17 @@ fn noted(content: &Content, uuid: Uuid, done: u64) -> Content {
 }
 
 /// Ends it: checks, and gives the space back.
-pub(super) fn free<D: Device + Kernel>(mut session: Session<'_, D>, uuid: Uuid) -> Result<Contents, CarveError> {
-    let Some(Target { extent, policy, number, .. }) = target(&session, uuid)? else {
+pub(super) fn free<D: Device + Kernel>(
+    mut session: Session<'_, D>,
+    uuid: Uuid,
+) -> Result<Contents, CarveError> {
+    let Some(Target {
+        extent,
+        policy,
+        number,
+        ..
+    }) = target(&session, uuid)?
+    else {
         return session.contents();
     };
     let io = |what: &str| partition::io_error(&session.id, what);
@@ -168,9 +218,13 @@ pub(super) fn free<D: Device + Kernel>(mut session: Session<'_, D>, uuid: Uuid) 
     match policy {
         ErasePolicy::Zero => {
             dev.flush().map_err(io("flushing"))?;
-            let found = device::sample_nonzero(dev, extent, edge).map_err(io("checking that it is erased"))?;
+            let found = device::sample_nonzero(dev, extent, edge)
+                .map_err(io("checking that it is erased"))?;
             if let Some(offset) = found {
-                return Err(CarveError::NotErased { drive: session.id.to_string(), offset });
+                return Err(CarveError::NotErased {
+                    drive: session.id.to_string(),
+                    offset,
+                });
             }
         }
         ErasePolicy::Signatures => {

@@ -81,15 +81,26 @@ impl FakeDrive {
     }
 
     pub(super) fn writes(&self) -> usize {
-        self.log.borrow().iter().filter(|event| matches!(event, Event::Write(..))).count()
+        self.log
+            .borrow()
+            .iter()
+            .filter(|event| matches!(event, Event::Write(..)))
+            .count()
     }
 
     /// The drive after a power cut before event `at`: unflushed sectors for which `kept` says no
     /// are lost. Its kernel has no partitions. Also the last mark that was reached.
-    pub(super) fn after_cut(&self, at: usize, mut kept: impl FnMut() -> bool) -> (Self, Option<usize>) {
+    pub(super) fn after_cut(
+        &self,
+        at: usize,
+        mut kept: impl FnMut() -> bool,
+    ) -> (Self, Option<usize>) {
         let log = self.log.borrow();
         let past = &log[..at];
-        let flushed = past.iter().rposition(|event| matches!(event, Event::Flush)).map_or(0, |i| i + 1);
+        let flushed = past
+            .iter()
+            .rposition(|event| matches!(event, Event::Flush))
+            .map_or(0, |i| i + 1);
         let mut sectors = self.start.borrow().clone();
         let mut mark = None;
         for (i, event) in past.iter().enumerate() {
@@ -124,8 +135,16 @@ impl FakeDrive {
     /// Writes without the log, e.g. a tenant's data.
     pub(super) fn fill(&self, extent: Extent, byte: u8) {
         for at in (extent.start..extent.end()).step_by(self.sector as usize) {
-            put(&mut self.now.borrow_mut(), at / self.sector, &vec![byte; self.sector as usize]);
-            put(&mut self.start.borrow_mut(), at / self.sector, &vec![byte; self.sector as usize]);
+            put(
+                &mut self.now.borrow_mut(),
+                at / self.sector,
+                &vec![byte; self.sector as usize],
+            );
+            put(
+                &mut self.start.borrow_mut(),
+                at / self.sector,
+                &vec![byte; self.sector as usize],
+            );
         }
     }
 
@@ -144,7 +163,9 @@ fn put(sectors: &mut Sectors, lba: u64, data: &[u8]) {
 
 impl Device for FakeDrive {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        assert!(offset % self.sector == 0 && buf.len() as u64 % self.sector == 0);
+        assert!(
+            offset.is_multiple_of(self.sector) && (buf.len() as u64).is_multiple_of(self.sector)
+        );
         assert!(offset + buf.len() as u64 <= self.size);
         buf.fill(0);
         let (first, count) = (offset / self.sector, buf.len() as u64 / self.sector);
@@ -156,15 +177,27 @@ impl Device for FakeDrive {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        assert!(offset % self.sector == 0 && data.len() as u64 % self.sector == 0);
+        assert!(
+            offset.is_multiple_of(self.sector) && (data.len() as u64).is_multiple_of(self.sector)
+        );
         assert!(offset + data.len() as u64 <= self.size);
-        if self.fail_after.get().is_some_and(|limit| self.writes() >= limit) {
+        if self
+            .fail_after
+            .get()
+            .is_some_and(|limit| self.writes() >= limit)
+        {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         for (n, part) in data.chunks(self.sector as usize).enumerate() {
-            put(&mut self.now.borrow_mut(), offset / self.sector + n as u64, part);
+            put(
+                &mut self.now.borrow_mut(),
+                offset / self.sector + n as u64,
+                part,
+            );
         }
-        self.log.borrow_mut().push(Event::Write(offset, data.to_vec()));
+        self.log
+            .borrow_mut()
+            .push(Event::Write(offset, data.to_vec()));
         Ok(())
     }
 
@@ -219,7 +252,10 @@ impl Kernel for FakeDrive {
     fn add(&self, number: u32, extent: Extent) -> io::Result<()> {
         let mut kernel = self.kernel.borrow_mut();
         let overlaps = |other: &Extent| other.start < extent.end() && extent.start < other.end();
-        if self.kernel_refuses.get() || kernel.contains_key(&number) || kernel.values().any(overlaps) {
+        if self.kernel_refuses.get()
+            || kernel.contains_key(&number)
+            || kernel.values().any(overlaps)
+        {
             return Err(busy());
         }
         kernel.insert(number, extent);

@@ -167,7 +167,9 @@ pub enum CarveError {
     },
     /// The table is ours and the label was never written: a claim that was interrupted. A
     /// `Create` with `claim` finishes it.
-    #[error("claiming drive {drive} was interrupted before its label was written; creating a volume finishes it")]
+    #[error(
+        "claiming drive {drive} was interrupted before its label was written; creating a volume finishes it"
+    )]
     Unlabelled {
         /// The identity.
         drive: String,
@@ -311,7 +313,13 @@ impl Job for EraseStep {
     type Answer = EraseProgress;
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<EraseProgress, CarveError> {
-        erase::step(&self.drive, self.uuid, self.from_bytes, self.budget_ms, context)
+        erase::step(
+            &self.drive,
+            self.uuid,
+            self.from_bytes,
+            self.budget_ms,
+            context,
+        )
     }
 }
 

@@ -24,11 +24,20 @@ fn edge_of(size: u64) -> u64 {
 fn next(size: u64, done: u64) -> Extent {
     let edge = edge_of(size);
     if done < edge {
-        Extent { start: done, len: edge - done }
+        Extent {
+            start: done,
+            len: edge - done,
+        }
     } else if done < 2 * edge {
-        Extent { start: size - edge + (done - edge), len: 2 * edge - done }
+        Extent {
+            start: size - edge + (done - edge),
+            len: 2 * edge - done,
+        }
     } else {
-        Extent { start: done - edge, len: size - done }
+        Extent {
+            start: done - edge,
+            len: size - done,
+        }
     }
 }
 
@@ -48,18 +57,25 @@ pub(super) fn step(
     let mut pace = Pace::new(budget_ms);
     while done < size && !pace.is_over() {
         context.step("wipe");
-        done += pace.zero(&dev, next(size, done)).map_err(io_error(&drive.id, "wiping"))?;
+        done += pace
+            .zero(&dev, next(size, done))
+            .map_err(io_error(&drive.id, "wiping"))?;
     }
     if done == size {
         check(&dev, drive)?;
     }
-    Ok(WipeProgress { done_bytes: done, total_bytes: size })
+    Ok(WipeProgress {
+        done_bytes: done,
+        total_bytes: size,
+    })
 }
 
 /// Takes every partition from the kernel, which refuses while one is in use. O_EXCL has refused
 /// mounted ones already; this finds those that are only open.
 fn take_partitions(dev: &BlockDev, drive: &DriveRef) -> Result<(), CarveError> {
-    let all = dev.partitions().map_err(io_error(&drive.id, "reading the kernel's partitions"))?;
+    let all = dev
+        .partitions()
+        .map_err(io_error(&drive.id, "reading the kernel's partitions"))?;
     for facts in all {
         match dev.del_partition(facts.number) {
             Ok(()) => {}
@@ -69,7 +85,11 @@ fn take_partitions(dev: &BlockDev, drive: &DriveRef) -> Result<(), CarveError> {
                     reason: format!("{} is in use", facts.kernel_name),
                 });
             }
-            Err(error) => return Err(io_error(&drive.id, "taking a partition from the kernel")(error)),
+            Err(error) => {
+                return Err(io_error(&drive.id, "taking a partition from the kernel")(
+                    error,
+                ));
+            }
         }
     }
     Ok(())
@@ -77,12 +97,18 @@ fn take_partitions(dev: &BlockDev, drive: &DriveRef) -> Result<(), CarveError> {
 
 /// What claiming will look at must read as zeros.
 fn check<D: Device>(dev: &D, drive: &DriveRef) -> Result<(), CarveError> {
-    let whole = Extent { start: 0, len: drive.size_bytes };
+    let whole = Extent {
+        start: 0,
+        len: drive.size_bytes,
+    };
     let found = device::sample_nonzero(dev, whole, edge_of(drive.size_bytes))
         .map_err(io_error(&drive.id, "checking that it is blank"))?;
     match found {
         None => Ok(()),
-        Some(offset) => Err(CarveError::NotErased { drive: drive.id.to_string(), offset }),
+        Some(offset) => Err(CarveError::NotErased {
+            drive: drive.id.to_string(),
+            offset,
+        }),
     }
 }
 
@@ -100,7 +126,10 @@ mod tests {
                 assert!(run.len > 0 && run.end() <= size, "{size}: {run:?}");
                 // As if the budget ended in the middle of a run.
                 let len = run.len.div_ceil(2).max(512).min(run.len);
-                runs.push(Extent { start: run.start, len });
+                runs.push(Extent {
+                    start: run.start,
+                    len,
+                });
                 done += len;
             }
             assert_eq!(runs[0].start, 0);
@@ -112,6 +141,12 @@ mod tests {
             }
             assert_eq!(at, size);
         }
-        assert_eq!(next(100 * MIB, 16 * MIB), Extent { start: 84 * MIB, len: 16 * MIB });
+        assert_eq!(
+            next(100 * MIB, 16 * MIB),
+            Extent {
+                start: 84 * MIB,
+                len: 16 * MIB
+            }
+        );
     }
 }

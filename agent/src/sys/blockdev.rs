@@ -73,9 +73,16 @@ impl BlockDev {
     /// Opens for reading and checks that it is the drive that was meant.
     pub fn open(drive: &DriveRef) -> Result<Self, OpenError> {
         let reader = open_checked(drive, false, 0)?;
-        let sector = ioctl::logical_sector(reader.as_fd()).map_err(|source| io_error(drive, source))?;
+        let sector =
+            ioctl::logical_sector(reader.as_fd()).map_err(|source| io_error(drive, source))?;
         verify_identity(drive)?;
-        Ok(Self { drive: drive.clone(), writer: OnceCell::new(), reader, lock: None, sector })
+        Ok(Self {
+            drive: drive.clone(),
+            writer: OnceCell::new(),
+            reader,
+            lock: None,
+            sector,
+        })
     }
 
     /// Opens for writing with O_EXCL: refused while the drive or a partition of it is mounted or
@@ -93,17 +100,35 @@ impl BlockDev {
     /// a process-wide handler. So it is asked again, with pauses that grow to 50 ms: short beside
     /// what holds such locks (a table write, udevd's probing of a device).
     pub fn lock(&mut self, limit: Duration) -> Result<(), OpenError> {
+        self.flock(true, limit)
+    }
+
+    /// Takes flock(LOCK_SH) in the same way: nobody changes anything while it is read.
+    pub fn lock_shared(&mut self, limit: Duration) -> Result<(), OpenError> {
+        self.flock(false, limit)
+    }
+
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "no race is hidden: the lock itself is what is asked for"
+    )]
+    fn flock(&mut self, exclusive: bool, limit: Duration) -> Result<(), OpenError> {
         if self.lock.is_some() {
             return Ok(());
         }
         let file = open_checked(&self.drive, false, 0)?;
         let begin = Instant::now();
         let mut pause = Duration::from_millis(1);
-        while !ioctl::try_flock(file.as_fd()).map_err(|source| io_error(&self.drive, source))? {
+        while !ioctl::try_flock(file.as_fd(), exclusive)
+            .map_err(|source| io_error(&self.drive, source))?
+        {
             let waited = begin.elapsed();
             if waited >= limit {
                 let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-                return Err(OpenError::Locked { node: node_of(&self.drive), waited_ms });
+                return Err(OpenError::Locked {
+                    node: node_of(&self.drive),
+                    waited_ms,
+                });
             }
             std::thread::sleep(pause.min(limit.saturating_sub(waited)));
             pause = (pause * 2).min(Duration::from_millis(50));
@@ -166,7 +191,9 @@ impl BlockDev {
         let zeros = AlignedBuf::zeroed(usize::try_from(len.min(1 << 20)).unwrap_or(1 << 20));
         let mut at = 0;
         while at < len {
-            let piece = usize::try_from(len - at).unwrap_or(usize::MAX).min(zeros.len());
+            let piece = usize::try_from(len - at)
+                .unwrap_or(usize::MAX)
+                .min(zeros.len());
             direct::write_aligned(writer, start + at, &zeros, piece)?;
             at += piece as u64;
         }
@@ -191,7 +218,10 @@ fn node_of(drive: &DriveRef) -> String {
 }
 
 fn io_error(drive: &DriveRef, source: io::Error) -> OpenError {
-    OpenError::Io { node: node_of(drive), source }
+    OpenError::Io {
+        node: node_of(drive),
+        source,
+    }
 }
 
 fn unsupported(error: &io::Error) -> bool {
@@ -204,7 +234,10 @@ fn unsupported(error: &io::Error) -> bool {
 
 /// Opens the node with O_DIRECT and compares device number, size and diskseq.
 fn open_checked(drive: &DriveRef, write: bool, flags: i32) -> Result<File, OpenError> {
-    let other = |seen: String| OpenError::NotThisDrive { node: node_of(drive), seen };
+    let other = |seen: String| OpenError::NotThisDrive {
+        node: node_of(drive),
+        seen,
+    };
     let file = OpenOptions::new()
         .read(true)
         .write(write)
@@ -238,7 +271,10 @@ fn open_checked(drive: &DriveRef, write: bool, flags: i32) -> Result<File, OpenE
 fn verify_identity(drive: &DriveRef) -> Result<(), OpenError> {
     match crate::discovery::sysfs::read(Path::new("/sys"), &drive.kernel_name) {
         Ok(facts) if facts.id == drive.id => Ok(()),
-        Ok(facts) => Err(OpenError::NotThisDrive { node: node_of(drive), seen: facts.id.0 }),
+        Ok(facts) => Err(OpenError::NotThisDrive {
+            node: node_of(drive),
+            seen: facts.id.0,
+        }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(OpenError::NotThisDrive {
             node: node_of(drive),
             seen: "no device".into(),

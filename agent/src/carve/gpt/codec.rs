@@ -42,7 +42,11 @@ pub(super) fn encode_header(table: &Table, which: Which) -> Vec<u8> {
     let mut out = vec![0; usize::try_from(table.sector).unwrap_or(512)];
     let (mine, other, array) = match which {
         Which::Primary => (1, table.last_lba, 2),
-        Which::Backup => (table.last_lba, 1, table.last_lba - ARRAY_BYTES / table.sector),
+        Which::Backup => (
+            table.last_lba,
+            1,
+            table.last_lba - ARRAY_BYTES / table.sector,
+        ),
     };
     put(&mut out, 0, SIGNATURE);
     put(&mut out, 8, &REVISION.to_le_bytes());
@@ -55,7 +59,11 @@ pub(super) fn encode_header(table: &Table, which: Which) -> Vec<u8> {
     put(&mut out, 72, &u64::to_le_bytes(array));
     put(&mut out, 80, &(ENTRIES as u32).to_le_bytes());
     put(&mut out, 84, &(ENTRY_BYTES as u32).to_le_bytes());
-    put(&mut out, 88, &crc32fast::hash(&encode_array(table)).to_le_bytes());
+    put(
+        &mut out,
+        88,
+        &crc32fast::hash(&encode_array(table)).to_le_bytes(),
+    );
     let crc = crc32fast::hash(out.get(..HEADER_BYTES as usize).unwrap_or_default());
     put(&mut out, 16, &crc.to_le_bytes());
     out
@@ -76,7 +84,13 @@ pub(super) fn has_signature(sector: &[u8]) -> bool {
 }
 
 /// Checks a header that was read at `lba` of a drive whose last sector is `end`.
-pub(super) fn decode_header(raw: &[u8], which: Which, lba: u64, end: u64, sector: u64) -> Result<Header, String> {
+pub(super) fn decode_header(
+    raw: &[u8],
+    which: Which,
+    lba: u64,
+    end: u64,
+    sector: u64,
+) -> Result<Header, String> {
     let size = le32(raw, 12) as usize;
     if !(HEADER_BYTES as usize..=raw.len()).contains(&size) {
         return Err(format!("header length {size}"));
@@ -94,20 +108,31 @@ pub(super) fn decode_header(raw: &[u8], which: Which, lba: u64, end: u64, sector
         Which::Backup => lba,
     };
     if le32(raw, 8) != REVISION || number != ENTRIES as u32 || entry_bytes != ENTRY_BYTES as u32 {
-        return Err(format!("{number} entries of {entry_bytes} bytes are not supported"));
+        return Err(format!(
+            "{number} entries of {entry_bytes} bytes are not supported"
+        ));
     }
     if last_lba > end {
-        return Err(format!("it is for a drive of {} sectors; this one has {}", last_lba + 1, end + 1));
+        return Err(format!(
+            "it is for a drive of {} sectors; this one has {}",
+            last_lba + 1,
+            end + 1
+        ));
     }
     let expected = match which {
         Which::Primary => (1, other, 2),
         Which::Backup => (lba, 1, lba.saturating_sub(array)),
     };
     if (my_lba, other, array_lba) != expected {
-        return Err(format!("addresses (self {my_lba}, other {other}, entries {array_lba})"));
+        return Err(format!(
+            "addresses (self {my_lba}, other {other}, entries {array_lba})"
+        ));
     }
     let (first_usable, last_usable) = (le64(raw, 40), le64(raw, 48));
-    if first_usable < 2 + array || last_usable < first_usable || last_usable >= last_lba.saturating_sub(array) {
+    if first_usable < 2 + array
+        || last_usable < first_usable
+        || last_usable >= last_lba.saturating_sub(array)
+    {
         return Err(format!("usable sectors {first_usable} to {last_usable}"));
     }
     Ok(Header {
@@ -124,8 +149,14 @@ pub(super) fn decode_array(header: &Header, raw: &[u8], sector: u64) -> Result<T
     if crc32fast::hash(raw) != header.array_crc {
         return Err("entries checksum".into());
     }
-    let entries: Vec<Entry> = raw.chunks_exact(ENTRY_BYTES).map(|chunk| Entry(bytes(chunk, 0))).collect();
-    for (number, entry) in (1..).zip(&entries).filter(|(_, entry): &(u32, _)| entry.is_used()) {
+    let entries: Vec<Entry> = raw
+        .chunks_exact(ENTRY_BYTES)
+        .map(|chunk| Entry(bytes(chunk, 0)))
+        .collect();
+    for (number, entry) in (1..)
+        .zip(&entries)
+        .filter(|(_, entry): &(u32, _)| entry.is_used())
+    {
         let (first, last) = (entry.first_lba(), entry.last_lba());
         if first < header.first_usable || last < first || last > header.last_usable {
             return Err(format!("entry {number} lies at sectors {first} to {last}"));

@@ -25,7 +25,10 @@ pub const ENTRY_BYTES: usize = 128;
 /// Bytes of the entry array.
 pub const ARRAY_BYTES: u64 = (ENTRIES * ENTRY_BYTES) as u64;
 /// Where the label partition lies, on every drive of ours.
-pub const LABEL_EXTENT: Extent = Extent { start: MIB, len: 4 * MIB };
+pub const LABEL_EXTENT: Extent = Extent {
+    start: MIB,
+    len: 4 * MIB,
+};
 /// Partition name of the label and of volumes (GPT names hold 36 UTF-16 units; the identity is the GUID).
 pub const PARTITION_NAME: &str = "drivebay";
 
@@ -62,7 +65,9 @@ impl Entry {
         for (i, unit) in PARTITION_NAME.encode_utf16().enumerate() {
             entry.put(56 + 2 * i, &unit.to_le_bytes());
         }
-        entry.with_identity(type_guid, guid).with_extent(extent, sector)
+        entry
+            .with_identity(type_guid, guid)
+            .with_extent(extent, sector)
     }
 
     /// The same partition under another type and GUID.
@@ -108,15 +113,25 @@ impl Entry {
     pub fn extent(&self, sector: u64) -> Extent {
         Extent {
             start: self.first_lba().saturating_mul(sector),
-            len: (self.last_lba() + 1).saturating_sub(self.first_lba()).saturating_mul(sector),
+            len: (self.last_lba() + 1)
+                .saturating_sub(self.first_lba())
+                .saturating_mul(sector),
         }
     }
 
     /// The partition's name.
     pub fn name(&self) -> String {
-        let units = self.0.get(56..).unwrap_or_default().chunks_exact(2).map(|pair| {
-            u16::from_le_bytes([pair.first().copied().unwrap_or(0), pair.get(1).copied().unwrap_or(0)])
-        });
+        let units = self
+            .0
+            .get(56..)
+            .unwrap_or_default()
+            .chunks_exact(2)
+            .map(|pair| {
+                u16::from_le_bytes([
+                    pair.first().copied().unwrap_or(0),
+                    pair.get(1).copied().unwrap_or(0),
+                ])
+            });
         String::from_utf16_lossy(&units.take_while(|&unit| unit != 0).collect::<Vec<_>>())
     }
 
@@ -131,7 +146,14 @@ impl Entry {
 
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{} {}..={}", self.type_guid(), self.guid(), self.first_lba(), self.last_lba())
+        write!(
+            f,
+            "{}/{} {}..={}",
+            self.type_guid(),
+            self.guid(),
+            self.first_lba(),
+            self.last_lba()
+        )
     }
 }
 
@@ -166,30 +188,44 @@ impl Table {
         if let Some(first) = entries.first_mut() {
             *first = Entry::new(LABEL_TYPE, label_guid, LABEL_EXTENT, sector);
         }
-        Some(Self { disk_guid, sector, last_lba, first_usable: 2 + array, last_usable, entries })
+        Some(Self {
+            disk_guid,
+            sector,
+            last_lba,
+            first_usable: 2 + array,
+            last_usable,
+            entries,
+        })
     }
 
     /// Used slots with their partition numbers.
     pub fn partitions(&self) -> impl Iterator<Item = (u32, &Entry)> {
-        (1..).zip(&self.entries).filter(|(_, entry)| entry.is_used())
+        (1..)
+            .zip(&self.entries)
+            .filter(|(_, entry)| entry.is_used())
     }
 
     /// Whether it starts with our label partition.
     pub fn is_ours(&self) -> bool {
-        self.entries
-            .first()
-            .is_some_and(|entry| entry.type_guid() == LABEL_TYPE && entry.extent(self.sector) == LABEL_EXTENT)
+        self.entries.first().is_some_and(|entry| {
+            entry.type_guid() == LABEL_TYPE && entry.extent(self.sector) == LABEL_EXTENT
+        })
     }
 
     /// The lowest unused partition number.
     pub fn free_number(&self) -> Option<u32> {
-        (1..).zip(&self.entries).find(|(_, entry)| !entry.is_used()).map(|(number, _)| number)
+        (1..)
+            .zip(&self.entries)
+            .find(|(_, entry)| !entry.is_used())
+            .map(|(number, _)| number)
     }
 
     /// The same table with one slot changed.
     pub fn with(&self, number: u32, entry: Entry) -> Self {
         let mut table = self.clone();
-        let slot = (number as usize).checked_sub(1).and_then(|i| table.entries.get_mut(i));
+        let slot = (number as usize)
+            .checked_sub(1)
+            .and_then(|i| table.entries.get_mut(i));
         if let Some(slot) = slot {
             *slot = entry;
         }
@@ -198,6 +234,9 @@ impl Table {
 
     /// The slot of this partition number.
     pub fn entry(&self, number: u32) -> Option<Entry> {
-        (number as usize).checked_sub(1).and_then(|i| self.entries.get(i)).copied()
+        (number as usize)
+            .checked_sub(1)
+            .and_then(|i| self.entries.get(i))
+            .copied()
     }
 }

@@ -64,11 +64,23 @@ pub fn read<D: Device + ?Sized>(dev: &D) -> io::Result<Found> {
     Ok(match (primary, backup) {
         (Copy::Good(primary), Copy::Good(backup)) if primary == backup => Found::Whole(primary),
         (Copy::Good(primary), Copy::Good(backup)) => Found::Differ { primary, backup },
-        (Copy::Good(table), bad) => Found::One { table, damaged: Which::Backup, why: bad.why() },
-        (bad, Copy::Good(table)) => Found::One { table, damaged: Which::Primary, why: bad.why() },
+        (Copy::Good(table), bad) => Found::One {
+            table,
+            damaged: Which::Backup,
+            why: bad.why(),
+        },
+        (bad, Copy::Good(table)) => Found::One {
+            table,
+            damaged: Which::Primary,
+            why: bad.why(),
+        },
         (Copy::Unreadable(error), _) | (_, Copy::Unreadable(error)) => return Err(error),
         (Copy::Absent, Copy::Absent) => Found::None,
-        (primary, backup) => Found::Damaged(format!("primary: {}; backup: {}", primary.why(), backup.why())),
+        (primary, backup) => Found::Damaged(format!(
+            "primary: {}; backup: {}",
+            primary.why(),
+            backup.why()
+        )),
     })
 }
 

@@ -15,8 +15,16 @@ fn drive(sector: u64) -> (FakeDrive, Table) {
 }
 
 fn volume(number: u32, sector: u64) -> Entry {
-    let extent = Extent { start: (5 + u64::from(number)) * MIB, len: MIB };
-    Entry::new(VOLUME_TYPE, Uuid::from_u128(100 + u128::from(number)), extent, sector)
+    let extent = Extent {
+        start: (5 + u64::from(number)) * MIB,
+        len: MIB,
+    };
+    Entry::new(
+        VOLUME_TYPE,
+        Uuid::from_u128(100 + u128::from(number)),
+        extent,
+        sector,
+    )
 }
 
 /// What a look with repair does with the table, given that every difference is explained.
@@ -39,7 +47,13 @@ fn an_entry_keeps_what_it_was_given() {
         let entry = volume(7, sector);
         assert_eq!(entry.type_guid(), VOLUME_TYPE);
         assert_eq!(entry.guid(), Uuid::from_u128(107));
-        assert_eq!(entry.extent(sector), Extent { start: 12 * MIB, len: MIB });
+        assert_eq!(
+            entry.extent(sector),
+            Extent {
+                start: 12 * MIB,
+                len: MIB
+            }
+        );
         assert_eq!(entry.name(), "drivebay");
     }
 }
@@ -74,7 +88,11 @@ fn any_damage_to_one_copy_is_found_and_repaired_from_the_other() {
             let (hurt, _) = drive.after_cut(drive.log_len(), || true);
             hurt.rot(offset, 0x40);
             match read(&hurt).unwrap() {
-                Found::One { table: found, damaged, .. } => {
+                Found::One {
+                    table: found,
+                    damaged,
+                    ..
+                } => {
                     assert_eq!((found, damaged), (table.clone(), which), "offset {offset}");
                 }
                 other => panic!("offset {offset}: {other:?}"),

@@ -13,7 +13,9 @@ pub fn write<D: Device + ?Sized>(dev: &D, table: &Table) -> io::Result<()> {
     write_copy(dev, table, Which::Primary)?;
     match read(dev)? {
         Found::Whole(found) if found == *table => Ok(()),
-        other => Err(io::Error::other(format!("the partition table did not read back as written: {other:?}"))),
+        other => Err(io::Error::other(format!(
+            "the partition table did not read back as written: {other:?}"
+        ))),
     }
 }
 
@@ -43,7 +45,13 @@ pub fn protective_mbr(table: &Table) -> Vec<u8> {
     codec::put(&mut out, 400, b"drivebay");
     codec::put(&mut out, 446, &[0, 0, 2, 0, 0xee, 0xff, 0xff, 0xff]);
     codec::put(&mut out, 454, &1u32.to_le_bytes());
-    codec::put(&mut out, 458, &u32::try_from(table.last_lba).unwrap_or(u32::MAX).to_le_bytes());
+    codec::put(
+        &mut out,
+        458,
+        &u32::try_from(table.last_lba)
+            .unwrap_or(u32::MAX)
+            .to_le_bytes(),
+    );
     codec::put(&mut out, 510, &[0x55, 0xaa]);
     out
 }

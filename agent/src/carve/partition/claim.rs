@@ -39,10 +39,17 @@ pub(super) enum Stage {
 /// Whether the drive has a label already, and it is of the same cluster and node.
 pub(super) fn is_labelled(dev: &BlockDev, id: &DriveId, claim: &Claim) -> Result<bool, CarveError> {
     match stage(dev, id)? {
-        Stage::Labelled(label) if (&label.cluster, &label.node) == (&claim.label.cluster, &claim.label.node) => Ok(true),
+        Stage::Labelled(label)
+            if (&label.cluster, &label.node) == (&claim.label.cluster, &claim.label.node) =>
+        {
+            Ok(true)
+        }
         Stage::Labelled(label) => Err(refused(
             id,
-            format!("it belongs to cluster {:?}, node {:?}", label.cluster, label.node),
+            format!(
+                "it belongs to cluster {:?}, node {:?}",
+                label.cluster, label.node
+            ),
         )),
         _ => Ok(false),
     }
@@ -58,10 +65,18 @@ pub(super) fn claim(
     let id = &drive.id;
     let mut dev = BlockDev::open_exclusive(drive).map_err(|error| open_error(drive, error))?;
     lock(&mut dev)?;
-    let partitions = dev.partitions().map_err(io_error(id, "reading the kernel's partitions"))?;
+    let partitions = dev
+        .partitions()
+        .map_err(io_error(id, "reading the kernel's partitions"))?;
     // Hosts find the label partition of an interrupted claim, and that one only.
-    if let Some(facts) = partitions.iter().find(|facts| extent(facts) != LABEL_EXTENT) {
-        return Err(refused(id, format!("HasPartitions: the kernel has {}", facts.kernel_name)));
+    if let Some(facts) = partitions
+        .iter()
+        .find(|facts| extent(facts) != LABEL_EXTENT)
+    {
+        return Err(refused(
+            id,
+            format!("HasPartitions: the kernel has {}", facts.kernel_name),
+        ));
     }
     room(&dev, id, spec)?;
     context.step("probe before claiming");
@@ -91,8 +106,13 @@ pub(super) fn claim(
 
 /// Writes a first table and a first label.
 pub(super) fn begin<D: Device>(dev: &D, id: &DriveId, claim: &Claim) -> Result<(), CarveError> {
-    let table = Table::fresh(claim.label.drive_uuid, Uuid::new_v4(), dev.size(), dev.sector())
-        .ok_or_else(|| refused(id, "TooSmall: it cannot hold a label and a volume".into()))?;
+    let table = Table::fresh(
+        claim.label.drive_uuid,
+        Uuid::new_v4(),
+        dev.size(),
+        dev.sector(),
+    )
+    .ok_or_else(|| refused(id, "TooSmall: it cannot hold a label and a volume".into()))?;
     gpt::create(dev, &table).map_err(io_error(id, "writing the first partition table"))?;
     first_label(dev, id, claim.label.clone(), claim.policy)
 }
@@ -106,13 +126,22 @@ pub(super) fn finish<D: Device>(
     missing: Option<Which>,
 ) -> Result<(), CarveError> {
     if let Some(which) = missing {
-        gpt::write_copy(dev, &table, which).map_err(io_error(id, "completing the first partition table"))?;
+        gpt::write_copy(dev, &table, which)
+            .map_err(io_error(id, "completing the first partition table"))?;
     }
-    let label = Label { drive_uuid: table.disk_guid, ..claim.label.clone() };
+    let label = Label {
+        drive_uuid: table.disk_guid,
+        ..claim.label.clone()
+    };
     first_label(dev, id, label, claim.policy)
 }
 
-fn first_label<D: Device>(dev: &D, id: &DriveId, label: Label, policy: ClaimPolicy) -> Result<(), CarveError> {
+fn first_label<D: Device>(
+    dev: &D,
+    id: &DriveId,
+    label: Label,
+    policy: ClaimPolicy,
+) -> Result<(), CarveError> {
     let free_space = match policy {
         ClaimPolicy::Blank => FreeSpace::Zeros,
         ClaimPolicy::SignatureFree => FreeSpace::Unknown,
@@ -146,16 +175,24 @@ pub(super) fn stage<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, CarveErro
         gpt::Found::Damaged(why) => return Err(refused(id, format!("GptDamaged: {why}"))),
     };
     if !table.is_ours() {
-        return Err(refused(id, "PartitionTable: it has a partition table that is not ours".into()));
+        return Err(refused(
+            id,
+            "PartitionTable: it has a partition table that is not ours".into(),
+        ));
     }
     match record::read(dev, table.disk_guid).map_err(io("reading the label"))? {
         record::Found::Read(read) => Ok(Stage::Labelled(read.content.label)),
-        record::Found::Blank if table.partitions().count() == 1 => Ok(Stage::BeforeLabel(table, missing)),
+        record::Found::Blank if table.partitions().count() == 1 => {
+            Ok(Stage::BeforeLabel(table, missing))
+        }
         record::Found::Blank => Err(CarveError::Damaged {
             drive: id.to_string(),
             reason: "the label is empty, and the partition table is not".into(),
         }),
-        record::Found::Damaged(reason) => Err(CarveError::Damaged { drive: id.to_string(), reason }),
+        record::Found::Damaged(reason) => Err(CarveError::Damaged {
+            drive: id.to_string(),
+            reason,
+        }),
     }
 }
 
@@ -182,9 +219,18 @@ fn before_table<D: Device>(dev: &D) -> std::io::Result<Stage> {
     }
     let end = array + gpt::ARRAY_BYTES;
     for run in [
-        Extent { start: sector, len: EDGE.min(array) - sector },
-        Extent { start: array.saturating_sub(EDGE).max(sector), len: array - array.saturating_sub(EDGE).max(sector) },
-        Extent { start: end, len: dev.size() - end },
+        Extent {
+            start: sector,
+            len: EDGE.min(array) - sector,
+        },
+        Extent {
+            start: array.saturating_sub(EDGE).max(sector),
+            len: array - array.saturating_sub(EDGE).max(sector),
+        },
+        Extent {
+            start: end,
+            len: dev.size() - end,
+        },
     ] {
         if device::first_nonzero(dev, run)?.is_some() {
             return Ok(Stage::NotBegun);
@@ -206,14 +252,20 @@ fn array_start(table: &Table) -> u64 {
 }
 
 fn extent(facts: &crate::model::drive::PartitionFacts) -> Extent {
-    Extent { start: facts.start_bytes, len: facts.size_bytes }
+    Extent {
+        start: facts.start_bytes,
+        len: facts.size_bytes,
+    }
 }
 
 /// Whether the volume that the drive is claimed for will fit.
 fn room(dev: &BlockDev, id: &DriveId, spec: &VolumeSpec) -> Result<(), CarveError> {
     let largest = plan::claimable_bytes(dev.size(), u64::from(dev.sector()));
     if largest == 0 {
-        return Err(refused(id, "TooSmall: it cannot hold a label and a volume".into()));
+        return Err(refused(
+            id,
+            "TooSmall: it cannot hold a label and a volume".into(),
+        ));
     }
     match plan::rounded(spec.size_bytes) {
         Some(needed) if needed <= largest => Ok(()),
@@ -225,8 +277,17 @@ fn room(dev: &BlockDev, id: &DriveId, spec: &VolumeSpec) -> Result<(), CarveErro
     }
 }
 
-fn probe(drive: &DriveRef, policy: Option<ClaimPolicy>, context: &mut Context) -> Result<Probed, CarveError> {
-    Probe { drive: drive.clone(), policy }.run(context).map_err(|error| CarveError::Io {
+fn probe(
+    drive: &DriveRef,
+    policy: Option<ClaimPolicy>,
+    context: &mut Context,
+) -> Result<Probed, CarveError> {
+    Probe {
+        drive: drive.clone(),
+        policy,
+    }
+    .run(context)
+    .map_err(|error| CarveError::Io {
         drive: drive.id.to_string(),
         what: "probing before claiming".into(),
         source: Cause::new(&error),
@@ -239,7 +300,10 @@ fn empty(id: &DriveId, probed: &Probed, policy: ClaimPolicy) -> Result<(), Carve
         return Err(refused(id, "ReadOnly: the kernel says read-only".into()));
     }
     if probed.signatures != Signatures::Empty {
-        return Err(refused(id, format!("it is not empty: {:?}", probed.signatures)));
+        return Err(refused(
+            id,
+            format!("it is not empty: {:?}", probed.signatures),
+        ));
     }
     if probed.gpt != GptState::None || probed.ours {
         return Err(refused(id, format!("PartitionTable: {:?}", probed.gpt)));
@@ -248,11 +312,14 @@ fn empty(id: &DriveId, probed: &Probed, policy: ClaimPolicy) -> Result<(), Carve
         (ClaimPolicy::Blank, Blankness::Blank) => Ok(()),
         (ClaimPolicy::Blank, Blankness::DataAt(at)) => Err(refused(
             id,
-            format!("NotBlank: there is data at byte {at}; `drive wipe` makes it blank if nobody needs it"),
+            format!(
+                "NotBlank: there is data at byte {at}; `drive wipe` makes it blank if nobody needs it"
+            ),
         )),
-        (ClaimPolicy::Blank, Blankness::NotSampled) => {
-            Err(refused(id, "NotBlank: whether it is blank was not found out".into()))
-        }
+        (ClaimPolicy::Blank, Blankness::NotSampled) => Err(refused(
+            id,
+            "NotBlank: whether it is blank was not found out".into(),
+        )),
         (ClaimPolicy::SignatureFree, _) => Ok(()),
     }
 }
@@ -266,10 +333,14 @@ fn only_a_table(id: &DriveId, probed: &Probed) -> Result<(), CarveError> {
     };
     match foreign {
         _ if probed.read_only => Err(refused(id, "ReadOnly: the kernel says read-only".into())),
-        Some(found) => Err(refused(id, format!("besides an unfinished label it holds {}", found.kind))),
-        None if matches!(probed.signatures, Signatures::Ambiguous(_)) => {
-            Err(refused(id, "Ambivalent: its signatures exclude each other".into()))
-        }
+        Some(found) => Err(refused(
+            id,
+            format!("besides an unfinished label it holds {}", found.kind),
+        )),
+        None if matches!(probed.signatures, Signatures::Ambiguous(_)) => Err(refused(
+            id,
+            "Ambivalent: its signatures exclude each other".into(),
+        )),
         None => Ok(()),
     }
 }
@@ -284,5 +355,8 @@ fn blank_but_for(dev: &BlockDev, id: &DriveId, table: &Table) -> Result<(), Carv
 }
 
 fn refused(id: &DriveId, reason: String) -> CarveError {
-    CarveError::NotClaimable { drive: id.to_string(), reason }
+    CarveError::NotClaimable {
+        drive: id.to_string(),
+        reason,
+    }
 }

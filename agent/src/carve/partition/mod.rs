@@ -6,6 +6,7 @@
 //! over `Device` and `Kernel`, so that tests cut the power of a drive in memory after every
 //! write. `claim` makes a drive ours. This file opens real drives for them.
 
+mod advance;
 mod change;
 pub(super) mod claim;
 mod session;
@@ -21,7 +22,8 @@ use crate::model::{Cause, Contents, DriveId, DriveRef, RecordState, VolumeSpec};
 use crate::sys::blockdev::{BlockDev, OpenError};
 use crate::worker::Context;
 
-pub(super) use change::{fit, in_use, named, zero_ends};
+pub(super) use advance::named;
+pub(super) use change::{fit, in_use, zero_ends};
 pub use session::Session;
 
 /// How long another program may hold the drive's flock. Holders that behave (udevd probing, a
@@ -34,6 +36,10 @@ pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
     let mut dev = open(drive)?;
     if repair {
         lock(&mut dev)?;
+    } else {
+        // Without it, a change that another worker makes right now would look like damage.
+        dev.lock_shared(LOCK_LIMIT)
+            .map_err(|error| open_error(drive, error))?;
     }
     Session::open(&dev, &drive.id, repair)?.contents()
 }
@@ -87,29 +93,46 @@ pub(super) fn open(drive: &DriveRef) -> Result<BlockDev, CarveError> {
 
 /// Takes the drive's flock.
 pub(super) fn lock(dev: &mut BlockDev) -> Result<(), CarveError> {
-    dev.lock(LOCK_LIMIT).map_err(|error| open_error(&dev.drive().clone(), error))
+    dev.lock(LOCK_LIMIT)
+        .map_err(|error| open_error(&dev.drive().clone(), error))
 }
 
 /// An open that failed, in carving's words.
 pub(super) fn open_error(drive: &DriveRef, error: OpenError) -> CarveError {
     let id = drive.id.to_string();
     match error {
-        OpenError::NotThisDrive { seen, .. } => {
-            CarveError::NotThisDrive { drive: id, kernel_name: drive.kernel_name.clone(), seen }
-        }
+        OpenError::NotThisDrive { seen, .. } => CarveError::NotThisDrive {
+            drive: id,
+            kernel_name: drive.kernel_name.clone(),
+            seen,
+        },
         OpenError::Busy(node) => CarveError::Busy {
             drive: id,
-            reason: format!("{node} or a partition of it is mounted, or held by another device or program"),
+            reason: format!(
+                "{node} or a partition of it is mounted, or held by another device or program"
+            ),
         },
-        OpenError::Io { node, source } => {
-            CarveError::Io { drive: id, what: format!("opening {node}"), source: source.into() }
-        }
-        OpenError::Locked { waited_ms, .. } => CarveError::Locked { drive: id, waited_ms },
+        OpenError::Io { node, source } => CarveError::Io {
+            drive: id,
+            what: format!("opening {node}"),
+            source: source.into(),
+        },
+        OpenError::Locked { waited_ms, .. } => CarveError::Locked {
+            drive: id,
+            waited_ms,
+        },
     }
 }
 
 /// A failed system call, in carving's words.
-pub(super) fn io_error(drive: &DriveId, what: &str) -> impl FnOnce(io::Error) -> CarveError + use<> {
+pub(super) fn io_error(
+    drive: &DriveId,
+    what: &str,
+) -> impl FnOnce(io::Error) -> CarveError + use<> {
     let (drive, what) = (drive.to_string(), what.to_owned());
-    move |source| CarveError::Io { drive, what, source: Cause::from(source) }
+    move |source| CarveError::Io {
+        drive,
+        what,
+        source: Cause::from(source),
+    }
 }

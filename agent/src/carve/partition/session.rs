@@ -34,15 +34,25 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     /// holds the lock when it asks.
     pub fn open(dev: &'a D, id: &DriveId, repair: bool) -> Result<Self, CarveError> {
         let io = |what: &str| io_error(id, what);
-        let damaged = |reason: String| CarveError::Damaged { drive: id.to_string(), reason };
+        let damaged = |reason: String| CarveError::Damaged {
+            drive: id.to_string(),
+            reason,
+        };
         let mut notes = Vec::new();
         let found = gpt::read(dev).map_err(io("reading the partition table"))?;
         let (table, rewrite) = match found {
             gpt::Found::None => return Err(without_table(dev, id)?),
             gpt::Found::Damaged(why) => return Err(damaged(format!("partition table: {why}"))),
             gpt::Found::Whole(table) => (table, None),
-            gpt::Found::One { table, damaged, why } => {
-                notes.push(format!("the {} partition table is damaged ({why})", damaged.as_str()));
+            gpt::Found::One {
+                table,
+                damaged,
+                why,
+            } => {
+                notes.push(format!(
+                    "the {} partition table is damaged ({why})",
+                    damaged.as_str()
+                ));
                 (table, Some(damaged))
             }
             gpt::Found::Differ { primary, backup } => {
@@ -64,7 +74,9 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         }
         let mbr = gpt::has_protective_mbr(dev).map_err(io("reading the first sector"))?;
         if mbr == Some(false) {
-            return Err(damaged("the first sector holds something else than a protective MBR".into()));
+            return Err(damaged(
+                "the first sector holds something else than a protective MBR".into(),
+            ));
         }
         let label = read_label(dev, id, &table)?;
         if let Some(Other::Damaged(why)) = &label.other {
@@ -73,7 +85,13 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         if mbr.is_none() {
             notes.push("the protective MBR is gone".into());
         }
-        let mut session = Self { dev, id: id.clone(), table, label, notes };
+        let mut session = Self {
+            dev,
+            id: id.clone(),
+            table,
+            label,
+            notes,
+        };
         if repair {
             session.rewrite(rewrite, mbr.is_none())?;
             session.settle()?;
@@ -85,12 +103,16 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     fn rewrite(&mut self, copy: Option<Which>, mbr: bool) -> Result<(), CarveError> {
         let io = |what: &str| io_error(&self.id, what);
         if let Some(which) = copy {
-            gpt::write_copy(self.dev, &self.table, which).map_err(io("repairing the partition table"))?;
+            gpt::write_copy(self.dev, &self.table, which)
+                .map_err(io("repairing the partition table"))?;
             let now = gpt::read(self.dev).map_err(io("reading the partition table"))?;
             if now != gpt::Found::Whole(self.table.clone()) {
                 return Err(CarveError::Damaged {
                     drive: self.id.to_string(),
-                    reason: format!("the {} partition table was written again and did not read back", which.as_str()),
+                    reason: format!(
+                        "the {} partition table was written again and did not read back",
+                        which.as_str()
+                    ),
                 });
             }
         }
@@ -132,20 +154,33 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             Step::Undo { uuid, number } => {
                 if let Some(number) = number {
                     if !self.take_from_kernel(number)? {
-                        self.notes.push(format!("volume {uuid} was never finished and its partition is in use"));
+                        self.notes.push(format!(
+                            "volume {uuid} was never finished and its partition is in use"
+                        ));
                         return Ok(false);
                     }
                     self.commit_table(self.table.with(number, Entry::UNUSED))?;
                 }
                 self.commit_label(self.label.content.without(uuid))?;
             }
-            Step::MarkErasing { uuid, number, erase_guid } => {
+            Step::MarkErasing {
+                uuid,
+                number,
+                erase_guid,
+            } => {
                 if !self.take_from_kernel(number)? {
-                    self.notes.push(format!("volume {uuid} is deleted and its partition is in use"));
+                    self.notes.push(format!(
+                        "volume {uuid} is deleted and its partition is in use"
+                    ));
                     return Ok(false);
                 }
-                let Some(entry) = self.table.entry(number) else { return Ok(false) };
-                self.commit_table(self.table.with(number, entry.with_identity(ERASING_TYPE, erase_guid)))?;
+                let Some(entry) = self.table.entry(number) else {
+                    return Ok(false);
+                };
+                self.commit_table(
+                    self.table
+                        .with(number, entry.with_identity(ERASING_TYPE, erase_guid)),
+                )?;
             }
             Step::FinishGrow { uuid } => {
                 let content = self.label.content.with(uuid, |record| {
@@ -154,15 +189,25 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
                 self.commit_label(content)?;
             }
             Step::CancelGrow { uuid } => {
-                self.commit_label(self.label.content.with(uuid, |record| record.growing_to = None))?;
+                self.commit_label(
+                    self.label
+                        .content
+                        .with(uuid, |record| record.growing_to = None),
+                )?;
             }
             Step::DropErased { uuid } => self.commit_label(self.label.content.without(uuid))?,
             Step::RemovePartition { number } => return self.take_from_kernel(number),
             Step::AddPartition { number, extent } => {
-                return self.kernel_took(self.dev.add(number, extent), "giving the kernel a partition");
+                return self.kernel_took(
+                    self.dev.add(number, extent),
+                    "giving the kernel a partition",
+                );
             }
             Step::ResizePartition { number, extent } => {
-                return self.kernel_took(self.dev.resize(number, extent), "telling the kernel of a partition's size");
+                return self.kernel_took(
+                    self.dev.resize(number, extent),
+                    "telling the kernel of a partition's size",
+                );
             }
         }
         Ok(true)
@@ -186,7 +231,9 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     fn kernel(&self) -> Result<Vec<crate::model::drive::PartitionFacts>, CarveError> {
-        self.dev.partitions().map_err(io_error(&self.id, "reading the kernel's partitions"))
+        self.dev
+            .partitions()
+            .map_err(io_error(&self.id, "reading the kernel's partitions"))
     }
 
     /// Writes the table, durably, and goes on with it.
@@ -198,24 +245,38 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
 
     /// Writes the label, durably, and goes on with it.
     pub(in crate::carve) fn commit_label(&mut self, content: Content) -> Result<(), CarveError> {
-        self.label =
-            record::write(self.dev, Some(&self.label), &content).map_err(|error| self.label_error(error))?;
+        self.label = record::write(self.dev, Some(&self.label), &content)
+            .map_err(|error| self.label_error(error))?;
         Ok(())
     }
 
     fn label_error(&self, error: record::WriteError) -> CarveError {
-        CarveError::Io { drive: self.id.to_string(), what: "writing the label".into(), source: Cause::new(&error) }
+        CarveError::Io {
+            drive: self.id.to_string(),
+            what: "writing the label".into(),
+            source: Cause::new(&error),
+        }
     }
 
     /// Records, table and kernel put together, as they are now.
     pub(in crate::carve) fn view(&self) -> Result<View, CarveError> {
-        let records: Vec<Record> = self.label.content.records.iter().map(|stored| stored.record.clone()).collect();
+        let records: Vec<Record> = self
+            .label
+            .content
+            .records
+            .iter()
+            .map(|stored| stored.record.clone())
+            .collect();
         Ok(plan::reconcile(&self.table, &records, &self.kernel()?))
     }
 
     /// A volume that is on the drive, whatever its state.
     pub(in crate::carve) fn volume(&self, uuid: uuid::Uuid) -> Result<Option<Placed>, CarveError> {
-        Ok(self.view()?.volumes.into_iter().find(|placed| placed.record.uuid == uuid))
+        Ok(self
+            .view()?
+            .volumes
+            .into_iter()
+            .find(|placed| placed.record.uuid == uuid))
     }
 
     /// Everything on the drive.
@@ -242,7 +303,10 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
 }
 
 fn not_ours(id: &DriveId) -> CarveError {
-    CarveError::NotClaimable { drive: id.to_string(), reason: "it does not carry our label".into() }
+    CarveError::NotClaimable {
+        drive: id.to_string(),
+        reason: "it does not carry our label".into(),
+    }
 }
 
 /// A drive without any table: not ours, unless our label is still there.
@@ -251,7 +315,8 @@ pub(super) fn without_table<D: Device>(dev: &D, id: &DriveId) -> Result<CarveErr
     Ok(if traces {
         CarveError::Damaged {
             drive: id.to_string(),
-            reason: "both copies of the partition table are gone, and our label is still there".into(),
+            reason: "both copies of the partition table are gone, and our label is still there"
+                .into(),
         }
     } else {
         not_ours(id)
@@ -261,21 +326,31 @@ pub(super) fn without_table<D: Device>(dev: &D, id: &DriveId) -> Result<CarveErr
 fn read_label<D: Device>(dev: &D, id: &DriveId, table: &Table) -> Result<record::Read, CarveError> {
     match record::read(dev, table.disk_guid).map_err(io_error(id, "reading the label"))? {
         record::Found::Read(read) => Ok(read),
-        record::Found::Blank if table.partitions().count() == 1 => {
-            Err(CarveError::Unlabelled { drive: id.to_string() })
-        }
+        record::Found::Blank if table.partitions().count() == 1 => Err(CarveError::Unlabelled {
+            drive: id.to_string(),
+        }),
         record::Found::Blank => Err(CarveError::Damaged {
             drive: id.to_string(),
             reason: "the label is empty, and the partition table is not".into(),
         }),
-        record::Found::Damaged(reason) => Err(CarveError::Damaged { drive: id.to_string(), reason }),
+        record::Found::Damaged(reason) => Err(CarveError::Damaged {
+            drive: id.to_string(),
+            reason,
+        }),
     }
 }
 
 /// Whether the two copies are the table before and after a change that the label knows of.
 fn differ_by_intent(primary: &Table, backup: &Table, content: &Content) -> bool {
-    let records: Vec<Record> = content.records.iter().map(|stored| stored.record.clone()).collect();
-    let same_but_entries = Table { entries: primary.entries.clone(), ..backup.clone() } == *primary;
+    let records: Vec<Record> = content
+        .records
+        .iter()
+        .map(|stored| stored.record.clone())
+        .collect();
+    let same_but_entries = Table {
+        entries: primary.entries.clone(),
+        ..backup.clone()
+    } == *primary;
     same_but_entries
         && primary
             .entries

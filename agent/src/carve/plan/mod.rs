@@ -16,9 +16,14 @@ pub const EXTENT_BYTES: u64 = MIB;
 
 /// What all volumes of a drive can lie in: net of the label and of both copies of the table.
 pub fn usable(table: &Table) -> Extent {
-    let start = LABEL_EXTENT.end().max((table.first_usable * table.sector).next_multiple_of(EXTENT_BYTES));
+    let start = LABEL_EXTENT
+        .end()
+        .max((table.first_usable * table.sector).next_multiple_of(EXTENT_BYTES));
     let end = (table.last_usable + 1) * table.sector / EXTENT_BYTES * EXTENT_BYTES;
-    Extent { start, len: end.saturating_sub(start) }
+    Extent {
+        start,
+        len: end.saturating_sub(start),
+    }
 }
 
 /// Bytes that volumes could have on a drive of this size once it is claimed; 0 when it is too small.
@@ -32,24 +37,37 @@ pub fn aligned(run: Extent) -> Extent {
     let start = run.start / EXTENT_BYTES * EXTENT_BYTES;
     let end = run.start.saturating_add(run.len);
     let end = end.checked_next_multiple_of(EXTENT_BYTES).unwrap_or(end);
-    Extent { start, len: end - start }
+    Extent {
+        start,
+        len: end - start,
+    }
 }
 
 /// Aligned runs of `within` that nothing occupies, in order.
 pub fn free_runs(within: Extent, occupied: &[Extent]) -> Vec<Extent> {
-    let mut taken: Vec<Extent> = occupied.iter().filter(|run| run.len > 0).map(|&run| aligned(run)).collect();
+    let mut taken: Vec<Extent> = occupied
+        .iter()
+        .filter(|run| run.len > 0)
+        .map(|&run| aligned(run))
+        .collect();
     taken.sort_unstable();
     let mut free = Vec::new();
     let mut at = within.start;
     for run in taken {
         let start = run.start.min(within.end());
         if start > at {
-            free.push(Extent { start: at, len: start - at });
+            free.push(Extent {
+                start: at,
+                len: start - at,
+            });
         }
         at = at.max(run.end());
     }
     if within.end() > at {
-        free.push(Extent { start: at, len: within.end() - at });
+        free.push(Extent {
+            start: at,
+            len: within.end() - at,
+        });
     }
     free
 }
@@ -61,7 +79,10 @@ pub fn rounded(size: u64) -> Option<u64> {
 
 /// The first run that is large enough: its beginning.
 pub fn first_fit(free: &[Extent], size: u64) -> Option<Extent> {
-    free.iter().find(|run| run.len >= size).map(|run| Extent { start: run.start, len: size })
+    free.iter().find(|run| run.len >= size).map(|run| Extent {
+        start: run.start,
+        len: size,
+    })
 }
 
 /// How long a volume could become where it lies.

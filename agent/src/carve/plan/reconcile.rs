@@ -94,14 +94,23 @@ pub fn reconcile(table: &Table, records: &[Record], kernel: &[PartitionFacts]) -
     let known: Vec<Result<Fit, String>> = records
         .iter()
         .map(|record| {
-            if records.iter().filter(|other| other.uuid == record.uuid).count() > 1 {
+            if records
+                .iter()
+                .filter(|other| other.uuid == record.uuid)
+                .count()
+                > 1
+            {
                 return Err("two records have its identity".to_owned());
             }
             lies_well(record, room)?;
             fit(table, record)
         })
         .collect();
-    let numbers: Vec<u32> = known.iter().flatten().filter_map(|fit| fit.number).collect();
+    let numbers: Vec<u32> = known
+        .iter()
+        .flatten()
+        .filter_map(|fit| fit.number)
+        .collect();
     let foreign: Vec<(u32, &Entry)> = table
         .partitions()
         .filter(|(number, _)| *number != 1 && !numbers.contains(number))
@@ -116,18 +125,39 @@ pub fn reconcile(table: &Table, records: &[Record], kernel: &[PartitionFacts]) -
         });
         volumes.push(match fit {
             Ok(fit) => place(record, fit, kernel, &mut steps),
-            Err(why) => Placed { record: record.clone(), number: None, device: None, dev: None, ambiguous: Some(why) },
+            Err(why) => Placed {
+                record: record.clone(),
+                number: None,
+                device: None,
+                dev: None,
+                ambiguous: Some(why),
+            },
         });
     }
     volumes.sort_by_key(|placed| placed.record.extent);
 
-    let mut occupied: Vec<Extent> = table.entries.iter().filter(|entry| entry.is_used()).map(|entry| entry.extent(table.sector)).collect();
-    occupied.extend(records.iter().flat_map(|record| [Some(record.extent), record.growing_to]).flatten());
+    let mut occupied: Vec<Extent> = table
+        .entries
+        .iter()
+        .filter(|entry| entry.is_used())
+        .map(|entry| entry.extent(table.sector))
+        .collect();
+    occupied.extend(
+        records
+            .iter()
+            .flat_map(|record| [Some(record.extent), record.growing_to])
+            .flatten(),
+    );
     for facts in kernel {
         let entry = table.entry(facts.number).filter(Entry::is_used);
         // Partitions of volumes are judged with their volumes; those of strangers are not ours to judge.
         if entry.is_none() && facts.number != 1 {
-            steps.insert(0, Step::RemovePartition { number: facts.number });
+            steps.insert(
+                0,
+                Step::RemovePartition {
+                    number: facts.number,
+                },
+            );
         }
         if entry.is_none_or(|entry| entry.extent(table.sector) != extent_of(facts)) {
             occupied.push(extent_of(facts));
@@ -135,7 +165,10 @@ pub fn reconcile(table: &Table, records: &[Record], kernel: &[PartitionFacts]) -
     }
     View {
         volumes,
-        strangers: foreign.iter().map(|(_, entry)| (entry.name(), entry.extent(table.sector))).collect(),
+        strangers: foreign
+            .iter()
+            .map(|(_, entry)| (entry.name(), entry.extent(table.sector)))
+            .collect(),
         free: free_runs(room, &occupied),
         usable_bytes: room.len,
         steps,
@@ -143,7 +176,10 @@ pub fn reconcile(table: &Table, records: &[Record], kernel: &[PartitionFacts]) -
 }
 
 fn extent_of(facts: &PartitionFacts) -> Extent {
-    Extent { start: facts.start_bytes, len: facts.size_bytes }
+    Extent {
+        start: facts.start_bytes,
+        len: facts.size_bytes,
+    }
 }
 
 /// Aligned, not empty, inside of what volumes may use.
@@ -151,8 +187,15 @@ fn lies_well(record: &Record, room: Extent) -> Result<(), String> {
     for run in std::iter::once(record.extent).chain(record.growing_to) {
         let end = run.start.checked_add(run.len);
         let inside = run.start >= room.start && end.is_some_and(|end| end <= room.end());
-        if run.len == 0 || !run.start.is_multiple_of(EXTENT_BYTES) || !run.len.is_multiple_of(EXTENT_BYTES) || !inside {
-            return Err(format!("its record has it at byte {}, {} bytes long, where no volume can be", run.start, run.len));
+        if run.len == 0
+            || !run.start.is_multiple_of(EXTENT_BYTES)
+            || !run.len.is_multiple_of(EXTENT_BYTES)
+            || !inside
+        {
+            return Err(format!(
+                "its record has it at byte {}, {} bytes long, where no volume can be",
+                run.start, run.len
+            ));
         }
     }
     match record.growing_to {
@@ -178,32 +221,55 @@ fn fit(table: &Table, record: &Record) -> Result<Fit, String> {
     let uuid = record.uuid;
     let Some((number, entry)) = found else {
         return match record.state {
-            RecordState::Creating => Ok(Fit { number: None, extent: None, step: Some(Step::Undo { uuid, number: None }) }),
-            RecordState::Erasing { done_bytes, .. } if done_bytes >= record.extent.len => {
-                Ok(Fit { number: None, extent: None, step: Some(Step::DropErased { uuid }) })
-            }
+            RecordState::Creating => Ok(Fit {
+                number: None,
+                extent: None,
+                step: Some(Step::Undo { uuid, number: None }),
+            }),
+            RecordState::Erasing { done_bytes, .. } if done_bytes >= record.extent.len => Ok(Fit {
+                number: None,
+                extent: None,
+                step: Some(Step::DropErased { uuid }),
+            }),
             _ => Err("the table has no entry for it".into()),
         };
     };
     let extent = entry.extent(table.sector);
-    let at = |step| Ok(Fit { number: Some(number), extent: Some(extent), step });
+    let at = |step| {
+        Ok(Fit {
+            number: Some(number),
+            extent: Some(extent),
+            step,
+        })
+    };
     let live = entry.guid() == uuid && entry.type_guid() == VOLUME_TYPE;
     let erasing = Some(entry.guid()) == erase_guid && entry.type_guid() == ERASING_TYPE;
     let same = extent == record.extent;
     match (&record.state, record.growing_to) {
-        (RecordState::Creating, None) if live && same => at(Some(Step::Undo { uuid, number: Some(number) })),
+        (RecordState::Creating, None) if live && same => at(Some(Step::Undo {
+            uuid,
+            number: Some(number),
+        })),
         (RecordState::Erasing { .. }, None) if erasing && same => at(None),
         (RecordState::Erasing { erase_guid, .. }, None) if live && same => {
-            at(Some(Step::MarkErasing { uuid, number, erase_guid: *erase_guid }))
+            at(Some(Step::MarkErasing {
+                uuid,
+                number,
+                erase_guid: *erase_guid,
+            }))
         }
-        (RecordState::New | RecordState::Fs { .. } | RecordState::Block, growing) if live => match growing {
-            None if same => at(None),
-            Some(_) if same => at(Some(Step::CancelGrow { uuid })),
-            Some(to) if to == extent => at(Some(Step::FinishGrow { uuid })),
-            _ => Err(elsewhere(number, extent, record.extent)),
-        },
+        (RecordState::New | RecordState::Fs { .. } | RecordState::Block, growing) if live => {
+            match growing {
+                None if same => at(None),
+                Some(_) if same => at(Some(Step::CancelGrow { uuid })),
+                Some(to) if to == extent => at(Some(Step::FinishGrow { uuid })),
+                _ => Err(elsewhere(number, extent, record.extent)),
+            }
+        }
         _ if (live || erasing) && !same => Err(elsewhere(number, extent, record.extent)),
-        _ => Err(format!("the type or GUID of its table entry {number} does not fit its record")),
+        _ => Err(format!(
+            "the type or GUID of its table entry {number} does not fit its record"
+        )),
     }
 }
 
@@ -215,7 +281,12 @@ fn elsewhere(number: u32, table: Extent, record: Extent) -> String {
 }
 
 /// Who else claims bytes of this volume.
-fn overlaps(table: &Table, records: &[Record], foreign: &[(u32, &Entry)], me: usize) -> Option<String> {
+fn overlaps(
+    table: &Table,
+    records: &[Record],
+    foreign: &[(u32, &Entry)],
+    me: usize,
+) -> Option<String> {
     let whole = |record: &Record| record.growing_to.unwrap_or(record.extent);
     let mine = whole(records.get(me)?);
     let record = records
@@ -224,14 +295,22 @@ fn overlaps(table: &Table, records: &[Record], foreign: &[(u32, &Entry)], me: us
         .find(|(i, other)| *i != me && overlap(whole(other), mine))
         .map(|(_, other)| format!("volume {}", other.uuid));
     record.or_else(|| {
-        let entry = foreign.iter().find(|(_, entry)| overlap(entry.extent(table.sector), mine));
+        let entry = foreign
+            .iter()
+            .find(|(_, entry)| overlap(entry.extent(table.sector), mine));
         entry.map(|(number, _)| format!("table entry {number}"))
     })
 }
 
 /// The volume with what the kernel has of it.
 fn place(record: &Record, fit: Fit, kernel: &[PartitionFacts], steps: &mut Vec<Step>) -> Placed {
-    let mut placed = Placed { record: record.clone(), number: fit.number, device: None, dev: None, ambiguous: None };
+    let mut placed = Placed {
+        record: record.clone(),
+        number: fit.number,
+        device: None,
+        dev: None,
+        ambiguous: None,
+    };
     let pending = fit.step.is_some();
     steps.extend(fit.step);
     let (Some(number), Some(extent)) = (fit.number, fit.extent) else {
@@ -273,15 +352,25 @@ pub fn explains(records: &[Record], a: &Entry, b: &Entry, sector: u64) -> bool {
     };
     // Nothing else may have changed in the entry: same bytes once identity and place are the same.
     let kin = |a: &Entry, b: &Entry| {
-        a.with_identity(b.type_guid(), b.guid()).with_extent(b.extent(sector), sector) == *b
+        a.with_identity(b.type_guid(), b.guid())
+            .with_extent(b.extent(sector), sector)
+            == *b
     };
-    let either = |old: &dyn Fn(&Entry) -> bool, new: &dyn Fn(&Entry) -> bool| (old(a) && new(b)) || (old(b) && new(a));
+    let either = |old: &dyn Fn(&Entry) -> bool, new: &dyn Fn(&Entry) -> bool| {
+        (old(a) && new(b)) || (old(b) && new(a))
+    };
     let unused = |entry: &Entry| *entry == Entry::UNUSED;
     records.iter().any(|record| {
         let live = |entry: &Entry| is(entry, VOLUME_TYPE, record.uuid, record.extent);
         match (&record.state, record.growing_to) {
             (RecordState::Creating, None) => either(&unused, &live),
-            (RecordState::Erasing { erase_guid, done_bytes }, None) => {
+            (
+                RecordState::Erasing {
+                    erase_guid,
+                    done_bytes,
+                },
+                None,
+            ) => {
                 let erasing = |entry: &Entry| is(entry, ERASING_TYPE, *erase_guid, record.extent);
                 (either(&live, &erasing) && kin(a, b))
                     || (*done_bytes >= record.extent.len && either(&erasing, &unused))

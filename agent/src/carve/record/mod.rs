@@ -54,6 +54,10 @@ use slot::{SLOT_BYTES, Slot};
 
 /// What the two slots say.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one per look, and it is taken apart at once"
+)]
 pub enum Found {
     /// Slot 1 was never written, and slot 0 not whole: the claim did not get to its end. Only
     /// believed when the table has no entry but the label's; else it is damage.
@@ -126,27 +130,70 @@ pub fn read<D: Device + ?Sized>(dev: &D, disk_guid: Uuid) -> io::Result<Found> {
         (Slot::Newer(what), _) | (_, Slot::Newer(what)) => Found::Damaged(what),
         // The very first write begins with slot 0. A label that was ever acknowledged has both.
         (Slot::Zero | Slot::Bad(_), Slot::Zero) => Found::Blank,
-        (Slot::Good { content: first, sequence: a }, Slot::Good { content: second, sequence: b }) => {
+        (
+            Slot::Good {
+                content: first,
+                sequence: a,
+            },
+            Slot::Good {
+                content: second,
+                sequence: b,
+            },
+        ) => {
             let older = (a != b).then_some(Other::Older);
             if first.label.drive_uuid != second.label.drive_uuid {
                 Found::Damaged("its two slots belong to different drives".into())
             } else if a == b && first != second {
                 Found::Damaged(format!("its two slots differ and both are version {a}"))
             } else if a >= b {
-                checked(Read { content: *first, sequence: a, slot: 0, other: older }, disk_guid)
+                checked(
+                    Read {
+                        content: *first,
+                        sequence: a,
+                        slot: 0,
+                        other: older,
+                    },
+                    disk_guid,
+                )
             } else {
-                checked(Read { content: *second, sequence: b, slot: 1, other: older }, disk_guid)
+                checked(
+                    Read {
+                        content: *second,
+                        sequence: b,
+                        slot: 1,
+                        other: older,
+                    },
+                    disk_guid,
+                )
             }
         }
         (Slot::Good { content, sequence }, bad) => {
             let other = Some(Other::Damaged(bad.why()));
-            checked(Read { content: *content, sequence, slot: 0, other }, disk_guid)
+            checked(
+                Read {
+                    content: *content,
+                    sequence,
+                    slot: 0,
+                    other,
+                },
+                disk_guid,
+            )
         }
         (bad, Slot::Good { content, sequence }) => {
             let other = Some(Other::Damaged(bad.why()));
-            checked(Read { content: *content, sequence, slot: 1, other }, disk_guid)
+            checked(
+                Read {
+                    content: *content,
+                    sequence,
+                    slot: 1,
+                    other,
+                },
+                disk_guid,
+            )
         }
-        (first, second) => Found::Damaged(format!("slot 0: {}; slot 1: {}", first.why(), second.why())),
+        (first, second) => {
+            Found::Damaged(format!("slot 0: {}; slot 1: {}", first.why(), second.why()))
+        }
     })
 }
 
@@ -166,15 +213,28 @@ fn checked(read: Read, disk_guid: Uuid) -> Found {
 }
 
 /// Writes the next version and answers with it. `previous` is what was read; None for the first.
-pub fn write<D: Device + ?Sized>(dev: &D, previous: Option<&Read>, content: &Content) -> Result<Read, WriteError> {
+pub fn write<D: Device + ?Sized>(
+    dev: &D,
+    previous: Option<&Read>,
+    content: &Content,
+) -> Result<Read, WriteError> {
     let (sequence, slot) = previous.map_or((1, 0), |read| (read.sequence + 1, 1 - read.slot));
     let raw = slot::encode(content, sequence, dev.sector())?;
     slot::write(dev, slot, &raw)?;
     slot::write(dev, 1 - slot, &raw)?;
-    Ok(Read { content: content.clone(), sequence, slot: 1 - slot, other: None })
+    Ok(Read {
+        content: content.clone(),
+        sequence,
+        slot: 1 - slot,
+        other: None,
+    })
 }
 
 /// Makes the other slot the same as the one that was read.
 pub fn repair<D: Device + ?Sized>(dev: &D, read: &Read) -> Result<(), WriteError> {
-    slot::write(dev, 1 - read.slot, &slot::encode(&read.content, read.sequence, dev.sector())?)
+    slot::write(
+        dev,
+        1 - read.slot,
+        &slot::encode(&read.content, read.sequence, dev.sector())?,
+    )
 }

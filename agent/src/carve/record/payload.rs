@@ -57,7 +57,7 @@ pub enum FreeSpace {
 /// A whole label.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Content {
-    /// Minor version it was read with; never lowered.
+    /// Minor version: 0 when we made it, else the one it was read with; never lowered.
     pub minor: u16,
     /// Our mark.
     pub label: Label,
@@ -80,25 +80,43 @@ pub struct Stored {
 
 impl From<Record> for Stored {
     fn from(record: Record) -> Self {
-        Self { record, extra: Map::new(), state_extra: Map::new() }
+        Self {
+            record,
+            extra: Map::new(),
+            state_extra: Map::new(),
+        }
     }
 }
 
 impl Content {
     /// The first content of a drive.
     pub fn new(label: Label, free_space: FreeSpace) -> Self {
-        Self { minor: 0, label, free_space, records: Vec::new(), label_extra: Map::new(), extra: Map::new() }
+        Self {
+            minor: 0,
+            label,
+            free_space,
+            records: Vec::new(),
+            label_extra: Map::new(),
+            extra: Map::new(),
+        }
     }
 
     /// The record of this identity.
     pub fn record(&self, uuid: Uuid) -> Option<&Record> {
-        self.records.iter().map(|stored| &stored.record).find(|record| record.uuid == uuid)
+        self.records
+            .iter()
+            .map(|stored| &stored.record)
+            .find(|record| record.uuid == uuid)
     }
 
     /// The same label with one record changed.
     pub fn with(&self, uuid: Uuid, change: impl FnOnce(&mut Record)) -> Self {
         let mut content = self.clone();
-        if let Some(stored) = content.records.iter_mut().find(|stored| stored.record.uuid == uuid) {
+        if let Some(stored) = content
+            .records
+            .iter_mut()
+            .find(|stored| stored.record.uuid == uuid)
+        {
             change(&mut stored.record);
         }
         content
@@ -139,7 +157,11 @@ impl Content {
                 drive_id: DriveId(raw.label.drive_id),
             },
             free_space: raw.label.free_space,
-            records: raw.records.into_iter().map(Stored::try_from).collect::<Result<_, _>>()?,
+            records: raw
+                .records
+                .into_iter()
+                .map(Stored::try_from)
+                .collect::<Result<_, _>>()?,
             label_extra: raw.label.extra,
             extra: raw.extra,
         })
@@ -228,14 +250,21 @@ impl From<&Stored> for RawRecord {
         match record.state {
             RecordState::Creating => {}
             RecordState::New => state.is = Is::New,
-            RecordState::Fs { fs_type, fs_uuid, mounted } => {
+            RecordState::Fs {
+                fs_type,
+                fs_uuid,
+                mounted,
+            } => {
                 state.is = Is::Fs;
                 state.fs_type = Some(fs_type);
                 state.fs_uuid = Some(fs_uuid);
                 state.mounted = Some(mounted);
             }
             RecordState::Block => state.is = Is::Block,
-            RecordState::Erasing { erase_guid, done_bytes } => {
+            RecordState::Erasing {
+                erase_guid,
+                done_bytes,
+            } => {
                 state.is = Is::Erasing;
                 state.erase_guid = Some(erase_guid);
                 state.done_bytes = Some(done_bytes);
@@ -265,7 +294,8 @@ impl TryFrom<RawRecord> for Stored {
     type Error = serde_json::Error;
 
     fn try_from(raw: RawRecord) -> Result<Self, Self::Error> {
-        let lacks = |what: &str| serde::de::Error::custom(format!("record {} lacks {what}", raw.uuid));
+        let lacks =
+            |what: &str| serde::de::Error::custom(format!("record {} lacks {what}", raw.uuid));
         let state = match raw.state.is {
             Is::Creating => RecordState::Creating,
             Is::New => RecordState::New,
@@ -276,8 +306,14 @@ impl TryFrom<RawRecord> for Stored {
             },
             Is::Block => RecordState::Block,
             Is::Erasing => RecordState::Erasing {
-                erase_guid: raw.state.erase_guid.ok_or_else(|| lacks("state.erase_guid"))?,
-                done_bytes: raw.state.done_bytes.ok_or_else(|| lacks("state.done_bytes"))?,
+                erase_guid: raw
+                    .state
+                    .erase_guid
+                    .ok_or_else(|| lacks("state.erase_guid"))?,
+                done_bytes: raw
+                    .state
+                    .done_bytes
+                    .ok_or_else(|| lacks("state.done_bytes"))?,
             },
         };
         Ok(Self {
@@ -292,8 +328,14 @@ impl TryFrom<RawRecord> for Stored {
                 parameters: raw.parameters,
                 erase: raw.erase,
                 requested_bytes: raw.requested_bytes,
-                extent: Extent { start: raw.start, len: raw.len },
-                growing_to: raw.growing_to_len.map(|len| Extent { start: raw.start, len }),
+                extent: Extent {
+                    start: raw.start,
+                    len: raw.len,
+                },
+                growing_to: raw.growing_to_len.map(|len| Extent {
+                    start: raw.start,
+                    len,
+                }),
                 state,
             },
             extra: raw.extra,

@@ -15,7 +15,6 @@ const HEADER_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"DRVBAYLB";
 /// Readers of another major version change nothing.
 const MAJOR: u16 = 1;
-const MINOR: u16 = 0;
 
 /// One slot, judged alone.
 #[derive(Debug)]
@@ -23,7 +22,10 @@ pub(super) enum Slot {
     /// Nothing was ever written there.
     Zero,
     /// Valid.
-    Good { content: Box<Content>, sequence: u64 },
+    Good {
+        content: Box<Content>,
+        sequence: u64,
+    },
     /// Written by a version of Drivebay that we must not overrule.
     Newer(String),
     /// Anything else.
@@ -68,7 +70,7 @@ pub(super) fn encode(content: &Content, sequence: u64, sector: u64) -> Result<Ve
     let mut raw = vec![0; HEADER_BYTES];
     put(&mut raw, 0, MAGIC);
     put(&mut raw, 8, &MAJOR.to_le_bytes());
-    put(&mut raw, 10, &MINOR.max(content.minor).to_le_bytes());
+    put(&mut raw, 10, &content.minor.to_le_bytes());
     put(&mut raw, 12, &(HEADER_BYTES as u32).to_le_bytes());
     put(&mut raw, 16, &sequence.to_le_bytes());
     put(&mut raw, 24, &length.to_le_bytes());
@@ -77,7 +79,11 @@ pub(super) fn encode(content: &Content, sequence: u64, sector: u64) -> Result<Ve
     let crc = crc32fast::hash(raw.get(..HEADER_BYTES - 4).unwrap_or_default());
     put(&mut raw, HEADER_BYTES - 4, &crc.to_le_bytes());
     raw.extend(payload);
-    raw.resize(raw.len().next_multiple_of(usize::try_from(sector).unwrap_or(HEADER_BYTES)), 0);
+    raw.resize(
+        raw.len()
+            .next_multiple_of(usize::try_from(sector).unwrap_or(HEADER_BYTES)),
+        0,
+    );
     Ok(raw)
 }
 
@@ -88,7 +94,11 @@ pub(super) fn write<D: Device + ?Sized>(dev: &D, slot: u64, raw: &[u8]) -> Resul
         .and_then(|()| dev.flush())
         .and_then(|()| dev.read_at(start_of(slot), &mut back))
         .map_err(WriteError::Io)?;
-    if back == raw { Ok(()) } else { Err(WriteError::ReadBack(slot)) }
+    if back == raw {
+        Ok(())
+    } else {
+        Err(WriteError::ReadBack(slot))
+    }
 }
 
 /// Whether a label was ever written to this slot, damaged or not.
@@ -108,7 +118,11 @@ pub(super) fn read<D: Device + ?Sized>(dev: &D, slot: u64) -> io::Result<Slot> {
         let mut next = vec![0; sector];
         dev.read_at(start_of(slot) + HEADER_BYTES as u64, &mut next)?;
         let zero = next.iter().all(|&byte| byte == 0);
-        return Ok(if zero { Slot::Zero } else { Slot::Bad("no header".into()) });
+        return Ok(if zero {
+            Slot::Zero
+        } else {
+            Slot::Bad("no header".into())
+        });
     }
     if !header.starts_with(MAGIC) {
         return Ok(Slot::Bad("no magic".into()));
@@ -124,11 +138,14 @@ pub(super) fn read<D: Device + ?Sized>(dev: &D, slot: u64) -> io::Result<Slot> {
         )));
     }
     let length = u64::from_le_bytes(field(&header, 24));
-    if u32::from_le_bytes(field(&header, 12)) as usize != HEADER_BYTES || length > SLOT_BYTES - HEADER_BYTES as u64 {
+    if u32::from_le_bytes(field(&header, 12)) as usize != HEADER_BYTES
+        || length > SLOT_BYTES - HEADER_BYTES as u64
+    {
         return Ok(Slot::Bad("lengths".into()));
     }
     let length = usize::try_from(length).unwrap_or(0);
-    let mut payload = vec![0; length.next_multiple_of(usize::try_from(dev.sector()).unwrap_or(HEADER_BYTES))];
+    let mut payload =
+        vec![0; length.next_multiple_of(usize::try_from(dev.sector()).unwrap_or(HEADER_BYTES))];
     dev.read_at(start_of(slot) + HEADER_BYTES as u64, &mut payload)?;
     payload.truncate(length);
     if crc32fast::hash(&payload) != u32::from_le_bytes(field(&header, 32)) {
@@ -137,7 +154,11 @@ pub(super) fn read<D: Device + ?Sized>(dev: &D, slot: u64) -> io::Result<Slot> {
     let mut content = match Content::decode(&payload) {
         Ok(content) => content,
         // The checksum is right: this is not damage, but something that we do not understand.
-        Err(error) => return Ok(Slot::Newer(format!("its payload is not understood ({error}); use the version that wrote it"))),
+        Err(error) => {
+            return Ok(Slot::Newer(format!(
+                "its payload is not understood ({error}); use the version that wrote it"
+            )));
+        }
     };
     content.minor = u16::from_le_bytes(field(&header, 10));
     if Uuid::from_bytes(field(&header, 40)) != content.label.drive_uuid {
@@ -147,5 +168,8 @@ pub(super) fn read<D: Device + ?Sized>(dev: &D, slot: u64) -> io::Result<Slot> {
     if sequence == 0 || sequence == u64::MAX {
         return Ok(Slot::Bad(format!("sequence {sequence}")));
     }
-    Ok(Slot::Good { content: Box::new(content), sequence })
+    Ok(Slot::Good {
+        content: Box::new(content),
+        sequence,
+    })
 }

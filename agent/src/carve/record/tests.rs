@@ -30,7 +30,10 @@ fn record(n: u128, name: &str, state: RecordState) -> Record {
         parameters: [("k".to_owned(), "ü".to_owned())].into(),
         erase: ErasePolicy::Zero,
         requested_bytes: 3,
-        extent: Extent { start: 5 * MIB, len: MIB },
+        extent: Extent {
+            start: 5 * MIB,
+            len: MIB,
+        },
         growing_to: None,
         state,
     }
@@ -81,7 +84,9 @@ fn raw(drive: &FakeDrive, slot: u64, major: u16, minor: u16, sequence: u64, payl
     raw[4092..].copy_from_slice(&crc.to_le_bytes());
     raw.extend(payload);
     raw.resize(raw.len().next_multiple_of(4096), 0);
-    drive.write_at(LABEL_EXTENT.start + slot * 2 * MIB, &raw).unwrap();
+    drive
+        .write_at(LABEL_EXTENT.start + slot * 2 * MIB, &raw)
+        .unwrap();
 }
 
 #[test]
@@ -97,27 +102,41 @@ fn the_format_is_what_its_documentation_says() {
     });
     raw(&drive, 1, 1, 0, 7, &serde_json::to_vec(&payload).unwrap());
     let read = found(&drive);
-    assert_eq!(read.content, content(vec![record(1, "a", RecordState::New)]));
+    assert_eq!(
+        read.content,
+        content(vec![record(1, "a", RecordState::New)])
+    );
     assert_eq!((read.sequence, read.slot), (7, 1));
 }
 
 #[test]
 fn fields_of_later_minor_versions_survive_a_rewrite() {
     let drive = FakeDrive::new(SIZE, 512);
-    let mut payload: serde_json::Value =
-        serde_json::from_slice(&content(vec![record(1, "a", RecordState::New)]).encode().unwrap()).unwrap();
+    let mut payload: serde_json::Value = serde_json::from_slice(
+        &content(vec![record(1, "a", RecordState::New)])
+            .encode()
+            .unwrap(),
+    )
+    .unwrap();
     payload["later"] = json!({"x": [1]});
     payload["label"]["later"] = json!(2);
     payload["records"][0]["later"] = json!("three");
     payload["records"][0]["state"]["later"] = json!(null);
     raw(&drive, 0, 1, 9, 1, &serde_json::to_vec(&payload).unwrap());
     let before = found(&drive);
-    let next = before.content.with(Uuid::from_u128(1), |record| record.state = RecordState::Block);
+    let next = before.content.with(Uuid::from_u128(1), |record| {
+        record.state = RecordState::Block
+    });
     write(&drive, Some(&before), &next).unwrap();
     let after = found(&drive);
     assert_eq!(after.content.minor, 9);
     let text = String::from_utf8(after.content.encode().unwrap()).unwrap();
-    for part in ["{\"x\":[1]}", "\"later\":2", "\"later\":\"three\"", "\"later\":null"] {
+    for part in [
+        "{\"x\":[1]}",
+        "\"later\":2",
+        "\"later\":\"three\"",
+        "\"later\":null",
+    ] {
         assert!(text.contains(part), "{part} in {text}");
     }
 }
@@ -127,14 +146,19 @@ fn a_later_major_version_is_not_overruled() {
     let drive = FakeDrive::new(SIZE, 512);
     write(&drive, None, &content(vec![])).unwrap();
     raw(&drive, 1, 2, 0, 1, b"not json");
-    assert!(matches!(read(&drive, DISK).unwrap(), Found::Damaged(why) if why.contains("format is 2")));
+    assert!(
+        matches!(read(&drive, DISK).unwrap(), Found::Damaged(why) if why.contains("format is 2"))
+    );
 }
 
 #[test]
 fn a_label_of_another_drive_is_not_ours() {
     let drive = FakeDrive::new(SIZE, 512);
     write(&drive, None, &content(vec![])).unwrap();
-    assert!(matches!(read(&drive, Uuid::nil()).unwrap(), Found::Damaged(_)));
+    assert!(matches!(
+        read(&drive, Uuid::nil()).unwrap(),
+        Found::Damaged(_)
+    ));
 }
 
 #[test]
@@ -153,8 +177,15 @@ fn two_zero_slots_are_an_interrupted_claim_and_two_bad_ones_are_damage() {
 #[test]
 fn at_rest_either_slot_alone_holds_the_newest_label() {
     let drive = FakeDrive::new(SIZE, 4096);
-    let first = write(&drive, None, &content(vec![record(1, "a", RecordState::Creating)])).unwrap();
-    let newest = first.content.with(Uuid::from_u128(1), |record| record.state = RecordState::New);
+    let first = write(
+        &drive,
+        None,
+        &content(vec![record(1, "a", RecordState::Creating)]),
+    )
+    .unwrap();
+    let newest = first
+        .content
+        .with(Uuid::from_u128(1), |record| record.state = RecordState::New);
     write(&drive, Some(&first), &newest).unwrap();
     assert!(!drive.is_dirty());
     for slot in [0, 1] {
@@ -172,10 +203,14 @@ fn at_rest_either_slot_alone_holds_the_newest_label() {
 fn a_torn_write_leaves_the_old_or_the_new_label() {
     for sector in [512, 4096] {
         let drive = FakeDrive::new(SIZE, sector);
-        let many = (0..40).map(|n| record(n, "a rather long name", RecordState::New)).collect();
+        let many = (0..40)
+            .map(|n| record(n, "a rather long name", RecordState::New))
+            .collect();
         let old = write(&drive, None, &content(many)).unwrap();
         drive.settle();
-        let new = old.content.with(Uuid::from_u128(3), |record| record.state = RecordState::Block);
+        let new = old.content.with(Uuid::from_u128(3), |record| {
+            record.state = RecordState::Block
+        });
         write(&drive, Some(&old), &new).unwrap();
         for at in 0..=drive.log_len() {
             for kept in 0..80 {
@@ -186,10 +221,20 @@ fn a_torn_write_leaves_the_old_or_the_new_label() {
                     count <= kept
                 });
                 let read = found(&cut);
-                assert!(read.content == old.content || read.content == new, "event {at}, {kept} sectors");
+                assert!(
+                    read.content == old.content || read.content == new,
+                    "event {at}, {kept} sectors"
+                );
                 if read.other.is_some() {
                     repair(&cut, &read).unwrap();
-                    assert_eq!(found(&cut), Read { other: None, slot: 0, ..read });
+                    assert_eq!(
+                        found(&cut),
+                        Read {
+                            other: None,
+                            slot: 0,
+                            ..read
+                        }
+                    );
                 }
             }
         }

@@ -81,6 +81,11 @@ pub(super) fn write(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
 }
 
 /// Writes the first `len` bytes of an aligned buffer.
-pub(super) fn write_aligned(file: &File, offset: u64, data: &AlignedBuf, len: usize) -> io::Result<()> {
+pub(super) fn write_aligned(
+    file: &File,
+    offset: u64,
+    data: &AlignedBuf,
+    len: usize,
+) -> io::Result<()> {
     file.write_all_at(&data[..len], offset)
 }

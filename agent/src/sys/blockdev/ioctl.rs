@@ -42,7 +42,13 @@ pub(super) enum Blkpg {
 }
 
 /// BLKPG on a whole disk; start and length in bytes.
-pub(super) fn partition(fd: BorrowedFd<'_>, op: Blkpg, number: u32, start: u64, len: u64) -> io::Result<()> {
+pub(super) fn partition(
+    fd: BorrowedFd<'_>,
+    op: Blkpg,
+    number: u32,
+    start: u64,
+    len: u64,
+) -> io::Result<()> {
     let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
     let mut data = BlkpgPartition {
         start: start.try_into().map_err(invalid)?,
@@ -85,7 +91,9 @@ pub(super) fn logical_sector(fd: BorrowedFd<'_>) -> io::Result<u32> {
     unsafe { blksszget(fd.as_raw_fd(), &raw mut sector) }?;
     match u32::try_from(sector) {
         Ok(sector @ (512 | 1024 | 2048 | 4096)) => Ok(sector),
-        _ => Err(io::Error::other(format!("logical sector size {sector} is not supported"))),
+        _ => Err(io::Error::other(format!(
+            "logical sector size {sector} is not supported"
+        ))),
     }
 }
 
@@ -110,10 +118,16 @@ pub(super) fn punch(fd: BorrowedFd<'_>, start: u64, len: u64) -> io::Result<()> 
     Ok(())
 }
 
-/// flock(LOCK_EX|LOCK_NB); false when somebody else has it. Released when the descriptor closes.
-pub(super) fn try_flock(fd: BorrowedFd<'_>) -> io::Result<bool> {
+/// flock(LOCK_EX|LOCK_NB), or LOCK_SH; false when somebody else is in the way. Released when the
+/// descriptor closes.
+pub(super) fn try_flock(fd: BorrowedFd<'_>, exclusive: bool) -> io::Result<bool> {
+    let how = if exclusive {
+        libc::LOCK_EX
+    } else {
+        libc::LOCK_SH
+    };
     // SAFETY: no memory is passed.
-    if unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+    if unsafe { libc::flock(fd.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
         return Ok(true);
     }
     match io::Error::last_os_error() {

@@ -35,12 +35,21 @@ impl BlockDev {
 
     /// Gives a partition a new length, in use or not.
     pub fn resize_partition(&self, number: u32, start: u64, len: u64) -> io::Result<()> {
-        ioctl::partition(self.reader.as_fd(), ioctl::Blkpg::Resize, number, start, len)
+        ioctl::partition(
+            self.reader.as_fd(),
+            ioctl::Blkpg::Resize,
+            number,
+            start,
+            len,
+        )
     }
 }
 
 fn gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENXIO))
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO)
+    )
 }
 
 fn read_partition(dir: &Path) -> io::Result<Option<PartitionFacts>> {
@@ -48,7 +57,9 @@ fn read_partition(dir: &Path) -> io::Result<Option<PartitionFacts>> {
     let number = |text: &str| text.trim().parse::<u64>().map_err(io::Error::other);
     let index = match read("partition") {
         Ok(text) => number(&text)?,
-        Err(error) if gone(&error) || error.raw_os_error() == Some(libc::ENOTDIR) => return Ok(None),
+        Err(error) if gone(&error) || error.raw_os_error() == Some(libc::ENOTDIR) => {
+            return Ok(None);
+        }
         Err(error) => return Err(error),
     };
     let dev = read("dev")?;
