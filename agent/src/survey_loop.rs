@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    carve::jobs::Look,
+    carve::{jobs::Look, plan::claimable_bytes},
     discovery::{
         claim::{Judgement, Rules},
         survey::{Settings, Surveyed, survey},
@@ -20,7 +20,7 @@ use crate::{
         Contents, Drive, DriveId, DriveRef, DriveState, RecordState, Reject, RejectCode,
         cause::chain,
     },
-    volumes::{Volumes, create::claimable_bytes},
+    volumes::Volumes,
     worker::{RunError, Slot},
 };
 
@@ -342,7 +342,9 @@ fn shown(key: &DriveId, seen: &Surveyed) -> Drive {
         }
     };
     let claimable_bytes = match state {
-        DriveState::Available => claimable_bytes(seen.facts.size_bytes, seen.facts.logical_sector),
+        DriveState::Available => {
+            claimable_bytes(seen.facts.size_bytes, u64::from(seen.facts.logical_sector))
+        }
         _ => 0,
     };
     Drive {

@@ -163,7 +163,9 @@ fn put(sectors: &mut Sectors, lba: u64, data: &[u8]) {
 
 impl Device for FakeDrive {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        assert!(offset % self.sector == 0 && buf.len() as u64 % self.sector == 0);
+        assert!(
+            offset.is_multiple_of(self.sector) && (buf.len() as u64).is_multiple_of(self.sector)
+        );
         assert!(offset + buf.len() as u64 <= self.size);
         buf.fill(0);
         let (first, count) = (offset / self.sector, buf.len() as u64 / self.sector);
@@ -175,7 +177,9 @@ impl Device for FakeDrive {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        assert!(offset % self.sector == 0 && data.len() as u64 % self.sector == 0);
+        assert!(
+            offset.is_multiple_of(self.sector) && (data.len() as u64).is_multiple_of(self.sector)
+        );
         assert!(offset + data.len() as u64 <= self.size);
         if self
             .fail_after

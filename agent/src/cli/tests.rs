@@ -311,6 +311,7 @@ fn surveyed(name: &str, judgement: Judgement) -> Surveyed {
         probed: None,
         contents: None,
         label_trouble: None,
+        unfinished: false,
         trouble: None,
         stuck: false,
         judgement,

@@ -17,7 +17,7 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
     claim::{self, Evidence, Judgement, Rules},
-    probe::{Probe, ProbeError, Probed},
+    probe::{Blankness, GptState, Probe, ProbeError, Probed, Signatures},
     sysfs,
     system::{self, HostUse},
 };
@@ -71,6 +71,8 @@ pub struct Surveyed {
     pub contents: Option<Contents>,
     /// Why our label could not be read.
     pub label_trouble: Option<String>,
+    /// A claim of ours was cut off before its label was written; the next claim finishes it.
+    pub unfinished: bool,
     /// Why its worker gave no answer (stuck, busy, died), in a sentence. Such a drive is never Available.
     pub trouble: Option<String>,
     /// Its worker is stuck, as opposed to busy or dead.
@@ -131,11 +133,16 @@ pub async fn survey(
     let host = host_use(settings).await?;
     let mut drives = Vec::with_capacity(facts.len());
     for (one, seen) in facts.iter().zip(seen) {
+        let unfinished = seen.unfinished.then(|| as_if_blank(one, &seen));
+        let (judged, probed) = match &unfinished {
+            Some((judged, probed)) => (judged, probed.as_ref()),
+            None => (one, seen.probed.as_ref()),
+        };
         let evidence = Evidence {
-            facts: one,
+            facts: judged,
             all: &facts,
             host: &host,
-            probed: seen.probed.as_ref(),
+            probed,
             label: seen
                 .contents
                 .as_ref()
@@ -149,6 +156,7 @@ pub async fn survey(
             probed: seen.probed,
             contents: seen.contents,
             label_trouble: seen.label_trouble,
+            unfinished: seen.unfinished,
             trouble: seen.trouble,
             stuck: seen.stuck,
             judgement,
@@ -189,6 +197,29 @@ async fn host_use(settings: &Settings) -> Result<HostUse, SurveyError> {
     })
 }
 
+/// A claim of ours that was cut off before its label was written proved the drive blank and wrote nothing
+/// but its own table: it counts as blank, and the next claim finishes it, after looking again under the lock.
+fn as_if_blank(
+    facts: &DriveFacts,
+    seen: &Seen,
+) -> (DriveFacts, Option<Result<Probed, ProbeError>>) {
+    let facts = DriveFacts {
+        partitions: Vec::new(),
+        ..facts.clone()
+    };
+    let probed = seen.probed.clone().map(|probed| {
+        probed.map(|probed| Probed {
+            signatures: Signatures::Empty,
+            gpt: GptState::None,
+            ours: false,
+            gpt_types: Vec::new(),
+            blankness: Blankness::Blank,
+            ..probed
+        })
+    });
+    (facts, probed)
+}
+
 /// A drive to look at.
 #[derive(Debug, Clone)]
 struct Target {
@@ -214,6 +245,8 @@ struct Seen {
     probed: Option<Result<Probed, ProbeError>>,
     contents: Option<Contents>,
     label_trouble: Option<String>,
+    /// A claim of ours was cut off before its label was written.
+    unfinished: bool,
     trouble: Option<String>,
     stuck: bool,
 }
@@ -279,6 +312,7 @@ async fn gather(
                 probed: old.probed,
                 contents: old.contents,
                 label_trouble: old.label_trouble,
+                unfinished: old.unfinished,
                 trouble: old.trouble,
                 stuck: old.stuck,
             });
@@ -342,6 +376,7 @@ async fn see(
             .await
         {
             Ok(contents) => seen.contents = Some(contents),
+            Err(RunError::Job(CarveError::Unlabelled { .. })) => seen.unfinished = true,
             Err(RunError::Job(error)) => seen.label_trouble = Some(chain(&error)),
             Err(error) => return no_answer(&error, old),
         }

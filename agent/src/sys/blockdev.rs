@@ -100,13 +100,28 @@ impl BlockDev {
     /// a process-wide handler. So it is asked again, with pauses that grow to 50 ms: short beside
     /// what holds such locks (a table write, udevd's probing of a device).
     pub fn lock(&mut self, limit: Duration) -> Result<(), OpenError> {
+        self.flock(true, limit)
+    }
+
+    /// Takes flock(LOCK_SH) in the same way: nobody changes anything while it is read.
+    pub fn lock_shared(&mut self, limit: Duration) -> Result<(), OpenError> {
+        self.flock(false, limit)
+    }
+
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "no race is hidden: the lock itself is what is asked for"
+    )]
+    fn flock(&mut self, exclusive: bool, limit: Duration) -> Result<(), OpenError> {
         if self.lock.is_some() {
             return Ok(());
         }
         let file = open_checked(&self.drive, false, 0)?;
         let begin = Instant::now();
         let mut pause = Duration::from_millis(1);
-        while !ioctl::try_flock(file.as_fd()).map_err(|source| io_error(&self.drive, source))? {
+        while !ioctl::try_flock(file.as_fd(), exclusive)
+            .map_err(|source| io_error(&self.drive, source))?
+        {
             let waited = begin.elapsed();
             if waited >= limit {
                 let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);

@@ -7,7 +7,7 @@ use crate::{
     carve::jobs::{CarveError, Claim, Create},
     inventory::assemble::is_live,
     model::{
-        ClassConfig, DriveId, DriveRef, DriveState, Label, MIB, Mode, Snapshot, Volume, VolumeSpec,
+        ClassConfig, DriveId, DriveRef, DriveState, Label, Mode, Snapshot, Volume, VolumeSpec,
         VolumeState,
     },
     worker::{RunError, Slot},
@@ -260,6 +260,8 @@ impl Volumes {
                         | CarveError::Busy { .. }
                         | CarveError::NotThisDrive { .. }
                         | CarveError::Locked { .. }
+                        | CarveError::Unlabelled { .. }
+                        | CarveError::NotErased { .. }
                         | CarveError::Damaged { .. },
                     )),
                 ) => {
@@ -306,12 +308,4 @@ fn largest(snapshot: &Snapshot, class: &str) -> (u64, String) {
         .map_or((0, String::new()), |(bytes, id)| {
             (bytes, format!(" on drive {id}"))
         })
-}
-
-/// Bytes that volumes could have on a blank drive of this size once it is claimed: 1 MiB before the
-/// label, the label's 4 MiB, and the backup table at the end, rounded to whole extents. Pure.
-pub fn claimable_bytes(size: u64, logical_sector: u32) -> u64 {
-    let backup = 33 * u64::from(logical_sector.max(512));
-    let first = 5 * MIB;
-    (size.saturating_sub(backup) / MIB * MIB).saturating_sub(first)
 }

@@ -8,9 +8,9 @@ use uuid::Uuid;
 
 use super::Volumes;
 use crate::{
-    carve::jobs::EraseStep,
+    carve::jobs::{CarveError, EraseStep},
     model::{DriveId, DriveRef, DriveState, RecordState, Snapshot, snapshot::Erasing},
-    worker::Slot,
+    worker::{RunError, Slot},
 };
 
 /// Longest one step works before it lets the slot go.
@@ -137,6 +137,11 @@ impl Volumes {
                     self.note_stuck(&drive.id, &error);
                     tracing::error!(volume = %uuid, drive = %drive.id, error = %crate::model::cause::chain(&error), "erasing failed; its space stays out of use, and it is tried again");
                     tokio::time::sleep(RETRY).await;
+                    if matches!(error, RunError::Job(CarveError::NotErased { .. })) {
+                        // What was thought to be erased is not: from the start again.
+                        done = 0;
+                        continue;
+                    }
                     return;
                 }
             }

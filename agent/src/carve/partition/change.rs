@@ -1,4 +1,4 @@
-//! The changes: create, expand, delete, and moving a record on. Each begins with a settled
+//! The changes: create, expand and delete. Each begins with a settled
 //! session (no open intents) and ends with everything durable and read again.
 
 use std::io;
@@ -14,7 +14,7 @@ use crate::carve::{
     record::{self, FreeSpace, Stored},
 };
 use crate::model::{
-    ERASING_TYPE, Extent, MIB, Mode, Placed, Record, RecordState, VOLUME_TYPE, VolumeSpec,
+    ERASING_TYPE, Extent, MIB, Placed, Record, RecordState, VOLUME_TYPE, VolumeSpec,
 };
 
 impl<D: Device + Kernel> Session<'_, D> {
@@ -244,45 +244,6 @@ impl<D: Device + Kernel> Session<'_, D> {
         })
     }
 
-    /// Moves a volume's record on. Only forward: nothing makes a formatted volume new again.
-    pub(in crate::carve) fn advance(
-        mut self,
-        uuid: Uuid,
-        to: &RecordState,
-    ) -> Result<Changed, CarveError> {
-        let (placed, _) = self.living(uuid)?;
-        let record = &placed.record;
-        if record.state == *to {
-            return Ok(Changed {
-                contents: self.reread()?,
-                changed: false,
-            });
-        }
-        if !may_advance(record, to) {
-            return Err(CarveError::BadTransition {
-                uuid,
-                from: named(&record.state),
-                to: named(to),
-            });
-        }
-        self.commit_label(
-            self.label
-                .content
-                .with(uuid, |record| record.state = to.clone()),
-        )?;
-        let contents = self.reread()?;
-        match contents.volume(uuid) {
-            Some(now) if now.record.state == *to => Ok(Changed {
-                contents,
-                changed: true,
-            }),
-            _ => Err(CarveError::Damaged {
-                drive: self.id.to_string(),
-                reason: format!("volume {uuid} did not read back as {}", named(to)),
-            }),
-        }
-    }
-
     /// Makes sure that space about to be given out holds nothing of a former tenant.
     ///
     /// A drive that was claimed blank and has erased everything it freed is all zeros, and that is
@@ -311,7 +272,7 @@ impl<D: Device + Kernel> Session<'_, D> {
     }
 
     /// A volume that lives and about which everything agrees, with its partition number.
-    fn living(&self, uuid: Uuid) -> Result<(Placed, u32), CarveError> {
+    pub(super) fn living(&self, uuid: Uuid) -> Result<(Placed, u32), CarveError> {
         let unknown = || CarveError::NoSuchVolume {
             drive: self.id.to_string(),
             uuid,
@@ -376,57 +337,5 @@ pub(in crate::carve) fn in_use(placed: &Placed) -> CarveError {
     CarveError::InUse {
         uuid: placed.record.uuid,
         device,
-    }
-}
-
-/// The state machine of design invariant 3.
-fn may_advance(record: &Record, to: &RecordState) -> bool {
-    match (&record.state, to) {
-        (
-            RecordState::New,
-            RecordState::Fs {
-                mounted: false,
-                fs_type,
-                ..
-            },
-        ) => record.mode == Mode::Mount && record.fs_type.is_none_or(|asked| asked == *fs_type),
-        (RecordState::New, RecordState::Block) => record.mode == Mode::Block,
-        (
-            RecordState::Fs {
-                fs_type,
-                fs_uuid,
-                mounted: false,
-            },
-            RecordState::Fs {
-                fs_type: to_type,
-                fs_uuid: to_uuid,
-                mounted: true,
-            },
-        ) => fs_type == to_type && fs_uuid == to_uuid,
-        _ => false,
-    }
-}
-
-/// A state in words.
-pub(in crate::carve) fn named(state: &RecordState) -> String {
-    match state {
-        RecordState::Creating => "creating".into(),
-        RecordState::New => "new".into(),
-        RecordState::Fs {
-            fs_type,
-            fs_uuid,
-            mounted,
-        } => {
-            format!(
-                "{fs_type} {fs_uuid} ({})",
-                if *mounted {
-                    "mounted once"
-                } else {
-                    "never mounted"
-                }
-            )
-        }
-        RecordState::Block => "block".into(),
-        RecordState::Erasing { .. } => "erasing".into(),
     }
 }

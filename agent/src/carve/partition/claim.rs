@@ -7,7 +7,7 @@
 
 use uuid::Uuid;
 
-use super::{io_error, lock, open_error};
+use super::{io_error, lock, open_error, session};
 use crate::carve::{
     device::{self, Device},
     gpt::{self, LABEL_EXTENT, Table, Which},
@@ -164,7 +164,10 @@ fn first_label<D: Device>(
 pub(super) fn stage<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, CarveError> {
     let io = |what: &str| io_error(id, what);
     let (table, missing) = match gpt::read(dev).map_err(io("reading the partition table"))? {
-        gpt::Found::None => return before_table(dev).map_err(io("reading the partition table")),
+        gpt::Found::None => match session::without_table(dev, id)? {
+            error @ CarveError::Damaged { .. } => return Err(error),
+            _ => return before_table(dev).map_err(io_error(id, "reading the partition table")),
+        },
         gpt::Found::Whole(table) => (table, None),
         gpt::Found::One { table, damaged, .. } => (table, Some(damaged)),
         // An interrupted change of a drive that is ours: the session knows more.

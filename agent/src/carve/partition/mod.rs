@@ -6,6 +6,7 @@
 //! over `Device` and `Kernel`, so that tests cut the power of a drive in memory after every
 //! write. `claim` makes a drive ours. This file opens real drives for them.
 
+mod advance;
 mod change;
 pub(super) mod claim;
 mod session;
@@ -21,7 +22,8 @@ use crate::model::{Cause, Contents, DriveId, DriveRef, RecordState, VolumeSpec};
 use crate::sys::blockdev::{BlockDev, OpenError};
 use crate::worker::Context;
 
-pub(super) use change::{fit, in_use, named, zero_ends};
+pub(super) use advance::named;
+pub(super) use change::{fit, in_use, zero_ends};
 pub use session::Session;
 
 /// How long another program may hold the drive's flock. Holders that behave (udevd probing, a
@@ -34,6 +36,10 @@ pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
     let mut dev = open(drive)?;
     if repair {
         lock(&mut dev)?;
+    } else {
+        // Without it, a change that another worker makes right now would look like damage.
+        dev.lock_shared(LOCK_LIMIT)
+            .map_err(|error| open_error(drive, error))?;
     }
     Session::open(&dev, &drive.id, repair)?.contents()
 }

@@ -41,7 +41,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         let mut notes = Vec::new();
         let found = gpt::read(dev).map_err(io("reading the partition table"))?;
         let (table, rewrite) = match found {
-            gpt::Found::None => return Err(not_ours(id)),
+            gpt::Found::None => return Err(without_table(dev, id)?),
             gpt::Found::Damaged(why) => return Err(damaged(format!("partition table: {why}"))),
             gpt::Found::Whole(table) => (table, None),
             gpt::Found::One {
@@ -307,6 +307,20 @@ fn not_ours(id: &DriveId) -> CarveError {
         drive: id.to_string(),
         reason: "it does not carry our label".into(),
     }
+}
+
+/// A drive without any table: not ours, unless our label is still there.
+pub(super) fn without_table<D: Device>(dev: &D, id: &DriveId) -> Result<CarveError, CarveError> {
+    let traces = record::has_traces(dev).map_err(io_error(id, "looking for a label"))?;
+    Ok(if traces {
+        CarveError::Damaged {
+            drive: id.to_string(),
+            reason: "both copies of the partition table are gone, and our label is still there"
+                .into(),
+        }
+    } else {
+        not_ours(id)
+    })
 }
 
 fn read_label<D: Device>(dev: &D, id: &DriveId, table: &Table) -> Result<record::Read, CarveError> {

@@ -146,7 +146,7 @@ fn an_intent_is_completed_or_undone() {
         ),
     ] {
         let table = table().with(2, entry.unwrap_or(Entry::UNUSED));
-        let view = reconcile(&table, &[record.clone()], &[]);
+        let view = reconcile(&table, std::slice::from_ref(&record), &[]);
         assert_eq!(view.volumes[0].ambiguous, None, "{record:?}");
         assert_eq!(view.steps.first(), Some(&expected));
     }
@@ -384,7 +384,7 @@ fn only_our_own_change_explains_two_different_copies() {
         ),
     ] {
         assert_eq!(
-            explains(&[record.clone()], &old, &new, 512),
+            explains(std::slice::from_ref(&record), &old, &new, 512),
             expected,
             "{record:?}"
         );

@@ -48,12 +48,16 @@ use std::io;
 
 use uuid::Uuid;
 
-use super::device::Device;
+use super::{device::Device, gpt::LABEL_EXTENT};
 pub use payload::{Content, FreeSpace, Stored};
 use slot::{SLOT_BYTES, Slot};
 
 /// What the two slots say.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one per look, and it is taken apart at once"
+)]
 pub enum Found {
     /// Slot 1 was never written, and slot 0 not whole: the claim did not get to its end. Only
     /// believed when the table has no entry but the label's; else it is damage.
@@ -101,6 +105,15 @@ pub enum WriteError {
     /// The drive took it and returned something else.
     #[error("label slot {0} did not read back as written")]
     ReadBack(u64),
+}
+
+/// Whether there are traces of a label where it would be. For a drive without a table: it was
+/// ours, and its volumes may still be there.
+pub fn has_traces<D: Device + ?Sized>(dev: &D) -> io::Result<bool> {
+    if dev.size() < LABEL_EXTENT.end() {
+        return Ok(false);
+    }
+    Ok(slot::has_magic(dev, 0)? || slot::has_magic(dev, 1)?)
 }
 
 /// Reads both slots.

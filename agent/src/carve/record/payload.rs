@@ -57,7 +57,7 @@ pub enum FreeSpace {
 /// A whole label.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Content {
-    /// Minor version it was read with; never lowered.
+    /// Minor version: 0 when we made it, else the one it was read with; never lowered.
     pub minor: u16,
     /// Our mark.
     pub label: Label,

@@ -15,7 +15,6 @@ const HEADER_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"DRVBAYLB";
 /// Readers of another major version change nothing.
 const MAJOR: u16 = 1;
-const MINOR: u16 = 0;
 
 /// One slot, judged alone.
 #[derive(Debug)]
@@ -71,7 +70,7 @@ pub(super) fn encode(content: &Content, sequence: u64, sector: u64) -> Result<Ve
     let mut raw = vec![0; HEADER_BYTES];
     put(&mut raw, 0, MAGIC);
     put(&mut raw, 8, &MAJOR.to_le_bytes());
-    put(&mut raw, 10, &MINOR.max(content.minor).to_le_bytes());
+    put(&mut raw, 10, &content.minor.to_le_bytes());
     put(&mut raw, 12, &(HEADER_BYTES as u32).to_le_bytes());
     put(&mut raw, 16, &sequence.to_le_bytes());
     put(&mut raw, 24, &length.to_le_bytes());
@@ -100,6 +99,13 @@ pub(super) fn write<D: Device + ?Sized>(dev: &D, slot: u64, raw: &[u8]) -> Resul
     } else {
         Err(WriteError::ReadBack(slot))
     }
+}
+
+/// Whether a label was ever written to this slot, damaged or not.
+pub(super) fn has_magic<D: Device + ?Sized>(dev: &D, slot: u64) -> io::Result<bool> {
+    let mut first = vec![0; usize::try_from(dev.sector()).unwrap_or(HEADER_BYTES)];
+    dev.read_at(start_of(slot), &mut first)?;
+    Ok(first.starts_with(MAGIC))
 }
 
 /// Reads and judges one slot.

@@ -175,6 +175,7 @@ fn before(name: &str, seen: Seen) -> Surveyed {
         contents: seen.contents,
         label_trouble: seen.label_trouble,
         trouble: seen.trouble,
+        unfinished: false,
         stuck: seen.stuck,
         judgement: Judgement::Claimed,
     }

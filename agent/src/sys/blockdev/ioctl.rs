@@ -118,10 +118,16 @@ pub(super) fn punch(fd: BorrowedFd<'_>, start: u64, len: u64) -> io::Result<()> 
     Ok(())
 }
 
-/// flock(LOCK_EX|LOCK_NB); false when somebody else has it. Released when the descriptor closes.
-pub(super) fn try_flock(fd: BorrowedFd<'_>) -> io::Result<bool> {
+/// flock(LOCK_EX|LOCK_NB), or LOCK_SH; false when somebody else is in the way. Released when the
+/// descriptor closes.
+pub(super) fn try_flock(fd: BorrowedFd<'_>, exclusive: bool) -> io::Result<bool> {
+    let how = if exclusive {
+        libc::LOCK_EX
+    } else {
+        libc::LOCK_SH
+    };
     // SAFETY: no memory is passed.
-    if unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+    if unsafe { libc::flock(fd.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
         return Ok(true);
     }
     match io::Error::last_os_error() {

@@ -1,0 +1,874 @@
+//! Carving on real block devices: loop devices of both sector sizes, the kernel's own partitions,
+//! real filesystems, and the partitioning tools that an operator would use to look at the result.
+//! Needs root. Everything made here is taken away again, also when a test fails.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods
+)]
+
+use std::{
+    fs::{self, File},
+    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use drivebay_agent::{
+    carve::jobs::{
+        Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand,
+        Look, WipeProgress, WipeStep,
+    },
+    discovery::sysfs,
+    model::{
+        ClaimPolicy, Contents, DriveId, DriveRef, ErasePolicy, FsType, Label, MIB, Mode,
+        RecordState, VolumeSpec,
+    },
+    worker::{Context, Job},
+};
+use uuid::Uuid;
+
+fn run(program: &str, args: &[&str]) -> Output {
+    Command::new(program)
+        .args(args)
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}"))
+}
+
+fn must(program: &str, args: &[&str]) -> String {
+    let output = run(program, args);
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success(), "{program} {args:?}: {text}");
+    text
+}
+
+/// A loop device over a sparse file; partitions, device and file go with it.
+struct Drive {
+    _dir: tempfile::TempDir,
+    image: PathBuf,
+    node: String,
+    sector: u32,
+}
+
+impl Drive {
+    fn new(mib: u64, sector: u32) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("drive.img");
+        File::create(&image).unwrap().set_len(mib * MIB).unwrap();
+        let node = attach(&image, sector);
+        Self {
+            _dir: dir,
+            image,
+            node,
+            sector,
+        }
+    }
+
+    fn kernel_name(&self) -> &str {
+        self.node.trim_start_matches("/dev/")
+    }
+
+    fn drive(&self) -> DriveRef {
+        DriveRef::from(&sysfs::read(Path::new("/sys"), self.kernel_name()).unwrap())
+    }
+
+    fn detach(&self) {
+        for entry in fs::read_dir(format!("/sys/class/block/{}", self.kernel_name()))
+            .into_iter()
+            .flatten()
+        {
+            if let Ok(number) = fs::read_to_string(entry.unwrap().path().join("partition")) {
+                run("delpart", &[&self.node, number.trim()]);
+            }
+        }
+        run("losetup", &["-d", &self.node]);
+    }
+
+    fn reattach(&mut self) {
+        self.detach();
+        self.node = attach(&self.image, self.sector);
+    }
+
+    /// All bytes, as they are on the medium.
+    fn bytes(&self) -> Vec<u8> {
+        must("blockdev", &["--flushbufs", &self.node]);
+        let mut all = Vec::new();
+        File::open(&self.node)
+            .unwrap()
+            .read_to_end(&mut all)
+            .unwrap();
+        all
+    }
+
+    /// Past everything that would notice: into the file behind the device.
+    fn damage(&self, offset: u64, bytes: &[u8]) {
+        let file = File::options().write(true).open(&self.image).unwrap();
+        file.write_all_at(bytes, offset).unwrap();
+        file.sync_all().unwrap();
+        must("blockdev", &["--flushbufs", &self.node]);
+    }
+
+    fn claim(&self, policy: ClaimPolicy) -> Option<Claim> {
+        let label = Label {
+            drive_uuid: Uuid::new_v4(),
+            cluster: "test".into(),
+            node: "n1".into(),
+            class: "fast".into(),
+            drive_id: self.drive().id,
+        };
+        Some(Claim { label, policy })
+    }
+
+    fn create(&self, name: &str, mib: u64) -> Result<Changed, CarveError> {
+        self.create_as(spec(name, mib), ClaimPolicy::Blank)
+    }
+
+    fn create_as(&self, spec: VolumeSpec, policy: ClaimPolicy) -> Result<Changed, CarveError> {
+        Create {
+            drive: self.drive(),
+            claim: self.claim(policy),
+            spec,
+        }
+        .run(&mut Context::silent())
+    }
+
+    /// The identity and the partition's node of a new volume.
+    fn carve(&self, name: &str, mib: u64) -> (Uuid, String) {
+        let changed = self.create(name, mib).unwrap();
+        assert!(changed.changed);
+        let placed = changed
+            .contents
+            .volumes
+            .iter()
+            .find(|placed| placed.record.name == name)
+            .unwrap()
+            .clone();
+        assert_eq!(
+            (placed.record.state, placed.ambiguous),
+            (RecordState::New, None)
+        );
+        (
+            placed.record.uuid,
+            format!("/dev/{}", placed.device.unwrap()),
+        )
+    }
+
+    fn look(&self, repair: bool) -> Result<Contents, CarveError> {
+        Look {
+            drive: self.drive(),
+            repair,
+        }
+        .run(&mut Context::silent())
+    }
+
+    fn expand(&self, uuid: Uuid, mib: u64) -> Result<Changed, CarveError> {
+        Expand {
+            drive: self.drive(),
+            uuid,
+            size_bytes: mib * MIB,
+        }
+        .run(&mut Context::silent())
+    }
+
+    fn delete(&self, uuid: Uuid) -> Result<Changed, CarveError> {
+        Delete {
+            drive: self.drive(),
+            uuid,
+        }
+        .run(&mut Context::silent())
+    }
+
+    fn erase_step(
+        &self,
+        uuid: Uuid,
+        from_bytes: u64,
+        budget_ms: u64,
+    ) -> Result<EraseProgress, CarveError> {
+        EraseStep {
+            drive: self.drive(),
+            uuid,
+            from_bytes,
+            budget_ms,
+        }
+        .run(&mut Context::silent())
+    }
+
+    fn erase(&self, uuid: Uuid) -> Contents {
+        let mut done = 0;
+        for _ in 0..1000 {
+            let progress = self.erase_step(uuid, done, 50).unwrap();
+            if let Some(contents) = progress.finished {
+                return contents;
+            }
+            assert!(progress.done_bytes > done);
+            done = progress.done_bytes;
+        }
+        panic!("erasing does not end");
+    }
+
+    fn wipe_step(&self, from_bytes: u64) -> Result<WipeProgress, CarveError> {
+        WipeStep {
+            drive: self.drive(),
+            from_bytes,
+            budget_ms: 20,
+        }
+        .run(&mut Context::silent())
+    }
+
+    fn wipe(&self) {
+        let mut done = 0;
+        loop {
+            let progress = self.wipe_step(done).unwrap();
+            done = progress.done_bytes;
+            if done == progress.total_bytes {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Drive {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+fn attach(image: &Path, sector: u32) -> String {
+    let image = image.to_str().unwrap();
+    must(
+        "losetup",
+        &["-f", "--show", "-b", &sector.to_string(), image],
+    )
+    .trim()
+    .to_owned()
+}
+
+/// An ext4 filesystem, mounted; unmounted when dropped.
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    fn new(device: &str) -> Self {
+        must("mkfs.ext4", &["-q", "-F", device]);
+        let dir = tempfile::tempdir().unwrap();
+        must("mount", &[device, dir.path().to_str().unwrap()]);
+        Self(dir)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        run("umount", &[self.0.path().to_str().unwrap()]);
+    }
+}
+
+fn spec(name: &str, mib: u64) -> VolumeSpec {
+    VolumeSpec {
+        uuid: Uuid::new_v4(),
+        name: name.into(),
+        class: "fast".into(),
+        mode: Mode::Mount,
+        fs_type: Some(FsType::Ext4),
+        mkfs_options: vec![],
+        mount_options: vec![],
+        size_bytes: mib * MIB,
+        parameters: Default::default(),
+        erase: ErasePolicy::Zero,
+    }
+}
+
+/// Fills a device with a pattern that no tool writes.
+fn write_pattern(device: &str, pattern: &[u8]) {
+    let mut file = File::options().write(true).open(device).unwrap();
+    let size = file.seek(SeekFrom::End(0)).unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    let block: Vec<u8> = pattern.iter().copied().cycle().take(MIB as usize).collect();
+    let mut left = size;
+    while left > 0 {
+        let n = left.min(MIB) as usize;
+        file.write_all(&block[..n]).unwrap();
+        left -= n as u64;
+    }
+    file.sync_all().unwrap();
+}
+
+fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    // Blocks are written from their beginning: the pattern is there at any alignment it may have.
+    haystack
+        .windows(needle.len())
+        .any(|window| window == needle)
+}
+
+/// The table as other programs read it is sound and says what we say.
+fn tools_agree(drive: &Drive) {
+    must("blockdev", &["--flushbufs", &drive.node]);
+    let verdict = must("sgdisk", &["-v", &drive.node]);
+    assert!(verdict.contains("No problems found"), "{verdict}");
+    let verdict = must("sfdisk", &["--verify", &drive.node]);
+    assert!(verdict.contains("No errors detected"), "{verdict}");
+    let table: serde_json::Value =
+        serde_json::from_str(&must("sfdisk", &["-J", &drive.node])).unwrap();
+    let table = &table["partitiontable"];
+    let contents = drive.look(false).unwrap();
+    let upper = |uuid: Uuid| uuid.to_string().to_uppercase();
+    assert_eq!(table["id"], upper(contents.label.drive_uuid));
+    let sector = table["sectorsize"].as_u64().unwrap();
+    assert_eq!(sector, u64::from(drive.sector));
+    let entries = table["partitions"].as_array().unwrap();
+    assert_eq!(entries.len(), contents.volumes.len() + 1);
+    assert_eq!(entries[0]["type"], "6D4E5C1A-B0C8-4F5E-9D1B-1F2E44524956");
+    for placed in &contents.volumes {
+        let (guid, kind) = match placed.record.state {
+            RecordState::Erasing { erase_guid, .. } => {
+                (erase_guid, "6D4E5C1A-B0C8-4F5E-9D1B-1F2E45524153")
+            }
+            _ => (placed.record.uuid, "6D4E5C1A-B0C8-4F5E-9D1B-1F2E564F4C31"),
+        };
+        let entry = entries
+            .iter()
+            .find(|entry| entry["uuid"] == upper(guid))
+            .expect("an entry");
+        assert_eq!(entry["type"], kind);
+        assert_eq!(entry["name"], "drivebay");
+        assert_eq!(
+            entry["start"].as_u64().unwrap() * sector,
+            placed.record.extent.start
+        );
+        assert_eq!(
+            entry["size"].as_u64().unwrap() * sector,
+            placed.record.extent.len
+        );
+    }
+}
+
+const SECTORS: [u32; 2] = [512, 4096];
+
+#[test]
+fn a_drive_is_claimed_carved_grown_erased_and_carved_again() {
+    for sector in SECTORS {
+        let drive = Drive::new(128, sector);
+        let before = drive.bytes();
+        assert!(matches!(
+            drive.look(true),
+            Err(CarveError::NotClaimable { .. })
+        ));
+        assert!(
+            drive.bytes() == before,
+            "a look at a drive that is not ours wrote to it"
+        );
+
+        let (a, node) = drive.carve("a", 16);
+        let (b, _) = drive.carve("b", 8);
+        tools_agree(&drive);
+        assert!(!drive.create("a", 16).unwrap().changed);
+        let contents = drive.look(false).unwrap();
+        assert_eq!(contents.usable_bytes, 122 * MIB);
+        assert_eq!(contents.free_bytes(), 98 * MIB);
+        assert_eq!((contents.strangers.len(), contents.notes.len()), (0, 0));
+
+        let fs_uuid = Uuid::new_v4();
+        for mounted in [false, true] {
+            let to = RecordState::Fs {
+                fs_type: FsType::Ext4,
+                fs_uuid,
+                mounted,
+            };
+            assert!(
+                Advance {
+                    drive: drive.drive(),
+                    uuid: a,
+                    to
+                }
+                .run(&mut Context::silent())
+                .unwrap()
+                .changed
+            );
+        }
+
+        // `b` is in the way; then it is not.
+        assert!(
+            matches!(drive.expand(a, 24), Err(CarveError::CannotGrow { possible, .. }) if possible == 16 * MIB)
+        );
+        let pattern = b"drivebay-test: nobody else may read this.";
+        write_pattern(
+            &format!(
+                "/dev/{}",
+                contents.volume(b).unwrap().device.clone().unwrap()
+            ),
+            pattern,
+        );
+        assert!(contains(&drive.bytes(), pattern));
+        assert!(drive.delete(b).unwrap().changed);
+        assert!(!drive.delete(b).unwrap().changed);
+        tools_agree(&drive);
+        assert!(matches!(
+            drive.expand(a, 24),
+            Err(CarveError::CannotGrow { .. })
+        ));
+        let contents = drive.erase(b);
+        assert!(contents.volume(b).is_none());
+        assert!(
+            !contains(&drive.bytes(), pattern),
+            "deleted bytes are still there"
+        );
+        assert_eq!(
+            drive.erase_step(b, 0, 10).unwrap().finished.unwrap(),
+            contents
+        );
+        tools_agree(&drive);
+
+        let grown = drive.expand(a, 24).unwrap();
+        assert!(grown.changed);
+        assert_eq!(
+            must("blockdev", &["--getsize64", &node]).trim(),
+            (24 * MIB).to_string()
+        );
+        let (_, node) = drive.carve("b", 40);
+        assert!(fs::metadata(node).is_ok());
+        tools_agree(&drive);
+    }
+}
+
+#[test]
+fn a_mounted_sibling_is_written_to_all_the_while_and_notices_nothing() {
+    for sector in SECTORS {
+        let drive = Drive::new(160, sector);
+        let (_, node) = drive.carve("busy", 32);
+        let mounted = Mounted::new(&node);
+        let path = mounted.0.path().join("data");
+        let (stop, rounds) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let writer = thread::spawn({
+            let (stop, rounds) = (stop.clone(), rounds.clone());
+            move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let round = rounds.fetch_add(1, Ordering::Relaxed);
+                    let mut file = File::create(&path).unwrap();
+                    file.write_all(&round.to_le_bytes().repeat(64 * 1024))
+                        .unwrap();
+                    file.sync_all().unwrap();
+                    let back = fs::read(&path).unwrap();
+                    assert_eq!(back, round.to_le_bytes().repeat(64 * 1024));
+                }
+            }
+        });
+        for _ in 0..3 {
+            let (other, _) = drive.carve("other", 8);
+            drive.expand(other, 16).unwrap();
+            drive.delete(other).unwrap();
+            drive.erase(other);
+        }
+        stop.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+        assert!(rounds.load(Ordering::Relaxed) > 0);
+        tools_agree(&drive);
+        drop(mounted);
+        must("e2fsck", &["-fn", &node]);
+    }
+}
+
+#[test]
+fn a_mounted_volume_is_not_deleted_and_grows() {
+    let drive = Drive::new(96, 512);
+    let (uuid, node) = drive.carve("a", 16);
+    let mounted = Mounted::new(&node);
+    let before = drive.look(false).unwrap();
+    assert!(matches!(drive.delete(uuid), Err(CarveError::InUse { .. })));
+    assert_eq!(drive.look(false).unwrap(), before);
+    fs::write(mounted.0.path().join("file"), vec![1; 4 << 20]).unwrap();
+    drive.expand(uuid, 40).unwrap();
+    assert_eq!(
+        must("blockdev", &["--getsize64", &node]).trim(),
+        (40 * MIB).to_string()
+    );
+    fs::write(mounted.0.path().join("more"), vec![2; 4 << 20]).unwrap();
+    drop(mounted);
+    must("e2fsck", &["-fp", &node]);
+    must("resize2fs", &[&node]);
+    must("e2fsck", &["-fn", &node]);
+    // Held without a mount: O_EXCL is not needed to be in use.
+    let held = File::open(&node).unwrap();
+    assert!(matches!(drive.delete(uuid), Err(CarveError::InUse { .. })));
+    drop(held);
+    assert!(drive.delete(uuid).unwrap().changed);
+    assert!(
+        !Path::new(&format!(
+            "/sys/class/block/{}",
+            node.trim_start_matches("/dev/")
+        ))
+        .exists()
+    );
+}
+
+#[test]
+fn one_damaged_copy_is_repaired_loudly_and_two_are_left_alone() {
+    for sector in SECTORS {
+        let size = 64 * MIB;
+        let drive = Drive::new(64, sector);
+        drive.carve("a", 8);
+        let whole = drive.look(false).unwrap();
+        let sector = u64::from(sector);
+        let junk = vec![0xa5; sector as usize];
+        let places = [
+            ("primary partition table", sector),
+            ("primary partition table", 2 * sector),
+            ("backup partition table", size - sector),
+            ("backup partition table", size - sector - 16384),
+            ("label slot 0", MIB),
+            ("label slot 1", 3 * MIB + 4096),
+        ];
+        for (what, offset) in places {
+            drive.damage(offset, &junk);
+            let seen = drive.look(false).unwrap();
+            assert!(
+                seen.notes[0].contains(what) && seen.notes[0].contains("damaged"),
+                "{:?}",
+                seen.notes
+            );
+            assert_eq!(
+                drive.look(false).unwrap().notes.len(),
+                1,
+                "a look without repair repaired"
+            );
+            let repaired = drive.look(true).unwrap();
+            assert!(
+                repaired.notes[0].contains("written again"),
+                "{:?}",
+                repaired.notes
+            );
+            assert_eq!(drive.look(true).unwrap(), whole);
+            tools_agree(&drive);
+        }
+        for pair in [[sector, size - sector], [MIB, 3 * MIB]] {
+            let good: Vec<Vec<u8>> = pair
+                .iter()
+                .map(|&at| drive.bytes()[at as usize..(at + sector) as usize].to_vec())
+                .collect();
+            pair.iter().for_each(|&at| drive.damage(at, &junk));
+            let before = drive.bytes();
+            for repair in [false, true] {
+                assert!(matches!(
+                    drive.look(repair),
+                    Err(CarveError::Damaged { .. })
+                ));
+            }
+            assert!(drive.create("b", 1).is_err());
+            assert!(drive.bytes() == before, "a damaged drive was written to");
+            for (at, bytes) in pair.iter().zip(good) {
+                drive.damage(*at, &bytes);
+            }
+            assert_eq!(drive.look(true).unwrap(), whole);
+        }
+    }
+}
+
+#[test]
+fn a_drive_that_was_away_comes_back_with_its_volumes() {
+    let mut drive = Drive::new(64, 4096);
+    let (a, _) = drive.carve("a", 8);
+    let (b, _) = drive.carve("b", 8);
+    drive.delete(b).unwrap();
+    let old = drive.drive();
+    drive.reattach();
+    // The drive that was asked for by its old appearance is not this one.
+    if old.diskseq != 0 {
+        let error = Look {
+            drive: DriveRef {
+                kernel_name: drive.drive().kernel_name,
+                ..old
+            },
+            repair: true,
+        }
+        .run(&mut Context::silent())
+        .unwrap_err();
+        assert!(
+            matches!(error, CarveError::NotThisDrive { .. }),
+            "{error:?}"
+        );
+    }
+    let contents = drive.look(false).unwrap();
+    assert!(contents.volume(a).unwrap().device.is_none());
+    let contents = drive.look(true).unwrap();
+    assert!(
+        Path::new(&format!(
+            "/dev/{}",
+            contents.volume(a).unwrap().device.as_ref().unwrap()
+        ))
+        .exists()
+    );
+    assert!(
+        contents.volume(b).unwrap().device.is_none(),
+        "what is being erased was given to the kernel"
+    );
+    assert!(drive.erase(b).volume(b).is_none());
+}
+
+#[test]
+fn a_drive_with_data_or_another_identity_is_not_claimed() {
+    for (offset, bytes) in [
+        (40 * MIB, vec![1; 512]),
+        (0, vec![7; 512]),
+        (1080, vec![0x53, 0xef]),
+        (48 * MIB - 1, vec![1]),
+    ] {
+        let drive = Drive::new(48, 512);
+        drive.damage(offset, &bytes);
+        let before = drive.bytes();
+        match drive.create("a", 8) {
+            Err(CarveError::NotClaimable { .. }) => {}
+            other => panic!("data at {offset}: {other:?}"),
+        }
+        assert!(
+            drive.bytes() == before,
+            "a drive that was refused was written to"
+        );
+    }
+    let drive = Drive::new(48, 512);
+    must("mkfs.ext4", &["-q", "-F", &drive.node]);
+    for policy in [ClaimPolicy::Blank, ClaimPolicy::SignatureFree] {
+        assert!(matches!(
+            drive.create_as(spec("a", 8), policy),
+            Err(CarveError::NotClaimable { .. })
+        ));
+    }
+    let mounted = {
+        let dir = tempfile::tempdir().unwrap();
+        must("mount", &[&drive.node, dir.path().to_str().unwrap()]);
+        Mounted(dir)
+    };
+    assert!(matches!(drive.create("a", 8), Err(CarveError::Busy { .. })));
+    assert!(matches!(drive.wipe_step(0), Err(CarveError::Busy { .. })));
+    drop(mounted);
+
+    let wrong = DriveRef {
+        id: DriveId("wwn-0x1".into()),
+        ..drive.drive()
+    };
+    let error = Look {
+        drive: wrong,
+        repair: true,
+    }
+    .run(&mut Context::silent())
+    .unwrap_err();
+    assert!(matches!(error, CarveError::NotThisDrive { .. }));
+
+    // Too large: refused before anything is written.
+    drive.wipe();
+    let blank = drive.bytes();
+    assert!(
+        matches!(drive.create("a", 44), Err(CarveError::NoSpace { largest, .. }) if largest == 42 * MIB)
+    );
+    assert!(drive.bytes() == blank);
+    assert!(drive.create("a", 42).unwrap().changed);
+}
+
+#[test]
+fn a_signature_free_drive_is_claimed_by_choice() {
+    let drive = Drive::new(48, 512);
+    drive.damage(0, &vec![7; (48 * MIB) as usize]);
+    assert!(matches!(
+        drive.create("a", 8),
+        Err(CarveError::NotClaimable { .. })
+    ));
+    let changed = drive
+        .create_as(spec("a", 8), ClaimPolicy::SignatureFree)
+        .unwrap();
+    let placed = changed.contents.volumes[0].clone();
+    let device = fs::read(format!("/dev/{}", placed.device.unwrap())).unwrap();
+    assert!(device[..MIB as usize].iter().all(|&byte| byte == 0));
+    assert!(device[(7 * MIB) as usize..].iter().all(|&byte| byte == 0));
+    tools_agree(&drive);
+}
+
+#[test]
+fn a_drive_fills_to_its_last_extent_and_says_what_is_left() {
+    for sector in SECTORS {
+        let drive = Drive::new(48, sector);
+        drive.carve("a", 20);
+        drive.carve("b", 15);
+        match drive.create("c", 8) {
+            Err(CarveError::NoSpace {
+                needed, largest, ..
+            }) => assert_eq!((needed, largest), (8 * MIB, 7 * MIB)),
+            other => panic!("{other:?}"),
+        }
+        let (_, node) = drive.carve("c", 7);
+        assert_eq!(drive.look(false).unwrap().free, []);
+        write_pattern(&node, b"to the very end");
+        assert_eq!(
+            drive.look(true).unwrap().notes,
+            Vec::<String>::new(),
+            "the last volume reached the backup table"
+        );
+        tools_agree(&drive);
+    }
+}
+
+#[test]
+fn erasing_resumes_where_the_record_or_the_agent_left_it() {
+    let drive = Drive::new(96, 512);
+    let (uuid, node) = drive.carve("a", 64);
+    write_pattern(&node, b"half erased");
+    drive.delete(uuid).unwrap();
+    let first = drive.erase_step(uuid, 0, 0).unwrap();
+    assert!(
+        first.finished.is_none() && first.done_bytes > 0 && first.done_bytes < 64 * MIB,
+        "{first:?}"
+    );
+    // A live volume is not erased, whoever asks.
+    let (live, _) = drive.carve("b", 4);
+    assert!(matches!(
+        drive.erase_step(live, 0, 50),
+        Err(CarveError::BadTransition { .. })
+    ));
+    // An agent that believes in more than is done is found out before the space is free.
+    assert!(matches!(
+        drive.erase_step(uuid, 64 * MIB, 50),
+        Err(CarveError::NotErased { .. })
+    ));
+    let contents = drive.erase(uuid);
+    assert!(contents.volume(uuid).is_none());
+    assert!(!contains(&drive.bytes(), b"half erased"));
+}
+
+#[test]
+fn somebody_elses_partition_is_shown_and_kept() {
+    let drive = Drive::new(64, 512);
+    drive.carve("a", 8);
+    let rest = drive.look(false).unwrap().free_bytes();
+    must(
+        "sgdisk",
+        &[
+            "-n",
+            "0:30M:+4M",
+            "-c",
+            "0:theirs",
+            "-t",
+            "0:8300",
+            "-A",
+            "3:set:60",
+            &drive.node,
+        ],
+    );
+    let contents = drive.look(true).unwrap();
+    assert_eq!(contents.strangers.len(), 1);
+    assert_eq!(contents.strangers[0].0, "theirs");
+    assert_eq!(contents.free_bytes(), rest - 4 * MIB);
+    let theirs = |drive: &Drive| must("sgdisk", &["-i", "3", &drive.node]);
+    let before = theirs(&drive);
+    let (b, _) = drive.carve("b", 4);
+    drive.delete(b).unwrap();
+    drive.erase(b);
+    assert_eq!(theirs(&drive), before);
+}
+
+#[test]
+fn a_volume_that_sgdisk_took_away_is_ambiguous_and_its_space_stays() {
+    let drive = Drive::new(64, 512);
+    let (a, _) = drive.carve("a", 8);
+    must("sgdisk", &["-d", "2", &drive.node]);
+    let contents = drive.look(true).unwrap();
+    assert!(contents.volume(a).unwrap().ambiguous.is_some());
+    assert_eq!(contents.free_bytes(), contents.usable_bytes - 8 * MIB);
+    assert!(matches!(drive.delete(a), Err(CarveError::Ambiguous { .. })));
+    assert!(matches!(
+        drive.expand(a, 16),
+        Err(CarveError::Ambiguous { .. })
+    ));
+    assert!(matches!(
+        drive.create("a", 8),
+        Err(CarveError::Ambiguous { .. })
+    ));
+    assert!(drive.create("b", 8).unwrap().changed);
+}
+
+#[test]
+fn a_wiped_drive_is_blank_and_can_be_claimed_again() {
+    for sector in SECTORS {
+        let drive = Drive::new(100, sector);
+        let (_, node) = drive.carve("a", 90);
+        write_pattern(&node, b"wipe me");
+        let held = File::open(&node).unwrap();
+        assert!(matches!(drive.wipe_step(0), Err(CarveError::Busy { .. })));
+        assert!(drive.look(false).is_ok());
+        drop(held);
+        drive.wipe();
+        assert!(drive.bytes().iter().all(|&byte| byte == 0));
+        assert!(drive.create("a", 90).unwrap().changed);
+    }
+}
+
+#[test]
+fn a_locked_drive_is_waited_for_and_a_claimed_one_is_not_taken_by_another_node() {
+    let drive = Drive::new(48, 512);
+    drive.carve("a", 8);
+    let mut claim = drive.claim(ClaimPolicy::Blank).unwrap();
+    claim.label.node = "n2".into();
+    let create = Create {
+        drive: drive.drive(),
+        claim: Some(claim),
+        spec: spec("b", 8),
+    };
+    assert!(matches!(
+        create.run(&mut Context::silent()),
+        Err(CarveError::NotClaimable { .. })
+    ));
+
+    let mut holder = Command::new("flock")
+        .args(["-x", &drive.node, "sleep", "0.3"])
+        .spawn()
+        .unwrap();
+    while run("flock", &["-n", &drive.node, "true"]).status.success() {}
+    drive.carve("b", 8);
+    holder.wait().unwrap();
+}
+
+#[test]
+fn a_look_beside_a_change_never_sees_half_of_it() {
+    let drive = Drive::new(64, 512);
+    drive.carve("a", 8);
+    let (stop, target) = (AtomicBool::new(false), drive.drive());
+    thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut looks = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let look = Look {
+                    drive: target.clone(),
+                    repair: false,
+                };
+                let contents = look.run(&mut Context::silent()).unwrap();
+                assert_eq!(contents.notes, Vec::<String>::new());
+                assert!(
+                    contents
+                        .volumes
+                        .iter()
+                        .all(|placed| placed.ambiguous.is_none())
+                );
+                looks += 1;
+            }
+            looks
+        });
+        for _ in 0..10 {
+            let (uuid, _) = drive.carve("b", 4);
+            drive.expand(uuid, 8).unwrap();
+            drive.delete(uuid).unwrap();
+            drive.erase(uuid);
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(looks.join().unwrap() > 0);
+    });
+}
