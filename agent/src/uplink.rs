@@ -190,7 +190,7 @@ fn understand(request: wire::CreateVolumeRequest) -> Result<create::Request, Vol
             )
         })?),
     };
-    if request.required_bytes == 0 || request.required_bytes % MIB != 0 {
+    if request.required_bytes == 0 || !request.required_bytes.is_multiple_of(MIB) {
         return Err(invalid(
             "required_bytes",
             format!(

@@ -1,6 +1,6 @@
 //! The program as it is typed: exit codes, messages, and an agent at the other end of a real socket.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 
 use std::{
     path::{Path, PathBuf},

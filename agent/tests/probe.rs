@@ -1,6 +1,11 @@
 //! Discovery against the real kernel: uevents, sysfs, and the probe of loop devices. Needs root.
 
-#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // helpers of tests
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used
+)] // helpers of tests
 
 use std::{
     ffi::OsStr,

@@ -1,7 +1,11 @@
 //! The worker pool with real worker processes: deadlines, Busy and Stuck, cancel, death, and what
 //! a new agent finds of the old one.
 
-#![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a failed helper is a failed test"
+)]
 
 use std::{
     fs,

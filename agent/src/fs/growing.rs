@@ -10,7 +10,11 @@ use super::{
 use crate::{model::FsType, sys::mountinfo, worker::Context};
 
 /// Runs a grow job.
-pub(super) fn grow(ground: &dyn Ground, job: &GrowFs, context: &mut Context) -> Result<Grown, FsError> {
+pub(super) fn grow(
+    ground: &dyn Ground,
+    job: &GrowFs,
+    context: &mut Context,
+) -> Result<Grown, FsError> {
     let device_bytes = device::bytes(&job.device, job.dev)?;
     if job.block {
         return Ok(Grown {

@@ -258,7 +258,7 @@ pub(crate) fn check_text(option: &str) -> Result<(), OptionError> {
     }
     if let Some(odd) = option
         .chars()
-        .find(|c| !(c.is_ascii_alphanumeric() || "_-.=:/,+%@^\"".contains(*c)) && !c.is_control())
+        .find(|c| !(c.is_ascii_alphanumeric() || c.is_control() || "_-.=:/,+%@^\"".contains(*c)))
     {
         return Err(OptionError::new(
             option,

@@ -174,7 +174,7 @@ impl<'a> Staging<'a> {
                 self.mount_syscall(&device, libc::MS_REMOUNT)?;
                 self.already(placed, context)
             }
-            MountPlan::Mount => self.from_device(context),
+            MountPlan::Mount => self.stage_device(context),
         }
     }
 
@@ -225,7 +225,7 @@ impl<'a> Staging<'a> {
         })
     }
 
-    fn from_device(mut self, context: &mut Context) -> Result<Staged, FsError> {
+    fn stage_device(mut self, context: &mut Context) -> Result<Staged, FsError> {
         let target = path::facts(&self.mount.path)
             .map_err(|error| io_error("looking at", &self.mount.path, error))?;
         if target.kind != Kind::Directory {

@@ -4,6 +4,10 @@
 //! workers only.
 
 #![allow(unsafe_code)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the bans fence side effects into this folder"
+)]
 
 pub mod blkid;
 pub mod blockdev;

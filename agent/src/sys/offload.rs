@@ -32,6 +32,14 @@ pub async fn offload<T: Send + 'static>(
     }
 }
 
+/// Runs short work of the worker pool's own (/proc, its notes, starting a child) on tokio's blocking pool.
+/// Unlike `offload` it has no deadline of its own: its callers have one, and nothing in it can block on a drive.
+pub fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    tokio::task::spawn_blocking(work)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,11 @@
 //! Compiled into debug builds only: in a release there is no job that exits, panics or sleeps at
 //! somebody's wish.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a drill misbehaves on purpose, in debug builds only"
+)]
+
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};

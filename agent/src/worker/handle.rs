@@ -10,7 +10,7 @@ use tokio::{
         unix::{OwnedReadHalf, OwnedWriteHalf},
     },
     process::{Child, ChildStderr},
-    task::{JoinError, spawn_blocking},
+    task::JoinError,
 };
 
 use super::{
@@ -20,7 +20,10 @@ use super::{
     protocol::{self, Call, FrameReader, Reply},
     table::Key,
 };
-use crate::{model::cause::chain, sys::process};
+use crate::{
+    model::cause::chain,
+    sys::{offload::blocking, process},
+};
 
 /// Longest piece of a log line that is passed on, in bytes.
 const LINE: usize = 8 * 1024;
@@ -157,7 +160,7 @@ impl Worker {
         loop {
             let (pid, ticks) = (self.pid, self.start_ticks);
             let note = self.note.clone();
-            let looked = spawn_blocking(move || {
+            let looked = blocking(move || {
                 let left = process::kill_remains(pid, ticks)?;
                 if left.is_empty() {
                     notes::remove(&note);

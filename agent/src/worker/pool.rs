@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{
     sync::{oneshot, watch},
-    task::{JoinSet, spawn_blocking},
+    task::JoinSet,
     time::{Instant, sleep_until, timeout, timeout_at},
 };
 
@@ -22,7 +22,7 @@ use super::{
     slot::{Actor, REAP},
     table::{Current, Entry, Key, Next, Request},
 };
-use crate::model::DriveId;
+use crate::{model::DriveId, sys::offload::blocking};
 
 /// How long workers of an earlier agent may take to die before their slots are Stuck.
 const LEFTOVERS: Duration = Duration::from_secs(2);
@@ -67,7 +67,7 @@ impl Pool {
             settled: watch::Sender::new(()),
         });
         let dir = inner.config.notes_dir.clone();
-        let leftovers = spawn_blocking(move || {
+        let leftovers = blocking(move || {
             std::fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
@@ -193,7 +193,7 @@ async fn kill(mut leftover: Leftover, until: Instant) -> io::Result<Option<Lefto
     let mut first = true;
     loop {
         looks.tick().await;
-        let look = spawn_blocking(move || {
+        let look = blocking(move || {
             if first {
                 leftover.kill();
             }

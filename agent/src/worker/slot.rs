@@ -8,7 +8,7 @@ use std::{
 
 use tokio::{
     sync::Notify,
-    task::{JoinHandle, spawn_blocking},
+    task::JoinHandle,
     time::{Instant, sleep_until, timeout},
 };
 
@@ -20,6 +20,7 @@ use super::{
     pool::Inner,
     table::{Current, Entry, Key, Refusal, Request},
 };
+use crate::sys::offload::blocking;
 
 /// How long a killed worker may take to die before its slot is Stuck; also how long an idle one
 /// may take to exit before it is killed.
@@ -107,7 +108,7 @@ impl Actor {
             loop {
                 ticks.tick().await;
                 let leftover = Arc::clone(&leftover);
-                if matches!(spawn_blocking(move || leftover.is_gone()).await, Ok(true)) {
+                if matches!(blocking(move || leftover.is_gone()).await, Ok(true)) {
                     return;
                 }
             }
@@ -221,7 +222,7 @@ impl Actor {
     async fn start(&self, deadline: Instant) -> Result<Worker, Unstarted> {
         self.entry(|entry| entry.step("starting a worker".to_owned(), Instant::now()));
         let (inner, key) = (Arc::clone(&self.inner), self.key.clone());
-        let mut starting = spawn_blocking(move || Worker::start(&inner.config, &key));
+        let mut starting = blocking(move || Worker::start(&inner.config, &key));
         match self.attend(self.unless_cut(deadline, &mut starting)).await {
             Ok(Ok(Ok(worker))) => {
                 self.entry(|entry| {
