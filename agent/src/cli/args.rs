@@ -181,7 +181,7 @@ pub struct ConfigArg {
 /// Where the agent is.
 #[derive(Debug, Args)]
 pub struct SocketArg {
-    /// The agent's socket ([agent] socket in its config)
+    /// The agent's socket (`socket` under `[agent]` in its config)
     #[arg(long, value_name = "PATH", default_value = DEFAULT_AGENT_SOCKET)]
     pub socket: PathBuf,
 }
