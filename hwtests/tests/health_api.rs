@@ -76,7 +76,10 @@ async fn the_advertised_health_api_is_the_chosen_one_and_all_of_it_is_served() {
             true => has(set, names),
             false => lacks(set, names),
         };
-        assert!(right(&controller, &old, legacy), "{choice:?} {controller:?}");
+        assert!(
+            right(&controller, &old, legacy),
+            "{choice:?} {controller:?}"
+        );
         assert!(right(&node, &old, legacy), "{choice:?} {node:?}");
         assert!(
             right(&controller, &new_controller, v1_13),

@@ -207,14 +207,6 @@ impl Node for NodeService {
                     });
                 }
             }
-            let have = volume.placed.record.extent.len;
-            if range.required_bytes.unsigned_abs() > have {
-                return Err(VolumeError::CannotGrow {
-                    uuid: volume.uuid,
-                    needed: range.required_bytes.unsigned_abs(),
-                    why: format!("its device has {have} bytes; ControllerExpandVolume comes first"),
-                });
-            }
             let at = match path("volume_path", &request.volume_path) {
                 Ok(path) => path,
                 Err(_) => {
@@ -224,6 +216,16 @@ impl Node for NodeService {
                 }
             };
             let bytes = self.volumes.grow(request.volume_id, at).await?;
+            let needed = range.required_bytes.unsigned_abs();
+            if needed > bytes {
+                return Err(VolumeError::CannotGrow {
+                    uuid: volume.uuid,
+                    needed,
+                    why: format!(
+                        "its device has {bytes} bytes; ControllerExpandVolume comes first"
+                    ),
+                });
+            }
             Ok(csi::NodeExpandVolumeResponse {
                 capacity_bytes: signed(bytes),
             })

@@ -13,7 +13,18 @@ use crate::{
 
 /// The error as a gRPC status: its code from the table, its whole chain of reasons as the message.
 pub fn status(error: &VolumeError) -> Status {
-    Status::new(code(error), chain(error))
+    Status::new(code(error), printable(&chain(error)))
+}
+
+/// Control characters written out: a message may quote what a request held, and it ends up in logs and events.
+fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(|c| {
+            let escaped = c.is_control().then(|| c.escape_default());
+            let plain = (!c.is_control()).then_some(c);
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .collect()
 }
 
 /// The table.
@@ -96,5 +107,15 @@ fn fs_code(error: &FsError) -> Code {
         FsError::Grow { .. } => Code::Internal,
         FsError::Io { .. } => Code::Internal,
         FsError::Option { .. } => Code::InvalidArgument,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn no_control_character_reaches_a_message() {
+        assert_eq!(printable("a\nb\u{0}ü"), "a\\nb\\u{0}ü");
     }
 }
