@@ -58,6 +58,14 @@ impl Settings {
     /// The configuration, as TOML.
     pub fn toml(&self) -> String {
         let dir = self.dir.display();
+        // One of its own per shelf: what another shelf left behind on a loop device is not this one's.
+        let cluster = self
+            .dir
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .trim_start_matches('.')
+            .to_owned();
         let Self {
             pattern,
             node,
@@ -68,7 +76,7 @@ impl Settings {
         format!(
             r#"[node]
 name = "{node}"
-cluster = "demo"
+cluster = "{cluster}"
 
 [csi]
 socket = "{dir}/csi.sock"
