@@ -1,6 +1,6 @@
 //! What several of these tests do.
 
-use std::{fs::File, os::unix::fs::FileExt, path::Path};
+use std::{fs::File, os::unix::fs::FileExt, path::Path, process::Output};
 
 use drivebay_hwtests::{MIB, Rig, csi, digest, rig::Placed};
 use drivebay_proto::agent;
@@ -57,4 +57,16 @@ pub(crate) async fn read_letter(rig: &Rig, volume: &Placed, name: &str) {
     let letter = std::fs::read_to_string(volume.target.join("letter")).unwrap();
     assert_eq!(letter, name);
     rig.leave_volume(volume).await;
+}
+
+/// Runs `drive wipe`; answers with its exit code and what it said.
+pub(crate) fn wipe(rig: &Rig, args: &[&str]) -> (Option<i32>, String) {
+    let all: Vec<&str> = ["drive", "wipe"].iter().chain(args).copied().collect();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = rig.agent.ask(&all).unwrap();
+    let said = [stdout, stderr].concat();
+    (status.code(), String::from_utf8(said).unwrap())
 }

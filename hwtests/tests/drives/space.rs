@@ -57,7 +57,7 @@ async fn no_room_names_what_was_needed_and_the_largest_piece_and_its_drive() {
         DriveSpec::blank("b", 200 * MIB),
     ];
     let rig = Rig::with(drives).await;
-    let first = rig.volume("first", 100 * MIB, &csi::block()).await;
+    let first = rig.volume("first", 120 * MIB, &csi::block()).await;
     let b = rig.drive_is("b", "claimed").await;
     let a = rig.drive_is("a", "available").await;
     let largest = a.largest_free_bytes.max(b.largest_free_bytes);

@@ -1,21 +1,10 @@
 //! A drive is wiped on its spelled-out identity, never otherwise, and never while somebody uses it.
 
-use std::{fs, process::Output};
+use std::fs;
 
 use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, shelf, tools};
 
-use super::helpers::{codes, letter, print, read_letter};
-
-fn wipe(rig: &Rig, args: &[&str]) -> (Option<i32>, String) {
-    let all: Vec<&str> = ["drive", "wipe"].iter().chain(args).copied().collect();
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = rig.agent.ask(&all).unwrap();
-    let said = [stdout, stderr].concat();
-    (status.code(), String::from_utf8(said).unwrap())
-}
+use super::helpers::{codes, letter, print, read_letter, wipe};
 
 #[tokio::test]
 async fn a_wipe_needs_the_identity_spelled_out_and_makes_the_drive_blank_and_available() {
@@ -109,6 +98,8 @@ async fn a_mounted_drive_is_not_wiped() {
     assert_eq!(code, Some(1), "{said}");
     assert_eq!(print(&rig, "a"), before);
     tools::run("umount", &[&at]).unwrap();
+    // Unmounting is no event of the drive: the operator has the agent look again.
+    assert!(rig.agent.ask(&["rescan"]).unwrap().status.success());
     let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
     assert_eq!(code, Some(0), "{said}");
     rig.drive_is("a", "available").await;
