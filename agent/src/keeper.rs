@@ -14,8 +14,10 @@ use crate::{
     volumes::{VolumeError, Volumes},
 };
 
-/// How often quarantines are counted down.
+/// How often quarantines are counted down, or as often as the quarantine is long when that is shorter.
 const TICK: Duration = Duration::from_secs(60);
+/// Quarantines are kept in whole seconds.
+const SHORTEST_TICK: Duration = Duration::from_secs(1);
 /// Burials that wait for a write.
 const QUEUE: usize = 16;
 
@@ -76,7 +78,7 @@ pub async fn run(
     let inventory: Arc<Inventory> = volumes.inventory().clone();
     let mut snapshots = inventory.subscribe();
     let (mut known, mut tombstones) = inventory.remembered();
-    let mut tick = tokio::time::interval(TICK);
+    let mut tick = tokio::time::interval(TICK.min(volumes.config().quarantine).max(SHORTEST_TICK));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut last = tokio::time::Instant::now();
     loop {
@@ -97,8 +99,10 @@ pub async fn run(
                 write(&inventory, &store, &mut known, &mut tombstones).await;
             }
             now = tick.tick() => {
-                let (_, due) = inventory.age(|_| {}, now.saturating_duration_since(last));
-                last = now;
+                // Whole seconds are counted; the rest counts with the next tick.
+                let elapsed = Duration::from_secs(now.saturating_duration_since(last).as_secs());
+                last += elapsed;
+                let (_, due) = inventory.age(|_| {}, elapsed);
                 for (drive, uuid) in due {
                     volumes.delete_quarantined(&drive, uuid).await;
                 }

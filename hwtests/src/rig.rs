@@ -7,7 +7,7 @@ use std::{
 };
 
 use drivebay_proto::{
-    agent::InventoryUpdate,
+    agent::{self as wire, InventoryUpdate},
     csi::{Volume, VolumeCapability},
 };
 
@@ -15,6 +15,9 @@ use crate::{Agent, Csi, DriveSpec, Settings, Shelf, csi, wait};
 
 /// Erasing a test's volume takes seconds; the machine may be busy.
 const ERASE_LIMIT: Duration = Duration::from_secs(120);
+
+/// An event leads to a survey within this; the slow rescan of the harness comes after minutes.
+const EVENT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Everything a test needs of one node.
 #[derive(Debug)]
@@ -80,6 +83,46 @@ impl Rig {
         csi::inventory(&self.agent.settings().agent_socket())
             .await
             .unwrap()
+    }
+
+    /// What the agent says of the drive with this shelf name, if it lists it.
+    pub async fn drive(&self, name: &str) -> Option<wire::Drive> {
+        let prefix = format!("loop-{name}.img-");
+        let inventory = self.inventory().await;
+        inventory
+            .drives
+            .into_iter()
+            .find(|drive| drive.id.starts_with(&prefix))
+    }
+
+    /// Waits until the agent says a state of a drive; answers with the drive.
+    ///
+    /// # Panics
+    /// When that takes longer than an event needs; the slow rescan comes later.
+    pub async fn drive_is(&self, name: &str, state: &str) -> wire::Drive {
+        let what = format!("drive {name} is {state}");
+        wait::until_async(EVENT_LIMIT, &what, async || {
+            self.drive(name).await.filter(|drive| drive.state == state)
+        })
+        .await
+    }
+
+    /// What the agent says of a volume, if it lists it.
+    pub async fn volume_of(&self, id: &str) -> Option<wire::Volume> {
+        let inventory = self.inventory().await;
+        inventory.volumes.into_iter().find(|of| of.id == id)
+    }
+
+    /// Waits until the agent says a state of a volume; answers with the volume.
+    ///
+    /// # Panics
+    /// When that takes longer than an event needs.
+    pub async fn volume_is(&self, id: &str, state: &str) -> wire::Volume {
+        let what = format!("volume {id} is {state}");
+        wait::until_async(EVENT_LIMIT, &what, async || {
+            self.volume_of(id).await.filter(|of| of.state == state)
+        })
+        .await
     }
 
     /// Creates a volume, and thinks of paths for it.

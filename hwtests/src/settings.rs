@@ -11,6 +11,10 @@ pub struct Settings {
     pub pattern: String,
     /// Node id.
     pub node: String,
+    /// Cluster name.
+    pub cluster: String,
+    /// The quarantine of volumes deleted while their drive was away.
+    pub quarantine: String,
     /// Further lines for the one class, "demo".
     pub class: String,
     /// Further sections at the end of the file.
@@ -28,6 +32,8 @@ impl Settings {
             dir: dir.to_owned(),
             pattern: pattern.to_owned(),
             node: "node1".to_owned(),
+            cluster: "demo".to_owned(),
+            quarantine: "24h".to_owned(),
             class: String::new(),
             more: String::new(),
             health_api: None,
@@ -69,6 +75,8 @@ impl Settings {
         let Self {
             pattern,
             node,
+            cluster,
+            quarantine,
             class,
             more,
             ..
@@ -96,6 +104,7 @@ rescan = "5m"
 
 [erase]
 max-bytes-per-second = "unlimited"
+quarantine = "{quarantine}"
 
 [[class]]
 name = "demo"

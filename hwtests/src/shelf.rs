@@ -5,11 +5,12 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::{Trouble, digest, tools, tree};
+use crate::{Trouble, digest, tools, tree, wait};
 
 /// Contents written to a drive before it is plugged in.
 type Contents = Box<dyn FnOnce(&Path) -> Result<(), Trouble>>;
@@ -154,13 +155,39 @@ impl Shelf {
         if let Some(contents) = spec.contents {
             contents(&file)?;
         }
-        let mut args = vec!["--find".to_owned(), "--show".to_owned()];
+        let mut options = Vec::new();
         if let Some(bytes) = spec.sector {
-            args.push(format!("--sector-size={bytes}"));
+            options.push(format!("--sector-size={bytes}"));
         }
         if spec.read_only {
-            args.push("--read-only".to_owned());
+            options.push("--read-only".to_owned());
         }
+        self.attach(spec.name, file, options)
+    }
+
+    /// Plugs in a drive that was pulled, or a copy that a test made of one, by its file's name.
+    ///
+    /// # Errors
+    /// The file is not there, or the loop device cannot be made.
+    pub fn plug(&mut self, name: &str) -> Result<Drive, Trouble> {
+        let file = self.file(name);
+        self.attach(name.to_owned(), file, Vec::new())
+    }
+
+    /// The file behind a drive of this name, plugged in or not.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.join("shelf").join(format!("{name}.img"))
+    }
+
+    fn attach(
+        &mut self,
+        name: String,
+        file: PathBuf,
+        options: Vec<String>,
+    ) -> Result<Drive, Trouble> {
+        let bytes = fs::metadata(&file)?.len();
+        let mut args = vec!["--find".to_owned(), "--show".to_owned()];
+        args.extend(options);
         args.push(file.display().to_string());
         let device = PathBuf::from(tools::run("losetup", &args)?.trim());
         let kernel_name = device
@@ -168,14 +195,35 @@ impl Shelf {
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
         let drive = Drive {
-            name: spec.name,
+            name,
             file,
             device,
             kernel_name,
-            bytes: spec.bytes,
+            bytes,
         };
         self.drives.push(drive.clone());
         Ok(drive)
+    }
+
+    /// Pulls a drive that nothing uses: when this returns it is gone, with its partitions.
+    ///
+    /// # Panics
+    /// When it is still there after a while: something holds it open.
+    pub fn pull(&mut self, name: &str) {
+        let at = self.drives.iter().position(|drive| drive.name == name);
+        let drive = self.drives.remove(at.expect("a drive of this shelf"));
+        let what = format!("{} is gone", drive.kernel_name);
+        wait::until(Duration::from_secs(20), &what, || {
+            let here = tree::loops_below(&self.dir)
+                .iter()
+                .any(|of| of.name == drive.kernel_name && of.file == drive.file);
+            if here || !tree::partitions(&drive.kernel_name).is_empty() {
+                // Again: an agent that looks at it just now gives the kernel its partitions back.
+                tree::detach(&drive.kernel_name);
+                return None;
+            }
+            Some(())
+        });
     }
 
     /// Unplugs a drive; while it is in use the kernel keeps it until its last user has gone.

@@ -141,19 +141,33 @@ fn missing(id: &DriveId, remembered: &KnownDrive) -> Drive {
     }
 }
 
-/// The drive is here, but what is on it could not be read this time (stuck, probe failed, our label damaged).
+/// The drive is here, but what is on it could not be read (stuck, probe failed, our label or table damaged).
+/// Damage is not absence: what was known to be on it stays in view.
 fn looks_unreadable(drive: &Drive) -> bool {
     use crate::model::RejectCode as Code;
     drive.state == DriveState::Unprobed
+        || is_damaged(drive)
         || drive.rejects.iter().any(|reject| {
             matches!(
                 reject.code,
                 Code::ProbeFailed
                     | Code::Unreadable
-                    | Code::OursDamaged
                     | Code::DuplicateIdentity
                     | Code::NotRunning
                     | Code::ZeroSize
+            )
+        })
+}
+
+/// The drive was read, and its table or our label is damaged or gone: it does not get well by itself, and
+/// an operator who mends it brings its volumes back.
+pub fn is_damaged(drive: &Drive) -> bool {
+    use crate::model::RejectCode as Code;
+    drive.state == DriveState::Rejected
+        && drive.rejects.iter().any(|reject| {
+            matches!(
+                reject.code,
+                Code::OursDamaged | Code::GptDamaged | Code::PhantomTable | Code::NotBlank
             )
         })
 }

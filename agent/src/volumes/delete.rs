@@ -3,6 +3,7 @@
 use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
     carve::jobs::{CarveError, Delete},
+    inventory::assemble::is_damaged,
     model::{DriveId, DriveRef, DriveState, VolumeState},
     worker::{RunError, Slot},
 };
@@ -76,10 +77,10 @@ impl Volumes {
             .current()
             .drives
             .get(&volume.drive)
-            .is_none_or(|drive| drive.state == DriveState::Missing);
+            .is_none_or(|drive| drive.state == DriveState::Missing || is_damaged(drive));
         if volume.state == VolumeState::Missing && missing {
-            // The drive is away: note it durably. When the drive returns the volume is quarantined,
-            // shown, and erased after a delay.
+            // The drive is away, or damaged and not read until somebody mends it: note it durably. When
+            // the volume is seen again it is quarantined, shown, and erased after a delay.
             return self.inner.keeper.bury(volume).await;
         }
         let job = Delete {

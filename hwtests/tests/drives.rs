@@ -1,0 +1,20 @@
+//! The life of drives: seen before they are used, wiped on a word, pulled and plugged, damaged, copied,
+//! moved between nodes, and filled to the last MiB. Nothing that is not provably ours is ever written.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+mod drives {
+    pub(crate) mod copies;
+    pub(crate) mod helpers;
+    pub(crate) mod hotplug;
+    pub(crate) mod interrupted;
+    pub(crate) mod plan;
+    pub(crate) mod space;
+    pub(crate) mod tables;
+    pub(crate) mod wiping;
+}

@@ -1,0 +1,72 @@
+//! What several of these tests do.
+
+use std::{fs::File, os::unix::fs::FileExt, path::Path, process::Output};
+
+use drivebay_hwtests::{MIB, Rig, csi, digest, rig::Placed};
+use drivebay_proto::agent;
+
+/// A fingerprint of a drive's file after everything written through its devices reached it.
+pub(crate) fn print(rig: &Rig, name: &str) -> u64 {
+    rig.shelf.flush().unwrap();
+    digest::of(&rig.shelf.file(name)).unwrap()
+}
+
+/// Overwrites bytes with zeros, durably.
+pub(crate) fn zero(target: &Path, at: u64, len: u64) {
+    let node = File::options().write(true).open(target).unwrap();
+    let zeros = vec![0; usize::try_from(len).unwrap()];
+    node.write_all_at(&zeros, at).unwrap();
+    node.sync_all().unwrap();
+}
+
+/// The codes of all reasons against a drive.
+pub(crate) fn codes(drive: &agent::Drive) -> Vec<&str> {
+    let codes = drive.rejects.iter();
+    codes.map(|reject| reject.code.as_str()).collect()
+}
+
+/// The message of a volume's abnormal condition in ListVolumes.
+pub(crate) async fn abnormal(rig: &Rig, id: &str) -> String {
+    let entries = rig.csi.list().await.unwrap();
+    let entry = entries
+        .into_iter()
+        .find(|entry| entry.volume.as_ref().is_some_and(|of| of.volume_id == id))
+        .unwrap_or_else(|| panic!("ListVolumes does not show {id}"));
+    let condition = entry.status.and_then(|status| status.volume_condition);
+    let condition = condition.unwrap_or_else(|| panic!("{id} has no condition"));
+    assert!(condition.abnormal, "{id} is said to be well: {condition:?}");
+    assert!(
+        !condition.message.is_empty(),
+        "{id} is abnormal without a message"
+    );
+    condition.message
+}
+
+/// An ext4 volume with a letter in it, unmounted again.
+pub(crate) async fn letter(rig: &Rig, name: &str) -> Placed {
+    let volume = rig.volume(name, 64 * MIB, &csi::mount("ext4")).await;
+    rig.use_volume(&volume).await;
+    std::fs::write(volume.target.join("letter"), name).unwrap();
+    rig.leave_volume(&volume).await;
+    volume
+}
+
+/// Reads the letter of a volume again.
+pub(crate) async fn read_letter(rig: &Rig, volume: &Placed, name: &str) {
+    rig.use_volume(volume).await;
+    let letter = std::fs::read_to_string(volume.target.join("letter")).unwrap();
+    assert_eq!(letter, name);
+    rig.leave_volume(volume).await;
+}
+
+/// Runs `drive wipe`; answers with its exit code and what it said.
+pub(crate) fn wipe(rig: &Rig, args: &[&str]) -> (Option<i32>, String) {
+    let all: Vec<&str> = ["drive", "wipe"].iter().chain(args).copied().collect();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = rig.agent.ask(&all).unwrap();
+    let said = [stdout, stderr].concat();
+    (status.code(), String::from_utf8(said).unwrap())
+}

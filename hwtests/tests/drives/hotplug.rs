@@ -1,0 +1,114 @@
+//! Drives come and go while the agent runs; what was on them is neither lost nor forgotten.
+
+use std::time::Duration;
+
+use drivebay_hwtests::{DriveSpec, MIB, Rig, digest, need, tree, wait};
+
+use super::helpers::{abnormal, letter, read_letter};
+
+#[tokio::test]
+async fn a_plugged_drive_appears_by_its_event_and_a_pulled_one_goes() {
+    need!(root, loop);
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 128 * MIB)]).await;
+    let one = rig.csi.capacity().await.unwrap();
+    rig.shelf.add(DriveSpec::blank("b", 128 * MIB)).unwrap();
+    rig.drive_is("b", "available").await;
+    assert_eq!(rig.csi.capacity().await.unwrap(), 2 * one);
+    rig.shelf.pull("b");
+    wait::until_async(Duration::from_secs(30), "drive b is gone", async || {
+        rig.drive("b").await.is_none().then_some(())
+    })
+    .await;
+    assert_eq!(rig.csi.capacity().await.unwrap(), one);
+}
+
+#[tokio::test]
+async fn volumes_of_a_pulled_drive_are_listed_as_missing_and_are_back_with_it() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 512 * MIB)]).await;
+    let volume = letter(&rig, "kept").await;
+    let device = rig.device(&volume).await;
+    rig.shelf.pull("a");
+    rig.drive_is("a", "missing").await;
+    let away = rig.volume_is(&volume.id, "missing").await;
+    assert_eq!(away.conditions[0].reason, "DriveMissing", "{away:?}");
+    let message = abnormal(&rig, &volume.id).await;
+    assert!(message.contains("loop-a.img-"), "{message}");
+    let refused = rig
+        .csi
+        .stage(&volume.id, &volume.staging, &volume.capability)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
+    assert_eq!(rig.csi.capacity().await.unwrap(), 0);
+
+    // Its memory outlives the agent.
+    rig.agent.kill9();
+    rig.start_again().await;
+    rig.volume_is(&volume.id, "missing").await;
+
+    let drive = rig.shelf.plug("a").unwrap();
+    rig.drive_is("a", "claimed").await;
+    rig.volume_is(&volume.id, "ready").await;
+    wait::until(Duration::from_secs(30), "the partitions are back", || {
+        let names = tree::partitions(&drive.kernel_name);
+        let same = names.iter().any(|(name, _)| device.ends_with(name));
+        (same || !names.is_empty()).then_some(())
+    });
+    read_letter(&rig, &volume, "kept").await;
+    let entries = rig.csi.list().await.unwrap();
+    let condition = entries[0].status.as_ref().unwrap().volume_condition.clone();
+    assert!(!condition.unwrap().abnormal);
+}
+
+#[tokio::test]
+async fn a_volume_deleted_while_its_drive_was_away_is_quarantined_and_then_erased() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 512 * MIB)]).await;
+    let gone = letter(&rig, "gone").await;
+    let kept = letter(&rig, "kept").await;
+    rig.shelf.pull("a");
+    rig.drive_is("a", "missing").await;
+    rig.csi.delete(&gone.id).await.unwrap();
+    assert_eq!(rig.csi.ids().await.unwrap(), [kept.id.as_str()]);
+    rig.csi.delete(&gone.id).await.unwrap();
+    rig.agent.stop().unwrap();
+    rig.start_again().await;
+    assert_eq!(rig.csi.ids().await.unwrap(), [kept.id.as_str()]);
+
+    rig.shelf.plug("a").unwrap();
+    rig.drive_is("a", "claimed").await;
+    rig.volume_is(&gone.id, "quarantined").await;
+    rig.volume_is(&kept.id, "ready").await;
+    assert_eq!(rig.csi.ids().await.unwrap(), [kept.id.as_str()]);
+    let refused = rig
+        .csi
+        .stage(&gone.id, &gone.staging, &gone.capability)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::NotFound, "{refused:?}");
+    rig.shelf.flush().unwrap();
+    let file = rig.shelf.file("a");
+    assert_eq!(digest::find(&file, b"gone").unwrap().len().min(1), 1);
+    rig.agent.stop().unwrap();
+
+    // The same, with a short quarantine.
+    let mut settings = rig.agent.settings().clone();
+    settings.quarantine = "1s".to_owned();
+    rig.agent = drivebay_hwtests::Agent::start(settings).await.unwrap();
+    rig.csi = rig.agent.csi().await.unwrap();
+    wait::until_async(
+        Duration::from_secs(60),
+        "the volume is erased",
+        async || rig.volume_of(&gone.id).await.is_none().then_some(()),
+    )
+    .await;
+    read_letter(&rig, &kept, "kept").await;
+    // Its tombstone is gone too: a later volume is nobody's victim.
+    let tombstones = rig.dir().join("state/tombstones.json");
+    let uuid = gone.id.split('@').next().unwrap().to_owned();
+    wait::until(Duration::from_secs(10), "the tombstone is dropped", || {
+        let text = std::fs::read_to_string(&tombstones).unwrap_or_default();
+        (!text.contains(&uuid)).then_some(())
+    });
+}

@@ -1,0 +1,59 @@
+//! A claim cut off before its label is finished by the next one; a label that is gone from a drive with
+//! volumes is damage, and damage is not emptiness.
+
+use drivebay_hwtests::{DriveSpec, MIB, Rig, csi, need, tools};
+use tonic::Code;
+
+use super::helpers::{abnormal, codes, letter, print, read_letter, zero};
+
+#[tokio::test]
+async fn a_claim_cut_off_before_its_label_counts_as_blank_and_is_finished_by_the_next() {
+    need!(root, loop, tool "sgdisk", tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 256 * MIB)]).await;
+    let free = rig.csi.capacity().await.unwrap();
+    let first = rig.volume("first", 64 * MIB, &csi::block()).await;
+    rig.csi.delete(&first.id).await.unwrap();
+    rig.erased().await;
+    rig.agent.stop().unwrap();
+    zero(&rig.shelf.drives()[0].device, MIB, 4 * MIB);
+    let before = print(&rig, "a");
+
+    rig.start_again().await;
+    rig.drive_is("a", "available").await;
+    assert_eq!(rig.csi.capacity().await.unwrap(), free);
+    assert_eq!(print(&rig, "a"), before, "looking changed bytes");
+    let second = letter(&rig, "second").await;
+    rig.drive_is("a", "claimed").await;
+    read_letter(&rig, &second, "second").await;
+    rig.shelf.flush().unwrap();
+    let file = rig.shelf.file("a").display().to_string();
+    let said = tools::run("sgdisk", &["-v", &file]).unwrap();
+    assert!(said.contains("No problems found"), "{said}");
+}
+
+#[tokio::test]
+async fn a_drive_with_volumes_and_no_label_is_never_claimed() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 256 * MIB)]).await;
+    let volume = letter(&rig, "kept").await;
+    rig.agent.stop().unwrap();
+    zero(&rig.shelf.drives()[0].device, MIB, 4 * MIB);
+    let before = print(&rig, "a");
+    for forgetful in [false, true] {
+        if forgetful {
+            std::fs::remove_dir_all(rig.dir().join("state")).unwrap();
+        }
+        rig.start_again().await;
+        let drive = rig.drive_is("a", "rejected").await;
+        assert!(codes(&drive).contains(&"OursDamaged"), "{drive:?}");
+        let created = rig.csi.create("other", 16 * MIB, &csi::block()).await;
+        assert_eq!(created.unwrap_err().code(), Code::ResourceExhausted);
+        if !forgetful {
+            abnormal(&rig, &volume.id).await;
+        }
+        assert_eq!(rig.csi.capacity().await.unwrap(), 0);
+        rig.agent.stop().unwrap();
+        assert_eq!(print(&rig, "a"), before);
+    }
+    rig.start_again().await;
+}

@@ -1,0 +1,160 @@
+//! One damaged copy of a table is made whole from the other, loudly; two are left as they are.
+
+use std::{fs::File, os::unix::fs::FileExt, path::Path, process::Command, time::Duration};
+
+use drivebay_hwtests::{DriveSpec, MIB, Rig, digest, need, rig::Placed, tools, wait};
+
+use super::helpers::{abnormal, codes, letter, print, read_letter, wipe, zero};
+
+/// Bytes of a sector, and of a table's array of 128 entries.
+const SECTOR: u64 = 512;
+const SIZE: u64 = 512 * MIB;
+
+/// Whether sgdisk finds nothing wrong. What it could mend is wrong too: it mends it in its memory first.
+fn is_whole(file: &Path) -> bool {
+    let sgdisk = tools::find("sgdisk").unwrap();
+    let output = Command::new(sgdisk).arg("-v").arg(file).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).to_lowercase();
+    let complains = ["caution", "warning", "invalid", "corrupt", "damaged"];
+    said.contains("no problems found") && !complains.iter().any(|word| said.contains(word))
+}
+
+#[tokio::test]
+async fn a_damaged_copy_of_the_table_is_written_again_and_the_log_says_so() {
+    need!(root, loop, tool "sgdisk", tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", SIZE)]).await;
+    let volume = letter(&rig, "kept").await;
+    let node = rig.shelf.drives()[0].device.clone();
+    let file = rig.shelf.file("a");
+    for (what, at, len) in [
+        ("primary", SECTOR, SECTOR),
+        ("backup", SIZE - SECTOR, SECTOR),
+        ("primary", 2 * SECTOR, 4 * SECTOR),
+        ("backup", SIZE - 33 * SECTOR, 4 * SECTOR),
+    ] {
+        rig.agent.stop().unwrap();
+        rig.shelf.flush().unwrap();
+        let whole = digest::of(&file).unwrap();
+        zero(&node, at, len);
+        assert!(!is_whole(&file), "the damage at {at} is not seen");
+        let logged = rig.agent.log().len();
+        rig.start_again().await;
+        wait::until(Duration::from_secs(20), "the same bytes again", || {
+            (print(&rig, "a") == whole).then_some(())
+        });
+        assert!(is_whole(&file), "the {what} table is not whole again");
+        let log = rig.agent.log()[logged..].to_owned();
+        let loud = |line: &str| {
+            line.contains("ERROR") && line.contains(&format!("the {what} partition table"))
+        };
+        assert!(log.lines().any(loud), "the log does not say so:\n{log}");
+        read_letter(&rig, &volume, "kept").await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_protective_mbr_is_written_again() {
+    need!(root, loop, tool "sgdisk", tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", SIZE)]).await;
+    let volume = letter(&rig, "kept").await;
+    rig.agent.stop().unwrap();
+    let node = rig.shelf.drives()[0].device.clone();
+    let whole = print(&rig, "a");
+    zero(&node, 0, SECTOR);
+    rig.start_again().await;
+    rig.drive_is("a", "claimed").await;
+    wait::until(Duration::from_secs(20), "the same bytes again", || {
+        (print(&rig, "a") == whole).then_some(())
+    });
+    assert!(is_whole(&rig.shelf.file("a")));
+    read_letter(&rig, &volume, "kept").await;
+}
+
+/// A drive with a volume whose table was lost while the agent was away.
+async fn without_table() -> (Rig, Placed) {
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", SIZE)]).await;
+    let volume = letter(&rig, "kept").await;
+    rig.agent.stop().unwrap();
+    let node = rig.shelf.drives()[0].device.clone();
+    zero(&node, SECTOR, SECTOR);
+    zero(&node, SIZE - SECTOR, SECTOR);
+    (rig, volume)
+}
+
+#[tokio::test]
+async fn a_drive_with_both_copies_damaged_is_refused_and_not_touched() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let (mut rig, volume) = without_table().await;
+    let before = print(&rig, "a");
+    for _ in 0..2 {
+        rig.start_again().await;
+        let drive = rig.drive_is("a", "rejected").await;
+        let codes = codes(&drive);
+        assert!(
+            codes.contains(&"OursDamaged") || codes.contains(&"GptDamaged"),
+            "{codes:?}"
+        );
+        abnormal(&rig, &volume.id).await;
+        let staged = rig
+            .csi
+            .stage(&volume.id, &volume.staging, &volume.capability)
+            .await;
+        assert_eq!(staged.unwrap_err().code(), tonic::Code::Unavailable);
+        assert_eq!(rig.csi.capacity().await.unwrap(), 0);
+        let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+        assert_eq!(code, Some(1), "wiped under a volume: {said}");
+        rig.agent.stop().unwrap();
+        assert_eq!(print(&rig, "a"), before);
+    }
+    rig.start_again().await;
+}
+
+#[tokio::test]
+async fn a_damaged_drive_is_given_up_by_deleting_its_volumes_and_wiping_it() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let (mut rig, volume) = without_table().await;
+    let before = print(&rig, "a");
+    rig.start_again().await;
+    let drive = rig.drive_is("a", "rejected").await;
+    rig.csi.delete(&volume.id).await.unwrap();
+    assert!(rig.csi.ids().await.unwrap().is_empty());
+    assert_eq!(print(&rig, "a"), before);
+    let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+    assert_eq!(code, Some(0), "{said}");
+    rig.drive_is("a", "available").await;
+    let next = letter(&rig, "next").await;
+    read_letter(&rig, &next, "next").await;
+}
+
+#[tokio::test]
+async fn a_volume_deleted_on_a_damaged_drive_is_quarantined_when_somebody_mends_it() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", SIZE)]).await;
+    let volume = letter(&rig, "kept").await;
+    rig.agent.stop().unwrap();
+    rig.shelf.flush().unwrap();
+    let node = rig.shelf.drives()[0].device.clone();
+    let header = sector(&node, SECTOR);
+    zero(&node, SECTOR, SECTOR);
+    zero(&node, SIZE - SECTOR, SECTOR);
+    rig.start_again().await;
+    rig.drive_is("a", "rejected").await;
+    rig.csi.delete(&volume.id).await.unwrap();
+    rig.agent.stop().unwrap();
+    let file = File::options().write(true).open(&node).unwrap();
+    file.write_all_at(&header, SECTOR).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    rig.start_again().await;
+    rig.drive_is("a", "claimed").await;
+    rig.volume_is(&volume.id, "quarantined").await;
+    assert!(rig.csi.ids().await.unwrap().is_empty());
+}
+
+fn sector(node: &Path, at: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(SECTOR).unwrap()];
+    let file = File::open(node).unwrap();
+    file.read_exact_at(&mut bytes, at).unwrap();
+    bytes
+}

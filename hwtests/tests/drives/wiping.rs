@@ -1,0 +1,106 @@
+//! A drive is wiped on its spelled-out identity, never otherwise, and never while somebody uses it.
+
+use std::fs;
+
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, shelf, tools};
+
+use super::helpers::{codes, letter, print, read_letter, wipe};
+
+#[tokio::test]
+async fn a_wipe_needs_the_identity_spelled_out_and_makes_the_drive_blank_and_available() {
+    need!(root, loop);
+    let drives = vec![DriveSpec::blank("raw", 200 * MIB).holding(shelf::raw_data)];
+    let rig = Rig::with(drives).await;
+    let drive = rig.drive_is("raw", "rejected").await;
+    assert_eq!(codes(&drive), ["NotBlank"]);
+    let before = print(&rig, "raw");
+
+    let (code, said) = wipe(&rig, &[&drive.kernel_name]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains(&drive.id), "{said}");
+    assert!(said.contains("--confirm"), "{said}");
+    let (code, said) = wipe(&rig, &[&drive.kernel_name, "--confirm", "loop-other"]);
+    assert_eq!(code, Some(2), "{said}");
+    let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.kernel_name]);
+    assert_eq!(code, Some(2), "{said}");
+    let (code, said) = wipe(&rig, &["loop-other", "--confirm", "loop-other"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(print(&rig, "raw"), before, "nothing was confirmed");
+
+    let (code, said) = wipe(&rig, &[&drive.kernel_name, "--confirm", &drive.id]);
+    assert_eq!(code, Some(0), "{said}");
+    rig.shelf.flush().unwrap();
+    let bytes = fs::read(rig.shelf.file("raw")).unwrap();
+    assert!(bytes.iter().all(|&byte| byte == 0), "not all is zeros");
+    rig.drive_is("raw", "available").await;
+    let volume = rig.volume("first", 64 * MIB, &csi::block()).await;
+    rig.use_volume(&volume).await;
+    rig.leave_volume(&volume).await;
+}
+
+#[tokio::test]
+async fn the_agent_itself_refuses_a_wipe_with_another_identity() {
+    need!(root, loop);
+    let drives = vec![DriveSpec::blank("raw", 200 * MIB).holding(shelf::raw_data)];
+    let rig = Rig::with(drives).await;
+    let drive = rig.drive_is("raw", "rejected").await;
+    let before = print(&rig, "raw");
+    let socket = rig.agent.settings().agent_socket();
+    let channel = csi::channel(&socket).await.unwrap();
+    let mut client = drivebay_proto::agent::agent_client::AgentClient::new(channel);
+    for confirm in ["", "loop-other", drive.kernel_name.as_str()] {
+        let request = drivebay_proto::agent::WipeDriveRequest {
+            drive: drive.id.clone(),
+            confirm: confirm.to_owned(),
+        };
+        // Refused at once, or as the first message of the stream.
+        let refused = match client.wipe_drive(request).await {
+            Err(status) => status,
+            Ok(stream) => stream.into_inner().message().await.unwrap_err(),
+        };
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{refused:?}");
+    }
+    assert_eq!(print(&rig, "raw"), before);
+}
+
+#[tokio::test]
+async fn a_drive_with_live_volumes_is_not_wiped() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let rig = Rig::with(vec![DriveSpec::blank("a", GIB)]).await;
+    let volume = letter(&rig, "kept").await;
+    let drive = rig.drive_is("a", "claimed").await;
+    let before = print(&rig, "a");
+    let (code, said) = wipe(&rig, &[&drive.id]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("kept"), "the volume is not shown: {said}");
+    let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("volumes"), "{said}");
+    assert_eq!(print(&rig, "a"), before);
+    read_letter(&rig, &volume, "kept").await;
+}
+
+#[tokio::test]
+async fn a_mounted_drive_is_not_wiped() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let ext4 = DriveSpec::blank("a", 256 * MIB)
+        .holding(|file| tools::run("mkfs.ext4", &["-Fq", &file.display().to_string()]).map(drop));
+    let rig = Rig::with(vec![ext4]).await;
+    let drive = rig.drive_is("a", "rejected").await;
+    // Mounted behind the agent's back: what it knows is old, what the worker sees decides.
+    let point = rig.dir().join("elsewhere");
+    fs::create_dir(&point).unwrap();
+    let node = rig.shelf.drives()[0].device.display().to_string();
+    let at = point.display().to_string();
+    tools::run("mount", &["-o", "ro", &node, &at]).unwrap();
+    let before = print(&rig, "a");
+    let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(print(&rig, "a"), before);
+    tools::run("umount", &[&at]).unwrap();
+    // Unmounting is no event of the drive: the operator has the agent look again.
+    assert!(rig.agent.ask(&["rescan"]).unwrap().status.success());
+    let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+    assert_eq!(code, Some(0), "{said}");
+    rig.drive_is("a", "available").await;
+}
