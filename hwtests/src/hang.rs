@@ -29,6 +29,8 @@ use fuser::{
 use nix::mount::{MntFlags, umount2};
 use tempfile::TempDir;
 
+use crate::{tools, tree};
+
 const DISK: INodeNo = INodeNo(2);
 const NAME: &str = "disk";
 /// How long detaching and ending the server may take before it is given up.
@@ -89,6 +91,11 @@ impl LoopDrive {
 
 impl Drop for LoopDrive {
     fn drop(&mut self) {
+        // Partitions that were added one by one would outlive the file.
+        for (_, number) in tree::partitions(&self.kernel_name) {
+            let node = self.node().display().to_string();
+            let _ = tools::run("delpart", &[&node, &number.to_string()]);
+        }
         let child = Command::new("losetup")
             .arg("-d")
             .arg(self.node())
@@ -151,6 +158,11 @@ impl HungDrive {
             Some(drive) => drive.drive_ref(),
             None => Err(io::ErrorKind::NotFound.into()),
         }
+    }
+
+    /// The file behind it, as the kernel says it: for a class selector.
+    pub fn file(&self) -> PathBuf {
+        self.mount.join(NAME)
     }
 
     /// From now on reads, writes and flushes get no answer.

@@ -1,0 +1,320 @@
+//! A whole agent on a drive that stops answering: everything else is served as before, a restart is
+//! possible and makes nothing worse, and the drive comes back by itself. Needs root, FUSE and loop devices.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+use std::{
+    fs,
+    future::Future,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use drivebay_agent::sys::process;
+use drivebay_hwtests::{
+    DriveSpec, GIB, MIB, Rig, agent,
+    csi::{self, Csi},
+    hang::HungDrive,
+    need,
+    rig::Placed,
+    wait,
+};
+use drivebay_proto::{
+    agent::{RescanRequest, agent_client::AgentClient},
+    csi::{self as wire, VolumeCondition},
+};
+use tokio::time::timeout;
+use tonic::{Code, Status};
+
+/// Each call that has nothing to do with the hung drive.
+const PROMPT: Duration = Duration::from_secs(5);
+/// A sample: its deadline is half a second; the rest is for a busy machine.
+const SAMPLE: Duration = Duration::from_millis(1500);
+/// A call for the hung drive, once it is known to be stuck.
+const REFUSED: Duration = Duration::from_secs(3);
+
+/// Fields go in this order: the agent and the mounts before the drive.
+struct Stand {
+    rig: Rig,
+    hang: HungDrive,
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        // First of all, or nothing of the rest would ever end.
+        self.hang.resume();
+    }
+}
+
+impl Stand {
+    async fn new() -> Self {
+        let hang = HungDrive::new(512 * MIB).unwrap();
+        let more = format!(
+            "[[class]]\nname = \"hung\"\nlayout = \"partition\"\nfs = \"ext4\"\n[class.select]\npath = [\"{}\"]\n",
+            hang.file().display()
+        );
+        let rig = Rig::tuned(vec![DriveSpec::blank("healthy", 2 * GIB)], |settings| {
+            settings.more = more;
+        })
+        .await;
+        Self { rig, hang }
+    }
+
+    async fn create(&self, class: &str, name: &str) -> Result<wire::Volume, Status> {
+        create(&self.rig.csi, class, name).await
+    }
+
+    async fn volume(&self, class: &str, name: &str) -> Placed {
+        let volume = self.create(class, name).await.unwrap();
+        self.rig.place(&volume, name, &csi::mount("ext4"))
+    }
+
+    /// Identity of the hung drive, as the agent says it.
+    async fn drive_id(&self) -> String {
+        let kernel_name = self.hang.drive_ref().unwrap().kernel_name;
+        let inventory = self.rig.inventory().await;
+        let drive = inventory
+            .drives
+            .iter()
+            .find(|drive| drive.kernel_name == kernel_name);
+        drive.expect("the agent lists the drive").id.clone()
+    }
+
+    fn note(&self, drive: &str) -> PathBuf {
+        let name = format!("foreground-{drive}.json");
+        self.rig.dir().join("run/workers").join(name)
+    }
+
+    /// Asks for a look at every drive, which hangs on one of them.
+    async fn rescan(&self) -> tokio::task::JoinHandle<Result<(), Status>> {
+        let socket = self.rig.agent.settings().agent_socket();
+        let mut client = AgentClient::new(csi::channel(&socket).await.unwrap());
+        tokio::spawn(async move { client.rescan(RescanRequest {}).await.map(drop) })
+    }
+
+    /// The worker that hangs, in D state as the kernel says.
+    async fn hung_worker(&self) -> i32 {
+        let agent = self.rig.agent.pid();
+        wait::until_async(
+            Duration::from_secs(20),
+            "a worker is in D state",
+            async || {
+                let workers = agent::descendants(agent).into_iter();
+                let mut pids = workers.filter_map(|pid| i32::try_from(pid).ok());
+                pids.find(|pid| is_hung(*pid))
+                    .filter(|_| self.hang.hanging() > 0)
+            },
+        )
+        .await
+    }
+
+    async fn condition(&self, id: &str) -> VolumeCondition {
+        let entries = prompt("ListVolumes", self.rig.csi.list()).await.unwrap();
+        let entry = entries.into_iter().find(|entry| {
+            let volume = entry.volume.as_ref();
+            volume.is_some_and(|volume| volume.volume_id == id)
+        });
+        let status = entry.expect("the volume is listed").status;
+        status.and_then(|status| status.volume_condition).unwrap()
+    }
+
+    /// All that has nothing to do with the hung drive.
+    async fn the_rest_is_served(&self, healthy: &Placed, hung: &Placed, round: &str) {
+        let csi = &self.rig.csi;
+        assert!(prompt("Probe", csi.ready()).await);
+        let mut node = csi.node();
+        let info = node.node_get_info(wire::NodeGetInfoRequest {});
+        prompt("NodeGetInfo", info).await.unwrap();
+        let ids = prompt("ListVolumes", csi.ids()).await.unwrap();
+        assert!(
+            ids.contains(&healthy.id) && ids.contains(&hung.id),
+            "{ids:?}"
+        );
+        assert!(prompt("GetCapacity", csi.capacity()).await.unwrap() > 0);
+        let stats = csi.stats(&healthy.id, &healthy.target);
+        let stats = prompt("NodeGetVolumeStats", stats).await.unwrap();
+        assert!(!stats.volume_condition.unwrap().abnormal);
+
+        let name = format!("beside-{round}");
+        let made = prompt("CreateVolume", self.create("demo", &name)).await;
+        let made = self.rig.place(&made.unwrap(), &name, &csi::mount("ext4"));
+        prompt("stage and publish", self.rig.use_volume(&made)).await;
+        fs::write(made.target.join("file"), "written").unwrap();
+        prompt("unpublish and unstage", self.rig.leave_volume(&made)).await;
+        prompt("DeleteVolume", csi.delete(&made.id)).await.unwrap();
+    }
+
+    async fn the_hung_volume_is_sampled(&self, hung: &Placed) {
+        let begun = Instant::now();
+        let stats = self.rig.csi.stats(&hung.id, &hung.target).await.unwrap();
+        let took = begun.elapsed();
+        assert!(took < SAMPLE, "a sample took {took:?}");
+        assert!(stats.usage[0].total > 0, "{stats:?}");
+        assert!(stats.volume_condition.unwrap().abnormal);
+    }
+
+    /// Every call for the drive that is known to be stuck.
+    async fn the_hung_drive_is_refused(&self, hung: &Placed, spare: &Placed) {
+        let csi = &self.rig.csi;
+        let other = self.rig.dir().join("kubelet/pods/other/mount");
+        refused(
+            "stage",
+            csi.stage(&spare.id, &spare.staging, &spare.capability),
+        )
+        .await;
+        let publish = csi.publish(&hung.id, &hung.staging, &other, &hung.capability, false);
+        refused("publish", publish).await;
+        refused("delete", csi.delete(&spare.id)).await;
+        let expand = csi.expand(&spare.id, 2 * spare.bytes, &spare.capability);
+        refused("expand", expand).await;
+        // Another node may have room: the scheduler is to try it.
+        let create = timeout(REFUSED, self.create("hung", "more")).await;
+        let code = create.expect("create answers").unwrap_err().code();
+        assert!(
+            matches!(code, Code::ResourceExhausted | Code::Unavailable),
+            "{code:?}"
+        );
+    }
+
+    async fn the_hung_drive_is_shown(&self, id: &str) {
+        let inventory = self.rig.inventory().await;
+        let drive = inventory.drives.iter().find(|drive| drive.id == id);
+        let drive = drive.expect("the drive is listed");
+        assert!(
+            !["available", "claimed"].contains(&drive.state.as_str()),
+            "{drive:?}"
+        );
+        assert_eq!(drive.class, "hung");
+        assert!(
+            drive.notes.iter().any(|note| note.contains("stuck")),
+            "{drive:?}"
+        );
+        let table = self.rig.agent.ask(&["drives"]).unwrap();
+        let table = String::from_utf8_lossy(&table.stdout).into_owned();
+        let row = table.lines().find(|line| line.contains(&drive.kernel_name));
+        let row = row.unwrap_or_else(|| panic!("no row in\n{table}"));
+        assert!(
+            !row.contains("available") && !row.contains("blank"),
+            "{row}"
+        );
+    }
+}
+
+async fn create(csi: &Csi, class: &str, name: &str) -> Result<wire::Volume, Status> {
+    csi.create_with(wire::CreateVolumeRequest {
+        name: name.to_owned(),
+        capacity_range: Some(csi::bytes(64 * MIB)),
+        volume_capabilities: vec![csi::mount("ext4")],
+        parameters: [("class".to_owned(), class.to_owned())].into(),
+        ..Default::default()
+    })
+    .await
+}
+
+fn is_hung(pid: i32) -> bool {
+    matches!(process::stat(pid), Ok(Some(stat)) if stat.state == 'D')
+}
+
+async fn prompt<T>(what: &str, call: impl Future<Output = T>) -> T {
+    let answer = timeout(PROMPT, call).await;
+    answer.unwrap_or_else(|_| panic!("{what} did not answer within {} s", PROMPT.as_secs()))
+}
+
+async fn refused<T: std::fmt::Debug>(what: &str, call: impl Future<Output = Result<T, Status>>) {
+    let answer = timeout(REFUSED, call).await;
+    let answer = answer.unwrap_or_else(|_| panic!("{what} did not answer"));
+    let status = answer.expect_err(what);
+    assert!(
+        matches!(
+            status.code(),
+            Code::Unavailable | Code::Aborted | Code::DeadlineExceeded
+        ),
+        "{what}: {status}"
+    );
+}
+
+#[tokio::test]
+async fn a_drive_that_hangs_costs_its_own_volumes_and_nothing_else() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut stand = Stand::new().await;
+    let healthy = stand.volume("demo", "healthy").await;
+    let hung = stand.volume("hung", "hung").await;
+    let spare = stand.volume("hung", "spare").await;
+    for volume in [&healthy, &hung] {
+        stand.rig.use_volume(volume).await;
+        fs::write(volume.target.join("before"), "before").unwrap();
+        let stats = stand.rig.csi.stats(&volume.id, &volume.target).await;
+        assert!(!stats.unwrap().volume_condition.unwrap().abnormal);
+    }
+    let drive = stand.drive_id().await;
+
+    stand.hang.hang();
+    let rescan = stand.rescan().await;
+    let worker = stand.hung_worker().await;
+    stand.the_hung_volume_is_sampled(&hung).await;
+    stand.the_rest_is_served(&healthy, &hung, "busy").await;
+
+    // The look's deadline passes, its worker is killed, and does not die.
+    timeout(Duration::from_secs(30), rescan)
+        .await
+        .expect("the rescan answers")
+        .unwrap()
+        .unwrap();
+    assert!(is_hung(worker));
+    let told = Duration::from_secs(15);
+    wait::until_async(told, "the drive is shown as stuck", async || {
+        let inventory = stand.rig.inventory().await;
+        let notes = inventory.drives.iter().find(|of| of.id == drive)?;
+        notes
+            .notes
+            .iter()
+            .any(|note| note.contains("stuck"))
+            .then_some(())
+    })
+    .await;
+    stand.the_hung_drive_is_shown(&drive).await;
+    assert!(stand.condition(&hung.id).await.abnormal);
+    stand.the_hung_volume_is_sampled(&hung).await;
+    stand.the_hung_drive_is_refused(&hung, &spare).await;
+    stand.the_rest_is_served(&healthy, &hung, "stuck").await;
+
+    stand.rig.agent.stop().unwrap();
+    assert!(is_hung(worker));
+    let noted = fs::read_to_string(stand.note(&drive)).unwrap();
+    assert!(noted.contains(&worker.to_string()), "{noted}");
+
+    stand.rig.start_again().await;
+    assert!(is_hung(worker));
+    stand.the_hung_drive_is_shown(&drive).await;
+    assert!(stand.condition(&hung.id).await.abnormal);
+    stand.the_hung_volume_is_sampled(&hung).await;
+    stand.the_hung_drive_is_refused(&hung, &spare).await;
+    stand.the_rest_is_served(&healthy, &hung, "restarted").await;
+    let now = fs::read_to_string(stand.note(&drive)).unwrap();
+    assert_eq!(now, noted, "a second worker was started");
+
+    stand.hang.resume();
+    let back = Duration::from_secs(30);
+    wait::until_async(back, "the volume is well again", async || {
+        (!stand.condition(&hung.id).await.abnormal).then_some(())
+    })
+    .await;
+    let stats = stand.rig.csi.stats(&hung.id, &hung.target).await.unwrap();
+    assert!(!stats.volume_condition.unwrap().abnormal);
+    assert_eq!(fs::read(hung.target.join("before")).unwrap(), b"before");
+    fs::write(hung.target.join("after"), "after").unwrap();
+    stand.rig.leave_volume(&hung).await;
+    stand.rig.use_volume(&hung).await;
+    assert_eq!(fs::read(hung.target.join("after")).unwrap(), b"after");
+    for volume in [&hung, &healthy] {
+        stand.rig.leave_volume(volume).await;
+        stand.rig.csi.delete(&volume.id).await.unwrap();
+    }
+    stand.rig.csi.delete(&spare.id).await.unwrap();
+    stand.rig.erased().await;
+}
