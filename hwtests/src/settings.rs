@@ -32,7 +32,13 @@ impl Settings {
             dir: dir.to_owned(),
             pattern: pattern.to_owned(),
             node: "node1".to_owned(),
-            cluster: "demo".to_owned(),
+            // One of its own per shelf: what another shelf left behind on a loop device is not this one's.
+            cluster: dir
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .trim_start_matches('.')
+                .to_owned(),
             quarantine: "24h".to_owned(),
             class: String::new(),
             more: String::new(),
@@ -64,14 +70,6 @@ impl Settings {
     /// The configuration, as TOML.
     pub fn toml(&self) -> String {
         let dir = self.dir.display();
-        // One of its own per shelf: what another shelf left behind on a loop device is not this one's.
-        let cluster = self
-            .dir
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .trim_start_matches('.')
-            .to_owned();
         let Self {
             pattern,
             node,
