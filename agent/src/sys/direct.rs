@@ -1,66 +1,47 @@
 //! Reads and writes that bypass the page cache, and the aligned memory they need.
 
-use std::{
-    alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
-    fs::File,
-    io,
-    ops::{Deref, DerefMut},
-    os::unix::fs::FileExt,
-    ptr::NonNull,
-};
+use std::{fs::File, io, os::unix::fs::FileExt};
 
-/// Enough for every logical sector size and DMA alignment that Linux reports.
-const ALIGN: usize = 4096;
+/// Start, length and memory of direct reads and writes are multiples of this, bytes: enough for every
+/// logical sector size and DMA alignment that Linux reports.
+pub const ALIGN: u64 = 4096;
 /// Largest single read or write, so that a small buffer serves a large run.
 const PIECE: usize = 1 << 20;
 
-/// Zeroed bytes at an address that O_DIRECT accepts.
-pub(super) struct AlignedBuf {
-    ptr: NonNull<u8>,
-    layout: Layout,
+/// Memory that begins at a multiple of `ALIGN`.
+#[derive(Debug)]
+pub struct Aligned {
+    memory: Vec<u8>,
+    skip: usize,
+    len: usize,
 }
 
-impl AlignedBuf {
-    /// At least one aligned block, `len` rounded up to whole ones.
-    pub(super) fn zeroed(len: usize) -> Self {
-        let layout = Layout::from_size_align(len.max(1).next_multiple_of(ALIGN), ALIGN)
-            .unwrap_or(Layout::new::<[u8; ALIGN]>());
-        // SAFETY: the layout's size is never zero.
-        let Some(ptr) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
-            handle_alloc_error(layout)
-        };
-        Self { ptr, layout }
+impl Aligned {
+    /// `len` zeros.
+    pub fn new(len: usize) -> Self {
+        let align = ALIGN as usize;
+        let memory = vec![0; len + align];
+        let skip = memory.as_ptr().align_offset(align).min(align);
+        Self { memory, skip, len }
     }
-}
 
-impl Deref for AlignedBuf {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        // SAFETY: allocated with this size, initialised with zeros, owned.
-        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.layout.size()) }
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.memory[self.skip..self.skip + self.len]
     }
-}
 
-impl DerefMut for AlignedBuf {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.layout.size()) }
-    }
-}
-
-impl Drop for AlignedBuf {
-    fn drop(&mut self) {
-        // SAFETY: allocated with exactly this layout.
-        unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
+    /// The bytes, to be filled.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.skip..self.skip + self.len]
     }
 }
 
 /// Fills `buf` from the medium.
 pub(super) fn read(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-    let mut bounce = AlignedBuf::zeroed(buf.len().min(PIECE));
+    let mut bounce = Aligned::new(buf.len().min(PIECE));
     let mut at = offset;
     for part in buf.chunks_mut(PIECE) {
-        let aligned = &mut bounce[..part.len()];
+        let aligned = &mut bounce.bytes_mut()[..part.len()];
         file.read_exact_at(aligned, at)?;
         part.copy_from_slice(aligned);
         at += part.len() as u64;
@@ -70,22 +51,58 @@ pub(super) fn read(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
 
 /// Writes `data` past the page cache.
 pub(super) fn write(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
-    let mut bounce = AlignedBuf::zeroed(data.len().min(PIECE));
+    let mut bounce = Aligned::new(data.len().min(PIECE));
     let mut at = offset;
     for part in data.chunks(PIECE) {
-        bounce[..part.len()].copy_from_slice(part);
-        write_aligned(file, at, &bounce, part.len())?;
+        let aligned = &mut bounce.bytes_mut()[..part.len()];
+        aligned.copy_from_slice(part);
+        file.write_all_at(aligned, at)?;
         at += part.len() as u64;
     }
     Ok(())
 }
 
-/// Writes the first `len` bytes of an aligned buffer.
-pub(super) fn write_aligned(
-    file: &File,
-    offset: u64,
-    data: &AlignedBuf,
-    len: usize,
-) -> io::Result<()> {
-    file.write_all_at(&data[..len], offset)
+/// Writes zeros over a run, past the page cache.
+pub(super) fn write_zeros(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let zeros = Aligned::new(usize::try_from(len).unwrap_or(PIECE).min(PIECE));
+    let mut done = 0;
+    while done < len {
+        let piece = usize::try_from(len - done)
+            .unwrap_or(PIECE)
+            .min(zeros.bytes().len());
+        file.write_all_at(&zeros.bytes()[..piece], offset + done)?;
+        done += piece as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_aligned_and_as_long_as_asked() {
+        for len in [0, 1, 512, 1 << 20] {
+            let buffer = Aligned::new(len);
+            assert_eq!(buffer.bytes().len(), len);
+            assert_eq!(buffer.bytes().as_ptr() as usize % ALIGN as usize, 0);
+        }
+    }
+
+    #[test]
+    fn a_run_longer_than_a_piece_is_read_written_and_zeroed_whole() {
+        let file = tempfile::tempfile().unwrap();
+        let data: Vec<u8> = (0..2 * PIECE + 512)
+            .map(|at| (at % 251) as u8 + 1)
+            .collect();
+        write(&file, 512, &data).unwrap();
+        let mut back = vec![0; data.len()];
+        read(&file, 512, &mut back).unwrap();
+        assert!(back == data);
+        write_zeros(&file, 1024, data.len() as u64 - 1024).unwrap();
+        read(&file, 512, &mut back).unwrap();
+        assert_eq!(back[..512], data[..512]);
+        assert!(back[512..data.len() - 512].iter().all(|byte| *byte == 0));
+        assert_eq!(back[data.len() - 512..], data[data.len() - 512..]);
+    }
 }
