@@ -25,7 +25,5 @@ pub mod mountwatch;
 pub mod offload;
 pub mod path;
 pub mod process;
-pub mod socket;
 pub mod statefile;
-pub mod uds;
 pub mod uevent;
