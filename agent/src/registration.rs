@@ -6,12 +6,15 @@
 //! unregisters the driver. The socket goes away on stop, and only then.
 
 use std::{
-    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
+use drivebay_controller::{
+    dial,
+    socket::{self, BindError, Bound},
+};
 use drivebay_proto::{
     csi::{GetPluginInfoRequest, identity_client::IdentityClient},
     registration::{
@@ -19,13 +22,11 @@ use drivebay_proto::{
         registration_server::{Registration, RegistrationServer},
     },
 };
-use tokio::{net::UnixListener, sync::mpsc, time::timeout};
+use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, transport::Server};
 use tracing::{error, info, warn};
-
-use crate::sys::{socket, uds};
 
 /// CSI's major version, as node-driver-registrar says it too; kubelets refuse 2 and above.
 const SUPPORTED_VERSION: &str = "1.0.0";
@@ -73,7 +74,7 @@ pub enum RegistrationError {
         path: PathBuf,
         /// Why.
         #[source]
-        source: io::Error,
+        source: BindError,
     },
     /// The server failed.
     #[error("serving the registration socket {path} failed")]
@@ -127,12 +128,13 @@ async fn serve_once(
     refusals: &mut u32,
 ) -> Result<Ended, RegistrationError> {
     let path = config.socket();
-    let bind = |source| RegistrationError::Bind {
-        path: path.clone(),
-        source,
-    };
-    let (listener, file) = socket::bind_private(&path).map_err(bind)?;
-    let listener = UnixListener::from_std(listener).map_err(bind)?;
+    let Bound { listener, file } =
+        socket::bind(&path)
+            .await
+            .map_err(|source| RegistrationError::Bind {
+                path: path.clone(),
+                source,
+            })?;
     let (verdicts, mut verdict) = mpsc::channel(1);
     let service = RegistrationServer::new(Plugin {
         info: Arc::new(PluginInfo {
@@ -192,7 +194,7 @@ async fn serve_once(
 async fn wait_for_csi(socket: &Path) {
     loop {
         let asked = async {
-            let channel = uds::connect(socket).await.ok()?;
+            let channel = dial::once(socket).await.ok()?;
             let mut client = IdentityClient::new(channel);
             client.get_plugin_info(GetPluginInfoRequest {}).await.ok()
         };

@@ -3,19 +3,16 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use drivebay_proto::csi::{controller_server::ControllerServer, identity_server::IdentityServer};
-use hyper_util::rt::TokioIo;
 use tokio::{
-    net::UnixStream,
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::{Channel, Endpoint, Server};
-use tower::service_fn;
+use tonic::transport::Server;
 
 use crate::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
     config::{ConfigError, RunOptions},
+    dial,
     socket::{self, BindError},
 };
 
@@ -64,8 +61,8 @@ pub async fn serve(
     path: PathBuf,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    let (listener, _file) = socket::bind(&path).await?;
-    let agents = Agents::single(dial(options.agent_socket));
+    let bound = socket::bind(&path).await?;
+    let agents = Agents::single(dial::reconnecting(options.agent_socket, CONNECT));
     let identity = IdentityService::new(IdentityConfig {
         driver_name: options.driver_name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -80,34 +77,11 @@ pub async fn serve(
         agents,
     );
     tracing::info!(socket = %path.display(), "serving CSI Identity and Controller");
-    let (stopping, mut stopped) = watch::channel(false);
-    let serving = Server::builder()
+    let router = Server::builder()
         .add_service(IdentityServer::new(identity))
-        .add_service(ControllerServer::new(controller))
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async move {
-            stop.await;
-            stopping.send_replace(true);
-        });
-    // A client that keeps its connection open must not keep the process.
-    let drained = async {
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-        tokio::time::sleep(DRAIN).await;
-    };
-    tokio::select! {
-        served = serving => served?,
-        () = drained => tracing::warn!("clients kept their connections; ended without them"),
-    }
+        .add_service(ControllerServer::new(controller));
+    socket::serve(router, bound, stop, DRAIN).await?;
     Ok(())
-}
-
-/// A channel to an agent's socket, which need not be there yet; it reconnects on use.
-fn dial(socket: PathBuf) -> Channel {
-    Endpoint::from_static("http://localhost")
-        .connect_timeout(CONNECT)
-        .connect_with_connector_lazy(service_fn(move |_: tonic::transport::Uri| {
-            let socket = socket.clone();
-            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-        }))
 }
 
 fn ready_or_late(mut agents: watch::Receiver<bool>) -> watch::Receiver<bool> {

@@ -21,7 +21,7 @@
 //! # }
 //! ```
 //!
-//! The Node service of the agent shares [`validate`], [`health`] and [`topology`].
+//! The Node service of the agent shares [`validate`], [`health`] and [`topology`], and all of the agent [`socket`] and [`dial`].
 
 pub mod agents;
 pub mod app;
@@ -29,6 +29,7 @@ pub mod call;
 mod capability;
 pub mod config;
 pub mod csi;
+pub mod dial;
 pub mod health;
 pub mod inprocess;
 pub mod inventory;

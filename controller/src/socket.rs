@@ -1,19 +1,27 @@
-//! Unix sockets: bound for root only, a dead predecessor's file removed, one's own file removed at the end.
+//! gRPC on unix sockets: private before anybody can see them, a dead predecessor's replaced in one
+//! step, a live one's left alone, one's own file removed at the end, the drain bounded.
 
 use std::{
-    io,
+    fs, io,
     os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use nix::sys::stat::{Mode, umask};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::watch,
+};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::server::Router;
 
 /// A socket cannot be served on.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Another process serves there.
-    #[error("{path} is served by another process already; end that one first")]
+    #[error(
+        "{path} is served by another process already; end that one first, or choose another path"
+    )]
     InUse {
         /// The socket.
         path: PathBuf,
@@ -44,6 +52,15 @@ pub enum BindError {
     },
 }
 
+/// A socket that listens; its file goes with it.
+#[derive(Debug)]
+pub struct Bound {
+    /// What connections come from.
+    pub listener: UnixListener,
+    /// Where they come in.
+    pub file: SocketFile,
+}
+
 /// A bound socket's file; removed when this is dropped, unless another has taken its place.
 #[derive(Debug)]
 pub struct SocketFile {
@@ -52,44 +69,66 @@ pub struct SocketFile {
     identity: (u64, u64),
 }
 
+impl SocketFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|now| now == self.identity) {
-            // Nothing is lost if it stays: the next start removes it.
-            let _ = std::fs::remove_file(&self.path);
+            // Nothing is lost if it stays: the next start replaces it.
+            let _ = fs::remove_file(&self.path);
         }
     }
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
+    fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Binds a unix socket with mode 0600. A socket file already there is removed only when nobody answers on it.
+/// Listens at `path`, mode 0600, in place of whatever socket a process that died left there. One that
+/// somebody answers on, and anything but a socket, is left alone and refused. The directory must exist.
 ///
-/// The process's umask is narrowed for the moment of binding.
-pub async fn bind(path: &Path) -> Result<(UnixListener, SocketFile), BindError> {
-    remove_stale(path).await?;
-    let failed = |source| BindError::Bind {
+/// The socket is made under a hidden name beside it and renamed: nobody ever sees it with another mode, and
+/// the kubelet, which ignores hidden names, sees one appear, whole.
+pub async fn bind(path: &Path) -> Result<Bound, BindError> {
+    refuse_unless_stale(path).await?;
+    place(path).map_err(|source| BindError::Bind {
         path: path.to_owned(),
         source,
-    };
-    // The file must not be open to others even for a moment, and CSI allows no second name beside it.
-    let before = umask(Mode::from_bits_truncate(0o177));
-    let bound = UnixListener::bind(path);
-    umask(before);
-    let listener = bound.map_err(failed)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-    let file = SocketFile {
-        path: path.to_owned(),
-        identity: identity(path).map_err(failed)?,
-    };
-    Ok((listener, file))
+    })
 }
 
-async fn remove_stale(path: &Path) -> Result<(), BindError> {
+fn place(path: &Path) -> io::Result<Bound> {
+    let dir = path.parent().unwrap_or_else(|| Path::new("/"));
+    // Shorter than any driver's socket name, so that it fits wherever the final name does.
+    let hidden = dir.join(format!(".{}", std::process::id()));
+    let _ = fs::remove_file(&hidden);
+    let listener = UnixListener::bind(&hidden)?;
+    let placed = (|| {
+        fs::set_permissions(&hidden, fs::Permissions::from_mode(0o600))?;
+        let identity = identity(&hidden)?;
+        fs::rename(&hidden, path)?;
+        Ok(SocketFile {
+            path: path.to_owned(),
+            identity,
+        })
+    })();
+    match placed {
+        Ok(file) => Ok(Bound { listener, file }),
+        Err(error) => {
+            let _ = fs::remove_file(&hidden);
+            Err(error)
+        }
+    }
+}
+
+async fn refuse_unless_stale(path: &Path) -> Result<(), BindError> {
     let owned = || path.to_owned();
-    match std::fs::symlink_metadata(path) {
+    match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(source) => {
             return Err(BindError::Bind {
@@ -104,17 +143,49 @@ async fn remove_stale(path: &Path) -> Result<(), BindError> {
     }
     match UnixStream::connect(path).await {
         Ok(_) => Err(BindError::InUse { path: owned() }),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(|source| BindError::Bind {
-                path: owned(),
-                source,
-            })
+        // It may have been removed by the one that ended just now.
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
+            ) =>
+        {
+            Ok(())
         }
         Err(source) => Err(BindError::Unclear {
             path: owned(),
             source,
         }),
     }
+}
+
+/// Serves until `stop`; then running calls may finish for `drain`, and the socket is removed. A client
+/// that keeps its connection open does not keep the process.
+pub async fn serve(
+    router: Router,
+    bound: Bound,
+    stop: impl Future<Output = ()>,
+    drain: Duration,
+) -> Result<(), tonic::transport::Error> {
+    let Bound {
+        listener,
+        file: _file,
+    } = bound;
+    let (stopping, mut stopped) = watch::channel(false);
+    let serving =
+        router.serve_with_incoming_shutdown(UnixListenerStream::new(listener), async move {
+            stop.await;
+            stopping.send_replace(true);
+        });
+    let drained = async {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+        tokio::time::sleep(drain).await;
+    };
+    tokio::select! {
+        served = serving => served?,
+        () = drained => tracing::warn!("clients kept their connections; ended without them"),
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -126,10 +197,10 @@ mod tests {
     async fn a_socket_is_private_and_gone_afterwards() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
-        let (listener, file) = bind(&path).await.unwrap();
+        let bound = bind(&path).await.unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        drop((listener, file));
+        drop(bound);
         assert!(!path.exists());
     }
 
@@ -137,12 +208,25 @@ mod tests {
     async fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
-        let (listener, file) = bind(&path).await.unwrap();
+        let Bound { listener, file } = bind(&path).await.unwrap();
         assert!(matches!(bind(&path).await, Err(BindError::InUse { .. })));
         std::mem::forget(file);
         drop(listener);
         assert!(path.exists());
-        bind(&path).await.unwrap();
+        let _second = bind(&path).await.unwrap();
+        UnixStream::connect(&path).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn another_ones_socket_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("csi.sock");
+        let Bound { listener, file } = bind(&path).await.unwrap();
+        drop(listener);
+        let _second = bind(&path).await.unwrap();
+        drop(file);
+        UnixStream::connect(&path).await.unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no litter");
     }
 
     #[tokio::test]

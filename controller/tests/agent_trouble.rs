@@ -12,13 +12,9 @@ use drivebay_proto::csi::{
     self, controller_client::ControllerClient, controller_server::Controller,
     identity_client::IdentityClient,
 };
-use hyper_util::rt::TokioIo;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
-use tonic::{
-    Code, Request,
-    transport::{Channel, Endpoint},
-};
+use tonic::{Code, Request, transport::Channel};
 
 async fn listed(controller: &impl Controller) -> usize {
     let listed = controller
@@ -248,12 +244,7 @@ async fn a_node_id_that_is_none_is_not_taken_in() {
 }
 
 fn dial(path: std::path::PathBuf) -> Channel {
-    Endpoint::from_static("http://localhost").connect_with_connector_lazy(tower::service_fn(
-        move |_: tonic::transport::Uri| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        },
-    ))
+    drivebay_controller::dial::reconnecting(path, Duration::from_secs(5))
 }
 
 #[tokio::test]

@@ -6,13 +6,12 @@ use std::{
     time::Duration,
 };
 
+use drivebay_controller::dial;
 use drivebay_proto::agent::{
     InventoryUpdate, RescanRequest, WatchInventoryRequest, agent_client::AgentClient,
 };
 use tokio::time::timeout;
 use tonic::{Status, transport::Channel};
-
-use crate::sys::uds;
 
 /// Nothing a person waits for at a prompt should take longer.
 pub const DEADLINE: Duration = Duration::from_secs(5);
@@ -33,7 +32,7 @@ pub enum ClientError {
         socket: PathBuf,
         /// Why.
         #[source]
-        source: uds::DialError,
+        source: dial::DialError,
     },
     /// It is there and says nothing.
     #[error("the agent at {socket} did not answer within {} s; see its log", limit.as_secs())]
@@ -71,7 +70,7 @@ pub struct Client {
 impl Client {
     /// Dials.
     pub async fn connect(socket: &Path) -> Result<Self, ClientError> {
-        let dialled = timeout(DEADLINE, uds::connect(socket)).await;
+        let dialled = timeout(DEADLINE, dial::once(socket)).await;
         let channel = dialled
             .map_err(|_| silent(socket, DEADLINE))?
             .map_err(|source| ClientError::NoAgent {

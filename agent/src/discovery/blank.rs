@@ -5,7 +5,7 @@ use std::io;
 use super::probe::Blankness;
 use crate::{
     model::MIB,
-    sys::diskread::{ALIGN, Aligned},
+    sys::direct::{ALIGN, Aligned},
 };
 
 /// All of this much is read at each end: partition tables, labels and superblocks of everything known lie there.

@@ -9,7 +9,9 @@ use crate::{
     model::{Cause, ClaimPolicy, DriveRef, MIB},
     sys::{
         blkid,
-        diskread::{Aligned, DiskReader},
+        direct::{ALIGN, Aligned},
+        diskread::DiskReader,
+        drive::OpenError,
     },
     worker::{Context, Job},
 };
@@ -148,29 +150,28 @@ impl Job for Probe {
     fn run(self, context: &mut Context) -> Result<Probed, ProbeError> {
         context.step("open");
         let (mut disk, busy) = self.open()?;
-        self.verify(&disk)?;
-        let read_only = disk.read_only().map_err(|error| self.open_error(error))?;
+        let read_only = disk.read_only().map_err(|error| self.failed(error))?;
 
         context.step("read both ends");
         disk.uncached();
         let size = disk.size();
         let ends = ENDS_BYTES.min(size);
         let head = self.read(&disk, 0, ends)?;
-        let tail_start = (size - ends) / u64::from(ALIGN_TAIL) * u64::from(ALIGN_TAIL);
+        // Direct reads begin at a multiple of this.
+        let tail_start = (size - ends) / ALIGN * ALIGN;
         let tail = self.read(&disk, tail_start, size - tail_start)?;
 
         context.step("libblkid");
         // Through a descriptor of its own: libblkid reads with any alignment, which O_DIRECT refuses.
         let cached =
-            DiskReader::open(&self.drive.node(), false).map_err(|error| self.open_error(error))?;
-        self.verify(&cached)?;
+            DiskReader::open(&self.drive, false).map_err(|error| self.not_opened(error))?;
         let signatures = blkid::probe_file(cached.file(), &self.drive.node())
             .map_err(|error| self.blkid_error(error))?;
         let signatures = with_own(signatures, magics::find(size, &head, &tail));
 
         context.step("partition table");
         let sector = sysfs::read(Path::new("/sys"), &self.drive.kernel_name)
-            .map_err(|error| self.open_error(error))?
+            .map_err(|error| self.failed(error))?
             .logical_sector;
         let gpt = gptscan::scan(size, sector, &mut |offset, len| {
             self.read(&disk, offset, len as u64)
@@ -188,7 +189,7 @@ impl Job for Probe {
             Blankness::NotSampled
         };
         // The name may have gone to another device while all of this was read.
-        self.verify(&disk)?;
+        disk.verify().map_err(|error| self.not_opened(error))?;
         Ok(Probed {
             size_bytes: size,
             read_only,
@@ -202,64 +203,16 @@ impl Job for Probe {
     }
 }
 
-/// The last mebibyte begins at a multiple of this, so that direct reads are allowed there.
-const ALIGN_TAIL: u32 = 4096;
-
 impl Probe {
     /// Exclusively when possible; whether somebody else holds it.
     fn open(&self) -> Result<(DiskReader, bool), ProbeError> {
-        let node = self.drive.node();
-        match DiskReader::open(&node, true) {
-            Ok(disk) => Ok((disk, false)),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                DiskReader::open(&node, false)
-                    .map(|disk| (disk, true))
-                    .map_err(|error| self.open_error(error))
+        match DiskReader::open(&self.drive, true) {
+            Err(OpenError::Busy(_)) => {
+                DiskReader::open(&self.drive, false).map(|disk| (disk, true))
             }
-            Err(error) => Err(self.open_error(error)),
+            opened => opened.map(|disk| (disk, false)),
         }
-    }
-
-    /// That the opened device is the drive that was meant: number, size, identity, appearance.
-    fn verify(&self, disk: &DiskReader) -> Result<(), ProbeError> {
-        let other = |seen: String| ProbeError::NotThisDrive {
-            drive: self.drive.id.0.clone(),
-            kernel_name: self.drive.kernel_name.clone(),
-            seen,
-        };
-        let number = disk.number().map_err(|error| self.open_error(error))?;
-        if number != (self.drive.major, self.drive.minor) {
-            return Err(other(format!("device number {}:{}", number.0, number.1)));
-        }
-        let facts = match sysfs::read(Path::new("/sys"), &self.drive.kernel_name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(other("nothing is there".to_owned()));
-            }
-            other => other.map_err(|error| self.open_error(error))?,
-        };
-        if (facts.major, facts.minor) != number {
-            return Err(other(format!(
-                "sysfs has device number {}:{}",
-                facts.major, facts.minor
-            )));
-        }
-        if facts.id != self.drive.id {
-            return Err(other(format!("drive {}", facts.id)));
-        }
-        if self.drive.diskseq != 0 && facts.diskseq != self.drive.diskseq {
-            return Err(other(format!(
-                "it was taken away and came back (sequence {})",
-                facts.diskseq
-            )));
-        }
-        if disk.size() != self.drive.size_bytes || facts.size_bytes != disk.size() {
-            return Err(other(format!(
-                "{} bytes where {} were expected",
-                disk.size(),
-                self.drive.size_bytes
-            )));
-        }
-        Ok(())
+        .map_err(|error| self.not_opened(error))
     }
 
     fn read(&self, disk: &DiskReader, offset: u64, len: u64) -> Result<Vec<u8>, ProbeError> {
@@ -269,7 +222,19 @@ impl Probe {
         Ok(buffer.bytes().to_vec())
     }
 
-    fn open_error(&self, error: io::Error) -> ProbeError {
+    fn not_opened(&self, error: OpenError) -> ProbeError {
+        match error {
+            OpenError::NotThisDrive { seen, .. } => ProbeError::NotThisDrive {
+                drive: self.drive.id.0.clone(),
+                kernel_name: self.drive.kernel_name.clone(),
+                seen,
+            },
+            OpenError::Gone { source, .. } | OpenError::Io { source, .. } => self.failed(source),
+            OpenError::Busy(_) => self.failed(io::Error::from_raw_os_error(libc::EBUSY)),
+        }
+    }
+
+    fn failed(&self, error: io::Error) -> ProbeError {
         ProbeError::Open {
             kernel_name: self.drive.kernel_name.clone(),
             source: error.into(),

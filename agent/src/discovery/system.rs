@@ -12,9 +12,10 @@ use std::{
     path::Path,
 };
 
-use super::{
-    mounts::{self, Mount},
-    topology::Topology,
+use super::{mounts, topology::Topology};
+use crate::{
+    model::cause,
+    sys::mountinfo::{self, MountEntry},
 };
 
 /// Which whole disks (kernel names) are in use, and by what.
@@ -50,9 +51,11 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path) -> io::Result<HostU
     let topology = Topology::read(sys)?;
     let mut namespaces = Vec::new();
     for process in ["1", "self"] {
-        namespaces.push(mounts::parse(&read(
-            &proc.join(process).join("mountinfo"),
-        )?)?);
+        let path = proc.join(process).join("mountinfo");
+        // A row that does not parse could be the mount that holds the drive in question.
+        namespaces.push(
+            mountinfo::read_from(&path).map_err(|error| no_claims(&path, &cause::chain(&error)))?,
+        );
     }
     let mut survey = Survey {
         topology: &topology,
@@ -65,29 +68,22 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path) -> io::Result<HostU
         Ok(text) => survey.swaps(&text)?,
         // A kernel without swap has no such file.
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(named(&proc.join("swaps"), &error)),
+        Err(error) => return Err(no_claims(&proc.join("swaps"), &error.to_string())),
     }
     Ok(survey.found)
 }
 
-fn read(path: &Path) -> io::Result<String> {
-    let bytes = fs::read(path).map_err(|error| named(path, &error))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(
-        error.kind(),
-        format!(
-            "cannot read {}: {error}; no drive can be claimed without it",
-            path.display()
-        ),
-    )
+/// What the host uses is not known: an error, never an empty answer.
+fn no_claims(path: &Path, why: &str) -> io::Error {
+    io::Error::other(format!(
+        "cannot use {}: {why}; no drive can be claimed without it",
+        path.display()
+    ))
 }
 
 struct Survey<'a> {
     topology: &'a Topology,
-    namespaces: &'a [Vec<Mount>],
+    namespaces: &'a [Vec<MountEntry>],
     found: HostUse,
 }
 
@@ -95,7 +91,11 @@ impl Survey<'_> {
     fn mounts(&mut self) -> io::Result<()> {
         for mount in self.namespaces.iter().flatten() {
             for disk in self.disks_of(mount)? {
-                add(&mut self.found.mounted, disk, &mount.point);
+                add(
+                    &mut self.found.mounted,
+                    disk,
+                    &mount.mount_point.to_string_lossy(),
+                );
             }
         }
         Ok(())
@@ -105,7 +105,7 @@ impl Survey<'_> {
         let kubelet = kubelet_dir.to_string_lossy();
         for dir in SYSTEM_DIRS.iter().copied().chain([&*kubelet]) {
             for mounts in self.namespaces {
-                let Some(mount) = mounts::holding(mounts, dir) else {
+                let Some(mount) = mounts::holding(mounts, Path::new(dir)) else {
                     continue;
                 };
                 for disk in self.disks_of(mount)? {
@@ -125,7 +125,8 @@ impl Survey<'_> {
                     format!("/proc/swaps has the line {line:?}"),
                 ));
             };
-            let path = mounts::unescape(path);
+            let path = mountinfo::unescape(path.as_bytes());
+            let path = String::from_utf8_lossy(&path).into_owned();
             let disks = match kind {
                 "partition" => self.disks_of_device(&path)?,
                 _ => self.disks_of_file(&path)?,
@@ -154,7 +155,7 @@ impl Survey<'_> {
         for mount in self
             .namespaces
             .iter()
-            .filter_map(|mounts| mounts::holding(mounts, path))
+            .filter_map(|mounts| mounts::holding(mounts, Path::new(path)))
         {
             for name in self.devices_of(mount)? {
                 disks.extend(self.topology.whole_disks(&name)?);
@@ -163,7 +164,7 @@ impl Survey<'_> {
         Ok(disks)
     }
 
-    fn disks_of(&self, mount: &Mount) -> io::Result<BTreeSet<String>> {
+    fn disks_of(&self, mount: &MountEntry) -> io::Result<BTreeSet<String>> {
         let mut disks = BTreeSet::new();
         for name in self.devices_of(mount)? {
             disks.extend(self.down(&name)?);
@@ -185,17 +186,21 @@ impl Survey<'_> {
     }
 
     /// Kernel names of the block devices directly behind a mount.
-    fn devices_of(&self, mount: &Mount) -> io::Result<BTreeSet<String>> {
+    fn devices_of(&self, mount: &MountEntry) -> io::Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         names.extend(self.topology.by_number(mount.dev));
-        if mount.fs_type == "devtmpfs" && mount.root != "/" {
+        if mount.fs_type == "devtmpfs" && mount.root != Path::new("/") {
             // A device node bound somewhere: how raw block volumes are published.
-            names.extend(self.topology.by_node(&format!("/dev{}", mount.root)));
+            names.extend(
+                self.topology
+                    .by_node(&format!("/dev{}", mount.root.display())),
+            );
         }
         // btrfs and others have a device number of their own and are told by their source only;
         // bcachefs lists all of its devices there.
-        if mount.source.starts_with("/dev/") {
-            for source in mount.source.split(':') {
+        let sources = mount.source.to_string_lossy();
+        if sources.starts_with("/dev/") {
+            for source in sources.split(':') {
                 names.extend(self.topology.by_node(source));
             }
         }
@@ -204,7 +209,8 @@ impl Survey<'_> {
             if names.is_empty() {
                 return Err(io::Error::other(format!(
                     "btrfs at {} comes from {}, which is no block device known to sysfs; no drive can be claimed",
-                    mount.point, mount.source
+                    mount.mount_point.display(),
+                    sources
                 )));
             }
         }

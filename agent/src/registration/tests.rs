@@ -11,6 +11,8 @@ use drivebay_proto::{
     registration::registration_client::RegistrationClient,
 };
 
+use tokio::net::UnixListener;
+
 use super::*;
 
 struct FakeCsi;
@@ -75,7 +77,7 @@ impl Node {
     async fn dial(&self) -> RegistrationClient<tonic::transport::Channel> {
         let path = self.config.socket();
         until(|| path.exists()).await;
-        RegistrationClient::new(uds::connect(&path).await.unwrap())
+        RegistrationClient::new(dial::once(&path).await.unwrap())
     }
 
     fn inode(&self) -> Option<u64> {

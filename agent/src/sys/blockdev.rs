@@ -6,51 +6,32 @@
 //! descriptor of its own that is closed last, so that udevd finds the drive locked when the
 //! writing one closes, and leaves its partitions alone.
 
-mod direct;
-mod ioctl;
 mod partitions;
 
 use std::{
     cell::OnceCell,
-    fs::{File, OpenOptions},
+    fs::File,
     io,
-    os::{
-        fd::AsFd,
-        unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
-    },
+    os::fd::AsFd,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use direct::AlignedBuf;
-
+use super::{
+    direct,
+    drive::{self, OpenError, io_error, node_of},
+    ioctl,
+};
 use crate::model::DriveRef;
 
-/// Why a drive was not opened.
+/// Why a drive was not opened or locked.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another drive has this name now, or none.
-    #[error("{node} is not the expected drive: {seen}")]
-    NotThisDrive {
-        /// Device node.
-        node: String,
-        /// What was there.
-        seen: String,
-    },
-    /// Held exclusively by somebody: mounted, part of an array, opened O_EXCL.
-    #[error("{0} is in use")]
-    Busy(String),
-    /// open(2) or a check failed.
-    #[error("cannot open {node}")]
-    Io {
-        /// Device node.
-        node: String,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+pub enum BlockDevError {
+    /// It was not opened, or is another drive.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// Another program holds the flock.
-    #[error("{node} stayed locked for {waited_ms} ms")]
+    #[error("{node} stayed locked for {waited_ms} ms; see which program keeps it open")]
     Locked {
         /// Device node.
         node: String,
@@ -72,10 +53,9 @@ pub struct BlockDev {
 impl BlockDev {
     /// Opens for reading and checks that it is the drive that was meant.
     pub fn open(drive: &DriveRef) -> Result<Self, OpenError> {
-        let reader = open_checked(drive, false, 0)?;
+        let reader = drive::open(drive, false, libc::O_DIRECT)?;
         let sector =
             ioctl::logical_sector(reader.as_fd()).map_err(|source| io_error(drive, source))?;
-        verify_identity(drive)?;
         Ok(Self {
             drive: drive.clone(),
             writer: OnceCell::new(),
@@ -88,7 +68,7 @@ impl BlockDev {
     /// Opens for writing with O_EXCL: refused while the drive or a partition of it is mounted or
     /// held. The exclusive descriptor is the one that writes, for as long as this lives.
     pub fn open_exclusive(drive: &DriveRef) -> Result<Self, OpenError> {
-        let writer = open_checked(drive, true, libc::O_EXCL)?;
+        let writer = drive::open(drive, true, libc::O_DIRECT | libc::O_EXCL)?;
         let mut dev = Self::open(drive)?;
         dev.writer = OnceCell::from(writer);
         Ok(dev)
@@ -99,12 +79,12 @@ impl BlockDev {
     /// flock(2) has no timeout and nothing to poll; a blocking call bounded by a signal would need
     /// a process-wide handler. So it is asked again, with pauses that grow to 50 ms: short beside
     /// what holds such locks (a table write, udevd's probing of a device).
-    pub fn lock(&mut self, limit: Duration) -> Result<(), OpenError> {
+    pub fn lock(&mut self, limit: Duration) -> Result<(), BlockDevError> {
         self.flock(true, limit)
     }
 
     /// Takes flock(LOCK_SH) in the same way: nobody changes anything while it is read.
-    pub fn lock_shared(&mut self, limit: Duration) -> Result<(), OpenError> {
+    pub fn lock_shared(&mut self, limit: Duration) -> Result<(), BlockDevError> {
         self.flock(false, limit)
     }
 
@@ -112,11 +92,11 @@ impl BlockDev {
         clippy::disallowed_methods,
         reason = "no race is hidden: the lock itself is what is asked for"
     )]
-    fn flock(&mut self, exclusive: bool, limit: Duration) -> Result<(), OpenError> {
+    fn flock(&mut self, exclusive: bool, limit: Duration) -> Result<(), BlockDevError> {
         if self.lock.is_some() {
             return Ok(());
         }
-        let file = open_checked(&self.drive, false, 0)?;
+        let file = drive::open(&self.drive, false, libc::O_DIRECT)?;
         let begin = Instant::now();
         let mut pause = Duration::from_millis(1);
         while !ioctl::try_flock(file.as_fd(), exclusive)
@@ -125,7 +105,7 @@ impl BlockDev {
             let waited = begin.elapsed();
             if waited >= limit {
                 let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-                return Err(OpenError::Locked {
+                return Err(BlockDevError::Locked {
                     node: node_of(&self.drive),
                     waited_ms,
                 });
@@ -188,16 +168,7 @@ impl BlockDev {
             Err(error) if unsupported(&error) => {}
             done => return done,
         }
-        let zeros = AlignedBuf::zeroed(usize::try_from(len.min(1 << 20)).unwrap_or(1 << 20));
-        let mut at = 0;
-        while at < len {
-            let piece = usize::try_from(len - at)
-                .unwrap_or(usize::MAX)
-                .min(zeros.len());
-            direct::write_aligned(writer, start + at, &zeros, piece)?;
-            at += piece as u64;
-        }
-        Ok(())
+        direct::write_zeros(writer, start, len)
     }
 
     /// Opened, and checked again, when the first write comes.
@@ -205,22 +176,11 @@ impl BlockDev {
         if let Some(file) = self.writer.get() {
             return Ok(file);
         }
-        let file = open_checked(&self.drive, true, 0).map_err(|error| match error {
+        let file = drive::open(&self.drive, true, libc::O_DIRECT).map_err(|error| match error {
             OpenError::Io { source, .. } => source,
             other => io::Error::other(other.to_string()),
         })?;
         Ok(self.writer.get_or_init(|| file))
-    }
-}
-
-fn node_of(drive: &DriveRef) -> String {
-    drive.node().to_string_lossy().into_owned()
-}
-
-fn io_error(drive: &DriveRef, source: io::Error) -> OpenError {
-    OpenError::Io {
-        node: node_of(drive),
-        source,
     }
 }
 
@@ -230,57 +190,6 @@ fn unsupported(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL)
     )
-}
-
-/// Opens the node with O_DIRECT and compares device number, size and diskseq.
-fn open_checked(drive: &DriveRef, write: bool, flags: i32) -> Result<File, OpenError> {
-    let other = |seen: String| OpenError::NotThisDrive {
-        node: node_of(drive),
-        seen,
-    };
-    let file = OpenOptions::new()
-        .read(true)
-        .write(write)
-        .custom_flags(libc::O_DIRECT | libc::O_CLOEXEC | flags)
-        .open(drive.node())
-        .map_err(|source| match source.raw_os_error() {
-            Some(libc::EBUSY) => OpenError::Busy(node_of(drive)),
-            Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => other("no device".into()),
-            _ => io_error(drive, source),
-        })?;
-    let meta = file.metadata().map_err(|source| io_error(drive, source))?;
-    let (major, minor) = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
-    if !meta.file_type().is_block_device() || (major, minor) != (drive.major, drive.minor) {
-        return Err(other(format!("device number {major}:{minor}")));
-    }
-    let size = ioctl::size_bytes(file.as_fd()).map_err(|source| io_error(drive, source))?;
-    if size != drive.size_bytes {
-        return Err(other(format!("{size} bytes")));
-    }
-    if drive.diskseq != 0 {
-        let seq = ioctl::diskseq(file.as_fd()).map_err(|source| io_error(drive, source))?;
-        if seq != drive.diskseq {
-            return Err(other(format!("diskseq {seq}")));
-        }
-    }
-    Ok(file)
-}
-
-/// The identity (WWN, serial, …) that sysfs gives this name now. The last check: with the
-/// descriptor open and its number compared, the name cannot have been given to another drive since.
-fn verify_identity(drive: &DriveRef) -> Result<(), OpenError> {
-    match crate::discovery::sysfs::read(Path::new("/sys"), &drive.kernel_name) {
-        Ok(facts) if facts.id == drive.id => Ok(()),
-        Ok(facts) => Err(OpenError::NotThisDrive {
-            node: node_of(drive),
-            seen: facts.id.0,
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(OpenError::NotThisDrive {
-            node: node_of(drive),
-            seen: "no device".into(),
-        }),
-        Err(source) => Err(io_error(drive, source)),
-    }
 }
 
 /// `/sys/class/block/<disk>`.

@@ -88,12 +88,8 @@ pub fn read() -> Result<Vec<MountEntry>, MountInfoError> {
     read_from(Path::new("/proc/thread-self/mountinfo"))
 }
 
-/// The mounts that another process sees.
-pub fn read_process(pid: u32) -> Result<Vec<MountEntry>, MountInfoError> {
-    read_from(&PathBuf::from(format!("/proc/{pid}/mountinfo")))
-}
-
-fn read_from(path: &Path) -> Result<Vec<MountEntry>, MountInfoError> {
+/// The mounts that a mountinfo file tells of.
+pub fn read_from(path: &Path) -> Result<Vec<MountEntry>, MountInfoError> {
     let bytes = fs::read(path).map_err(|source| MountInfoError::Read {
         path: path.to_owned(),
         source,

@@ -1,18 +1,18 @@
 //! A bounded read that no cache answers: the question "does this drive still read".
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{self, Seek, SeekFrom},
-    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
-};
+use std::{fs::File, io, os::unix::fs::FileExt};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Context, Job};
-use crate::model::{Cause, DriveRef, MIB};
+use crate::{
+    model::{Cause, DriveRef, MIB},
+    sys::{
+        direct::{ALIGN, Aligned},
+        drive::{self, OpenError},
+    },
+};
 
-/// Offset, length and memory are multiples of this: enough for O_DIRECT on every sector size.
-const ALIGN: u64 = 4096;
 /// The longest sample, in bytes.
 pub const MAX_SAMPLE: u32 = MIB as u32;
 
@@ -102,46 +102,22 @@ fn piece(offset: u64, len: u32, size: u64) -> Option<(u64, u64)> {
 
 impl ReadSample {
     fn open(&self) -> Result<File, ReadError> {
-        let drive = &self.drive;
-        let kernel_name = drive.kernel_name.clone();
-        let failed = |source: io::Error| ReadError::Open {
-            kernel_name: kernel_name.clone(),
-            source: source.into(),
-        };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_DIRECT)
-            .open(drive.node())
-            .map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        let dev = (
-            nix::libc::major(metadata.rdev()),
-            nix::libc::minor(metadata.rdev()),
-        );
-        let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
-        let other = if !metadata.file_type().is_block_device() {
-            Some("not a block device".to_owned())
-        } else if dev != (drive.major, drive.minor) {
-            Some(format!("device number {}:{}", dev.0, dev.1))
-        } else if size != drive.size_bytes {
-            Some(format!("{size} bytes instead of {}", drive.size_bytes))
-        } else if drive.diskseq != 0 {
-            // The open file pins this appearance of the device, so the number is of the same one.
-            let path = format!("/sys/dev/block/{}:{}/diskseq", dev.0, dev.1);
-            let text = std::fs::read_to_string(path).map_err(failed)?;
-            (text.trim() != drive.diskseq.to_string())
-                .then(|| format!("diskseq {} instead of {}", text.trim(), drive.diskseq))
-        } else {
-            None
-        };
-        match other {
-            Some(seen) => Err(ReadError::NotThisDrive {
-                drive: drive.id.to_string(),
+        let kernel_name = self.drive.kernel_name.clone();
+        drive::open(&self.drive, false, libc::O_DIRECT).map_err(|error| match error {
+            OpenError::NotThisDrive { seen, .. } => ReadError::NotThisDrive {
+                drive: self.drive.id.to_string(),
                 kernel_name,
                 seen,
-            }),
-            None => Ok(file),
-        }
+            },
+            OpenError::Gone { source, .. } | OpenError::Io { source, .. } => ReadError::Open {
+                kernel_name,
+                source: source.into(),
+            },
+            OpenError::Busy(_) => ReadError::Open {
+                kernel_name,
+                source: io::Error::from_raw_os_error(libc::EBUSY).into(),
+            },
+        })
     }
 }
 
@@ -163,14 +139,12 @@ impl Job for ReadSample {
         context.step("opening the drive");
         let file = self.open()?;
         context.step("reading past the cache");
-        let mut memory = vec![0; (MAX_SAMPLE as usize) + 2 * ALIGN as usize];
-        let skip = memory.as_ptr().align_offset(ALIGN as usize);
-        let buffer = memory.get_mut(skip..).unwrap_or_default();
+        let mut buffer = Aligned::new(len as usize);
         let mut done = 0;
         while done < len {
             let offset = start + done;
             let kernel_name = || self.drive.kernel_name.clone();
-            let rest = buffer.get_mut(done as usize..len as usize);
+            let rest = buffer.bytes_mut().get_mut(done as usize..);
             match file.read_at(rest.unwrap_or_default(), offset) {
                 Ok(0) => {
                     return Err(ReadError::Short {

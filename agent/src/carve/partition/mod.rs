@@ -19,7 +19,10 @@ use uuid::Uuid;
 
 use super::jobs::{CarveError, Changed, Claim};
 use crate::model::{Cause, Contents, DriveId, DriveRef, RecordState, VolumeSpec};
-use crate::sys::blockdev::{BlockDev, OpenError};
+use crate::sys::{
+    blockdev::{BlockDev, BlockDevError},
+    drive::OpenError,
+};
 use crate::worker::Context;
 
 pub(super) use advance::named;
@@ -39,7 +42,7 @@ pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
     } else {
         // Without it, a change that another worker makes right now would look like damage.
         dev.lock_shared(LOCK_LIMIT)
-            .map_err(|error| open_error(drive, error))?;
+            .map_err(|error| lock_error(drive, error))?;
     }
     Session::open(&dev, &drive.id, repair)?.contents()
 }
@@ -94,7 +97,7 @@ pub(super) fn open(drive: &DriveRef) -> Result<BlockDev, CarveError> {
 /// Takes the drive's flock.
 pub(super) fn lock(dev: &mut BlockDev) -> Result<(), CarveError> {
     dev.lock(LOCK_LIMIT)
-        .map_err(|error| open_error(&dev.drive().clone(), error))
+        .map_err(|error| lock_error(&dev.drive().clone(), error))
 }
 
 /// An open that failed, in carving's words.
@@ -105,6 +108,11 @@ pub(super) fn open_error(drive: &DriveRef, error: OpenError) -> CarveError {
             drive: id,
             kernel_name: drive.kernel_name.clone(),
             seen,
+        },
+        OpenError::Gone { .. } => CarveError::NotThisDrive {
+            drive: id,
+            kernel_name: drive.kernel_name.clone(),
+            seen: "no device".to_owned(),
         },
         OpenError::Busy(node) => CarveError::Busy {
             drive: id,
@@ -117,8 +125,15 @@ pub(super) fn open_error(drive: &DriveRef, error: OpenError) -> CarveError {
             what: format!("opening {node}"),
             source: source.into(),
         },
-        OpenError::Locked { waited_ms, .. } => CarveError::Locked {
-            drive: id,
+    }
+}
+
+/// A lock that was not had, in carving's words.
+pub(super) fn lock_error(drive: &DriveRef, error: BlockDevError) -> CarveError {
+    match error {
+        BlockDevError::Open(error) => open_error(drive, error),
+        BlockDevError::Locked { waited_ms, .. } => CarveError::Locked {
+            drive: drive.id.to_string(),
             waited_ms,
         },
     }

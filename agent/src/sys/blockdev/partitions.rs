@@ -2,8 +2,8 @@
 
 use std::{fs, io, os::fd::AsFd, path::Path};
 
-use super::{BlockDev, ioctl, sysfs_dir};
-use crate::model::drive::PartitionFacts;
+use super::{BlockDev, sysfs_dir};
+use crate::{model::drive::PartitionFacts, sys::ioctl};
 
 impl BlockDev {
     /// Partitions as the kernel has them now, by number.

@@ -7,6 +7,8 @@ use std::{
 
 nix::ioctl_read!(blkgetsize64, 0x12, 114, usize);
 nix::ioctl_read!(blkgetdiskseq, 0x12, 128, u64);
+// BLKROGET is _IO(0x12, 94) although it writes an int.
+nix::ioctl_read_bad!(blkroget, 0x125e, libc::c_int);
 nix::ioctl_read_bad!(blksszget, 0x1268, libc::c_int);
 nix::ioctl_write_ptr_bad!(blkzeroout, 0x127f, [u64; 2]);
 nix::ioctl_readwrite_bad!(blkpg, 0x1269, BlkpgIoctlArg);
@@ -82,6 +84,14 @@ pub(super) fn diskseq(fd: BorrowedFd<'_>) -> io::Result<u64> {
     // SAFETY: the kernel writes a u64 there.
     unsafe { blkgetdiskseq(fd.as_raw_fd(), &raw mut seq) }?;
     Ok(seq)
+}
+
+/// BLKROGET: whether the kernel lets nobody write there.
+pub(super) fn read_only(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut flag: libc::c_int = 0;
+    // SAFETY: the kernel writes an int there.
+    unsafe { blkroget(fd.as_raw_fd(), &raw mut flag) }?;
+    Ok(flag != 0)
 }
 
 /// BLKSSZGET: the logical sector, bytes.

@@ -1,0 +1,177 @@
+//! Opening a whole drive and proving that it is the one that was meant. Whatever reads or writes a drive
+//! goes through here.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::{
+        fd::AsFd,
+        unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
+    },
+    path::Path,
+};
+
+use super::ioctl;
+use crate::{discovery::sysfs, model::DriveRef};
+
+/// Why a drive was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another drive has this name now, or none.
+    #[error("{node} is not the expected drive: {seen}; rescan")]
+    NotThisDrive {
+        /// Device node.
+        node: String,
+        /// What was there.
+        seen: String,
+    },
+    /// Nothing answers at the node: no node, or no device behind it.
+    #[error("there is no device at {node}; rescan")]
+    Gone {
+        /// Device node.
+        node: String,
+        /// ENOENT, ENXIO or ENODEV.
+        #[source]
+        source: io::Error,
+    },
+    /// Held exclusively by somebody: mounted, part of an array, opened O_EXCL.
+    #[error("{0} is in use")]
+    Busy(String),
+    /// open(2) or a check failed.
+    #[error("cannot open {node}")]
+    Io {
+        /// Device node.
+        node: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Opens the drive's node for reading, and for writing when asked, with these further flags of open(2),
+/// and verifies it.
+pub fn open(drive: &DriveRef, write: bool, flags: i32) -> Result<File, OpenError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(write)
+        .custom_flags(libc::O_CLOEXEC | flags)
+        .open(drive.node())
+        .map_err(|source| match source.raw_os_error() {
+            Some(libc::EBUSY) => OpenError::Busy(node_of(drive)),
+            Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => OpenError::Gone {
+                node: node_of(drive),
+                source,
+            },
+            _ => io_error(drive, source),
+        })?;
+    verify(drive, &file)?;
+    Ok(file)
+}
+
+/// That what was opened is the drive that was meant: device number, size and appearance of the open
+/// device; then what sysfs says of the name now, the identity (WWN, serial, …) above all. With the
+/// descriptor open and its number compared, the name cannot have been given to another drive since.
+pub fn verify(drive: &DriveRef, file: &File) -> Result<(), OpenError> {
+    let failed = |source| io_error(drive, source);
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.file_type().is_block_device() {
+        return Err(other(drive, "not a block device".to_owned()));
+    }
+    let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+    if number != (drive.major, drive.minor) {
+        let seen = format!("device number {}:{}", number.0, number.1);
+        return Err(other(drive, seen));
+    }
+    let size = ioctl::size_bytes(file.as_fd()).map_err(failed)?;
+    compare_size(drive, size)?;
+    if drive.diskseq != 0 {
+        compare_diskseq(drive, ioctl::diskseq(file.as_fd()).map_err(failed)?)?;
+    }
+    let facts = match sysfs::read(Path::new("/sys"), &drive.kernel_name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(other(drive, "no device".to_owned()));
+        }
+        facts => facts.map_err(failed)?,
+    };
+    if (facts.major, facts.minor) != number {
+        let seen = format!("sysfs has device number {}:{}", facts.major, facts.minor);
+        return Err(other(drive, seen));
+    }
+    if facts.id != drive.id {
+        return Err(other(drive, format!("drive {}", facts.id)));
+    }
+    if drive.diskseq != 0 {
+        compare_diskseq(drive, facts.diskseq)?;
+    }
+    compare_size(drive, facts.size_bytes)
+}
+
+fn compare_size(drive: &DriveRef, size: u64) -> Result<(), OpenError> {
+    if size == drive.size_bytes {
+        return Ok(());
+    }
+    let seen = format!("{size} bytes where {} were expected", drive.size_bytes);
+    Err(other(drive, seen))
+}
+
+fn compare_diskseq(drive: &DriveRef, seq: u64) -> Result<(), OpenError> {
+    if seq == drive.diskseq {
+        return Ok(());
+    }
+    let seen = format!("it was taken away and came back (sequence {seq})");
+    Err(other(drive, seen))
+}
+
+fn other(drive: &DriveRef, seen: String) -> OpenError {
+    OpenError::NotThisDrive {
+        node: node_of(drive),
+        seen,
+    }
+}
+
+/// The device node, for messages.
+pub(super) fn node_of(drive: &DriveRef) -> String {
+    drive.node().to_string_lossy().into_owned()
+}
+
+/// A failed system call on the drive's node.
+pub(super) fn io_error(drive: &DriveRef, source: io::Error) -> OpenError {
+    OpenError::Io {
+        node: node_of(drive),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::DriveId;
+
+    #[test]
+    fn only_a_block_device_is_a_drive() {
+        let null = DriveRef {
+            id: DriveId("path-null".into()),
+            kernel_name: "null".into(),
+            major: 1,
+            minor: 3,
+            diskseq: 0,
+            size_bytes: 0,
+        };
+        let error = open(&null, false, 0).unwrap_err();
+        assert!(matches!(error, OpenError::NotThisDrive { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_a_drive_that_is_gone() {
+        let gone = DriveRef {
+            id: DriveId("path-gone".into()),
+            kernel_name: "no-such-drive".into(),
+            major: 8,
+            minor: 0,
+            diskseq: 0,
+            size_bytes: 4096,
+        };
+        let error = open(&gone, false, 0).unwrap_err();
+        assert!(matches!(error, OpenError::Gone { .. }), "{error}");
+    }
+}

@@ -1,0 +1,70 @@
+//! gRPC channels over unix sockets: dialled once, or on every use that needs it.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower::service_fn;
+
+// Never resolved; the authority that gRPC uses for unix sockets.
+const AUTHORITY: &str = "http://localhost";
+
+/// Why there is no channel.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// Nobody listens, or we may not.
+    #[error("cannot connect to {path}")]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Something listens that does not speak HTTP/2.
+    #[error("{path} does not speak gRPC")]
+    Handshake {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: tonic::transport::Error,
+    },
+}
+
+/// A channel to a socket which need not be there yet; it connects, and reconnects, on use. The peer
+/// accepts within `limit`, or the call fails.
+pub fn reconnecting(socket: PathBuf, limit: Duration) -> Channel {
+    Endpoint::from_static(AUTHORITY)
+        .connect_timeout(limit)
+        .connect_with_connector_lazy(service_fn(move |_: Uri| {
+            let socket = socket.clone();
+            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+        }))
+}
+
+/// Dials now, and once: a channel that lost its peer is made anew by its owner.
+pub async fn once(path: &Path) -> Result<Channel, DialError> {
+    let stream = UnixStream::connect(path)
+        .await
+        .map_err(|source| DialError::Connect {
+            path: path.to_owned(),
+            source,
+        })?;
+    let mut dialled = Some(TokioIo::new(stream));
+    Endpoint::from_static(AUTHORITY)
+        .connect_with_connector(service_fn(move |_: Uri| {
+            let stream = dialled.take();
+            async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionReset)) }
+        }))
+        .await
+        .map_err(|source| DialError::Handshake {
+            path: path.to_owned(),
+            source,
+        })
+}
