@@ -37,10 +37,12 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::OtherTarget { .. } => Code::FailedPrecondition,
         VolumeError::StillDetached { .. } => Code::Aborted,
         VolumeError::Remember { .. } => Code::Unavailable,
-        VolumeError::Mountinfo { .. } => Code::Internal,
+        // The change itself may be done, e.g. the mount made: the repeat finds it.
+        VolumeError::Mountinfo { .. } => Code::Unavailable,
         VolumeError::Carve(error) => run_code(error, carve_code),
         VolumeError::Fs(error) => run_code(error, fs_code),
         VolumeError::NotWiped { .. } => Code::FailedPrecondition,
+        VolumeError::Stopping => Code::Unavailable,
         VolumeError::Internal { .. } => Code::Internal,
     }
 }

@@ -54,7 +54,7 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
         }
     }
     let mut volumes = BTreeMap::new();
-    for drive in drives.values() {
+    for drive in drives.values().filter(|drive| !is_elsewhere(drive)) {
         for placed in drive.contents.iter().flat_map(|contents| &contents.volumes) {
             // One uuid on two drives (a copied image) can only be ambiguous.
             volumes
@@ -156,6 +156,22 @@ fn looks_unreadable(drive: &Drive) -> bool {
                     | Code::ZeroSize
             )
         })
+}
+
+/// The first selected drive that gives no answer and of which nothing is known. Pure.
+pub fn stranger(known: &Known) -> Option<&Drive> {
+    known.drives.values().find(|drive| {
+        drive.state == DriveState::Unprobed
+            && drive.class.is_some()
+            && drive.contents.is_none()
+            && !known.remembered.drives.contains_key(&drive.id)
+    })
+}
+
+/// Its label names another node or cluster: its volumes are that one's to list, and not in the way here.
+fn is_elsewhere(drive: &Drive) -> bool {
+    let mut codes = drive.rejects.iter().map(|reject| reject.code);
+    codes.any(|code| code == crate::model::RejectCode::OursElsewhere)
 }
 
 fn inaccessible(reason: &str, message: String) -> Trouble {
