@@ -271,3 +271,7 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
 pub fn is_live(state: VolumeState) -> bool {
     !matches!(state, VolumeState::Erasing | VolumeState::Quarantined)
 }
+
+#[cfg(test)]
+#[path = "assemble_tests.rs"]
+mod tests;

@@ -379,3 +379,7 @@ fn largest(snapshot: &Snapshot, class: &str) -> (u64, String) {
             (bytes, format!(" on drive {id}"))
         })
 }
+
+#[cfg(test)]
+#[path = "create_tests.rs"]
+mod tests;
