@@ -42,9 +42,7 @@ impl Keeper {
 
     /// Notes durably that a volume was deleted while its drive is away. Answers the revision that shows it.
     pub async fn bury(&self, volume: &Volume) -> Result<u64, VolumeError> {
-        let stopping = || VolumeError::Internal {
-            what: "the agent is stopping".to_owned(),
-        };
+        let stopping = || VolumeError::Stopping;
         let (done, answer) = oneshot::channel();
         let burial = Burial {
             uuid: volume.uuid,

@@ -17,7 +17,7 @@ use crate::{
     },
     inventory::is_newer,
     model::{
-        Contents, Drive, DriveId, DriveRef, DriveState, RecordState, Reject, RejectCode,
+        Contents, Drive, DriveId, DriveRef, DriveState, RecordState, Reject, RejectCode, Snapshot,
         cause::chain,
     },
     volumes::Volumes,
@@ -223,8 +223,10 @@ impl Surveyor {
 
     /// One survey: `only` these kernel names are probed again, or all.
     async fn once(&mut self, only: Option<&BTreeSet<String>>) -> Result<u64, String> {
-        let mut previous = std::mem::take(&mut self.last);
-        self.refresh(&mut previous);
+        // A copy: a survey that fails or is cut off must not forget what the one before it saw.
+        let mut previous = self.last.clone();
+        let begun = self.volumes.inventory().current();
+        refresh(&begun, &mut previous);
         let seen = survey(
             self.volumes.pool(),
             &self.rules,
@@ -237,7 +239,7 @@ impl Surveyor {
         let mut seen = seen;
         refuse_copies(&mut seen.drives);
         let keys = keys(&seen.drives);
-        let revision = self.publish(&keys, &seen.drives);
+        let revision = self.publish(&begun, &keys, &seen.drives);
         for (key, drive) in keys.iter().zip(&seen.drives) {
             if drive.judgement == Judgement::Claimed
                 && let Some(contents) = &drive.contents
@@ -254,41 +256,15 @@ impl Surveyor {
             .map_err(|error| chain(&error))
     }
 
-    /// Jobs have answered since the last survey: a drive that is not probed again keeps what they left.
-    fn refresh(&self, previous: &mut [Surveyed]) {
-        let snapshot = self.volumes.inventory().current();
-        for drive in previous {
-            if let Some(known) = snapshot.drives.get(&drive.facts.id)
-                && known.facts.diskseq == drive.facts.diskseq
-                && let Some(contents) = &known.contents
-            {
-                drive.contents = Some(contents.clone());
-            }
-        }
-    }
-
-    fn publish(&self, keys: &[DriveId], drives: &[Surveyed]) -> u64 {
+    fn publish(&self, begun: &Snapshot, keys: &[DriveId], drives: &[Surveyed]) -> u64 {
         self.volumes.inventory().update(|known| {
             let here: BTreeSet<&DriveId> = keys.iter().collect();
             known.drives.retain(|id, _| here.contains(id));
             known.stuck.retain(|id, _| here.contains(id));
             for (key, seen) in keys.iter().zip(drives) {
                 let before = known.drives.remove(key);
-                let mut drive = shown(key, seen);
-                // A job may have answered while the survey looked: the later of the two stays.
-                if let Some(before) = before
-                    && let Some(contents) = &before.contents
-                    && drive.rejects.is_empty()
-                    && before.facts.diskseq == drive.facts.diskseq
-                    && drive
-                        .contents
-                        .as_ref()
-                        .is_none_or(|found| !is_newer(Some(contents), found))
-                {
-                    drive.state = before.state;
-                    drive.class.clone_from(&before.class);
-                    drive.contents = before.contents;
-                }
+                let begun = begun.drives.get(key);
+                let drive = settle(shown(key, seen), before, begun);
                 match &seen.trouble {
                     Some(why) if seen.stuck => known.stuck.insert(key.clone(), why.clone()),
                     _ => known.stuck.remove(key),
@@ -324,6 +300,55 @@ impl Surveyor {
             }
         }
     }
+}
+
+/// Jobs have answered since the last survey: a drive that is not probed again keeps what they left. One
+/// that they claimed is probed again, since what its probe found is of before the claim. Pure.
+fn refresh(now: &Snapshot, previous: &mut [Surveyed]) {
+    for drive in previous {
+        let known = now.drives.get(&drive.facts.id);
+        if let Some(known) = known.filter(|known| known.facts.diskseq == drive.facts.diskseq)
+            && let Some(contents) = &known.contents
+        {
+            if label_of(drive.contents.as_ref()) != label_of(Some(contents)) {
+                drive.probed = None;
+            }
+            drive.contents = Some(contents.clone());
+        }
+    }
+}
+
+fn label_of(contents: Option<&Contents>) -> Option<uuid::Uuid> {
+    contents.map(|contents| contents.label.drive_uuid)
+}
+
+/// What stands of a drive after a survey that began when it was `begun`, and found it as `found`: an answer
+/// of a job that came meanwhile (it is in `before` then) wins over an older look, whatever that made of the
+/// drive; without one the look wins, also over what was known. Pure.
+fn settle(mut found: Drive, before: Option<Drive>, begun: Option<&Drive>) -> Drive {
+    let Some(before) = before.filter(|before| before.facts.diskseq == found.facts.diskseq) else {
+        return found;
+    };
+    let stamp = |drive: &Drive| {
+        let contents = drive.contents.as_ref()?;
+        Some((contents.label.drive_uuid, contents.sequence))
+    };
+    let answered = stamp(&before).is_some() && stamp(&before) != begun.and_then(stamp);
+    let older = found
+        .contents
+        .as_ref()
+        .is_none_or(|look| !is_newer(before.contents.as_ref(), look));
+    if answered && older {
+        found.contents = before.contents;
+        // Without an answer from its worker it stays Unprobed, with its volumes.
+        if found.trouble.is_none() {
+            found.state = before.state;
+            found.class = before.class;
+            found.rejects = before.rejects;
+            found.claimable_bytes = 0;
+        }
+    }
+    found
 }
 
 /// A surveyed drive as the inventory shows it. Pure.
@@ -362,3 +387,7 @@ fn shown(key: &DriveId, seen: &Surveyed) -> Drive {
         trouble: seen.trouble.clone(),
     }
 }
+
+#[cfg(test)]
+#[path = "survey_loop_tests.rs"]
+mod tests;

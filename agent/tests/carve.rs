@@ -220,9 +220,16 @@ impl Drive {
     }
 
     fn wipe_step(&self, from_bytes: u64) -> Result<WipeProgress, CarveError> {
+        let known = self.look(false).map(|contents| contents.volumes);
+        let known = known.into_iter().flatten();
+        self.wipe_going(from_bytes, known.map(|placed| placed.record.uuid).collect())
+    }
+
+    fn wipe_going(&self, from_bytes: u64, going: Vec<Uuid>) -> Result<WipeProgress, CarveError> {
         WipeStep {
             drive: self.drive(),
             from_bytes,
+            going,
             budget_ms: 20,
         }
         .run(&mut Context::silent())
@@ -810,6 +817,21 @@ fn a_wiped_drive_is_blank_and_can_be_claimed_again() {
         assert!(drive.bytes().iter().all(|&byte| byte == 0));
         assert!(drive.create("a", 90).unwrap().changed);
     }
+}
+
+#[test]
+fn a_wipe_does_not_take_a_volume_that_was_made_meanwhile() {
+    let drive = Drive::new(96, 512);
+    drive.wipe_step(0).unwrap();
+    let (uuid, _) = drive.carve("meanwhile", 16);
+    let before = drive.bytes();
+    // Between two steps, and between the operator's look and the first one.
+    for (from_bytes, going) in [(32 * MIB, vec![uuid]), (0, vec![])] {
+        let refused = drive.wipe_going(from_bytes, going);
+        assert!(matches!(refused, Err(CarveError::Busy { .. })));
+        assert!(drive.bytes() == before, "something was wiped");
+    }
+    assert!(drive.look(false).unwrap().volume(uuid).is_some());
 }
 
 #[test]

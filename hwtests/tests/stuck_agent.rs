@@ -31,8 +31,9 @@ use drivebay_proto::{
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
-/// Each call that has nothing to do with the hung drive.
-const PROMPT: Duration = Duration::from_secs(5);
+/// Each call that has nothing to do with the hung drive: less than the shortest deadline of a step that
+/// hangs (10 s), so that nothing can have waited for one; a busy machine needs some of it.
+const PROMPT: Duration = Duration::from_secs(8);
 /// A sample: its deadline is half a second; the rest is for a busy machine.
 const SAMPLE: Duration = Duration::from_millis(1500);
 /// A call for the hung drive, once it is known to be stuck.
@@ -145,7 +146,10 @@ impl Stand {
         let made = self.rig.place(&made.unwrap(), &name, &csi::mount("ext4"));
         prompt("stage and publish", self.rig.use_volume(&made)).await;
         fs::write(made.target.join("file"), "written").unwrap();
-        prompt("unpublish and unstage", self.rig.leave_volume(&made)).await;
+        let unpublish = csi.unpublish(&made.id, &made.target);
+        prompt("NodeUnpublishVolume", unpublish).await.unwrap();
+        let unstage = csi.unstage(&made.id, &made.staging);
+        prompt("NodeUnstageVolume", unstage).await.unwrap();
         prompt("DeleteVolume", csi.delete(&made.id)).await.unwrap();
     }
 

@@ -100,6 +100,9 @@ pub struct WipeStep {
     pub drive: DriveRef,
     /// Bytes done in earlier steps.
     pub from_bytes: u64,
+    /// Volumes that are known to go with it (another node's). One that is not among them was made since
+    /// the operator looked: nothing is wiped then.
+    pub going: Vec<Uuid>,
     /// Stop after about this long, in milliseconds.
     pub budget_ms: u64,
 }
@@ -328,7 +331,7 @@ impl Job for WipeStep {
     type Answer = WipeProgress;
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<WipeProgress, CarveError> {
-        wipe::step(&self.drive, self.from_bytes, self.budget_ms, context)
+        wipe::step(&self, context)
     }
 }
 

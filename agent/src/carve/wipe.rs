@@ -5,10 +5,10 @@
 use super::{
     device::{self, Device},
     erase::Pace,
-    jobs::{CarveError, WipeProgress},
-    partition::{self, io_error, open_error},
+    jobs::{CarveError, WipeProgress, WipeStep},
+    partition::{self, Session, io_error, open_error},
 };
-use crate::model::{DriveRef, Extent, MIB};
+use crate::model::{Contents, DriveRef, Extent, MIB, RecordState};
 use crate::sys::blockdev::BlockDev;
 use crate::worker::Context;
 
@@ -42,19 +42,19 @@ fn next(size: u64, done: u64) -> Extent {
 }
 
 /// Wipes for about `budget_ms`. Everything it answers for is durable.
-pub(super) fn step(
-    drive: &DriveRef,
-    from_bytes: u64,
-    budget_ms: u64,
-    context: &mut Context,
-) -> Result<WipeProgress, CarveError> {
+pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress, CarveError> {
+    let drive = &job.drive;
     let mut dev = BlockDev::open_exclusive(drive).map_err(|error| open_error(drive, error))?;
     partition::lock(&mut dev)?;
+    refuse_news(
+        job,
+        Session::open(&dev, &drive.id, false).and_then(|session| session.contents()),
+    )?;
     take_partitions(&dev, drive)?;
     let size = drive.size_bytes;
     let sector = u64::from(dev.sector());
-    let mut done = from_bytes.min(size) / sector * sector;
-    let mut pace = Pace::new(budget_ms);
+    let mut done = job.from_bytes.min(size) / sector * sector;
+    let mut pace = Pace::new(job.budget_ms);
     while done < size && !pace.is_over() {
         context.step("wipe");
         done += pace
@@ -68,6 +68,33 @@ pub(super) fn step(
         done_bytes: done,
         total_bytes: size,
     })
+}
+
+/// Between what the operator saw and now, and between two steps, a volume may have been carved: it is not
+/// open, so O_EXCL does not tell. Pure.
+fn refuse_news(job: &WipeStep, look: Result<Contents, CarveError>) -> Result<(), CarveError> {
+    let busy = |reason: String| {
+        Err(CarveError::Busy {
+            drive: job.drive.id.to_string(),
+            reason,
+        })
+    };
+    match look {
+        Ok(_) if job.from_bytes > 0 => busy("it was claimed while it was being wiped".to_owned()),
+        Ok(contents) => {
+            let new = contents.volumes.iter().find(|placed| {
+                !matches!(placed.record.state, RecordState::Erasing { .. })
+                    && !job.going.contains(&placed.record.uuid)
+            });
+            match new {
+                Some(placed) => busy(format!("volume {} was made on it", placed.record.uuid)),
+                None => Ok(()),
+            }
+        }
+        Err(error @ CarveError::Io { .. }) => Err(error),
+        // No label of ours that reads: that is what wiping is for.
+        Err(_) => Ok(()),
+    }
 }
 
 /// Takes every partition from the kernel, which refuses while one is in use. O_EXCL has refused

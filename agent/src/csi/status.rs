@@ -48,10 +48,12 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::OtherTarget { .. } => Code::FailedPrecondition,
         VolumeError::StillDetached { .. } => Code::Aborted,
         VolumeError::Remember { .. } => Code::Unavailable,
-        VolumeError::Mountinfo { .. } => Code::Internal,
+        // The change itself may be done, e.g. the mount made: the repeat finds it.
+        VolumeError::Mountinfo { .. } => Code::Unavailable,
         VolumeError::Carve(error) => run_code(error, carve_code),
         VolumeError::Fs(error) => run_code(error, fs_code),
         VolumeError::NotWiped { .. } => Code::FailedPrecondition,
+        VolumeError::Stopping => Code::Unavailable,
         VolumeError::Internal { .. } => Code::Internal,
     }
 }
@@ -112,10 +114,139 @@ fn fs_code(error: &FsError) -> Code {
 
 #[cfg(test)]
 mod tests {
-    use super::printable;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::model::{Cause, DriveId};
 
     #[test]
     fn no_control_character_reaches_a_message() {
         assert_eq!(printable("a\nb\u{0}ü"), "a\\nb\\u{0}ü");
+    }
+
+    /// What the kubelet and the sidecars take for "may still be running".
+    fn is_retried(code: Code) -> bool {
+        matches!(
+            code,
+            Code::Aborted | Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled
+        )
+    }
+
+    fn runs<E: std::error::Error>(job: &'static str) -> Vec<RunError<E>> {
+        let drive = || DriveId("d".into());
+        let text = || "x".to_owned();
+        vec![
+            RunError::Busy {
+                drive: drive(),
+                step: text(),
+            },
+            RunError::Stuck {
+                drive: drive(),
+                step: text(),
+                age_s: 31,
+            },
+            RunError::Deadline {
+                drive: drive(),
+                job,
+                limit_ms: 1,
+                step: text(),
+            },
+            RunError::Cancelled {
+                drive: drive(),
+                job,
+            },
+            RunError::Worker {
+                drive: drive(),
+                job,
+                why: text(),
+            },
+            RunError::Stopping,
+        ]
+    }
+
+    #[test]
+    fn whatever_may_be_half_done_or_come_right_by_itself_is_called_again() {
+        let (uuid, text) = (Uuid::nil(), || "x".to_owned());
+        let drive = || DriveId("d".into());
+        let io = CarveError::Io {
+            drive: text(),
+            what: text(),
+            source: Cause::from(std::io::Error::from_raw_os_error(libc::EIO)),
+        };
+        let mut all = vec![
+            VolumeError::Pending { what: text() },
+            VolumeError::CannotTell {
+                id: text(),
+                why: text(),
+            },
+            VolumeError::ExistsAway {
+                name: text(),
+                drive: drive(),
+            },
+            VolumeError::DriveAway {
+                uuid,
+                drive: drive(),
+            },
+            VolumeError::StillDetached { uuid },
+            VolumeError::Stopping,
+            VolumeError::Carve(RunError::Job(io)),
+        ];
+        all.extend(runs("create").into_iter().map(VolumeError::Carve));
+        all.extend(runs("stage").into_iter().map(VolumeError::Fs));
+        for error in all {
+            assert!(is_retried(code(&error)), "{error}: {:?}", code(&error));
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_changed_nothing_is_final() {
+        let (uuid, text) = (Uuid::nil(), || "x".to_owned());
+        for (error, expected) in [
+            (VolumeError::NotFound { id: text() }, Code::NotFound),
+            (VolumeError::InUse { uuid }, Code::FailedPrecondition),
+            (
+                VolumeError::Ambiguous { uuid, why: text() },
+                Code::FailedPrecondition,
+            ),
+            (
+                VolumeError::Exists {
+                    name: text(),
+                    has: text(),
+                    asked: text(),
+                },
+                Code::AlreadyExists,
+            ),
+            (
+                VolumeError::NoRoom {
+                    class: text(),
+                    needed: 1,
+                    largest: 0,
+                    place: text(),
+                },
+                Code::ResourceExhausted,
+            ),
+            (
+                VolumeError::CannotGrow {
+                    uuid,
+                    needed: 1,
+                    why: text(),
+                },
+                Code::OutOfRange,
+            ),
+        ] {
+            assert_eq!(code(&error), expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn the_message_tells_the_whole_chain_of_reasons() {
+        let stuck = RunError::Stuck {
+            drive: DriveId("wwn-1".into()),
+            step: "stage: mount".into(),
+            age_s: 42,
+        };
+        let status = status(&VolumeError::Fs(stuck));
+        assert!(status.message().contains("wwn-1"), "{status}");
+        assert!(status.message().contains("42 s"), "{status}");
     }
 }

@@ -54,7 +54,7 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
         }
     }
     let mut volumes = BTreeMap::new();
-    for drive in drives.values() {
+    for drive in drives.values().filter(|drive| !is_elsewhere(drive)) {
         for placed in drive.contents.iter().flat_map(|contents| &contents.volumes) {
             // One uuid on two drives (a copied image) can only be ambiguous.
             volumes
@@ -172,6 +172,22 @@ pub fn is_damaged(drive: &Drive) -> bool {
         })
 }
 
+/// The first selected drive that gives no answer and of which nothing is known. Pure.
+pub fn stranger(known: &Known) -> Option<&Drive> {
+    known.drives.values().find(|drive| {
+        drive.state == DriveState::Unprobed
+            && drive.class.is_some()
+            && drive.contents.is_none()
+            && !known.remembered.drives.contains_key(&drive.id)
+    })
+}
+
+/// Its label names another node or cluster: its volumes are that one's to list, and not in the way here.
+fn is_elsewhere(drive: &Drive) -> bool {
+    let mut codes = drive.rejects.iter().map(|reject| reject.code);
+    codes.any(|code| code == crate::model::RejectCode::OursElsewhere)
+}
+
 fn inaccessible(reason: &str, message: String) -> Trouble {
     Trouble {
         status: "INACCESSIBLE".to_owned(),
@@ -269,3 +285,7 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
 pub fn is_live(state: VolumeState) -> bool {
     !matches!(state, VolumeState::Erasing | VolumeState::Quarantined)
 }
+
+#[cfg(test)]
+#[path = "assemble_tests.rs"]
+mod tests;

@@ -123,6 +123,13 @@ impl Inventory {
             .contains(&uuid)
     }
 
+    /// A drive that the config selects, that gives no answer, and of which nothing is known: a volume that
+    /// is not known either may be on it. In words; None when every such drive is known.
+    pub fn stranger(&self) -> Option<String> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        assemble::stranger(&known).map(|drive| format!("drive {} gives no answer", drive.id))
+    }
+
     /// What is to be remembered of drives and deletions.
     pub fn remembered(&self) -> (state::Known, state::Tombstones) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,6 +4,8 @@ pub mod cause;
 pub mod class;
 pub mod contents;
 pub mod drive;
+#[cfg(test)]
+pub mod samples;
 pub mod snapshot;
 pub mod volume;
 

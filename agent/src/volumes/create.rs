@@ -1,10 +1,16 @@
 //! CreateVolume on this node: compare with what has the name, choose a drive, carve.
 
+use std::{
+    collections::BTreeMap,
+    sync::{MutexGuard, PoisonError},
+    time::Duration,
+};
+
 use uuid::Uuid;
 
 use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
-    carve::jobs::{CarveError, Claim, Create},
+    carve::jobs::{CarveError, Claim, Create, Look},
     inventory::assemble::is_live,
     model::{
         ClassConfig, DriveId, DriveRef, DriveState, Label, Mode, Snapshot, Volume, VolumeSpec,
@@ -12,6 +18,9 @@ use crate::{
     },
     worker::{RunError, Slot},
 };
+
+/// Longest a look at what a creation that was cut off has left may take.
+const LOOK_DEADLINE: Duration = Duration::from_secs(20);
 
 /// What is asked for, checked by the caller.
 #[derive(Debug, Clone)]
@@ -33,7 +42,7 @@ pub struct Request {
     /// Added to the class's.
     pub mount_options: Vec<String>,
     /// As given, for comparing and echoing.
-    pub parameters: std::collections::BTreeMap<String, String>,
+    pub parameters: BTreeMap<String, String>,
 }
 
 /// A drive that could take the volume.
@@ -151,6 +160,7 @@ impl Volumes {
                     .collect::<Vec<_>>()
                     .join(", "),
             })?;
+        self.resolve(&request.name).await?;
         let snapshot = self.inner.inventory.current();
         let named = snapshot
             .volumes
@@ -166,6 +176,61 @@ impl Volumes {
             };
         }
         self.carve(&request, class, &snapshot).await
+    }
+
+    fn doubts(&self) -> MutexGuard<'_, BTreeMap<String, DriveId>> {
+        self.inner
+            .doubts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An attempt at this name was cut off on a drive: what it left there is looked at before anything is
+    /// made elsewhere, or one name could end up with two volumes.
+    async fn resolve(&self, name: &str) -> Result<(), VolumeError> {
+        let Some(id) = self.doubts().get(name).cloned() else {
+            return Ok(());
+        };
+        let snapshot = self.inner.inventory.current();
+        let here = snapshot
+            .drives
+            .get(&id)
+            .filter(|drive| drive.state != DriveState::Missing);
+        if let Some(drive) = here {
+            let job = Look {
+                drive: DriveRef::from(&drive.facts),
+                repair: true,
+            };
+            match self
+                .inner
+                .pool
+                .run(&id, Slot::Foreground, job, LOOK_DEADLINE)
+                .await
+            {
+                Ok(contents) => {
+                    self.inner.inventory.put_contents(&id, contents);
+                }
+                // No label that reads: the claim did not get as far as a volume.
+                Err(RunError::Job(
+                    CarveError::NotClaimable { .. }
+                    | CarveError::Unlabelled { .. }
+                    | CarveError::Damaged { .. }
+                    | CarveError::NotThisDrive { .. },
+                )) => {}
+                Err(error) => {
+                    self.note_stuck(&id, &error);
+                    return Err(VolumeError::CannotTell {
+                        id: name.to_owned(),
+                        why: format!(
+                            "creating it was cut off on drive {id}, which gives no answer ({})",
+                            crate::model::cause::chain(&error)
+                        ),
+                    });
+                }
+            }
+        }
+        self.doubts().remove(name);
+        Ok(())
     }
 
     async fn carve(
@@ -202,6 +267,10 @@ impl Volumes {
             let Some(drive) = snapshot.drives.get(&candidate.drive) else {
                 continue;
             };
+            if self.inner.guards.is_held(&Key::Drive(drive.id.clone())) {
+                // It is being wiped.
+                continue;
+            }
             let job = Create {
                 drive: DriveRef::from(&drive.facts),
                 claim: candidate.claim.then(|| Claim {
@@ -272,6 +341,7 @@ impl Volumes {
                 // In doubt: the drive may hold the volume already. The repeat looks.
                 Err(error) => {
                     self.note_stuck(&drive.id, &error);
+                    self.doubts().insert(request.name.clone(), drive.id.clone());
                     return Err(VolumeError::Carve(error));
                 }
             }
@@ -309,3 +379,7 @@ fn largest(snapshot: &Snapshot, class: &str) -> (u64, String) {
             (bytes, format!(" on drive {id}"))
         })
 }
+
+#[cfg(test)]
+#[path = "create_tests.rs"]
+mod tests;

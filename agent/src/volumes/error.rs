@@ -161,6 +161,9 @@ pub enum VolumeError {
         /// Why.
         why: String,
     },
+    /// The change may be cut off anywhere, or done: the repeat looks.
+    #[error("the agent is stopping; try again")]
+    Stopping,
     /// Ours.
     #[error("internal error: {what}")]
     Internal {

@@ -38,6 +38,12 @@ impl Guards {
             key,
         })
     }
+
+    /// Whether somebody holds it.
+    pub fn is_held(&self, key: &Key) -> bool {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.contains(key)
+    }
 }
 
 impl Drop for Guard {

@@ -15,6 +15,7 @@ pub mod stats;
 pub mod wipe;
 
 use std::{
+    collections::BTreeMap,
     future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -60,6 +61,8 @@ struct Inner {
     mounts: Mutex<Arc<mounting::MountView>>,
     tasks: TaskTracker,
     keeper: Keeper,
+    /// Names whose creation was cut off on a drive that has not been looked at since.
+    doubts: Mutex<BTreeMap<String, DriveId>>,
 }
 
 impl Volumes {
@@ -82,6 +85,7 @@ impl Volumes {
                 mounts: Mutex::default(),
                 tasks: TaskTracker::new(),
                 keeper,
+                doubts: Mutex::default(),
             }),
         }
     }
@@ -121,13 +125,10 @@ impl Volumes {
     ) -> Result<T, VolumeError> {
         match self.inner.tasks.spawn(work).await {
             Ok(result) => result,
-            Err(join) => Err(VolumeError::Internal {
-                what: if join.is_panic() {
-                    "the change panicked; see the log".to_owned()
-                } else {
-                    "the agent is stopping".to_owned()
-                },
+            Err(join) if join.is_panic() => Err(VolumeError::Internal {
+                what: "the change panicked; see the log".to_owned(),
             }),
+            Err(_) => Err(VolumeError::Stopping),
         }
     }
 
@@ -153,13 +154,17 @@ impl Volumes {
     }
 
     fn unknown(&self, id: &str) -> VolumeError {
-        match self.unreadable() {
-            Some(why) if id.parse::<drivebay_proto::VolumeId>().is_ok() => {
-                VolumeError::CannotTell {
-                    id: id.to_owned(),
-                    why,
-                }
-            }
+        let ours = id
+            .parse::<drivebay_proto::VolumeId>()
+            .is_ok_and(|id| id.node == self.inner.config.node_id);
+        match self
+            .unreadable()
+            .or_else(|| self.inner.inventory.stranger())
+        {
+            Some(why) if ours => VolumeError::CannotTell {
+                id: id.to_owned(),
+                why,
+            },
             _ => VolumeError::NotFound { id: id.to_owned() },
         }
     }

@@ -21,6 +21,7 @@ const BUDGET_MS: u64 = 1000;
 #[derive(Debug)]
 pub struct Wipe {
     drive: DriveRef,
+    going: Vec<uuid::Uuid>,
     _guard: Guard,
 }
 
@@ -106,8 +107,11 @@ impl Volumes {
             .ok_or_else(|| VolumeError::Pending {
                 what: format!("drive {}", drive.id),
             })?;
+        let placed = drive.contents.iter().flat_map(|found| &found.volumes);
         Ok(Wipe {
             drive: DriveRef::from(&drive.facts),
+            // None of them is a live one of ours: those were refused above.
+            going: placed.map(|placed| placed.record.uuid).collect(),
             _guard: guard,
         })
     }
@@ -124,6 +128,7 @@ impl Volumes {
             let step = WipeStep {
                 drive: wipe.drive.clone(),
                 from_bytes: done,
+                going: wipe.going.clone(),
                 budget_ms: BUDGET_MS,
             };
             let answer = self

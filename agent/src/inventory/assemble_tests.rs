@@ -1,0 +1,180 @@
+//! What the snapshot says of drives and volumes, for every way a drive can be.
+
+use uuid::Uuid;
+
+use super::*;
+use crate::model::{
+    Reject, RejectCode,
+    samples::{contents, drive, placed},
+};
+
+const FREE: u64 = 1 << 30;
+
+fn snapshot(known: &Known) -> Snapshot {
+    let merged = remember(known, 0, Duration::ZERO, Duration::from_secs(60));
+    assemble(known, &merged, &["bulk".to_owned()])
+}
+
+fn known(drives: Vec<Drive>) -> Known {
+    Known {
+        drives: drives
+            .into_iter()
+            .map(|drive| (drive.id.clone(), drive))
+            .collect(),
+        ready: true,
+        ..Known::default()
+    }
+}
+
+fn claimed(name: &str, volume: Placed) -> Drive {
+    let contents = contents(9, 1, vec![volume], FREE);
+    drive(name, DriveState::Claimed, Some(contents))
+}
+
+fn rejected(name: &str, code: RejectCode) -> Drive {
+    let mut drive = claimed(name, placed(1, RecordState::New));
+    drive.state = DriveState::Rejected;
+    drive.rejects.push(Reject {
+        code,
+        detail: String::new(),
+    });
+    drive
+}
+
+fn reasons(volume: &Volume) -> Vec<&str> {
+    let troubles = volume.troubles.iter();
+    troubles.map(|trouble| trouble.reason.as_str()).collect()
+}
+
+fn only(snapshot: &Snapshot) -> &Volume {
+    assert_eq!(snapshot.volumes.len(), 1);
+    &snapshot.volumes[&Uuid::from_u128(1)]
+}
+
+#[test]
+fn a_volume_is_what_its_record_and_its_drive_say() {
+    let state = |state| placed(1, state);
+    let fs = RecordState::Fs {
+        fs_type: crate::model::FsType::Ext4,
+        fs_uuid: Uuid::from_u128(7),
+        mounted: true,
+    };
+    let erasing = RecordState::Erasing {
+        erase_guid: Uuid::from_u128(8),
+        done_bytes: 5,
+    };
+    let mut torn = state(RecordState::New);
+    torn.ambiguous = Some("no entry in the table".into());
+    for (placed, expected, wrong) in [
+        (state(RecordState::New), VolumeState::New, vec![]),
+        (state(fs), VolumeState::Ready, vec![]),
+        (state(RecordState::Block), VolumeState::Ready, vec![]),
+        (state(erasing), VolumeState::Erasing, vec![]),
+        (torn, VolumeState::Ambiguous, vec!["RecordMismatch"]),
+    ] {
+        let snapshot = snapshot(&known(vec![claimed("sda", placed)]));
+        let volume = only(&snapshot);
+        assert_eq!(volume.state, expected);
+        assert_eq!(reasons(volume), wrong);
+    }
+}
+
+#[test]
+fn a_drive_that_gives_no_answer_keeps_its_volumes_and_offers_no_room() {
+    let mut silent = claimed("sda", placed(1, RecordState::Block));
+    silent.state = DriveState::Unprobed;
+    silent.trouble = Some("probe has not returned".into());
+    let mut stuck = known(vec![claimed("sda", placed(1, RecordState::Block))]);
+    stuck.stuck.insert(
+        crate::model::DriveId("wwn-sda".into()),
+        "stage has not returned".into(),
+    );
+    for (known, wrong) in [
+        (known(vec![silent]), vec!["DriveUnreadable", "DriveStuck"]),
+        (stuck, vec!["DriveStuck"]),
+    ] {
+        let snapshot = snapshot(&known);
+        assert_eq!(reasons(only(&snapshot)), wrong);
+        assert!(is_live(only(&snapshot).state));
+        assert_eq!(snapshot.classes["bulk"].free_bytes, 0);
+        assert_eq!(snapshot.classes["bulk"].largest_bytes, 0);
+    }
+}
+
+#[test]
+fn a_volume_that_was_seen_stays_in_view_while_its_drive_is_away_or_silent() {
+    let mut before = known(vec![claimed("sda", placed(1, RecordState::Block))]);
+    let merged = remember(&before, 0, Duration::ZERO, Duration::from_secs(60));
+    before.remembered = merged.known;
+    let mut silent = drive("sda", DriveState::Unprobed, None);
+    silent.trouble = Some("stuck".into());
+    for (here, wrong) in [
+        (vec![], "DriveMissing"),
+        (vec![silent], "DriveUnreadable"),
+        (
+            vec![rejected("sda", RejectCode::Unreadable)],
+            "DriveUnreadable",
+        ),
+    ] {
+        let mut now = before.clone();
+        now.drives = known(here).drives;
+        let snapshot = snapshot(&now);
+        assert_eq!(only(&snapshot).state, VolumeState::Missing);
+        assert!(reasons(only(&snapshot)).contains(&wrong));
+    }
+    // One that was read and is blank has none any more.
+    before.drives = known(vec![drive("sda", DriveState::Available, None)]).drives;
+    assert!(snapshot(&before).volumes.is_empty());
+}
+
+#[test]
+fn one_volume_on_two_drives_is_nobodys() {
+    let volume = || placed(1, RecordState::Block);
+    let snapshot = snapshot(&known(vec![
+        claimed("sda", volume()),
+        claimed("sdb", volume()),
+    ]));
+    assert_eq!(only(&snapshot).state, VolumeState::Ambiguous);
+    assert_eq!(reasons(only(&snapshot)), ["VolumeOnTwoDrives"]);
+}
+
+#[test]
+fn volumes_of_another_node_are_not_listed() {
+    let elsewhere = rejected("sda", RejectCode::OursElsewhere);
+    assert!(snapshot(&known(vec![elsewhere])).volumes.is_empty());
+    // A drive of ours that may not be used now is.
+    let copied = rejected("sda", RejectCode::DuplicateIdentity);
+    assert_eq!(
+        only(&snapshot(&known(vec![copied]))).state,
+        VolumeState::Missing
+    );
+}
+
+#[test]
+fn a_class_counts_what_can_be_had_and_nothing_else() {
+    let blank = |name| drive(name, DriveState::Available, None);
+    let snapshot = snapshot(&known(vec![
+        claimed("sda", placed(1, RecordState::Block)),
+        blank("sdb"),
+        drive("sdc", DriveState::Rejected, None),
+    ]));
+    let bulk = &snapshot.classes["bulk"];
+    assert_eq!(bulk.free_bytes, FREE + (1 << 40));
+    assert_eq!(bulk.largest_bytes, 1 << 40);
+}
+
+#[test]
+fn an_unknown_volume_may_be_on_a_silent_drive_of_which_nothing_is_known() {
+    let silent = |class: Option<&str>| {
+        let mut silent = drive("sda", DriveState::Unprobed, None);
+        silent.class = class.map(str::to_owned);
+        known(vec![silent])
+    };
+    assert!(stranger(&silent(Some("bulk"))).is_some());
+    assert!(stranger(&silent(None)).is_none());
+    let seen = known(vec![claimed("sda", placed(1, RecordState::Block))]);
+    assert!(stranger(&seen).is_none());
+    let mut remembered = silent(Some("bulk"));
+    remembered.remembered = remember(&seen, 0, Duration::ZERO, Duration::ZERO).known;
+    assert!(stranger(&remembered).is_none());
+}

@@ -1,0 +1,107 @@
+//! Drives and volumes for tests.
+
+use uuid::Uuid;
+
+use super::*;
+
+/// A plain drive of this name.
+pub fn facts(name: &str) -> DriveFacts {
+    DriveFacts {
+        id: DriveId(format!("wwn-{name}")),
+        identity_is_stable: true,
+        kernel_name: name.into(),
+        major: 8,
+        minor: 0,
+        diskseq: 1,
+        model: "M".into(),
+        serial: "S".into(),
+        wwn: name.into(),
+        firmware: "1".into(),
+        size_bytes: 1 << 40,
+        logical_sector: 512,
+        physical_sector: 4096,
+        media: Media::Hdd,
+        transport: Transport::Sas,
+        read_only: false,
+        removable: false,
+        hidden: false,
+        zoned: false,
+        is_partition: false,
+        virtual_kind: None,
+        not_running: None,
+        holders: Vec::new(),
+        partitions: Vec::new(),
+        sysfs_path: "/sys/devices/x".into(),
+        backing_file: None,
+    }
+}
+
+/// A filesystem volume of 1 GiB in class "bulk", named like its number.
+pub fn placed(uuid: u128, state: RecordState) -> Placed {
+    Placed {
+        record: Record {
+            uuid: Uuid::from_u128(uuid),
+            name: format!("pvc-{uuid}"),
+            class: "bulk".into(),
+            mode: Mode::Mount,
+            fs_type: Some(FsType::Ext4),
+            mkfs_options: Vec::new(),
+            mount_options: Vec::new(),
+            parameters: Default::default(),
+            erase: ErasePolicy::Zero,
+            requested_bytes: 1 << 30,
+            extent: Extent {
+                start: 8 << 20,
+                len: 1 << 30,
+            },
+            growing_to: None,
+            state,
+        },
+        number: Some(2),
+        device: Some("sda2".into()),
+        dev: Some((8, 2)),
+        ambiguous: None,
+    }
+}
+
+/// What is on a drive whose label has this number, with one free piece.
+pub fn contents(label: u128, sequence: u64, volumes: Vec<Placed>, free: u64) -> Contents {
+    Contents {
+        label: Label {
+            drive_uuid: Uuid::from_u128(label),
+            cluster: "default".into(),
+            node: "n".into(),
+            class: "bulk".into(),
+            drive_id: DriveId("wwn-sda".into()),
+        },
+        sequence,
+        volumes,
+        free: vec![Extent {
+            start: 2 << 30,
+            len: free,
+        }],
+        usable_bytes: 1 << 40,
+        extent_bytes: MIB,
+        strangers: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+/// A drive of class "bulk" in this state.
+pub fn drive(name: &str, state: DriveState, contents: Option<Contents>) -> Drive {
+    let facts = facts(name);
+    Drive {
+        id: facts.id.clone(),
+        facts,
+        state,
+        class: Some("bulk".into()),
+        rejects: Vec::new(),
+        claimable_bytes: if state == DriveState::Available {
+            1 << 40
+        } else {
+            0
+        },
+        contents,
+        trouble: None,
+    }
+}

@@ -1,0 +1,178 @@
+//! What a survey may and may not change of what jobs left.
+
+use super::*;
+use crate::{
+    discovery::probe::{Blankness, GptState, Probed, Signatures},
+    model::samples::{contents, drive, placed},
+};
+
+fn with_reject(mut drive: Drive, code: RejectCode) -> Drive {
+    drive.rejects.push(Reject {
+        code,
+        detail: String::new(),
+    });
+    drive
+}
+
+#[test]
+fn an_answer_of_a_job_wins_over_a_look_that_began_before_it() {
+    use DriveState::{Available, Claimed, Rejected, Unprobed};
+    let claimed = |sequence| {
+        let new = placed(1, RecordState::New);
+        drive("sda", Claimed, Some(contents(9, sequence, vec![new], 0)))
+    };
+    let blank = drive("sda", Available, None);
+    let foreign = with_reject(drive("sda", Rejected, None), RejectCode::Mounted);
+    let mut silent = drive("sda", Unprobed, None);
+    silent.trouble = Some("no answer".into());
+    let mut silent_and_answered = silent.clone();
+    silent_and_answered.contents = claimed(1).contents;
+    for (what, found, before, begun, expected) in [
+        ("claimed meanwhile", &blank, claimed(1), &blank, claimed(1)),
+        (
+            "claimed and mounted meanwhile",
+            &foreign,
+            claimed(1),
+            &blank,
+            claimed(1),
+        ),
+        (
+            "changed meanwhile",
+            &claimed(1),
+            claimed(2),
+            &claimed(1),
+            claimed(2),
+        ),
+        ("wiped", &blank, claimed(1), &claimed(1), blank.clone()),
+        (
+            "a label of an older day put back",
+            &claimed(1),
+            claimed(2),
+            &claimed(2),
+            claimed(1),
+        ),
+        (
+            "claimed, then silent",
+            &silent,
+            claimed(1),
+            &blank,
+            silent_and_answered,
+        ),
+    ] {
+        let settled = settle(found.clone(), Some(before), Some(begun));
+        assert_eq!(settled, expected, "{what}");
+    }
+    // Another device at the same identity has a past of its own.
+    let mut again = blank.clone();
+    again.facts.diskseq += 1;
+    assert_eq!(settle(again.clone(), Some(claimed(1)), Some(&blank)), again);
+}
+
+fn surveyed(name: &str, contents: Option<Contents>, judgement: Judgement) -> Surveyed {
+    Surveyed {
+        facts: crate::model::samples::facts(name),
+        probed: Some(Ok(Probed {
+            size_bytes: 1 << 40,
+            read_only: false,
+            busy: false,
+            signatures: Signatures::Empty,
+            gpt: GptState::None,
+            ours: contents.is_some(),
+            gpt_types: Vec::new(),
+            blankness: Blankness::Blank,
+        })),
+        contents,
+        label_trouble: None,
+        unfinished: false,
+        trouble: None,
+        stuck: false,
+        judgement,
+    }
+}
+
+#[test]
+fn a_drive_that_a_job_claimed_is_probed_again() {
+    let available = || {
+        let class = "bulk".to_owned();
+        surveyed("sda", None, Judgement::Available { class })
+    };
+    let snapshot = |drive: Drive| Snapshot {
+        drives: [(drive.id.clone(), drive)].into(),
+        ..Snapshot::default()
+    };
+    let ours = contents(9, 1, Vec::new(), 0);
+    let claimed = snapshot(drive("sda", DriveState::Claimed, Some(ours.clone())));
+    let mut previous = [available()];
+    refresh(&claimed, &mut previous);
+    assert_eq!(previous[0].contents, Some(ours.clone()));
+    assert!(previous[0].probed.is_none());
+
+    // A change on a drive that was ours before tells nothing new of the rest of it.
+    let later = contents(9, 2, Vec::new(), 0);
+    let changed = snapshot(drive("sda", DriveState::Claimed, Some(later.clone())));
+    let mut previous = [surveyed("sda", Some(ours), Judgement::Claimed)];
+    refresh(&changed, &mut previous);
+    assert_eq!(previous[0].contents, Some(later));
+    assert!(previous[0].probed.is_some());
+}
+
+#[test]
+fn a_label_on_two_drives_makes_both_unusable() {
+    let one = |name, label| {
+        surveyed(
+            name,
+            Some(contents(label, 1, Vec::new(), 0)),
+            Judgement::Claimed,
+        )
+    };
+    let mut drives = [one("sda", 1), one("sdb", 1), one("sdc", 2)];
+    refuse_copies(&mut drives);
+    let states = drives.map(|drive| shown(&drive.facts.id.clone(), &drive));
+    assert_eq!(
+        states.each_ref().map(|drive| drive.state),
+        [
+            DriveState::Rejected,
+            DriveState::Rejected,
+            DriveState::Claimed
+        ]
+    );
+    assert_eq!(states[0].rejects[0].code, RejectCode::DuplicateIdentity);
+    assert!(states[0].rejects[0].detail.contains("wwn-sdb"));
+}
+
+#[test]
+fn devices_of_one_identity_get_keys_of_their_own() {
+    let class = || Judgement::Rejected {
+        class: None,
+        reasons: Vec::new(),
+    };
+    let mut drives = [
+        surveyed("sda", None, class()),
+        surveyed("sdb", None, class()),
+    ];
+    assert_eq!(keys(&drives)[1].0, "wwn-sdb");
+    drives[1].facts.id = drives[0].facts.id.clone();
+    let both: Vec<String> = keys(&drives).into_iter().map(|key| key.0).collect();
+    assert_eq!(both, ["wwn-sda.sda", "wwn-sda.sdb"]);
+}
+
+#[test]
+fn only_what_is_open_or_noted_needs_a_repairing_look() {
+    let whole = || placed(1, RecordState::New);
+    let of = |placed| contents(1, 1, vec![placed], 0);
+    assert!(!needs_repair(&of(whole())));
+    let mut cases = vec![
+        of(placed(1, RecordState::Creating)),
+        of(whole()),
+        of(whole()),
+    ];
+    cases[1].volumes[0].device = None;
+    cases[2].notes.push("a lost slot".into());
+    for case in cases {
+        assert!(needs_repair(&case), "{case:?}");
+    }
+    let mut ambiguous = of(whole());
+    ambiguous.volumes[0].device = None;
+    ambiguous.volumes[0].ambiguous = Some("no entry".into());
+    assert!(!needs_repair(&ambiguous));
+}
