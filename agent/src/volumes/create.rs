@@ -197,6 +197,12 @@ impl Volumes {
             parameters: request.parameters.clone(),
             erase: class.erase,
         };
+        let deleted: Vec<Uuid> = snapshot
+            .volumes
+            .values()
+            .filter(|volume| volume.state == VolumeState::Quarantined)
+            .map(|volume| volume.uuid)
+            .collect();
         let mut refused: Option<RunError<CarveError>> = None;
         for candidate in candidates(snapshot, &class.name, request.size_bytes) {
             let Some(drive) = snapshot.drives.get(&candidate.drive) else {
@@ -215,6 +221,7 @@ impl Volumes {
                     policy: class.claim,
                 }),
                 spec: spec.clone(),
+                deleted: deleted.clone(),
             };
             match self
                 .inner
@@ -233,6 +240,7 @@ impl Volumes {
                                     placed.record.state,
                                     crate::model::RecordState::Erasing { .. }
                                 )
+                                && !deleted.contains(&placed.record.uuid)
                         })
                         .map(|placed| placed.record.uuid);
                     let revision = self.inner.inventory.put_contents(&drive.id, done.contents);
