@@ -141,6 +141,7 @@ impl Drive {
             drive: self.drive(),
             claim: self.claim(policy),
             spec,
+            deleted: Vec::new(),
         }
         .run(&mut Context::silent())
     }
@@ -844,6 +845,7 @@ fn a_locked_drive_is_waited_for_and_a_claimed_one_is_not_taken_by_another_node()
         drive: drive.drive(),
         claim: Some(claim),
         spec: spec("b", 8),
+        deleted: Vec::new(),
     };
     assert!(matches!(
         create.run(&mut Context::silent()),

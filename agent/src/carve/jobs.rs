@@ -29,6 +29,9 @@ pub struct Create {
     pub claim: Option<Claim>,
     /// The volume; its size is rounded already.
     pub spec: VolumeSpec,
+    /// Volumes that were deleted while the drive was away and are kept until their quarantine is over. The
+    /// drive does not know of that: one of them must not be taken for the volume that is asked for.
+    pub deleted: Vec<Uuid>,
 }
 
 /// How to claim a drive.
@@ -287,7 +290,13 @@ impl Job for Create {
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
         context.step("create");
-        partition::create(&self.drive, self.claim.as_ref(), &self.spec, context)
+        partition::create(
+            &self.drive,
+            self.claim.as_ref(),
+            &self.spec,
+            &self.deleted,
+            context,
+        )
     }
 }
 

@@ -262,6 +262,12 @@ impl Volumes {
             parameters: request.parameters.clone(),
             erase: class.erase,
         };
+        let deleted: Vec<Uuid> = snapshot
+            .volumes
+            .values()
+            .filter(|volume| volume.state == VolumeState::Quarantined)
+            .map(|volume| volume.uuid)
+            .collect();
         let mut refused: Option<RunError<CarveError>> = None;
         for candidate in candidates(snapshot, &class.name, request.size_bytes) {
             let Some(drive) = snapshot.drives.get(&candidate.drive) else {
@@ -284,6 +290,7 @@ impl Volumes {
                     policy: class.claim,
                 }),
                 spec: spec.clone(),
+                deleted: deleted.clone(),
             };
             match self
                 .inner
@@ -302,6 +309,7 @@ impl Volumes {
                                     placed.record.state,
                                     crate::model::RecordState::Erasing { .. }
                                 )
+                                && !deleted.contains(&placed.record.uuid)
                         })
                         .map(|placed| placed.record.uuid);
                     let revision = self.inner.inventory.put_contents(&drive.id, done.contents);

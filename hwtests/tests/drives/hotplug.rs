@@ -112,3 +112,32 @@ async fn a_volume_deleted_while_its_drive_was_away_is_quarantined_and_then_erase
         (!text.contains(&uuid)).then_some(())
     });
 }
+
+#[tokio::test]
+async fn a_drive_that_returns_under_another_identity_brings_its_volumes_and_their_deletions() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 512 * MIB)]).await;
+    let gone = letter(&rig, "gone").await;
+    let kept = letter(&rig, "kept").await;
+    rig.shelf.pull("a");
+    rig.drive_is("a", "missing").await;
+    rig.csi.delete(&gone.id).await.unwrap();
+    // Behind another controller a drive may have another name; here a loop drive's file has.
+    std::fs::rename(rig.shelf.file("a"), rig.shelf.file("moved")).unwrap();
+    rig.shelf.plug("moved").unwrap();
+    rig.drive_is("moved", "claimed").await;
+    let back = rig.volume_is(&kept.id, "ready").await;
+    assert!(back.drive.starts_with("loop-moved.img-"), "{back:?}");
+    rig.volume_is(&gone.id, "quarantined").await;
+    assert!(
+        rig.drive("a").await.is_none(),
+        "the old name is still missed"
+    );
+    assert_eq!(rig.csi.ids().await.unwrap(), [kept.id.as_str()]);
+    read_letter(&rig, &kept, "kept").await;
+    // The name of a quarantined volume is free; its space is not.
+    let again = letter(&rig, "gone").await;
+    assert_ne!(again.id, gone.id);
+    rig.volume_is(&gone.id, "quarantined").await;
+    read_letter(&rig, &again, "gone").await;
+}

@@ -14,8 +14,15 @@ use tonic::{Code, Status};
 #[tokio::test]
 async fn the_last_mib_of_a_drive_can_be_used() {
     need!(root, loop);
-    // Odd sizes: the end of the drive is no multiple of a MiB.
-    let rig = Rig::with(vec![DriveSpec::blank("a", 100 * MIB + 512 * 7)]).await;
+    for sector in [512, 4096] {
+        // The end of the drive is no multiple of a MiB.
+        let bytes = 100 * MIB + 7 * u64::from(sector);
+        fill_to_the_last_mib(DriveSpec::blank("a", bytes).sector(sector)).await;
+    }
+}
+
+async fn fill_to_the_last_mib(drive: DriveSpec) {
+    let rig = Rig::with(vec![drive]).await;
     let free = u64::try_from(rig.csi.capacity().await.unwrap()).unwrap();
     assert!(free >= 94 * MIB, "{free} of 100 MiB can be used");
     let volume = rig.volume("all", free, &csi::block()).await;

@@ -19,9 +19,22 @@ use crate::model::{
 
 impl<D: Device + Kernel> Session<'_, D> {
     /// Carves a volume. One of the same name that lives is the answer, unchanged.
-    pub(in crate::carve) fn create(mut self, spec: &VolumeSpec) -> Result<Changed, CarveError> {
+    #[cfg(test)]
+    pub(in crate::carve) fn create(self, spec: &VolumeSpec) -> Result<Changed, CarveError> {
+        self.create_beside(spec, &[])
+    }
+
+    /// Carves a volume, or finds the one of its name; never one of those that were `deleted`.
+    pub(in crate::carve) fn create_beside(
+        mut self,
+        spec: &VolumeSpec,
+        deleted: &[Uuid],
+    ) -> Result<Changed, CarveError> {
         let view = self.view()?;
-        let live = |placed: &&Placed| !matches!(placed.record.state, RecordState::Erasing { .. });
+        let live = |placed: &&Placed| {
+            !matches!(placed.record.state, RecordState::Erasing { .. })
+                && !deleted.contains(&placed.record.uuid)
+        };
         if let Some(placed) = view
             .volumes
             .iter()

@@ -52,6 +52,7 @@ pub(super) fn create(
     drive: &DriveRef,
     claim: Option<&Claim>,
     spec: &VolumeSpec,
+    deleted: &[Uuid],
     context: &mut Context,
 ) -> Result<Changed, CarveError> {
     let mut dev = open(drive)?;
@@ -62,7 +63,7 @@ pub(super) fn create(
         drop(dev);
         dev = claim::claim(drive, claim, spec, context)?;
     }
-    Session::open(&dev, &drive.id, true)?.create(spec)
+    Session::open(&dev, &drive.id, true)?.create_beside(spec, deleted)
 }
 
 /// Grows a volume in place.

@@ -717,3 +717,25 @@ fn a_full_table_and_a_full_drive_say_so() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn a_volume_deleted_while_its_drive_was_away_is_not_taken_for_a_new_one_of_its_name() {
+    let drive = furnished(512);
+    // Found by its name while it lives; beside it once it counts as deleted.
+    let same = session(&drive).create(&spec(0xd, "a", 4)).unwrap();
+    assert!(!same.changed);
+    let beside = session(&drive)
+        .create_beside(&spec(0xd, "a", 4), &[a()])
+        .unwrap();
+    assert!(beside.changed);
+    let contents = look(&drive);
+    let named = |placed: &&crate::model::Placed| placed.record.name == "a";
+    let uuids: Vec<Uuid> = contents
+        .volumes
+        .iter()
+        .filter(named)
+        .map(|placed| placed.record.uuid)
+        .collect();
+    assert_eq!(uuids.len(), 2);
+    assert!(uuids.contains(&a()) && uuids.contains(&Uuid::from_u128(0xd)));
+}
