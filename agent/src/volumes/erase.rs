@@ -1,7 +1,7 @@
 //! Erasing deleted volumes in the background: one at a time per drive, a second at a time, throttled,
 //! resumed after a restart from what the record says.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -56,28 +56,35 @@ impl Volumes {
     /// Keeps erasing whatever is to be erased, until stopped. One task per drive.
     pub async fn erase_all(&self, stop: CancellationToken) {
         let mut snapshots = self.inner.inventory.subscribe();
-        let mut running: BTreeSet<DriveId> = BTreeSet::new();
+        let mut running: BTreeMap<tokio::task::Id, DriveId> = BTreeMap::new();
         let mut tasks = tokio::task::JoinSet::new();
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
             for (drive, uuid, done, total) in waiting(&snapshot) {
-                if running.insert(drive.id.clone()) {
+                if !running.values().any(|busy| *busy == drive.id) {
                     let this = self.clone();
                     let stop = stop.clone();
-                    tasks.spawn(async move {
-                        let id = drive.id.clone();
+                    let id = drive.id.clone();
+                    let task = tasks.spawn(async move {
                         tokio::select! {
                             () = this.erase_one(drive, uuid, done, total) => {}
                             () = stop.cancelled() => {}
                         }
-                        id
                     });
+                    running.insert(task.id(), id);
                 }
             }
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = snapshots.changed() => if changed.is_err() { return },
-                Some(ended) = tasks.join_next() => if let Ok(id) = ended { running.remove(&id); },
+                // However it ended: a task that panicked must not keep its drive from being erased.
+                Some(ended) = tasks.join_next_with_id() => {
+                    let task = match &ended {
+                        Ok((task, ())) => *task,
+                        Err(error) => error.id(),
+                    };
+                    running.remove(&task);
+                }
             }
         }
     }
