@@ -172,11 +172,17 @@ pub fn is_damaged(drive: &Drive) -> bool {
         })
 }
 
-/// The first selected drive that gives no answer and of which nothing is known. Pure.
+/// The first drive that may hold volumes nobody knows of: a selected one that gives no answer, or one
+/// with a label of ours that cannot be read. Pure.
 pub fn stranger(known: &Known) -> Option<&Drive> {
+    use crate::model::RejectCode as Code;
     known.drives.values().find(|drive| {
-        drive.state == DriveState::Unprobed
-            && drive.class.is_some()
+        let silent = drive.state == DriveState::Unprobed && drive.class.is_some();
+        let illegible = drive
+            .rejects
+            .iter()
+            .any(|reject| reject.code == Code::OursDamaged);
+        (silent || illegible)
             && drive.contents.is_none()
             && !known.remembered.drives.contains_key(&drive.id)
     })

@@ -127,7 +127,7 @@ impl Inventory {
     /// is not known either may be on it. In words; None when every such drive is known.
     pub fn stranger(&self) -> Option<String> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        assemble::stranger(&known).map(|drive| format!("drive {} gives no answer", drive.id))
+        assemble::stranger(&known).map(|drive| format!("drive {} cannot be read", drive.id))
     }
 
     /// What is to be remembered of drives and deletions.
