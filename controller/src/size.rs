@@ -185,7 +185,7 @@ mod tests {
             (MIB, MIB, None, MIB),
             (MIB + 1, 0, None, 2 * MIB),
             (1, 0, Some("xfs"), 300 * MIB),
-            (1, 0, Some("btrfs"), 128 * MIB),
+            (1, 0, Some("btrfs"), 256 * MIB),
             (1, 0, Some("ext4"), 16 * MIB),
             (500 * MIB, 500 * MIB, Some("xfs"), 500 * MIB),
         ] {

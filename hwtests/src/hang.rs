@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
-use drivebay_agent::model::{DriveId, DriveRef};
+use drivebay_agent::{discovery::sysfs, model::DriveRef};
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty,
@@ -63,24 +63,8 @@ impl LoopDrive {
 
     /// How a worker finds it. Reads sysfs only.
     pub fn drive_ref(&self) -> io::Result<DriveRef> {
-        let read = |name: &str| {
-            let path = Path::new("/sys/block").join(&self.kernel_name).join(name);
-            fs::read_to_string(path).map(|text| text.trim().to_owned())
-        };
-        let number = |text: &str| {
-            text.parse::<u64>()
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
-        };
-        let dev = read("dev")?;
-        let (major, minor) = dev.split_once(':').unwrap_or_default();
-        Ok(DriveRef {
-            id: DriveId(format!("loop-{}", self.kernel_name)),
-            kernel_name: self.kernel_name.clone(),
-            major: number(major)? as u32,
-            minor: number(minor)? as u32,
-            diskseq: number(&read("diskseq")?)?,
-            size_bytes: number(&read("size")?)? * 512,
-        })
+        let facts = sysfs::read(Path::new("/sys"), &self.kernel_name)?;
+        Ok(DriveRef::from(&facts))
     }
 
     /// Device node.

@@ -301,6 +301,7 @@ fn a_sample_is_not_read_from_another_drive_of_the_same_name() {
             |drive: &mut DriveRef| drive.diskseq += 1,
             |drive: &mut DriveRef| drive.minor += 1,
             |drive: &mut DriveRef| drive.size_bytes -= 512,
+            |drive: &mut DriveRef| drive.id.0.push('x'),
         ] {
             let mut wrong = right.clone();
             change(&mut wrong);
