@@ -16,6 +16,7 @@ use super::{
     hints,
     jobs::{FsError, Stage, StageMount, Staged},
     mkfs,
+    mkfs_options::check_mkfs_options,
     options::{MountFlags, parse_mount_flags},
     stage::{Format, MountPlan, Plan, Refusal, Wanted, format_guard, plan_mount},
     superblock, tools,
@@ -95,13 +96,14 @@ impl<'a> Staging<'a> {
         if let Some(asked) = mount.fs_type.filter(|asked| *asked != fs_type) {
             return Err(incompatible(fs_type.as_str(), asked.as_str()));
         }
+        check_mkfs_options(fs_type, &record.mkfs_options)?;
         let all: Vec<String> = record.mount_options.iter().chain(&mount.flags).cloned().collect();
         let flags = parse_mount_flags(&all)?;
         let wanted = Wanted::new(fs_type, &flags, mount.read_only);
         Ok(Self { ground, job, mount, fs_type, flags, wanted, contents: None, formatted: false })
     }
 
-    fn run(mut self, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
+    fn run(self, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
         context.step("looking at the mounts");
         let resolved = mountinfo::resolve(&self.mount.path);
         let entries = mountinfo::read().map_err(|error| self.mount_info(&error))?;
