@@ -66,7 +66,11 @@ pub fn grow(
     };
     let output = tools::run(ground, program, args, device, context)?;
     if output.code != Some(0) {
-        return Err(FsError::Grow { path: mount.display().to_string(), output: format!("{program}: {}", tools::said(&output)) });
+        let mut said = format!("{program}: {}", tools::said(&output));
+        if fs_type == FsType::Ext4 && said.contains("Permission denied") {
+            said.push_str("; growing a mounted ext4 needs CAP_SYS_RESOURCE, and a filesystem without its error flag");
+        }
+        return Err(FsError::Grow { path: mount.display().to_string(), output: said });
     }
     Ok(true)
 }

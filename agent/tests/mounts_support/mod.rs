@@ -48,6 +48,13 @@ pub(crate) fn skipped() -> bool {
     skipped
 }
 
+/// Whether this process may grow a mounted ext4, which takes CAP_SYS_RESOURCE (bit 24).
+pub(crate) fn may_grow_ext4() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    u64::from_str_radix(effective.trim(), 16).unwrap() & (1 << 24) != 0
+}
+
 /// For the calling thread, which every test has to itself.
 #[allow(unsafe_code)]
 fn own_mount_namespace() {
