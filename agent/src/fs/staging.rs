@@ -117,7 +117,7 @@ impl<'a> Staging<'a> {
                 self.mount_syscall(&device, libc::MS_REMOUNT)?;
                 self.already(placed, context)
             }
-            MountPlan::Mount => self.from_device(context),
+            MountPlan::Mount => self.stage_device(context),
         }
     }
 
@@ -146,7 +146,7 @@ impl<'a> Staging<'a> {
         Ok(Staged { contents: self.contents, formatted: false, grown, already: true })
     }
 
-    fn from_device(mut self, context: &mut Context) -> Result<Staged, FsError> {
+    fn stage_device(mut self, context: &mut Context) -> Result<Staged, FsError> {
         let target = path::facts(&self.mount.path).map_err(|error| io_error("looking at", &self.mount.path, error))?;
         if target.kind != Kind::Directory {
             let error = std::io::Error::from_raw_os_error(libc::ENOTDIR);

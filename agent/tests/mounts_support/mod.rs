@@ -1,6 +1,8 @@
 //! A real partition on a loop device with a label that exists in memory only, in a mount namespace of the
 //! test's own, so that leftovers die with it.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::{
     collections::BTreeMap,
     fs,
