@@ -4,10 +4,22 @@
 //! Data flows one way: discovery → inventory → {carve, fs} through workers →
 //! snapshot → {csi, uplink, cli}.
 
+pub mod app;
 pub mod carve;
+pub mod cli;
 pub mod config;
+pub mod csi;
 pub mod discovery;
 pub mod fs;
+pub mod inventory;
+pub mod keeper;
+pub mod lock;
 pub mod model;
+pub mod registration;
+pub mod server;
+pub mod state;
+pub mod survey_loop;
 pub mod sys;
+pub mod uplink;
+pub mod volumes;
 pub mod worker;

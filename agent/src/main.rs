@@ -1,3 +1,48 @@
-//! `drivebay-agent`.
+//! `drivebay-agent`: as a worker, as the agent, or as a command that asks one.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use drivebay_agent::{
+    app,
+    cli::{self, Cli, Command, RunArgs},
+    config, worker,
+};
+
+fn main() -> ExitCode {
+    if let Some(code) = worker::child::if_worker() {
+        return code;
+    }
+    match Cli::parse().command {
+        Command::Run(run) => agent(run),
+        other => ask(other),
+    }
+}
+
+fn agent(RunArgs { config, options }: RunArgs) -> ExitCode {
+    let checked = match config::load(&config.config) {
+        Ok(checked) => checked,
+        Err(error) => {
+            cli::complain(&error);
+            return ExitCode::from(cli::FAILED);
+        }
+    };
+    cli::logging::start(options.log_format);
+    for warning in &checked.warnings {
+        tracing::warn!(file = %config.config.display(), "{warning}");
+    }
+    app::run(checked.config, options)
+}
+
+fn ask(command: Command) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(cli::run(command)),
+        Err(error) => {
+            cli::complain(&error);
+            ExitCode::from(cli::FAILED)
+        }
+    }
+}

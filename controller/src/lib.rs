@@ -1,1 +1,45 @@
 //! Drivebay's controller: the CSI Controller service over agents.
+//!
+//! It talks to agents only through the `Agent` service, over a channel. The
+//! `drivebay-controller` binary dials one; a headless agent hands over an
+//! [`in_process_channel`] to itself. Either way the service is the one here:
+//!
+//! ```no_run
+//! # use drivebay_controller::*;
+//! # fn example(router: tonic::transport::server::Router) {
+//! let agents = Agents::single(in_process_channel(router));
+//! let identity = IdentityService::new(IdentityConfig {
+//!     driver_name: "csi.drivebay.io".into(),
+//!     version: env!("CARGO_PKG_VERSION").into(),
+//!     controller: true,
+//!     ready: agents.ready(),
+//! });
+//! let controller = ControllerService::new(
+//!     ControllerConfig { driver_name: "csi.drivebay.io".into(), health_api: HealthApi::Legacy },
+//!     agents,
+//! );
+//! # }
+//! ```
+//!
+//! The Node service of the agent shares [`validate`], [`health`] and [`topology`].
+
+pub mod agents;
+pub mod app;
+pub mod call;
+mod capability;
+pub mod config;
+pub mod csi;
+pub mod health;
+pub mod inprocess;
+pub mod inventory;
+pub mod page;
+pub mod placement;
+pub mod size;
+pub mod socket;
+pub mod topology;
+pub mod validate;
+
+pub use agents::Agents;
+pub use config::HealthApi;
+pub use csi::{ControllerConfig, ControllerService, IdentityConfig, IdentityService};
+pub use inprocess::in_process_channel;

@@ -1,3 +1,44 @@
 //! `drivebay-controller`.
 
-fn main() {}
+use std::{error::Error, io::IsTerminal, process::ExitCode};
+
+use clap::Parser;
+use drivebay_controller::{
+    app,
+    config::{Cli, Command},
+};
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let Command::Run(options) = Cli::parse().command;
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let result: Result<(), Box<dyn Error>> = match runtime {
+        Ok(runtime) => {
+            let result = runtime.block_on(app::run(options));
+            runtime.shutdown_background();
+            result.map_err(Into::into)
+        }
+        Err(error) => Err(error.into()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("drivebay-controller: {error}{}", causes(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn causes(error: &dyn Error) -> String {
+    std::iter::successors(error.source(), |error| (*error).source())
+        .map(|cause| format!(": {cause}"))
+        .collect()
+}

@@ -1,1 +1,39 @@
-//! The harness of the tests that need root: loop shelves, faulty drives, CSI clients.
+//! The harness of the tests that need root: shelves of loop drives, a real agent, a CSI
+//! client, and the checks that nothing is left behind.
+//!
+//! Everything here is for tests and for the demo. It may block, spawn tools and panic
+//! with a sentence: that is what a test does when its machine is not as it must be.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a harness runs tools, waits and fails loudly; the bans are for the product"
+)]
+
+pub mod agent;
+pub mod csi;
+pub mod digest;
+pub mod hang;
+pub mod need;
+pub mod program;
+pub mod rig;
+pub mod settings;
+pub mod shelf;
+pub mod starts;
+pub mod tools;
+pub mod tree;
+pub mod trouble;
+pub mod wait;
+
+pub use agent::Agent;
+pub use csi::Csi;
+pub use rig::Rig;
+pub use settings::Settings;
+pub use shelf::{Drive, DriveSpec, Shelf};
+pub use trouble::Trouble;
+
+/// 1024² bytes.
+pub const MIB: u64 = 1024 * 1024;
+/// 1024³ bytes.
+pub const GIB: u64 = 1024 * MIB;

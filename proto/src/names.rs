@@ -26,8 +26,28 @@ pub const PARAMETERS: [&str; 4] = [
     PARAM_MOUNT_OPTIONS,
 ];
 
+/// Filesystems Drivebay makes, as mount(2) and CSI write them, with the smallest device in bytes that
+/// mkfs accepts with its defaults and that leaves room for data (mkfs.xfs 6.1 refuses under 300 MiB,
+/// mkfs.btrfs 6.2 under about 109 MiB; ext4 by choice).
+pub const FILESYSTEMS: [(&str, u64); 3] =
+    [("ext4", 16 << 20), ("xfs", 300 << 20), ("btrfs", 128 << 20)];
+
+/// Smallest device in bytes for this filesystem; None for one that Drivebay does not make.
+pub fn smallest_filesystem(fs_type: &str) -> Option<u64> {
+    FILESYSTEMS
+        .iter()
+        .find(|(name, _)| *name == fs_type)
+        .map(|(_, bytes)| *bytes)
+}
+
+/// Size of a volume when the request names none, bytes.
+pub const DEFAULT_VOLUME_BYTES: u64 = 1 << 30;
+
 /// Keys the provisioner owns. It strips them before CreateVolume, but not before GetCapacity.
 pub const RESERVED_PREFIX: &str = "csi.storage.k8s.io/";
+
+/// The provisioner's own key for the filesystem. It strips it; other callers may not.
+pub const RESERVED_FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 
 /// Metadata keys that the provisioner adds with `--extra-create-metadata`.
 pub const CREATE_METADATA: [&str; 3] = [

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::{erase, partition, wipe};
 use crate::model::{Cause, ClaimPolicy, Contents, DriveRef, Label, VolumeSpec};
 use crate::worker::{Context, Job};
 
@@ -164,6 +165,13 @@ pub enum CarveError {
         /// Reject codes and details.
         reason: String,
     },
+    /// The table is ours and the label was never written: a claim that was interrupted. A
+    /// `Create` with `claim` finishes it.
+    #[error("claiming drive {drive} was interrupted before its label was written; creating a volume finishes it")]
+    Unlabelled {
+        /// The identity.
+        drive: String,
+    },
     /// Ours, but table and records cannot be trusted.
     #[error("the label of drive {drive} is damaged: {reason}; nothing was changed")]
     Damaged {
@@ -173,7 +181,9 @@ pub enum CarveError {
         reason: String,
     },
     /// No free run is large enough.
-    #[error("drive {drive} has no room for {needed} bytes; its largest free piece is {largest} bytes")]
+    #[error(
+        "drive {drive} has no room for {needed} bytes; its largest free piece is {largest} bytes"
+    )]
     NoSpace {
         /// The identity.
         drive: String,
@@ -215,7 +225,9 @@ pub enum CarveError {
         reason: String,
     },
     /// The space behind it is taken.
-    #[error("volume {uuid} cannot grow to {needed} bytes where it lies; it could grow to {possible} bytes")]
+    #[error(
+        "volume {uuid} cannot grow to {needed} bytes where it lies; it could grow to {possible} bytes"
+    )]
     CannotGrow {
         /// The volume.
         uuid: Uuid,
@@ -243,7 +255,9 @@ pub enum CarveError {
         reason: String,
     },
     /// Erased bytes did not read back as zeros.
-    #[error("drive {drive} does not read back zeros at byte {offset} after erasing; the space stays out of use")]
+    #[error(
+        "drive {drive} does not read back zeros at byte {offset} after erasing; the space stays out of use"
+    )]
     NotErased {
         /// The identity.
         drive: String,
@@ -256,8 +270,9 @@ impl Job for Look {
     const NAME: &'static str = "look";
     type Answer = Contents;
     type Error = CarveError;
-    fn run(self, _context: &mut Context) -> Result<Contents, CarveError> {
-        todo!()
+    fn run(self, context: &mut Context) -> Result<Contents, CarveError> {
+        context.step("look");
+        partition::look(&self.drive, self.repair)
     }
 }
 
@@ -265,8 +280,9 @@ impl Job for Create {
     const NAME: &'static str = "create";
     type Answer = Changed;
     type Error = CarveError;
-    fn run(self, _context: &mut Context) -> Result<Changed, CarveError> {
-        todo!()
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("create");
+        partition::create(&self.drive, self.claim.as_ref(), &self.spec, context)
     }
 }
 
@@ -274,8 +290,9 @@ impl Job for Expand {
     const NAME: &'static str = "expand";
     type Answer = Changed;
     type Error = CarveError;
-    fn run(self, _context: &mut Context) -> Result<Changed, CarveError> {
-        todo!()
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("expand");
+        partition::expand(&self.drive, self.uuid, self.size_bytes)
     }
 }
 
@@ -283,8 +300,9 @@ impl Job for Delete {
     const NAME: &'static str = "delete";
     type Answer = Changed;
     type Error = CarveError;
-    fn run(self, _context: &mut Context) -> Result<Changed, CarveError> {
-        todo!()
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("delete");
+        partition::delete(&self.drive, self.uuid)
     }
 }
 
@@ -292,8 +310,8 @@ impl Job for EraseStep {
     const NAME: &'static str = "erase-step";
     type Answer = EraseProgress;
     type Error = CarveError;
-    fn run(self, _context: &mut Context) -> Result<EraseProgress, CarveError> {
-        todo!()
+    fn run(self, context: &mut Context) -> Result<EraseProgress, CarveError> {
+        erase::step(&self.drive, self.uuid, self.from_bytes, self.budget_ms, context)
     }
 }
 
@@ -301,8 +319,8 @@ impl Job for WipeStep {
     const NAME: &'static str = "wipe-step";
     type Answer = WipeProgress;
     type Error = CarveError;
-    fn run(self, _context: &mut Context) -> Result<WipeProgress, CarveError> {
-        todo!()
+    fn run(self, context: &mut Context) -> Result<WipeProgress, CarveError> {
+        wipe::step(&self.drive, self.from_bytes, self.budget_ms, context)
     }
 }
 
@@ -310,7 +328,8 @@ impl Job for Advance {
     const NAME: &'static str = "advance";
     type Answer = Changed;
     type Error = CarveError;
-    fn run(self, _context: &mut Context) -> Result<Changed, CarveError> {
-        todo!()
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("advance");
+        partition::advance(&self.drive, self.uuid, self.to)
     }
 }

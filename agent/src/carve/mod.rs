@@ -2,8 +2,16 @@
 //!
 //! `record` is the on-drive format of the label, byte by byte; `gpt` reads, compares,
 //! repairs and writes both copies of the table; `plan` decides, purely; `partition`
-//! looks and executes; `erase` makes deleted space zeros again; `jobs` is what the
-//! agent asks workers for. An `lvm` layout moves in beside `partition`.
+//! looks and executes; `erase` makes deleted space zeros again, `wipe` a whole drive; `jobs`
+//! is what the agent asks workers for. An `lvm` layout moves in beside `partition`.
 
+pub mod device;
+pub mod erase;
+#[cfg(test)]
+mod fake;
+pub mod gpt;
 pub mod jobs;
 pub mod partition;
+pub mod plan;
+pub mod record;
+pub mod wipe;

@@ -19,7 +19,11 @@ pub(super) struct Place {
 impl Place {
     /// `path` begins with `/devices`, `root` is where sysfs is.
     pub(super) fn new(root: &Path, path: String, kernel_name: &str) -> Self {
-        Self { root: root.to_owned(), path, kernel_name: kernel_name.to_owned() }
+        Self {
+            root: root.to_owned(),
+            path,
+            kernel_name: kernel_name.to_owned(),
+        }
     }
 
     pub(super) fn path(&self) -> &str {
@@ -33,7 +37,11 @@ impl Place {
     /// The device that the disk belongs to, as a path: without `block/<kernel name>`, which change.
     pub(super) fn device_path(&self) -> &str {
         let parent = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        if self.is_virtual() { &self.path } else { parent.strip_suffix("/block").unwrap_or(&self.path) }
+        if self.is_virtual() {
+            &self.path
+        } else {
+            parent.strip_suffix("/block").unwrap_or(&self.path)
+        }
     }
 
     pub(super) fn is_nvme(&self) -> bool {
@@ -46,7 +54,9 @@ impl Place {
 
     /// Whether some directory on the way is `prefix` and then a digit.
     pub(super) fn passes(&self, prefix: &str) -> bool {
-        self.path.split('/').any(|part| has_number_after(part, prefix))
+        self.path
+            .split('/')
+            .any(|part| has_number_after(part, prefix))
     }
 
     /// SCSI logical unit number, when it is a SCSI disk.
@@ -81,23 +91,43 @@ fn has_number_after(text: &str, prefix: &str) -> bool {
 
 /// Drivers that show something else than a disk, wherever they put it in sysfs, by kernel name.
 const NOT_DISKS: &[(&str, &str)] = &[
-    ("loop", "loop"), ("ram", "ram"), ("zram", "zram"), ("dm-", "dm"), ("md", "md"), ("md_d", "md"), ("nbd", "nbd"),
-    ("rbd", "rbd"), ("zd", "zd"), ("drbd", "drbd"), ("mtdblock", "mtd"), ("bcache", "bcache"), ("fd", "fd"), ("sr", "sr"),
-    ("scd", "sr"), ("ublkb", "ublk"), ("nullb", "null"),
+    ("loop", "loop"),
+    ("ram", "ram"),
+    ("zram", "zram"),
+    ("dm-", "dm"),
+    ("md", "md"),
+    ("md_d", "md"),
+    ("nbd", "nbd"),
+    ("rbd", "rbd"),
+    ("zd", "zd"),
+    ("drbd", "drbd"),
+    ("mtdblock", "mtd"),
+    ("bcache", "bcache"),
+    ("fd", "fd"),
+    ("sr", "sr"),
+    ("scd", "sr"),
+    ("ublkb", "ublk"),
+    ("nullb", "null"),
 ];
 
 /// The kind of virtual device; None for a real disk. NVMe is none: a namespace with several paths has its
 /// head under /sys/devices/virtual, and NVMe over a network is told by its transport.
 pub(super) fn virtual_kind(place: &Place) -> Option<String> {
     let name = place.kernel_name();
-    if let Some((_, kind)) = NOT_DISKS.iter().find(|(prefix, _)| has_number_after(name, prefix)) {
+    if let Some((_, kind)) = NOT_DISKS
+        .iter()
+        .find(|(prefix, _)| has_number_after(name, prefix))
+    {
         return Some((*kind).to_owned());
     }
     // A named md array (md_home) has no number.
     if name.starts_with("md_") {
         return Some("md".to_owned());
     }
-    (place.is_virtual() && !place.is_nvme()).then(|| name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned())
+    (place.is_virtual() && !place.is_nvme()).then(|| {
+        name.trim_end_matches(|c: char| c.is_ascii_digit())
+            .to_owned()
+    })
 }
 
 /// How it is attached.
@@ -132,7 +162,10 @@ fn nvme_controllers(disk: &Node) -> io::Result<Vec<Node>> {
         .list()?
         .into_iter()
         // Controllers are nvme0; namespaces and paths (nvme0n1, nvme0c0n1) lie beside them.
-        .filter(|name| name.strip_prefix("nvme").is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit())))
+        .filter(|name| {
+            name.strip_prefix("nvme")
+                .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit()))
+        })
         .map(|name| device.child(&name))
         .collect())
 }
@@ -144,10 +177,15 @@ fn nvme_transport(place: &Place, disk: &Node) -> io::Result<Transport> {
     }
     let through_pci = place.path().starts_with("/devices/pci");
     // No word from any controller and no PCI device above it: taken for remote, which is refused.
-    Ok(match transports.iter().all(|transport| transport == "pcie" || transport == "apple-nvme") {
-        true if through_pci || !transports.is_empty() => Transport::Nvme,
-        _ => Transport::NvmeOf,
-    })
+    Ok(
+        match transports
+            .iter()
+            .all(|transport| transport == "pcie" || transport == "apple-nvme")
+        {
+            true if through_pci || !transports.is_empty() => Transport::Nvme,
+            _ => Transport::NvmeOf,
+        },
+    )
 }
 
 /// The state of its device when it is not the running one.
@@ -155,16 +193,26 @@ pub(super) fn not_running(place: &Place, disk: &Node) -> io::Result<Option<Strin
     if place.is_nvme() {
         let mut states = Vec::new();
         for controller in nvme_controllers(disk)? {
-            states.push(controller.text("state")?.unwrap_or_else(|| "unknown".to_owned()));
+            states.push(
+                controller
+                    .text("state")?
+                    .unwrap_or_else(|| "unknown".to_owned()),
+            );
         }
         // One live path is enough.
         return Ok(match states.iter().any(|state| state == "live") {
             true => None,
-            false => Some(states.first().map_or_else(|| "no controller".to_owned(), Clone::clone)),
+            false => Some(
+                states
+                    .first()
+                    .map_or_else(|| "no controller".to_owned(), Clone::clone),
+            ),
         });
     }
     if place.passes("target") {
-        let state = disk.text("device/state")?.unwrap_or_else(|| "unknown".to_owned());
+        let state = disk
+            .text("device/state")?
+            .unwrap_or_else(|| "unknown".to_owned());
         return Ok((state != "running").then_some(state));
     }
     Ok(disk.flag("dm/suspended")?.then(|| "suspended".to_owned()))

@@ -29,10 +29,15 @@ impl Node {
 
     /// Names in it, hidden ones left out.
     pub(super) fn list(&self) -> io::Result<Vec<String>> {
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot list {self}: {error}"));
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("cannot list {self}: {error}"));
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(named)? {
-            let name = entry.map_err(named)?.file_name().to_string_lossy().into_owned();
+            let name = entry
+                .map_err(named)?
+                .file_name()
+                .to_string_lossy()
+                .into_owned();
             if !name.starts_with('.') {
                 names.push(name);
             }
@@ -45,14 +50,19 @@ impl Node {
         match fs::read(self.path.join(name)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(io::Error::new(error.kind(), format!("cannot read {name} of {self}: {error}"))),
+            Err(error) => Err(io::Error::new(
+                error.kind(),
+                format!("cannot read {name} of {self}: {error}"),
+            )),
         }
     }
 
     /// Trimmed text of an optional attribute; an empty one is None.
     pub(super) fn text(&self, name: &str) -> io::Result<Option<String>> {
         Ok(self.bytes(name)?.and_then(|bytes| {
-            let text = String::from_utf8_lossy(&bytes).trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned();
+            let text = String::from_utf8_lossy(&bytes)
+                .trim_matches(|c: char| c.is_whitespace() || c == '\0')
+                .to_owned();
             (!text.is_empty()).then_some(text)
         }))
     }
@@ -64,7 +74,9 @@ impl Node {
     }
 
     pub(super) fn number(&self, name: &str) -> io::Result<Option<u64>> {
-        self.text(name)?.map(|text| self.parse(name, &text)).transpose()
+        self.text(name)?
+            .map(|text| self.parse(name, &text))
+            .transpose()
     }
 
     pub(super) fn required_number(&self, name: &str) -> io::Result<u64> {
@@ -85,8 +97,12 @@ impl Node {
     }
 
     fn parse(&self, name: &str, text: &str) -> io::Result<u64> {
-        text.parse()
-            .map_err(|_| io::Error::new(ErrorKind::InvalidData, format!("{name} of {self} is {text:?}, not a number")))
+        text.parse().map_err(|_| {
+            io::Error::new(
+                ErrorKind::InvalidData,
+                format!("{name} of {self} is {text:?}, not a number"),
+            )
+        })
     }
 }
 
@@ -95,6 +111,15 @@ impl Node {
 fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
-        Some(libc::ENOENT | libc::ENOTDIR | libc::ENODEV | libc::ENXIO | libc::EINVAL | libc::EOPNOTSUPP | libc::EIO | libc::EISDIR)
+        Some(
+            libc::ENOENT
+                | libc::ENOTDIR
+                | libc::ENODEV
+                | libc::ENXIO
+                | libc::EINVAL
+                | libc::EOPNOTSUPP
+                | libc::EIO
+                | libc::EISDIR
+        )
     )
 }

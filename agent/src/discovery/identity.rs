@@ -31,7 +31,12 @@ struct Said {
 }
 
 /// Identity of a disk from its attributes.
-pub(super) fn identify(place: &Place, disk: &Node, transport: Transport, backing_file: Option<&Path>) -> io::Result<Identity> {
+pub(super) fn identify(
+    place: &Place,
+    disk: &Node,
+    transport: Transport,
+    backing_file: Option<&Path>,
+) -> io::Result<Identity> {
     let said = match transport {
         Transport::Loop => Said::default(),
         Transport::Nvme | Transport::NvmeOf => nvme(disk)?,
@@ -44,7 +49,12 @@ pub(super) fn identify(place: &Place, disk: &Node, transport: Transport, backing
         None => from_wwn(&said.wwn).or_else(|| from_serial(&said)),
     };
     let is_stable = stable.is_some();
-    let id = stable.unwrap_or_else(|| format!("path-{}", sanitize(place.device_path().trim_start_matches('/'))));
+    let id = stable.unwrap_or_else(|| {
+        format!(
+            "path-{}",
+            sanitize(place.device_path().trim_start_matches('/'))
+        )
+    });
     Ok(Identity {
         id: DriveId(shorten(id)),
         is_stable,
@@ -73,17 +83,29 @@ fn nvme(disk: &Node) -> io::Result<Said> {
         None | Some(1) => String::new(),
         Some(number) => format!("_ns{number}"),
     };
-    Ok(Said { model: device("model")?, serial: device("serial")?, firmware: device("firmware_rev")?, wwn, suffix })
+    Ok(Said {
+        model: device("model")?,
+        serial: device("serial")?,
+        firmware: device("firmware_rev")?,
+        wwn,
+        suffix,
+    })
 }
 
 fn scsi(place: &Place, disk: &Node, transport: Transport) -> io::Result<Said> {
     let device = disk.child("device");
-    let pages = device.bytes("vpd_pg83")?.map(|page| designators(&page)).unwrap_or_default();
+    let pages = device
+        .bytes("vpd_pg83")?
+        .map(|page| designators(&page))
+        .unwrap_or_default();
     let wwid = device.text("wwid")?.filter(|wwid| from_wwn(wwid).is_some());
     let vendor = device.text("vendor")?.unwrap_or_default();
     let mut said = Said {
         model: device.text("model")?.unwrap_or_default(),
-        serial: device.bytes("vpd_pg80")?.and_then(|page| unit_serial(&page)).unwrap_or_default(),
+        serial: device
+            .bytes("vpd_pg80")?
+            .and_then(|page| unit_serial(&page))
+            .unwrap_or_default(),
         wwn: wwid.or(pages.wwn).unwrap_or_default(),
         firmware: device.text("rev")?.unwrap_or_default(),
         suffix: String::new(),
@@ -122,14 +144,31 @@ fn mmc(place: &Place, disk: &Node) -> io::Result<Said> {
         .iter()
         .find_map(|area| name.find(area).map(|at| format!("_{}", &name[at..])))
         .unwrap_or_default();
-    Ok(Said { model: text("name")?, serial: text("cid")?, firmware: text("fwrev")?, wwn: String::new(), suffix })
+    Ok(Said {
+        model: text("name")?,
+        serial: text("cid")?,
+        firmware: text("fwrev")?,
+        wwn: String::new(),
+        suffix,
+    })
 }
 
 fn other(disk: &Node, transport: Transport) -> io::Result<Said> {
-    let serial = disk.text("serial")?.or(disk.text("device/serial")?).unwrap_or_default();
+    let serial = disk
+        .text("serial")?
+        .or(disk.text("device/serial")?)
+        .unwrap_or_default();
     let model = disk.text("device/model")?.unwrap_or_default();
-    let model = if model.is_empty() && transport == Transport::Virtio { "virtio".to_owned() } else { model };
-    Ok(Said { model, serial, ..Said::default() })
+    let model = if model.is_empty() && transport == Transport::Virtio {
+        "virtio".to_owned()
+    } else {
+        model
+    };
+    Ok(Said {
+        model,
+        serial,
+        ..Said::default()
+    })
 }
 
 /// Identity from a WWN as sysfs spells it; None when it names nothing unique.
@@ -154,14 +193,21 @@ fn from_serial(said: &Said) -> Option<String> {
     if !has_identity(&said.serial) {
         return None;
     }
-    Some(format!("serial-{}_{}{}", sanitize(&said.model), sanitize(&said.serial), said.suffix))
+    Some(format!(
+        "serial-{}_{}{}",
+        sanitize(&said.model),
+        sanitize(&said.serial),
+        said.suffix
+    ))
 }
 
 /// Whether a name can tell two drives apart: not empty, and not one character over and over
 /// (zeros in drives whose maker left it out).
 fn has_identity(text: &str) -> bool {
     let mut letters = text.chars().filter(|c| c.is_ascii_alphanumeric());
-    letters.next().is_some_and(|first| letters.any(|c| c != first))
+    letters
+        .next()
+        .is_some_and(|first| letters.any(|c| c != first))
 }
 
 fn hex_only(text: &str) -> String {
@@ -169,7 +215,10 @@ fn hex_only(text: &str) -> String {
 }
 
 fn loop_id(file: &Path) -> String {
-    let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = file
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let hash = crc32fast::hash(file.as_os_str().as_encoded_bytes());
     let mut name = sanitize(&name);
     name.truncate(LONGEST - 20);
@@ -212,16 +261,27 @@ struct Designators {
 fn designators(page: &[u8]) -> Designators {
     let mut found = Designators::default();
     let mut best = 0;
-    let Some((header, mut rest)) = page.split_at_checked(4) else { return found };
-    rest = &rest[..rest.len().min(usize::from(u16::from_be_bytes([header[2], header[3]])))];
+    let Some((header, mut rest)) = page.split_at_checked(4) else {
+        return found;
+    };
+    rest = &rest[..rest
+        .len()
+        .min(usize::from(u16::from_be_bytes([header[2], header[3]])))];
     while let Some((head, body)) = rest.split_at_checked(4) {
-        let Some((value, next)) = body.split_at_checked(usize::from(head[3])) else { break };
+        let Some((value, next)) = body.split_at_checked(usize::from(head[3])) else {
+            break;
+        };
         rest = next;
         let (association, kind) = (head[1] >> 4 & 3, head[1] & 0xf);
         if association != 0 {
             continue; // of the port or target, not of the logical unit
         }
-        let hex = || value.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hex = || {
+            value
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        };
         let (rank, wwn) = match kind {
             3 => (3, Some(format!("naa.{}", hex()))),
             2 => (2, Some(format!("eui.{}", hex()))),
@@ -262,18 +322,36 @@ mod tests {
 
     #[test]
     fn a_name_that_is_all_zeros_is_none() {
-        for wwn in ["naa.0000000000000000", "eui.", "uuid.00000000-0000-0000-0000-000000000000", "t10.ATA x", "nvme.1-2-3"] {
+        for wwn in [
+            "naa.0000000000000000",
+            "eui.",
+            "uuid.00000000-0000-0000-0000-000000000000",
+            "t10.ATA x",
+            "nvme.1-2-3",
+        ] {
             assert_eq!(from_wwn(wwn), None, "{wwn}");
         }
-        assert_eq!(from_wwn("eui.0025385b71b00001").as_deref(), Some("eui-0025385b71b00001"));
-        assert_eq!(from_wwn("eui.36483331545001390025384100000001").as_deref(), Some("nguid-36483331545001390025384100000001"));
+        assert_eq!(
+            from_wwn("eui.0025385b71b00001").as_deref(),
+            Some("eui-0025385b71b00001")
+        );
+        assert_eq!(
+            from_wwn("eui.36483331545001390025384100000001").as_deref(),
+            Some("nguid-36483331545001390025384100000001")
+        );
     }
 
     #[test]
     fn the_pages_of_an_ata_disk_give_wwn_model_and_serial() {
         let mut t10 = vec![2, 1, 0, 68];
         t10.extend(b"ATA     ");
-        t10.extend(format!("{:<40}{:>20}", "SAMSUNG MZ7LH960HAJR-00005", "S45NNA0M123456").bytes());
+        t10.extend(
+            format!(
+                "{:<40}{:>20}",
+                "SAMSUNG MZ7LH960HAJR-00005", "S45NNA0M123456"
+            )
+            .bytes(),
+        );
         let naa = [1, 3, 0, 8, 0x50, 0x02, 0x53, 0x8e, 0x30, 0x00, 0x00, 0x01];
         let port = [1, 0x13, 0, 8, 0x50, 0, 0, 0, 0, 0, 0, 2];
         let mut page = vec![0, 0x83, 0, 0];
@@ -286,7 +364,10 @@ mod tests {
             designators(&page),
             Designators {
                 wwn: Some("naa.5002538e30000001".to_owned()),
-                ata: Some(("SAMSUNG MZ7LH960HAJR-00005".to_owned(), "S45NNA0M123456".to_owned())),
+                ata: Some((
+                    "SAMSUNG MZ7LH960HAJR-00005".to_owned(),
+                    "S45NNA0M123456".to_owned()
+                )),
             }
         );
         for cut in 0..page.len() {
@@ -296,7 +377,10 @@ mod tests {
 
     #[test]
     fn a_serial_page_is_trimmed_and_bounded() {
-        assert_eq!(unit_serial(b"\0\x80\0\x08  ZC1234").as_deref(), Some("ZC1234"));
+        assert_eq!(
+            unit_serial(b"\0\x80\0\x08  ZC1234").as_deref(),
+            Some("ZC1234")
+        );
         assert_eq!(unit_serial(b"\0\x80\0\x40AB").as_deref(), Some("AB"));
         assert_eq!(unit_serial(b"\0\x80\0\x04    "), None);
         assert_eq!(unit_serial(b"\0"), None);

@@ -7,10 +7,16 @@
 
 mod attach;
 mod attrs;
+mod blank;
 pub mod claim;
+mod contents_reasons;
+mod gptscan;
 mod identity;
+mod magics;
 mod mounts;
 pub mod probe;
+mod reasons;
+pub mod survey;
 pub mod sysfs;
 pub mod system;
 mod topology;

@@ -17,7 +17,14 @@ pub(super) struct Mount {
 pub(super) fn parse(text: &str) -> io::Result<Vec<Mount>> {
     text.lines()
         .filter(|line| !line.is_empty())
-        .map(|line| parse_line(line).ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("mountinfo has the line {line:?}; no drive can be claimed"))))
+        .map(|line| {
+            parse_line(line).ok_or_else(|| {
+                io::Error::new(
+                    ErrorKind::InvalidData,
+                    format!("mountinfo has the line {line:?}; no drive can be claimed"),
+                )
+            })
+        })
         .collect()
 }
 
@@ -49,7 +56,8 @@ pub(super) fn holding<'a>(mounts: &'a [Mount], path: &str) -> Option<&'a Mount> 
 
 fn is_above(point: &str, path: &str) -> bool {
     let point = point.trim_end_matches('/');
-    path.strip_prefix(point).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    path.strip_prefix(point)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Undoes the kernel's octal escapes (`\040`).
@@ -61,7 +69,11 @@ pub(super) fn unescape(text: &str) -> String {
         let code = (bytes[at] == b'\\')
             .then(|| bytes.get(at + 1..at + 4))
             .flatten()
-            .and_then(|digits| digits.iter().try_fold(0_u32, |sum, digit| matches!(digit, b'0'..=b'7').then(|| sum * 8 + u32::from(digit - b'0'))))
+            .and_then(|digits| {
+                digits.iter().try_fold(0_u32, |sum, digit| {
+                    matches!(digit, b'0'..=b'7').then(|| sum * 8 + u32::from(digit - b'0'))
+                })
+            })
             .and_then(|code| u8::try_from(code).ok());
         plain.push(code.unwrap_or(bytes[at]));
         at += if code.is_some() { 4 } else { 1 };
@@ -85,7 +97,13 @@ mod tests {
     fn escapes_and_optional_fields_are_understood() {
         assert_eq!(unescape(r"/a\040b\134c\04"), r"/a b\c\04");
         assert_eq!(unescape(r"\777"), r"\777");
-        let one = &parse("36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:2 - ext3  rw,errors=continue\n").unwrap()[0];
-        assert_eq!((one.dev, one.point.as_str(), one.source.as_str()), ((98, 0), "/mnt 2", ""));
+        let one = &parse(
+            "36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:2 - ext3  rw,errors=continue\n",
+        )
+        .unwrap()[0];
+        assert_eq!(
+            (one.dev, one.point.as_str(), one.source.as_str()),
+            ((98, 0), "/mnt 2", "")
+        );
     }
 }

@@ -1,9 +1,18 @@
 //! The worker job that reads a drive's signatures and samples its blankness. It writes nothing.
 
+use std::{io, path::Path};
+
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Cause, ClaimPolicy, DriveRef};
-use crate::worker::{Context, Job};
+use super::{blank, gptscan, magics, sysfs};
+use crate::{
+    model::{Cause, ClaimPolicy, DriveRef, MIB},
+    sys::{
+        blkid,
+        diskread::{Aligned, DiskReader},
+    },
+    worker::{Context, Job},
+};
 
 /// Looks at the bytes of a whole drive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -129,11 +138,212 @@ pub enum ProbeError {
     },
 }
 
+/// Both ends are always read this far, whatever the policy: a drive that does not read is not claimed.
+const ENDS_BYTES: u64 = MIB;
+
 impl Job for Probe {
     const NAME: &'static str = "probe";
     type Answer = Probed;
     type Error = ProbeError;
-    fn run(self, _context: &mut Context) -> Result<Probed, ProbeError> {
-        todo!()
+    fn run(self, context: &mut Context) -> Result<Probed, ProbeError> {
+        context.step("open");
+        let (mut disk, busy) = self.open()?;
+        self.verify(&disk)?;
+        let read_only = disk.read_only().map_err(|error| self.open_error(error))?;
+
+        context.step("read both ends");
+        disk.uncached();
+        let size = disk.size();
+        let ends = ENDS_BYTES.min(size);
+        let head = self.read(&disk, 0, ends)?;
+        let tail_start = (size - ends) / u64::from(ALIGN_TAIL) * u64::from(ALIGN_TAIL);
+        let tail = self.read(&disk, tail_start, size - tail_start)?;
+
+        context.step("libblkid");
+        // Through a descriptor of its own: libblkid reads with any alignment, which O_DIRECT refuses.
+        let cached =
+            DiskReader::open(&self.drive.node(), false).map_err(|error| self.open_error(error))?;
+        self.verify(&cached)?;
+        let signatures = blkid::probe_file(cached.file(), &self.drive.node())
+            .map_err(|error| self.blkid_error(error))?;
+        let signatures = with_own(signatures, magics::find(size, &head, &tail));
+
+        context.step("partition table");
+        let sector = sysfs::read(Path::new("/sys"), &self.drive.kernel_name)
+            .map_err(|error| self.open_error(error))?
+            .logical_sector;
+        let gpt = gptscan::scan(size, sector, &mut |offset, len| {
+            self.read(&disk, offset, len as u64)
+        })?;
+
+        let empty = signatures == Signatures::Empty && gpt.state == GptState::None;
+        let blankness = if empty && self.policy == Some(ClaimPolicy::Blank) {
+            blank::sample(
+                size,
+                |offset| context.step(&format!("sample at byte {offset}")),
+                |offset, buffer| disk.read(offset, buffer),
+            )
+            .map_err(|(offset, error)| self.read_error(offset, error))?
+        } else {
+            Blankness::NotSampled
+        };
+        // The name may have gone to another device while all of this was read.
+        self.verify(&disk)?;
+        Ok(Probed {
+            size_bytes: size,
+            read_only,
+            busy,
+            signatures,
+            gpt: gpt.state,
+            ours: gpt.ours,
+            gpt_types: gpt.types,
+            blankness,
+        })
+    }
+}
+
+/// The last mebibyte begins at a multiple of this, so that direct reads are allowed there.
+const ALIGN_TAIL: u32 = 4096;
+
+impl Probe {
+    /// Exclusively when possible; whether somebody else holds it.
+    fn open(&self) -> Result<(DiskReader, bool), ProbeError> {
+        let node = self.drive.node();
+        match DiskReader::open(&node, true) {
+            Ok(disk) => Ok((disk, false)),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                DiskReader::open(&node, false)
+                    .map(|disk| (disk, true))
+                    .map_err(|error| self.open_error(error))
+            }
+            Err(error) => Err(self.open_error(error)),
+        }
+    }
+
+    /// That the opened device is the drive that was meant: number, size, identity, appearance.
+    fn verify(&self, disk: &DiskReader) -> Result<(), ProbeError> {
+        let other = |seen: String| ProbeError::NotThisDrive {
+            drive: self.drive.id.0.clone(),
+            kernel_name: self.drive.kernel_name.clone(),
+            seen,
+        };
+        let number = disk.number().map_err(|error| self.open_error(error))?;
+        if number != (self.drive.major, self.drive.minor) {
+            return Err(other(format!("device number {}:{}", number.0, number.1)));
+        }
+        let facts = match sysfs::read(Path::new("/sys"), &self.drive.kernel_name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(other("nothing is there".to_owned()));
+            }
+            other => other.map_err(|error| self.open_error(error))?,
+        };
+        if (facts.major, facts.minor) != number {
+            return Err(other(format!(
+                "sysfs has device number {}:{}",
+                facts.major, facts.minor
+            )));
+        }
+        if facts.id != self.drive.id {
+            return Err(other(format!("drive {}", facts.id)));
+        }
+        if self.drive.diskseq != 0 && facts.diskseq != self.drive.diskseq {
+            return Err(other(format!(
+                "it was taken away and came back (sequence {})",
+                facts.diskseq
+            )));
+        }
+        if disk.size() != self.drive.size_bytes || facts.size_bytes != disk.size() {
+            return Err(other(format!(
+                "{} bytes where {} were expected",
+                disk.size(),
+                self.drive.size_bytes
+            )));
+        }
+        Ok(())
+    }
+
+    fn read(&self, disk: &DiskReader, offset: u64, len: u64) -> Result<Vec<u8>, ProbeError> {
+        let mut buffer = Aligned::new(len as usize);
+        disk.read(offset, &mut buffer)
+            .map_err(|error| self.read_error(offset, error))?;
+        Ok(buffer.bytes().to_vec())
+    }
+
+    fn open_error(&self, error: io::Error) -> ProbeError {
+        ProbeError::Open {
+            kernel_name: self.drive.kernel_name.clone(),
+            source: error.into(),
+        }
+    }
+
+    fn read_error(&self, offset: u64, error: io::Error) -> ProbeError {
+        ProbeError::Read {
+            kernel_name: self.drive.kernel_name.clone(),
+            offset,
+            source: error.into(),
+        }
+    }
+
+    fn blkid_error(&self, error: blkid::BlkidError) -> ProbeError {
+        let what = match &error {
+            blkid::BlkidError::Probe { what, .. } => (*what).to_owned(),
+            _ => "opening".to_owned(),
+        };
+        ProbeError::Blkid {
+            kernel_name: self.drive.kernel_name.clone(),
+            what,
+            source: Cause::new(&error),
+        }
+    }
+}
+
+/// What libblkid found, and what only we found.
+fn with_own(theirs: Signatures, own: Vec<Signature>) -> Signatures {
+    let merge = |mut found: Vec<Signature>| {
+        for one in own.clone() {
+            if !found.iter().any(|known| known.kind == one.kind) {
+                found.push(one);
+            }
+        }
+        found
+    };
+    match theirs {
+        Signatures::Empty if own.is_empty() => Signatures::Empty,
+        Signatures::Empty => Signatures::Found(own),
+        Signatures::Found(found) => Signatures::Found(merge(found)),
+        Signatures::Ambiguous(found) => Signatures::Ambiguous(merge(found)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(kind: &str) -> Signature {
+        Signature {
+            kind: kind.into(),
+            usage: "raid".into(),
+            uuid: String::new(),
+            label: String::new(),
+            offset: None,
+        }
+    }
+
+    #[test]
+    fn what_either_side_found_is_found() {
+        let found = |kinds: &[&str]| kinds.iter().map(|kind| one(kind)).collect::<Vec<_>>();
+        assert_eq!(with_own(Signatures::Empty, vec![]), Signatures::Empty);
+        assert_eq!(
+            with_own(Signatures::Empty, found(&["drbd"])),
+            Signatures::Found(found(&["drbd"]))
+        );
+        assert_eq!(
+            with_own(Signatures::Found(found(&["a"])), found(&["a", "b"])),
+            Signatures::Found(found(&["a", "b"]))
+        );
+        assert_eq!(
+            with_own(Signatures::Ambiguous(vec![]), found(&["b"])),
+            Signatures::Ambiguous(found(&["b"]))
+        );
     }
 }

@@ -28,7 +28,12 @@ pub fn enumerate(root: &Path) -> io::Result<Vec<DriveFacts>> {
     names.sort();
     let mut disks = Vec::new();
     for name in names {
-        if root.join("class/block").join(&name).join("partition").try_exists()? {
+        if root
+            .join("class/block")
+            .join(&name)
+            .join("partition")
+            .try_exists()?
+        {
             continue;
         }
         match read(root, &name) {
@@ -52,15 +57,25 @@ pub fn read(root: &Path, kernel_name: &str) -> io::Result<DriveFacts> {
     let facts = gather(root, &link, kernel_name);
     match facts {
         // Whatever failed, failed because it went away: that is "gone", not an error of sysfs.
-        Err(_) if std::fs::symlink_metadata(&link).is_err_and(|error| error.kind() == ErrorKind::NotFound) => Err(gone(kernel_name)),
+        Err(_)
+            if std::fs::symlink_metadata(&link)
+                .is_err_and(|error| error.kind() == ErrorKind::NotFound) =>
+        {
+            Err(gone(kernel_name))
+        }
         // A required attribute is missing while the device is there: refuse to guess.
-        Err(error) if error.kind() == ErrorKind::NotFound => Err(io::Error::other(error.to_string())),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(io::Error::other(error.to_string()))
+        }
         other => other,
     }
 }
 
 fn gone(kernel_name: &str) -> io::Error {
-    io::Error::new(ErrorKind::NotFound, format!("block device {kernel_name} is gone"))
+    io::Error::new(
+        ErrorKind::NotFound,
+        format!("block device {kernel_name} is gone"),
+    )
 }
 
 fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts> {
@@ -84,12 +99,22 @@ fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts>
     };
     let backing_file = disk.text("loop/backing_file")?.map(PathBuf::from);
     let transport = attach::transport(&place, &disk)?;
-    let Identity { id, is_stable, model, serial, wwn, firmware } =
-        identity::identify(&place, &disk, transport, backing_file.as_deref())?;
+    let Identity {
+        id,
+        is_stable,
+        model,
+        serial,
+        wwn,
+        firmware,
+    } = identity::identify(&place, &disk, transport, backing_file.as_deref())?;
     let partitions = partitions(&disk)?;
     let mut holders = holders(root, &disk, kernel_name)?;
     for partition in &partitions {
-        holders.extend(self::holders(root, &disk.child(&partition.kernel_name), &partition.kernel_name)?);
+        holders.extend(self::holders(
+            root,
+            &disk.child(&partition.kernel_name),
+            &partition.kernel_name,
+        )?);
     }
     let rotational = disk.flag("queue/rotational")?;
     let facts = DriveFacts {
@@ -115,7 +140,9 @@ fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts>
         read_only: disk.required_flag("ro")?,
         removable: disk.flag("removable")?,
         hidden,
-        zoned: disk.text("queue/zoned")?.is_some_and(|zoned| zoned != "none"),
+        zoned: disk
+            .text("queue/zoned")?
+            .is_some_and(|zoned| zoned != "none"),
         is_partition: disk.exists("partition")?,
         virtual_kind: attach::virtual_kind(&place),
         not_running: attach::not_running(&place, &disk)?,
@@ -137,18 +164,33 @@ fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts>
 fn parse_dev(text: &str) -> io::Result<(u32, u32)> {
     text.split_once(':')
         .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))
-        .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("{text:?} is not a device number")))
+        .ok_or_else(|| {
+            io::Error::new(
+                ErrorKind::InvalidData,
+                format!("{text:?} is not a device number"),
+            )
+        })
 }
 
 fn sectors(node: &Node, name: &str) -> io::Result<u64> {
     node.required_number(name)?
         .checked_mul(SYSFS_SECTOR)
-        .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, format!("{name} of {node} is too large")))
+        .ok_or_else(|| {
+            io::Error::new(
+                ErrorKind::InvalidData,
+                format!("{name} of {node} is too large"),
+            )
+        })
 }
 
 fn sector_size(node: &Node, name: &str) -> io::Result<u32> {
     let size = node.number(name)?.unwrap_or(SYSFS_SECTOR);
-    u32::try_from(size).map_err(|_| io::Error::new(ErrorKind::InvalidData, format!("{name} of {node} is {size}")))
+    u32::try_from(size).map_err(|_| {
+        io::Error::new(
+            ErrorKind::InvalidData,
+            format!("{name} of {node} is {size}"),
+        )
+    })
 }
 
 fn partitions(disk: &Node) -> io::Result<Vec<PartitionFacts>> {
@@ -174,7 +216,9 @@ fn partition(node: &Node, kernel_name: String) -> io::Result<Option<PartitionFac
     let (major, minor) = parse_dev(&node.required("dev")?)?;
     Ok(Some(PartitionFacts {
         kernel_name,
-        number: u32::try_from(number).map_err(|_| io::Error::new(ErrorKind::InvalidData, format!("partition number {number}")))?,
+        number: u32::try_from(number).map_err(|_| {
+            io::Error::new(ErrorKind::InvalidData, format!("partition number {number}"))
+        })?,
         start_bytes: sectors(node, "start")?,
         size_bytes: sectors(node, "size")?,
         major,
@@ -192,7 +236,11 @@ fn holders(root: &Path, node: &Node, held: &str) -> io::Result<Vec<Holder>> {
         .into_iter()
         .map(|name| {
             let dm_uuid = Node::at(root.join("class/block").join(&name)).text("dm/uuid")?;
-            Ok(Holder { held: held.to_owned(), name, dm_uuid })
+            Ok(Holder {
+                held: held.to_owned(),
+                name,
+                dm_uuid,
+            })
         })
         .collect()
 }

@@ -27,12 +27,27 @@ impl Tree {
 
     /// A disk of 1 GiB at `devices/<place>/block/<name>` (or at `place` itself when it ends with the name).
     fn disk(&self, place: &str, name: &str, attributes: &[(&str, &str)]) -> String {
-        let at = if place.ends_with(name) { format!("devices/{place}") } else { format!("devices/{place}/block/{name}") };
+        let at = if place.ends_with(name) {
+            format!("devices/{place}")
+        } else {
+            format!("devices/{place}/block/{name}")
+        };
         for (attribute, value) in [
-            ("size", "2097152"), ("ro", "0"), ("removable", "0"), ("hidden", "0"), ("dev", "8:0"), ("diskseq", "7"),
-            ("queue/rotational", "0"), ("queue/logical_block_size", "512"), ("queue/physical_block_size", "4096"), ("queue/zoned", "none"),
+            ("size", "2097152"),
+            ("ro", "0"),
+            ("removable", "0"),
+            ("hidden", "0"),
+            ("dev", "8:0"),
+            ("diskseq", "7"),
+            ("queue/rotational", "0"),
+            ("queue/logical_block_size", "512"),
+            ("queue/physical_block_size", "4096"),
+            ("queue/zoned", "none"),
         ] {
-            self.write(&format!("{at}/{attribute}"), format!("{value}\n").as_bytes());
+            self.write(
+                &format!("{at}/{attribute}"),
+                format!("{value}\n").as_bytes(),
+            );
         }
         fs::create_dir_all(self.root().join(&at).join("holders")).unwrap();
         if !at.contains("/virtual/") {
@@ -40,9 +55,16 @@ impl Tree {
             symlink(&device, self.root().join(&at).join("device")).unwrap();
         }
         for (attribute, value) in attributes {
-            self.write(&format!("{at}/{attribute}"), format!("{value}\n").as_bytes());
+            self.write(
+                &format!("{at}/{attribute}"),
+                format!("{value}\n").as_bytes(),
+            );
         }
-        symlink(self.root().join(&at), self.root().join("class/block").join(name)).unwrap();
+        symlink(
+            self.root().join(&at),
+            self.root().join("class/block").join(name),
+        )
+        .unwrap();
         at
     }
 
@@ -61,14 +83,36 @@ fn a_sata_hdd_is_known_by_its_wwn() {
     tree.disk(
         "pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0",
         "sda",
-        &[RUNNING, ("device/wwid", "naa.5000c500a1b2c3d4"), ("device/vendor", "ATA     "), ("device/model", "ST4000NM0025-1V4"), ("device/rev", "SN05"), ("queue/rotational", "1")],
+        &[
+            RUNNING,
+            ("device/wwid", "naa.5000c500a1b2c3d4"),
+            ("device/vendor", "ATA     "),
+            ("device/model", "ST4000NM0025-1V4"),
+            ("device/rev", "SN05"),
+            ("queue/rotational", "1"),
+        ],
     );
     let facts = tree.only();
     assert_eq!(facts.id.0, "wwn-0x5000c500a1b2c3d4");
-    assert_eq!((facts.transport, facts.media), (Transport::Sata, Media::Hdd));
-    assert_eq!((facts.size_bytes, facts.logical_sector, facts.physical_sector), (1 << 30, 512, 4096));
-    assert_eq!(facts.sysfs_path, "/sys/devices/pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block/sda");
-    assert!(facts.identity_is_stable && facts.virtual_kind.is_none() && facts.not_running.is_none());
+    assert_eq!(
+        (facts.transport, facts.media),
+        (Transport::Sata, Media::Hdd)
+    );
+    assert_eq!(
+        (
+            facts.size_bytes,
+            facts.logical_sector,
+            facts.physical_sector
+        ),
+        (1 << 30, 512, 4096)
+    );
+    assert_eq!(
+        facts.sysfs_path,
+        "/sys/devices/pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0/block/sda"
+    );
+    assert!(
+        facts.identity_is_stable && facts.virtual_kind.is_none() && facts.not_running.is_none()
+    );
 }
 
 #[test]
@@ -77,9 +121,16 @@ fn a_sas_ssd_without_wwid_is_known_by_its_serial_page() {
     let at = tree.disk(
         "pci0000:3a/0000:3a:00.0/host1/port-1:0/end_device-1:0/target1:0:0/1:0:0:0",
         "sdb",
-        &[("device/state", "offline"), ("device/vendor", "SEAGATE"), ("device/model", "XS3840SE70104")],
+        &[
+            ("device/state", "offline"),
+            ("device/vendor", "SEAGATE"),
+            ("device/model", "XS3840SE70104"),
+        ],
     );
-    tree.write(&format!("{at}/device/vpd_pg80"), b"\0\x80\0\x0c  HLV0A1B2C3");
+    tree.write(
+        &format!("{at}/device/vpd_pg80"),
+        b"\0\x80\0\x0c  HLV0A1B2C3",
+    );
     let facts = tree.only();
     assert_eq!(facts.id.0, "serial-XS3840SE70104_HLV0A1B2C3");
     assert_eq!(facts.transport, Transport::Sas);
@@ -89,19 +140,41 @@ fn a_sas_ssd_without_wwid_is_known_by_its_serial_page() {
 #[test]
 fn an_nvme_drive_is_known_by_eui_or_nguid_and_else_by_serial_and_namespace() {
     for (attributes, id) in [
-        (&[("wwid", "eui.0025385b71b00001")][..], "eui-0025385b71b00001"),
-        (&[("wwid", "eui.36483331545001390025384100000001")][..], "nguid-36483331545001390025384100000001"),
-        (&[("wwid", "nvme.144d-5334-53414d-00000002"), ("nsid", "2")][..], "serial-SAMSUNG_X_S4_ns2"),
+        (
+            &[("wwid", "eui.0025385b71b00001")][..],
+            "eui-0025385b71b00001",
+        ),
+        (
+            &[("wwid", "eui.36483331545001390025384100000001")][..],
+            "nguid-36483331545001390025384100000001",
+        ),
+        (
+            &[("wwid", "nvme.144d-5334-53414d-00000002"), ("nsid", "2")][..],
+            "serial-SAMSUNG_X_S4_ns2",
+        ),
     ] {
         let tree = Tree::new();
-        let at = tree.disk("pci0000:00/0000:00:1d.0/0000:02:00.0/nvme/nvme0/nvme0n1", "nvme0n1", attributes);
+        let at = tree.disk(
+            "pci0000:00/0000:00:1d.0/0000:02:00.0/nvme/nvme0/nvme0n1",
+            "nvme0n1",
+            attributes,
+        );
         fs::remove_file(tree.root().join(&at).join("device")).unwrap();
-        for (name, value) in [("transport", "pcie"), ("state", "live"), ("model", "SAMSUNG X"), ("serial", "S4"), ("firmware_rev", "1.0")] {
+        for (name, value) in [
+            ("transport", "pcie"),
+            ("state", "live"),
+            ("model", "SAMSUNG X"),
+            ("serial", "S4"),
+            ("firmware_rev", "1.0"),
+        ] {
             tree.write(&format!("{at}/device/{name}"), value.as_bytes());
         }
         let facts = tree.only();
         assert_eq!(facts.id.0, id);
-        assert_eq!((facts.transport, facts.media, facts.firmware.as_str()), (Transport::Nvme, Media::Nvme, "1.0"));
+        assert_eq!(
+            (facts.transport, facts.media, facts.firmware.as_str()),
+            (Transport::Nvme, Media::Nvme, "1.0")
+        );
         assert_eq!((facts.virtual_kind, facts.not_running), (None, None));
     }
 }
@@ -111,13 +184,24 @@ fn an_nvme_head_takes_transport_and_state_from_its_controllers() {
     for (transport, states, expected) in [
         ("pcie", ["live", "dead"], (Transport::Nvme, None)),
         ("tcp", ["live", "live"], (Transport::NvmeOf, None)),
-        ("pcie", ["dead", "dead"], (Transport::Nvme, Some("dead".to_owned()))),
+        (
+            "pcie",
+            ["dead", "dead"],
+            (Transport::Nvme, Some("dead".to_owned())),
+        ),
     ] {
         let tree = Tree::new();
-        let at = tree.disk("virtual/nvme-subsystem/nvme-subsys0/nvme0n1", "nvme0n1", &[("wwid", "eui.0025385b71b00001")]);
+        let at = tree.disk(
+            "virtual/nvme-subsystem/nvme-subsys0/nvme0n1",
+            "nvme0n1",
+            &[("wwid", "eui.0025385b71b00001")],
+        );
         tree.write(&format!("{at}/device/subsysnqn"), b"nqn.x");
         for (number, state) in states.iter().enumerate() {
-            tree.write(&format!("{at}/device/nvme{number}/transport"), transport.as_bytes());
+            tree.write(
+                &format!("{at}/device/nvme{number}/transport"),
+                transport.as_bytes(),
+            );
             tree.write(&format!("{at}/device/nvme{number}/state"), state.as_bytes());
         }
         let facts = tree.only();
@@ -129,7 +213,11 @@ fn an_nvme_head_takes_transport_and_state_from_its_controllers() {
 #[test]
 fn a_hidden_nvme_path_has_no_device_number_and_is_listed_as_hidden() {
     let tree = Tree::new();
-    let at = tree.disk("pci0000:00/0000:00:1d.0/nvme/nvme0/nvme0c0n1", "nvme0c0n1", &[("hidden", "1")]);
+    let at = tree.disk(
+        "pci0000:00/0000:00:1d.0/nvme/nvme0/nvme0c0n1",
+        "nvme0c0n1",
+        &[("hidden", "1")],
+    );
     fs::remove_file(tree.root().join(at).join("dev")).unwrap();
     let facts = tree.only();
     assert!(facts.hidden);
@@ -140,7 +228,10 @@ fn a_hidden_nvme_path_has_no_device_number_and_is_listed_as_hidden() {
 fn a_usb_stick_takes_its_serial_from_the_usb_device_and_keeps_luns_apart() {
     let tree = Tree::new();
     tree.write("devices/pci0000:00/0000:00:14.0/usb2/2-1/idVendor", b"0781");
-    tree.write("devices/pci0000:00/0000:00:14.0/usb2/2-1/serial", b"4C530001");
+    tree.write(
+        "devices/pci0000:00/0000:00:14.0/usb2/2-1/serial",
+        b"4C530001",
+    );
     tree.disk(
         "pci0000:00/0000:00:14.0/usb2/2-1/2-1:1.0/host6/target6:0:0/6:0:0:1",
         "sdc",
@@ -155,18 +246,34 @@ fn a_usb_stick_takes_its_serial_from_the_usb_device_and_keeps_luns_apart() {
 #[test]
 fn network_disks_are_told_from_local_ones() {
     for (place, expected) in [
-        ("platform/host3/session1/target3:0:0/3:0:0:1", Transport::Iscsi),
-        ("pci0000:00/0000:00:03.0/host7/rport-7:0-0/target7:0:0/7:0:0:5", Transport::Fc),
+        (
+            "platform/host3/session1/target3:0:0/3:0:0:1",
+            Transport::Iscsi,
+        ),
+        (
+            "pci0000:00/0000:00:03.0/host7/rport-7:0-0/target7:0:0/7:0:0:5",
+            Transport::Fc,
+        ),
         ("pci0000:00/0000:00:04.0/virtio1", Transport::Virtio),
-        ("pci0000:00/0000:00:05.0/virtio2/host2/target2:0:0/2:0:0:0", Transport::Virtio),
-        ("pci0000:00/0000:00:06.0/host4/target4:2:0/4:2:0:0", Transport::Scsi),
+        (
+            "pci0000:00/0000:00:05.0/virtio2/host2/target2:0:0/2:0:0:0",
+            Transport::Virtio,
+        ),
+        (
+            "pci0000:00/0000:00:06.0/host4/target4:2:0/4:2:0:0",
+            Transport::Scsi,
+        ),
     ] {
         let tree = Tree::new();
         tree.disk(place, "sdd", &[RUNNING]);
         assert_eq!(tree.only().transport, expected, "{place}");
     }
     let tree = Tree::new();
-    tree.disk("virtual/nvme-fabrics/ctl/nvme1/nvme1n1", "nvme1n1", &[("device/transport", "tcp"), ("device/state", "live")]);
+    tree.disk(
+        "virtual/nvme-fabrics/ctl/nvme1/nvme1n1",
+        "nvme1n1",
+        &[("device/transport", "tcp"), ("device/state", "live")],
+    );
     assert_eq!(tree.only().transport, Transport::NvmeOf);
 }
 
@@ -182,24 +289,64 @@ fn a_drive_without_any_name_is_known_by_its_place_only() {
 #[test]
 fn partitions_and_the_holders_of_disk_and_partitions_are_listed() {
     let tree = Tree::new();
-    let at = tree.disk("pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0", "sda", &[RUNNING]);
-    for (name, value) in [("partition", "2"), ("dev", "8:2"), ("start", "2048"), ("size", "4096"), ("ro", "0")] {
+    let at = tree.disk(
+        "pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0",
+        "sda",
+        &[RUNNING],
+    );
+    for (name, value) in [
+        ("partition", "2"),
+        ("dev", "8:2"),
+        ("start", "2048"),
+        ("size", "4096"),
+        ("ro", "0"),
+    ] {
         tree.write(&format!("{at}/sda2/{name}"), value.as_bytes());
     }
     tree.write(&format!("{at}/sda2/holders/md127"), b"");
     tree.write(&format!("{at}/holders/dm-0"), b"");
-    symlink(tree.root().join(&at).join("sda2"), tree.root().join("class/block/sda2")).unwrap();
-    tree.disk("virtual/block/dm-0", "dm-0", &[("dm/uuid", "mpath-35000c5")]);
+    symlink(
+        tree.root().join(&at).join("sda2"),
+        tree.root().join("class/block/sda2"),
+    )
+    .unwrap();
+    tree.disk(
+        "virtual/block/dm-0",
+        "dm-0",
+        &[("dm/uuid", "mpath-35000c5")],
+    );
     let disks = enumerate(tree.root()).unwrap();
-    assert_eq!(disks.iter().map(|disk| disk.kernel_name.as_str()).collect::<Vec<_>>(), ["dm-0", "sda"], "partitions are not disks");
+    assert_eq!(
+        disks
+            .iter()
+            .map(|disk| disk.kernel_name.as_str())
+            .collect::<Vec<_>>(),
+        ["dm-0", "sda"],
+        "partitions are not disks"
+    );
     assert_eq!(disks[0].virtual_kind.as_deref(), Some("dm"));
     let sda = &disks[1];
-    assert_eq!((sda.partitions[0].number, sda.partitions[0].start_bytes, sda.partitions[0].size_bytes), (2, 1 << 20, 2 << 20));
+    assert_eq!(
+        (
+            sda.partitions[0].number,
+            sda.partitions[0].start_bytes,
+            sda.partitions[0].size_bytes
+        ),
+        (2, 1 << 20, 2 << 20)
+    );
     assert_eq!(
         sda.holders,
         [
-            Holder { held: "sda".into(), name: "dm-0".into(), dm_uuid: Some("mpath-35000c5".into()) },
-            Holder { held: "sda2".into(), name: "md127".into(), dm_uuid: None },
+            Holder {
+                held: "sda".into(),
+                name: "dm-0".into(),
+                dm_uuid: Some("mpath-35000c5".into())
+            },
+            Holder {
+                held: "sda2".into(),
+                name: "md127".into(),
+                dm_uuid: None
+            },
         ]
     );
     assert!(read(tree.root(), "sda2").unwrap().is_partition);
@@ -208,37 +355,83 @@ fn partitions_and_the_holders_of_disk_and_partitions_are_listed() {
 #[test]
 fn a_loop_device_is_known_by_its_file() {
     let tree = Tree::new();
-    tree.disk("virtual/block/loop3", "loop3", &[("loop/backing_file", "/srv/my disks/a.img")]);
+    tree.disk(
+        "virtual/block/loop3",
+        "loop3",
+        &[("loop/backing_file", "/srv/my disks/a.img")],
+    );
     let facts = tree.only();
-    assert_eq!(facts.id.0, format!("loop-a.img-{:08x}", crc32fast::hash(b"/srv/my disks/a.img")));
-    assert_eq!((facts.transport, facts.virtual_kind.as_deref(), facts.identity_is_stable), (Transport::Loop, Some("loop"), true));
+    assert_eq!(
+        facts.id.0,
+        format!("loop-a.img-{:08x}", crc32fast::hash(b"/srv/my disks/a.img"))
+    );
+    assert_eq!(
+        (
+            facts.transport,
+            facts.virtual_kind.as_deref(),
+            facts.identity_is_stable
+        ),
+        (Transport::Loop, Some("loop"), true)
+    );
 }
 
 #[test]
 fn kinds_of_virtual_devices_are_told_by_name_and_place() {
-    for (name, kind) in [("zram0", "zram"), ("md127", "md"), ("md_d0", "md"), ("bcache0", "bcache"), ("drbd1", "drbd"), ("zd16", "zd"), ("newkind9", "newkind")] {
+    for (name, kind) in [
+        ("zram0", "zram"),
+        ("md127", "md"),
+        ("md_d0", "md"),
+        ("bcache0", "bcache"),
+        ("drbd1", "drbd"),
+        ("zd16", "zd"),
+        ("newkind9", "newkind"),
+    ] {
         let tree = Tree::new();
         tree.disk(&format!("virtual/block/{name}"), name, &[]);
         assert_eq!(tree.only().virtual_kind.as_deref(), Some(kind), "{name}");
     }
     let tree = Tree::new();
     tree.disk("rbd/0", "rbd0", &[]);
-    assert_eq!(tree.only().virtual_kind.as_deref(), Some("rbd"), "rbd is not under /sys/devices/virtual");
+    assert_eq!(
+        tree.only().virtual_kind.as_deref(),
+        Some("rbd"),
+        "rbd is not under /sys/devices/virtual"
+    );
 }
 
 #[test]
 fn a_device_that_is_gone_is_left_out_and_a_broken_one_is_an_error() {
     let tree = Tree::new();
-    symlink(tree.root().join("devices/gone"), tree.root().join("class/block/sdx")).unwrap();
+    symlink(
+        tree.root().join("devices/gone"),
+        tree.root().join("class/block/sdx"),
+    )
+    .unwrap();
     // A dangling link is a device on its way out.
     fs::remove_file(tree.root().join("class/block/sdx")).unwrap();
-    assert_eq!(read(tree.root(), "sdx").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        read(tree.root(), "sdx").unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
     assert!(enumerate(tree.root()).unwrap().is_empty());
-    let at = tree.disk("pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0", "sda", &[RUNNING]);
+    let at = tree.disk(
+        "pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0",
+        "sda",
+        &[RUNNING],
+    );
     tree.write(&format!("{at}/size"), b"lots");
-    assert_eq!(enumerate(tree.root()).unwrap_err().kind(), ErrorKind::InvalidData);
+    assert_eq!(
+        enumerate(tree.root()).unwrap_err().kind(),
+        ErrorKind::InvalidData
+    );
     fs::remove_file(tree.root().join(&at).join("ro")).unwrap();
     tree.write(&format!("{at}/size"), b"8");
-    assert!(enumerate(tree.root()).is_err(), "a disk that does not say whether it is read-only is not guessed at");
-    assert_eq!(read(tree.root(), "../x").unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert!(
+        enumerate(tree.root()).is_err(),
+        "a disk that does not say whether it is read-only is not guessed at"
+    );
+    assert_eq!(
+        read(tree.root(), "../x").unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
 }

@@ -30,7 +30,16 @@ pub struct HostUse {
 
 /// Directories whose drives the system runs from; the kubelet's is given.
 const SYSTEM_DIRS: &[&str] = &[
-    "/", "/boot", "/boot/efi", "/efi", "/usr", "/var", "/var/lib/containerd", "/var/lib/docker", "/var/lib/containers", "/var/lib/rancher",
+    "/",
+    "/boot",
+    "/boot/efi",
+    "/efi",
+    "/usr",
+    "/var",
+    "/var/lib/containerd",
+    "/var/lib/docker",
+    "/var/lib/containers",
+    "/var/lib/rancher",
 ];
 
 /// Reads mountinfo of pid 1 and self, /proc/swaps, and walks `slaves` down to whole disks.
@@ -41,9 +50,15 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path) -> io::Result<HostU
     let topology = Topology::read(sys)?;
     let mut namespaces = Vec::new();
     for process in ["1", "self"] {
-        namespaces.push(mounts::parse(&read(&proc.join(process).join("mountinfo"))?)?);
+        namespaces.push(mounts::parse(&read(
+            &proc.join(process).join("mountinfo"),
+        )?)?);
     }
-    let mut survey = Survey { topology: &topology, namespaces: &namespaces, found: HostUse::default() };
+    let mut survey = Survey {
+        topology: &topology,
+        namespaces: &namespaces,
+        found: HostUse::default(),
+    };
     survey.mounts()?;
     survey.system_dirs(kubelet_dir)?;
     match fs::read_to_string(proc.join("swaps")) {
@@ -61,7 +76,13 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot read {}: {error}; no drive can be claimed without it", path.display()))
+    io::Error::new(
+        error.kind(),
+        format!(
+            "cannot read {}: {error}; no drive can be claimed without it",
+            path.display()
+        ),
+    )
 }
 
 struct Survey<'a> {
@@ -84,7 +105,9 @@ impl Survey<'_> {
         let kubelet = kubelet_dir.to_string_lossy();
         for dir in SYSTEM_DIRS.iter().copied().chain([&*kubelet]) {
             for mounts in self.namespaces {
-                let Some(mount) = mounts::holding(mounts, dir) else { continue };
+                let Some(mount) = mounts::holding(mounts, dir) else {
+                    continue;
+                };
                 for disk in self.disks_of(mount)? {
                     add(&mut self.found.system, disk, dir);
                 }
@@ -97,7 +120,10 @@ impl Survey<'_> {
         for line in text.lines().skip(1).filter(|line| !line.trim().is_empty()) {
             let mut fields = line.split_whitespace();
             let (Some(path), Some(kind)) = (fields.next(), fields.next()) else {
-                return Err(io::Error::new(ErrorKind::InvalidData, format!("/proc/swaps has the line {line:?}")));
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    format!("/proc/swaps has the line {line:?}"),
+                ));
             };
             let path = mounts::unescape(path);
             let disks = match kind {
@@ -116,14 +142,20 @@ impl Survey<'_> {
     fn disks_of_device(&self, path: &str) -> io::Result<BTreeSet<String>> {
         match self.topology.by_node(path) {
             Some(name) => self.down(&name),
-            None => Err(io::Error::other(format!("swap is on {path}, which is no block device known to sysfs; no drive can be claimed"))),
+            None => Err(io::Error::other(format!(
+                "swap is on {path}, which is no block device known to sysfs; no drive can be claimed"
+            ))),
         }
     }
 
     /// The drives under a file: those of the mounts that hold its path, in either namespace.
     fn disks_of_file(&self, path: &str) -> io::Result<BTreeSet<String>> {
         let mut disks = BTreeSet::new();
-        for mount in self.namespaces.iter().filter_map(|mounts| mounts::holding(mounts, path)) {
+        for mount in self
+            .namespaces
+            .iter()
+            .filter_map(|mounts| mounts::holding(mounts, path))
+        {
             for name in self.devices_of(mount)? {
                 disks.extend(self.topology.whole_disks(&name)?);
             }
@@ -142,7 +174,10 @@ impl Survey<'_> {
     /// Whole disks below a device; through loop devices to the drive that holds their file.
     fn down(&self, name: &str) -> io::Result<BTreeSet<String>> {
         let mut disks = self.topology.whole_disks(name)?;
-        let files: Vec<String> = disks.iter().filter_map(|disk| self.topology.backing_file(disk)).collect();
+        let files: Vec<String> = disks
+            .iter()
+            .filter_map(|disk| self.topology.backing_file(disk))
+            .collect();
         for file in files {
             disks.extend(self.disks_of_file(&file)?);
         }
@@ -201,25 +236,44 @@ mod tests {
         };
         fs::create_dir_all(root.join("sys/class/block")).unwrap();
         for (name, place, dev) in [
-            ("sda", "pci/sda", "8:0"), ("sda1", "pci/sda/sda1", "8:1"), ("sda2", "pci/sda/sda2", "8:2"), ("sdb", "pci/sdb", "8:16"),
-            ("sdc", "pci/sdc", "8:32"), ("dm-0", "virtual/block/dm-0", "253:0"), ("loop0", "virtual/block/loop0", "7:0"),
+            ("sda", "pci/sda", "8:0"),
+            ("sda1", "pci/sda/sda1", "8:1"),
+            ("sda2", "pci/sda/sda2", "8:2"),
+            ("sdb", "pci/sdb", "8:16"),
+            ("sdc", "pci/sdc", "8:32"),
+            ("dm-0", "virtual/block/dm-0", "253:0"),
+            ("loop0", "virtual/block/loop0", "7:0"),
         ] {
             write(&format!("sys/devices/{place}/dev"), dev);
-            symlink(root.join("sys/devices").join(place), root.join("sys/class/block").join(name)).unwrap();
+            symlink(
+                root.join("sys/devices").join(place),
+                root.join("sys/class/block").join(name),
+            )
+            .unwrap();
         }
         for partition in ["sda1", "sda2"] {
             write(&format!("sys/devices/pci/sda/{partition}/partition"), "1");
         }
         write("sys/devices/virtual/block/dm-0/dm/name", "vg-root");
         write("sys/devices/virtual/block/dm-0/slaves/sda2", "");
-        write("sys/devices/virtual/block/loop0/loop/backing_file", "/srv/images/a b.img\n");
+        write(
+            "sys/devices/virtual/block/loop0/loop/backing_file",
+            "/srv/images/a b.img\n",
+        );
         for disk in ["sdb", "sdc"] {
             write(&format!("sys/fs/btrfs/1234/devices/{disk}"), "");
         }
         write("proc/1/mountinfo", mountinfo);
         write("proc/self/mountinfo", "");
-        write("proc/swaps", &format!("Filename\tType\tSize\tUsed\tPriority\n{swaps}"));
-        host_use(&root.join("sys"), &root.join("proc"), Path::new("/var/lib/kubelet"))
+        write(
+            "proc/swaps",
+            &format!("Filename\tType\tSize\tUsed\tPriority\n{swaps}"),
+        );
+        host_use(
+            &root.join("sys"),
+            &root.join("proc"),
+            Path::new("/var/lib/kubelet"),
+        )
     }
 
     fn keys(map: &BTreeMap<String, Vec<String>>) -> Vec<&str> {
@@ -231,22 +285,37 @@ mod tests {
         let used = host("1 0 253:0 / / rw - ext4 /dev/mapper/vg-root rw\n", "").unwrap();
         assert_eq!(keys(&used.mounted), ["dm-0", "sda"]);
         assert!(used.system["sda"].iter().any(|why| why == "/"));
-        assert!(used.system["sda"].iter().any(|why| why == "/var/lib/kubelet"), "{used:?}");
+        assert!(
+            used.system["sda"]
+                .iter()
+                .any(|why| why == "/var/lib/kubelet"),
+            "{used:?}"
+        );
     }
 
     #[test]
     fn btrfs_is_found_by_its_source_and_all_its_devices_count() {
         let used = host("1 0 0:45 /sub /data rw shared:1 - btrfs /dev/sdb rw\n", "").unwrap();
         assert_eq!(keys(&used.mounted), ["sdb", "sdc"]);
-        assert!(used.system.is_empty(), "/data is no directory of the system");
-        assert!(host("1 0 0:45 / /data rw - btrfs /dev/unknown rw\n", "").is_err(), "a btrfs from nowhere could be on any drive");
+        assert!(
+            used.system.is_empty(),
+            "/data is no directory of the system"
+        );
+        assert!(
+            host("1 0 0:45 / /data rw - btrfs /dev/unknown rw\n", "").is_err(),
+            "a btrfs from nowhere could be on any drive"
+        );
     }
 
     #[test]
     fn a_directory_of_its_own_filesystem_makes_only_that_disk_the_systems() {
         let used = host("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:16 / /var/lib/kubelet rw - xfs /dev/sdb rw\n3 1 8:32 / /var/lib/kubelet/plugins/x rw - xfs /dev/sdc rw\n", "").unwrap();
         assert_eq!(used.system["sdb"], ["/var/lib/kubelet"]);
-        assert_eq!(keys(&used.system), ["sda", "sdb"], "a volume below the kubelet's directory is not the system's");
+        assert_eq!(
+            keys(&used.system),
+            ["sda", "sdb"],
+            "a volume below the kubelet's directory is not the system's"
+        );
         assert_eq!(keys(&used.mounted), ["sda", "sdb", "sdc"]);
     }
 
@@ -259,7 +328,11 @@ mod tests {
 
     #[test]
     fn swap_partitions_and_swap_files_count_for_their_drives() {
-        let used = host("1 0 8:16 / /srv rw - ext4 /dev/sdb rw\n", "/dev/sda1 partition 1 0 -2\n/srv/swap\\040file file 1 0 -3\n").unwrap();
+        let used = host(
+            "1 0 8:16 / /srv rw - ext4 /dev/sdb rw\n",
+            "/dev/sda1 partition 1 0 -2\n/srv/swap\\040file file 1 0 -3\n",
+        )
+        .unwrap();
         assert_eq!(used.swap["sda"], ["/dev/sda1"]);
         assert_eq!(used.swap["sdb"], ["/srv/swap file"]);
         assert_eq!(used.system["sda"], ["swap"]);

@@ -33,7 +33,10 @@ impl Topology {
                 devices.insert(name, device);
             }
         }
-        Ok(Self { sys: sys.to_owned(), devices })
+        Ok(Self {
+            sys: sys.to_owned(),
+            devices,
+        })
     }
 
     pub(super) fn by_number(&self, number: (u32, u32)) -> Option<String> {
@@ -52,7 +55,10 @@ impl Topology {
             return Some(kernel_name);
         }
         if let Some(dm_name) = rest.strip_prefix("mapper/") {
-            let found = self.devices.iter().find(|(_, device)| device.dm_name.as_deref() == Some(dm_name));
+            let found = self
+                .devices
+                .iter()
+                .find(|(_, device)| device.dm_name.as_deref() == Some(dm_name));
             if let Some((name, _)) = found {
                 return Some(name.clone());
             }
@@ -74,9 +80,12 @@ impl Topology {
         for id in ids {
             // `features` lies beside the filesystems and has no devices.
             match all.child(&id).child("devices").list() {
-                Ok(devices) if devices.iter().any(|device| names.contains(device)) => siblings.extend(devices),
+                Ok(devices) if devices.iter().any(|device| names.contains(device)) => {
+                    siblings.extend(devices)
+                }
                 Ok(_) => {}
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -97,10 +106,11 @@ impl Topology {
             if !seen.insert(name.clone()) {
                 continue;
             }
-            let device = self
-                .devices
-                .get(&name)
-                .ok_or_else(|| io::Error::other(format!("block device {name} went away while the host's use of drives was read")))?;
+            let device = self.devices.get(&name).ok_or_else(|| {
+                io::Error::other(format!(
+                    "block device {name} went away while the host's use of drives was read"
+                ))
+            })?;
             match &device.parent {
                 Some(disk) => open.push(disk.clone()),
                 None => {
@@ -120,7 +130,10 @@ impl Device {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
-        let parent = real.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+        let parent = real
+            .parent()
+            .and_then(Path::file_name)
+            .map(|name| name.to_string_lossy().into_owned());
         let node = Node::at(real);
         let slaves = match node.child("slaves").list() {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),

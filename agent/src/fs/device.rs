@@ -56,10 +56,15 @@ pub fn bytes(device: &str, dev: (u32, u32)) -> Result<u64, FsError> {
             why: format!("it is not the device {}:{} any more", dev.0, dev.1),
         });
     }
-    let sectors = attribute(device, "size").map_err(|error| io_error("reading the size of", &node(device), error))?;
-    let sectors: u64 = sectors
-        .parse()
-        .map_err(|_| io_error("reading the size of", &node(device), io::Error::from(io::ErrorKind::InvalidData)))?;
+    let sectors = attribute(device, "size")
+        .map_err(|error| io_error("reading the size of", &node(device), error))?;
+    let sectors: u64 = sectors.parse().map_err(|_| {
+        io_error(
+            "reading the size of",
+            &node(device),
+            io::Error::from(io::ErrorKind::InvalidData),
+        )
+    })?;
     Ok(sectors * 512)
 }
 
@@ -70,15 +75,25 @@ pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
         return Err(FsError::Io {
             what: format!("finding the partition of volume {} on", placed.record.uuid),
             path: drive.node().display().to_string(),
-            source: Cause::text("the kernel does not have it (is the drive being used by something else?)"),
+            source: Cause::text(
+                "the kernel does not have it (is the drive being used by something else?)",
+            ),
         });
     };
     let node = node(device);
-    let wrong = |found: String, expected: String| FsError::Unexpected { uuid: placed.record.uuid, device: device.clone(), found, expected };
+    let wrong = |found: String, expected: String| FsError::Unexpected {
+        uuid: placed.record.uuid,
+        device: device.clone(),
+        found,
+        expected,
+    };
     let file = open_node(&node, 0).map_err(|error| io_error("opening", &node, error))?;
     let facts = path::facts_of(&file).map_err(|error| io_error("looking at", &node, error))?;
     if facts.kind != Kind::Block || facts.rdev != dev || number(device) != Some(dev) {
-        return Err(wrong(format!("device {}:{}", facts.rdev.0, facts.rdev.1), format!("device {}:{}", dev.0, dev.1)));
+        return Err(wrong(
+            format!("device {}:{}", facts.rdev.0, facts.rdev.1),
+            format!("device {}:{}", dev.0, dev.1),
+        ));
     }
     let parent = std::fs::canonicalize(sysfs(device))
         .ok()
@@ -87,25 +102,51 @@ pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
         .and_then(parse_dev);
     if parent != Some((drive.major, drive.minor)) {
         return Err(wrong(
-            format!("a device of {}", parent.map_or("another drive".to_owned(), |(a, b)| format!("drive {a}:{b}"))),
-            format!("a partition of {} ({}:{})", drive.kernel_name, drive.major, drive.minor),
+            format!(
+                "a device of {}",
+                parent.map_or("another drive".to_owned(), |(a, b)| format!(
+                    "drive {a}:{b}"
+                ))
+            ),
+            format!(
+                "a partition of {} ({}:{})",
+                drive.kernel_name, drive.major, drive.minor
+            ),
         ));
     }
-    let start = attribute(device, "start").ok().and_then(|text| text.parse::<u64>().ok()).map(|sectors| sectors * 512);
+    let start = attribute(device, "start")
+        .ok()
+        .and_then(|text| text.parse::<u64>().ok())
+        .map(|sectors| sectors * 512);
     let bytes = bytes(device, dev)?;
     let record = &placed.record;
     let fits = |len: u64| start == Some(record.extent.start) && bytes == len;
     if !fits(record.extent.len) && !record.growing_to.is_some_and(|to| fits(to.len)) {
         return Err(wrong(
-            format!("a partition at byte {} with {bytes} bytes", start.map_or("?".to_owned(), |s| s.to_string())),
-            format!("byte {} and {} bytes", record.extent.start, record.extent.len),
+            format!(
+                "a partition at byte {} with {bytes} bytes",
+                start.map_or("?".to_owned(), |s| s.to_string())
+            ),
+            format!(
+                "byte {} and {} bytes",
+                record.extent.start, record.extent.len
+            ),
         ));
     }
-    Ok(Partition { node, device: device.clone(), dev, bytes, file })
+    Ok(Partition {
+        node,
+        device: device.clone(),
+        dev,
+        bytes,
+        file,
+    })
 }
 
 fn open_node(node: &Path, flags: i32) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | flags).open(node)
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | flags)
+        .open(node)
 }
 
 impl Partition {
@@ -140,5 +181,9 @@ pub fn source_number(entry: &MountEntry) -> Option<(u32, u32)> {
 
 /// A failed system call.
 pub fn io_error(what: &str, path: &Path, error: io::Error) -> FsError {
-    FsError::Io { what: what.to_owned(), path: path.display().to_string(), source: Cause::from(error) }
+    FsError::Io {
+        what: what.to_owned(),
+        path: path.display().to_string(),
+        source: Cause::from(error),
+    }
 }

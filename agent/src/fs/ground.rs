@@ -24,7 +24,8 @@ pub trait Ground: Sync {
     /// partitions it lacks.
     fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, CarveError>;
     /// Moves a record on, durably.
-    fn advance(&self, drive: &DriveRef, uuid: Uuid, to: RecordState) -> Result<Changed, CarveError>;
+    fn advance(&self, drive: &DriveRef, uuid: Uuid, to: RecordState)
+    -> Result<Changed, CarveError>;
     /// Probes a device for signatures; an error is not emptiness.
     fn probe(&self, node: &Path) -> Result<Signatures, Cause>;
     /// Runs a tool to its end.
@@ -40,7 +41,12 @@ impl Ground for Real {
         partition::look(drive, repair)
     }
 
-    fn advance(&self, drive: &DriveRef, uuid: Uuid, to: RecordState) -> Result<Changed, CarveError> {
+    fn advance(
+        &self,
+        drive: &DriveRef,
+        uuid: Uuid,
+        to: RecordState,
+    ) -> Result<Changed, CarveError> {
         partition::advance(drive, uuid, to)
     }
 

@@ -7,17 +7,31 @@ use super::{
     jobs::{FsError, GrowFs, Grown},
     staging::mount_info_error,
 };
-use crate::{model::FsType, sys::mountinfo::{self, MountEntry}, worker::Context};
+use crate::{
+    model::FsType,
+    sys::mountinfo::{self, MountEntry},
+    worker::Context,
+};
 
 /// Runs a grow job.
-pub(super) fn grow(ground: &dyn Ground, job: &GrowFs, context: &mut Context) -> Result<Grown, FsError> {
+pub(super) fn grow(
+    ground: &dyn Ground,
+    job: &GrowFs,
+    context: &mut Context,
+) -> Result<Grown, FsError> {
     let device_bytes = device::bytes(&job.device, job.dev)?;
     if job.block {
-        return Ok(Grown { device_bytes, changed: false });
+        return Ok(Grown {
+            device_bytes,
+            changed: false,
+        });
     }
     context.step("looking at the mounts");
     let entries = mountinfo::read().map_err(|error| mount_info_error(&job.path, &error))?;
-    let not_here = |why: &str| FsError::NotHere { path: job.path.display().to_string(), why: why.to_owned() };
+    let not_here = |why: &str| FsError::NotHere {
+        path: job.path.display().to_string(),
+        why: why.to_owned(),
+    };
     let here = mountinfo::mounts_at(&entries, &mountinfo::resolve(&job.path))
         .last()
         .copied()
@@ -25,14 +39,23 @@ pub(super) fn grow(ground: &dyn Ground, job: &GrowFs, context: &mut Context) -> 
     if !device::is_mount_of(here, job.dev) {
         return Err(not_here("another device is mounted there"));
     }
-    let fs_type = FsType::parse(&here.fs_type).ok_or_else(|| not_here("an unknown filesystem is mounted there"))?;
+    let fs_type = FsType::parse(&here.fs_type)
+        .ok_or_else(|| not_here("an unknown filesystem is mounted there"))?;
     // The tools of XFS and btrfs refuse a read-only mount; any writable one of the volume will do.
-    let is_writable_twin = |entry: &&MountEntry| entry.root == here.root && entry.dev == here.dev && !entry.read_only();
+    let is_writable_twin = |entry: &&MountEntry| {
+        entry.root == here.root && entry.dev == here.dev && !entry.read_only()
+    };
     let path = if here.read_only() {
-        entries.iter().find(is_writable_twin).map_or(&here.mount_point, |entry| &entry.mount_point)
+        entries
+            .iter()
+            .find(is_writable_twin)
+            .map_or(&here.mount_point, |entry| &entry.mount_point)
     } else {
         &here.mount_point
     };
     let changed = grow::grow(ground, fs_type, path, (&job.device, device_bytes), context)?;
-    Ok(Grown { device_bytes, changed })
+    Ok(Grown {
+        device_bytes,
+        changed,
+    })
 }

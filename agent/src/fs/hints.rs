@@ -33,10 +33,13 @@ pub fn mount(errno: Option<i32>, fs_type: FsType, device: &str) -> String {
 pub fn unmount(errno: Option<i32>, holders: &[String]) -> String {
     match errno {
         Some(libc::EBUSY) if holders.is_empty() => {
-            "it is in use (an open file, a working directory, or a mount below it); end its users".to_owned()
+            "it is in use (an open file, a working directory, or a mount below it); end its users"
+                .to_owned()
         }
         Some(libc::EBUSY) => format!("it is in use by {}; end them", holders.join(", ")),
-        Some(libc::EPERM | libc::EACCES) => "not permitted; the agent must be root with CAP_SYS_ADMIN".to_owned(),
+        Some(libc::EPERM | libc::EACCES) => {
+            "not permitted; the agent must be root with CAP_SYS_ADMIN".to_owned()
+        }
         _ => "see dmesg".to_owned(),
     }
 }
@@ -47,8 +50,12 @@ mod tests {
 
     #[test]
     fn a_hint_names_the_next_step() {
-        assert!(mount(Some(libc::EUCLEAN), FsType::Xfs, "sdb2").contains("xfs_repair -n /dev/sdb2"));
+        assert!(
+            mount(Some(libc::EUCLEAN), FsType::Xfs, "sdb2").contains("xfs_repair -n /dev/sdb2")
+        );
         assert!(mount(Some(libc::ENODEV), FsType::Btrfs, "sdb2").contains("no btrfs"));
-        assert!(unmount(Some(libc::EBUSY), &["postgres (12)".to_owned()]).contains("postgres (12)"));
+        assert!(
+            unmount(Some(libc::EBUSY), &["postgres (12)".to_owned()]).contains("postgres (12)")
+        );
     }
 }

@@ -162,7 +162,9 @@ pub enum FsError {
     #[error(transparent)]
     Carve(#[from] CarveError),
     /// The record says a filesystem was made, and there is none: damage, not emptiness.
-    #[error("volume {uuid} was formatted with {fs_type} and no filesystem is found on {device}; it is NOT formatted again. {advice}")]
+    #[error(
+        "volume {uuid} was formatted with {fs_type} and no filesystem is found on {device}; it is NOT formatted again. {advice}"
+    )]
     FilesystemGone {
         /// The volume.
         uuid: Uuid,
@@ -174,7 +176,9 @@ pub enum FsError {
         advice: String,
     },
     /// Something else is on the device than the record says.
-    #[error("volume {uuid} on {device} holds {found} where {expected} was expected; it is not touched")]
+    #[error(
+        "volume {uuid} on {device} holds {found} where {expected} was expected; it is not touched"
+    )]
     Unexpected {
         /// The volume.
         uuid: Uuid,

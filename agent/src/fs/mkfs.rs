@@ -87,22 +87,46 @@ fn split_extended(options: &[String]) -> (String, Vec<String>) {
 }
 
 /// Makes it, flushes it to the drive, and looks at it again.
-pub fn make(ground: &dyn Ground, partition: &Partition, plan: &Plan<'_>, context: &mut Context) -> Result<(), FsError> {
+pub fn make(
+    ground: &dyn Ground,
+    partition: &Partition,
+    plan: &Plan<'_>,
+    context: &mut Context,
+) -> Result<(), FsError> {
     check_mkfs_options(plan.fs_type, plan.options)?;
     // The tools open it exclusively themselves, so this one is let go before they start.
-    drop(partition.hold().map_err(|error| io_error("taking exclusively (is it mounted or held elsewhere?)", &partition.node, error))?);
+    drop(partition.hold().map_err(|error| {
+        io_error(
+            "taking exclusively (is it mounted or held elsewhere?)",
+            &partition.node,
+            error,
+        )
+    })?);
     let (program, args) = command(plan, &partition.node);
-    let failed = |output| FsError::Mkfs { tool: program.to_owned(), device: partition.device.clone(), output };
+    let failed = |output| FsError::Mkfs {
+        tool: program.to_owned(),
+        device: partition.device.clone(),
+        output,
+    };
     let output = tools::run(ground, program, args, &partition.device, context)?;
     if output.code != Some(0) {
         return Err(failed(tools::said(&output)));
     }
     context.step(&format!("flushing {}", partition.device));
-    partition.flush().map_err(|error| io_error("flushing", &partition.node, error))?;
-    let probe = |source: Cause| FsError::Probe { uuid: plan.volume, device: partition.device.clone(), source };
+    partition
+        .flush()
+        .map_err(|error| io_error("flushing", &partition.node, error))?;
+    let probe = |source: Cause| FsError::Probe {
+        uuid: plan.volume,
+        device: partition.device.clone(),
+        source,
+    };
     match ground.probe(&partition.node).map_err(probe)? {
         Signatures::Found(found) if stage::is_exactly(&found, plan.fs_type, plan.fs_uuid) => Ok(()),
-        other => Err(failed(format!("it reported success, and then {other:?} was found instead of {} {}", plan.fs_type, plan.fs_uuid))),
+        other => Err(failed(format!(
+            "it reported success, and then {other:?} was found instead of {} {}",
+            plan.fs_type, plan.fs_uuid
+        ))),
     }
 }
 
@@ -114,22 +138,47 @@ mod tests {
 
     fn line(fs_type: FsType, options: &[&str], over_own: bool) -> String {
         let options: Vec<String> = options.iter().map(|&o| o.to_owned()).collect();
-        let plan = Plan { volume: Uuid::nil(), fs_type, fs_uuid: Uuid::nil(), options: &options, over_own };
+        let plan = Plan {
+            volume: Uuid::nil(),
+            fs_type,
+            fs_uuid: Uuid::nil(),
+            options: &options,
+            over_own,
+        };
         let (program, args) = command(&plan, Path::new("/dev/sda2"));
-        let words: Vec<_> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+        let words: Vec<_> = args
+            .iter()
+            .map(|a| a.to_string_lossy().into_owned())
+            .collect();
         format!("{program} {}", words.join(" "))
     }
 
     #[test]
     fn the_planned_uuid_and_the_device_come_last_and_nothing_is_forced() {
         let nil = Uuid::nil();
-        assert_eq!(line(FsType::Ext4, &[], false), format!("mkfs.ext4 -q -m 0 -E nodiscard -U {nil} /dev/sda2"));
         assert_eq!(
-            line(FsType::Ext4, &["-E", "stride=4", "-b", "4096", "-Ediscard"], true),
+            line(FsType::Ext4, &[], false),
+            format!("mkfs.ext4 -q -m 0 -E nodiscard -U {nil} /dev/sda2")
+        );
+        assert_eq!(
+            line(
+                FsType::Ext4,
+                &["-E", "stride=4", "-b", "4096", "-Ediscard"],
+                true
+            ),
             format!("mkfs.ext4 -q -m 0 -E nodiscard,stride=4,discard -b 4096 -U {nil} /dev/sda2")
         );
-        assert_eq!(line(FsType::Xfs, &["-m", "crc=1"], false), format!("mkfs.xfs -q -K -m crc=1 -m uuid={nil} /dev/sda2"));
-        assert_eq!(line(FsType::Xfs, &[], true), format!("mkfs.xfs -q -K -f -m uuid={nil} /dev/sda2"));
-        assert_eq!(line(FsType::Btrfs, &["-d", "single"], false), format!("mkfs.btrfs -q -K -d single -U {nil} /dev/sda2"));
+        assert_eq!(
+            line(FsType::Xfs, &["-m", "crc=1"], false),
+            format!("mkfs.xfs -q -K -m crc=1 -m uuid={nil} /dev/sda2")
+        );
+        assert_eq!(
+            line(FsType::Xfs, &[], true),
+            format!("mkfs.xfs -q -K -f -m uuid={nil} /dev/sda2")
+        );
+        assert_eq!(
+            line(FsType::Btrfs, &["-d", "single"], false),
+            format!("mkfs.btrfs -q -K -d single -U {nil} /dev/sda2")
+        );
     }
 }

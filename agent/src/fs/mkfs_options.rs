@@ -29,9 +29,25 @@ const EXT4: &[Allowed] = &[
     Allowed(
         &["-E"],
         Value::Keys(&[
-            "lazy_itable_init", "lazy_journal_init", "discard", "nodiscard", "stride", "stripe_width", "stripe-width",
-            "resize", "packed_meta_blocks", "num_backup_sb", "root_owner", "hash_seed", "quotatype", "mmp_update_interval",
-            "encoding", "encoding_flags", "orphan_file_size", "assume_storage_prezeroed", "no_copy_xattrs",
+            "lazy_itable_init",
+            "lazy_journal_init",
+            "discard",
+            "nodiscard",
+            "stride",
+            "stripe_width",
+            "stripe-width",
+            "resize",
+            "packed_meta_blocks",
+            "num_backup_sb",
+            "root_owner",
+            "hash_seed",
+            "quotatype",
+            "mmp_update_interval",
+            "encoding",
+            "encoding_flags",
+            "orphan_file_size",
+            "assume_storage_prezeroed",
+            "no_copy_xattrs",
         ]),
     ),
     Allowed(&["-e"], Value::OneOf(&["continue", "remount-ro"])),
@@ -40,12 +56,25 @@ const EXT4: &[Allowed] = &[
     Allowed(&["-i"], Value::Word),
     Allowed(&["-I"], Value::Word),
     Allowed(&["-j"], Value::None),
-    Allowed(&["-J"], Value::Keys(&["size", "fast_commit_size", "location"])),
+    Allowed(
+        &["-J"],
+        Value::Keys(&["size", "fast_commit_size", "location"]),
+    ),
     Allowed(&["-L"], Value::Word),
     Allowed(&["-m"], Value::Word),
     Allowed(&["-N"], Value::Word),
     // Without a journal or extents it would not be ext4, nor survive a power cut.
-    Allowed(&["-O"], Value::Not(&["none", "journal_dev", "^has_journal", "^extent", "^extents", "mmp"])),
+    Allowed(
+        &["-O"],
+        Value::Not(&[
+            "none",
+            "journal_dev",
+            "^has_journal",
+            "^extent",
+            "^extents",
+            "mmp",
+        ]),
+    ),
     Allowed(&["-T"], Value::Word),
 ];
 
@@ -53,19 +82,66 @@ const XFS: &[Allowed] = &[
     Allowed(&["-b"], Value::Keys(&["size"])),
     Allowed(
         &["-d"],
-        Value::Keys(&["agcount", "agsize", "su", "sw", "sunit", "swidth", "noalign", "extszinherit", "cowextsize", "concurrency"]),
+        Value::Keys(&[
+            "agcount",
+            "agsize",
+            "su",
+            "sw",
+            "sunit",
+            "swidth",
+            "noalign",
+            "extszinherit",
+            "cowextsize",
+            "concurrency",
+        ]),
     ),
     Allowed(
         &["-i"],
-        Value::Keys(&["size", "perblock", "maxpct", "align", "attr", "projid32bit", "sparse", "nrext64", "exchange"]),
+        Value::Keys(&[
+            "size",
+            "perblock",
+            "maxpct",
+            "align",
+            "attr",
+            "projid32bit",
+            "sparse",
+            "nrext64",
+            "exchange",
+        ]),
     ),
-    Allowed(&["-l"], Value::Keys(&["size", "su", "sunit", "version", "lazy-count", "agnum", "concurrency"])),
+    Allowed(
+        &["-l"],
+        Value::Keys(&[
+            "size",
+            "su",
+            "sunit",
+            "version",
+            "lazy-count",
+            "agnum",
+            "concurrency",
+        ]),
+    ),
     Allowed(&["-L"], Value::Word),
     Allowed(
         &["-m"],
-        Value::Keys(&["crc", "finobt", "rmapbt", "reflink", "bigtime", "inobtcount", "metadir", "autofsck", "uquota", "gquota", "pquota"]),
+        Value::Keys(&[
+            "crc",
+            "finobt",
+            "rmapbt",
+            "reflink",
+            "bigtime",
+            "inobtcount",
+            "metadir",
+            "autofsck",
+            "uquota",
+            "gquota",
+            "pquota",
+        ]),
     ),
-    Allowed(&["-n"], Value::Keys(&["size", "version", "ftype", "parent"])),
+    Allowed(
+        &["-n"],
+        Value::Keys(&["size", "version", "ftype", "parent"]),
+    ),
     Allowed(&["-s"], Value::Keys(&["size"])),
 ];
 
@@ -78,7 +154,10 @@ const BTRFS: &[Allowed] = &[
     Allowed(&["-L", "--label"], Value::Word),
     Allowed(&["-O", "--features"], Value::Not(&["zoned", "list-all"])),
     Allowed(&["-R", "--runtime-features"], Value::Not(&["list-all"])),
-    Allowed(&["--csum", "--checksum"], Value::OneOf(&["crc32c", "xxhash", "sha256", "blake2"])),
+    Allowed(
+        &["--csum", "--checksum"],
+        Value::OneOf(&["crc32c", "xxhash", "sha256", "blake2"]),
+    ),
 ];
 
 /// Checks further mkfs arguments, one per element: `-b 4096`, `-b4096` and `--nodesize=16384` are all
@@ -90,22 +169,34 @@ pub fn check_mkfs_options(fs_type: FsType, options: &[String]) -> Result<(), Opt
         FsType::Btrfs => BTRFS,
     };
     if options.iter().map(String::len).sum::<usize>() > MAX_BYTES {
-        return Err(OptionError::new(&options[0], "all options together may have at most 4096 bytes"));
+        return Err(OptionError::new(
+            &options[0],
+            "all options together may have at most 4096 bytes",
+        ));
     }
     let mut rest = options.iter();
     while let Some(element) = rest.next() {
         check_text(element)?;
         if !element.starts_with('-') {
-            return Err(OptionError::new(element, "it is a bare word where an option was expected"));
+            return Err(OptionError::new(
+                element,
+                "it is a bare word where an option was expected",
+            ));
         }
-        let (Allowed(_, kind), attached) =
-            find(table, element).ok_or_else(|| OptionError::new(element, "it is not among the mkfs options that a volume may have"))?;
+        let (Allowed(_, kind), attached) = find(table, element).ok_or_else(|| {
+            OptionError::new(
+                element,
+                "it is not among the mkfs options that a volume may have",
+            )
+        })?;
         let value = match (kind, attached) {
             (Value::None, None) => continue,
             (Value::None, Some(_)) => return Err(OptionError::new(element, "it takes no value")),
             (_, Some(value)) => value,
             (_, None) => {
-                let value = rest.next().ok_or_else(|| OptionError::new(element, "its value is missing"))?;
+                let value = rest
+                    .next()
+                    .ok_or_else(|| OptionError::new(element, "its value is missing"))?;
                 check_text(value)?;
                 value
             }
@@ -116,14 +207,28 @@ pub fn check_mkfs_options(fs_type: FsType, options: &[String]) -> Result<(), Opt
 }
 
 /// The table's row for this element, and the value when it is attached.
-fn find<'a>(table: &'static [Allowed], element: &'a str) -> Option<(&'static Allowed, Option<&'a str>)> {
+fn find<'a>(
+    table: &'static [Allowed],
+    element: &'a str,
+) -> Option<(&'static Allowed, Option<&'a str>)> {
     let (name, attached) = if element.starts_with("--") {
-        element.split_once('=').map_or((element, None), |(name, value)| (name, Some(value)))
+        element
+            .split_once('=')
+            .map_or((element, None), |(name, value)| (name, Some(value)))
     } else {
-        let end = element.char_indices().nth(2).map_or(element.len(), |(at, _)| at);
-        (&element[..end], Some(&element[end..]).filter(|value| !value.is_empty()))
+        let end = element
+            .char_indices()
+            .nth(2)
+            .map_or(element.len(), |(at, _)| at);
+        (
+            &element[..end],
+            Some(&element[end..]).filter(|value| !value.is_empty()),
+        )
     };
-    table.iter().find(|Allowed(names, _)| names.contains(&name)).map(|row| (row, attached))
+    table
+        .iter()
+        .find(|Allowed(names, _)| names.contains(&name))
+        .map(|row| (row, attached))
 }
 
 fn check_value(option: &str, kind: &Value, value: &str) -> Result<(), OptionError> {
@@ -141,10 +246,17 @@ fn check_value(option: &str, kind: &Value, value: &str) -> Result<(), OptionErro
         Value::OneOf(_) => refuse("this value is not among those that a volume may have"),
         Value::Keys(keys) => {
             let known = |part: &str| keys.contains(&part.split('=').next().unwrap_or_default());
-            if value.split(',').all(known) { Ok(()) } else { refuse("one of its keys is not among those that a volume may have") }
+            if value.split(',').all(known) {
+                Ok(())
+            } else {
+                refuse("one of its keys is not among those that a volume may have")
+            }
         }
         Value::Not(words) => {
-            if value.split(',').any(|part| part.is_empty() || words.contains(&part)) {
+            if value
+                .split(',')
+                .any(|part| part.is_empty() || words.contains(&part))
+            {
                 refuse("one of its features is not among those that a volume may have")
             } else {
                 Ok(())
@@ -158,16 +270,45 @@ mod tests {
     use super::*;
 
     fn check(fs_type: FsType, options: &[&str]) -> Result<(), OptionError> {
-        check_mkfs_options(fs_type, &options.iter().map(|&o| o.to_owned()).collect::<Vec<_>>())
+        check_mkfs_options(
+            fs_type,
+            &options.iter().map(|&o| o.to_owned()).collect::<Vec<_>>(),
+        )
     }
 
     #[test]
     fn usual_options_are_allowed_in_every_spelling() {
         for (fs_type, options) in [
-            (FsType::Ext4, &["-b", "4096", "-i16384", "-O", "^metadata_csum,fast_commit", "-E", "stride=16,discard"][..]),
+            (
+                FsType::Ext4,
+                &[
+                    "-b",
+                    "4096",
+                    "-i16384",
+                    "-O",
+                    "^metadata_csum,fast_commit",
+                    "-E",
+                    "stride=16,discard",
+                ][..],
+            ),
             (FsType::Ext4, &["-J", "size=64", "-m", "1", "-L", "data"]),
-            (FsType::Xfs, &["-d", "su=64k,sw=4", "-m", "reflink=0", "-i", "size=1024", "-l", "size=64m"]),
-            (FsType::Btrfs, &["--nodesize=16384", "-d", "single", "--csum", "xxhash", "-M"]),
+            (
+                FsType::Xfs,
+                &[
+                    "-d",
+                    "su=64k,sw=4",
+                    "-m",
+                    "reflink=0",
+                    "-i",
+                    "size=1024",
+                    "-l",
+                    "size=64m",
+                ],
+            ),
+            (
+                FsType::Btrfs,
+                &["--nodesize=16384", "-d", "single", "--csum", "xxhash", "-M"],
+            ),
             (FsType::Xfs, &[]),
         ] {
             assert_eq!(check(fs_type, options), Ok(()), "{options:?}");
@@ -205,7 +346,10 @@ mod tests {
             (FsType::Xfs, &["-r", "rtdev=/dev/sda"]),
             (FsType::Xfs, &["-d", "name=/dev/sda"]),
             (FsType::Xfs, &["-d", "file,size=1g"]),
-            (FsType::Xfs, &["-m", "uuid=b5cc6d5e-5ea6-4a0b-9d8c-4b5c6b1c5d6e"]),
+            (
+                FsType::Xfs,
+                &["-m", "uuid=b5cc6d5e-5ea6-4a0b-9d8c-4b5c6b1c5d6e"],
+            ),
             (FsType::Xfs, &["-p", "proto"]),
             (FsType::Xfs, &["-c", "options=/etc/passwd"]),
             (FsType::Btrfs, &["-f"]),

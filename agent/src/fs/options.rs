@@ -21,13 +21,19 @@ pub struct OptionError {
 
 impl OptionError {
     pub(crate) fn new(option: &str, why: &'static str) -> Self {
-        Self { option: option.chars().take(128).collect(), why }
+        Self {
+            option: option.chars().take(128).collect(),
+            why,
+        }
     }
 }
 
 impl From<OptionError> for super::jobs::FsError {
     fn from(error: OptionError) -> Self {
-        Self::Option { option: error.option, why: error.why.to_owned() }
+        Self::Option {
+            option: error.option,
+            why: error.why.to_owned(),
+        }
     }
 }
 
@@ -58,7 +64,9 @@ impl MountFlags {
     pub fn data_for(&self, fs_type: FsType) -> String {
         let mut data = Vec::new();
         match fs_type {
-            FsType::Ext4 if !self.data.iter().any(|option| option.starts_with("errors=")) => data.push("errors=remount-ro"),
+            FsType::Ext4 if !self.data.iter().any(|option| option.starts_with("errors=")) => {
+                data.push("errors=remount-ro")
+            }
             FsType::Btrfs => data.push("subvolid=5"),
             FsType::Ext4 | FsType::Xfs => {}
         }
@@ -97,7 +105,9 @@ const FLAG_WORDS: &[(&str, u64, bool)] = &[
 ];
 
 /// Words for fstab and its readers, which mount(8) keeps from the kernel too.
-const DROPPED: &[&str] = &["defaults", "auto", "noauto", "nofail", "_netdev", "nouser", "nogroup"];
+const DROPPED: &[&str] = &[
+    "defaults", "auto", "noauto", "nofail", "_netdev", "nouser", "nogroup",
+];
 
 const WHERE: &str = "it changes what is mounted or where";
 const JOURNAL: &str = "it skips the journal, without which the data may be inconsistent";
@@ -131,7 +141,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("rprivate", WHERE),
     ("unbindable", WHERE),
     ("runbindable", WHERE),
-    ("nouuid", "it switches off the check that no other copy of this filesystem is mounted"),
+    (
+        "nouuid",
+        "it switches off the check that no other copy of this filesystem is mounted",
+    ),
     ("norecovery", JOURNAL),
     ("noload", JOURNAL),
     ("nologreplay", JOURNAL),
@@ -162,7 +175,11 @@ pub fn parse_mount_flags(flags: &[String]) -> Result<MountFlags, OptionError> {
             parsed.read_only = word == "ro";
         } else if name.to_ascii_lowercase().starts_with("x-mount.") {
             return Err(OptionError::new(word, WHERE));
-        } else if DROPPED.contains(&word) || name.starts_with("x-") || name.starts_with("X-") || name == "comment" {
+        } else if DROPPED.contains(&word)
+            || name.starts_with("x-")
+            || name.starts_with("X-")
+            || name == "comment"
+        {
             // Userspace words that mount(8) does not hand to the kernel either.
         } else if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
             return Err(OptionError::new(word, why));
@@ -186,13 +203,22 @@ pub struct PublishFlags {
 /// took effect when it was staged and which its bind mounts inherit; so they are checked like those, and
 /// only `ro` does something. `bind` is what happens anyway.
 pub fn parse_publish_flags(flags: &[String]) -> Result<PublishFlags, OptionError> {
-    let rest: Vec<String> = flags.iter().filter(|flag| *flag != "bind").cloned().collect();
-    Ok(PublishFlags { read_only: parse_mount_flags(&rest)?.read_only })
+    let rest: Vec<String> = flags
+        .iter()
+        .filter(|flag| *flag != "bind")
+        .cloned()
+        .collect();
+    Ok(PublishFlags {
+        read_only: parse_mount_flags(&rest)?.read_only,
+    })
 }
 
 fn words(flags: &[String]) -> Result<Vec<&str>, OptionError> {
     if flags.iter().map(String::len).sum::<usize>() > MAX_BYTES {
-        return Err(OptionError::new(&flags[0], "all options together may have at most 4096 bytes"));
+        return Err(OptionError::new(
+            &flags[0],
+            "all options together may have at most 4096 bytes",
+        ));
     }
     let mut words = Vec::new();
     for flag in flags {
@@ -208,7 +234,10 @@ fn words(flags: &[String]) -> Result<Vec<&str>, OptionError> {
                 return Err(OptionError::new(flag, "an option begins with a letter"));
             }
             if word.contains('"') && !is_context(word) {
-                return Err(OptionError::new(flag, "only SELinux contexts may be quoted"));
+                return Err(OptionError::new(
+                    flag,
+                    "only SELinux contexts may be quoted",
+                ));
             }
             words.push(word);
         }
@@ -217,7 +246,9 @@ fn words(flags: &[String]) -> Result<Vec<&str>, OptionError> {
 }
 
 fn is_context(word: &str) -> bool {
-    ["context=", "fscontext=", "defcontext=", "rootcontext="].iter().any(|name| word.starts_with(name))
+    ["context=", "fscontext=", "defcontext=", "rootcontext="]
+        .iter()
+        .any(|name| word.starts_with(name))
 }
 
 /// What holds for every option of every kind.
@@ -246,7 +277,16 @@ mod tests {
 
     #[test]
     fn flags_are_split_as_mount_does() {
-        let parsed = parse(&["noatime,nodev", "discard", "ro", "x-systemd.automount", "defaults", "nofail,_netdev", "suid"]).unwrap();
+        let parsed = parse(&[
+            "noatime,nodev",
+            "discard",
+            "ro",
+            "x-systemd.automount",
+            "defaults",
+            "nofail,_netdev",
+            "suid",
+        ])
+        .unwrap();
         assert_eq!(parsed.bits, libc::MS_NOATIME | libc::MS_NODEV);
         assert_eq!(parsed.data, ["discard"]);
         assert!(parsed.read_only);
@@ -258,37 +298,96 @@ mod tests {
     #[test]
     fn hostile_options_are_refused_by_name() {
         for flag in [
-            "", ",", "a,,b", "noatime,", "-o", "a b", "a\tb", "a\nb", "a\0b", "bind", "rbind", "move", "remount", "remount,rw",
-            "loop", "loop=/dev/loop0", "offset=4096", "sizelimit=1", "logdev=/dev/sda", "rtdev=/dev/sda", "journal_path=/dev/sda",
-            "journal_dev=0x801", "device=/dev/sda", "subvol=/x", "subvolid=5", "shared", "rprivate", "unbindable", "nouuid",
-            "norecovery", "noload", "rescue=all", "errors=panic", "fatal_errors=panic", "X-mount.subdir=etc", "x-mount.mkdir",
-            "noatime,bind", "user", "context=\"a", "discard=\"x\"", "=x", "sb=131073",
+            "",
+            ",",
+            "a,,b",
+            "noatime,",
+            "-o",
+            "a b",
+            "a\tb",
+            "a\nb",
+            "a\0b",
+            "bind",
+            "rbind",
+            "move",
+            "remount",
+            "remount,rw",
+            "loop",
+            "loop=/dev/loop0",
+            "offset=4096",
+            "sizelimit=1",
+            "logdev=/dev/sda",
+            "rtdev=/dev/sda",
+            "journal_path=/dev/sda",
+            "journal_dev=0x801",
+            "device=/dev/sda",
+            "subvol=/x",
+            "subvolid=5",
+            "shared",
+            "rprivate",
+            "unbindable",
+            "nouuid",
+            "norecovery",
+            "noload",
+            "rescue=all",
+            "errors=panic",
+            "fatal_errors=panic",
+            "X-mount.subdir=etc",
+            "x-mount.mkdir",
+            "noatime,bind",
+            "user",
+            "context=\"a",
+            "discard=\"x\"",
+            "=x",
+            "sb=131073",
         ] {
             let error = parse(&[flag]).unwrap_err();
-            assert!(!error.why.is_empty() && (flag.is_empty() || !error.option.is_empty()), "{flag:?}");
+            assert!(
+                !error.why.is_empty() && (flag.is_empty() || !error.option.is_empty()),
+                "{flag:?}"
+            );
         }
         assert!(parse(&["a".repeat(3000).as_str(), "b".repeat(1097).as_str()]).is_err());
     }
 
     #[test]
     fn a_quoted_context_keeps_its_commas() {
-        let parsed = parse(&["context=\"system_u:object_r:container_file_t:s0:c1,c2\",noatime"]).unwrap();
-        assert_eq!(parsed.context().unwrap(), "system_u:object_r:container_file_t:s0:c1,c2");
+        let parsed =
+            parse(&["context=\"system_u:object_r:container_file_t:s0:c1,c2\",noatime"]).unwrap();
+        assert_eq!(
+            parsed.context().unwrap(),
+            "system_u:object_r:container_file_t:s0:c1,c2"
+        );
         assert_eq!(parsed.bits, libc::MS_NOATIME);
-        assert_eq!(parsed.data_for(FsType::Xfs), "context=\"system_u:object_r:container_file_t:s0:c1,c2\"");
+        assert_eq!(
+            parsed.data_for(FsType::Xfs),
+            "context=\"system_u:object_r:container_file_t:s0:c1,c2\""
+        );
     }
 
     #[test]
     fn ext4_stops_writing_after_an_error_unless_told_otherwise() {
-        assert_eq!(parse(&["discard"]).unwrap().data_for(FsType::Ext4), "errors=remount-ro,discard");
-        assert_eq!(parse(&["errors=continue"]).unwrap().data_for(FsType::Ext4), "errors=continue");
+        assert_eq!(
+            parse(&["discard"]).unwrap().data_for(FsType::Ext4),
+            "errors=remount-ro,discard"
+        );
+        assert_eq!(
+            parse(&["errors=continue"]).unwrap().data_for(FsType::Ext4),
+            "errors=continue"
+        );
         assert_eq!(parse(&[]).unwrap().data_for(FsType::Btrfs), "subvolid=5");
     }
 
     #[test]
     fn publishing_takes_the_volumes_own_flags_and_bind_and_nothing_hostile() {
-        let check = |flags: &[&str]| parse_publish_flags(&flags.iter().map(|&f| f.to_owned()).collect::<Vec<_>>());
-        assert!(check(&["bind", "ro", "noatime", "context=a:b:c:s0"]).unwrap().read_only);
+        let check = |flags: &[&str]| {
+            parse_publish_flags(&flags.iter().map(|&f| f.to_owned()).collect::<Vec<_>>())
+        };
+        assert!(
+            check(&["bind", "ro", "noatime", "context=a:b:c:s0"])
+                .unwrap()
+                .read_only
+        );
         assert!(!check(&["rw"]).unwrap().read_only);
         assert!(check(&["rbind"]).is_err());
         assert!(check(&["noatime,bind"]).is_err());

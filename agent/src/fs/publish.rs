@@ -36,45 +36,81 @@ pub fn publish(job: &Publish, context: &mut Context) -> Result<bool, FsError> {
     }
 }
 
-fn publish_mount(job: &Publish, staging: &Path, entries: &[MountEntry], context: &mut Context) -> Result<bool, FsError> {
+fn publish_mount(
+    job: &Publish,
+    staging: &Path,
+    entries: &[MountEntry],
+    context: &mut Context,
+) -> Result<bool, FsError> {
     let staged = mountinfo::mounts_at(entries, &mountinfo::resolve(staging))
         .last()
         .copied()
         .filter(|entry| device::is_mount_of(entry, job.dev) && entry.root == Path::new("/"))
-        .ok_or_else(|| FsError::NotStaged { uuid: job.uuid, path: staging.display().to_string() })?;
+        .ok_or_else(|| FsError::NotStaged {
+            uuid: job.uuid,
+            path: staging.display().to_string(),
+        })?;
     // A bind of a read-only mount is read-only too.
     let read_only = job.read_only || staged.read_only();
     if let Some(top) = mountinfo::mounts_at(entries, &mountinfo::resolve(&job.target)).last() {
         if top.dev != staged.dev || top.root != staged.root {
-            return Err(conflict(job, format!("from {} ({})", top.source.display(), top.fs_type)));
+            return Err(conflict(
+                job,
+                format!("from {} ({})", top.source.display(), top.fs_type),
+            ));
         }
         return match (top.read_only(), read_only) {
-            (false, true) => Err(conflict(job, "writable where read-only was asked".to_owned())),
-            (true, false) => Err(conflict(job, "read-only where writing was asked".to_owned())),
+            (false, true) => Err(conflict(
+                job,
+                "writable where read-only was asked".to_owned(),
+            )),
+            (true, false) => Err(conflict(
+                job,
+                "read-only where writing was asked".to_owned(),
+            )),
             _ => Ok(false),
         };
     }
     let expected = path::facts(staging).map_err(|error| io_error("looking at", staging, error))?;
-    attach(job, staging, read_only, path::make_directory, context, |found| {
-        // btrfs shows subvolume numbers here, which its mountinfo does not; so the staging path itself is compared.
-        found.dev == expected.dev && found.kind == Kind::Directory
-    })
+    attach(
+        job,
+        staging,
+        read_only,
+        path::make_directory,
+        context,
+        |found| {
+            // btrfs shows subvolume numbers here, which its mountinfo does not; so the staging path itself is compared.
+            found.dev == expected.dev && found.kind == Kind::Directory
+        },
+    )
 }
 
-fn publish_block(job: &Publish, entries: &[MountEntry], context: &mut Context) -> Result<bool, FsError> {
+fn publish_block(
+    job: &Publish,
+    entries: &[MountEntry],
+    context: &mut Context,
+) -> Result<bool, FsError> {
     if let Some(top) = mountinfo::mounts_at(entries, &mountinfo::resolve(&job.target)).last() {
         // statx of a device node asks devtmpfs, not the drive.
         return match path::facts(&job.target) {
             Ok(found) if found.kind == Kind::Block && found.rdev == job.dev => Ok(false),
-            Ok(_) => Err(conflict(job, format!("from {}{}", top.source.display(), top.root.display()))),
+            Ok(_) => Err(conflict(
+                job,
+                format!("from {}{}", top.source.display(), top.root.display()),
+            )),
             Err(error) => Err(io_error("looking at", &job.target, error)),
         };
     }
     // Fails when the name belongs to another device by now.
     device::bytes(&job.device, job.dev)?;
-    attach(job, &device::node(&job.device), false, path::make_file, context, |found| {
-        found.kind == Kind::Block && found.rdev == job.dev
-    })
+    attach(
+        job,
+        &device::node(&job.device),
+        false,
+        path::make_file,
+        context,
+        |found| found.kind == Kind::Block && found.rdev == job.dev,
+    )
 }
 
 /// Clones, proves that the clone is the right thing, makes it read-only, makes the target, shows it there. What
@@ -90,12 +126,23 @@ fn attach(
     context.step("binding");
     let failed = |error: std::io::Error| {
         let hint = match error.raw_os_error() {
-            Some(libc::ENOSYS) => "Linux 5.12 or later is needed (open_tree, mount_setattr, move_mount)".to_owned(),
-            Some(libc::ENOSPC) => "this mount namespace has as many mounts as fs.mount-max allows".to_owned(),
-            Some(libc::EPERM | libc::EACCES) => "not permitted; the agent must be root with CAP_SYS_ADMIN".to_owned(),
+            Some(libc::ENOSYS) => {
+                "Linux 5.12 or later is needed (open_tree, mount_setattr, move_mount)".to_owned()
+            }
+            Some(libc::ENOSPC) => {
+                "this mount namespace has as many mounts as fs.mount-max allows".to_owned()
+            }
+            Some(libc::EPERM | libc::EACCES) => {
+                "not permitted; the agent must be root with CAP_SYS_ADMIN".to_owned()
+            }
             _ => "see dmesg".to_owned(),
         };
-        FsError::Mount { device: job.device.clone(), path: job.target.display().to_string(), hint, source: Cause::from(error) }
+        FsError::Mount {
+            device: job.device.clone(),
+            path: job.target.display().to_string(),
+            hint,
+            source: Cause::from(error),
+        }
     };
     let tree = DetachedMount::clone_of(source).map_err(&failed)?;
     let found = path::facts_of(&tree).map_err(|error| io_error("looking at", source, error))?;
@@ -121,5 +168,8 @@ fn attach(
 }
 
 fn conflict(job: &Publish, how: String) -> FsError {
-    FsError::Conflict { path: job.target.display().to_string(), how }
+    FsError::Conflict {
+        path: job.target.display().to_string(),
+        how,
+    }
 }

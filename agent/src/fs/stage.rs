@@ -29,7 +29,11 @@ pub struct Wanted {
 impl Wanted {
     /// From checked flags.
     pub fn new(fs_type: FsType, flags: &MountFlags, read_only: bool) -> Self {
-        Self { fs_type, read_only: read_only || flags.read_only, context: flags.context() }
+        Self {
+            fs_type,
+            read_only: read_only || flags.read_only,
+            context: flags.context(),
+        }
     }
 }
 
@@ -50,7 +54,11 @@ pub enum MountPlan {
 /// Compares device, root, filesystem type, ro, and the SELinux context if one was asked for; nothing else,
 /// since the kernel rewrites options. `here` is every mount at the path, the visible one last; `is_ours` says
 /// whether a mount is of the volume's partition.
-pub fn plan_mount(here: &[&MountEntry], wanted: &Wanted, is_ours: impl Fn(&MountEntry) -> bool) -> MountPlan {
+pub fn plan_mount(
+    here: &[&MountEntry],
+    wanted: &Wanted,
+    is_ours: impl Fn(&MountEntry) -> bool,
+) -> MountPlan {
     let Some(top) = here.last() else {
         return MountPlan::Mount;
     };
@@ -61,7 +69,10 @@ pub fn plan_mount(here: &[&MountEntry], wanted: &Wanted, is_ours: impl Fn(&Mount
         return MountPlan::Conflict(format!("only its directory {}", top.root.display()));
     }
     if top.fs_type != wanted.fs_type.as_str() {
-        return MountPlan::Conflict(format!("as {} where {} was asked", top.fs_type, wanted.fs_type));
+        return MountPlan::Conflict(format!(
+            "as {} where {} was asked",
+            top.fs_type, wanted.fs_type
+        ));
     }
     if let Some(context) = &wanted.context {
         let has = split_options(&top.super_options)
@@ -132,13 +143,24 @@ pub enum Refusal {
 }
 
 /// Decides from the record and the probe (None: it failed). Any signature on the device wins over the record.
-pub fn format_guard(state: &RecordState, probed: Option<&Signatures>, wanted: FsType, read_only: bool) -> Format {
+pub fn format_guard(
+    state: &RecordState,
+    probed: Option<&Signatures>,
+    wanted: FsType,
+    read_only: bool,
+) -> Format {
     let refuse = Format::Refuse;
     let incompatible = |is: &str| refuse(Refusal::Incompatible { is: is.to_owned() });
     let expected = match state {
         RecordState::New => None,
-        RecordState::Fs { fs_type, .. } if *fs_type != wanted => return incompatible(fs_type.as_str()),
-        RecordState::Fs { fs_type, fs_uuid, mounted } => Some((*fs_type, *fs_uuid, *mounted)),
+        RecordState::Fs { fs_type, .. } if *fs_type != wanted => {
+            return incompatible(fs_type.as_str());
+        }
+        RecordState::Fs {
+            fs_type,
+            fs_uuid,
+            mounted,
+        } => Some((*fs_type, *fs_uuid, *mounted)),
         RecordState::Block => return incompatible("a block volume"),
         RecordState::Creating => return incompatible("not created yet"),
         RecordState::Erasing { .. } => return incompatible("deleted"),
@@ -150,14 +172,28 @@ pub fn format_guard(state: &RecordState, probed: Option<&Signatures>, wanted: Fs
         (Signatures::Empty, Some((_, _, true))) => refuse(Refusal::Gone),
         (Signatures::Empty, _) if read_only => refuse(Refusal::NothingToRead),
         (Signatures::Empty, None) => Format::Make { plan: Plan::Fresh },
-        (Signatures::Empty, Some((_, fs_uuid, false))) => Format::Make { plan: Plan::Recorded(fs_uuid) },
-        (Signatures::Found(found), Some((fs_type, fs_uuid, mounted))) if is_exactly(found, fs_type, fs_uuid) => {
-            Format::Mount { may_restart: (!mounted && !read_only).then_some(fs_uuid) }
+        (Signatures::Empty, Some((_, fs_uuid, false))) => Format::Make {
+            plan: Plan::Recorded(fs_uuid),
+        },
+        (Signatures::Found(found), Some((fs_type, fs_uuid, mounted)))
+            if is_exactly(found, fs_type, fs_uuid) =>
+        {
+            Format::Mount {
+                may_restart: (!mounted && !read_only).then_some(fs_uuid),
+            }
         }
         (Signatures::Found(found) | Signatures::Ambiguous(found), _) => {
             let ambiguous = matches!(probed, Signatures::Ambiguous(_));
             refuse(Refusal::Unexpected {
-                found: format!("{}{}", if ambiguous { "contradicting signatures: " } else { "" }, describe(found)),
+                found: format!(
+                    "{}{}",
+                    if ambiguous {
+                        "contradicting signatures: "
+                    } else {
+                        ""
+                    },
+                    describe(found)
+                ),
                 expected: match expected {
                     None => "nothing (it was never formatted)".to_owned(),
                     Some((fs_type, fs_uuid, _)) => format!("{fs_type} with UUID {fs_uuid}"),

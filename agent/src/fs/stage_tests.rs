@@ -19,7 +19,11 @@ fn signature(kind: &str, uuid: Uuid) -> Signature {
 }
 
 fn fs(mounted: bool) -> RecordState {
-    RecordState::Fs { fs_type: FsType::Xfs, fs_uuid: OURS, mounted }
+    RecordState::Fs {
+        fs_type: FsType::Xfs,
+        fs_uuid: OURS,
+        mounted,
+    }
 }
 
 fn states() -> Vec<RecordState> {
@@ -29,7 +33,10 @@ fn states() -> Vec<RecordState> {
         fs(false),
         fs(true),
         RecordState::Block,
-        RecordState::Erasing { erase_guid: OTHER, done_bytes: 0 },
+        RecordState::Erasing {
+            erase_guid: OTHER,
+            done_bytes: 0,
+        },
     ]
 }
 
@@ -40,9 +47,15 @@ fn probes() -> Vec<Option<Signatures>> {
         Some(Signatures::Found(vec![signature("xfs", OURS)])),
         Some(Signatures::Found(vec![signature("xfs", OTHER)])),
         Some(Signatures::Found(vec![signature("ext4", OURS)])),
-        Some(Signatures::Found(vec![signature("xfs", OURS), signature("dos", OTHER)])),
+        Some(Signatures::Found(vec![
+            signature("xfs", OURS),
+            signature("dos", OTHER),
+        ])),
         Some(Signatures::Found(vec![])),
-        Some(Signatures::Ambiguous(vec![signature("xfs", OURS), signature("btrfs", OTHER)])),
+        Some(Signatures::Ambiguous(vec![
+            signature("xfs", OURS),
+            signature("btrfs", OTHER),
+        ])),
         Some(Signatures::Ambiguous(vec![signature("xfs", OURS)])),
     ]
 }
@@ -55,7 +68,10 @@ fn the_table_of_record_and_probe_is_complete() {
                 let answer = format_guard(&state, probe.as_ref(), FsType::Xfs, read_only);
                 let exactly_ours = matches!(&probe, Some(Signatures::Found(f)) if is_exactly(f, FsType::Xfs, OURS));
                 let expected = match (&state, &probe) {
-                    (RecordState::Creating | RecordState::Block | RecordState::Erasing { .. }, _) => "incompatible",
+                    (
+                        RecordState::Creating | RecordState::Block | RecordState::Erasing { .. },
+                        _,
+                    ) => "incompatible",
                     (_, None) => "probe failed",
                     (RecordState::Fs { mounted: true, .. }, Some(Signatures::Empty)) => "gone",
                     (_, Some(Signatures::Empty)) if read_only => "nothing to read",
@@ -68,12 +84,16 @@ fn the_table_of_record_and_probe_is_complete() {
                 };
                 let got = match answer {
                     Format::Make { plan: Plan::Fresh } => "make fresh",
-                    Format::Make { plan: Plan::Recorded(uuid) } => {
+                    Format::Make {
+                        plan: Plan::Recorded(uuid),
+                    } => {
                         assert_eq!(uuid, OURS);
                         "make recorded"
                     }
                     Format::Mount { may_restart: None } => "mount",
-                    Format::Mount { may_restart: Some(_) } => "mount, may restart",
+                    Format::Mount {
+                        may_restart: Some(_),
+                    } => "mount, may restart",
                     Format::Refuse(Refusal::ProbeFailed) => "probe failed",
                     Format::Refuse(Refusal::Gone) => "gone",
                     Format::Refuse(Refusal::Unexpected { .. }) => "unexpected",
@@ -90,7 +110,10 @@ fn the_table_of_record_and_probe_is_complete() {
 fn another_filesystem_than_recorded_is_incompatible_whatever_is_on_the_device() {
     for probe in probes() {
         let answer = format_guard(&fs(false), probe.as_ref(), FsType::Ext4, false);
-        assert!(matches!(answer, Format::Refuse(Refusal::Incompatible { .. })), "{probe:?}");
+        assert!(
+            matches!(answer, Format::Refuse(Refusal::Incompatible { .. })),
+            "{probe:?}"
+        );
     }
 }
 
@@ -100,14 +123,23 @@ fn any_state() -> impl Strategy<Value = RecordState> {
         Just(RecordState::Creating),
         Just(RecordState::New),
         Just(RecordState::Block),
-        Just(RecordState::Erasing { erase_guid: OTHER, done_bytes: 1 }),
-        (types, 0_u128..3, any::<bool>())
-            .prop_map(|(fs_type, uuid, mounted)| RecordState::Fs { fs_type, fs_uuid: Uuid::from_u128(uuid), mounted }),
+        Just(RecordState::Erasing {
+            erase_guid: OTHER,
+            done_bytes: 1
+        }),
+        (types, 0_u128..3, any::<bool>()).prop_map(|(fs_type, uuid, mounted)| RecordState::Fs {
+            fs_type,
+            fs_uuid: Uuid::from_u128(uuid),
+            mounted
+        }),
     ]
 }
 
 fn any_probe() -> impl Strategy<Value = Option<Signatures>> {
-    let one = (proptest::sample::select(vec!["ext4", "xfs", "btrfs", "gpt", "swap"]), 0_u128..3)
+    let one = (
+        proptest::sample::select(vec!["ext4", "xfs", "btrfs", "gpt", "swap"]),
+        0_u128..3,
+    )
         .prop_map(|(kind, uuid)| signature(kind, Uuid::from_u128(uuid)));
     let many = proptest::collection::vec(one, 0..3);
     proptest::option::of(prop_oneof![
@@ -159,21 +191,85 @@ fn mounts_are_compared_by_device_root_type_ro_and_context_only() {
     let conflict = || MountPlan::Conflict(String::new());
     let context = Some("u:r:t:s0:c1,c2".to_owned());
     for (row, read_only, context, expected) in [
-        ("1 2 8:1 / /s rw,noatime - xfs /dev/sda1 rw,attr2", false, None, MountPlan::Nothing),
-        ("1 2 8:1 / /s rw,nosuid shared:3 - xfs /dev/renamed rw,x", false, None, MountPlan::Nothing),
-        ("1 2 8:1 / /s ro - xfs /dev/sda1 ro", true, None, MountPlan::Nothing),
-        ("1 2 8:1 / /s ro - xfs /dev/sda1 ro", false, None, MountPlan::Remount),
-        ("1 2 8:1 / /s rw - xfs /dev/sda1 ro", false, None, MountPlan::Remount),
+        (
+            "1 2 8:1 / /s rw,noatime - xfs /dev/sda1 rw,attr2",
+            false,
+            None,
+            MountPlan::Nothing,
+        ),
+        (
+            "1 2 8:1 / /s rw,nosuid shared:3 - xfs /dev/renamed rw,x",
+            false,
+            None,
+            MountPlan::Nothing,
+        ),
+        (
+            "1 2 8:1 / /s ro - xfs /dev/sda1 ro",
+            true,
+            None,
+            MountPlan::Nothing,
+        ),
+        (
+            "1 2 8:1 / /s ro - xfs /dev/sda1 ro",
+            false,
+            None,
+            MountPlan::Remount,
+        ),
+        (
+            "1 2 8:1 / /s rw - xfs /dev/sda1 ro",
+            false,
+            None,
+            MountPlan::Remount,
+        ),
         ("1 2 8:1 / /s rw - xfs /dev/sda1 rw", true, None, conflict()),
-        ("1 2 8:2 / /s rw - xfs /dev/sda1 rw", false, None, conflict()),
-        ("1 2 8:1 /sub /s rw - xfs /dev/sda1 rw", false, None, conflict()),
-        ("1 2 8:1 / /s rw - ext4 /dev/sda1 rw", false, None, conflict()),
-        ("1 2 8:1 / /s rw - xfs /dev/sda1 rw,seclabel", false, context.clone(), conflict()),
-        ("1 2 8:1 / /s rw - xfs /dev/sda1 rw,context=\"u:r:t:s0:c1,c2\"", false, context.clone(), MountPlan::Nothing),
-        ("1 2 8:1 / /s rw - xfs /dev/sda1 rw,context=u:r:t:s0", false, context, conflict()),
-        ("1 2 8:1 / /s rw - xfs /dev/sda1 rw,context=u:r:t:s0", false, None, MountPlan::Nothing),
+        (
+            "1 2 8:2 / /s rw - xfs /dev/sda1 rw",
+            false,
+            None,
+            conflict(),
+        ),
+        (
+            "1 2 8:1 /sub /s rw - xfs /dev/sda1 rw",
+            false,
+            None,
+            conflict(),
+        ),
+        (
+            "1 2 8:1 / /s rw - ext4 /dev/sda1 rw",
+            false,
+            None,
+            conflict(),
+        ),
+        (
+            "1 2 8:1 / /s rw - xfs /dev/sda1 rw,seclabel",
+            false,
+            context.clone(),
+            conflict(),
+        ),
+        (
+            "1 2 8:1 / /s rw - xfs /dev/sda1 rw,context=\"u:r:t:s0:c1,c2\"",
+            false,
+            context.clone(),
+            MountPlan::Nothing,
+        ),
+        (
+            "1 2 8:1 / /s rw - xfs /dev/sda1 rw,context=u:r:t:s0",
+            false,
+            context,
+            conflict(),
+        ),
+        (
+            "1 2 8:1 / /s rw - xfs /dev/sda1 rw,context=u:r:t:s0",
+            false,
+            None,
+            MountPlan::Nothing,
+        ),
     ] {
-        let wanted = Wanted { fs_type: FsType::Xfs, read_only, context };
+        let wanted = Wanted {
+            fs_type: FsType::Xfs,
+            read_only,
+            context,
+        };
         let got = match plan_mount(&[&entry(row)], &wanted, |e| e.dev == (8, 1)) {
             MountPlan::Conflict(_) => conflict(),
             other => other,
@@ -184,9 +280,22 @@ fn mounts_are_compared_by_device_root_type_ro_and_context_only() {
 
 #[test]
 fn of_stacked_mounts_the_visible_one_counts() {
-    let (ours, other) = (entry("1 9 8:1 / /s rw - xfs /dev/sda1 rw"), entry("2 1 8:2 / /s rw - xfs /dev/sdb rw"));
-    let wanted = Wanted { fs_type: FsType::Xfs, read_only: false, context: None };
-    assert!(matches!(plan_mount(&[&ours, &other], &wanted, |e| e.dev == (8, 1)), MountPlan::Conflict(_)));
-    assert_eq!(plan_mount(&[&other, &ours], &wanted, |e| e.dev == (8, 1)), MountPlan::Nothing);
+    let (ours, other) = (
+        entry("1 9 8:1 / /s rw - xfs /dev/sda1 rw"),
+        entry("2 1 8:2 / /s rw - xfs /dev/sdb rw"),
+    );
+    let wanted = Wanted {
+        fs_type: FsType::Xfs,
+        read_only: false,
+        context: None,
+    };
+    assert!(matches!(
+        plan_mount(&[&ours, &other], &wanted, |e| e.dev == (8, 1)),
+        MountPlan::Conflict(_)
+    ));
+    assert_eq!(
+        plan_mount(&[&other, &ours], &wanted, |e| e.dev == (8, 1)),
+        MountPlan::Nothing
+    );
     assert_eq!(plan_mount(&[], &wanted, |_| true), MountPlan::Mount);
 }

@@ -11,9 +11,8 @@ use uuid::Uuid;
 
 use super::{
     device::{self, Partition, io_error},
-    grow,
     ground::Ground,
-    hints,
+    grow, hints,
     jobs::{FsError, Stage, StageMount, Staged},
     mkfs,
     mkfs_options::check_mkfs_options,
@@ -44,28 +43,57 @@ pub fn stage(ground: &dyn Ground, job: &Stage, context: &mut Context) -> Result<
 
 /// The volume's entry, when it is whole and alive.
 fn find<'a>(contents: &'a Contents, job: &Stage) -> Result<&'a Placed, FsError> {
-    let unknown = || CarveError::NoSuchVolume { drive: job.drive.id.to_string(), uuid: job.uuid };
+    let unknown = || CarveError::NoSuchVolume {
+        drive: job.drive.id.to_string(),
+        uuid: job.uuid,
+    };
     let placed = contents.volume(job.uuid).ok_or_else(unknown)?;
-    if matches!(placed.record.state, RecordState::Creating | RecordState::Erasing { .. }) {
+    if matches!(
+        placed.record.state,
+        RecordState::Creating | RecordState::Erasing { .. }
+    ) {
         return Err(unknown().into());
     }
     match &placed.ambiguous {
-        Some(reason) => Err(CarveError::Ambiguous { uuid: job.uuid, reason: reason.clone() }.into()),
+        Some(reason) => Err(CarveError::Ambiguous {
+            uuid: job.uuid,
+            reason: reason.clone(),
+        }
+        .into()),
         None => Ok(placed),
     }
 }
 
-fn block(ground: &dyn Ground, job: &Stage, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
-    let incompatible = |is: String| FsError::Incompatible { uuid: job.uuid, is, asked: "a block volume".to_owned() };
+fn block(
+    ground: &dyn Ground,
+    job: &Stage,
+    placed: &Placed,
+    context: &mut Context,
+) -> Result<Staged, FsError> {
+    let incompatible = |is: String| FsError::Incompatible {
+        uuid: job.uuid,
+        is,
+        asked: "a block volume".to_owned(),
+    };
     if placed.record.mode != Mode::Block {
         return Err(incompatible("a mount volume".to_owned()));
     }
     match &placed.record.state {
-        RecordState::Block => Ok(Staged { contents: None, formatted: false, grown: false, already: true }),
+        RecordState::Block => Ok(Staged {
+            contents: None,
+            formatted: false,
+            grown: false,
+            already: true,
+        }),
         RecordState::New => {
             context.step("recording that the volume is raw");
             let changed = ground.advance(&job.drive, job.uuid, RecordState::Block)?;
-            Ok(Staged { contents: Some(changed.contents), formatted: false, grown: false, already: false })
+            Ok(Staged {
+                contents: Some(changed.contents),
+                formatted: false,
+                grown: false,
+                already: false,
+            })
         }
         other => Err(incompatible(format!("recorded as {other:?}"))),
     }
@@ -85,22 +113,46 @@ struct Staging<'a> {
 }
 
 impl<'a> Staging<'a> {
-    fn new(ground: &'a dyn Ground, job: &'a Stage, mount: &'a StageMount, placed: &Placed) -> Result<Self, FsError> {
+    fn new(
+        ground: &'a dyn Ground,
+        job: &'a Stage,
+        mount: &'a StageMount,
+        placed: &Placed,
+    ) -> Result<Self, FsError> {
         let record = &placed.record;
-        let incompatible =
-            |is: &str, asked: &str| FsError::Incompatible { uuid: job.uuid, is: is.to_owned(), asked: asked.to_owned() };
+        let incompatible = |is: &str, asked: &str| FsError::Incompatible {
+            uuid: job.uuid,
+            is: is.to_owned(),
+            asked: asked.to_owned(),
+        };
         if record.mode != Mode::Mount {
             return Err(incompatible("a block volume", "a mount volume"));
         }
-        let fs_type = record.fs_type.ok_or_else(|| incompatible("without a filesystem type", "a mount volume"))?;
+        let fs_type = record
+            .fs_type
+            .ok_or_else(|| incompatible("without a filesystem type", "a mount volume"))?;
         if let Some(asked) = mount.fs_type.filter(|asked| *asked != fs_type) {
             return Err(incompatible(fs_type.as_str(), asked.as_str()));
         }
         check_mkfs_options(fs_type, &record.mkfs_options)?;
-        let all: Vec<String> = record.mount_options.iter().chain(&mount.flags).cloned().collect();
+        let all: Vec<String> = record
+            .mount_options
+            .iter()
+            .chain(&mount.flags)
+            .cloned()
+            .collect();
         let flags = parse_mount_flags(&all)?;
         let wanted = Wanted::new(fs_type, &flags, mount.read_only);
-        Ok(Self { ground, job, mount, fs_type, flags, wanted, contents: None, formatted: false })
+        Ok(Self {
+            ground,
+            job,
+            mount,
+            fs_type,
+            flags,
+            wanted,
+            contents: None,
+            formatted: false,
+        })
     }
 
     fn run(self, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
@@ -108,9 +160,16 @@ impl<'a> Staging<'a> {
         let resolved = mountinfo::resolve(&self.mount.path);
         let entries = mountinfo::read().map_err(|error| self.mount_info(&error))?;
         let here = mountinfo::mounts_at(&entries, &resolved);
-        let plan = plan_mount(&here, &self.wanted, |entry| placed.dev.is_some_and(|dev| device::is_mount_of(entry, dev)));
+        let plan = plan_mount(&here, &self.wanted, |entry| {
+            placed
+                .dev
+                .is_some_and(|dev| device::is_mount_of(entry, dev))
+        });
         match plan {
-            MountPlan::Conflict(how) => Err(FsError::Conflict { path: self.path(), how }),
+            MountPlan::Conflict(how) => Err(FsError::Conflict {
+                path: self.path(),
+                how,
+            }),
             MountPlan::Nothing => self.already(placed, context),
             MountPlan::Remount => {
                 let device = placed.device.clone().unwrap_or_default();
@@ -124,9 +183,26 @@ impl<'a> Staging<'a> {
     /// It is mounted; only the record may lag behind, when the call that mounted it never answered.
     fn already(mut self, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
         let mut grown = false;
-        match (&placed.record.state, placed.device.as_deref().zip(placed.dev)) {
-            (RecordState::Fs { mounted: true, fs_type, .. }, _) if *fs_type == self.fs_type => {}
-            (RecordState::Fs { mounted: false, fs_type, fs_uuid }, Some((device, dev))) if *fs_type == self.fs_type => {
+        match (
+            &placed.record.state,
+            placed.device.as_deref().zip(placed.dev),
+        ) {
+            (
+                RecordState::Fs {
+                    mounted: true,
+                    fs_type,
+                    ..
+                },
+                _,
+            ) if *fs_type == self.fs_type => {}
+            (
+                RecordState::Fs {
+                    mounted: false,
+                    fs_type,
+                    fs_uuid,
+                },
+                Some((device, dev)),
+            ) if *fs_type == self.fs_type => {
                 let bytes = device::bytes(device, dev)?;
                 grown = self.grow(device, bytes, context);
                 self.advance(*fs_uuid, true, context)?;
@@ -143,11 +219,17 @@ impl<'a> Staging<'a> {
         if let Some(device) = &placed.device {
             self.limit_xfs_retries(device);
         }
-        Ok(Staged { contents: self.contents, formatted: false, grown, already: true })
+        Ok(Staged {
+            contents: self.contents,
+            formatted: false,
+            grown,
+            already: true,
+        })
     }
 
     fn stage_device(mut self, context: &mut Context) -> Result<Staged, FsError> {
-        let target = path::facts(&self.mount.path).map_err(|error| io_error("looking at", &self.mount.path, error))?;
+        let target = path::facts(&self.mount.path)
+            .map_err(|error| io_error("looking at", &self.mount.path, error))?;
         if target.kind != Kind::Directory {
             let error = std::io::Error::from_raw_os_error(libc::ENOTDIR);
             return Err(io_error("mounting at", &self.mount.path, error));
@@ -159,9 +241,16 @@ impl<'a> Staging<'a> {
         context.step(&format!("probing {}", partition.device));
         let probed = self.ground.probe(&partition.node);
         let state = &placed.record.state;
-        let guard = format_guard(state, probed.as_ref().ok(), self.fs_type, self.wanted.read_only);
+        let guard = format_guard(
+            state,
+            probed.as_ref().ok(),
+            self.fs_type,
+            self.wanted.read_only,
+        );
         let (fs_uuid, may_restart) = match (guard, state) {
-            (Format::Refuse(refusal), _) => return Err(self.refused(refusal, &partition, probed.err())),
+            (Format::Refuse(refusal), _) => {
+                return Err(self.refused(refusal, &partition, probed.err()));
+            }
             (Format::Make { plan }, _) => {
                 let fs_uuid = match plan {
                     Plan::Recorded(fs_uuid) => fs_uuid,
@@ -174,9 +263,13 @@ impl<'a> Staging<'a> {
                 self.make(&partition, placed, fs_uuid, false, context)?;
                 (fs_uuid, false)
             }
-            (Format::Mount { may_restart }, RecordState::Fs { fs_uuid, .. }) => (*fs_uuid, may_restart.is_some()),
+            (Format::Mount { may_restart }, RecordState::Fs { fs_uuid, .. }) => {
+                (*fs_uuid, may_restart.is_some())
+            }
             // The guard says Mount for a recorded filesystem only.
-            (Format::Mount { .. }, _) => return Err(self.refused(Refusal::ProbeFailed, &partition, None)),
+            (Format::Mount { .. }, _) => {
+                return Err(self.refused(Refusal::ProbeFailed, &partition, None));
+            }
         };
         self.repair_ext4(&partition, context);
         context.step(&format!("mounting {}", partition.device));
@@ -195,16 +288,30 @@ impl<'a> Staging<'a> {
                 tracing::error!(path = %self.path(), %error, "a failed stage could not be unmounted again");
             }
         })?;
-        Ok(Staged { contents: self.contents, formatted: self.formatted, grown, already: false })
+        Ok(Staged {
+            contents: self.contents,
+            formatted: self.formatted,
+            grown,
+            already: false,
+        })
     }
 
     /// After mount(2): is it the right one, then everything that makes it ready.
-    fn finish(&mut self, partition: &Partition, fs_uuid: Uuid, was_mounted: bool, context: &mut Context) -> Result<bool, FsError> {
+    fn finish(
+        &mut self,
+        partition: &Partition,
+        fs_uuid: Uuid,
+        was_mounted: bool,
+        context: &mut Context,
+    ) -> Result<bool, FsError> {
         let entries = mountinfo::read().map_err(|error| self.mount_info(&error))?;
         let resolved = mountinfo::resolve(&self.mount.path);
         let top = mountinfo::mounts_at(&entries, &resolved).last().copied();
         if !top.is_some_and(|entry| device::is_mount_of(entry, partition.dev)) {
-            return Err(FsError::Conflict { path: self.path(), how: format!("and not from {}", partition.device) });
+            return Err(FsError::Conflict {
+                path: self.path(),
+                how: format!("and not from {}", partition.device),
+            });
         }
         self.limit_xfs_retries(&partition.device);
         let grown = self.grow(&partition.device, partition.bytes, context);
@@ -214,7 +321,14 @@ impl<'a> Staging<'a> {
         Ok(grown)
     }
 
-    fn make(&mut self, partition: &Partition, placed: &Placed, fs_uuid: Uuid, over_own: bool, context: &mut Context) -> Result<(), FsError> {
+    fn make(
+        &mut self,
+        partition: &Partition,
+        placed: &Placed,
+        fs_uuid: Uuid,
+        over_own: bool,
+        context: &mut Context,
+    ) -> Result<(), FsError> {
         let plan = mkfs::Plan {
             volume: self.job.uuid,
             fs_type: self.fs_type,
@@ -227,12 +341,27 @@ impl<'a> Staging<'a> {
         Ok(())
     }
 
-    fn advance(&mut self, fs_uuid: Uuid, mounted: bool, context: &mut Context) -> Result<(), FsError> {
+    fn advance(
+        &mut self,
+        fs_uuid: Uuid,
+        mounted: bool,
+        context: &mut Context,
+    ) -> Result<(), FsError> {
         context.step("writing the record");
-        let to = RecordState::Fs { fs_type: self.fs_type, fs_uuid, mounted };
-        let changed = self.ground.advance(&self.job.drive, self.job.uuid, to.clone())?;
+        let to = RecordState::Fs {
+            fs_type: self.fs_type,
+            fs_uuid,
+            mounted,
+        };
+        let changed = self
+            .ground
+            .advance(&self.job.drive, self.job.uuid, to.clone())?;
         // What was read back decides, not what was written.
-        match changed.contents.volume(self.job.uuid).map(|placed| &placed.record.state) {
+        match changed
+            .contents
+            .volume(self.job.uuid)
+            .map(|placed| &placed.record.state)
+        {
             Some(state) if *state == to => {
                 self.contents = Some(changed.contents);
                 Ok(())
@@ -260,10 +389,19 @@ impl<'a> Staging<'a> {
         match tools::run(self.ground, "e2fsck", args, &partition.device, context) {
             // 0 nothing to do, 1 repaired, 2 repaired and wants a reboot (of a mounted root only).
             Ok(output) if output.code.is_some_and(|code| (0..=3).contains(&code)) => {
-                tracing::warn!(device = partition.device, "ext4 had its error flag set; e2fsck -p checked it");
+                tracing::warn!(
+                    device = partition.device,
+                    "ext4 had its error flag set; e2fsck -p checked it"
+                );
             }
-            Ok(output) => tracing::error!(device = partition.device, said = tools::said(&output), "e2fsck -p could not repair the filesystem"),
-            Err(error) => tracing::error!(device = partition.device, %error, "e2fsck -p could not be run"),
+            Ok(output) => tracing::error!(
+                device = partition.device,
+                said = tools::said(&output),
+                "e2fsck -p could not repair the filesystem"
+            ),
+            Err(error) => {
+                tracing::error!(device = partition.device, %error, "e2fsck -p could not be run")
+            }
         }
     }
 
@@ -273,29 +411,54 @@ impl<'a> Staging<'a> {
         if self.wanted.read_only {
             return false;
         }
-        grow::grow(self.ground, self.fs_type, &self.mount.path, (device, bytes), context).unwrap_or_else(|error| {
-            tracing::error!(device, error = crate::model::cause::chain(&error), "the filesystem was not grown to its device");
+        grow::grow(
+            self.ground,
+            self.fs_type,
+            &self.mount.path,
+            (device, bytes),
+            context,
+        )
+        .unwrap_or_else(|error| {
+            tracing::error!(
+                device,
+                error = crate::model::cause::chain(&error),
+                "the filesystem was not grown to its device"
+            );
             false
         })
     }
 
     fn mount_syscall(&self, device: &str, extra: u64) -> Result<(), FsError> {
-        let read_only = if self.wanted.read_only { libc::MS_RDONLY } else { 0 };
+        let read_only = if self.wanted.read_only {
+            libc::MS_RDONLY
+        } else {
+            0
+        };
         let data = self.flags.data_for(self.fs_type);
-        mount::mount_fs(&device::node(device), &self.mount.path, self.fs_type.as_str(), self.flags.bits | read_only | extra, &data)
-            .map_err(|error| FsError::Mount {
-                device: device.to_owned(),
-                path: self.path(),
-                hint: hints::mount(error.raw_os_error(), self.fs_type, device),
-                source: Cause::from(error),
-            })
+        mount::mount_fs(
+            &device::node(device),
+            &self.mount.path,
+            self.fs_type.as_str(),
+            self.flags.bits | read_only | extra,
+            &data,
+        )
+        .map_err(|error| FsError::Mount {
+            device: device.to_owned(),
+            path: self.path(),
+            hint: hints::mount(error.raw_os_error(), self.fs_type, device),
+            source: Cause::from(error),
+        })
     }
 
     /// Whether a mount failed because of what the superblock proves to be an unfinished, never mounted filesystem.
     fn is_unfinished(&self, error: &FsError, partition: &Partition) -> bool {
-        let FsError::Mount { source, .. } = error else { return false };
+        let FsError::Mount { source, .. } = error else {
+            return false;
+        };
         matches!(source.errno(), Some(libc::EUCLEAN | libc::EINVAL))
-            && partition.head().is_ok_and(|head| superblock::is_unfinished(self.fs_type, &head))
+            && partition
+                .head()
+                .is_ok_and(|head| superblock::is_unfinished(self.fs_type, &head))
     }
 
     /// Makes XFS shut down on a dying drive rather than retry a metadata write for ever, which would hang every
@@ -305,7 +468,11 @@ impl<'a> Staging<'a> {
             return;
         }
         for class in ["EIO", "ENODEV", "ENOSPC", "default"] {
-            let file = Path::new("/sys/fs/xfs").join(device).join("error/metadata").join(class).join("max_retries");
+            let file = Path::new("/sys/fs/xfs")
+                .join(device)
+                .join("error/metadata")
+                .join(class)
+                .join("max_retries");
             if let Err(error) = fs::write(&file, "0") {
                 tracing::error!(path = %file.display(), %error, "XFS will retry failing metadata writes for ever on this volume");
             }
@@ -318,19 +485,35 @@ impl<'a> Staging<'a> {
             Refusal::ProbeFailed => FsError::Probe {
                 uuid,
                 device,
-                source: cause.unwrap_or_else(|| Cause::text("the probe gave no answer that fits the record")),
+                source: cause.unwrap_or_else(|| {
+                    Cause::text("the probe gave no answer that fits the record")
+                }),
             },
             Refusal::Gone => FsError::FilesystemGone {
                 uuid,
                 fs_type: self.fs_type,
-                advice: format!("Look at its bytes and at dmesg, restore from a backup, or delete the volume (drive {})", self.job.drive.id),
+                advice: format!(
+                    "Look at its bytes and at dmesg, restore from a backup, or delete the volume (drive {})",
+                    self.job.drive.id
+                ),
                 device,
             },
-            Refusal::Unexpected { found, expected } => FsError::Unexpected { uuid, device, found, expected },
-            Refusal::NothingToRead => {
-                FsError::Incompatible { uuid, is: "not formatted yet".to_owned(), asked: "read-only".to_owned() }
-            }
-            Refusal::Incompatible { is } => FsError::Incompatible { uuid, is, asked: self.fs_type.to_string() },
+            Refusal::Unexpected { found, expected } => FsError::Unexpected {
+                uuid,
+                device,
+                found,
+                expected,
+            },
+            Refusal::NothingToRead => FsError::Incompatible {
+                uuid,
+                is: "not formatted yet".to_owned(),
+                asked: "read-only".to_owned(),
+            },
+            Refusal::Incompatible { is } => FsError::Incompatible {
+                uuid,
+                is,
+                asked: self.fs_type.to_string(),
+            },
         }
     }
 
@@ -345,5 +528,9 @@ impl<'a> Staging<'a> {
 
 /// mountinfo could not be read or parsed.
 pub fn mount_info_error(path: &Path, error: &mountinfo::MountInfoError) -> FsError {
-    FsError::Io { what: "finding the mounts at".to_owned(), path: path.display().to_string(), source: Cause::new(error) }
+    FsError::Io {
+        what: "finding the mounts at".to_owned(),
+        path: path.display().to_string(),
+        source: Cause::new(error),
+    }
 }

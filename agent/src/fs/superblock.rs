@@ -21,12 +21,16 @@ struct Fields<'a> {
 impl Fields<'_> {
     fn u16(&self, at: usize) -> Option<u16> {
         let at = self.base + at;
-        Some(u16::from_le_bytes(self.head.get(at..at + 2)?.try_into().ok()?))
+        Some(u16::from_le_bytes(
+            self.head.get(at..at + 2)?.try_into().ok()?,
+        ))
     }
 
     fn u32(&self, at: usize) -> Option<u32> {
         let at = self.base + at;
-        Some(u32::from_le_bytes(self.head.get(at..at + 4)?.try_into().ok()?))
+        Some(u32::from_le_bytes(
+            self.head.get(at..at + 4)?.try_into().ok()?,
+        ))
     }
 }
 
@@ -52,13 +56,22 @@ pub struct Ext4 {
 
 /// Reads ext4's superblock from a device's head; None when there is none.
 pub fn ext4(head: &[u8]) -> Option<Ext4> {
-    let sb = Fields { head, base: EXT4_AT };
+    let sb = Fields {
+        head,
+        base: EXT4_AT,
+    };
     if sb.u16(0x38)? != EXT4_MAGIC {
         return None;
     }
-    let block_size = 1024_u64.checked_shl(sb.u32(0x18)?).filter(|&size| (1024..=65536).contains(&size))?;
+    let block_size = 1024_u64
+        .checked_shl(sb.u32(0x18)?)
+        .filter(|&size| (1024..=65536).contains(&size))?;
     let is_64bit = sb.u32(0x60)? & 0x80 != 0;
-    let high = if is_64bit { u64::from(sb.u32(0x150)?) << 32 } else { 0 };
+    let high = if is_64bit {
+        u64::from(sb.u32(0x150)?) << 32
+    } else {
+        0
+    };
     let inode_size = u64::from(sb.u16(0x58)?);
     Some(Ext4 {
         errors: sb.u16(0x3A)? & EXT4_ERROR_FS != 0,
@@ -69,7 +82,11 @@ pub fn ext4(head: &[u8]) -> Option<Ext4> {
         blocks_per_group: u64::from(sb.u32(0x20)?).max(1),
         inode_blocks_per_group: (u64::from(sb.u32(0x28)?) * inode_size).div_ceil(block_size),
         reserved_gdt_blocks: u64::from(sb.u16(0xCE)?),
-        descriptor_size: if is_64bit { u64::from(sb.u16(0xFE)?).max(32) } else { 32 },
+        descriptor_size: if is_64bit {
+            u64::from(sb.u16(0xFE)?).max(32)
+        } else {
+            32
+        },
         sparse_super: sb.u32(0x64)? & EXT4_SPARSE_SUPER != 0,
     })
 }
@@ -85,9 +102,15 @@ impl Ext4 {
         let rest = in_groups % self.blocks_per_group;
         let mut overhead = 2 + self.inode_blocks_per_group;
         if self.has_backup(groups.saturating_sub(1)) {
-            overhead += 1 + (groups * self.descriptor_size).div_ceil(self.block_size) + self.reserved_gdt_blocks;
+            overhead += 1
+                + (groups * self.descriptor_size).div_ceil(self.block_size)
+                + self.reserved_gdt_blocks;
         }
-        if groups > 1 && rest > 0 && rest < overhead + 50 { blocks - rest } else { blocks }
+        if groups > 1 && rest > 0 && rest < overhead + 50 {
+            blocks - rest
+        } else {
+            blocks
+        }
     }
 
     fn has_backup(&self, group: u64) -> bool {
@@ -119,7 +142,9 @@ mod tests {
     /// 4 KiB blocks, 32,768 a group, as mke2fs makes them.
     fn head(blocks: u32) -> Vec<u8> {
         let mut head = vec![0_u8; HEAD_BYTES];
-        let mut put = |at: usize, bytes: &[u8]| head[1024 + at..1024 + at + bytes.len()].copy_from_slice(bytes);
+        let mut put = |at: usize, bytes: &[u8]| {
+            head[1024 + at..1024 + at + bytes.len()].copy_from_slice(bytes)
+        };
         put(0x38, &EXT4_MAGIC.to_le_bytes());
         put(0x4, &blocks.to_le_bytes());
         put(0x18, &2_u32.to_le_bytes());
@@ -145,7 +170,11 @@ mod tests {
         let sb = ext4(&head(32768 * 4)).unwrap();
         let block = 4096;
         assert_eq!(sb.blocks_on(32768 * 4 * block), 32768 * 4);
-        assert_eq!(sb.blocks_on((32768 * 4 + 10) * block), 32768 * 4, "ten blocks are no group");
+        assert_eq!(
+            sb.blocks_on((32768 * 4 + 10) * block),
+            32768 * 4,
+            "ten blocks are no group"
+        );
         assert_eq!(sb.blocks_on((32768 * 4 + 8192) * block), 32768 * 4 + 8192);
         assert_eq!(sb.blocks_on(100 * block), 100);
     }

@@ -33,8 +33,18 @@ pub fn package(program: &str) -> &'static str {
 }
 
 /// Runs a tool that works on this device.
-pub fn run(ground: &dyn Ground, program: &'static str, args: Vec<OsString>, device: &str, context: &mut Context) -> Result<Output, FsError> {
-    let tool = Tool { program, args, deadline: DEADLINE };
+pub fn run(
+    ground: &dyn Ground,
+    program: &'static str,
+    args: Vec<OsString>,
+    device: &str,
+    context: &mut Context,
+) -> Result<Output, FsError> {
+    let tool = Tool {
+        program,
+        args,
+        deadline: DEADLINE,
+    };
     let step = format!("{program} on {device}");
     context.step(&step);
     let began = Instant::now();
@@ -58,23 +68,48 @@ pub fn run(ground: &dyn Ground, program: &'static str, args: Vec<OsString>, devi
     });
     match outcome {
         Ok(Ok(output)) => Ok(output),
-        Ok(Err(CmdError::Missing(tool))) => Err(FsError::MissingTool { tool: tool.to_owned(), package: package(tool).to_owned() }),
-        Ok(Err(error)) => Err(FsError::Io { what: "running".to_owned(), path: step, source: Cause::new(&error) }),
-        Err(_) => Err(FsError::Io { what: "running".to_owned(), path: step, source: Cause::text("its thread died") }),
+        Ok(Err(CmdError::Missing(tool))) => Err(FsError::MissingTool {
+            tool: tool.to_owned(),
+            package: package(tool).to_owned(),
+        }),
+        Ok(Err(error)) => Err(FsError::Io {
+            what: "running".to_owned(),
+            path: step,
+            source: Cause::new(&error),
+        }),
+        Err(_) => Err(FsError::Io {
+            what: "running".to_owned(),
+            path: step,
+            source: Cause::text("its thread died"),
+        }),
     }
 }
 
 /// The drive's read and write counters: they move while a tool does something.
 fn counters(device: &str) -> String {
-    fs::read_to_string(format!("/sys/class/block/{}/stat", device.replace('/', "!"))).unwrap_or_default()
+    fs::read_to_string(format!(
+        "/sys/class/block/{}/stat",
+        device.replace('/', "!")
+    ))
+    .unwrap_or_default()
 }
 
 /// What a failed tool said, in one line: the end of stderr, or of stdout when that is empty.
 pub fn said(output: &Output) -> String {
-    let text = if output.stderr.trim().is_empty() { &output.stdout } else { &output.stderr };
+    let text = if output.stderr.trim().is_empty() {
+        &output.stdout
+    } else {
+        &output.stderr
+    };
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let from = line.char_indices().map(|(at, _)| at).find(|at| line.len() - at <= OUTPUT_BYTES).unwrap_or(0);
-    let how = output.code.map_or("killed by a signal".to_owned(), |code| format!("exit {code}"));
+    let from = line
+        .char_indices()
+        .map(|(at, _)| at)
+        .find(|at| line.len() - at <= OUTPUT_BYTES)
+        .unwrap_or(0);
+    let how = output.code.map_or("killed by a signal".to_owned(), |code| {
+        format!("exit {code}")
+    });
     format!("{how}: {}", &line[from..])
 }
 
@@ -84,9 +119,20 @@ mod tests {
 
     #[test]
     fn a_long_output_is_shortened_to_its_end_without_cutting_a_character() {
-        let output = Output { code: Some(1), stdout: "no".to_owned(), stderr: format!("{}\nthe end", "ä".repeat(1000)) };
+        let output = Output {
+            code: Some(1),
+            stdout: "no".to_owned(),
+            stderr: format!("{}\nthe end", "ä".repeat(1000)),
+        };
         let text = said(&output);
         assert!(text.starts_with("exit 1: ä") && text.ends_with("the end") && text.len() < 700);
-        assert_eq!(said(&Output { code: None, stdout: "out\n".to_owned(), stderr: " ".to_owned() }), "killed by a signal: out");
+        assert_eq!(
+            said(&Output {
+                code: None,
+                stdout: "out\n".to_owned(),
+                stderr: " ".to_owned()
+            }),
+            "killed by a signal: out"
+        );
     }
 }

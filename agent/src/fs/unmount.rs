@@ -38,20 +38,33 @@ const MOST_PROCESSES: usize = 20_000;
 /// Runs an unmount job.
 pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsError> {
     let path = mountinfo::resolve(&job.path);
-    let mut done = Unmounted { count: 0, detached: false };
+    let mut done = Unmounted {
+        count: 0,
+        detached: false,
+    };
     loop {
         let entries = mountinfo::read().map_err(|error| mount_info_error(&job.path, &error))?;
-        let Some(top) = mountinfo::mounts_at(&entries, &path).last().copied() else { break };
+        let Some(top) = mountinfo::mounts_at(&entries, &path).last().copied() else {
+            break;
+        };
         if let Some(dev) = job.expect_dev
             && is_foreign(top, dev)
         {
             return Err(FsError::Conflict {
                 path: job.path.display().to_string(),
-                how: format!("from {} ({}), which is not the volume's", top.source.display(), top.fs_type),
+                how: format!(
+                    "from {} ({}), which is not the volume's",
+                    top.source.display(),
+                    top.fs_type
+                ),
             });
         }
         if done.count >= MOST {
-            return Err(failed(job, &path, io::Error::from_raw_os_error(libc::EBUSY)));
+            return Err(failed(
+                job,
+                &path,
+                io::Error::from_raw_os_error(libc::EBUSY),
+            ));
         }
         context.step(&format!("unmounting {}", path.display()));
         match take_away(job, &path, top.id) {
@@ -60,7 +73,9 @@ pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsErro
                 done.detached |= detached;
             }
             // Somebody else was faster; look again.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) && !is_mounted(&path, top.id) => {}
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT))
+                    && !is_mounted(&path, top.id) => {}
             Err(error) => return Err(failed(job, &path, error)),
         }
     }
@@ -77,9 +92,11 @@ fn take_away(job: &Unmount, path: &Path, id: u64) -> io::Result<bool> {
     }
     let (done, wait) = mpsc::channel();
     let target = path.to_owned();
-    thread::Builder::new().name("umount".to_owned()).spawn(move || {
-        let _ = done.send(mount::unmount(&target, false));
-    })?;
+    thread::Builder::new()
+        .name("umount".to_owned())
+        .spawn(move || {
+            let _ = done.send(mount::unmount(&target, false));
+        })?;
     match wait.recv_timeout(Duration::from_millis(job.deadline_ms)) {
         Ok(Ok(())) => Ok(false),
         // The kernel takes a mount out of the tree before it writes back and waits; then there is nothing
@@ -90,7 +107,11 @@ fn take_away(job: &Unmount, path: &Path, id: u64) -> io::Result<bool> {
 }
 
 fn is_mounted(path: &Path, id: u64) -> bool {
-    mountinfo::read().map_or(true, |entries| mountinfo::mounts_at(&entries, path).iter().any(|entry| entry.id == id))
+    mountinfo::read().map_or(true, |entries| {
+        mountinfo::mounts_at(&entries, path)
+            .iter()
+            .any(|entry| entry.id == id)
+    })
 }
 
 /// Whether a mount is provably of another device. A bind of a device node has the number of devtmpfs, btrfs one
@@ -102,16 +123,23 @@ fn is_foreign(entry: &MountEntry, dev: (u32, u32)) -> bool {
     }
     let named = match entry.fs_type.as_str() {
         "btrfs" => device::source_number(entry),
-        "devtmpfs" | "tmpfs" if entry.root != Path::new("/") => {
-            entry.root.strip_prefix("/").ok().and_then(Path::to_str).and_then(device::number)
-        }
+        "devtmpfs" | "tmpfs" if entry.root != Path::new("/") => entry
+            .root
+            .strip_prefix("/")
+            .ok()
+            .and_then(Path::to_str)
+            .and_then(device::number),
         _ => return true,
     };
     named.is_some_and(|number| number != dev)
 }
 
 fn failed(job: &Unmount, path: &Path, error: io::Error) -> FsError {
-    let holders = if error.raw_os_error() == Some(libc::EBUSY) { holders(path) } else { Vec::new() };
+    let holders = if error.raw_os_error() == Some(libc::EBUSY) {
+        holders(path)
+    } else {
+        Vec::new()
+    };
     FsError::Unmount {
         path: job.path.display().to_string(),
         hint: hints::unmount(error.raw_os_error(), &holders),
@@ -122,17 +150,25 @@ fn failed(job: &Unmount, path: &Path, error: io::Error) -> FsError {
 /// Up to three processes with a working directory, a root or an open file below a path. Reads links in /proc
 /// only, which asks no drive.
 fn holders(path: &Path) -> Vec<String> {
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     let pids = processes
         .flatten()
-        .filter_map(|entry| entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()))
+        .filter_map(|entry| {
+            entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<u32>().ok())
+        })
         .take(MOST_PROCESSES);
     pids.filter(|pid| {
         let of = PathBuf::from(format!("/proc/{pid}"));
         let below = |link: &Path| fs::read_link(link).is_ok_and(|to| to.starts_with(path));
         below(&of.join("cwd"))
             || below(&of.join("root"))
-            || fs::read_dir(of.join("fd")).is_ok_and(|mut fds| fds.any(|fd| fd.is_ok_and(|fd| below(&fd.path()))))
+            || fs::read_dir(of.join("fd"))
+                .is_ok_and(|mut fds| fds.any(|fd| fd.is_ok_and(|fd| below(&fd.path()))))
     })
     .take(3)
     .map(|pid| {
@@ -146,9 +182,19 @@ fn holders(path: &Path) -> Vec<String> {
 /// volume is neither deleted nor staged again while it does. Reads sysfs only.
 pub fn superblock_lives(device: &str) -> bool {
     let name = device.replace('/', "!");
-    ["/sys/fs/ext4", "/sys/fs/xfs"].iter().any(|dir| Path::new(dir).join(&name).exists())
+    ["/sys/fs/ext4", "/sys/fs/xfs"]
+        .iter()
+        .any(|dir| Path::new(dir).join(&name).exists())
         || fs::read_dir("/sys/fs/btrfs").is_ok_and(|mut all| {
-            all.any(|one| one.is_ok_and(|one| one.path().join("devices").join(&name).symlink_metadata().is_ok()))
+            all.any(|one| {
+                one.is_ok_and(|one| {
+                    one.path()
+                        .join("devices")
+                        .join(&name)
+                        .symlink_metadata()
+                        .is_ok()
+                })
+            })
         })
 }
 

@@ -19,12 +19,18 @@ pub fn usage(job: &Stats) -> Result<Usage, FsError> {
 }
 
 fn not_here(job: &Stats, why: String) -> FsError {
-    FsError::NotHere { path: job.path.display().to_string(), why }
+    FsError::NotHere {
+        path: job.path.display().to_string(),
+        why,
+    }
 }
 
 /// A path that does not answer, as a drive that is gone makes it: unhealthy, and still there.
 fn is_unreadable(error: &io::Error) -> bool {
-    !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::ELOOP | libc::ENAMETOOLONG))
+    !matches!(
+        error.raw_os_error(),
+        Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::ELOOP | libc::ENAMETOOLONG)
+    )
 }
 
 fn mounted(job: &Stats) -> Result<Usage, FsError> {
@@ -34,24 +40,37 @@ fn mounted(job: &Stats) -> Result<Usage, FsError> {
                 return Err(not_here(job, "nothing is mounted there".to_owned()));
             }
             if found.dev != job.dev && !is_btrfs_of(job, &found)? {
-                return Err(not_here(job, format!("what is mounted there is device {}:{}", found.dev.0, found.dev.1)));
+                return Err(not_here(
+                    job,
+                    format!(
+                        "what is mounted there is device {}:{}",
+                        found.dev.0, found.dev.1
+                    ),
+                ));
             }
             path::read_directory(&job.path).err()
         }
         Err(error) if is_unreadable(&error) => {
             if !top_at(&job.path)?.is_some_and(|top| device::is_mount_of(&top, job.dev)) {
-                return Err(not_here(job, "it does not answer, and no mount of the volume is there".to_owned()));
+                return Err(not_here(
+                    job,
+                    "it does not answer, and no mount of the volume is there".to_owned(),
+                ));
             }
             Some(error)
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(not_here(job, "the path does not exist".to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(not_here(job, "the path does not exist".to_owned()));
+        }
         Err(error) => return Err(io_error("looking at", &job.path, error)),
     };
     let (space, failed) = match path::space(&job.path) {
         Ok(space) => (Some(space), None),
         Err(error) => (None, Some(error)),
     };
-    let unreadable = unreadable.or(failed).map(|error| error.raw_os_error().unwrap_or(libc::EIO));
+    let unreadable = unreadable
+        .or(failed)
+        .map(|error| error.raw_os_error().unwrap_or(libc::EIO));
     Ok(answer(space, unreadable, is_staged(job)))
 }
 
@@ -69,20 +88,31 @@ fn answer(space: Option<Space>, unreadable: Option<i32>, staged: bool) -> Usage 
         total_bytes: space.total,
         available_bytes: space.available,
         used_bytes: space.total.saturating_sub(space.free),
-        inodes: (space.inodes > 0).then(|| (space.inodes, space.inodes_free, space.inodes.saturating_sub(space.inodes_free))),
+        inodes: (space.inodes > 0).then(|| {
+            (
+                space.inodes,
+                space.inodes_free,
+                space.inodes.saturating_sub(space.inodes_free),
+            )
+        }),
         read_only: space.read_only,
         ..none
     })
 }
 
 fn is_staged(job: &Stats) -> bool {
-    let Some(staging) = &job.staging_path else { return true };
+    let Some(staging) = &job.staging_path else {
+        return true;
+    };
     if job.block {
         // Staging a block volume mounts nothing.
         return true;
     }
     match path::facts(staging) {
-        Ok(found) => found.mount_root && (found.dev == job.dev || matches!(is_btrfs_of(job, &found), Ok(true))),
+        Ok(found) => {
+            found.mount_root
+                && (found.dev == job.dev || matches!(is_btrfs_of(job, &found), Ok(true)))
+        }
         Err(error) => is_unreadable(&error),
     }
 }
@@ -90,22 +120,44 @@ fn is_staged(job: &Stats) -> bool {
 /// btrfs answers with numbers of its own: its mount is found by id and compared by source.
 fn is_btrfs_of(job: &Stats, found: &Facts) -> Result<bool, FsError> {
     let entries = mountinfo::read().map_err(|error| mount_info_error(&job.path, &error))?;
-    Ok(entries.iter().any(|entry| entry.id == found.mount_id && device::is_mount_of(entry, job.dev)))
+    Ok(entries
+        .iter()
+        .any(|entry| entry.id == found.mount_id && device::is_mount_of(entry, job.dev)))
 }
 
 fn top_at(path: &Path) -> Result<Option<MountEntry>, FsError> {
     let entries = mountinfo::read().map_err(|error| mount_info_error(path, &error))?;
-    Ok(mountinfo::mounts_at(&entries, &mountinfo::resolve(path)).last().map(|&entry| entry.clone()))
+    Ok(mountinfo::mounts_at(&entries, &mountinfo::resolve(path))
+        .last()
+        .map(|&entry| entry.clone()))
 }
 
 fn block(job: &Stats) -> Result<Usage, FsError> {
     match path::facts(&job.path) {
-        Ok(Facts { kind: Kind::Block, rdev, .. }) if rdev == job.dev => {}
-        Ok(Facts { kind: Kind::Block, rdev, .. }) => return Err(not_here(job, format!("the node there is device {}:{}", rdev.0, rdev.1))),
+        Ok(Facts {
+            kind: Kind::Block,
+            rdev,
+            ..
+        }) if rdev == job.dev => {}
+        Ok(Facts {
+            kind: Kind::Block,
+            rdev,
+            ..
+        }) => {
+            return Err(not_here(
+                job,
+                format!("the node there is device {}:{}", rdev.0, rdev.1),
+            ));
+        }
         Ok(_) => return Err(not_here(job, "it is not a block device".to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(not_here(job, "the path does not exist".to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(not_here(job, "the path does not exist".to_owned()));
+        }
         Err(error) => return Err(io_error("looking at", &job.path, error)),
     }
     let total_bytes = device::bytes(&job.device, job.dev)?;
-    Ok(Usage { total_bytes, ..answer(None, None, is_staged(job)) })
+    Ok(Usage {
+        total_bytes,
+        ..answer(None, None, is_staged(job))
+    })
 }

@@ -56,6 +56,8 @@ pub struct Placed {
 pub struct Contents {
     /// Our mark.
     pub label: Label,
+    /// Sequence number of the label slot that was read: of two looks at one label, the higher is the later.
+    pub sequence: u64,
     /// Volumes, by start.
     pub volumes: Vec<Placed>,
     /// Free runs, aligned, in order.
@@ -83,6 +85,8 @@ impl Contents {
 
     /// The volume of this identity.
     pub fn volume(&self, uuid: Uuid) -> Option<&Placed> {
-        self.volumes.iter().find(|placed| placed.record.uuid == uuid)
+        self.volumes
+            .iter()
+            .find(|placed| placed.record.uuid == uuid)
     }
 }

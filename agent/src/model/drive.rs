@@ -212,7 +212,7 @@ impl From<&DriveFacts> for DriveRef {
 }
 
 /// Whether a drive holds our volumes, could, may not, or is away.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DriveState {
     /// Carries our label for this cluster and node.

@@ -14,9 +14,13 @@ pub use drive::{DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, Reject
 pub use snapshot::{ClassReport, Drive, Snapshot, Volume, VolumeState};
 pub use volume::{FsType, Mode, Record, RecordState, VolumeSpec};
 
-/// GPT type of the label partition that our drives begin with.
-pub const LABEL_TYPE: uuid::Uuid = uuid::uuid!("6d4e5c1a-b0c8-4f5e-9d1b-1f2e44524956");
 /// One mebibyte, in bytes.
 pub const MIB: u64 = 1024 * 1024;
 /// One gibibyte, in bytes.
 pub const GIB: u64 = 1024 * MIB;
+/// GPT type of the label partition: the mark of a drive that is ours.
+pub const LABEL_TYPE: uuid::Uuid = uuid::uuid!("6d4e5c1a-b0c8-4f5e-9d1b-1f2e44524956");
+/// GPT type of a volume's partition while the volume lives.
+pub const VOLUME_TYPE: uuid::Uuid = uuid::uuid!("6d4e5c1a-b0c8-4f5e-9d1b-1f2e564f4c31");
+/// GPT type of what was a volume until its bytes are erased.
+pub const ERASING_TYPE: uuid::Uuid = uuid::uuid!("6d4e5c1a-b0c8-4f5e-9d1b-1f2e45524153");

@@ -73,8 +73,19 @@ pub struct Volume {
     pub state: VolumeState,
     /// Mounted or published here (from mountinfo).
     pub in_use: bool,
-    /// What is wrong, in stable words: (reason, message).
+    /// What is wrong, in stable words.
     pub troubles: Vec<Trouble>,
+    /// How far erasing is, while it is erased.
+    pub erasing: Option<Erasing>,
+}
+
+/// How far erasing is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Erasing {
+    /// Bytes done.
+    pub done_bytes: u64,
+    /// Seconds until it is done at the present rate; 0 when unknown.
+    pub eta_seconds: u64,
 }
 
 /// One thing wrong with a volume.

@@ -154,7 +154,6 @@ pub struct Record {
     pub extent: Extent,
     /// Intent to grow to this extent; the table has either this or `extent`.
     pub growing_to: Option<Extent>,
-    /// Its life.
-    #[serde(flatten)]
+    /// Its life. Not flattened: `RecordState::Fs` has an `fs_type` of its own.
     pub state: RecordState,
 }

@@ -211,12 +211,7 @@ impl<'a> Prober<'a> {
         let mut len = 0_usize;
         // SAFETY: `raw` is live, `name` ends with a zero, both results are written before they are read.
         let code = unsafe {
-            ffi::blkid_probe_lookup_value(
-                self.raw,
-                name.as_ptr(),
-                &raw mut data,
-                &raw mut len,
-            )
+            ffi::blkid_probe_lookup_value(self.raw, name.as_ptr(), &raw mut data, &raw mut len)
         };
         if code != 0 || data.is_null() {
             return None;
@@ -293,7 +288,10 @@ mod tests {
         let Signatures::Found(found) = probe(&image(&[(0, &header)])) else {
             panic!("nothing found")
         };
-        assert_eq!((found[0].kind.as_str(), found[0].usage.as_str()), ("crypto_LUKS", "crypto"));
+        assert_eq!(
+            (found[0].kind.as_str(), found[0].usage.as_str()),
+            ("crypto_LUKS", "crypto")
+        );
         assert_eq!(found[0].offset, Some(0));
     }
 
@@ -304,26 +302,48 @@ mod tests {
         entry[4] = 0x83;
         entry[8..12].copy_from_slice(&2048_u32.to_le_bytes());
         entry[12..16].copy_from_slice(&4096_u32.to_le_bytes());
-        let file = image(&[(446, &entry), (510, &[0x55, 0xaa]), (1024 + 56, &[0x53, 0xef]), (1024 + 96, &[8])]);
+        let file = image(&[
+            (446, &entry),
+            (510, &[0x55, 0xaa]),
+            (1024 + 56, &[0x53, 0xef]),
+            (1024 + 96, &[8]),
+        ]);
         let found = match probe(&file) {
             Signatures::Found(found) | Signatures::Ambiguous(found) => found,
             Signatures::Empty => panic!("nothing found"),
         };
         assert!(found.iter().any(|one| one.kind == "jbd"), "{found:?}");
-        assert!(found.iter().any(|one| one.kind == "dos" && one.usage == USAGE_TABLE), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .any(|one| one.kind == "dos" && one.usage == USAGE_TABLE),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn disagreement_between_the_two_looks_is_never_empty() {
-        assert_eq!(combine(Verdict::Found, Vec::new()), Signatures::Ambiguous(Vec::new()));
-        assert_eq!(combine(Verdict::Ambivalent, Vec::new()), Signatures::Ambiguous(Vec::new()));
+        assert_eq!(
+            combine(Verdict::Found, Vec::new()),
+            Signatures::Ambiguous(Vec::new())
+        );
+        assert_eq!(
+            combine(Verdict::Ambivalent, Vec::new()),
+            Signatures::Ambiguous(Vec::new())
+        );
         assert_eq!(combine(Verdict::Nothing, Vec::new()), Signatures::Empty);
     }
 
     #[test]
     fn a_plain_file_is_not_probed_as_a_device() {
         let file = image(&[]);
-        assert!(matches!(probe_device(file.path()), Err(BlkidError::NotBlock { .. })));
-        assert!(matches!(probe_device(Path::new("/dev/no-such")), Err(BlkidError::Open { .. })));
+        assert!(matches!(
+            probe_device(file.path()),
+            Err(BlkidError::NotBlock { .. })
+        ));
+        assert!(matches!(
+            probe_device(Path::new("/dev/no-such")),
+            Err(BlkidError::Open { .. })
+        ));
     }
 }

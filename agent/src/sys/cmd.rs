@@ -1,7 +1,43 @@
 //! Running a tool to its end, bounded: own process group, closed stdin, output limited,
 //! killed as a group at its deadline. For worker processes (it blocks).
+//!
+//! Nothing here waits for the end of a pipe: a grandchild stuck on a drive may hold it open.
+//! The tool stays in the worker's session, which is how the agent finds it should the worker
+//! be killed; and it dies with the thread that started it (PR_SET_PDEATHSIG).
 
-use std::{ffi::OsString, time::Duration};
+use std::{
+    ffi::{OsStr, OsString},
+    io::{self, Read},
+    os::{
+        fd::{AsFd, FromRawFd, OwnedFd},
+        unix::process::CommandExt,
+    },
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, OFlag, fcntl},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        signal::{Signal, killpg},
+        wait::{Id, WaitPidFlag, WaitStatus, waitid},
+    },
+    unistd::Pid,
+};
+
+/// What is kept of each stream, in bytes; the rest is read and thrown away, so that the tool
+/// never blocks on a full pipe.
+const KEPT: usize = 1024 * 1024;
+/// A killed tool that is not gone after this long is left behind.
+const REAP: Duration = Duration::from_secs(1);
+/// How often to look when the kernel has no pidfd (before 5.3).
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Tools that were killed and did not go: reaped here when they do.
+static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
 /// A tool and its arguments. Never goes through a shell.
 #[derive(Debug, Clone)]
@@ -31,7 +67,7 @@ pub enum CmdError {
     /// Not installed.
     #[error("{0} is not installed")]
     Missing(&'static str),
-    /// It could not be started.
+    /// It could not be started, or not be waited for.
     #[error("cannot start {program}")]
     Spawn {
         /// Program.
@@ -50,16 +86,324 @@ pub enum CmdError {
     },
 }
 
-/// Runs it and waits.
+/// Runs it and waits: until its deadline, and then one second at most for it to die. What it
+/// started and left running in its process group is killed when it ends.
 pub fn run(tool: &Tool) -> Result<Output, CmdError> {
-    let output = std::process::Command::new(tool.program).args(&tool.args).stdin(std::process::Stdio::null()).output();
-    match output {
-        Ok(output) => Ok(Output {
-            code: output.status.code(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }),
-        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Err(CmdError::Missing(tool.program)),
-        Err(source) => Err(CmdError::Spawn { program: tool.program, source }),
+    let program = tool.program;
+    let failed = |source| CmdError::Spawn { program, source };
+    let mut child = match start(tool) {
+        Ok(child) => child,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(CmdError::Missing(program));
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let deadline = Instant::now() + tool.deadline;
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let pidfd = pidfd(pid);
+    let mut stdout = Capture::new(child.stdout.take().map(OwnedFd::from));
+    let mut stderr = Capture::new(child.stderr.take().map(OwnedFd::from));
+
+    let ended = follow(pid, pidfd.as_ref(), [&mut stdout, &mut stderr], deadline);
+    // Not reaped yet, so the group's number is still ours.
+    let _ = killpg(pid, Signal::SIGKILL);
+    match ended {
+        Ok(true) => {
+            stdout.take_available();
+            stderr.take_available();
+            let status = child.wait().map_err(failed)?;
+            Ok(output(status, stdout, stderr))
+        }
+        Ok(false) => {
+            let nothing: [&mut Capture; 2] = [&mut Capture::new(None), &mut Capture::new(None)];
+            let reaped = follow(pid, pidfd.as_ref(), nothing, Instant::now() + REAP);
+            leave(child, matches!(reaped, Ok(true)));
+            Err(CmdError::Deadline {
+                program,
+                limit_ms: u64::try_from(tool.deadline.as_millis()).unwrap_or(u64::MAX),
+            })
+        }
+        Err(error) => {
+            leave(child, false);
+            Err(failed(error.into()))
+        }
+    }
+}
+
+/// Whether a tool that was killed is still there. A worker that has one takes no more work: the
+/// next tool would run beside it on the same drive.
+pub fn left_behind() -> bool {
+    let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+    left.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+    !left.is_empty()
+}
+
+fn leave(mut child: Child, ended: bool) {
+    if !(ended && child.wait().is_ok()) {
+        LEFT.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(child);
+    }
+}
+
+fn start(tool: &Tool) -> io::Result<Child> {
+    let mut command = Command::new(tool.program);
+    command
+        .args(&tool.args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .env("LC_ALL", "C")
+        .env("PATH", search_path(std::env::var_os("PATH").as_deref()))
+        .process_group(0);
+    let parent = std::process::id();
+    // SAFETY: prctl, getppid and _exit are async-signal-safe, and nothing is allocated.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // It died before the line above: nothing would kill us any more.
+            if libc::getppid().cast_unsigned() != parent {
+                libc::_exit(127);
+            }
+            Ok(())
+        });
+    }
+    command.spawn()
+}
+
+/// Absolute directories of PATH, then the two where administration tools live.
+fn search_path(path: Option<&OsStr>) -> OsString {
+    let own = path.map(std::env::split_paths).into_iter().flatten();
+    let dirs = own
+        .filter(|dir| dir.is_absolute())
+        .chain(["/usr/sbin".into(), "/sbin".into()]);
+    std::env::join_paths(dirs).unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".into())
+}
+
+fn pidfd(pid: Pid) -> Option<OwnedFd> {
+    // SAFETY: no pointers are passed; a descriptor that comes back is ours alone.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0);
+        i32::try_from(fd)
+            .ok()
+            .filter(|fd| *fd >= 0)
+            .map(|fd| OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Takes output until the process has ended (true) or the time is up (false). Does not reap.
+fn follow(
+    pid: Pid,
+    pidfd: Option<&OwnedFd>,
+    mut captures: [&mut Capture; 2],
+    until: Instant,
+) -> Result<bool, Errno> {
+    loop {
+        if has_ended(pid)? {
+            return Ok(true);
+        }
+        let mut left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        if pidfd.is_none() {
+            left = left.min(LOOK);
+        }
+        let mut fds: Vec<PollFd> = captures
+            .iter()
+            .filter_map(|capture| capture.pipe.as_ref())
+            .chain(pidfd)
+            .map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN))
+            .collect();
+        // Rounded up, or the last millisecond would be spent spinning.
+        let millis = i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX);
+        match poll(
+            &mut fds,
+            PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX),
+        ) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+        for capture in &mut captures {
+            capture.take_available();
+        }
+    }
+}
+
+fn has_ended(pid: Pid) -> Result<bool, Errno> {
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    match waitid(Id::Pid(pid), look) {
+        Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => Ok(false),
+        Ok(_) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn output(status: ExitStatus, stdout: Capture, stderr: Capture) -> Output {
+    Output {
+        code: status.code(),
+        stdout: String::from_utf8_lossy(&stdout.kept).into_owned(),
+        stderr: String::from_utf8_lossy(&stderr.kept).into_owned(),
+    }
+}
+
+/// One stream of the tool.
+struct Capture {
+    pipe: Option<OwnedFd>,
+    kept: Vec<u8>,
+}
+
+impl Capture {
+    fn new(pipe: Option<OwnedFd>) -> Self {
+        let pipe = pipe.filter(|fd| fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).is_ok());
+        Self {
+            pipe,
+            kept: Vec::new(),
+        }
+    }
+
+    /// Reads what is there, within reason: a tool that writes without end must not keep us
+    /// from looking at the clock.
+    fn take_available(&mut self) {
+        let mut chunk = [0; 64 * 1024];
+        for _ in 0..32 {
+            let Some(pipe) = self.pipe.take() else { return };
+            let mut file = std::fs::File::from(pipe);
+            let result = file.read(&mut chunk);
+            match result {
+                Ok(0) => return,
+                Ok(count) => {
+                    let room = KEPT.saturating_sub(self.kept.len());
+                    self.kept.extend_from_slice(&chunk[..count.min(room)]);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if error.kind() == io::ErrorKind::WouldBlock {
+                        self.pipe = Some(file.into());
+                    }
+                    return;
+                }
+            }
+            self.pipe = Some(file.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str, deadline_ms: u64) -> Tool {
+        Tool {
+            program: "sh",
+            args: vec!["-c".into(), script.into()],
+            deadline: Duration::from_millis(deadline_ms),
+        }
+    }
+
+    #[test]
+    fn what_a_tool_says_and_how_it_ends_is_kept_apart() {
+        let output = run(&sh("echo out; echo err >&2; exit 3", 10_000)).unwrap();
+        assert_eq!(
+            (output.code, output.stdout.as_str(), output.stderr.as_str()),
+            (Some(3), "out\n", "err\n")
+        );
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let tool = Tool {
+            program: "drivebay-no-such-tool",
+            args: vec![],
+            deadline: Duration::from_secs(1),
+        };
+        assert!(matches!(
+            run(&tool),
+            Err(CmdError::Missing("drivebay-no-such-tool"))
+        ));
+    }
+
+    #[test]
+    fn a_tool_that_hangs_is_killed_at_its_deadline() {
+        let begun = Instant::now();
+        let result = run(&sh("sleep 60", 200));
+        assert!(matches!(
+            result,
+            Err(CmdError::Deadline {
+                program: "sh",
+                limit_ms: 200
+            })
+        ));
+        assert!(begun.elapsed() < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_grandchild_that_holds_the_pipe_is_not_waited_for_and_dies() {
+        let begun = Instant::now();
+        let output = run(&sh("sleep 60 & echo $!", 30_000)).unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        let pid = output.stdout.trim().parse::<i32>().unwrap();
+        let end = Instant::now() + Duration::from_secs(5);
+        let alive = || {
+            std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .is_ok_and(|stat| stat.contains("(sleep)") && !stat.contains(") Z "))
+        };
+        while alive() {
+            assert!(Instant::now() < end, "grandchild {pid} lives on");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_grandchild_outside_the_group_is_not_waited_for_either() {
+        let begun = Instant::now();
+        let output = run(&sh("setsid sleep 3 & echo said", 30_000)).unwrap();
+        assert_eq!(output.stdout, "said\n");
+        assert!(begun.elapsed() < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn output_without_end_is_bounded_and_never_blocks_the_tool() {
+        let output = run(&sh(
+            "head -c 5000000 /dev/zero; head -c 3000000 /dev/zero >&2",
+            30_000,
+        ));
+        let output = output.unwrap();
+        assert_eq!(output.code, Some(0));
+        assert_eq!((output.stdout.len(), output.stderr.len()), (KEPT, KEPT));
+
+        let begun = Instant::now();
+        assert!(matches!(
+            run(&sh("exec cat /dev/zero", 300)),
+            Err(CmdError::Deadline { .. })
+        ));
+        assert!(begun.elapsed() < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_tool_that_a_signal_ends_has_no_code() {
+        assert_eq!(run(&sh("kill -9 $$", 10_000)).unwrap().code, None);
+    }
+
+    #[test]
+    fn stdin_is_empty_and_the_locale_is_c() {
+        let output = run(&sh("cat; echo $LC_ALL", 10_000)).unwrap();
+        assert_eq!(output.stdout, "C\n");
+    }
+
+    #[test]
+    fn a_tool_leads_a_process_group_of_its_own() {
+        let output = run(&sh("cut -d' ' -f1,5 /proc/$$/stat", 10_000)).unwrap();
+        let (pid, group) = output.stdout.trim().split_once(' ').unwrap();
+        assert_eq!(pid, group);
+    }
+
+    #[test]
+    fn relative_directories_are_not_searched() {
+        let path = search_path(Some(OsStr::new(":.:bin:/opt/bin")));
+        assert_eq!(path, "/opt/bin:/usr/sbin:/sbin");
+        assert_eq!(search_path(None), "/usr/sbin:/sbin");
     }
 }

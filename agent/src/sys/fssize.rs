@@ -19,18 +19,31 @@ pub struct XfsGeometry {
 }
 
 fn u32_at(buffer: &[u8], at: usize) -> u64 {
-    buffer.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, |b| u64::from(u32::from_ne_bytes(b)))
+    buffer
+        .get(at..at + 4)
+        .and_then(|b| b.try_into().ok())
+        .map_or(0, |b| u64::from(u32::from_ne_bytes(b)))
 }
 
 fn u64_at(buffer: &[u8], at: usize) -> u64 {
-    buffer.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
+    buffer
+        .get(at..at + 8)
+        .and_then(|b| b.try_into().ok())
+        .map_or(0, u64::from_ne_bytes)
 }
 
 /// Geometry of a mounted XFS, asked through any descriptor on it.
 pub fn xfs_geometry(fd: impl AsFd) -> io::Result<XfsGeometry> {
     let mut buffer = [0_u8; 256];
     // SAFETY: the kernel writes exactly the 256 bytes that the request number names.
-    if unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), XFS_IOC_FSGEOMETRY as _, buffer.as_mut_ptr()) } < 0 {
+    if unsafe {
+        libc::ioctl(
+            fd.as_fd().as_raw_fd(),
+            XFS_IOC_FSGEOMETRY as _,
+            buffer.as_mut_ptr(),
+        )
+    } < 0
+    {
         return Err(io::Error::last_os_error());
     }
     Ok(XfsGeometry {
@@ -45,7 +58,14 @@ pub fn btrfs_device_bytes(fd: impl AsFd) -> io::Result<u64> {
     let mut buffer = [0_u8; 4096];
     buffer[..8].copy_from_slice(&1_u64.to_ne_bytes());
     // SAFETY: the kernel reads and writes exactly the 4096 bytes that the request number names.
-    if unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), BTRFS_IOC_DEV_INFO as _, buffer.as_mut_ptr()) } < 0 {
+    if unsafe {
+        libc::ioctl(
+            fd.as_fd().as_raw_fd(),
+            BTRFS_IOC_DEV_INFO as _,
+            buffer.as_mut_ptr(),
+        )
+    } < 0
+    {
         return Err(io::Error::last_os_error());
     }
     Ok(u64_at(&buffer, 32))

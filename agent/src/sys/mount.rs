@@ -16,22 +16,39 @@ use std::{
 };
 
 fn c_string(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 /// Mounts a filesystem. `flags` are MS_* bits, `data` the filesystem's own options, comma-separated.
-pub fn mount_fs(source: &Path, target: &Path, fs_type: &str, flags: u64, data: &str) -> io::Result<()> {
+pub fn mount_fs(
+    source: &Path,
+    target: &Path,
+    fs_type: &str,
+    flags: u64,
+    data: &str,
+) -> io::Result<()> {
     let (source, target) = (c_string(source)?, c_string(target)?);
     let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
     let fs_type = CString::new(fs_type).map_err(invalid)?;
     let data = CString::new(data).map_err(invalid)?;
     // SAFETY: all four pointers are NUL-terminated strings that outlive the call.
     check(libc::c_long::from(unsafe {
-        libc::mount(source.as_ptr(), target.as_ptr(), fs_type.as_ptr(), flags as libc::c_ulong, data.as_ptr().cast())
+        libc::mount(
+            source.as_ptr(),
+            target.as_ptr(),
+            fs_type.as_ptr(),
+            flags as libc::c_ulong,
+            data.as_ptr().cast(),
+        )
     }))?;
     Ok(())
 }
@@ -42,7 +59,9 @@ pub fn unmount(target: &Path, detach: bool) -> io::Result<()> {
     let target = c_string(target)?;
     let flags = libc::UMOUNT_NOFOLLOW | if detach { libc::MNT_DETACH } else { 0 };
     // SAFETY: a NUL-terminated string that outlives the call.
-    check(libc::c_long::from(unsafe { libc::umount2(target.as_ptr(), flags) }))?;
+    check(libc::c_long::from(unsafe {
+        libc::umount2(target.as_ptr(), flags)
+    }))?;
     Ok(())
 }
 
@@ -60,9 +79,13 @@ impl DetachedMount {
             | libc::OPEN_TREE_CLOEXEC as libc::c_long
             | libc::c_long::from(libc::AT_SYMLINK_NOFOLLOW);
         // SAFETY: a NUL-terminated string that outlives the call; the result is a new descriptor.
-        let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
+        let fd = check(unsafe {
+            libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags)
+        })?;
         // SAFETY: the kernel just gave us this descriptor and nobody else has it.
-        Ok(Self { tree: unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) } })
+        Ok(Self {
+            tree: unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) },
+        })
     }
 
     /// Makes it read-only.

@@ -94,7 +94,10 @@ pub fn read_process(pid: u32) -> Result<Vec<MountEntry>, MountInfoError> {
 }
 
 fn read_from(path: &Path) -> Result<Vec<MountEntry>, MountInfoError> {
-    let bytes = fs::read(path).map_err(|source| MountInfoError::Read { path: path.to_owned(), source })?;
+    let bytes = fs::read(path).map_err(|source| MountInfoError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
     parse(&bytes)
 }
 
@@ -108,7 +111,10 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<MountEntry>, MountInfoError> {
 }
 
 fn parse_row(row: &[u8]) -> Result<MountEntry, MountInfoError> {
-    let bad = |why| MountInfoError::Row { row: String::from_utf8_lossy(row).into_owned(), why };
+    let bad = |why| MountInfoError::Row {
+        row: String::from_utf8_lossy(row).into_owned(),
+        why,
+    };
     let mut fields = row.split(|&b| b == b' ');
     let mut next = |why| fields.next().ok_or_else(|| bad(why));
     let number = |field: &[u8], why| {
@@ -136,7 +142,18 @@ fn parse_row(row: &[u8]) -> Result<MountEntry, MountInfoError> {
     let fs_type = text(next("filesystem type")?);
     let source = path(next("source")?);
     let super_options = text(next("super options")?);
-    Ok(MountEntry { id, parent, dev, root, mount_point, options, propagation, fs_type, source, super_options })
+    Ok(MountEntry {
+        id,
+        parent,
+        dev,
+        root,
+        mount_point,
+        options,
+        propagation,
+        fs_type,
+        source,
+        super_options,
+    })
 }
 
 /// `8:16` as sysfs and mountinfo write it.
@@ -180,7 +197,9 @@ pub fn resolve(path: &Path) -> PathBuf {
     // Rebuilding from components drops a trailing slash.
     let plain: PathBuf = path.components().collect();
     match (plain.parent(), plain.file_name()) {
-        (Some(parent), Some(name)) => fs::canonicalize(parent).map_or_else(|_| plain.clone(), |parent| parent.join(name)),
+        (Some(parent), Some(name)) => {
+            fs::canonicalize(parent).map_or_else(|_| plain.clone(), |parent| parent.join(name))
+        }
         _ => plain,
     }
 }
@@ -223,7 +242,10 @@ mod tests {
     fn every_field_of_a_row_is_read() {
         let entries = parse(FIXTURE).unwrap();
         assert_eq!(entries.len(), 6);
-        assert_eq!(entries[1].propagation, ["shared:5", "master:2", "propagate_from:1", "unbindable"]);
+        assert_eq!(
+            entries[1].propagation,
+            ["shared:5", "master:2", "propagate_from:1", "unbindable"]
+        );
         assert_eq!(entries[1].dev, (259, 2));
         assert_eq!(entries[1].source, Path::new("/dev/nvme0n1p2"));
         assert!(entries[2].read_only() && !entries[2].super_read_only());
@@ -236,7 +258,12 @@ mod tests {
     fn a_path_is_compared_whole_and_stacks_come_bottom_first() {
         let mut entries = parse(FIXTURE).unwrap();
         entries.reverse();
-        let ids = |path: &str| mounts_at(&entries, Path::new(path)).iter().map(|e| e.id).collect::<Vec<_>>();
+        let ids = |path: &str| {
+            mounts_at(&entries, Path::new(path))
+                .iter()
+                .map(|e| e.id)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(ids("/var/lib/kubelet/pods/u/mount"), [96, 99]);
         assert_eq!(ids("/var/lib/kubelet/pods/u/mount2"), [98]);
         assert_eq!(ids("/var/lib/kubelet/pods/u/moun"), [0_u64; 0]);
@@ -244,7 +271,12 @@ mod tests {
 
     #[test]
     fn a_row_that_does_not_parse_is_an_error_not_a_gap() {
-        for row in ["x 1 8:1 / / rw - ext4 a rw", "1 1 8 / / rw - ext4 a rw", "1 1 8:1 / / rw shared:1", "1 1 8:1 / / rw - ext4"] {
+        for row in [
+            "x 1 8:1 / / rw - ext4 a rw",
+            "1 1 8 / / rw - ext4 a rw",
+            "1 1 8:1 / / rw shared:1",
+            "1 1 8:1 / / rw - ext4",
+        ] {
             assert!(parse(row.as_bytes()).is_err(), "{row}");
         }
     }
@@ -258,7 +290,12 @@ mod tests {
 
     #[test]
     fn this_machines_own_mountinfo_parses() {
-        assert!(read().unwrap().iter().any(|entry| entry.mount_point == Path::new("/")));
+        assert!(
+            read()
+                .unwrap()
+                .iter()
+                .any(|entry| entry.mount_point == Path::new("/"))
+        );
     }
 
     proptest! {

@@ -52,7 +52,8 @@ pub struct Facts {
 
 /// Looks at a path without following a symbolic link in its last component.
 pub fn facts(path: &Path) -> io::Result<Facts> {
-    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let path = CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     statx(libc::AT_FDCWD, &path, 0)
 }
 
@@ -143,7 +144,12 @@ pub fn make_directory(path: &Path) -> io::Result<bool> {
 
 /// Makes an empty file (mode 0640); true when it was not there. Whatever is there and not a regular file is an error.
 pub fn make_file(path: &Path) -> io::Result<bool> {
-    match OpenOptions::new().write(true).create_new(true).mode(0o640).open(path) {
+    match OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o640)
+        .open(path)
+    {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match facts(path)?.kind {
             Kind::File => Ok(false),
@@ -161,9 +167,18 @@ pub fn remove_empty(path: &Path) -> io::Result<bool> {
         other => other?,
     };
     match found {
-        Facts { mount_root: true, .. } => return Err(io::Error::from_raw_os_error(libc::EBUSY)),
-        Facts { kind: Kind::Directory, .. } => fs::remove_dir(path)?,
-        Facts { kind: Kind::File, size: 0, .. } => fs::remove_file(path)?,
+        Facts {
+            mount_root: true, ..
+        } => return Err(io::Error::from_raw_os_error(libc::EBUSY)),
+        Facts {
+            kind: Kind::Directory,
+            ..
+        } => fs::remove_dir(path)?,
+        Facts {
+            kind: Kind::File,
+            size: 0,
+            ..
+        } => fs::remove_file(path)?,
         _ => return Err(io::Error::from_raw_os_error(libc::ENOTEMPTY)),
     }
     Ok(true)

@@ -1,2 +1,147 @@
 //! The worker's side: reads calls from descriptor 0, runs them one after another, exits
-//! when the agent hangs up or after a while without work.
+//! when the agent hangs up.
+//!
+//! When the agent goes away in the middle of a job, the job is run to its end (half a change is
+//! worse than a whole one) and the worker exits after it. There is no PR_SET_PDEATHSIG here: it
+//! fires when the *thread* that forked ends, and the agent's threads come and go.
+
+use std::{
+    ffi::OsStr,
+    io::{self, Write},
+    os::unix::net::UnixStream,
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::ExitCode,
+    rc::Rc,
+};
+
+use tracing_subscriber::EnvFilter;
+
+use super::{
+    Context, jobs,
+    protocol::{self, Call, ProtocolError, Reply},
+};
+use crate::{model::cause::chain, sys};
+
+/// Descriptor 0 is no socket.
+const NOT_STARTED_BY_AGENT: u8 = 2;
+/// A call could not be read or an answer not be written.
+const CONNECTION_FAILED: u8 = 3;
+/// A tool was left that cannot be killed.
+const TOOL_LEFT: u8 = 4;
+
+/// When this process was started as `drivebay-agent worker`, is one, and says how to exit.
+/// To be called before anything else in `main`.
+pub fn if_worker() -> Option<ExitCode> {
+    let is_worker = std::env::args_os().nth(1).as_deref() == Some(OsStr::new("worker"));
+    is_worker.then(main)
+}
+
+/// A whole worker, from start to exit.
+pub fn main() -> ExitCode {
+    let socket = match sys::process::socket_from_stdin() {
+        Ok(socket) => socket,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "drivebay-agent worker: {error}");
+            return ExitCode::from(NOT_STARTED_BY_AGENT);
+        }
+    };
+    log_to_stderr();
+    serve(socket)
+}
+
+/// Lines on stderr, which the agent reads. They may have no reader any more (the agent is gone);
+/// that must not end a job, so write errors are swallowed rather than panicked about.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .without_time()
+        .with_ansi(false)
+        .with_writer(|| Deaf(io::stderr()))
+        .log_internal_errors(false)
+        .finish();
+    let _ = tracing::subscriber::set_global_default(subscriber);
+}
+
+/// Stderr that never fails.
+struct Deaf(io::Stderr);
+
+impl Write for Deaf {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = self.0.write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn serve(socket: UnixStream) -> ExitCode {
+    let socket = Rc::new(socket);
+    let mut input = io::BufReader::new(&*socket);
+    loop {
+        let call: Call = match protocol::read(&mut input) {
+            Ok(Some(call)) => call,
+            Ok(None) => return ExitCode::SUCCESS,
+            Err(error) => {
+                tracing::error!("no call could be read: {}", chain(&error));
+                return ExitCode::from(CONNECTION_FAILED);
+            }
+        };
+        let id = call.id;
+        let outcome = run(call, &socket);
+        let retire = sys::cmd::left_behind();
+        let reply = match outcome {
+            Ok(outcome) => Reply::Done {
+                id,
+                outcome,
+                retire,
+            },
+            Err(message) => Reply::Broken { id, message },
+        };
+        let written = match protocol::write(&mut &*socket, &reply) {
+            Err(error @ (ProtocolError::TooLarge { .. } | ProtocolError::Json(_))) => {
+                let message = chain(&error);
+                protocol::write(&mut &*socket, &Reply::Broken { id, message })
+            }
+            other => other,
+        };
+        if let Err(error) = written {
+            tracing::error!("an answer could not be written: {}", chain(&error));
+            return ExitCode::from(CONNECTION_FAILED);
+        }
+        if retire {
+            tracing::error!(
+                "a tool that was killed is still there; this worker takes no more work"
+            );
+            return ExitCode::from(TOOL_LEFT);
+        }
+    }
+}
+
+/// Runs one job; a panic is an answer too.
+fn run(call: Call, socket: &Rc<UnixStream>) -> Result<jobs::Outcome, String> {
+    let steps = Rc::clone(socket);
+    let id = call.id;
+    let mut context = Context::new(move |name| {
+        let name = name.to_owned();
+        // The agent may be gone; the job goes on, and the answer will fail the same way.
+        let _ = protocol::write(&mut &*steps, &Reply::Step { id, name });
+    });
+    let dispatched = catch_unwind(AssertUnwindSafe(|| {
+        jobs::dispatch(&call.name, call.arguments, &mut context)
+    }));
+    match dispatched {
+        Ok(Ok(outcome)) => Ok(outcome),
+        Ok(Err(error)) => Err(chain(&error)),
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("no message");
+            Err(format!("the job panicked: {text}"))
+        }
+    }
+}

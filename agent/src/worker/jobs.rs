@@ -35,17 +35,17 @@ fn run<J: Job>(arguments: Value, context: &mut Context) -> Result<Outcome, serde
 }
 
 macro_rules! table {
-    ($($job:ty),+ $(,)?) => {
+    ($($(#[$when:meta])* $job:ty),+ $(,)?) => {
         /// Runs the job of this name.
         pub fn dispatch(name: &str, arguments: Value, context: &mut Context) -> Result<Outcome, DispatchError> {
-            $(if name == <$job as Job>::NAME {
+            $($(#[$when])* if name == <$job as Job>::NAME {
                 return run::<$job>(arguments, context).map_err(|source| DispatchError::Shape { name: name.to_owned(), source });
             })+
             Err(DispatchError::Unknown(name.to_owned()))
         }
 
         /// Names of all jobs.
-        pub const NAMES: &[&str] = &[$(<$job as Job>::NAME),+];
+        pub const NAMES: &[&str] = &[$($(#[$when])* <$job as Job>::NAME),+];
     };
 }
 
@@ -63,6 +63,9 @@ table![
     fs::jobs::Unmount,
     fs::jobs::Stats,
     fs::jobs::GrowFs,
+    super::read::ReadSample,
+    #[cfg(debug_assertions)]
+    super::drill::Drill,
 ];
 
 #[cfg(test)]

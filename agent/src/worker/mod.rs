@@ -4,13 +4,23 @@
 //! locks and ports; a stuck child leaves the agent free to go on and to be restarted.
 //! Each drive has slots (`Slot`), each slot at most one child at a time. `job` says what
 //! a unit of work is; `protocol` how it travels; `pool` is the agent's side, `child` the
-//! worker's; `jobs` lists every job there is.
+//! worker's; `jobs` lists every job there is. Behind the pool: `table` decides (who waits, who is
+//! told Busy or Stuck), `slot` acts, `handle` is one running child, `notes` finds it again after
+//! a restart of the agent.
 
 pub mod child;
+#[cfg(debug_assertions)]
+pub mod drill;
+mod handle;
 pub mod job;
 pub mod jobs;
+mod notes;
 pub mod pool;
 pub mod protocol;
+pub mod read;
+mod slot;
+mod table;
+mod terms;
 
 pub use job::{Context, Job};
 pub use pool::{Pool, PoolConfig, RunError, Slot, SlotStatus};

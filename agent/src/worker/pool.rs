@@ -1,129 +1,97 @@
 //! The agent's side: one slot per drive and purpose, a child started on demand, deadlines,
 //! cancel, and the difference between Busy and Stuck.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt, io,
+    os::unix::fs::DirBuilderExt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use super::Job;
+use tokio::{
+    sync::{oneshot, watch},
+    task::{JoinSet, spawn_blocking},
+    time::{Instant, sleep_until, timeout, timeout_at},
+};
+
+pub use super::terms::{PoolConfig, RunError, Slot, SlotStatus};
+use super::{
+    Job,
+    notes::{self, Leftover},
+    slot::{Actor, REAP},
+    table::{Current, Entry, Key, Next, Request},
+};
 use crate::model::DriveId;
 
-/// What a drive's workers are for. Each slot has at most one child.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Slot {
-    /// Steps of RPCs and probes.
-    Foreground,
-    /// Erasing, checks, SMART: yields to mutating calls.
-    Background,
-    /// Unmounting, so that it never waits behind a stuck step.
-    Unmount,
-}
-
-/// How the pool behaves.
-#[derive(Debug, Clone)]
-pub struct PoolConfig {
-    /// The program to run as `<program> worker` (our own).
-    pub program: PathBuf,
-    /// Where running workers are noted (pid and start time), to be found by the next agent.
-    pub notes_dir: PathBuf,
-    /// A worker without work for this long is let go.
-    pub idle: Duration,
-    /// One step older than this is Stuck.
-    pub stuck_after: Duration,
-    /// Callers that may wait for a slot; the next one is told Busy.
-    pub queue: usize,
-}
-
-/// Why a job has no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError<E: std::error::Error + 'static> {
-    /// Others are before it, and its deadline passed or the queue is full.
-    #[error("drive {drive} is busy ({step}); try again")]
-    Busy {
-        /// Identity.
-        drive: DriveId,
-        /// What it is doing.
-        step: String,
-    },
-    /// One step hangs.
-    #[error("drive {drive} is stuck: {step} has not returned for {age_s} s; check the drive (dmesg), it may need to be replaced")]
-    Stuck {
-        /// Identity.
-        drive: DriveId,
-        /// What it is doing.
-        step: String,
-        /// For how long, in whole seconds.
-        age_s: u64,
-    },
-    /// The deadline passed while it ran; the worker was killed.
-    #[error("{job} on drive {drive} did not end within {limit_ms} ms (at {step})")]
-    Deadline {
-        /// Identity.
-        drive: DriveId,
-        /// Job name.
-        job: &'static str,
-        /// Milliseconds.
-        limit_ms: u64,
-        /// The step it was in.
-        step: String,
-    },
-    /// Cancelled by a more urgent call.
-    #[error("{job} on drive {drive} was cancelled")]
-    Cancelled {
-        /// Identity.
-        drive: DriveId,
-        /// Job name.
-        job: &'static str,
-    },
-    /// The worker died or spoke nonsense.
-    #[error("the worker of drive {drive} failed during {job}: {why}")]
-    Worker {
-        /// Identity.
-        drive: DriveId,
-        /// Job name.
-        job: &'static str,
-        /// How.
-        why: String,
-    },
-    /// The agent is stopping.
-    #[error("the agent is stopping")]
-    Stopping,
-    /// The job ran and failed.
-    #[error(transparent)]
-    Job(E),
-}
-
-/// What a slot is doing, for metrics and tables.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SlotStatus {
-    /// Identity.
-    pub drive: DriveId,
-    /// Which slot.
-    pub slot: Slot,
-    /// The worker's pid, when there is one.
-    pub pid: Option<i32>,
-    /// Job and step, when it is running one.
-    pub step: Option<String>,
-    /// How long that step has been running.
-    pub age: Duration,
-    /// Whether it is stuck.
-    pub stuck: bool,
-    /// Callers waiting.
-    pub waiting: usize,
-}
+/// How long workers of an earlier agent may take to die before their slots are Stuck.
+const LEFTOVERS: Duration = Duration::from_secs(2);
+/// Longest deadline that is kept apart from "none".
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// All workers of an agent. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Pool {
-    config: std::sync::Arc<PoolConfig>,
+    inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("config", &self.inner.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the pool and its actors share. The lock is held for moments, never across an await.
+pub(super) struct Inner {
+    pub(super) config: PoolConfig,
+    slots: Mutex<HashMap<Key, Entry>>,
+    /// Set once the pool takes no more work: when running jobs are killed.
+    stop: watch::Sender<Option<Instant>>,
+    /// Changes whenever a slot ends or turns out to be unkillable.
+    settled: watch::Sender<()>,
 }
 
 impl Pool {
     /// Kills workers that an earlier agent left (pid and start time must match their note); one
     /// that does not die within two seconds keeps its slot, as Stuck, for as long as it lives.
-    pub async fn new(config: PoolConfig) -> std::io::Result<Self> {
-        Ok(Self { config: std::sync::Arc::new(config) })
+    /// Fails when the notes cannot be read: it would not be known which slots are taken.
+    ///
+    /// There must be no other agent alive on this directory: its workers would be killed.
+    pub async fn new(config: PoolConfig) -> io::Result<Self> {
+        let inner = Arc::new(Inner {
+            config,
+            slots: Mutex::default(),
+            stop: watch::Sender::new(None),
+            settled: watch::Sender::new(()),
+        });
+        let dir = inner.config.notes_dir.clone();
+        let leftovers = spawn_blocking(move || {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&dir)?;
+            notes::read_all(&dir)
+        });
+        let leftovers = leftovers.await.map_err(io::Error::other)??;
+        let until = Instant::now() + LEFTOVERS;
+        let mut killing = JoinSet::new();
+        for leftover in leftovers {
+            killing.spawn(kill(leftover, until));
+        }
+        while let Some(killed) = killing.join_next().await {
+            if let Some(leftover) = killed.map_err(io::Error::other)?? {
+                inner.block(leftover);
+            }
+        }
+        Ok(Self { inner })
     }
 
     /// Runs a job in a drive's slot. Dropping the future does not stop the job.
+    ///
+    /// The deadline covers waiting and running. When it passes while the job runs, the worker is
+    /// killed, and the answer comes when it is gone, one second later at most.
     pub async fn run<J: Job>(
         &self,
         drive: &DriveId,
@@ -131,25 +99,232 @@ impl Pool {
         job: J,
         deadline: Duration,
     ) -> Result<J::Answer, RunError<J::Error>> {
-        let _ = (&self.config, drive, slot, job, deadline);
-        todo!()
+        let broken = |why: String| RunError::Worker {
+            drive: drive.clone(),
+            job: J::NAME,
+            why,
+        };
+        let arguments = serde_json::to_value(job)
+            .map_err(|error| broken(format!("the job cannot be written as JSON: {error}")))?;
+        let (answer, answered) = oneshot::channel();
+        let at = Instant::now() + deadline.min(FOREVER);
+        self.inner.submit(
+            (drive.clone(), slot),
+            Request {
+                job: J::NAME,
+                arguments,
+                limit: deadline,
+                deadline: at,
+                answer,
+            },
+        );
+        // The actor answers by itself in time; the timeout is there in case it has a bug.
+        match timeout_at(at + 5 * REAP, answered).await {
+            Ok(Ok(Ok(Ok(answer)))) => serde_json::from_value(answer)
+                .map_err(|error| broken(format!("its answer does not fit the job: {error}"))),
+            Ok(Ok(Ok(Err(error)))) => match serde_json::from_value(error) {
+                Ok(error) => Err(RunError::Job(error)),
+                Err(error) => Err(broken(format!("its error does not fit the job: {error}"))),
+            },
+            Ok(Ok(Err(refusal))) => Err(refusal.map_job(|never| match never {})),
+            Ok(Err(_)) | Err(_) => Err(broken("its slot gave no answer".to_owned())),
+        }
     }
 
-    /// Cancels what the slot is doing (kills its worker) and waits until it is gone or stuck.
+    /// Cancels what the slot is doing (kills its worker) and waits until it is gone or stuck. The
+    /// job's caller gets `Cancelled`; those who wait for the slot go on waiting.
     pub async fn cancel(&self, drive: &DriveId, slot: Slot) {
-        let _ = (drive, slot);
-        todo!()
+        let key = (drive.clone(), slot);
+        let ended = self.inner.entry(&key, |entry| {
+            let current = entry.current.as_mut().filter(|_| !entry.unkillable)?;
+            let (sender, ended) = oneshot::channel();
+            current.waiting.push(sender);
+            current.cancel.notify_one();
+            Some(ended)
+        });
+        if let Some(ended) = ended.flatten() {
+            let _ = timeout(5 * REAP, ended).await;
+        }
     }
 
     /// Every slot that has a worker.
     pub fn status(&self) -> Vec<SlotStatus> {
-        todo!()
+        let (now, after) = (Instant::now(), self.inner.config.stuck_after);
+        let slots = self.inner.lock();
+        let mut all: Vec<_> = slots
+            .values()
+            .filter_map(|entry| entry.status(now, after))
+            .collect();
+        drop(slots);
+        all.sort_by(|a, b| (&a.drive, a.slot).cmp(&(&b.drive, b.slot)));
+        all
     }
 
     /// Takes no more work, lets running jobs end until `limit`, kills the rest; never waits longer
-    /// than one second past it.
+    /// than one second past it. A worker that cannot be killed is left, with its note.
     pub async fn shutdown(&self, limit: Duration) {
-        let _ = limit;
-        todo!()
+        let kill_at = Instant::now() + limit.min(FOREVER);
+        let mut settled = self.inner.settled.subscribe();
+        self.inner.stop_at(kill_at);
+        let rest = async {
+            while !self.inner.is_at_rest() {
+                if settled.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        if timeout_at(kill_at + REAP, rest).await.is_err() || !self.inner.lock().is_empty() {
+            let left: Vec<_> = self
+                .status()
+                .into_iter()
+                .filter_map(|slot| slot.pid)
+                .collect();
+            tracing::warn!(
+                ?left,
+                "workers are left behind; the next agent finds them by their notes"
+            );
+        }
+    }
+}
+
+/// Kills a worker of an earlier agent; gives it back if it is still there at the end.
+async fn kill(mut leftover: Leftover, until: Instant) -> io::Result<Option<Leftover>> {
+    let mut looks = tokio::time::interval(Duration::from_millis(50));
+    let mut first = true;
+    loop {
+        looks.tick().await;
+        let look = spawn_blocking(move || {
+            if first {
+                leftover.kill();
+            }
+            (leftover.is_gone(), leftover)
+        });
+        first = false;
+        let gone;
+        (gone, leftover) = look.await.map_err(io::Error::other)?;
+        if gone {
+            return Ok(None);
+        }
+        if Instant::now() >= until {
+            return Ok(Some(leftover));
+        }
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Entry>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with a slot; None when it is not there.
+    pub(super) fn entry<R>(&self, key: &Key, act: impl FnOnce(&mut Entry) -> R) -> Option<R> {
+        self.lock().get_mut(key).map(act)
+    }
+
+    fn submit(self: &Arc<Self>, key: Key, request: Request) {
+        let mut slots = self.lock();
+        if self.is_stopping() {
+            return request.refuse(RunError::Stopping);
+        }
+        let entry = slots.entry(key).or_insert_with_key(|key| {
+            let entry = Entry::new(key);
+            let actor = Actor::new(Arc::clone(self), key.clone(), Arc::clone(&entry.wake));
+            tokio::spawn(actor.run(None));
+            entry
+        });
+        let PoolConfig {
+            stuck_after, queue, ..
+        } = self.config;
+        entry.admit(request, Instant::now(), stuck_after, queue);
+    }
+
+    /// A slot that a worker of an earlier agent still holds.
+    fn block(self: &Arc<Self>, leftover: Leftover) {
+        let key = leftover.key.clone();
+        tracing::error!(drive = %key.0, slot = %key.1, pid = leftover.pid(),
+            "a worker of an earlier agent is still there and cannot be killed: its slot is stuck until it is gone");
+        let now = Instant::now();
+        let since = now.checked_sub(leftover.age).unwrap_or(now);
+        let mut entry = Entry::new(&key);
+        entry.pid = leftover.pid();
+        entry.current = Some(Current::new("a job of an earlier agent", None, since));
+        entry.unkillable = true;
+        let actor = Actor::new(Arc::clone(self), key.clone(), Arc::clone(&entry.wake));
+        self.lock().insert(key, entry);
+        tokio::spawn(actor.run(Some(leftover)));
+    }
+
+    /// The next request of a slot; it counts as running from now on.
+    pub(super) fn next(&self, key: &Key) -> Option<Request> {
+        let mut slots = self.lock();
+        let entry = slots.get_mut(key)?;
+        if self.is_stopping() {
+            for request in entry.queue.drain(..) {
+                request.refuse(RunError::Stopping);
+            }
+        }
+        match entry.next(Instant::now(), self.config.stuck_after) {
+            Next::Job(request) => Some(request),
+            Next::Idle => None,
+        }
+    }
+
+    /// Takes a slot without work out of the table. False: work came in.
+    pub(super) fn retire(&self, key: &Key) -> bool {
+        let mut slots = self.lock();
+        if slots.get(key).is_some_and(|entry| !entry.queue.is_empty()) {
+            return false;
+        }
+        slots.remove(key);
+        drop(slots);
+        self.settled();
+        true
+    }
+
+    /// Tells `shutdown` to look again.
+    pub(super) fn settled(&self) {
+        self.settled.send_replace(());
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.lock().values().all(|entry| entry.unkillable)
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop.borrow().is_some()
+    }
+
+    fn stop_at(&self, kill_at: Instant) {
+        let mut slots = self.lock();
+        self.stop.send_modify(|stop| {
+            *stop = Some(stop.map_or(kill_at, |earlier| earlier.min(kill_at)));
+        });
+        for entry in slots.values_mut() {
+            for request in entry.queue.drain(..) {
+                request.refuse(RunError::Stopping);
+            }
+            entry.wake.notify_one();
+        }
+    }
+
+    /// Returns when running jobs must end because the agent stops.
+    pub(super) async fn kill_time(&self) {
+        let mut stop = self.stop.subscribe();
+        loop {
+            let at = *stop.borrow_and_update();
+            let passed = async {
+                match at {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = passed => return,
+                changed = stop.changed() => if changed.is_err() {
+                    // The sender is part of `self`: this does not happen.
+                    return std::future::pending().await;
+                }
+            }
+        }
     }
 }

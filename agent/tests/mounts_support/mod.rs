@@ -1,7 +1,7 @@
 //! A real partition on a loop device with a label that exists in memory only, in a mount namespace of the
 //! test's own, so that leftovers die with it.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 use std::{
     collections::BTreeMap,
@@ -17,10 +17,16 @@ use drivebay_agent::{
     discovery::probe::Signatures,
     fs::{
         ground::Ground,
-        jobs::{FsError, GrowFs, Grown, Publish, Stage, StageMount, Staged, Stats, Unmount, Unmounted, Usage},
+        jobs::{
+            FsError, GrowFs, Grown, Publish, Stage, StageMount, Staged, Stats, Unmount, Unmounted,
+            Usage,
+        },
         publish, staging, unmount, usage,
     },
-    model::{Cause, Contents, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode, Placed, Record, RecordState},
+    model::{
+        Cause, Contents, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode, Placed,
+        Record, RecordState,
+    },
     sys::{
         blkid,
         cmd::{self, CmdError, Output, Tool},
@@ -36,8 +42,15 @@ const START: u64 = MIB;
 
 /// Runs a command that must succeed.
 pub(crate) fn sh(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).output().unwrap_or_else(|error| panic!("{program}: {error}"));
-    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(program)
+        .args(args)
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(
+        output.status.success(),
+        "{program} {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
@@ -53,7 +66,10 @@ pub(crate) fn skipped() -> bool {
 /// Whether this process may grow a mounted ext4, which takes CAP_SYS_RESOURCE (bit 24).
 pub(crate) fn may_grow_ext4() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .unwrap();
     u64::from_str_radix(effective.trim(), 16).unwrap() & (1 << 24) != 0
 }
 
@@ -88,11 +104,22 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("drive.img");
         // Room to grow into.
-        fs::File::create(&image).unwrap().set_len((2 * mib + 2) * MIB).unwrap();
+        fs::File::create(&image)
+            .unwrap()
+            .set_len((2 * mib + 2) * MIB)
+            .unwrap();
         let node = sh("losetup", &["-f", "-P", "--show", image.to_str().unwrap()]);
         let kernel_name = node.trim_start_matches("/dev/").to_owned();
         let device = format!("{kernel_name}p1");
-        sh("addpart", &[&node, "1", &(START / 512).to_string(), &(mib * MIB / 512).to_string()]);
+        sh(
+            "addpart",
+            &[
+                &node,
+                "1",
+                &(START / 512).to_string(),
+                &(mib * MIB / 512).to_string(),
+            ],
+        );
         let number = |path: &str| {
             let rdev = fs::metadata(path).unwrap().rdev();
             (libc::major(rdev), libc::minor(rdev))
@@ -107,12 +134,19 @@ impl Bench {
             size_bytes: (2 * mib + 2) * MIB,
         };
         let uuid = Uuid::new_v4();
-        let extent = Extent { start: START, len: mib * MIB };
+        let extent = Extent {
+            start: START,
+            len: mib * MIB,
+        };
         let record = Record {
             uuid,
             name: "pvc".to_owned(),
             class: "test".to_owned(),
-            mode: if fs_type.is_some() { Mode::Mount } else { Mode::Block },
+            mode: if fs_type.is_some() {
+                Mode::Mount
+            } else {
+                Mode::Block
+            },
             fs_type,
             mkfs_options: Vec::new(),
             mount_options: Vec::new(),
@@ -124,7 +158,13 @@ impl Bench {
             state: RecordState::New,
         };
         let dev = Some(number(&format!("/dev/{device}")));
-        let placed = Placed { record, number: Some(1), device: Some(device.clone()), dev, ambiguous: None };
+        let placed = Placed {
+            record,
+            number: Some(1),
+            device: Some(device.clone()),
+            dev,
+            ambiguous: None,
+        };
         let label = Label {
             drive_uuid: Uuid::new_v4(),
             cluster: "c".to_owned(),
@@ -133,6 +173,7 @@ impl Bench {
             drive_id: drive.id.clone(),
         };
         let contents = Contents {
+            sequence: 1,
             label,
             volumes: vec![placed],
             free: Vec::new(),
@@ -169,7 +210,10 @@ impl Bench {
     }
 
     pub(crate) fn state(&self) -> RecordState {
-        self.contents.lock().unwrap().volumes[0].record.state.clone()
+        self.contents.lock().unwrap().volumes[0]
+            .record
+            .state
+            .clone()
     }
 
     pub(crate) fn edit(&self, change: impl FnOnce(&mut Record)) {
@@ -178,13 +222,25 @@ impl Bench {
 
     /// Zeros the start of the partition behind the filesystem's back.
     pub(crate) fn zero(&self) {
-        sh("dd", &["if=/dev/zero", &format!("of={}", self.node()), "bs=1M", "count=4", "conv=fsync"]);
+        sh(
+            "dd",
+            &[
+                "if=/dev/zero",
+                &format!("of={}", self.node()),
+                "bs=1M",
+                "count=4",
+                "conv=fsync",
+            ],
+        );
     }
 
     /// Makes the partition larger.
     pub(crate) fn enlarge(&self, mib: u64) {
         let node = self.drive.node();
-        sh("resizepart", &[node.to_str().unwrap(), "1", &(mib * MIB / 512).to_string()]);
+        sh(
+            "resizepart",
+            &[node.to_str().unwrap(), "1", &(mib * MIB / 512).to_string()],
+        );
         self.edit(|record| record.extent.len = mib * MIB);
     }
 
@@ -211,7 +267,10 @@ impl Bench {
     }
 
     pub(crate) fn publish(&self, target: &str, read_only: bool) -> Result<bool, FsError> {
-        let staging_path = self.contents.lock().unwrap().volumes[0].record.fs_type.map(|_| self.path("staging"));
+        let staging_path = self.contents.lock().unwrap().volumes[0]
+            .record
+            .fs_type
+            .map(|_| self.path("staging"));
         let job = Publish {
             drive: self.drive.clone(),
             uuid: self.uuid,
@@ -225,7 +284,13 @@ impl Bench {
     }
 
     pub(crate) fn unmount_job(&self, path: &str) -> Unmount {
-        Unmount { path: self.path(path), deadline_ms: 2000, may_detach: false, remove: path != "staging", expect_dev: Some(self.dev()) }
+        Unmount {
+            path: self.path(path),
+            deadline_ms: 2000,
+            may_detach: false,
+            remove: path != "staging",
+            expect_dev: Some(self.dev()),
+        }
     }
 
     pub(crate) fn unmount(&self, path: &str) -> Result<Unmounted, FsError> {
@@ -233,13 +298,25 @@ impl Bench {
     }
 
     pub(crate) fn stats(&self, path: &str) -> Result<Usage, FsError> {
-        let block = self.contents.lock().unwrap().volumes[0].record.fs_type.is_none();
+        let block = self.contents.lock().unwrap().volumes[0]
+            .record
+            .fs_type
+            .is_none();
         let staging_path = Some(self.path("staging"));
-        usage::usage(&Stats { path: self.path(path), staging_path, dev: self.dev(), device: self.device.clone(), block })
+        usage::usage(&Stats {
+            path: self.path(path),
+            staging_path,
+            dev: self.dev(),
+            device: self.device.clone(),
+            block,
+        })
     }
 
     pub(crate) fn grow(&self, path: &str) -> Result<Grown, FsError> {
-        let block = self.contents.lock().unwrap().volumes[0].record.fs_type.is_none();
+        let block = self.contents.lock().unwrap().volumes[0]
+            .record
+            .fs_type
+            .is_none();
         let job = GrowFs {
             drive: self.drive.clone(),
             uuid: self.uuid,
@@ -267,12 +344,26 @@ impl Ground for Bench {
         Ok(self.contents.lock().unwrap().clone())
     }
 
-    fn advance(&self, _drive: &DriveRef, uuid: Uuid, to: RecordState) -> Result<Changed, CarveError> {
-        if matches!(to, RecordState::Fs { mounted: true, .. }) && *self.crash_before_mounted.lock().unwrap() {
-            return Err(CarveError::BadTransition { uuid, from: "here".to_owned(), to: "there".to_owned() });
+    fn advance(
+        &self,
+        _drive: &DriveRef,
+        uuid: Uuid,
+        to: RecordState,
+    ) -> Result<Changed, CarveError> {
+        if matches!(to, RecordState::Fs { mounted: true, .. })
+            && *self.crash_before_mounted.lock().unwrap()
+        {
+            return Err(CarveError::BadTransition {
+                uuid,
+                from: "here".to_owned(),
+                to: "there".to_owned(),
+            });
         }
         self.edit(|record| record.state = to);
-        Ok(Changed { contents: self.contents.lock().unwrap().clone(), changed: true })
+        Ok(Changed {
+            contents: self.contents.lock().unwrap().clone(),
+            changed: true,
+        })
     }
 
     fn probe(&self, node: &Path) -> Result<Signatures, Cause> {
@@ -293,7 +384,10 @@ impl Drop for Bench {
         let mine = mountinfo::resolve(self.dir.path());
         for entry in mountinfo::read().unwrap_or_default().iter().rev() {
             if entry.mount_point.starts_with(&mine) {
-                let _ = Command::new("umount").arg("-l").arg(&entry.mount_point).output();
+                let _ = Command::new("umount")
+                    .arg("-l")
+                    .arg(&entry.mount_point)
+                    .output();
             }
         }
         let node = self.drive.node();

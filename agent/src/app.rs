@@ -1,0 +1,304 @@
+//! The agent, wired together: start in order, run, stop within ten seconds.
+
+use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
+
+use drivebay_controller::{
+    Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
+    in_process_channel,
+};
+use drivebay_proto::{
+    agent::agent_server::AgentServer,
+    csi::{
+        controller_server::ControllerServer, identity_server::IdentityServer,
+        node_server::NodeServer,
+    },
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::transport::Server;
+
+use crate::{
+    cli::RunOptions,
+    config::Config,
+    csi::node::NodeService,
+    discovery::{
+        claim::Rules,
+        udev::{self, UdevConfig},
+    },
+    inventory::{Inventory, wire::Sender},
+    keeper::{self, Keeper},
+    lock,
+    model::cause::chain,
+    registration::{self, RegistrationConfig},
+    server,
+    state::Store,
+    survey_loop,
+    sys::{mountwatch::MountWatch, statefile},
+    uplink::AgentService,
+    volumes::Volumes,
+    worker::{Pool, PoolConfig},
+};
+
+/// Quiet time that ends a batch of kernel events.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// A batch is looked at after this long even when events go on.
+const AT_MOST: Duration = Duration::from_secs(2);
+/// Callers that may wait for one drive's slot.
+const SLOT_QUEUE: usize = 16;
+/// One step older than this is Stuck (design, invariant 6).
+const STUCK_AFTER: Duration = Duration::from_secs(30);
+/// Stopping: changes that are running may end for this long …
+const DRAIN: Duration = Duration::from_secs(4);
+/// … then workers get this long.
+const WORKERS: Duration = Duration::from_secs(1);
+
+/// Why the agent did not start, or stopped by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The runtime could not be built.
+    #[error("cannot start the async runtime")]
+    Runtime(#[source] std::io::Error),
+    /// Another agent runs.
+    #[error(transparent)]
+    Lock(#[from] lock::LockError),
+    /// A directory or file of our own is in the way.
+    #[error("cannot {what}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A socket could not be served.
+    #[error(transparent)]
+    Serve(#[from] server::ServeError),
+}
+
+/// Runs the agent until SIGTERM or SIGINT.
+pub fn run(config: Config, options: RunOptions) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(source) => return report(&AppError::Runtime(source)),
+    };
+    let result = runtime.block_on(serve(config, options));
+    // A thread that hangs must not hold up the end.
+    runtime.shutdown_timeout(Duration::from_millis(500));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(&error),
+    }
+}
+
+fn report(error: &AppError) -> ExitCode {
+    tracing::error!("{}", chain(error));
+    ExitCode::FAILURE
+}
+
+async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
+    let io = |what| move |source| AppError::Io { what, source };
+    let _lock = lock::acquire(&config.runtime_dir)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(io("listen for SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(io("listen for SIGINT"))?;
+
+    let program = std::env::current_exe().map_err(io("find the agent's own program"))?;
+    let pool = Pool::new(PoolConfig {
+        program,
+        notes_dir: config.runtime_dir.join("workers"),
+        idle: config.worker_idle,
+        stuck_after: STUCK_AFTER,
+        queue: SLOT_QUEUE,
+    })
+    .await
+    .map_err(io("look after workers of an earlier agent"))?;
+
+    let inventory = Arc::new(Inventory::new(
+        config
+            .classes
+            .iter()
+            .map(|class| class.name.clone())
+            .collect(),
+        config.quarantine,
+    ));
+    let store = Store::new(&config.state_dir);
+    let loaded = store.load().await;
+    for trouble in &loaded.troubles {
+        tracing::error!("{trouble}");
+    }
+    inventory.update(|known| {
+        known.remembered = loaded.known;
+        known.tombstones = loaded.tombstones;
+    });
+    let (keeper, burials) = Keeper::new();
+
+    let sender = Sender::new(&config, uuid::Uuid::new_v4().to_string());
+    let volumes = Volumes::new(
+        config.clone(),
+        pool.clone(),
+        inventory.clone(),
+        sender,
+        keeper,
+    );
+    volumes.refresh_mounts().map_err(|error| AppError::Io {
+        what: "read mountinfo",
+        source: std::io::Error::other(error),
+    })?;
+
+    // Sockets first: a mistake here shows before anything runs.
+    let agent_socket = server::bind(&config.agent_socket).await?;
+    let csi_socket = server::bind(&config.csi_socket).await?;
+
+    let stop = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    let events = udev::watch(UdevConfig {
+        debounce: DEBOUNCE,
+        at_most: AT_MOST,
+    })
+    .map_err(io("listen for kernel events"))?;
+    let (rescans, requests) = survey_loop::rescans();
+    let rules = Rules {
+        cluster: config.cluster.clone(),
+        node: config.node_id.clone(),
+        allow_loop: config.allow_loop,
+        classes: config.classes.clone(),
+    };
+    tasks.spawn(survey_loop::run(
+        volumes.clone(),
+        rules,
+        requests,
+        events,
+        stop.clone(),
+    ));
+    {
+        let (volumes, stop) = (volumes.clone(), stop.clone());
+        tasks.spawn(async move { volumes.erase_all(stop).await });
+    }
+    tasks.spawn(keeper::run(volumes.clone(), store, burials, stop.clone()));
+    tasks.spawn(watch_mounts(volumes.clone(), stop.clone()));
+
+    // Only to tell two machines of one name apart; a machine without one has an empty one.
+    let machine_id = statefile::read_text(Path::new("/etc/machine-id"), 64)
+        .map(|text| text.trim().to_owned())
+        .unwrap_or_default();
+    let agent = AgentService::new(volumes.clone(), rescans, machine_id);
+    let ready = ready(&inventory, &tasks, &stop);
+    let identity = IdentityService::new(IdentityConfig {
+        driver_name: config.driver_name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        controller: options.headless,
+        ready,
+    });
+    let node = NodeService::new(volumes.clone(), options.health_api);
+    let mut csi = Server::builder()
+        .add_service(IdentityServer::new(identity))
+        .add_service(NodeServer::new(node));
+    if options.headless {
+        let router = Server::builder().add_service(AgentServer::new(agent.clone()));
+        let channel = in_process_channel(router);
+        let controller = ControllerService::new(
+            ControllerConfig {
+                driver_name: config.driver_name.clone(),
+                health_api: options.health_api,
+            },
+            Agents::single(channel),
+        );
+        csi = csi.add_service(ControllerServer::new(controller));
+    }
+    let agent_server = tokio::spawn(server::serve(
+        Server::builder().add_service(AgentServer::new(agent)),
+        agent_socket,
+        stop.clone(),
+    ));
+    let csi_server = tokio::spawn(server::serve(csi, csi_socket, stop.clone()));
+    tracing::info!(node = %config.node_id, csi = %config.csi_socket.display(), headless = options.headless, "serving");
+
+    let registering = CancellationToken::new();
+    let registered = config.registration_dir.clone().map(|dir| {
+        tokio::spawn(registration::serve(
+            RegistrationConfig {
+                dir,
+                driver_name: config.driver_name.clone(),
+                csi_socket: config.csi_socket.clone(),
+                kubelet_csi_socket: config.kubelet_csi_socket.clone(),
+                backoff: RegistrationConfig::BACKOFF,
+            },
+            registering.clone(),
+        ))
+    });
+
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+    }
+    // The kubelet first, so that it sends nothing more; then the sockets; then what is running.
+    registering.cancel();
+    if let Some(task) = registered
+        && let Ok(Ok(Err(error))) = tokio::time::timeout(Duration::from_secs(1), task).await
+    {
+        tracing::warn!(error = %chain(&error), "registration ended badly");
+    }
+    stop.cancel();
+    if !volumes.drain(DRAIN).await {
+        tracing::warn!("changes are still running; the next start finds what they left");
+    }
+    pool.shutdown(WORKERS).await;
+    for server in [agent_server, csi_server] {
+        if let Ok(Ok(Err(error))) = tokio::time::timeout(Duration::from_secs(1), server).await {
+            tracing::warn!(error = %chain(&error), "a server ended badly");
+        }
+    }
+    tasks.close();
+    let _ = tokio::time::timeout(Duration::from_secs(1), tasks.wait()).await;
+    tracing::info!("stopped; mounts stay as they are");
+    Ok(())
+}
+
+/// True once the first survey is complete.
+fn ready(
+    inventory: &Arc<Inventory>,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> watch::Receiver<bool> {
+    let (sender, receiver) = watch::channel(false);
+    let mut snapshots = inventory.subscribe();
+    let stop = stop.clone();
+    tasks.spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            seen = async { snapshots.wait_for(|snapshot| snapshot.ready).await.is_ok() } => {
+                sender.send_replace(seen);
+                stop.cancelled().await;
+            }
+        }
+    });
+    receiver
+}
+
+async fn watch_mounts(volumes: Volumes, stop: CancellationToken) {
+    let watch = match MountWatch::new() {
+        Ok(watch) => watch,
+        Err(error) => {
+            tracing::error!(%error, "cannot follow the mount table; it is read after each change of our own");
+            return;
+        }
+    };
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = watch.changed() => if let Err(error) = changed {
+                tracing::error!(%error, "the mount table can no longer be followed");
+                return;
+            },
+        }
+        if let Err(error) = volumes.refresh_mounts() {
+            tracing::error!(error = %chain(&error), "cannot read the mount table");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What carving needs of a drive, small enough that tests run the same code on a drive in
+//! memory that loses power. Decides nothing.
+
+use std::io;
+
+use crate::model::{Extent, drive::PartitionFacts};
+use crate::sys::blockdev::BlockDev;
+
+/// A run of sectors with a volatile cache. Offsets and lengths are multiples of `sector`.
+pub trait Device {
+    /// Reads what is on the medium (never a page cache) at this byte offset.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+    /// Writes; durable only after `flush`.
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+    /// Makes every earlier write durable.
+    fn flush(&self) -> io::Result<()>;
+    /// Bytes.
+    fn size(&self) -> u64;
+    /// Logical sector, bytes: the unit of GPT addresses and of atomic writes.
+    fn sector(&self) -> u64;
+    /// Makes a run read as zeros, by the cheapest means that guarantee it. Durable only after `flush`.
+    fn zero(&self, extent: Extent) -> io::Result<()>;
+}
+
+/// What the kernel believes of a drive's partitions, and how to tell it (BLKPG).
+pub trait Kernel {
+    /// Partitions as the kernel has them now.
+    fn partitions(&self) -> io::Result<Vec<PartitionFacts>>;
+    /// Adds one.
+    fn add(&self, number: u32, extent: Extent) -> io::Result<()>;
+    /// Takes one away; EBUSY while anybody has it open.
+    fn del(&self, number: u32) -> io::Result<()>;
+    /// Gives one a new length, also while it is in use.
+    fn resize(&self, number: u32, extent: Extent) -> io::Result<()>;
+}
+
+impl Device for BlockDev {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        Self::read_at(self, offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        Self::write_at(self, offset, data)
+    }
+    fn flush(&self) -> io::Result<()> {
+        Self::flush(self)
+    }
+    fn size(&self) -> u64 {
+        Self::size(self)
+    }
+    fn sector(&self) -> u64 {
+        u64::from(Self::sector(self))
+    }
+    fn zero(&self, extent: Extent) -> io::Result<()> {
+        Self::zero(self, extent.start, extent.len)
+    }
+}
+
+impl Kernel for BlockDev {
+    fn partitions(&self) -> io::Result<Vec<PartitionFacts>> {
+        Self::partitions(self)
+    }
+    fn add(&self, number: u32, extent: Extent) -> io::Result<()> {
+        self.add_partition(number, extent.start, extent.len)
+    }
+    fn del(&self, number: u32) -> io::Result<()> {
+        self.del_partition(number)
+    }
+    fn resize(&self, number: u32, extent: Extent) -> io::Result<()> {
+        self.resize_partition(number, extent.start, extent.len)
+    }
+}
+
+/// The first byte that is not zero in a run, read in pieces of at most 1 MiB.
+pub(crate) fn first_nonzero<D: Device + ?Sized>(
+    dev: &D,
+    extent: Extent,
+) -> io::Result<Option<u64>> {
+    let piece = crate::model::MIB.min(extent.len.max(dev.sector()));
+    let mut buf = vec![0; usize::try_from(piece).unwrap_or(usize::MAX)];
+    let mut at = extent.start;
+    while at < extent.end() {
+        let len = usize::try_from((extent.end() - at).min(piece)).unwrap_or(buf.len());
+        let part = buf.get_mut(..len).ok_or(io::ErrorKind::InvalidInput)?;
+        dev.read_at(at, part)?;
+        if let Some(i) = nonzero(part) {
+            return Ok(Some(at + i as u64));
+        }
+        at += len as u64;
+    }
+    Ok(None)
+}
+
+/// Where the first byte is that is not zero. Compares blocks, then looks into one.
+fn nonzero(bytes: &[u8]) -> Option<usize> {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let block = bytes.chunks(ZEROS.len()).position(|block| Some(block) != ZEROS.get(..block.len()))?;
+    let at = block * ZEROS.len();
+    bytes.get(at..)?.iter().position(|&byte| byte != 0).map(|i| at + i)
+}
+
+/// Samples per check; the number that claiming uses too (design invariant 2).
+const SAMPLES: u64 = 64;
+/// Bytes of one sample: a multiple of every logical sector size there is.
+const SAMPLE: u64 = 4096;
+
+/// The first byte found that is not zero, looking at all of the first and last `edge` bytes of a
+/// run and at 64 samples spread over it.
+pub(crate) fn sample_nonzero<D: Device + ?Sized>(
+    dev: &D,
+    run: Extent,
+    edge: u64,
+) -> io::Result<Option<u64>> {
+    if run.len <= 2 * edge + SAMPLES * SAMPLE {
+        return first_nonzero(dev, run);
+    }
+    let mut pieces = vec![
+        Extent { start: run.start, len: edge },
+        Extent { start: run.end() - edge, len: edge },
+    ];
+    // One in each of 64 equal shares, at a place in it that differs from share to share, so that
+    // data at a regular stride is not missed every time.
+    let share = run.len / SAMPLES / SAMPLE * SAMPLE;
+    for i in 0..SAMPLES {
+        let slack = share - SAMPLE;
+        let shift = i.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (slack + 1);
+        let start = run.start + i * share + shift / SAMPLE * SAMPLE;
+        pieces.push(Extent { start, len: SAMPLE });
+    }
+    for piece in pieces {
+        if let Some(at) = first_nonzero(dev, piece)? {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
+}

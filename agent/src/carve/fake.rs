@@ -1,0 +1,251 @@
+//! A drive in memory with a volatile write cache, for crash tests: it keeps a log of what was
+//! written and flushed, and can be asked what it would hold had the power gone at any point.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    io,
+};
+
+use super::device::{Device, Kernel};
+use crate::model::{Extent, drive::PartitionFacts};
+
+type Sectors = BTreeMap<u64, Vec<u8>>;
+
+#[derive(Debug, Clone)]
+pub(super) enum Event {
+    Write(u64, Vec<u8>),
+    Flush,
+    /// What the test wants to find again in the log: an acknowledged step.
+    Mark(usize),
+}
+
+/// Sectors that are zero are not kept.
+#[derive(Debug, Clone)]
+pub(super) struct FakeDrive {
+    size: u64,
+    sector: u64,
+    now: RefCell<Sectors>,
+    start: RefCell<Sectors>,
+    log: RefCell<Vec<Event>>,
+    pub(super) kernel: RefCell<BTreeMap<u32, Extent>>,
+    /// Partitions that are mounted: del answers EBUSY.
+    pub(super) in_use: RefCell<Vec<u32>>,
+    /// Writes after this many fail with EIO.
+    pub(super) fail_after: Cell<Option<usize>>,
+    /// BLKPG calls after this many fail with EBUSY.
+    pub(super) kernel_refuses: Cell<bool>,
+}
+
+impl FakeDrive {
+    pub(super) fn new(size: u64, sector: u64) -> Self {
+        Self {
+            size,
+            sector,
+            now: RefCell::default(),
+            start: RefCell::default(),
+            log: RefCell::default(),
+            kernel: RefCell::default(),
+            in_use: RefCell::default(),
+            fail_after: Cell::new(None),
+            kernel_refuses: Cell::new(false),
+        }
+    }
+
+    /// Forgets the log; what is on the drive now is durable.
+    pub(super) fn settle(&self) {
+        *self.start.borrow_mut() = self.now.borrow().clone();
+        self.log.borrow_mut().clear();
+    }
+
+    pub(super) fn mark(&self, value: usize) {
+        self.log.borrow_mut().push(Event::Mark(value));
+    }
+
+    pub(super) fn log_len(&self) -> usize {
+        self.log.borrow().len()
+    }
+
+    /// Whether something written was never flushed.
+    pub(super) fn is_dirty(&self) -> bool {
+        self.log
+            .borrow()
+            .iter()
+            .rev()
+            .find_map(|event| match event {
+                Event::Write(..) => Some(true),
+                Event::Flush => Some(false),
+                Event::Mark(_) => None,
+            })
+            .unwrap_or(false)
+    }
+
+    pub(super) fn writes(&self) -> usize {
+        self.log.borrow().iter().filter(|event| matches!(event, Event::Write(..))).count()
+    }
+
+    /// The drive after a power cut before event `at`: unflushed sectors for which `kept` says no
+    /// are lost. Its kernel has no partitions. Also the last mark that was reached.
+    pub(super) fn after_cut(&self, at: usize, mut kept: impl FnMut() -> bool) -> (Self, Option<usize>) {
+        let log = self.log.borrow();
+        let past = &log[..at];
+        let flushed = past.iter().rposition(|event| matches!(event, Event::Flush)).map_or(0, |i| i + 1);
+        let mut sectors = self.start.borrow().clone();
+        let mut mark = None;
+        for (i, event) in past.iter().enumerate() {
+            match event {
+                Event::Write(offset, data) => {
+                    for (n, part) in data.chunks(self.sector as usize).enumerate() {
+                        if i < flushed || kept() {
+                            put(&mut sectors, offset / self.sector + n as u64, part);
+                        }
+                    }
+                }
+                Event::Flush => {}
+                Event::Mark(value) => mark = Some(*value),
+            }
+        }
+        let drive = Self::new(self.size, self.sector);
+        *drive.now.borrow_mut() = sectors;
+        drive.settle();
+        (drive, mark)
+    }
+
+    /// Changes one byte as if the medium had.
+    pub(super) fn rot(&self, offset: u64, change: u8) {
+        let mut buf = vec![0; self.sector as usize];
+        let at = offset / self.sector * self.sector;
+        self.read_at(at, &mut buf).unwrap();
+        buf[(offset - at) as usize] ^= change;
+        put(&mut self.now.borrow_mut(), at / self.sector, &buf);
+        put(&mut self.start.borrow_mut(), at / self.sector, &buf);
+    }
+
+    /// Writes without the log, e.g. a tenant's data.
+    pub(super) fn fill(&self, extent: Extent, byte: u8) {
+        for at in (extent.start..extent.end()).step_by(self.sector as usize) {
+            put(&mut self.now.borrow_mut(), at / self.sector, &vec![byte; self.sector as usize]);
+            put(&mut self.start.borrow_mut(), at / self.sector, &vec![byte; self.sector as usize]);
+        }
+    }
+
+    pub(super) fn same_bytes(&self, other: &Self) -> bool {
+        *self.now.borrow() == *other.now.borrow()
+    }
+}
+
+fn put(sectors: &mut Sectors, lba: u64, data: &[u8]) {
+    if data == &[0; 4096][..data.len()] {
+        sectors.remove(&lba);
+    } else {
+        sectors.insert(lba, data.to_vec());
+    }
+}
+
+impl Device for FakeDrive {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        assert!(offset % self.sector == 0 && buf.len() as u64 % self.sector == 0);
+        assert!(offset + buf.len() as u64 <= self.size);
+        buf.fill(0);
+        let (first, count) = (offset / self.sector, buf.len() as u64 / self.sector);
+        for (lba, data) in self.now.borrow().range(first..first + count) {
+            let at = ((lba - first) * self.sector) as usize;
+            buf[at..at + data.len()].copy_from_slice(data);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        assert!(offset % self.sector == 0 && data.len() as u64 % self.sector == 0);
+        assert!(offset + data.len() as u64 <= self.size);
+        if self.fail_after.get().is_some_and(|limit| self.writes() >= limit) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        for (n, part) in data.chunks(self.sector as usize).enumerate() {
+            put(&mut self.now.borrow_mut(), offset / self.sector + n as u64, part);
+        }
+        self.log.borrow_mut().push(Event::Write(offset, data.to_vec()));
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.log.borrow_mut().push(Event::Flush);
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn sector(&self) -> u64 {
+        self.sector
+    }
+
+    fn zero(&self, extent: Extent) -> io::Result<()> {
+        let lbas: Vec<u64> = self
+            .now
+            .borrow()
+            .range(extent.start / self.sector..extent.end() / self.sector)
+            .map(|(lba, _)| *lba)
+            .collect();
+        for lba in lbas {
+            self.write_at(lba * self.sector, &vec![0; self.sector as usize])?;
+        }
+        Ok(())
+    }
+}
+
+fn busy() -> io::Error {
+    io::Error::from_raw_os_error(libc::EBUSY)
+}
+
+impl Kernel for FakeDrive {
+    fn partitions(&self) -> io::Result<Vec<PartitionFacts>> {
+        Ok(self
+            .kernel
+            .borrow()
+            .iter()
+            .map(|(&number, extent)| PartitionFacts {
+                kernel_name: format!("fake{number}"),
+                number,
+                start_bytes: extent.start,
+                size_bytes: extent.len,
+                major: 259,
+                minor: number,
+            })
+            .collect())
+    }
+
+    fn add(&self, number: u32, extent: Extent) -> io::Result<()> {
+        let mut kernel = self.kernel.borrow_mut();
+        let overlaps = |other: &Extent| other.start < extent.end() && extent.start < other.end();
+        if self.kernel_refuses.get() || kernel.contains_key(&number) || kernel.values().any(overlaps) {
+            return Err(busy());
+        }
+        kernel.insert(number, extent);
+        Ok(())
+    }
+
+    fn del(&self, number: u32) -> io::Result<()> {
+        if self.in_use.borrow().contains(&number) {
+            return Err(busy());
+        }
+        match self.kernel.borrow_mut().remove(&number) {
+            Some(_) => Ok(()),
+            None => Err(io::Error::from_raw_os_error(libc::ENXIO)),
+        }
+    }
+
+    fn resize(&self, number: u32, extent: Extent) -> io::Result<()> {
+        if self.kernel_refuses.get() {
+            return Err(busy());
+        }
+        match self.kernel.borrow_mut().get_mut(&number) {
+            Some(now) => {
+                *now = extent;
+                Ok(())
+            }
+            None => Err(io::Error::from_raw_os_error(libc::ENXIO)),
+        }
+    }
+}

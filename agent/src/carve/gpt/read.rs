@@ -1,0 +1,118 @@
+//! Both copies, each judged alone, then compared.
+
+use std::io;
+
+use super::{ARRAY_BYTES, Table, Which, codec};
+use crate::carve::device::Device;
+
+/// What the two copies say together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// No trace of a table.
+    None,
+    /// Both copies valid and equal.
+    Whole(Table),
+    /// One copy valid, the other not; it can be written again from the valid one.
+    One {
+        /// The valid copy.
+        table: Table,
+        /// Which one is damaged.
+        damaged: Which,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Both valid, and different: an interrupted change, or somebody else's.
+    Differ {
+        /// At the start.
+        primary: Table,
+        /// At the end; ours is written first.
+        backup: Table,
+    },
+    /// There is a table, and no copy of it can be trusted.
+    Damaged(String),
+}
+
+/// One copy on its own.
+enum Copy {
+    Absent,
+    Bad(String),
+    Unreadable(io::Error),
+    Good(Table),
+}
+
+impl Copy {
+    fn why(self) -> String {
+        match self {
+            Self::Absent => "absent".into(),
+            Self::Bad(why) => why,
+            Self::Unreadable(error) => format!("unreadable: {error}"),
+            Self::Good(_) => "valid".into(),
+        }
+    }
+}
+
+/// Reads and compares both copies. A copy whose sectors do not read counts as damaged only when
+/// the other one is valid; else the error is the answer, since a failed read proves nothing.
+pub fn read<D: Device + ?Sized>(dev: &D) -> io::Result<Found> {
+    let end = (dev.size() / dev.sector()).saturating_sub(1);
+    let primary = read_copy(dev, Which::Primary, 1, end);
+    let at = match &primary {
+        Copy::Good(table) => table.last_lba,
+        _ => end,
+    };
+    let backup = read_copy(dev, Which::Backup, at, end);
+    Ok(match (primary, backup) {
+        (Copy::Good(primary), Copy::Good(backup)) if primary == backup => Found::Whole(primary),
+        (Copy::Good(primary), Copy::Good(backup)) => Found::Differ { primary, backup },
+        (Copy::Good(table), bad) => Found::One { table, damaged: Which::Backup, why: bad.why() },
+        (bad, Copy::Good(table)) => Found::One { table, damaged: Which::Primary, why: bad.why() },
+        (Copy::Unreadable(error), _) | (_, Copy::Unreadable(error)) => return Err(error),
+        (Copy::Absent, Copy::Absent) => Found::None,
+        (primary, backup) => Found::Damaged(format!("primary: {}; backup: {}", primary.why(), backup.why())),
+    })
+}
+
+fn read_copy<D: Device + ?Sized>(dev: &D, which: Which, lba: u64, end: u64) -> Copy {
+    let sector = dev.sector();
+    let array = ARRAY_BYTES / sector;
+    // The smallest drive that holds both copies and the protective MBR.
+    if end < 2 * array + 3 || lba < array + 2 && which == Which::Backup {
+        return Copy::Absent;
+    }
+    let mut raw = vec![0; usize::try_from(sector).unwrap_or(512)];
+    if let Err(error) = dev.read_at(lba * sector, &mut raw) {
+        return Copy::Unreadable(error);
+    }
+    if !codec::has_signature(&raw) {
+        return Copy::Absent;
+    }
+    let header = match codec::decode_header(&raw, which, lba, end, sector) {
+        Ok(header) => header,
+        Err(why) => return Copy::Bad(why),
+    };
+    let at = match which {
+        Which::Primary => 2,
+        Which::Backup => lba - array,
+    };
+    let mut raw = vec![0; ARRAY_BYTES as usize];
+    if let Err(error) = dev.read_at(at * sector, &mut raw) {
+        return Copy::Unreadable(error);
+    }
+    match codec::decode_array(&header, &raw, sector) {
+        Ok(table) => Copy::Good(table),
+        Err(why) => Copy::Bad(why),
+    }
+}
+
+/// Whether the first sector holds a protective MBR, without which kernels ignore the table;
+/// None when the sector is all zeros.
+pub fn has_protective_mbr<D: Device + ?Sized>(dev: &D) -> io::Result<Option<bool>> {
+    let mut raw = vec![0; usize::try_from(dev.sector()).unwrap_or(512)];
+    dev.read_at(0, &mut raw)?;
+    if raw.iter().all(|&byte| byte == 0) {
+        return Ok(None);
+    }
+    let signed = codec::bytes::<2>(&raw, 510) == [0x55, 0xaa];
+    let protective = (0..4).any(|i| raw.get(446 + 16 * i + 4) == Some(&0xee));
+    Ok(Some(signed && protective))
+}

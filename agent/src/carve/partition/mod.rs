@@ -1,0 +1,115 @@
+//! The `partition` layout at work: looks at a drive, completes what was interrupted, and makes
+//! each change in an order that a crash at any point cannot turn into a loss.
+//!
+//! Every change is: intent in the label, durable; table, backup copy first; kernel (BLKPG);
+//! result in the label, durable. `session` reads and repairs, `change` changes; both are written
+//! over `Device` and `Kernel`, so that tests cut the power of a drive in memory after every
+//! write. `claim` makes a drive ours. This file opens real drives for them.
+
+mod change;
+pub(super) mod claim;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::{io, time::Duration};
+
+use uuid::Uuid;
+
+use super::jobs::{CarveError, Changed, Claim};
+use crate::model::{Cause, Contents, DriveId, DriveRef, RecordState, VolumeSpec};
+use crate::sys::blockdev::{BlockDev, OpenError};
+use crate::worker::Context;
+
+pub(super) use change::{fit, in_use, named, zero_ends};
+pub use session::Session;
+
+/// How long another program may hold the drive's flock. Holders that behave (udevd probing, a
+/// table being written) need well under a second.
+pub(super) const LOCK_LIMIT: Duration = Duration::from_secs(10);
+
+/// What a drive of ours holds. With `repair`, everything that is safe to repair is repaired,
+/// under the lock; without it nothing is written and the drive is not even opened for writing.
+pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
+    let mut dev = open(drive)?;
+    if repair {
+        lock(&mut dev)?;
+    }
+    Session::open(&dev, &drive.id, repair)?.contents()
+}
+
+/// Carves a volume, claiming the drive first when that is asked for and needed.
+pub(super) fn create(
+    drive: &DriveRef,
+    claim: Option<&Claim>,
+    spec: &VolumeSpec,
+    context: &mut Context,
+) -> Result<Changed, CarveError> {
+    let mut dev = open(drive)?;
+    lock(&mut dev)?;
+    if let Some(claim) = claim
+        && !claim::is_labelled(&dev, &drive.id, claim)?
+    {
+        drop(dev);
+        dev = claim::claim(drive, claim, spec, context)?;
+    }
+    Session::open(&dev, &drive.id, true)?.create(spec)
+}
+
+/// Grows a volume in place.
+pub(super) fn expand(drive: &DriveRef, uuid: Uuid, size_bytes: u64) -> Result<Changed, CarveError> {
+    changing(drive, |session| session.expand(uuid, size_bytes))
+}
+
+/// Takes a volume from the kernel and marks it for erasing.
+pub(super) fn delete(drive: &DriveRef, uuid: Uuid) -> Result<Changed, CarveError> {
+    changing(drive, |session| session.delete(uuid))
+}
+
+/// Moves a volume's record on, durably and read back, before the step that needs it.
+pub fn advance(drive: &DriveRef, uuid: Uuid, to: RecordState) -> Result<Changed, CarveError> {
+    changing(drive, |session| session.advance(uuid, &to))
+}
+
+fn changing<T>(
+    drive: &DriveRef,
+    change: impl FnOnce(Session<'_, BlockDev>) -> Result<T, CarveError>,
+) -> Result<T, CarveError> {
+    let mut dev = open(drive)?;
+    lock(&mut dev)?;
+    change(Session::open(&dev, &drive.id, true)?)
+}
+
+/// Opens a drive for reading, verified.
+pub(super) fn open(drive: &DriveRef) -> Result<BlockDev, CarveError> {
+    BlockDev::open(drive).map_err(|error| open_error(drive, error))
+}
+
+/// Takes the drive's flock.
+pub(super) fn lock(dev: &mut BlockDev) -> Result<(), CarveError> {
+    dev.lock(LOCK_LIMIT).map_err(|error| open_error(&dev.drive().clone(), error))
+}
+
+/// An open that failed, in carving's words.
+pub(super) fn open_error(drive: &DriveRef, error: OpenError) -> CarveError {
+    let id = drive.id.to_string();
+    match error {
+        OpenError::NotThisDrive { seen, .. } => {
+            CarveError::NotThisDrive { drive: id, kernel_name: drive.kernel_name.clone(), seen }
+        }
+        OpenError::Busy(node) => CarveError::Busy {
+            drive: id,
+            reason: format!("{node} or a partition of it is mounted, or held by another device or program"),
+        },
+        OpenError::Io { node, source } => {
+            CarveError::Io { drive: id, what: format!("opening {node}"), source: source.into() }
+        }
+        OpenError::Locked { waited_ms, .. } => CarveError::Locked { drive: id, waited_ms },
+    }
+}
+
+/// A failed system call, in carving's words.
+pub(super) fn io_error(drive: &DriveId, what: &str) -> impl FnOnce(io::Error) -> CarveError + use<> {
+    let (drive, what) = (drive.to_string(), what.to_owned());
+    move |source| CarveError::Io { drive, what, source: Cause::from(source) }
+}

@@ -1,0 +1,272 @@
+//! One look at a drive of ours, and what a repair does: damaged copies are written again from
+//! good ones, interrupted changes are completed or undone, the kernel gets the partitions that
+//! the table has. Whatever cannot be explained is left exactly as it is.
+
+use std::io;
+
+use crate::carve::{
+    device::{Device, Kernel},
+    gpt::{self, Entry, Table, Which},
+    jobs::CarveError,
+    plan::{self, Step, View},
+    record::{self, Content, Other},
+};
+use crate::model::{Cause, Contents, DriveId, ERASING_TYPE, Placed, Record};
+
+use super::io_error;
+
+/// Rounds of looking and repairing. Each one completes at least one intent, and there is at most
+/// one per table entry and one per record.
+const ROUNDS: usize = 2 * gpt::ENTRIES;
+
+/// A drive of ours, read.
+#[derive(Debug)]
+pub struct Session<'a, D> {
+    pub(in crate::carve) dev: &'a D,
+    pub(in crate::carve) id: DriveId,
+    pub(in crate::carve) table: Table,
+    pub(in crate::carve) label: record::Read,
+    notes: Vec<String>,
+}
+
+impl<'a, D: Device + Kernel> Session<'a, D> {
+    /// Reads table and label; repairs both, and what was interrupted, when asked to. The caller
+    /// holds the lock when it asks.
+    pub fn open(dev: &'a D, id: &DriveId, repair: bool) -> Result<Self, CarveError> {
+        let io = |what: &str| io_error(id, what);
+        let damaged = |reason: String| CarveError::Damaged { drive: id.to_string(), reason };
+        let mut notes = Vec::new();
+        let found = gpt::read(dev).map_err(io("reading the partition table"))?;
+        let (table, rewrite) = match found {
+            gpt::Found::None => return Err(not_ours(id)),
+            gpt::Found::Damaged(why) => return Err(damaged(format!("partition table: {why}"))),
+            gpt::Found::Whole(table) => (table, None),
+            gpt::Found::One { table, damaged, why } => {
+                notes.push(format!("the {} partition table is damaged ({why})", damaged.as_str()));
+                (table, Some(damaged))
+            }
+            gpt::Found::Differ { primary, backup } => {
+                if !primary.is_ours() && !backup.is_ours() {
+                    return Err(not_ours(id));
+                }
+                let label = read_label(dev, id, &backup)?;
+                if !differ_by_intent(&primary, &backup, &label.content) {
+                    return Err(damaged(
+                        "the two copies of the partition table differ, and no change of ours explains it".into(),
+                    ));
+                }
+                // Ours writes the backup first: it is the newer one.
+                (backup, Some(Which::Primary))
+            }
+        };
+        if !table.is_ours() {
+            return Err(not_ours(id));
+        }
+        let mbr = gpt::has_protective_mbr(dev).map_err(io("reading the first sector"))?;
+        if mbr == Some(false) {
+            return Err(damaged("the first sector holds something else than a protective MBR".into()));
+        }
+        let label = read_label(dev, id, &table)?;
+        if let Some(Other::Damaged(why)) = &label.other {
+            notes.push(format!("label slot {} is damaged ({why})", 1 - label.slot));
+        }
+        if mbr.is_none() {
+            notes.push("the protective MBR is gone".into());
+        }
+        let mut session = Self { dev, id: id.clone(), table, label, notes };
+        if repair {
+            session.rewrite(rewrite, mbr.is_none())?;
+            session.settle()?;
+        }
+        Ok(session)
+    }
+
+    /// Writes again what is damaged, each from its good copy.
+    fn rewrite(&mut self, copy: Option<Which>, mbr: bool) -> Result<(), CarveError> {
+        let io = |what: &str| io_error(&self.id, what);
+        if let Some(which) = copy {
+            gpt::write_copy(self.dev, &self.table, which).map_err(io("repairing the partition table"))?;
+            let now = gpt::read(self.dev).map_err(io("reading the partition table"))?;
+            if now != gpt::Found::Whole(self.table.clone()) {
+                return Err(CarveError::Damaged {
+                    drive: self.id.to_string(),
+                    reason: format!("the {} partition table was written again and did not read back", which.as_str()),
+                });
+            }
+        }
+        if mbr {
+            self.dev
+                .write_at(0, &gpt::protective_mbr(&self.table))
+                .and_then(|()| self.dev.flush())
+                .map_err(io("repairing the protective MBR"))?;
+        }
+        if self.label.other.is_some() {
+            record::repair(self.dev, &self.label).map_err(|error| self.label_error(error))?;
+            self.label.other = None;
+        }
+        for note in &mut self.notes {
+            note.push_str("; it was written again");
+        }
+        Ok(())
+    }
+
+    /// Completes or undoes intents, then brings the kernel in line. A step that fails because a
+    /// partition is in use is left for a later look.
+    fn settle(&mut self) -> Result<(), CarveError> {
+        let mut left: Vec<Step> = Vec::new();
+        for _ in 0..ROUNDS {
+            let view = self.view()?;
+            let Some(step) = view.steps.into_iter().find(|step| !left.contains(step)) else {
+                return Ok(());
+            };
+            if !self.step(&step)? {
+                left.push(step);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does one step; false when the kernel says that the partition is in use.
+    fn step(&mut self, step: &Step) -> Result<bool, CarveError> {
+        match *step {
+            Step::Undo { uuid, number } => {
+                if let Some(number) = number {
+                    if !self.take_from_kernel(number)? {
+                        self.notes.push(format!("volume {uuid} was never finished and its partition is in use"));
+                        return Ok(false);
+                    }
+                    self.commit_table(self.table.with(number, Entry::UNUSED))?;
+                }
+                self.commit_label(self.label.content.without(uuid))?;
+            }
+            Step::MarkErasing { uuid, number, erase_guid } => {
+                if !self.take_from_kernel(number)? {
+                    self.notes.push(format!("volume {uuid} is deleted and its partition is in use"));
+                    return Ok(false);
+                }
+                let Some(entry) = self.table.entry(number) else { return Ok(false) };
+                self.commit_table(self.table.with(number, entry.with_identity(ERASING_TYPE, erase_guid)))?;
+            }
+            Step::FinishGrow { uuid } => {
+                let content = self.label.content.with(uuid, |record| {
+                    record.extent = record.growing_to.take().unwrap_or(record.extent);
+                });
+                self.commit_label(content)?;
+            }
+            Step::CancelGrow { uuid } => {
+                self.commit_label(self.label.content.with(uuid, |record| record.growing_to = None))?;
+            }
+            Step::DropErased { uuid } => self.commit_label(self.label.content.without(uuid))?,
+            Step::RemovePartition { number } => return self.take_from_kernel(number),
+            Step::AddPartition { number, extent } => {
+                return self.kernel_took(self.dev.add(number, extent), "giving the kernel a partition");
+            }
+            Step::ResizePartition { number, extent } => {
+                return self.kernel_took(self.dev.resize(number, extent), "telling the kernel of a partition's size");
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes sure that the kernel does not have a partition; false when it is in use.
+    pub(in crate::carve) fn take_from_kernel(&self, number: u32) -> Result<bool, CarveError> {
+        let has = self.kernel()?.iter().any(|facts| facts.number == number);
+        if !has {
+            return Ok(true);
+        }
+        self.kernel_took(self.dev.del(number), "taking a partition from the kernel")
+    }
+
+    fn kernel_took(&self, result: io::Result<()>, what: &str) -> Result<bool, CarveError> {
+        match result {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
+            Err(error) => Err(io_error(&self.id, what)(error)),
+        }
+    }
+
+    fn kernel(&self) -> Result<Vec<crate::model::drive::PartitionFacts>, CarveError> {
+        self.dev.partitions().map_err(io_error(&self.id, "reading the kernel's partitions"))
+    }
+
+    /// Writes the table, durably, and goes on with it.
+    pub(in crate::carve) fn commit_table(&mut self, table: Table) -> Result<(), CarveError> {
+        gpt::write(self.dev, &table).map_err(io_error(&self.id, "writing the partition table"))?;
+        self.table = table;
+        Ok(())
+    }
+
+    /// Writes the label, durably, and goes on with it.
+    pub(in crate::carve) fn commit_label(&mut self, content: Content) -> Result<(), CarveError> {
+        self.label =
+            record::write(self.dev, Some(&self.label), &content).map_err(|error| self.label_error(error))?;
+        Ok(())
+    }
+
+    fn label_error(&self, error: record::WriteError) -> CarveError {
+        CarveError::Io { drive: self.id.to_string(), what: "writing the label".into(), source: Cause::new(&error) }
+    }
+
+    /// Records, table and kernel put together, as they are now.
+    pub(in crate::carve) fn view(&self) -> Result<View, CarveError> {
+        let records: Vec<Record> = self.label.content.records.iter().map(|stored| stored.record.clone()).collect();
+        Ok(plan::reconcile(&self.table, &records, &self.kernel()?))
+    }
+
+    /// A volume that is on the drive, whatever its state.
+    pub(in crate::carve) fn volume(&self, uuid: uuid::Uuid) -> Result<Option<Placed>, CarveError> {
+        Ok(self.view()?.volumes.into_iter().find(|placed| placed.record.uuid == uuid))
+    }
+
+    /// Everything on the drive.
+    pub fn contents(&self) -> Result<Contents, CarveError> {
+        let view = self.view()?;
+        Ok(Contents {
+            label: self.label.content.label.clone(),
+            sequence: self.label.sequence,
+            volumes: view.volumes,
+            free: view.free,
+            usable_bytes: view.usable_bytes,
+            extent_bytes: plan::EXTENT_BYTES,
+            strangers: view.strangers,
+            notes: self.notes.clone(),
+        })
+    }
+
+    /// Everything on the drive, read from the medium again.
+    pub(in crate::carve) fn reread(&self) -> Result<Contents, CarveError> {
+        let mut again = Session::open(self.dev, &self.id, false)?;
+        again.notes = self.notes.iter().cloned().chain(again.notes).collect();
+        again.contents()
+    }
+}
+
+fn not_ours(id: &DriveId) -> CarveError {
+    CarveError::NotClaimable { drive: id.to_string(), reason: "it does not carry our label".into() }
+}
+
+fn read_label<D: Device>(dev: &D, id: &DriveId, table: &Table) -> Result<record::Read, CarveError> {
+    match record::read(dev, table.disk_guid).map_err(io_error(id, "reading the label"))? {
+        record::Found::Read(read) => Ok(read),
+        record::Found::Blank if table.partitions().count() == 1 => {
+            Err(CarveError::Unlabelled { drive: id.to_string() })
+        }
+        record::Found::Blank => Err(CarveError::Damaged {
+            drive: id.to_string(),
+            reason: "the label is empty, and the partition table is not".into(),
+        }),
+        record::Found::Damaged(reason) => Err(CarveError::Damaged { drive: id.to_string(), reason }),
+    }
+}
+
+/// Whether the two copies are the table before and after a change that the label knows of.
+fn differ_by_intent(primary: &Table, backup: &Table, content: &Content) -> bool {
+    let records: Vec<Record> = content.records.iter().map(|stored| stored.record.clone()).collect();
+    let same_but_entries = Table { entries: primary.entries.clone(), ..backup.clone() } == *primary;
+    same_but_entries
+        && primary
+            .entries
+            .iter()
+            .zip(&backup.entries)
+            .all(|(a, b)| a == b || plan::explains(&records, a, b, backup.sector))
+}

@@ -1,0 +1,494 @@
+//! Whole changes on a drive in memory, with its power cut after every write.
+
+use std::cell::Cell;
+
+use super::{claim, *};
+use crate::carve::{
+    device::Device, erase, fake::FakeDrive, gpt, jobs::Claim, record,
+};
+use crate::model::{
+    ClaimPolicy, Contents, DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Record, RecordState, VolumeSpec,
+};
+
+const SIZE: u64 = 48 * MIB;
+
+fn id() -> DriveId {
+    DriveId("wwn-0xfa4e".into())
+}
+
+fn how(policy: ClaimPolicy) -> Claim {
+    let label = Label {
+        drive_uuid: Uuid::from_u128(0xd15c),
+        cluster: "c".into(),
+        node: "n".into(),
+        class: "fast".into(),
+        drive_id: id(),
+    };
+    Claim { label, policy }
+}
+
+fn spec(n: u128, name: &str, mib: u64) -> VolumeSpec {
+    VolumeSpec {
+        uuid: Uuid::from_u128(n),
+        name: name.into(),
+        class: "fast".into(),
+        mode: Mode::Mount,
+        fs_type: Some(FsType::Ext4),
+        mkfs_options: vec![],
+        mount_options: vec![],
+        size_bytes: mib * MIB,
+        parameters: Default::default(),
+        erase: ErasePolicy::Zero,
+    }
+}
+
+fn claimed(sector: u64, policy: ClaimPolicy) -> FakeDrive {
+    let drive = FakeDrive::new(SIZE, sector);
+    claim::begin(&drive, &id(), &how(policy)).unwrap();
+    drive.settle();
+    drive
+}
+
+fn session(drive: &FakeDrive) -> Session<'_, FakeDrive> {
+    Session::open(drive, &id(), true).unwrap()
+}
+
+fn look(drive: &FakeDrive) -> Contents {
+    session(drive).contents().unwrap()
+}
+
+fn a() -> Uuid {
+    Uuid::from_u128(0xa)
+}
+
+fn b() -> Uuid {
+    Uuid::from_u128(0xb)
+}
+
+fn formatted(mounted: bool) -> RecordState {
+    RecordState::Fs { fs_type: FsType::Ext4, fs_uuid: Uuid::from_u128(0xf5), mounted }
+}
+
+/// A drive with two volumes: `a` of 4 MiB, formatted, with room behind it; `b` of 3 MiB behind a gap.
+fn furnished(sector: u64) -> FakeDrive {
+    let drive = claimed(sector, ClaimPolicy::Blank);
+    session(&drive).create(&spec(0xa, "a", 4)).unwrap();
+    session(&drive).create(&spec(0xc, "gap", 8)).unwrap();
+    session(&drive).create(&spec(0xb, "b", 3)).unwrap();
+    session(&drive).advance(a(), &formatted(false)).unwrap();
+    session(&drive).delete(Uuid::from_u128(0xc)).unwrap();
+    erase::free(session(&drive), Uuid::from_u128(0xc)).unwrap();
+    drive.settle();
+    drive
+}
+
+/// What an onlooker can tell apart: without the identity that erasing invents.
+fn shape(contents: &Contents) -> Vec<Record> {
+    let mut records: Vec<Record> = contents.volumes.iter().map(|placed| placed.record.clone()).collect();
+    for record in &mut records {
+        if let RecordState::Erasing { erase_guid, .. } = &mut record.state {
+            *erase_guid = Uuid::nil();
+        }
+    }
+    records
+}
+
+type Change = fn(&FakeDrive) -> Result<(), CarveError>;
+
+const CHANGES: &[(&str, Change)] = &[
+    ("create", |drive| session(drive).create(&spec(0xd, "d", 5)).map(|_| ())),
+    ("expand", |drive| session(drive).expand(a(), 9 * MIB).map(|_| ())),
+    ("advance", |drive| session(drive).advance(a(), &formatted(true)).map(|_| ())),
+    ("delete", |drive| session(drive).delete(b()).map(|_| ())),
+    ("delete and erase", |drive| {
+        session(drive).delete(b())?;
+        drive.mark(1);
+        drive.zero(Extent { start: 17 * MIB, len: 3 * MIB }).unwrap();
+        erase::free(session(drive), b()).map(|_| ())
+    }),
+];
+
+/// Everything that must hold after any interruption.
+fn holds(drive: &FakeDrive, what: &str, allowed: &[&Contents]) -> Contents {
+    let found = match Session::open(drive, &id(), true) {
+        Ok(session) => session.contents().unwrap(),
+        Err(error) => panic!("{what}: {error:?}"),
+    };
+    for placed in &found.volumes {
+        assert_eq!(placed.ambiguous, None, "{what}");
+        let live = !matches!(placed.record.state, RecordState::Erasing { .. });
+        assert_eq!(placed.device.is_some(), live, "{what}: {placed:?}");
+    }
+    assert!(found.strangers.is_empty(), "{what}: {:?}", found.strangers);
+    assert!(allowed.iter().any(|allowed| shape(allowed) == shape(&found)), "{what}: {found:?}");
+    let used: u64 = found.volumes.iter().map(|placed| placed.record.extent.len).sum();
+    assert_eq!(used + found.free_bytes(), found.usable_bytes, "{what}");
+    assert!(!drive.is_dirty(), "{what}: a repair left unflushed sectors");
+    let again = Session::open(drive, &id(), false).unwrap();
+    assert_eq!((again.view().unwrap().steps, again.contents().unwrap().notes), (vec![], vec![]), "{what}");
+    found
+}
+
+/// A coin for each unflushed sector; the modes 0 and 1 lose all and none.
+fn coin(mode: u64, seed: &Cell<u64>) -> impl FnMut() -> bool + '_ {
+    move || {
+        seed.set(seed.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+        match mode {
+            0 => false,
+            1 => true,
+            _ => seed.get() >> 63 == 1,
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_moment_leaves_the_drive_before_or_after_the_change() {
+    let seed = Cell::new(7);
+    for sector in [512, 4096] {
+        for (name, change) in CHANGES {
+            let drive = furnished(sector);
+            drive.fill(Extent { start: 17 * MIB, len: MIB }, 0x5a);
+            let before = look(&drive);
+            drive.settle();
+            change(&drive).unwrap();
+            assert!(!drive.is_dirty(), "{name} ends with unflushed sectors");
+            let after = look(&drive);
+            // Between deleting and the end of erasing there is one more state.
+            let middle = Session::open(&furnished(sector), &id(), true).unwrap().delete(b()).unwrap().contents;
+            let mut erased = middle.clone();
+            for placed in &mut erased.volumes {
+                if let RecordState::Erasing { done_bytes, .. } = &mut placed.record.state {
+                    *done_bytes = 3 * MIB;
+                }
+            }
+            let end = drive.log_len();
+            for at in 0..=end {
+                for mode in 0..6 {
+                    let (cut, mark) = drive.after_cut(at, coin(mode, &seed));
+                    let what = format!("{name} on {sector}, event {at} of {end}, mode {mode}");
+                    if at == end {
+                        holds(&cut, &what, &[&after]);
+                    } else if mark.is_some() {
+                        holds(&cut, &what, &[&middle, &erased, &after]);
+                    } else if *name == "delete and erase" {
+                        holds(&cut, &what, &[&before, &middle]);
+                    } else {
+                        holds(&cut, &what, &[&before, &after]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_during_the_repair_after_a_power_cut_is_repaired_too() {
+    let seed = Cell::new(99);
+    for (name, change) in CHANGES {
+        let drive = furnished(512);
+        let before = look(&drive);
+        drive.settle();
+        change(&drive).unwrap();
+        let after = look(&drive);
+        let middle = Session::open(&furnished(512), &id(), true).unwrap().delete(b()).unwrap().contents;
+        for at in 0..=drive.log_len() {
+            let (first, _) = drive.after_cut(at, coin(2, &seed));
+            Session::open(&first, &id(), true).unwrap();
+            for then in 0..=first.log_len() {
+                let (second, _) = first.after_cut(then, coin(2, &seed));
+                let what = format!("{name}, event {at}, then {then}");
+                let mut allowed = vec![&before, &after];
+                if *name == "delete and erase" {
+                    allowed.push(&middle);
+                }
+                let done = Contents {
+                    volumes: middle.volumes.iter().cloned().map(|mut placed| {
+                        if let RecordState::Erasing { done_bytes, .. } = &mut placed.record.state {
+                            *done_bytes = 3 * MIB;
+                        }
+                        placed
+                    }).collect(),
+                    ..middle.clone()
+                };
+                allowed.push(&done);
+                holds(&second, &what, &allowed);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_write_that_fails_leaves_the_drive_before_or_after_the_change() {
+    for (name, change) in CHANGES {
+        if *name == "delete and erase" {
+            continue;
+        }
+        for limit in 0.. {
+            let drive = furnished(512);
+            let before = look(&drive);
+            drive.settle();
+            drive.fail_after.set(Some(limit));
+            let result = change(&drive);
+            drive.fail_after.set(None);
+            if result.is_ok() {
+                break;
+            }
+            assert!(matches!(result, Err(CarveError::Io { .. })), "{result:?}");
+            let kernel = drive.kernel.borrow().len();
+            let other = furnished(512);
+            change(&other).unwrap();
+            let found = holds(&drive, &format!("{name}, {limit} writes"), &[&before, &look(&other)]);
+            // A delete that did not become durable gives the partition back at once.
+            if *name == "delete" && shape(&found) == shape(&before) {
+                assert_eq!(kernel, 2, "{limit} writes");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_claim_that_was_interrupted_is_finished_or_taken_back() {
+    let seed = Cell::new(3);
+    for sector in [512, 4096] {
+        let drive = FakeDrive::new(SIZE, sector);
+        let how = how(ClaimPolicy::Blank);
+        claim::begin(&drive, &id(), &how).unwrap();
+        assert!(!drive.is_dirty());
+        let mut stages = [0; 4];
+        for at in 0..=drive.log_len() {
+            for mode in 0..12 {
+                let (cut, _) = drive.after_cut(at, coin(mode, &seed));
+                match claim::stage(&cut, &id()).unwrap() {
+                    claim::Stage::NotBegun => {
+                        stages[0] += 1;
+                        assert!(cut.same_bytes(&FakeDrive::new(SIZE, sector)), "event {at}");
+                    }
+                    claim::Stage::BeforeTable(table) => {
+                        stages[1] += 1;
+                        claim::undo(&cut, &table).unwrap();
+                        assert!(cut.same_bytes(&FakeDrive::new(SIZE, sector)), "event {at}");
+                    }
+                    claim::Stage::BeforeLabel(table, missing) => {
+                        stages[2] += 1;
+                        let error = Session::open(&cut, &id(), true).unwrap_err();
+                        assert!(matches!(error, CarveError::Unlabelled { .. }), "{error:?}");
+                        claim::finish(&cut, &id(), &how, table, missing).unwrap();
+                    }
+                    claim::Stage::Labelled(_) => stages[3] += 1,
+                }
+                if matches!(claim::stage(&cut, &id()).unwrap(), claim::Stage::NotBegun) {
+                    claim::begin(&cut, &id(), &how).unwrap();
+                }
+                session(&cut).create(&spec(0xa, "a", 1)).unwrap();
+            }
+        }
+        assert!(stages.iter().all(|&count| count > 0), "{stages:?}");
+    }
+}
+
+#[test]
+fn somebody_elses_wiped_table_is_not_an_interrupted_claim() {
+    let drive = claimed(512, ClaimPolicy::Blank);
+    let mut mbr = vec![0; 512];
+    drive.read_at(0, &mut mbr).unwrap();
+    let other = FakeDrive::new(SIZE, 512);
+    other.write_at(0, &mbr).unwrap();
+    assert!(matches!(claim::stage(&other, &id()).unwrap(), claim::Stage::BeforeTable(_)));
+    // Not our own boot code area, or anything else behind it.
+    other.rot(405, 1);
+    assert_eq!(claim::stage(&other, &id()).unwrap(), claim::Stage::NotBegun);
+    other.rot(405, 1);
+    other.rot(3 * MIB, 1);
+    assert_eq!(claim::stage(&other, &id()).unwrap(), claim::Stage::NotBegun);
+}
+
+#[test]
+fn a_look_without_repair_writes_nothing_and_says_what_it_saw() {
+    let drive = furnished(512);
+    drive.rot(512 + 24, 1);
+    drive.rot(gpt::LABEL_EXTENT.start + 30, 1);
+    drive.fail_after.set(Some(0));
+    drive.kernel.borrow_mut().clear();
+    let contents = Session::open(&drive, &id(), false).unwrap().contents().unwrap();
+    assert_eq!(contents.volumes.len(), 2);
+    assert!(contents.volumes.iter().all(|placed| placed.device.is_none()));
+    assert_eq!(contents.notes.len(), 2, "{:?}", contents.notes);
+    assert_eq!((drive.log_len(), drive.kernel.borrow().len()), (0, 0));
+    // The same with repair: said loudly, once.
+    drive.fail_after.set(None);
+    let contents = look(&drive);
+    assert!(contents.notes.iter().all(|note| note.contains("damaged") && note.ends_with("it was written again")));
+    assert_eq!(look(&drive).notes, Vec::<String>::new());
+    assert_eq!(drive.kernel.borrow().len(), 2);
+}
+
+#[test]
+fn copies_that_differ_without_an_intent_are_left_alone() {
+    let drive = furnished(512);
+    let gpt::Found::Whole(table) = gpt::read(&drive).unwrap() else { panic!() };
+    let entry = gpt::Entry::new(Uuid::from_u128(5), Uuid::from_u128(6), Extent { start: 30 * MIB, len: MIB }, 512);
+    gpt::write_copy(&drive, &table.with(9, entry), gpt::Which::Primary).unwrap();
+    drive.settle();
+    for repair in [false, true] {
+        let error = Session::open(&drive, &id(), repair).unwrap_err();
+        assert!(matches!(error, CarveError::Damaged { .. }), "{error:?}");
+    }
+    assert_eq!(drive.log_len(), 0);
+}
+
+#[test]
+fn an_empty_label_beside_volumes_is_damage() {
+    let drive = furnished(512);
+    drive.zero(gpt::LABEL_EXTENT).unwrap();
+    drive.settle();
+    let error = Session::open(&drive, &id(), true).unwrap_err();
+    assert!(matches!(error, CarveError::Damaged { .. }), "{error:?}");
+    assert!(matches!(claim::stage(&drive, &id()), Err(CarveError::Damaged { .. })));
+    assert_eq!(drive.log_len(), 0);
+}
+
+#[test]
+fn the_same_name_is_the_same_volume_until_it_is_deleted() {
+    let drive = furnished(512);
+    let again = session(&drive).create(&spec(0x99, "b", 30)).unwrap();
+    assert!(!again.changed);
+    assert!(again.contents.volume(Uuid::from_u128(0x99)).is_none());
+    session(&drive).delete(b()).unwrap();
+    assert!(session(&drive).create(&spec(0x99, "b", 3)).unwrap().changed);
+    // The uuid of what is being erased is not free.
+    let error = session(&drive).create(&spec(0xb, "z", 3)).unwrap_err();
+    assert!(matches!(error, CarveError::Ambiguous { .. }));
+}
+
+#[test]
+fn a_volume_in_use_is_not_deleted_and_nothing_changes() {
+    let drive = furnished(512);
+    let number = look(&drive).volume(b()).unwrap().number.unwrap();
+    drive.in_use.borrow_mut().push(number);
+    drive.settle();
+    assert!(matches!(session(&drive).delete(b()), Err(CarveError::InUse { .. })));
+    assert_eq!(drive.writes(), 0);
+    drive.in_use.borrow_mut().clear();
+    assert!(session(&drive).delete(b()).unwrap().changed);
+    assert!(!session(&drive).delete(b()).unwrap().changed);
+    assert!(!session(&drive).delete(Uuid::from_u128(0x77)).unwrap().changed);
+}
+
+#[test]
+fn the_kernel_refusing_a_change_undoes_it() {
+    let drive = furnished(512);
+    let before = look(&drive);
+    drive.kernel_refuses.set(true);
+    assert!(matches!(session(&drive).create(&spec(0xd, "d", 5)), Err(CarveError::Io { .. })));
+    assert!(matches!(session(&drive).expand(a(), 9 * MIB), Err(CarveError::Io { .. })));
+    drive.kernel_refuses.set(false);
+    assert_eq!(look(&drive), before);
+}
+
+#[test]
+fn a_volume_grows_only_into_free_space() {
+    let drive = furnished(512);
+    match session(&drive).expand(a(), 13 * MIB) {
+        Err(CarveError::CannotGrow { needed, possible, .. }) => {
+            assert_eq!((needed, possible), (13 * MIB, 12 * MIB));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(!session(&drive).expand(a(), 4 * MIB).unwrap().changed);
+    let grown = session(&drive).expand(a(), 12 * MIB - 5).unwrap();
+    assert_eq!(grown.contents.volume(a()).unwrap().record.extent.len, 12 * MIB);
+    assert!(matches!(session(&drive).expand(Uuid::nil(), MIB), Err(CarveError::NoSuchVolume { .. })));
+}
+
+#[test]
+fn a_record_only_moves_forward() {
+    let drive = furnished(512);
+    let fs = |mounted, n| RecordState::Fs { fs_type: FsType::Ext4, fs_uuid: Uuid::from_u128(n), mounted };
+    let xfs = RecordState::Fs { fs_type: FsType::Xfs, fs_uuid: Uuid::from_u128(1), mounted: false };
+    let refused = |uuid, to: &RecordState| match session(&drive).advance(uuid, to) {
+        Err(CarveError::BadTransition { .. }) => {}
+        other => panic!("{to:?}: {other:?}"),
+    };
+    for to in [RecordState::Creating, RecordState::Block, fs(true, 1), xfs, RecordState::Erasing { erase_guid: Uuid::nil(), done_bytes: 0 }] {
+        refused(b(), &to);
+    }
+    for to in [RecordState::New, fs(false, 1), fs(true, 1), RecordState::Block] {
+        refused(a(), &to);
+    }
+    assert!(!session(&drive).advance(a(), &fs(false, 0xf5)).unwrap().changed);
+    assert!(session(&drive).advance(a(), &fs(true, 0xf5)).unwrap().changed);
+    refused(a(), &fs(false, 0xf5));
+    let block = VolumeSpec { mode: Mode::Block, fs_type: None, ..spec(0xd, "d", 1) };
+    session(&drive).create(&block).unwrap();
+    refused(block.uuid, &fs(false, 1));
+    assert!(session(&drive).advance(block.uuid, &RecordState::Block).unwrap().changed);
+}
+
+#[test]
+fn space_that_is_not_zeros_is_not_given_out_on_a_drive_that_should_be() {
+    let drive = claimed(512, ClaimPolicy::Blank);
+    drive.fill(Extent { start: 5 * MIB, len: 512 }, 1);
+    match session(&drive).create(&spec(0xa, "a", 8)) {
+        Err(CarveError::NotErased { offset, .. }) => assert_eq!(offset, 5 * MIB),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(look(&drive).volumes, []);
+}
+
+#[test]
+fn a_signature_free_drive_gives_out_space_with_zeroed_ends() {
+    let drive = claimed(512, ClaimPolicy::SignatureFree);
+    drive.fill(Extent { start: 5 * MIB, len: 20 * MIB }, 1);
+    let contents = session(&drive).create(&spec(0xa, "a", 8)).unwrap().contents;
+    let extent = contents.volume(a()).unwrap().record.extent;
+    for start in [extent.start, extent.end() - MIB] {
+        let run = Extent { start, len: MIB };
+        assert_eq!(crate::carve::device::first_nonzero(&drive, run).unwrap(), None);
+    }
+}
+
+#[test]
+fn erasing_is_checked_before_the_space_is_free() {
+    let drive = furnished(512);
+    let extent = look(&drive).volume(b()).unwrap().record.extent;
+    assert!(matches!(erase::free(session(&drive), b()), Err(CarveError::BadTransition { .. })));
+    session(&drive).delete(b()).unwrap();
+    drive.fill(Extent { start: extent.end() - 512, len: 512 }, 7);
+    let error = erase::free(session(&drive), b()).unwrap_err();
+    assert!(matches!(error, CarveError::NotErased { offset, .. } if offset == extent.end() - 512));
+    assert!(look(&drive).volume(b()).is_some());
+    drive.zero(extent).unwrap();
+    drive.flush().unwrap();
+    assert!(erase::free(session(&drive), b()).unwrap().volume(b()).is_none());
+}
+
+#[test]
+fn after_erasing_signatures_only_nobody_believes_that_free_space_is_zeros() {
+    let drive = claimed(512, ClaimPolicy::Blank);
+    session(&drive).create(&VolumeSpec { erase: ErasePolicy::Signatures, ..spec(0xa, "a", 8) }).unwrap();
+    drive.fill(Extent { start: 5 * MIB, len: 8 * MIB }, 9);
+    session(&drive).delete(a()).unwrap();
+    erase::free(session(&drive), a()).unwrap();
+    assert_eq!(session(&drive).label.content.free_space, record::FreeSpace::Unknown);
+    assert!(session(&drive).create(&spec(0xb, "b", 8)).unwrap().changed);
+}
+
+#[test]
+fn a_full_table_and_a_full_drive_say_so() {
+    let drive = FakeDrive::new(200 * MIB, 512);
+    claim::begin(&drive, &id(), &how(ClaimPolicy::Blank)).unwrap();
+    for n in 0..127 {
+        session(&drive).create(&spec(n + 1, &format!("v{n}"), 1)).unwrap();
+        drive.settle();
+    }
+    assert!(matches!(
+        session(&drive).create(&spec(999, "one more", 1)),
+        Err(CarveError::TableFull { entries: 128, .. })
+    ));
+    match session(&drive).create(&spec(999, "too large", 100)) {
+        Err(CarveError::NoSpace { needed, largest, .. }) => {
+            assert_eq!((needed, largest), (100 * MIB, 67 * MIB));
+        }
+        other => panic!("{other:?}"),
+    }
+}

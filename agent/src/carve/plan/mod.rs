@@ -1,0 +1,77 @@
+//! Deciding, purely: where free space is, what fits where, and what records, table and kernel
+//! say together (`reconcile`).
+
+mod reconcile;
+#[cfg(test)]
+mod tests;
+
+pub use reconcile::{Step, View, explains, reconcile};
+
+use super::gpt::{LABEL_EXTENT, Table};
+use crate::model::{Extent, MIB};
+
+/// Starts and sizes of volumes are multiples of this, in bytes: a multiple of every sector, page
+/// and common flash block, and what partitioning tools align to.
+pub const EXTENT_BYTES: u64 = MIB;
+
+/// What all volumes of a drive can lie in: net of the label and of both copies of the table.
+pub fn usable(table: &Table) -> Extent {
+    let start = LABEL_EXTENT.end().max((table.first_usable * table.sector).next_multiple_of(EXTENT_BYTES));
+    let end = (table.last_usable + 1) * table.sector / EXTENT_BYTES * EXTENT_BYTES;
+    Extent { start, len: end.saturating_sub(start) }
+}
+
+/// Bytes that volumes could have on a drive of this size once it is claimed; 0 when it is too small.
+pub fn claimable_bytes(size: u64, sector: u64) -> u64 {
+    let nil = uuid::Uuid::nil();
+    Table::fresh(nil, nil, size, sector).map_or(0, |table| usable(&table).len)
+}
+
+/// The smallest aligned run that holds all of this one.
+pub fn aligned(run: Extent) -> Extent {
+    let start = run.start / EXTENT_BYTES * EXTENT_BYTES;
+    let end = run.start.saturating_add(run.len);
+    let end = end.checked_next_multiple_of(EXTENT_BYTES).unwrap_or(end);
+    Extent { start, len: end - start }
+}
+
+/// Aligned runs of `within` that nothing occupies, in order.
+pub fn free_runs(within: Extent, occupied: &[Extent]) -> Vec<Extent> {
+    let mut taken: Vec<Extent> = occupied.iter().filter(|run| run.len > 0).map(|&run| aligned(run)).collect();
+    taken.sort_unstable();
+    let mut free = Vec::new();
+    let mut at = within.start;
+    for run in taken {
+        let start = run.start.min(within.end());
+        if start > at {
+            free.push(Extent { start: at, len: start - at });
+        }
+        at = at.max(run.end());
+    }
+    if within.end() > at {
+        free.push(Extent { start: at, len: within.end() - at });
+    }
+    free
+}
+
+/// A size as it is carved: whole extents, at least one. None when there is no such number.
+pub fn rounded(size: u64) -> Option<u64> {
+    size.max(1).checked_next_multiple_of(EXTENT_BYTES)
+}
+
+/// The first run that is large enough: its beginning.
+pub fn first_fit(free: &[Extent], size: u64) -> Option<Extent> {
+    free.iter().find(|run| run.len >= size).map(|run| Extent { start: run.start, len: size })
+}
+
+/// How long a volume could become where it lies.
+pub fn growth_limit(free: &[Extent], extent: Extent) -> u64 {
+    let behind = free.iter().find(|run| run.start == extent.end());
+    extent.len + behind.map_or(0, |run| run.len)
+}
+
+/// Whether two runs share a byte. Takes any numbers, also those of a nonsensical record.
+pub fn overlap(a: Extent, b: Extent) -> bool {
+    let end = |run: Extent| run.start.saturating_add(run.len);
+    a.len > 0 && b.len > 0 && a.start < end(b) && b.start < end(a)
+}

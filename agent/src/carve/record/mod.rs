@@ -1,0 +1,171 @@
+//! The on-drive format of the label: who owns the drive, and what is known of its volumes.
+//!
+//! # Where
+//! The first entry of the GPT is the label partition: type `LABEL_TYPE`, 4 MiB at byte 1 MiB of
+//! the drive. It holds two slots of 2 MiB, at byte 0 and at byte 2 MiB of the partition. A slot
+//! is a header of 4096 bytes followed by the payload, which is padded with zeros to a whole
+//! sector. What lies after that is left over from longer payloads and means nothing.
+//!
+//! # Header
+//! All integers are little-endian. The header is one sector on 4Kn drives and eight on others.
+//!
+//! | bytes      | what                                                                      |
+//! |------------|---------------------------------------------------------------------------|
+//! | 0..8       | magic: `DRVBAYLB` (44 52 56 42 41 59 4C 42)                               |
+//! | 8..10      | format, major: 1. A reader that knows only lower ones changes nothing     |
+//! | 10..12     | format, minor: 0. Higher ones only add fields to the payload              |
+//! | 12..16     | header length: 4096                                                       |
+//! | 16..24     | sequence: grows with every write; the valid slot with the higher one wins |
+//! | 24..32     | payload length in bytes, without padding; at most 2 MiB − 4096            |
+//! | 32..36     | CRC-32 (IEEE 802.3, as in zip and GPT) of the payload                     |
+//! | 36..40     | zeros                                                                     |
+//! | 40..56     | drive UUID, in the byte order of RFC 9562 (not GPT's); equals the payload's and the GPT's disk GUID |
+//! | 56..4092   | zeros                                                                     |
+//! | 4092..4096 | CRC-32 of bytes 0..4092                                                   |
+//!
+//! # Payload
+//! UTF-8 JSON, one object; `payload` documents its fields. Fields that a reader does not know
+//! are kept when it writes the label again.
+//!
+//! # Writing
+//! A new version goes to the slot that does not hold the newest one, is flushed, read back from
+//! the medium and compared; from then on it counts. Then the other slot gets the same version in
+//! the same way, so that at rest both hold the newest one and no damage to one of them loses
+//! anything: a label that fell back by one version would take an acknowledged volume for an
+//! intent. A power cut leaves at least one whole slot at every moment.
+//!
+//! # Reading
+//! The newest valid slot wins. One damaged slot is noted, and written again on repair. Slot 1 all
+//! zeros and slot 0 not valid, in a table without any other entry, is a claim that was interrupted.
+//! Anything else is damage, and nothing is changed.
+
+mod payload;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+use uuid::Uuid;
+
+use super::device::Device;
+pub use payload::{Content, FreeSpace, Stored};
+use slot::{SLOT_BYTES, Slot};
+
+/// What the two slots say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Found {
+    /// Slot 1 was never written, and slot 0 not whole: the claim did not get to its end. Only
+    /// believed when the table has no entry but the label's; else it is damage.
+    Blank,
+    /// The label.
+    Read(Read),
+    /// Not to be trusted; says why.
+    Damaged(String),
+}
+
+/// A label that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Read {
+    /// What it says.
+    pub content: Content,
+    /// Its version.
+    pub sequence: u64,
+    /// Which slot it came from; the next version goes to the other one.
+    pub slot: u64,
+    /// What is wrong with the other slot: None when it holds the same version.
+    pub other: Option<Other>,
+}
+
+/// How the other slot differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Other {
+    /// Valid, one or more versions behind: a write was interrupted after its first half.
+    Older,
+    /// Not valid, and why.
+    Damaged(String),
+}
+
+/// Why a label was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// It does not fit its slot.
+    #[error("the label would need {0} bytes; a slot holds {max}", max = SLOT_BYTES)]
+    TooLarge(u64),
+    /// JSON refused it.
+    #[error("the label cannot be encoded")]
+    Encode(#[source] serde_json::Error),
+    /// The drive refused it.
+    #[error("the label cannot be written")]
+    Io(#[source] io::Error),
+    /// The drive took it and returned something else.
+    #[error("label slot {0} did not read back as written")]
+    ReadBack(u64),
+}
+
+/// Reads both slots.
+pub fn read<D: Device + ?Sized>(dev: &D, disk_guid: Uuid) -> io::Result<Found> {
+    let slots = (slot::read(dev, 0), slot::read(dev, 1));
+    // A slot whose sectors do not read is damaged only when the other one is good.
+    let good = |slot: &io::Result<Slot>| matches!(slot, Ok(Slot::Good { .. }));
+    let (first, second) = match slots {
+        (Err(error), other) if !good(&other) => return Err(error),
+        (other, Err(error)) if !good(&other) => return Err(error),
+        (first, second) => (settle(first), settle(second)),
+    };
+    Ok(match (first, second) {
+        (Slot::Newer(what), _) | (_, Slot::Newer(what)) => Found::Damaged(what),
+        // The very first write begins with slot 0. A label that was ever acknowledged has both.
+        (Slot::Zero | Slot::Bad(_), Slot::Zero) => Found::Blank,
+        (Slot::Good { content: first, sequence: a }, Slot::Good { content: second, sequence: b }) => {
+            let older = (a != b).then_some(Other::Older);
+            if first.label.drive_uuid != second.label.drive_uuid {
+                Found::Damaged("its two slots belong to different drives".into())
+            } else if a == b && first != second {
+                Found::Damaged(format!("its two slots differ and both are version {a}"))
+            } else if a >= b {
+                checked(Read { content: *first, sequence: a, slot: 0, other: older }, disk_guid)
+            } else {
+                checked(Read { content: *second, sequence: b, slot: 1, other: older }, disk_guid)
+            }
+        }
+        (Slot::Good { content, sequence }, bad) => {
+            let other = Some(Other::Damaged(bad.why()));
+            checked(Read { content: *content, sequence, slot: 0, other }, disk_guid)
+        }
+        (bad, Slot::Good { content, sequence }) => {
+            let other = Some(Other::Damaged(bad.why()));
+            checked(Read { content: *content, sequence, slot: 1, other }, disk_guid)
+        }
+        (first, second) => Found::Damaged(format!("slot 0: {}; slot 1: {}", first.why(), second.why())),
+    })
+}
+
+fn settle(slot: io::Result<Slot>) -> Slot {
+    slot.unwrap_or_else(|error| Slot::Bad(format!("unreadable: {error}")))
+}
+
+fn checked(read: Read, disk_guid: Uuid) -> Found {
+    if read.content.label.drive_uuid == disk_guid {
+        Found::Read(read)
+    } else {
+        Found::Damaged(format!(
+            "it belongs to drive {}, and the table to {disk_guid}",
+            read.content.label.drive_uuid
+        ))
+    }
+}
+
+/// Writes the next version and answers with it. `previous` is what was read; None for the first.
+pub fn write<D: Device + ?Sized>(dev: &D, previous: Option<&Read>, content: &Content) -> Result<Read, WriteError> {
+    let (sequence, slot) = previous.map_or((1, 0), |read| (read.sequence + 1, 1 - read.slot));
+    let raw = slot::encode(content, sequence, dev.sector())?;
+    slot::write(dev, slot, &raw)?;
+    slot::write(dev, 1 - slot, &raw)?;
+    Ok(Read { content: content.clone(), sequence, slot: 1 - slot, other: None })
+}
+
+/// Makes the other slot the same as the one that was read.
+pub fn repair<D: Device + ?Sized>(dev: &D, read: &Read) -> Result<(), WriteError> {
+    slot::write(dev, 1 - read.slot, &slot::encode(&read.content, read.sequence, dev.sector())?)
+}

@@ -1,0 +1,144 @@
+//! One slot to and from bytes.
+
+use std::io;
+
+use uuid::Uuid;
+
+use super::{Content, WriteError};
+use crate::carve::{device::Device, gpt::LABEL_EXTENT};
+use crate::model::MIB;
+
+/// Bytes of one slot.
+pub(super) const SLOT_BYTES: u64 = 2 * MIB;
+/// Bytes of its header.
+const HEADER_BYTES: usize = 4096;
+const MAGIC: &[u8; 8] = b"DRVBAYLB";
+/// Readers of another major version change nothing.
+const MAJOR: u16 = 1;
+const MINOR: u16 = 0;
+
+/// One slot, judged alone.
+#[derive(Debug)]
+pub(super) enum Slot {
+    /// Nothing was ever written there.
+    Zero,
+    /// Valid.
+    Good { content: Box<Content>, sequence: u64 },
+    /// Written by a version of Drivebay that we must not overrule.
+    Newer(String),
+    /// Anything else.
+    Bad(String),
+}
+
+impl Slot {
+    pub(super) fn why(self) -> String {
+        match self {
+            Self::Zero => "empty".into(),
+            Self::Good { .. } => "valid".into(),
+            Self::Newer(why) | Self::Bad(why) => why,
+        }
+    }
+}
+
+fn start_of(slot: u64) -> u64 {
+    LABEL_EXTENT.start + slot * SLOT_BYTES
+}
+
+fn field<const N: usize>(raw: &[u8], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    if let Some(part) = raw.get(at..at + N) {
+        out.copy_from_slice(part);
+    }
+    out
+}
+
+fn put(raw: &mut [u8], at: usize, what: &[u8]) {
+    if let Some(part) = raw.get_mut(at..at + what.len()) {
+        part.copy_from_slice(what);
+    }
+}
+
+/// Header and padded payload.
+pub(super) fn encode(content: &Content, sequence: u64, sector: u64) -> Result<Vec<u8>, WriteError> {
+    let payload = content.encode().map_err(WriteError::Encode)?;
+    let length = payload.len() as u64;
+    if length > SLOT_BYTES - HEADER_BYTES as u64 {
+        return Err(WriteError::TooLarge(length + HEADER_BYTES as u64));
+    }
+    let mut raw = vec![0; HEADER_BYTES];
+    put(&mut raw, 0, MAGIC);
+    put(&mut raw, 8, &MAJOR.to_le_bytes());
+    put(&mut raw, 10, &MINOR.max(content.minor).to_le_bytes());
+    put(&mut raw, 12, &(HEADER_BYTES as u32).to_le_bytes());
+    put(&mut raw, 16, &sequence.to_le_bytes());
+    put(&mut raw, 24, &length.to_le_bytes());
+    put(&mut raw, 32, &crc32fast::hash(&payload).to_le_bytes());
+    put(&mut raw, 40, content.label.drive_uuid.as_bytes());
+    let crc = crc32fast::hash(raw.get(..HEADER_BYTES - 4).unwrap_or_default());
+    put(&mut raw, HEADER_BYTES - 4, &crc.to_le_bytes());
+    raw.extend(payload);
+    raw.resize(raw.len().next_multiple_of(usize::try_from(sector).unwrap_or(HEADER_BYTES)), 0);
+    Ok(raw)
+}
+
+/// Writes, flushes, reads back from the medium and compares.
+pub(super) fn write<D: Device + ?Sized>(dev: &D, slot: u64, raw: &[u8]) -> Result<(), WriteError> {
+    let mut back = vec![0; raw.len()];
+    dev.write_at(start_of(slot), raw)
+        .and_then(|()| dev.flush())
+        .and_then(|()| dev.read_at(start_of(slot), &mut back))
+        .map_err(WriteError::Io)?;
+    if back == raw { Ok(()) } else { Err(WriteError::ReadBack(slot)) }
+}
+
+/// Reads and judges one slot.
+pub(super) fn read<D: Device + ?Sized>(dev: &D, slot: u64) -> io::Result<Slot> {
+    let mut header = vec![0; HEADER_BYTES];
+    dev.read_at(start_of(slot), &mut header)?;
+    if header.iter().all(|&byte| byte == 0) {
+        // Nothing was begun here, unless a payload without its header says otherwise.
+        let sector = usize::try_from(dev.sector()).unwrap_or(HEADER_BYTES);
+        let mut next = vec![0; sector];
+        dev.read_at(start_of(slot) + HEADER_BYTES as u64, &mut next)?;
+        let zero = next.iter().all(|&byte| byte == 0);
+        return Ok(if zero { Slot::Zero } else { Slot::Bad("no header".into()) });
+    }
+    if !header.starts_with(MAGIC) {
+        return Ok(Slot::Bad("no magic".into()));
+    }
+    let crc = crc32fast::hash(header.get(..HEADER_BYTES - 4).unwrap_or_default());
+    if crc != u32::from_le_bytes(field(&header, HEADER_BYTES - 4)) {
+        return Ok(Slot::Bad("header checksum".into()));
+    }
+    let major = u16::from_le_bytes(field(&header, 8));
+    if major != MAJOR {
+        return Ok(Slot::Newer(format!(
+            "its format is {major}, and this version of Drivebay knows {MAJOR}; use the version that wrote it, or a later one"
+        )));
+    }
+    let length = u64::from_le_bytes(field(&header, 24));
+    if u32::from_le_bytes(field(&header, 12)) as usize != HEADER_BYTES || length > SLOT_BYTES - HEADER_BYTES as u64 {
+        return Ok(Slot::Bad("lengths".into()));
+    }
+    let length = usize::try_from(length).unwrap_or(0);
+    let mut payload = vec![0; length.next_multiple_of(usize::try_from(dev.sector()).unwrap_or(HEADER_BYTES))];
+    dev.read_at(start_of(slot) + HEADER_BYTES as u64, &mut payload)?;
+    payload.truncate(length);
+    if crc32fast::hash(&payload) != u32::from_le_bytes(field(&header, 32)) {
+        return Ok(Slot::Bad("payload checksum".into()));
+    }
+    let mut content = match Content::decode(&payload) {
+        Ok(content) => content,
+        // The checksum is right: this is not damage, but something that we do not understand.
+        Err(error) => return Ok(Slot::Newer(format!("its payload is not understood ({error}); use the version that wrote it"))),
+    };
+    content.minor = u16::from_le_bytes(field(&header, 10));
+    if Uuid::from_bytes(field(&header, 40)) != content.label.drive_uuid {
+        return Ok(Slot::Bad("drive UUID".into()));
+    }
+    let sequence = u64::from_le_bytes(field(&header, 16));
+    if sequence == 0 || sequence == u64::MAX {
+        return Ok(Slot::Bad(format!("sequence {sequence}")));
+    }
+    Ok(Slot::Good { content: Box::new(content), sequence })
+}

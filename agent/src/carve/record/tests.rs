@@ -1,0 +1,232 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::carve::{device::Device, fake::FakeDrive, gpt::LABEL_EXTENT};
+use crate::model::{DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Record, RecordState};
+
+const SIZE: u64 = 8 * MIB;
+const DISK: Uuid = Uuid::from_u128(0xd15c);
+
+fn label() -> Label {
+    Label {
+        drive_uuid: DISK,
+        cluster: "c".into(),
+        node: "n".into(),
+        class: "fast".into(),
+        drive_id: DriveId("wwn-0x5".into()),
+    }
+}
+
+fn record(n: u128, name: &str, state: RecordState) -> Record {
+    Record {
+        uuid: Uuid::from_u128(n),
+        name: name.into(),
+        class: "fast".into(),
+        mode: Mode::Mount,
+        fs_type: Some(FsType::Ext4),
+        mkfs_options: vec!["-m".into(), "0".into()],
+        mount_options: vec!["noatime".into()],
+        parameters: [("k".to_owned(), "ü".to_owned())].into(),
+        erase: ErasePolicy::Zero,
+        requested_bytes: 3,
+        extent: Extent { start: 5 * MIB, len: MIB },
+        growing_to: None,
+        state,
+    }
+}
+
+fn content(records: Vec<Record>) -> Content {
+    let mut content = Content::new(label(), FreeSpace::Zeros);
+    content.records = records.into_iter().map(Stored::from).collect();
+    content
+}
+
+fn found(drive: &FakeDrive) -> Read {
+    match read(drive, DISK).unwrap() {
+        Found::Read(read) => read,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn states() -> impl Strategy<Value = RecordState> {
+    prop_oneof![
+        Just(RecordState::Creating),
+        Just(RecordState::New),
+        Just(RecordState::Block),
+        (any::<u128>(), any::<bool>()).prop_map(|(uuid, mounted)| RecordState::Fs {
+            fs_type: FsType::Xfs,
+            fs_uuid: Uuid::from_u128(uuid),
+            mounted
+        }),
+        (any::<u128>(), any::<u64>()).prop_map(|(uuid, done_bytes)| RecordState::Erasing {
+            erase_guid: Uuid::from_u128(uuid),
+            done_bytes
+        }),
+    ]
+}
+
+/// A raw slot with this header version and payload, checksums right.
+fn raw(drive: &FakeDrive, slot: u64, major: u16, minor: u16, sequence: u64, payload: &[u8]) {
+    let mut raw = vec![0; 4096];
+    raw[..8].copy_from_slice(b"DRVBAYLB");
+    raw[8..10].copy_from_slice(&major.to_le_bytes());
+    raw[10..12].copy_from_slice(&minor.to_le_bytes());
+    raw[12..16].copy_from_slice(&4096_u32.to_le_bytes());
+    raw[16..24].copy_from_slice(&sequence.to_le_bytes());
+    raw[24..32].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+    raw[32..36].copy_from_slice(&crc32fast::hash(payload).to_le_bytes());
+    raw[40..56].copy_from_slice(DISK.as_bytes());
+    let crc = crc32fast::hash(&raw[..4092]);
+    raw[4092..].copy_from_slice(&crc.to_le_bytes());
+    raw.extend(payload);
+    raw.resize(raw.len().next_multiple_of(4096), 0);
+    drive.write_at(LABEL_EXTENT.start + slot * 2 * MIB, &raw).unwrap();
+}
+
+#[test]
+fn the_format_is_what_its_documentation_says() {
+    let drive = FakeDrive::new(SIZE, 512);
+    let payload = json!({
+        "label": {"drive_uuid": DISK, "cluster": "c", "node": "n", "class": "fast", "drive_id": "wwn-0x5", "free_space": "zeros"},
+        "records": [{
+            "uuid": Uuid::from_u128(1), "name": "a", "class": "fast", "mode": "mount", "fs_type": "ext4",
+            "mkfs_options": ["-m", "0"], "mount_options": ["noatime"], "parameters": {"k": "ü"}, "erase": "zero",
+            "requested_bytes": 3, "start": 5 * MIB, "len": MIB, "growing_to_len": null, "state": {"is": "new"},
+        }],
+    });
+    raw(&drive, 1, 1, 0, 7, &serde_json::to_vec(&payload).unwrap());
+    let read = found(&drive);
+    assert_eq!(read.content, content(vec![record(1, "a", RecordState::New)]));
+    assert_eq!((read.sequence, read.slot), (7, 1));
+}
+
+#[test]
+fn fields_of_later_minor_versions_survive_a_rewrite() {
+    let drive = FakeDrive::new(SIZE, 512);
+    let mut payload: serde_json::Value =
+        serde_json::from_slice(&content(vec![record(1, "a", RecordState::New)]).encode().unwrap()).unwrap();
+    payload["later"] = json!({"x": [1]});
+    payload["label"]["later"] = json!(2);
+    payload["records"][0]["later"] = json!("three");
+    payload["records"][0]["state"]["later"] = json!(null);
+    raw(&drive, 0, 1, 9, 1, &serde_json::to_vec(&payload).unwrap());
+    let before = found(&drive);
+    let next = before.content.with(Uuid::from_u128(1), |record| record.state = RecordState::Block);
+    write(&drive, Some(&before), &next).unwrap();
+    let after = found(&drive);
+    assert_eq!(after.content.minor, 9);
+    let text = String::from_utf8(after.content.encode().unwrap()).unwrap();
+    for part in ["{\"x\":[1]}", "\"later\":2", "\"later\":\"three\"", "\"later\":null"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn a_later_major_version_is_not_overruled() {
+    let drive = FakeDrive::new(SIZE, 512);
+    write(&drive, None, &content(vec![])).unwrap();
+    raw(&drive, 1, 2, 0, 1, b"not json");
+    assert!(matches!(read(&drive, DISK).unwrap(), Found::Damaged(why) if why.contains("format is 2")));
+}
+
+#[test]
+fn a_label_of_another_drive_is_not_ours() {
+    let drive = FakeDrive::new(SIZE, 512);
+    write(&drive, None, &content(vec![])).unwrap();
+    assert!(matches!(read(&drive, Uuid::nil()).unwrap(), Found::Damaged(_)));
+}
+
+#[test]
+fn two_zero_slots_are_an_interrupted_claim_and_two_bad_ones_are_damage() {
+    let drive = FakeDrive::new(SIZE, 512);
+    assert_eq!(read(&drive, DISK).unwrap(), Found::Blank);
+    write(&drive, None, &content(vec![])).unwrap();
+    drive.rot(LABEL_EXTENT.start + 20, 1);
+    drive.rot(LABEL_EXTENT.start + 2 * MIB + 5000, 0xff);
+    // Past the payload nothing is covered: slot 1 still holds.
+    assert!(matches!(read(&drive, DISK).unwrap(), Found::Read(_)));
+    drive.rot(LABEL_EXTENT.start + 2 * MIB + 4100, 0xff);
+    assert!(matches!(read(&drive, DISK).unwrap(), Found::Damaged(_)));
+}
+
+#[test]
+fn at_rest_either_slot_alone_holds_the_newest_label() {
+    let drive = FakeDrive::new(SIZE, 4096);
+    let first = write(&drive, None, &content(vec![record(1, "a", RecordState::Creating)])).unwrap();
+    let newest = first.content.with(Uuid::from_u128(1), |record| record.state = RecordState::New);
+    write(&drive, Some(&first), &newest).unwrap();
+    assert!(!drive.is_dirty());
+    for slot in [0, 1] {
+        let (hurt, _) = drive.after_cut(drive.log_len(), || true);
+        hurt.rot(LABEL_EXTENT.start + slot * 2 * MIB + 17, 1);
+        let read = found(&hurt);
+        assert_eq!(read.content, newest);
+        assert!(matches!(read.other, Some(Other::Damaged(_))));
+        repair(&hurt, &read).unwrap();
+        assert_eq!(found(&hurt).other, None);
+    }
+}
+
+#[test]
+fn a_torn_write_leaves_the_old_or_the_new_label() {
+    for sector in [512, 4096] {
+        let drive = FakeDrive::new(SIZE, sector);
+        let many = (0..40).map(|n| record(n, "a rather long name", RecordState::New)).collect();
+        let old = write(&drive, None, &content(many)).unwrap();
+        drive.settle();
+        let new = old.content.with(Uuid::from_u128(3), |record| record.state = RecordState::Block);
+        write(&drive, Some(&old), &new).unwrap();
+        for at in 0..=drive.log_len() {
+            for kept in 0..80 {
+                // Any prefix of the sectors of the write that was under way.
+                let mut count = 0;
+                let (cut, _) = drive.after_cut(at, || {
+                    count += 1;
+                    count <= kept
+                });
+                let read = found(&cut);
+                assert!(read.content == old.content || read.content == new, "event {at}, {kept} sectors");
+                if read.other.is_some() {
+                    repair(&cut, &read).unwrap();
+                    assert_eq!(found(&cut), Read { other: None, slot: 0, ..read });
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_label_reads_back_as_written(
+        names in prop::collection::vec(("\\PC{1,60}", states(), prop::option::of(any::<u64>())), 0..127),
+        zeros in any::<bool>(),
+    ) {
+        let drive = FakeDrive::new(SIZE, 512);
+        let records = (0..).zip(names).map(|(n, (name, state, grow))| Record {
+            growing_to: grow.map(|len| Extent { start: 5 * MIB, len }),
+            ..record(n, &name, state)
+        }).collect();
+        let mut expected = content(records);
+        if !zeros {
+            expected.free_space = FreeSpace::Unknown;
+        }
+        write(&drive, None, &expected).unwrap();
+        prop_assert_eq!(found(&drive).content, expected);
+    }
+
+    #[test]
+    fn a_changed_byte_is_found_or_means_nothing(at in 0_u64..9000, change in 1_u8.., slot in 0_u64..2) {
+        let drive = FakeDrive::new(SIZE, 512);
+        let old = write(&drive, None, &content(vec![record(1, "a", RecordState::New)])).unwrap();
+        write(&drive, Some(&old), &content(vec![record(1, "a", RecordState::Block)])).unwrap();
+        let before = found(&drive);
+        let length = 4096 + before.content.encode().unwrap().len() as u64;
+        drive.rot(LABEL_EXTENT.start + slot * 2 * MIB + at, change);
+        let after = found(&drive);
+        prop_assert_eq!(&after.content, &before.content);
+        prop_assert_eq!(matches!(after.other, Some(Other::Damaged(_))), at < length);
+    }
+}

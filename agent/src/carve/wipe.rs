@@ -1,0 +1,117 @@
+//! Making a used drive blank, on the operator's explicit command only. The start and the end go
+//! first, since that is where tables and signatures are: a wipe that is interrupted leaves
+//! nothing that could be mistaken for what was there.
+
+use super::{
+    device::{self, Device},
+    erase::Pace,
+    jobs::{CarveError, WipeProgress},
+    partition::{self, io_error, open_error},
+};
+use crate::model::{DriveRef, Extent, MIB};
+use crate::sys::blockdev::BlockDev;
+use crate::worker::Context;
+
+/// Zeroed first, at each end, bytes: what claiming looks at in full.
+const EDGE: u64 = 16 * MIB;
+
+/// Zeroed first at each end of a drive of this size, bytes: whole sectors of any size.
+fn edge_of(size: u64) -> u64 {
+    EDGE.min(size / 2 / 4096 * 4096)
+}
+
+/// Where the bytes from `done` on are, in the order of wiping: start, end, all between.
+fn next(size: u64, done: u64) -> Extent {
+    let edge = edge_of(size);
+    if done < edge {
+        Extent { start: done, len: edge - done }
+    } else if done < 2 * edge {
+        Extent { start: size - edge + (done - edge), len: 2 * edge - done }
+    } else {
+        Extent { start: done - edge, len: size - done }
+    }
+}
+
+/// Wipes for about `budget_ms`. Everything it answers for is durable.
+pub(super) fn step(
+    drive: &DriveRef,
+    from_bytes: u64,
+    budget_ms: u64,
+    context: &mut Context,
+) -> Result<WipeProgress, CarveError> {
+    let mut dev = BlockDev::open_exclusive(drive).map_err(|error| open_error(drive, error))?;
+    partition::lock(&mut dev)?;
+    take_partitions(&dev, drive)?;
+    let size = drive.size_bytes;
+    let sector = u64::from(dev.sector());
+    let mut done = from_bytes.min(size) / sector * sector;
+    let mut pace = Pace::new(budget_ms);
+    while done < size && !pace.is_over() {
+        context.step("wipe");
+        done += pace.zero(&dev, next(size, done)).map_err(io_error(&drive.id, "wiping"))?;
+    }
+    if done == size {
+        check(&dev, drive)?;
+    }
+    Ok(WipeProgress { done_bytes: done, total_bytes: size })
+}
+
+/// Takes every partition from the kernel, which refuses while one is in use. O_EXCL has refused
+/// mounted ones already; this finds those that are only open.
+fn take_partitions(dev: &BlockDev, drive: &DriveRef) -> Result<(), CarveError> {
+    let all = dev.partitions().map_err(io_error(&drive.id, "reading the kernel's partitions"))?;
+    for facts in all {
+        match dev.del_partition(facts.number) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                return Err(CarveError::Busy {
+                    drive: drive.id.to_string(),
+                    reason: format!("{} is in use", facts.kernel_name),
+                });
+            }
+            Err(error) => return Err(io_error(&drive.id, "taking a partition from the kernel")(error)),
+        }
+    }
+    Ok(())
+}
+
+/// What claiming will look at must read as zeros.
+fn check<D: Device>(dev: &D, drive: &DriveRef) -> Result<(), CarveError> {
+    let whole = Extent { start: 0, len: drive.size_bytes };
+    let found = device::sample_nonzero(dev, whole, edge_of(drive.size_bytes))
+        .map_err(io_error(&drive.id, "checking that it is blank"))?;
+    match found {
+        None => Ok(()),
+        Some(offset) => Err(CarveError::NotErased { drive: drive.id.to_string(), offset }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_wiped_once_and_the_ends_first() {
+        for size in [4096, 7 * MIB, 32 * MIB, 33 * MIB, 100 * MIB + 4096] {
+            let mut runs = Vec::new();
+            let mut done = 0;
+            while done < size {
+                let run = next(size, done);
+                assert!(run.len > 0 && run.end() <= size, "{size}: {run:?}");
+                // As if the budget ended in the middle of a run.
+                let len = run.len.div_ceil(2).max(512).min(run.len);
+                runs.push(Extent { start: run.start, len });
+                done += len;
+            }
+            assert_eq!(runs[0].start, 0);
+            runs.sort_unstable();
+            let mut at = 0;
+            for run in runs {
+                assert_eq!(run.start, at, "{size}");
+                at = run.end();
+            }
+            assert_eq!(at, size);
+        }
+        assert_eq!(next(100 * MIB, 16 * MIB), Extent { start: 84 * MIB, len: 16 * MIB });
+    }
+}

@@ -1,0 +1,237 @@
+//! What can be typed. The help is the manual: each command says what it does, what it changes, and shows how.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HealthApi};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed; the message says what and what to do
+  2  wrong usage, or a confirmation is missing; nothing was done
+  3  no agent answers";
+
+const START: &str = "\
+Start here:
+  drivebay-agent check-config --config drivebay.toml   is the config right?
+  drivebay-agent claim-plan --config drivebay.toml     which drives would be used, and why not the others?
+  drivebay-agent run --config drivebay.toml            the agent (as root)
+  drivebay-agent drives                                what the running agent sees
+
+No drive is written to unless a class in the config selects it and it is provably blank.";
+
+/// Drivebay's agent: turns this machine's drives into CSI volumes.
+#[derive(Debug, Parser)]
+#[command(name = "drivebay-agent", version, after_help = format!("{START}\n\n{EXIT_CODES}"), max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Every command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the agent (as root; one per machine)
+    ///
+    /// Discovers drives, carves volumes from those the config allows, and serves CSI on a unix socket.
+    /// SIGTERM stops it; mounted volumes stay mounted and in use.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent run --config /etc/drivebay/drivebay.toml
+  drivebay-agent run --config drivebay.toml --headless          one machine, no controller: CSI Controller too
+  DRIVEBAY_LOG=debug drivebay-agent run --log-format json       what to log: as tracing's EnvFilter reads it")]
+    Run(RunArgs),
+    /// Show the drives of this node as the running agent sees them, with every reason against each
+    #[command(after_help = "\
+States:
+  claimed    carries Drivebay's label for this node; volumes live on it
+  available  selected by a class and provably blank; nothing was written to it yet
+  rejected   may not be used; the lines below it say why
+  missing    known from before, not here now
+  unprobed   not looked at yet, or it does not answer
+
+Examples:
+  drivebay-agent drives
+  drivebay-agent drives -o wide
+  drivebay-agent drives -o json | jq -r '.drives[] | select(.state == \"rejected\") | .id, .rejects[].code'")]
+    Drives {
+        /// How to show them, and where the agent is.
+        #[command(flatten)]
+        show: Show,
+        /// Virtual devices and partitions too (loop, ram, dm, ...)
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show the volumes of this node as the running agent sees them
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volumes
+  drivebay-agent volumes -o json | jq -r '.volumes[] | select(.state == \"erasing\") | .name'")]
+    Volumes {
+        /// How to show them, and where the agent is.
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Show which drives would be claimed with this config, and why the others would not
+    ///
+    /// Looks at the drives itself (as root) and needs no running agent. Writes nothing to any drive.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent claim-plan --config drivebay.toml
+  drivebay-agent claim-plan --config drivebay.toml -o json")]
+    ClaimPlan {
+        /// The config.
+        #[command(flatten)]
+        config: ConfigArg,
+        /// How to show it
+        #[arg(short, long, value_enum, default_value_t = Format::Table)]
+        output: Format,
+        /// Virtual devices and partitions too (loop, ram, dm, ...)
+        #[arg(long)]
+        all: bool,
+    },
+    /// Act on one drive
+    #[command(subcommand, arg_required_else_help = true)]
+    Drive(DriveCommand),
+    /// Have the running agent look at all drives again, now
+    Rescan {
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+    /// Check a config: OK with a summary, or every mistake with its line
+    #[command(after_help = "\
+Examples:
+  drivebay-agent check-config --config drivebay.toml")]
+    CheckConfig {
+        /// The config.
+        #[command(flatten)]
+        config: ConfigArg,
+    },
+}
+
+/// What can be done to one drive.
+#[derive(Debug, Subcommand)]
+pub enum DriveCommand {
+    /// Make a used drive blank: EVERYTHING ON IT IS LOST
+    ///
+    /// Overwrites the whole drive with zeros. The agent refuses while anything uses the drive. Without
+    /// --confirm nothing is done: the drive is shown, and the identity to spell out.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive wipe sdb                                             shows what is on it
+  drivebay-agent drive wipe sdb --confirm wwn-0x5000c500a1b2c3d4            wipes it")]
+    Wipe {
+        /// Its identity, or its kernel name (sdb, /dev/sdb)
+        drive: String,
+        /// Its identity, spelled out in full
+        #[arg(long, value_name = "IDENTITY")]
+        confirm: Option<String>,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+}
+
+/// How the agent runs.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The config.
+    #[command(flatten)]
+    pub config: ConfigArg,
+    /// How it runs.
+    #[command(flatten)]
+    pub options: RunOptions,
+}
+
+/// What is said at the command line and not in the config.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct RunOptions {
+    /// Serve the CSI Controller service on the CSI socket too (one machine, Nomad, tests)
+    #[arg(long)]
+    pub headless: bool,
+    /// Which health API to advertise: VOLUME_CONDITION of CSI 1.12, the health calls of 1.13, both or none
+    #[arg(long, value_name = "API", value_enum, default_value_t = HealthApi::Legacy)]
+    pub health_api: HealthApi,
+    /// How log lines are written (to stderr)
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Where the config is.
+#[derive(Debug, Args)]
+pub struct ConfigArg {
+    /// The config file (TOML)
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
+    pub config: PathBuf,
+}
+
+/// Where the agent is.
+#[derive(Debug, Args)]
+pub struct SocketArg {
+    /// The agent's socket ([agent] socket in its config)
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_AGENT_SOCKET)]
+    pub socket: PathBuf,
+}
+
+/// How to show what the agent knows.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// How to show it; JSON has bytes and stable field names
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// Where the agent is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// How a table is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Aligned columns.
+    Table,
+    /// More of them.
+    Wide,
+    /// For programs.
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_health_api_words_mean_what_they_say() {
+        for (word, meaning) in [
+            ("legacy", HealthApi::Legacy),
+            ("v1.13", HealthApi::V1_13),
+            ("both", HealthApi::Both),
+            ("none", HealthApi::None),
+        ] {
+            let cli = Cli::try_parse_from(["x", "run", "--health-api", word]).unwrap();
+            assert!(
+                matches!(cli.command, Command::Run(run) if run.options.health_api == meaning),
+                "{word}"
+            );
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! `drivebay-agent check-config`: what a config means, in a few lines. Pure but for the warnings' printing.
+
+use std::{fmt::Write, path::Path, time::Duration};
+
+use super::table::{human_seconds, human_size};
+use crate::{
+    config::{Config, Problem, listed},
+    model::{ClaimPolicy, ClassConfig, ErasePolicy},
+};
+
+/// Prints warnings to stderr.
+pub fn warn(path: &Path, warnings: &[Problem]) {
+    if !warnings.is_empty() {
+        for line in listed(path, warnings).lines() {
+            eprintln!("warning: {line}");
+        }
+    }
+}
+
+/// What a correct config means.
+pub fn summary(config: &Config) -> String {
+    let mut text = String::from("OK\n");
+    let mut line = |name: &str, value: String| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {name:<13}{value}");
+    };
+    line(
+        "node",
+        format!("{} (cluster {})", config.node_id, config.cluster),
+    );
+    line("driver", config.driver_name.clone());
+    line("CSI socket", config.csi_socket.display().to_string());
+    line("agent socket", config.agent_socket.display().to_string());
+    line(
+        "kubelet",
+        match &config.registration_dir {
+            Some(dir) => format!(
+                "registers in {}, CSI socket there: {}",
+                dir.display(),
+                config.kubelet_csi_socket.display()
+            ),
+            None => "no registration".into(),
+        },
+    );
+    line("state", config.state_dir.display().to_string());
+    line("rescan", format!("every {}", seconds(config.rescan)));
+    line(
+        "erasing",
+        match config.erase_bytes_per_second {
+            Some(rate) => format!(
+                "at most {}/s a drive; quarantine {}",
+                human_size(rate),
+                seconds(config.quarantine)
+            ),
+            None => format!(
+                "as fast as it goes; quarantine {}",
+                seconds(config.quarantine)
+            ),
+        },
+    );
+    if config.allow_loop {
+        line("loop devices", "count as drives".into());
+    }
+    for class in &config.classes {
+        line("class", describe(class));
+    }
+    text
+}
+
+fn seconds(duration: Duration) -> String {
+    human_seconds(duration.as_secs())
+}
+
+fn describe(class: &ClassConfig) -> String {
+    let mut words = vec![format!("{}: {}", class.name, class.fs_type)];
+    let select = &class.select;
+    let list = |name: &str, items: Vec<String>| {
+        (!items.is_empty()).then(|| format!("{name} {}", items.join("|")))
+    };
+    words.extend(list(
+        "media",
+        select.media.iter().map(ToString::to_string).collect(),
+    ));
+    words.extend(list(
+        "transport",
+        select
+            .transport
+            .iter()
+            .map(|bus| bus.as_str().to_owned())
+            .collect(),
+    ));
+    words.extend(list("model", select.model.clone()));
+    words.extend(list("drive", select.drive.clone()));
+    words.extend(list("path", select.path.clone()));
+    words.extend(
+        select
+            .min_bytes
+            .map(|bytes| format!("at least {}", human_size(bytes))),
+    );
+    words.extend(
+        select
+            .max_bytes
+            .map(|bytes| format!("at most {}", human_size(bytes))),
+    );
+    if class.claim == ClaimPolicy::SignatureFree {
+        words.push("claims drives that are not blank".into());
+    }
+    if class.erase == ErasePolicy::Signatures {
+        words.push("does not zero deleted space".into());
+    }
+    words.join(", ")
+}

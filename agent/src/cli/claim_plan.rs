@@ -1,0 +1,271 @@
+//! `drivebay-agent claim-plan`: what this config would do with this machine's drives. Writes nothing.
+//!
+//! Looks with the same eyes as the agent (`discovery::survey`), through workers of its own, whose notes
+//! are kept apart from a running agent's.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use serde::Serialize;
+
+use super::{
+    args::Format,
+    drives::reason,
+    table::{Align, Table, human_size},
+};
+use crate::{
+    config::Config,
+    discovery::{
+        claim::{Judgement, Rules},
+        survey::{self, Settings, SurveyError, Surveyed},
+    },
+    model::RejectCode,
+    sys::statefile,
+    worker::{Pool, PoolConfig},
+};
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// Own program, own directory, own workers.
+    #[error("cannot start workers to look at the drives ({what})")]
+    Workers {
+        /// Which step.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Looking.
+    #[error(transparent)]
+    Survey(#[from] SurveyError),
+    /// Showing.
+    #[error("cannot write the plan as JSON")]
+    Json(#[from] serde_json::Error),
+}
+
+/// A drive in JSON. Field names are stable; sizes are bytes.
+#[derive(Debug, Serialize)]
+struct PlanJson<'a> {
+    node: &'a str,
+    cluster: &'a str,
+    drives: Vec<PlanDriveJson<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct PlanDriveJson<'a> {
+    id: &'a str,
+    kernel_name: &'a str,
+    /// `would-be-claimed`, `claimed` or `not-used`.
+    outcome: &'static str,
+    class: &'a str,
+    media: String,
+    transport: &'a str,
+    model: &'a str,
+    serial: &'a str,
+    size_bytes: u64,
+    volumes: Option<usize>,
+    rejects: Vec<PlanRejectJson<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct PlanRejectJson<'a> {
+    code: &'static str,
+    detail: &'a str,
+}
+
+/// Looks at all drives and says what would be done with each.
+pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, PlanError> {
+    let workers = |what| move |source| PlanError::Workers { what, source };
+    let notes = NotesDir(
+        statefile::make_private_dir("drivebay-claim-plan-")
+            .map_err(workers("a directory for their notes"))?,
+    );
+    let pool = Pool::new(PoolConfig {
+        program: std::env::current_exe().map_err(workers("the path of this program"))?,
+        notes_dir: notes.0.clone(),
+        idle: config.worker_idle,
+        stuck_after: Duration::from_secs(30),
+        queue: 8,
+    })
+    .await
+    .map_err(workers("the pool"))?;
+    let rules = Rules {
+        cluster: config.cluster.clone(),
+        node: config.node_id.clone(),
+        allow_loop: config.allow_loop,
+        classes: config.classes.clone(),
+    };
+    let settings = Settings::here(config.kubelet_dir.clone());
+    let surveyed = survey::survey(&pool, &rules, &settings, None, Vec::new()).await;
+    // A worker stuck in the kernel stays behind; it holds nothing of ours.
+    pool.shutdown(Duration::from_secs(1)).await;
+    Ok(render(config, &surveyed?.drives, format, all)?)
+}
+
+/// Removed with the plan.
+struct NotesDir(PathBuf);
+
+impl Drop for NotesDir {
+    fn drop(&mut self) {
+        // Left over in the temporary directory it harms nobody.
+        let _ = statefile::remove_private_dir(&self.0);
+    }
+}
+
+/// The plan as text. Pure.
+pub fn render(
+    config: &Config,
+    drives: &[Surveyed],
+    format: Format,
+    all: bool,
+) -> serde_json::Result<String> {
+    if format == Format::Json {
+        let drives = drives.iter().map(json).collect();
+        let plan = PlanJson {
+            node: &config.node_id,
+            cluster: &config.cluster,
+            drives,
+        };
+        return Ok(serde_json::to_string_pretty(&plan)? + "\n");
+    }
+    let wide = format == Format::Wide;
+    let of = |wanted: &'static str| {
+        drives
+            .iter()
+            .filter(move |drive| outcome(drive).0 == wanted)
+    };
+    let mut text = String::new();
+    let mut group = |title: &str, members: Vec<&Surveyed>| {
+        if !members.is_empty() {
+            text.push_str(&format!("{title}:\n{}\n", table(&members, wide)));
+        }
+    };
+    group(
+        "Would be claimed when a volume needs it",
+        of("would-be-claimed").collect(),
+    );
+    group("Claimed already", of("claimed").collect());
+    let (shown, hidden): (Vec<&Surveyed>, Vec<&Surveyed>) =
+        of("not-used").partition(|drive| all || !is_noise(drive));
+    group("Not used, because", shown);
+    let bytes: u64 = of("would-be-claimed")
+        .map(|drive| drive.facts.size_bytes)
+        .sum();
+    text.push_str(&format!(
+        "{} of {} drives would be claimed ({}). Nothing was written.\n",
+        of("would-be-claimed").count(),
+        drives.len() - hidden.len(),
+        human_size(bytes)
+    ));
+    if !hidden.is_empty() {
+        text.push_str(&format!(
+            "({} virtual devices not shown; --all shows them)\n",
+            hidden.len()
+        ));
+    }
+    Ok(text)
+}
+
+/// What becomes of a drive, and its class.
+fn outcome(drive: &Surveyed) -> (&'static str, &str) {
+    match &drive.judgement {
+        Judgement::Claimed => {
+            let class = drive
+                .contents
+                .as_ref()
+                .map_or("", |contents| contents.label.class.as_str());
+            ("claimed", class)
+        }
+        Judgement::Available { class } => ("would-be-claimed", class),
+        Judgement::Rejected { class, .. } => ("not-used", class.as_deref().unwrap_or("")),
+    }
+}
+
+/// Loop, ram, dm and so on that no class selects: there are dozens, and nobody asks about them.
+fn is_noise(drive: &Surveyed) -> bool {
+    matches!(&drive.judgement, Judgement::Rejected { reasons, .. }
+        if reasons.iter().any(|reject| matches!(reject.code, RejectCode::NotADisk | RejectCode::Partition)))
+}
+
+fn json(drive: &Surveyed) -> PlanDriveJson<'_> {
+    let (outcome, class) = outcome(drive);
+    let rejects = match &drive.judgement {
+        Judgement::Rejected { reasons, .. } => reasons.as_slice(),
+        _ => &[],
+    };
+    PlanDriveJson {
+        id: &drive.facts.id.0,
+        kernel_name: &drive.facts.kernel_name,
+        outcome,
+        class,
+        media: drive.facts.media.to_string(),
+        transport: drive.facts.transport.as_str(),
+        model: &drive.facts.model,
+        serial: &drive.facts.serial,
+        size_bytes: drive.facts.size_bytes,
+        volumes: drive
+            .contents
+            .as_ref()
+            .map(|contents| contents.volumes.len()),
+        rejects: rejects
+            .iter()
+            .map(|reject| PlanRejectJson {
+                code: reject.code.as_str(),
+                detail: &reject.detail,
+            })
+            .collect(),
+    }
+}
+
+fn table(drives: &[&Surveyed], wide: bool) -> String {
+    use Align::{Left, Right};
+    let mut columns = vec![
+        ("DRIVE", Left),
+        ("DEVICE", Left),
+        ("MEDIA", Left),
+        ("SIZE", Right),
+        ("CLASS", Left),
+    ];
+    if wide {
+        columns.extend([("BUS", Left), ("MODEL", Left), ("SERIAL", Left)]);
+    }
+    let mut table = Table::new(&columns);
+    for drive in drives {
+        let facts = &drive.facts;
+        let mut cells = vec![
+            facts.id.0.clone(),
+            facts.kernel_name.clone(),
+            facts.media.to_string(),
+            human_size(facts.size_bytes),
+            outcome(drive).1.to_owned(),
+        ];
+        if wide {
+            cells.extend([
+                facts.transport.as_str().to_owned(),
+                facts.model.clone(),
+                facts.serial.clone(),
+            ]);
+        }
+        let mut below: Vec<String> = match &drive.judgement {
+            Judgement::Rejected { reasons, .. } => reasons
+                .iter()
+                .map(|reject| reason(reject.code.as_str(), &reject.detail))
+                .collect(),
+            _ => Vec::new(),
+        };
+        if let Some(contents) = drive
+            .contents
+            .as_ref()
+            .filter(|_| drive.judgement == Judgement::Claimed)
+        {
+            below.push(format!(
+                "{} volumes, {} free",
+                contents.volumes.len(),
+                human_size(contents.free_bytes())
+            ));
+            below.extend(contents.notes.iter().map(|note| format!("note: {note}")));
+        }
+        table.row(cells, below);
+    }
+    table.render()
+}

@@ -1,0 +1,150 @@
+//! The command line: what can be typed (`args`), asking the agent (`client`), showing what it says.
+//!
+//! Everything but `run` is here; `run` is the caller's, since it builds a runtime of its own.
+
+use std::{
+    error::Error,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use crate::{config, model::cause::chain};
+
+pub mod args;
+pub mod check_config;
+pub mod claim_plan;
+pub mod client;
+pub mod drives;
+pub mod logging;
+pub mod table;
+pub mod volumes;
+pub mod wipe;
+
+pub use args::{Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions};
+
+use client::{Client, ClientError};
+
+/// Failed.
+pub const FAILED: u8 = 1;
+/// Wrong usage, or a confirmation is missing. Also clap's own.
+pub const USAGE: u8 = 2;
+/// No agent answers.
+pub const NO_AGENT: u8 = 3;
+
+/// How a command failed. `main` prints it and ends with its exit code.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The agent.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The config.
+    #[error(transparent)]
+    Config(#[from] config::ConfigError),
+    /// claim-plan's look at the drives.
+    #[error(transparent)]
+    Plan(#[from] claim_plan::PlanError),
+    /// drive wipe.
+    #[error(transparent)]
+    Wipe(#[from] wipe::WipeError),
+    /// Writing the answer.
+    #[error("cannot write to standard output")]
+    Output(#[source] io::Error),
+    /// Making JSON.
+    #[error("cannot write the answer as JSON")]
+    Json(#[from] serde_json::Error),
+}
+
+impl CommandError {
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Client(error) | Self::Wipe(wipe::WipeError::Client(error))
+                if error.is_absence() =>
+            {
+                NO_AGENT
+            }
+            Self::Wipe(error) if error.is_usage() => USAGE,
+            _ => FAILED,
+        }
+    }
+}
+
+/// Runs any command but `run`.
+pub async fn run(command: Command) -> ExitCode {
+    match execute(command).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(error.code())
+        }
+    }
+}
+
+/// An error as a person at a prompt sees it, with its reasons.
+pub fn complain(error: &(dyn Error + 'static)) {
+    eprintln!("drivebay-agent: {}", chain(error));
+}
+
+async fn execute(command: Command) -> Result<(), CommandError> {
+    match command {
+        // The caller has taken `run` out; it does nothing here.
+        Command::Run(_) => Ok(()),
+        Command::Drives { show, all } => {
+            let inventory = Client::connect(&show.socket.socket)
+                .await?
+                .inventory()
+                .await?;
+            print(&drives::render(&inventory, show.output, all)?)
+        }
+        Command::Volumes { show } => {
+            let inventory = Client::connect(&show.socket.socket)
+                .await?
+                .inventory()
+                .await?;
+            print(&volumes::render(&inventory, show.output)?)
+        }
+        Command::ClaimPlan {
+            config,
+            output,
+            all,
+        } => {
+            let checked = config::load(&config.config)?;
+            check_config::warn(&config.config, &checked.warnings);
+            let text = claim_plan::run(&checked.config, output, all).await?;
+            print(&text)
+        }
+        Command::Drive(DriveCommand::Wipe {
+            drive,
+            confirm,
+            socket,
+        }) => wipe::run(&socket.socket, &drive, confirm.as_deref())
+            .await
+            .map_err(Into::into),
+        Command::Rescan { socket } => {
+            let revision = Client::connect(&socket.socket).await?.rescan().await?;
+            print(&format!(
+                "rescanned; the inventory is at revision {revision}\n"
+            ))
+        }
+        Command::CheckConfig { config } => {
+            let checked = config::load(&config.config)?;
+            check_config::warn(&config.config, &checked.warnings);
+            print(&check_config::summary(&checked.config))
+        }
+    }
+}
+
+/// Writes an answer. A reader that hung up (`| head`) is not a failure.
+fn print(text: &str) -> Result<(), CommandError> {
+    let mut stdout = io::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CommandError::Output(error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,452 @@
+//! What the tables and the JSON look like, literally: people read them, scripts parse them.
+
+use drivebay_proto::agent::{Condition, Drive, InventoryUpdate, Reject, Volume};
+
+use super::{args::Format, claim_plan, drives, table::human_size, volumes};
+use crate::{
+    config::{self, Surroundings},
+    discovery::{claim::Judgement, survey::Surveyed},
+    model::{Contents, DriveFacts, DriveId, Extent, Label, Media, RejectCode, Transport},
+};
+
+const GIB: u64 = 1 << 30;
+
+fn drive(id: &str, kernel_name: &str, state: &str) -> Drive {
+    Drive {
+        id: id.into(),
+        kernel_name: kernel_name.into(),
+        size_bytes: 3_840_755_982_336,
+        logical_sector_bytes: 512,
+        physical_sector_bytes: 4096,
+        media: "nvme".into(),
+        transport: "nvme".into(),
+        model: "MZWLJ3T8HBLS".into(),
+        serial: "S4YPNC0R".into(),
+        firmware: "EPK9".into(),
+        state: state.into(),
+        verdict: "UNKNOWN".into(),
+        ..Drive::default()
+    }
+}
+
+fn inventory() -> InventoryUpdate {
+    let mut claimed = drive("eui-0025385b21404321", "nvme0n1", "claimed");
+    claimed.class = "fast".into();
+    claimed.free_bytes = 3000 * GIB;
+    claimed.largest_free_bytes = 2000 * GIB;
+    claimed.notes = vec!["the backup table was repaired".into()];
+    let mut rejected = drive("wwn-0x5000c500a1b2c3d4", "sda", "rejected");
+    rejected.media = "hdd".into();
+    rejected.rejects = vec![
+        Reject {
+            code: "Filesystem".into(),
+            detail: "ext4, label \"backup\"".into(),
+        },
+        Reject {
+            code: "Mounted".into(),
+            detail: "/srv".into(),
+        },
+        Reject {
+            code: "NotSelected".into(),
+            detail: String::new(),
+        },
+    ];
+    let mut noise = drive("loop-0", "loop0", "rejected");
+    noise.rejects = vec![Reject {
+        code: "NotADisk".into(),
+        detail: "loop".into(),
+    }];
+    InventoryUpdate {
+        node_id: "node7".into(),
+        ready: true,
+        drives: vec![claimed, rejected, noise, drive("wwn-gone", "", "missing")],
+        ..InventoryUpdate::default()
+    }
+}
+
+#[test]
+fn drives_are_shown_with_every_reason() {
+    assert_eq!(
+        drives::render(&inventory(), Format::Table, false).unwrap(),
+        "\
+DRIVE                   DEVICE   MEDIA     SIZE  STATE     CLASS     FREE  HEALTH
+eui-0025385b21404321    nvme0n1  nvme   3.4 TiB  claimed   fast   2.9 TiB  UNKNOWN
+    note: the backup table was repaired
+wwn-0x5000c500a1b2c3d4  sda      hdd    3.4 TiB  rejected  -            -  UNKNOWN
+    Filesystem: ext4, label \"backup\"
+    Mounted: /srv
+    NotSelected
+wwn-gone                -        nvme   3.4 TiB  missing   -            -  UNKNOWN
+(1 virtual device is not shown; --all shows it)
+"
+    );
+}
+
+#[test]
+fn wide_and_all_show_the_rest() {
+    let mut inventory = inventory();
+    inventory.drives.truncate(3);
+    inventory.drives.remove(1);
+    inventory.ready = false;
+    assert_eq!(
+        drives::render(&inventory, Format::Wide, true).unwrap(),
+        "\
+DRIVE                 DEVICE   MEDIA     SIZE  STATE     CLASS     FREE  HEALTH   LARGEST  BUS   MODEL         SERIAL    FIRMWARE    SECTOR
+eui-0025385b21404321  nvme0n1  nvme   3.4 TiB  claimed   fast   2.9 TiB  UNKNOWN  1.9 TiB  nvme  MZWLJ3T8HBLS  S4YPNC0R  EPK9      512/4096
+    note: the backup table was repaired
+loop-0                loop0    nvme   3.4 TiB  rejected  -            -  UNKNOWN        -  nvme  MZWLJ3T8HBLS  S4YPNC0R  EPK9      512/4096
+    NotADisk: loop
+(the agent is still looking at its drives)
+"
+    );
+}
+
+#[test]
+fn json_has_every_drive_in_bytes_under_stable_names() {
+    let mut inventory = inventory();
+    inventory.drives.remove(0);
+    inventory.drives.truncate(1);
+    assert_eq!(
+        drives::render(&inventory, Format::Json, false).unwrap(),
+        r#"{
+  "node": "node7",
+  "ready": true,
+  "drives": [
+    {
+      "id": "wwn-0x5000c500a1b2c3d4",
+      "kernel_name": "sda",
+      "state": "rejected",
+      "class": "",
+      "verdict": "UNKNOWN",
+      "media": "hdd",
+      "transport": "nvme",
+      "model": "MZWLJ3T8HBLS",
+      "serial": "S4YPNC0R",
+      "wwn": "",
+      "firmware": "EPK9",
+      "size_bytes": 3840755982336,
+      "usable_bytes": 0,
+      "free_bytes": 0,
+      "largest_free_bytes": 0,
+      "logical_sector_bytes": 512,
+      "physical_sector_bytes": 4096,
+      "rejects": [
+        {
+          "code": "Filesystem",
+          "detail": "ext4, label \"backup\""
+        },
+        {
+          "code": "Mounted",
+          "detail": "/srv"
+        },
+        {
+          "code": "NotSelected",
+          "detail": ""
+        }
+      ],
+      "notes": []
+    }
+  ]
+}
+"#
+    );
+}
+
+fn volume(name: &str, mode: &str, fs_type: &str, state: &str) -> Volume {
+    Volume {
+        id: "7b1d5c1e-0000-4000-8000-000000000001@node7".into(),
+        name: name.into(),
+        class: "fast".into(),
+        drive: "wwn-a".into(),
+        size_bytes: 10 * GIB,
+        mode: mode.into(),
+        fs_type: fs_type.into(),
+        state: state.into(),
+        device: "sda2".into(),
+        ..Volume::default()
+    }
+}
+
+fn volume_inventory() -> InventoryUpdate {
+    let mut used = volume("pvc-数据", "mount", "xfs", "ready");
+    used.published = true;
+    let mut erasing = volume("pvc-2", "block", "", "erasing");
+    erasing.erased_bytes = 4 * GIB;
+    erasing.erase_eta_seconds = 3700;
+    let mut bad = volume("pvc-3", "mount", "ext4", "missing");
+    bad.conditions = vec![
+        Condition {
+            abnormal: true,
+            status: "DEGRADED".into(),
+            reason: "ReadOnly".into(),
+            message: "mounted read-only".into(),
+        },
+        Condition {
+            abnormal: true,
+            status: "INACCESSIBLE".into(),
+            reason: "DriveMissing".into(),
+            message: "drive wwn-a is not here".into(),
+        },
+    ];
+    InventoryUpdate {
+        node_id: "node7".into(),
+        ready: true,
+        volumes: vec![used, erasing, bad],
+        ..InventoryUpdate::default()
+    }
+}
+
+#[test]
+fn volumes_are_shown_with_their_conditions() {
+    assert_eq!(
+        volumes::render(&volume_inventory(), Format::Table).unwrap(),
+        "\
+NAME      CLASS    SIZE  USE    STATE                    CONDITION     DRIVE
+pvc-数据  fast   10 GiB  xfs    ready, in use            ok            wwn-a
+pvc-2     fast   10 GiB  block  erasing 40%, 1h01m left  ok            wwn-a
+pvc-3     fast   10 GiB  ext4   missing                  INACCESSIBLE  wwn-a
+    ReadOnly: mounted read-only
+    DriveMissing: drive wwn-a is not here
+"
+    );
+    assert_eq!(
+        volumes::render(&InventoryUpdate::default(), Format::Table).unwrap(),
+        "no volumes\n(the agent is still looking at its drives)\n"
+    );
+}
+
+#[test]
+fn volume_json_is_in_bytes_and_sorted() {
+    let mut inventory = volume_inventory();
+    inventory.volumes.truncate(2);
+    let erasing = &mut inventory.volumes[1];
+    erasing.parameters = [("fsType", "xfs"), ("class", "fast")]
+        .map(|(key, value)| (key.into(), value.into()))
+        .into();
+    erasing.conditions = vec![Condition {
+        abnormal: false,
+        message: "fine".into(),
+        ..Condition::default()
+    }];
+    inventory.volumes.remove(0);
+    assert_eq!(
+        volumes::render(&inventory, Format::Json).unwrap(),
+        r#"{
+  "node": "node7",
+  "ready": true,
+  "volumes": [
+    {
+      "id": "7b1d5c1e-0000-4000-8000-000000000001@node7",
+      "name": "pvc-2",
+      "class": "fast",
+      "drive": "wwn-a",
+      "device": "sda2",
+      "size_bytes": 10737418240,
+      "mode": "block",
+      "fs_type": "",
+      "state": "erasing",
+      "in_use": false,
+      "conditions": [
+        {
+          "abnormal": false,
+          "status": "",
+          "reason": "",
+          "message": "fine"
+        }
+      ],
+      "erased_bytes": 4294967296,
+      "erase_eta_seconds": 3700,
+      "parameters": {
+        "class": "fast",
+        "fsType": "xfs"
+      }
+    }
+  ]
+}
+"#
+    );
+}
+
+fn surveyed(name: &str, judgement: Judgement) -> Surveyed {
+    Surveyed {
+        facts: DriveFacts {
+            id: DriveId(format!("wwn-{name}")),
+            identity_is_stable: true,
+            kernel_name: name.into(),
+            major: 8,
+            minor: 0,
+            diskseq: 1,
+            model: "M".into(),
+            serial: "S".into(),
+            wwn: String::new(),
+            firmware: String::new(),
+            size_bytes: 1024 * GIB,
+            logical_sector: 512,
+            physical_sector: 512,
+            media: Media::Hdd,
+            transport: Transport::Sas,
+            read_only: false,
+            removable: false,
+            hidden: false,
+            zoned: false,
+            is_partition: false,
+            virtual_kind: None,
+            not_running: None,
+            holders: Vec::new(),
+            partitions: Vec::new(),
+            sysfs_path: String::new(),
+            backing_file: None,
+        },
+        probed: None,
+        contents: None,
+        label_trouble: None,
+        trouble: None,
+        stuck: false,
+        judgement,
+    }
+}
+
+fn plan() -> (config::Config, Vec<Surveyed>) {
+    let text = "[[class]]\nname = 'bulk'\n[class.select]\nmedia = 'hdd'\n";
+    let here = Surroundings {
+        hostname: "node7".into(),
+        has_dir: |_| false,
+    };
+    let config = config::parse(text, &here).unwrap().config;
+    let rejected = |reasons: &[(RejectCode, &str)]| Judgement::Rejected {
+        class: Some("bulk".into()),
+        reasons: reasons
+            .iter()
+            .map(|(code, detail)| crate::model::Reject {
+                code: *code,
+                detail: (*detail).into(),
+            })
+            .collect(),
+    };
+    let mut claimed = surveyed("sdb", Judgement::Claimed);
+    claimed.contents = Some(Contents {
+        sequence: 1,
+        label: Label {
+            drive_uuid: uuid::Uuid::nil(),
+            cluster: "default".into(),
+            node: "node7".into(),
+            class: "bulk".into(),
+            drive_id: DriveId("wwn-sdb".into()),
+        },
+        volumes: Vec::new(),
+        free: vec![Extent {
+            start: 8 << 20,
+            len: 1000 * GIB,
+        }],
+        usable_bytes: 1000 * GIB,
+        extent_bytes: 1 << 20,
+        strangers: Vec::new(),
+        notes: vec!["record slot B was rewritten".into()],
+    });
+    let drives = vec![
+        surveyed(
+            "sda",
+            rejected(&[
+                (RejectCode::Mounted, "/"),
+                (RejectCode::SystemDrive, "/, /boot"),
+            ]),
+        ),
+        claimed,
+        surveyed(
+            "sdc",
+            Judgement::Available {
+                class: "bulk".into(),
+            },
+        ),
+        surveyed(
+            "sdd",
+            rejected(&[(RejectCode::ProbeFailed, "drive wwn-sdd is stuck")]),
+        ),
+        surveyed("loop0", rejected(&[(RejectCode::NotADisk, "loop")])),
+    ];
+    (config, drives)
+}
+
+#[test]
+fn a_plan_says_what_would_happen_to_each_drive_and_why() {
+    let (config, drives) = plan();
+    assert_eq!(
+        claim_plan::render(&config, &drives, Format::Table, false).unwrap(),
+        "\
+Would be claimed when a volume needs it:
+DRIVE    DEVICE  MEDIA   SIZE  CLASS
+wwn-sdc  sdc     hdd    1 TiB  bulk
+
+Claimed already:
+DRIVE    DEVICE  MEDIA   SIZE  CLASS
+wwn-sdb  sdb     hdd    1 TiB  bulk
+    0 volumes, 1000 GiB free
+    note: record slot B was rewritten
+
+Not used, because:
+DRIVE    DEVICE  MEDIA   SIZE  CLASS
+wwn-sda  sda     hdd    1 TiB  bulk
+    Mounted: /
+    SystemDrive: /, /boot
+wwn-sdd  sdd     hdd    1 TiB  bulk
+    ProbeFailed: drive wwn-sdd is stuck
+
+1 of 4 drives would be claimed (1 TiB). Nothing was written.
+(1 virtual devices not shown; --all shows them)
+"
+    );
+}
+
+#[test]
+fn a_plan_in_json_has_all_drives() {
+    let (config, drives) = plan();
+    let text = claim_plan::render(&config, &drives, Format::Json, false).unwrap();
+    let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(plan["node"], "node7");
+    let outcomes: Vec<&str> = plan["drives"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|drive| drive["outcome"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        outcomes,
+        [
+            "not-used",
+            "claimed",
+            "would-be-claimed",
+            "not-used",
+            "not-used"
+        ]
+    );
+    assert_eq!(plan["drives"][0]["rejects"][1]["code"], "SystemDrive");
+    assert_eq!(plan["drives"][1]["volumes"], 0);
+    assert_eq!(plan["drives"][2]["size_bytes"], 1024 * GIB);
+}
+
+#[test]
+fn a_right_config_is_summed_up() {
+    let text = include_str!("../../drivebay.example.toml");
+    let here = Surroundings {
+        hostname: "node7".into(),
+        has_dir: |_| true,
+    };
+    let config = config::parse(text, &here).unwrap().config;
+    assert_eq!(
+        super::check_config::summary(&config),
+        "\
+OK
+  node         node7 (cluster default)
+  driver       csi.drivebay.io
+  CSI socket   /var/lib/kubelet/plugins/csi.drivebay.io/csi.sock
+  agent socket /run/drivebay/agent.sock
+  kubelet      registers in /var/lib/kubelet/plugins_registry, CSI socket there: /var/lib/kubelet/plugins/csi.drivebay.io/csi.sock
+  state        /var/lib/drivebay
+  rescan       every 5m
+  erasing      at most 200 MiB/s a drive; quarantine 1d
+  class        fast: ext4, media nvme, at least 93.1 GiB
+  class        bulk: xfs, media hdd, at least 931 GiB
+"
+    );
+    assert_eq!(human_size(100_000_000_000), "93.1 GiB");
+}

@@ -1,0 +1,283 @@
+//! The config as operators meet it: the example, the defaults, and every kind of mistake.
+
+use std::{path::Path, time::Duration};
+
+use super::*;
+use crate::model::{FsType, Media};
+
+const EXAMPLE: &str = include_str!("../../drivebay.example.toml");
+
+fn bare() -> Surroundings {
+    Surroundings {
+        hostname: "node7".into(),
+        has_dir: |_| false,
+    }
+}
+
+fn with_kubelet() -> Surroundings {
+    Surroundings {
+        has_dir: |path| path == Path::new("/var/lib/kubelet"),
+        ..bare()
+    }
+}
+
+fn mistakes(text: &str) -> String {
+    let problems = parse(text, &bare()).expect_err("there are mistakes");
+    listed(Path::new("drivebay.toml"), &problems)
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    let checked = parse(text, &bare()).unwrap_or_else(|problems| panic!("{problems:#?}"));
+    checked.warnings.iter().map(ToString::to_string).collect()
+}
+
+const CLASS: &str = "[[class]]\nname = 'a'\n[class.select]\nmedia = 'hdd'\n";
+
+#[test]
+fn the_example_is_right_and_shows_the_defaults() {
+    let checked = parse(EXAMPLE, &bare()).unwrap_or_else(|problems| panic!("{problems:#?}"));
+    assert_eq!(checked.warnings, []);
+    let config = checked.config;
+    assert_eq!(config.node_id, "node7");
+    assert_eq!(config.cluster, "default");
+    assert_eq!(config.driver_name, "csi.drivebay.io");
+    assert_eq!(config.csi_socket, Path::new("/run/drivebay/csi.sock"));
+    assert_eq!(config.kubelet_csi_socket, config.csi_socket);
+    assert_eq!(config.agent_socket, Path::new(DEFAULT_AGENT_SOCKET));
+    assert_eq!(config.registration_dir, None);
+    assert_eq!(config.state_dir, Path::new("/var/lib/drivebay"));
+    assert_eq!(config.runtime_dir, Path::new("/run/drivebay"));
+    assert_eq!(config.rescan, Duration::from_secs(300));
+    assert_eq!(config.quarantine, Duration::from_secs(86_400));
+    assert_eq!(config.worker_idle, Duration::from_secs(60));
+    assert_eq!(config.erase_bytes_per_second, Some(200 * 1024 * 1024));
+    assert!(!config.allow_loop);
+    let [fast, bulk] = config.classes.as_slice() else {
+        panic!("two classes")
+    };
+    assert_eq!(fast.select.media, [Media::Nvme]);
+    assert_eq!(fast.select.min_bytes, Some(100_000_000_000));
+    assert_eq!(bulk.fs_type, FsType::Xfs);
+}
+
+#[test]
+fn every_key_of_the_example_is_a_known_one() {
+    // Each "#key = value" line is put to work: an example that names a key that is none would mislead.
+    let uncommented: String = EXAMPLE
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase()) => format!("{rest}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let checked = parse(&uncommented, &bare()).unwrap_or_else(|problems| panic!("{problems:#?}"));
+    assert_eq!(checked.config.node_id, "rack1-node7");
+    assert_eq!(checked.config.classes[0].mkfs_options, ["-m", "0"]);
+}
+
+#[test]
+fn with_a_kubelet_the_socket_is_where_the_kubelet_looks() {
+    let config = parse(CLASS, &with_kubelet()).unwrap().config;
+    assert_eq!(
+        config.csi_socket,
+        Path::new("/var/lib/kubelet/plugins/csi.drivebay.io/csi.sock")
+    );
+    assert_eq!(
+        config.registration_dir.as_deref(),
+        Some(Path::new("/var/lib/kubelet/plugins_registry"))
+    );
+    let text = format!("kubelet.registration = false\n{CLASS}");
+    let config = parse(&text, &with_kubelet()).unwrap().config;
+    assert_eq!(config.csi_socket, Path::new("/run/drivebay/csi.sock"));
+    assert_eq!(config.registration_dir, None);
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_line_and_what_was_meant() {
+    let text =
+        "[[class]]\nname = 'a'\nfx = 1\n[class.select]\nmedai = ['hdd']\nmedia = 'ssd'\n[nodes]\n";
+    assert_eq!(
+        mistakes(text),
+        "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, claim, erase, fs, layout, mkfs-options, mount-options, name, priority, select, xfs-retry-forever\n\
+         drivebay.toml:5: unknown key `medai` in [class.select] (did you mean `media`?); known keys: drive, max-size, media, min-size, model, path, transport\n\
+         drivebay.toml:7: unknown key `nodes` in the file (did you mean `node`?); known keys: agent, class, csi, discovery, erase, kubelet, node, workers"
+    );
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let text = "\
+[node]
+name = '-bad'
+cluster = 7
+[csi]
+driver-name = 'csi.drivebay.io.'
+socket = 'unix:///run/csi.sock'
+[agent]
+socket = 'agent.sock'
+state-dir = '/var/../etc'
+[discovery]
+allow-loop = 'yes'
+rescan = '1s'
+[erase]
+max-bytes-per-second = '10G'
+quarantine = 'never'
+[[class]]
+layout = 'lvm'
+priority = 1.5
+claim = 'blnk'
+fs = 'zfs'
+mount-options = ['ok', 3]
+[[class]]
+name = 'b'
+[class.select]
+transport = ['iscsi']
+min-size = '2TB'
+max-size = '1TB'
+[[class]]
+name = 'b'
+[class.select]
+media = []
+";
+    assert_eq!(
+        mistakes(text),
+        "\
+drivebay.toml:2: [node] name: \"-bad\" cannot be a node id: 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit (it becomes a node label)
+drivebay.toml:3: [node] cluster: must be a text in quotes, not an integer
+drivebay.toml:5: [csi] driver-name: \"csi.drivebay.io.\" cannot be a CSI driver name: at most 63 lower-case letters, digits, '-' and '.', like a DNS name, beginning and ending with a letter
+drivebay.toml:6: [csi] socket: write the path alone, without unix://: \"/run/csi.sock\"
+drivebay.toml:8: [agent] socket: \"agent.sock\" must be an absolute path
+drivebay.toml:9: [agent] state-dir: \"/var/../etc\" must not hold '..' or control characters
+drivebay.toml:11: [discovery] allow-loop: must be true or false, not a string
+drivebay.toml:12: [discovery] rescan: \"1s\" is too short; at least \"10s\"
+drivebay.toml:14: [erase] max-bytes-per-second: \"10G\" does not say which unit: write 10GiB (binary, 1024) or 10GB (decimal, 1000), or \"unlimited\"
+drivebay.toml:15: [erase] quarantine: \"never\" is not a duration; write for example \"30s\", \"5m\", \"24h\" or \"1h30m\"
+drivebay.toml:16: [[class]] name: is missing; StorageClasses name the class by it
+drivebay.toml:16: [class.select]: class \"\" selects nothing: give at least one of media, transport, model, drive, path, min-size, max-size (drive = \"*\" for all)
+drivebay.toml:17: [[class]] layout: \"lvm\" is not in this release; allowed: partition
+drivebay.toml:18: [[class]] priority: must be a whole number from -2147483648 to 2147483647
+drivebay.toml:19: [[class]] claim: \"blnk\" is not known (did you mean \"blank\"?); allowed: blank, signature-free
+drivebay.toml:20: [[class]] fs: \"zfs\" is not known (did you mean \"xfs\"?); allowed: ext4, xfs, btrfs
+drivebay.toml:21: [[class]] mount-options: must be a list of texts; this entry must be in quotes, not an integer
+drivebay.toml:25: [class.select] transport: \"iscsi\" is remote storage; only local drives are ever used
+drivebay.toml:27: [class.select] max-size: \"1TB\" is below min-size; no drive can match
+drivebay.toml:28: [class.select]: class \"b\" selects nothing: give at least one of media, transport, model, drive, path, min-size, max-size (drive = \"*\" for all)
+drivebay.toml:29: [[class]] name: class \"b\" is there already, in line 23; class names are unique"
+    );
+}
+
+#[test]
+fn broken_toml_is_told_with_its_line_and_nothing_else() {
+    let text = mistakes("[node]\nname = 'a\n[csi]\n");
+    assert!(text.starts_with("drivebay.toml:2: not TOML: "), "{text}");
+    let text = mistakes("[node]\nname = 'a'\nname = 'b'\n");
+    assert!(
+        text.starts_with("drivebay.toml:3: not TOML: duplicate key"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_single_bracket_class_is_explained() {
+    assert_eq!(
+        mistakes("[class]\nname = 'a'\n"),
+        "drivebay.toml:1: class: must be a list of tables: write [[class]], with two brackets, not a table"
+    );
+}
+
+#[test]
+fn a_socket_path_the_kernel_cannot_take_is_refused() {
+    let exact = format!("/{}", "s".repeat(106));
+    assert!(parse(&format!("agent.socket = '{exact}'\n{CLASS}"), &bare()).is_ok());
+    let text = mistakes(&format!("agent.socket = '{exact}x'\n{CLASS}"));
+    assert!(
+        text.contains(":1: [agent] socket: ") && text.contains("has 108 bytes"),
+        "{text}"
+    );
+    // The default below a long kubelet directory counts as well.
+    let text = mistakes(&format!(
+        "[kubelet]\ndir = '/{}'\nregistration = true\n{CLASS}",
+        "k".repeat(90)
+    ));
+    assert!(
+        text.contains("[csi] socket") && text.contains("registration socket"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_driver_name_keeps_the_rules_of_csi() {
+    for (name, good) in [
+        ("csi.drivebay.io", true),
+        ("a", true),
+        (&*"a".repeat(63), true),
+        (&*"a".repeat(64), false),
+        ("", false),
+        ("1csi.io", false),
+        ("csi.io2", false),
+        ("Csi.io", false),
+        ("csi..io", false),
+        ("csi-.io", false),
+        ("csi_x.io", false),
+    ] {
+        let text = format!("csi.driver-name = '{name}'\n{CLASS}");
+        assert_eq!(parse(&text, &bare()).is_ok(), good, "{name}");
+    }
+}
+
+#[test]
+fn two_classes_for_the_same_drives_are_warned_of_unless_priority_decides() {
+    let two = |a: &str, b: &str| format!("[[class]]\nname='a'\n{a}\n[[class]]\nname='b'\n{b}\n");
+    let same = two("select.media='hdd'", "select.media=['ssd','hdd']");
+    assert_eq!(
+        warnings(&same),
+        [
+            "4: [[class]]: AmbiguousClass: \"a\" and \"b\" select the same drives with the same priority (0); such drives belong to neither. Narrow one, or give one a higher priority"
+        ]
+    );
+    for apart in [
+        two("select.media='hdd'", "select.media='ssd'"),
+        two("select.media='hdd'\npriority=1", "select.media='hdd'"),
+        two("select.max-size='1TB'", "select.min-size='2TB'"),
+        two("select.model='A*'", "select.model='B*'"),
+    ] {
+        assert_eq!(warnings(&apart), Vec::<String>::new(), "{apart}");
+    }
+}
+
+#[test]
+fn odd_choices_are_allowed_and_said() {
+    assert_eq!(
+        warnings(""),
+        ["[[class]]: there is no class: no drive will ever be used"]
+    );
+    let found = warnings(&format!(
+        "{CLASS}transport = ['loop', 'usb']\n[erase]\nquarantine = '0s'\n"
+    ));
+    assert_eq!(found.len(), 3, "{found:?}");
+}
+
+#[test]
+fn erasing_can_be_unlimited() {
+    let config = parse(
+        &format!("erase.max-bytes-per-second = 'unlimited'\n{CLASS}"),
+        &bare(),
+    )
+    .unwrap()
+    .config;
+    assert_eq!(config.erase_bytes_per_second, None);
+    let config = parse(
+        &format!("erase.max-bytes-per-second = 52_428_800\n{CLASS}"),
+        &bare(),
+    )
+    .unwrap()
+    .config;
+    assert_eq!(config.erase_bytes_per_second, Some(50 * 1024 * 1024));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_the_checks_panic(text in "(\\[\\[?(class|node|csi|class.select)\\]\\]?\n|(name|media|fs|socket) ?= ?['\"a-z\\[\\]0-9]{0,8}\n|.{0,10}\n){0,8}") {
+        let _ = parse(&text, &bare());
+    }
+}

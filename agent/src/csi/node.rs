@@ -1,0 +1,367 @@
+//! The CSI Node service.
+
+use drivebay_controller::{HealthApi, csi::logged};
+use drivebay_proto::{
+    csi::{self, node_server::Node, node_service_capability, volume_usage::Unit},
+    names,
+};
+use tonic::{Request, Response, Status};
+
+use super::{
+    status::status,
+    validate::{capability, path, required},
+};
+use crate::{
+    model::{DriveState, VolumeState, snapshot::Trouble},
+    volumes::{
+        VolumeError, Volumes,
+        mounting::{PublishRequest, StageRequest},
+    },
+};
+
+/// Serves the Node RPCs of one node.
+#[derive(Debug, Clone)]
+pub struct NodeService {
+    volumes: Volumes,
+    health_api: HealthApi,
+}
+
+impl NodeService {
+    /// Over this node's volumes, advertising this generation of the health API.
+    pub fn new(volumes: Volumes, health_api: HealthApi) -> Self {
+        Self {
+            volumes,
+            health_api,
+        }
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// Runs one RPC, logs its name, code and duration, and maps its error.
+async fn answer<T>(
+    method: &'static str,
+    work: impl Future<Output = Result<T, VolumeError>>,
+) -> Answer<T> {
+    logged(method, async { work.await.map_err(|error| status(&error)) }).await
+}
+
+#[tonic::async_trait]
+impl Node for NodeService {
+    async fn node_stage_volume(
+        &self,
+        request: Request<csi::NodeStageVolumeRequest>,
+    ) -> Answer<csi::NodeStageVolumeResponse> {
+        let request = request.into_inner();
+        let work = async {
+            required("volume_id", &request.volume_id)?;
+            let staging = path("staging_target_path", &request.staging_target_path)?;
+            let wanted = capability(request.volume_capability.as_ref())?;
+            self.volumes
+                .stage(StageRequest {
+                    id: request.volume_id,
+                    path: staging,
+                    mode: wanted.mode,
+                    fs_type: wanted.fs_type,
+                    flags: wanted.flags,
+                    read_only: wanted.read_only,
+                })
+                .await?;
+            Ok(csi::NodeStageVolumeResponse {})
+        };
+        answer("NodeStageVolume", work).await
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        request: Request<csi::NodeUnstageVolumeRequest>,
+    ) -> Answer<csi::NodeUnstageVolumeResponse> {
+        let request = request.into_inner();
+        let work = async {
+            required("volume_id", &request.volume_id)?;
+            let staging = path("staging_target_path", &request.staging_target_path)?;
+            self.volumes
+                .unmount(request.volume_id, staging, false)
+                .await?;
+            Ok(csi::NodeUnstageVolumeResponse {})
+        };
+        answer("NodeUnstageVolume", work).await
+    }
+
+    async fn node_publish_volume(
+        &self,
+        request: Request<csi::NodePublishVolumeRequest>,
+    ) -> Answer<csi::NodePublishVolumeResponse> {
+        let request = request.into_inner();
+        let work = async {
+            required("volume_id", &request.volume_id)?;
+            let target = path("target_path", &request.target_path)?;
+            let wanted = capability(request.volume_capability.as_ref())?;
+            if request.staging_target_path.is_empty() {
+                return Err(VolumeError::NotStagedFirst);
+            }
+            let staging = path("staging_target_path", &request.staging_target_path)?;
+            self.volumes
+                .publish(PublishRequest {
+                    id: request.volume_id,
+                    staging,
+                    target,
+                    mode: wanted.mode,
+                    read_only: request.readonly || wanted.read_only,
+                    exclusive: wanted.exclusive,
+                })
+                .await?;
+            Ok(csi::NodePublishVolumeResponse {})
+        };
+        answer("NodePublishVolume", work).await
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<csi::NodeUnpublishVolumeRequest>,
+    ) -> Answer<csi::NodeUnpublishVolumeResponse> {
+        let request = request.into_inner();
+        let work = async {
+            required("volume_id", &request.volume_id)?;
+            let target = path("target_path", &request.target_path)?;
+            self.volumes
+                .unmount(request.volume_id, target, true)
+                .await?;
+            Ok(csi::NodeUnpublishVolumeResponse {})
+        };
+        answer("NodeUnpublishVolume", work).await
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<csi::NodeGetVolumeStatsRequest>,
+    ) -> Answer<csi::NodeGetVolumeStatsResponse> {
+        let request = request.into_inner();
+        let work = async {
+            required("volume_id", &request.volume_id)?;
+            required("volume_path", &request.volume_path)?;
+            let staging = Some(request.staging_target_path.as_str()).filter(|p| !p.is_empty());
+            let sample = self
+                .volumes
+                .stats(&request.volume_id, &request.volume_path, staging)
+                .await?;
+            let mut usage = vec![csi::VolumeUsage {
+                available: signed(sample.usage.available_bytes),
+                total: signed(sample.usage.total_bytes),
+                used: signed(sample.usage.used_bytes),
+                unit: Unit::Bytes.into(),
+            }];
+            if let Some((total, free, used)) = sample.usage.inodes {
+                usage.push(csi::VolumeUsage {
+                    available: signed(free),
+                    total: signed(total),
+                    used: signed(used),
+                    unit: Unit::Inodes.into(),
+                });
+            }
+            Ok(csi::NodeGetVolumeStatsResponse {
+                usage,
+                volume_condition: self
+                    .health_api
+                    .legacy()
+                    .then(|| condition(&sample.volume.troubles)),
+            })
+        };
+        answer("NodeGetVolumeStats", work).await
+    }
+
+    async fn node_expand_volume(
+        &self,
+        request: Request<csi::NodeExpandVolumeRequest>,
+    ) -> Answer<csi::NodeExpandVolumeResponse> {
+        let request = request.into_inner();
+        let work = async {
+            required("volume_id", &request.volume_id)?;
+            required("volume_path", &request.volume_path)?;
+            let range = request.capacity_range.unwrap_or_default();
+            if range.required_bytes < 0
+                || range.limit_bytes < 0
+                || (range.limit_bytes != 0 && range.limit_bytes < range.required_bytes)
+            {
+                return Err(VolumeError::Invalid {
+                    field: "capacity_range",
+                    why: "must not be negative, nor its limit below what is required".to_owned(),
+                });
+            }
+            let volume =
+                self.volumes
+                    .find(&request.volume_id)
+                    .ok_or_else(|| VolumeError::NotFound {
+                        id: request.volume_id.clone(),
+                    })?;
+            if let Some(asked) = request.volume_capability.as_ref() {
+                let asked = capability(Some(asked))?;
+                if asked.mode != volume.placed.record.mode {
+                    return Err(VolumeError::Invalid {
+                        field: "volume_capability",
+                        why: format!(
+                            "the volume is {}, asked for as {}",
+                            volume.placed.record.mode.as_str(),
+                            asked.mode.as_str()
+                        ),
+                    });
+                }
+            }
+            let have = volume.placed.record.extent.len;
+            if range.required_bytes.unsigned_abs() > have {
+                return Err(VolumeError::CannotGrow {
+                    uuid: volume.uuid,
+                    needed: range.required_bytes.unsigned_abs(),
+                    why: format!("its device has {have} bytes; ControllerExpandVolume comes first"),
+                });
+            }
+            let at = match path("volume_path", &request.volume_path) {
+                Ok(path) => path,
+                Err(_) => {
+                    return Err(VolumeError::NotFound {
+                        id: format!("{} at {:?}", request.volume_id, request.volume_path),
+                    });
+                }
+            };
+            let bytes = self.volumes.grow(request.volume_id, at).await?;
+            Ok(csi::NodeExpandVolumeResponse {
+                capacity_bytes: signed(bytes),
+            })
+        };
+        answer("NodeExpandVolume", work).await
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        _request: Request<csi::NodeGetCapabilitiesRequest>,
+    ) -> Answer<csi::NodeGetCapabilitiesResponse> {
+        use node_service_capability::{Rpc, Type, rpc::Type as Cap};
+        let mut caps = vec![
+            Cap::StageUnstageVolume,
+            Cap::GetVolumeStats,
+            Cap::ExpandVolume,
+            Cap::SingleNodeMultiWriter,
+        ];
+        if self.health_api.legacy() {
+            caps.push(Cap::VolumeCondition);
+        }
+        if self.health_api.v1_13() {
+            caps.extend([Cap::GetVolumeHealth, Cap::GetStorageHealth]);
+        }
+        let capabilities = caps
+            .into_iter()
+            .map(|cap| csi::NodeServiceCapability {
+                r#type: Some(Type::Rpc(Rpc { r#type: cap.into() })),
+            })
+            .collect();
+        Ok(Response::new(csi::NodeGetCapabilitiesResponse {
+            capabilities,
+        }))
+    }
+
+    async fn node_get_info(
+        &self,
+        _request: Request<csi::NodeGetInfoRequest>,
+    ) -> Answer<csi::NodeGetInfoResponse> {
+        let config = self.volumes.config();
+        let segments = [(
+            names::topology_key(&config.driver_name),
+            config.node_id.clone(),
+        )];
+        Ok(Response::new(csi::NodeGetInfoResponse {
+            node_id: config.node_id.clone(),
+            // No limit of ours; a full table is RESOURCE_EXHAUSTED at creation.
+            max_volumes_per_node: 0,
+            accessible_topology: Some(csi::Topology {
+                segments: segments.into_iter().collect(),
+            }),
+        }))
+    }
+
+    async fn node_get_volume_health(
+        &self,
+        request: Request<csi::NodeGetVolumeHealthRequest>,
+    ) -> Answer<csi::NodeGetVolumeHealthResponse> {
+        let id = request.into_inner().volume_id;
+        let work = async {
+            required("volume_id", &id)?;
+            let volume = self
+                .volumes
+                .find(&id)
+                .ok_or_else(|| VolumeError::NotFound { id: id.clone() })?;
+            Ok(csi::NodeGetVolumeHealthResponse {
+                volume_health: Some(csi::VolumeHealth {
+                    volume_id: id.clone(),
+                    health_statuses: volume.troubles.iter().map(entry).collect(),
+                }),
+            })
+        };
+        answer("NodeGetVolumeHealth", work).await
+    }
+
+    async fn node_get_storage_health(
+        &self,
+        _request: Request<csi::NodeGetStorageHealthRequest>,
+    ) -> Answer<csi::NodeGetStorageHealthResponse> {
+        use csi::node_get_storage_health_response::StorageBackendHealth;
+        let snapshot = self.volumes.inventory().current();
+        let backend_health = snapshot
+            .drives
+            .values()
+            .filter_map(|drive| {
+                let holds = snapshot.volumes.values().any(|volume| {
+                    volume.drive == drive.id && volume.state != VolumeState::Quarantined
+                });
+                let why = match (&drive.trouble, drive.state) {
+                    (_, DriveState::Missing) if holds => "not found on this node".to_owned(),
+                    (Some(trouble), _) if holds => trouble.clone(),
+                    _ => return None,
+                };
+                Some(StorageBackendHealth {
+                    status: csi::StorageHealthErrorType::StorageUnreachable.into(),
+                    reason: "DriveUnreachable".to_owned(),
+                    message: format!("drive {}: {why}", drive.id),
+                    volume_capability: None,
+                })
+            })
+            .take(16)
+            .collect();
+        Ok(Response::new(csi::NodeGetStorageHealthResponse {
+            backend_health,
+        }))
+    }
+}
+
+/// Bytes as CSI counts them.
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// The legacy condition: all messages in one, in a stable order.
+pub fn condition(troubles: &[Trouble]) -> csi::VolumeCondition {
+    csi::VolumeCondition {
+        abnormal: !troubles.is_empty(),
+        message: if troubles.is_empty() {
+            "volume is healthy".to_owned()
+        } else {
+            troubles
+                .iter()
+                .map(|trouble| trouble.message.as_str())
+                .collect::<Vec<_>>()
+                .join("; ")
+        },
+    }
+}
+
+fn entry(trouble: &Trouble) -> csi::volume_health::VolumeHealthEntry {
+    csi::volume_health::VolumeHealthEntry {
+        status: match trouble.status.as_str() {
+            "DEGRADED" => csi::VolumeHealthErrorType::Degraded,
+            "DATA_LOSS" => csi::VolumeHealthErrorType::DataLoss,
+            _ => csi::VolumeHealthErrorType::Inaccessible,
+        }
+        .into(),
+        reason: trouble.reason.clone(),
+        message: trouble.message.clone(),
+    }
+}

@@ -1,0 +1,212 @@
+//! Reasons from what a probe found on a drive: signatures, tables, our own label, raw data.
+
+use super::{
+    claim::{Evidence, Rules},
+    probe::{Blankness, GptState, Probed, Signature, Signatures},
+    reasons::reject,
+};
+use crate::{
+    model::{ClaimPolicy, ClassConfig, Reject, RejectCode},
+    sys::blkid,
+};
+
+/// Partition types that only a drive somebody boots from has: the EFI system partition, BIOS boot, XBOOTLDR, and the
+/// root types of the Discoverable Partitions Specification (x86, x86-64, arm, arm64, riscv64).
+const SYSTEM_TYPES: &[&str] = &[
+    "c12a7328-f81f-11d2-ba4b-00a0c93ec93b",
+    "21686148-6449-6e6f-744e-656564454649",
+    "bc13c2ff-59e6-4262-a352-b275fd6f7172",
+    "44479540-f297-41b2-9af7-d131d5f0458a",
+    "4f68bce3-e8cd-4db1-96e7-fbcaf984b709",
+    "69dad710-2ce4-4e3c-b16c-21a1d49abed3",
+    "b921b045-1df0-41c3-af44-4c6f280d3fae",
+    "72ec70a6-cf74-40e6-bd49-4bda08e8f224",
+];
+
+const WIPE: &str = "wipe the drive if nobody needs it";
+
+/// All reasons that a probe which succeeded gives.
+pub(super) fn of(
+    evidence: &Evidence<'_>,
+    rules: &Rules,
+    class: Option<&ClassConfig>,
+    probed: &Probed,
+) -> Vec<Reject> {
+    let mut reasons = Vec::new();
+    if probed.size_bytes != evidence.facts.size_bytes {
+        reasons.push(reject(
+            RejectCode::ProbeFailed,
+            format!(
+                "it had {} bytes when it was probed and has {} now; it is probed again",
+                probed.size_bytes, evidence.facts.size_bytes
+            ),
+        ));
+    }
+    if probed.busy {
+        reasons.push(reject(RejectCode::Busy, "somebody holds it exclusively (a mount, an array, or a program such as a database or a virtual machine)"));
+    }
+    if probed
+        .gpt_types
+        .iter()
+        .any(|kind| SYSTEM_TYPES.contains(&kind.as_str()))
+    {
+        reasons.push(reject(
+            RejectCode::SystemDrive,
+            "its table has a boot or root partition: some system starts from it",
+        ));
+    }
+    if probed.ours {
+        reasons.extend(of_label(evidence, rules));
+    }
+    reasons.extend(of_signatures(probed));
+    reasons.extend(of_table(evidence, probed));
+    reasons.extend(of_blankness(class, probed));
+    reasons
+}
+
+fn of_label(evidence: &Evidence<'_>, rules: &Rules) -> Option<Reject> {
+    match (evidence.label, evidence.label_trouble) {
+        (Some(label), _) if label.cluster == rules.cluster && label.node == rules.node => None,
+        (Some(label), _) => Some(reject(
+            RejectCode::OursElsewhere,
+            format!(
+                "it belongs to node {} of cluster {}; move it back, adopt it, or wipe it",
+                label.node, label.cluster
+            ),
+        )),
+        (None, Some(trouble)) => Some(reject(
+            RejectCode::OursDamaged,
+            format!("it has our label partition, whose label does not read: {trouble}"),
+        )),
+        (None, None) => Some(reject(
+            RejectCode::ProbeFailed,
+            "it has our label partition, whose label has not been read yet",
+        )),
+    }
+}
+
+fn of_signatures(probed: &Probed) -> Vec<Reject> {
+    let (found, ambiguous) = match &probed.signatures {
+        Signatures::Empty => return Vec::new(),
+        Signatures::Found(found) => (found, false),
+        Signatures::Ambiguous(found) => (found, true),
+    };
+    let mut reasons: Vec<Reject> = found
+        .iter()
+        // The table of a drive with our label is ours; its label says the rest.
+        .filter(|one| !(probed.ours && is_table(one)))
+        .map(|one| reject(code_of(one), describe(one)))
+        .collect();
+    let kinds = || {
+        let kinds: Vec<&str> = found.iter().map(|one| one.kind.as_str()).collect();
+        if kinds.is_empty() {
+            "that were gone at the second look".to_owned()
+        } else {
+            format!("({})", kinds.join(", "))
+        }
+    };
+    if ambiguous {
+        reasons.push(reject(
+            RejectCode::Ambivalent,
+            format!(
+                "it has signatures that exclude each other {}; {WIPE}",
+                kinds()
+            ),
+        ));
+    } else if found.is_empty() {
+        // Found nothing is neither Empty nor a finding: it must not pass for either.
+        reasons.push(reject(
+            RejectCode::OtherSignature,
+            format!("it has signatures {}; {WIPE}", kinds()),
+        ));
+    }
+    reasons
+}
+
+fn describe(one: &Signature) -> String {
+    let mut text = format!("it holds {}", one.kind);
+    for (name, value) in [("label", &one.label), ("uuid", &one.uuid)] {
+        if !value.is_empty() {
+            text.push_str(&format!(", {name} {value}"));
+        }
+    }
+    if let Some(offset) = one.offset {
+        text.push_str(&format!(", at byte {offset}"));
+    }
+    format!("{text}; {WIPE}")
+}
+
+fn is_table(one: &Signature) -> bool {
+    one.usage == blkid::USAGE_TABLE
+}
+
+/// The code for a signature, by libblkid's TYPE first and USAGE second.
+fn code_of(one: &Signature) -> RejectCode {
+    use RejectCode as Code;
+    match one.kind.as_str() {
+        _ if is_table(one) => Code::PartitionTable,
+        "LVM1_member" | "LVM2_member" => Code::LvmPv,
+        "crypto_LUKS" => Code::Luks,
+        "BitLocker" => Code::Bitlocker,
+        "zfs_member" => Code::Zfs,
+        "ceph_bluestore" => Code::Bluestore,
+        "bcache" => Code::Bcache,
+        "swap" | "swsuspend" => Code::Swap,
+        "jbd" => Code::Jbd,
+        "vdo" => Code::Vdo,
+        "stratis" => Code::Stratis,
+        kind if kind.starts_with("drbd") => Code::Drbd,
+        _ if one.usage == "filesystem" => Code::Filesystem,
+        _ if one.usage == "raid" => Code::RaidMember,
+        _ => Code::OtherSignature,
+    }
+}
+
+fn of_table(evidence: &Evidence<'_>, probed: &Probed) -> Vec<Reject> {
+    let mut reasons = Vec::new();
+    let signature = match &probed.signatures {
+        Signatures::Empty => false,
+        Signatures::Found(found) | Signatures::Ambiguous(found) => {
+            found.iter().any(|one| is_table(one))
+        }
+    };
+    match &probed.gpt {
+        GptState::None => {}
+        GptState::Whole if probed.ours || signature => {}
+        GptState::Whole => reasons.push(reject(
+            RejectCode::PartitionTable,
+            format!("it has a GPT; {WIPE}"),
+        )),
+        GptState::Damaged(why) => reasons.push(reject(
+            RejectCode::GptDamaged,
+            format!("it has a damaged GPT: {why}; repair it with gdisk, or {WIPE}"),
+        )),
+    }
+    if !evidence.facts.partitions.is_empty() && !signature && probed.gpt == GptState::None {
+        reasons.push(reject(
+            RejectCode::PhantomTable,
+            "the kernel shows partitions where no table is: it takes other data for an Atari table, or somebody added them by hand",
+        ));
+    }
+    reasons
+}
+
+fn of_blankness(class: Option<&ClassConfig>, probed: &Probed) -> Option<Reject> {
+    let wanted = class.map(|class| class.claim) == Some(ClaimPolicy::Blank);
+    let otherwise_empty = probed.signatures == Signatures::Empty && probed.gpt == GptState::None;
+    match &probed.blankness {
+        Blankness::Blank => None,
+        Blankness::DataAt(_) if class.is_some() && !wanted => None,
+        Blankness::DataAt(offset) => Some(reject(
+            RejectCode::NotBlank,
+            format!(
+                "it has no known signature but data at byte {offset}: raw data of some program; wipe the drive, or set claim = \"signature-free\" in its class if nobody needs it"
+            ),
+        )),
+        Blankness::NotSampled if wanted && otherwise_empty => Some(reject(
+            RejectCode::ProbeFailed,
+            "it was not read for data that has no signature; it is probed again",
+        )),
+        Blankness::NotSampled => None,
+    }
+}

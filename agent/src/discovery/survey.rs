@@ -1,0 +1,431 @@
+//! One look at all drives: facts, host use, probe, label, verdict. `claim-plan` and the agent's rescans
+//! share it, so that what is shown beforehand is what the agent does.
+//!
+//! Drives are probed by their own workers, several at a time, each with a deadline: a drive that hangs
+//! costs its own entry and nothing else. Without a probe that succeeded no drive is ever available.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    io,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{sync::Semaphore, task::JoinSet};
+
+use super::{
+    claim::{self, Evidence, Judgement, Rules},
+    probe::{Probe, ProbeError, Probed},
+    sysfs,
+    system::{self, HostUse},
+};
+use crate::{
+    carve::jobs::{CarveError, Look},
+    model::{ClaimPolicy, Contents, DriveFacts, DriveRef, Reject, RejectCode, cause::chain},
+    sys::offload::offload,
+    worker::{Pool, RunError, Slot},
+};
+
+/// How to look.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `/sys`.
+    pub sys: PathBuf,
+    /// `/proc`.
+    pub proc: PathBuf,
+    /// The kubelet's directory, whose drive is the system's.
+    pub kubelet_dir: PathBuf,
+    /// Drives looked at at the same time.
+    pub at_once: usize,
+    /// For each step on one drive, and for reading sysfs and /proc.
+    pub deadline: Duration,
+    /// Also repair what is safe to repair on drives that are proven ours. Without it nothing is written.
+    pub repair: bool,
+}
+
+impl Settings {
+    /// This machine; nothing is written.
+    pub fn here(kubelet_dir: PathBuf) -> Self {
+        Self {
+            sys: "/sys".into(),
+            proc: "/proc".into(),
+            kubelet_dir,
+            at_once: 8,
+            deadline: Duration::from_secs(10),
+            repair: false,
+        }
+    }
+}
+
+/// Everything seen of one drive.
+#[derive(Debug, Clone)]
+pub struct Surveyed {
+    /// sysfs facts.
+    pub facts: DriveFacts,
+    /// What the probe found; None when it was not run or gave no answer (then `trouble` says why).
+    pub probed: Option<Result<Probed, ProbeError>>,
+    /// What is on it, when the probe says it is ours and it was read. For a drive that gives no answer now
+    /// (`trouble`) it is what was read last.
+    pub contents: Option<Contents>,
+    /// Why our label could not be read.
+    pub label_trouble: Option<String>,
+    /// Why its worker gave no answer (stuck, busy, died), in a sentence. Such a drive is never Available.
+    pub trouble: Option<String>,
+    /// Its worker is stuck, as opposed to busy or dead.
+    pub stuck: bool,
+    /// What comes of it.
+    pub judgement: Judgement,
+}
+
+/// Everything seen.
+#[derive(Debug, Clone)]
+pub struct Survey {
+    /// Every disk, by kernel name.
+    pub drives: Vec<Surveyed>,
+    /// What the host used while it was looked at.
+    pub host: HostUse,
+}
+
+/// Why there is nothing to show at all.
+#[derive(Debug, thiserror::Error)]
+pub enum SurveyError {
+    /// sysfs.
+    #[error("cannot list block devices below {path}")]
+    Enumerate {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// mountinfo, swaps.
+    #[error(
+        "cannot find out what the host uses (mountinfo and swaps below {path}); without that no drive may be claimed"
+    )]
+    HostUse {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Looks at all drives.
+///
+/// `only`: kernel names to probe again; the others keep what `previous` knows of them, when it is still the same
+/// device and was seen well. None: probe all. Facts, host use and verdicts are always fresh.
+pub async fn survey(
+    pool: &Pool,
+    rules: &Rules,
+    settings: &Settings,
+    only: Option<&BTreeSet<String>>,
+    previous: Vec<Surveyed>,
+) -> Result<Survey, SurveyError> {
+    let facts = enumerate(settings).await?;
+    let targets = facts.iter().map(|facts| target(facts, rules)).collect();
+    let seen = gather(pool, targets, only, previous, settings).await;
+    // After the probes: what was mounted meanwhile counts.
+    let host = host_use(settings).await?;
+    let mut drives = Vec::with_capacity(facts.len());
+    for (one, seen) in facts.iter().zip(seen) {
+        let evidence = Evidence {
+            facts: one,
+            all: &facts,
+            host: &host,
+            probed: seen.probed.as_ref(),
+            label: seen
+                .contents
+                .as_ref()
+                .filter(|_| seen.trouble.is_none())
+                .map(|contents| &contents.label),
+            label_trouble: seen.label_trouble.as_deref(),
+        };
+        let judgement = closed(claim::judge(&evidence, rules), &seen);
+        drives.push(Surveyed {
+            facts: one.clone(),
+            probed: seen.probed,
+            contents: seen.contents,
+            label_trouble: seen.label_trouble,
+            trouble: seen.trouble,
+            stuck: seen.stuck,
+            judgement,
+        });
+    }
+    if settings.repair {
+        repair(pool, &mut drives, settings).await;
+    }
+    Ok(Survey { drives, host })
+}
+
+async fn enumerate(settings: &Settings) -> Result<Vec<DriveFacts>, SurveyError> {
+    let root = settings.sys.clone();
+    offload("sysfs", settings.deadline, move || sysfs::enumerate(&root))
+        .await
+        .and_then(|inner| inner)
+        .map_err(|source| SurveyError::Enumerate {
+            path: settings.sys.clone(),
+            source,
+        })
+}
+
+async fn host_use(settings: &Settings) -> Result<HostUse, SurveyError> {
+    let Settings {
+        sys,
+        proc,
+        kubelet_dir,
+        ..
+    } = settings.clone();
+    offload("host-use", settings.deadline, move || {
+        system::host_use(&sys, &proc, &kubelet_dir)
+    })
+    .await
+    .and_then(|inner| inner)
+    .map_err(|source| SurveyError::HostUse {
+        path: settings.proc.clone(),
+        source,
+    })
+}
+
+/// A drive to look at.
+#[derive(Debug, Clone)]
+struct Target {
+    drive: DriveRef,
+    /// None: the facts alone refuse it.
+    probe: Option<Option<ClaimPolicy>>,
+}
+
+fn target(facts: &DriveFacts, rules: &Rules) -> Target {
+    let policy = claim::class_of(facts, rules)
+        .ok()
+        .flatten()
+        .map(|class| class.claim);
+    Target {
+        drive: DriveRef::from(facts),
+        probe: (!claim::skips_probe(facts, rules)).then_some(policy),
+    }
+}
+
+/// What a worker saw of a drive.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    probed: Option<Result<Probed, ProbeError>>,
+    contents: Option<Contents>,
+    label_trouble: Option<String>,
+    trouble: Option<String>,
+    stuck: bool,
+}
+
+/// The two questions to a drive's worker, apart from the pool so that tests can answer them.
+trait Eyes: Clone + Send + Sync + 'static {
+    fn probe(
+        &self,
+        job: Probe,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Probed, RunError<ProbeError>>> + Send;
+    fn look(
+        &self,
+        job: Look,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Contents, RunError<CarveError>>> + Send;
+}
+
+impl Eyes for Pool {
+    async fn probe(&self, job: Probe, limit: Duration) -> Result<Probed, RunError<ProbeError>> {
+        let id = job.drive.id.clone();
+        self.run(&id, Slot::Foreground, job, limit).await
+    }
+
+    async fn look(&self, job: Look, limit: Duration) -> Result<Contents, RunError<CarveError>> {
+        let id = job.drive.id.clone();
+        self.run(&id, Slot::Foreground, job, limit).await
+    }
+}
+
+/// Looks at all targets, in their order.
+async fn gather(
+    eyes: &impl Eyes,
+    targets: Vec<Target>,
+    only: Option<&BTreeSet<String>>,
+    previous: Vec<Surveyed>,
+    settings: &Settings,
+) -> Vec<Seen> {
+    let mut before: BTreeMap<String, Surveyed> = previous
+        .into_iter()
+        .map(|drive| (drive.facts.kernel_name.clone(), drive))
+        .collect();
+    // Until a worker has answered, a drive is one that could not be looked at.
+    let unseen = Seen {
+        trouble: Some("it was not looked at".into()),
+        ..Seen::default()
+    };
+    let mut seen: Vec<Seen> = vec![unseen; targets.len()];
+    let permits = Arc::new(Semaphore::new(settings.at_once.max(1)));
+    let mut running = JoinSet::new();
+    for (index, target) in targets.into_iter().enumerate() {
+        let Some(policy) = target.probe else {
+            if let Some(slot) = seen.get_mut(index) {
+                *slot = Seen::default();
+            }
+            continue;
+        };
+        let old = before
+            .remove(&target.drive.kernel_name)
+            // A name moves; only the same device's past counts.
+            .filter(|old| DriveRef::from(&old.facts) == target.drive)
+            .map(|old| Seen {
+                probed: old.probed,
+                contents: old.contents,
+                label_trouble: old.label_trouble,
+                trouble: old.trouble,
+                stuck: old.stuck,
+            });
+        let asked = only.is_none_or(|names| names.contains(&target.drive.kernel_name));
+        if let Some(old) = old
+            .as_ref()
+            .filter(|old| !asked && old.trouble.is_none() && old.probed.is_some())
+        {
+            if let Some(slot) = seen.get_mut(index) {
+                *slot = old.clone();
+            }
+            continue;
+        }
+        let (eyes, permits, limit) = (eyes.clone(), Arc::clone(&permits), settings.deadline);
+        running.spawn(async move {
+            // The semaphore is never closed.
+            let _permit = permits.acquire_owned().await;
+            (index, see(&eyes, target.drive, policy, old, limit).await)
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        // A task that panicked leaves its drive as one that was not looked at.
+        if let Ok((index, one)) = ended
+            && let Some(slot) = seen.get_mut(index)
+        {
+            *slot = one;
+        }
+    }
+    seen
+}
+
+async fn see(
+    eyes: &impl Eyes,
+    drive: DriveRef,
+    policy: Option<ClaimPolicy>,
+    old: Option<Seen>,
+    limit: Duration,
+) -> Seen {
+    let probe = Probe {
+        drive: drive.clone(),
+        policy,
+    };
+    let probed = match eyes.probe(probe, limit).await {
+        Ok(probed) => Ok(probed),
+        Err(RunError::Job(error)) => Err(error),
+        Err(error) => return no_answer(&error, old),
+    };
+    let mut seen = Seen {
+        probed: Some(probed),
+        ..Seen::default()
+    };
+    if matches!(&seen.probed, Some(Ok(probed)) if probed.ours) {
+        match eyes
+            .look(
+                Look {
+                    drive,
+                    repair: false,
+                },
+                limit,
+            )
+            .await
+        {
+            Ok(contents) => seen.contents = Some(contents),
+            Err(RunError::Job(error)) => seen.label_trouble = Some(chain(&error)),
+            Err(error) => return no_answer(&error, old),
+        }
+    }
+    seen
+}
+
+/// A drive whose worker gave no answer keeps what was known of its volumes. Busy with an RPC is no trouble
+/// at all when it was seen well before.
+fn no_answer<E: std::error::Error + 'static>(error: &RunError<E>, old: Option<Seen>) -> Seen {
+    match (error, old) {
+        (RunError::Busy { .. }, Some(old)) if old.trouble.is_none() && old.probed.is_some() => old,
+        (_, old) => Seen {
+            contents: old.and_then(|old| old.contents),
+            trouble: Some(chain(error)),
+            stuck: matches!(error, RunError::Stuck { .. }),
+            ..Seen::default()
+        },
+    }
+}
+
+/// Fail closed, whatever the rules said: a drive without a probe that succeeded is neither available nor
+/// claimed, and its reasons say why it could not be looked at.
+fn closed(judgement: Judgement, seen: &Seen) -> Judgement {
+    let proven = seen.trouble.is_none() && matches!(seen.probed, Some(Ok(_)));
+    let (class, mut reasons) = match judgement {
+        Judgement::Rejected { class, reasons } => (class, reasons),
+        kept if proven => return kept,
+        Judgement::Available { class } => (Some(class), Vec::new()),
+        Judgement::Claimed => (None, Vec::new()),
+    };
+    let detail = match (&seen.trouble, &seen.probed) {
+        (Some(trouble), _) => Some(trouble.clone()),
+        (None, Some(Err(error))) => Some(chain(error)),
+        (None, None) if reasons.is_empty() => Some("it was not probed".into()),
+        _ => None,
+    };
+    if let Some(detail) = detail {
+        // The rules may have chosen a better code for a probe that ran and failed; a probe without any
+        // answer is ours to tell.
+        let told = !reasons.is_empty() && seen.trouble.is_none();
+        if !told {
+            reasons.retain(|reject| reject.code != RejectCode::ProbeFailed);
+            reasons.push(Reject {
+                code: RejectCode::ProbeFailed,
+                detail,
+            });
+        }
+        reasons.sort_by_key(|reject| reject.code);
+    }
+    Judgement::Rejected { class, reasons }
+}
+
+/// Repairs drives that are proven ours; never another one. A failure is noted and changes no verdict.
+async fn repair(eyes: &impl Eyes, drives: &mut [Surveyed], settings: &Settings) {
+    let permits = Arc::new(Semaphore::new(settings.at_once.max(1)));
+    let mut running = JoinSet::new();
+    for (index, drive) in drives.iter().enumerate() {
+        if drive.judgement != Judgement::Claimed {
+            continue;
+        }
+        let job = Look {
+            drive: DriveRef::from(&drive.facts),
+            repair: true,
+        };
+        let (eyes, permits, limit) = (eyes.clone(), Arc::clone(&permits), settings.deadline);
+        running.spawn(async move {
+            let _permit = permits.acquire_owned().await;
+            (index, eyes.look(job, limit).await)
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        let Ok((index, answer)) = ended else { continue };
+        let Some(drive) = drives.get_mut(index) else {
+            continue;
+        };
+        match answer {
+            Ok(contents) => drive.contents = Some(contents),
+            // The next survey tries again; what was read without repair stands.
+            Err(RunError::Busy { .. }) => {}
+            Err(error) => drive.trouble = Some(format!("repairing it failed: {}", chain(&error))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,437 @@
+//! Drives that answer, fail, hang and are busy, seen by eyes that tests give.
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use super::{
+    super::probe::{Blankness, GptState, Signatures},
+    *,
+};
+use crate::model::{Cause, DriveId, Label, Media, Transport};
+
+fn facts(name: &str) -> DriveFacts {
+    DriveFacts {
+        id: DriveId(format!("wwn-{name}")),
+        identity_is_stable: true,
+        kernel_name: name.into(),
+        major: 8,
+        minor: 0,
+        diskseq: 1,
+        model: String::new(),
+        serial: String::new(),
+        wwn: String::new(),
+        firmware: String::new(),
+        size_bytes: 1 << 40,
+        logical_sector: 512,
+        physical_sector: 512,
+        media: Media::Ssd,
+        transport: Transport::Sata,
+        read_only: false,
+        removable: false,
+        hidden: false,
+        zoned: false,
+        is_partition: false,
+        virtual_kind: None,
+        not_running: None,
+        holders: Vec::new(),
+        partitions: Vec::new(),
+        sysfs_path: String::new(),
+        backing_file: None,
+    }
+}
+
+fn probed(ours: bool) -> Probed {
+    Probed {
+        size_bytes: 1 << 40,
+        read_only: false,
+        busy: false,
+        signatures: Signatures::Empty,
+        gpt: GptState::None,
+        ours,
+        gpt_types: Vec::new(),
+        blankness: Blankness::Blank,
+    }
+}
+
+fn contents(note: &str) -> Contents {
+    Contents {
+        sequence: 1,
+        label: Label {
+            drive_uuid: uuid::Uuid::nil(),
+            cluster: "c".into(),
+            node: "n".into(),
+            class: "k".into(),
+            drive_id: DriveId("wwn-ours".into()),
+        },
+        volumes: Vec::new(),
+        free: Vec::new(),
+        usable_bytes: 0,
+        extent_bytes: 1,
+        strangers: Vec::new(),
+        notes: vec![note.into()],
+    }
+}
+
+/// Answers by kernel name; counts what was asked.
+#[derive(Clone, Default)]
+struct Fake {
+    asked: Arc<Mutex<Vec<String>>>,
+    repaired: Arc<Mutex<Vec<String>>>,
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+fn stuck<E: std::error::Error>(drive: DriveId) -> RunError<E> {
+    RunError::Stuck {
+        drive,
+        step: "open".into(),
+        age_s: 31,
+    }
+}
+
+impl Eyes for Fake {
+    async fn probe(&self, job: Probe, limit: Duration) -> Result<Probed, RunError<ProbeError>> {
+        let name = job.drive.kernel_name.clone();
+        self.asked.lock().unwrap().push(name.clone());
+        self.most.fetch_max(
+            self.now.fetch_add(1, Ordering::SeqCst) + 1,
+            Ordering::SeqCst,
+        );
+        let hangs = name.starts_with("slow");
+        tokio::time::sleep(if hangs {
+            limit
+        } else {
+            Duration::from_millis(10)
+        })
+        .await;
+        self.now.fetch_sub(1, Ordering::SeqCst);
+        let drive = job.drive.id;
+        match name.as_str() {
+            "ours" | "ours-locked" | "ours-damaged" => Ok(probed(true)),
+            "eio" => Err(RunError::Job(ProbeError::Read {
+                kernel_name: name,
+                offset: 0,
+                source: Cause::text("EIO"),
+            })),
+            "stuck" => Err(stuck(drive)),
+            "busy" => Err(RunError::Busy {
+                drive,
+                step: "mkfs".into(),
+            }),
+            "panics" => panic!("a bug"),
+            _ if hangs => Err(RunError::Deadline {
+                drive,
+                job: "probe",
+                limit_ms: 10_000,
+                step: "read".into(),
+            }),
+            _ => Ok(probed(false)),
+        }
+    }
+
+    async fn look(&self, job: Look, _limit: Duration) -> Result<Contents, RunError<CarveError>> {
+        let drive = job.drive.id.clone();
+        if job.repair {
+            self.repaired
+                .lock()
+                .unwrap()
+                .push(job.drive.kernel_name.clone());
+            return Ok(contents("repaired"));
+        }
+        match job.drive.kernel_name.as_str() {
+            "ours-locked" => Err(RunError::Busy {
+                drive,
+                step: "erase".into(),
+            }),
+            "ours-damaged" => Err(RunError::Job(CarveError::Damaged {
+                drive: drive.0,
+                reason: "both slots".into(),
+            })),
+            _ => Ok(contents("read")),
+        }
+    }
+}
+
+fn settings() -> Settings {
+    Settings::here("/var/lib/kubelet".into())
+}
+
+fn targets(names: &[&str]) -> Vec<Target> {
+    names
+        .iter()
+        .map(|name| Target {
+            drive: DriveRef::from(&facts(name)),
+            probe: Some(Some(ClaimPolicy::Blank)),
+        })
+        .collect()
+}
+
+fn before(name: &str, seen: Seen) -> Surveyed {
+    Surveyed {
+        facts: facts(name),
+        probed: seen.probed,
+        contents: seen.contents,
+        label_trouble: seen.label_trouble,
+        trouble: seen.trouble,
+        stuck: seen.stuck,
+        judgement: Judgement::Claimed,
+    }
+}
+
+fn seen_well() -> Seen {
+    Seen {
+        probed: Some(Ok(probed(true))),
+        contents: Some(contents("old")),
+        ..Seen::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn drives_that_hang_cost_their_own_entry_and_nothing_else() {
+    let fake = Fake::default();
+    let started = tokio::time::Instant::now();
+    let names = ["slow1", "a", "slow2", "ours", "eio", "stuck", "panics", "z"];
+    let seen = gather(&fake, targets(&names), None, Vec::new(), &settings()).await;
+    assert_eq!(
+        started.elapsed(),
+        Duration::from_secs(10),
+        "one deadline, not one per drive"
+    );
+    let trouble: Vec<Option<&str>> = seen.iter().map(|seen| seen.trouble.as_deref()).collect();
+    assert_eq!(
+        trouble,
+        [
+            Some("probe on drive wwn-slow1 did not end within 10000 ms (at read)"),
+            None,
+            Some("probe on drive wwn-slow2 did not end within 10000 ms (at read)"),
+            None,
+            None,
+            Some(
+                "drive wwn-stuck is stuck: open has not returned for 31 s; check the drive (dmesg), it may need to be replaced"
+            ),
+            Some("it was not looked at"),
+            None,
+        ]
+    );
+    assert!(seen[5].stuck && !seen[0].stuck);
+    assert_eq!(seen[3].contents, Some(contents("read")));
+    assert!(matches!(seen[4].probed, Some(Err(ProbeError::Read { .. }))));
+    assert!(seen[6].probed.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_so_many_drives_at_a_time() {
+    let fake = Fake::default();
+    let names: Vec<String> = (0..40).map(|n| format!("d{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    gather(&fake, targets(&names), None, Vec::new(), &settings()).await;
+    assert_eq!(fake.most.load(Ordering::SeqCst), 8);
+    assert_eq!(fake.asked.lock().unwrap().len(), 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn drives_that_nothing_happened_to_are_not_probed_again() {
+    let fake = Fake::default();
+    let mut moved = before("moved", seen_well());
+    moved.facts.diskseq = 0;
+    moved.facts.minor = 99;
+    let unwell = Seen {
+        trouble: Some("stuck".into()),
+        ..seen_well()
+    };
+    let previous = vec![
+        before("same", seen_well()),
+        before("asked", seen_well()),
+        before("unwell", unwell),
+        moved,
+    ];
+    let only = ["asked".to_owned()].into();
+    let seen = gather(
+        &fake,
+        targets(&["same", "asked", "unwell", "moved", "new"]),
+        Some(&only),
+        previous,
+        &settings(),
+    )
+    .await;
+    let mut asked = fake.asked.lock().unwrap().clone();
+    asked.sort();
+    assert_eq!(asked, ["asked", "moved", "new", "unwell"]);
+    assert_eq!(seen[0].contents, Some(contents("old")));
+    assert!(seen.iter().all(|seen| seen.trouble.is_none()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_drive_stays_what_it_was_and_a_stuck_one_keeps_its_volumes() {
+    let fake = Fake::default();
+    let previous = ["busy", "ours-locked", "stuck"]
+        .map(|name| before(name, seen_well()))
+        .into();
+    let seen = gather(
+        &fake,
+        targets(&["busy", "ours-locked", "stuck"]),
+        None,
+        previous,
+        &settings(),
+    )
+    .await;
+    for seen in &seen[..2] {
+        assert_eq!(
+            (&seen.trouble, &seen.contents),
+            (&None, &Some(contents("old")))
+        );
+    }
+    assert!(seen[2].trouble.is_some() && seen[2].probed.is_none());
+    assert_eq!(seen[2].contents, Some(contents("old")));
+    // Never seen before, busy is a reason not to use it.
+    let seen = gather(
+        &fake,
+        targets(&["busy", "ours-locked"]),
+        None,
+        Vec::new(),
+        &settings(),
+    )
+    .await;
+    assert!(seen.iter().all(|seen| seen.trouble.is_some()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_that_cannot_be_read_is_told() {
+    let seen = gather(
+        &Fake::default(),
+        targets(&["ours-damaged"]),
+        None,
+        Vec::new(),
+        &settings(),
+    )
+    .await;
+    assert!(
+        seen[0]
+            .label_trouble
+            .as_deref()
+            .unwrap()
+            .contains("both slots")
+    );
+    assert_eq!(seen[0].contents, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_facts_refuse_is_not_opened() {
+    let fake = Fake::default();
+    let mut targets = targets(&["ram0"]);
+    targets[0].probe = None;
+    let seen = gather(&fake, targets, None, Vec::new(), &settings()).await;
+    assert!(fake.asked.lock().unwrap().is_empty());
+    assert!(seen[0].probed.is_none() && seen[0].trouble.is_none());
+}
+
+#[test]
+fn without_a_probe_that_succeeded_no_verdict_is_good() {
+    let good = || Judgement::Available { class: "k".into() };
+    let failed = ProbeError::Open {
+        kernel_name: "sda".into(),
+        source: Cause::text("no"),
+    };
+    let trouble = |text: &str| Seen {
+        trouble: Some(text.into()),
+        ..seen_well()
+    };
+    for (seen, detail) in [
+        (Seen::default(), "it was not probed"),
+        (
+            Seen {
+                probed: Some(Err(failed.clone())),
+                ..Seen::default()
+            },
+            "cannot open /dev/sda: no",
+        ),
+        (trouble("it is stuck"), "it is stuck"),
+    ] {
+        for judgement in [good(), Judgement::Claimed] {
+            let Judgement::Rejected { reasons, .. } = closed(judgement, &seen) else {
+                panic!("{seen:?}")
+            };
+            let [reason] = reasons.as_slice() else {
+                panic!("{reasons:?}")
+            };
+            assert_eq!(
+                (reason.code, reason.detail.as_str()),
+                (RejectCode::ProbeFailed, detail)
+            );
+        }
+    }
+    assert_eq!(closed(good(), &seen_well()), good());
+    assert_eq!(closed(Judgement::Claimed, &seen_well()), Judgement::Claimed);
+}
+
+#[test]
+fn other_reasons_stay_and_the_trouble_joins_them() {
+    let rejected = |codes: &[RejectCode]| Judgement::Rejected {
+        class: None,
+        reasons: codes
+            .iter()
+            .map(|&code| Reject {
+                code,
+                detail: "x".into(),
+            })
+            .collect(),
+    };
+    let codes = |judgement: Judgement| match judgement {
+        Judgement::Rejected { reasons, .. } => reasons
+            .into_iter()
+            .map(|reject| reject.code)
+            .collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    let trouble = Seen {
+        trouble: Some("stuck".into()),
+        ..Seen::default()
+    };
+    use RejectCode::{NotADisk, NotSelected, ProbeFailed, Unreadable};
+    assert_eq!(
+        codes(closed(rejected(&[NotSelected]), &trouble)),
+        [NotSelected, ProbeFailed]
+    );
+    assert_eq!(
+        codes(closed(rejected(&[NotSelected, ProbeFailed]), &trouble)),
+        [NotSelected, ProbeFailed]
+    );
+    // Not probed because its facts refuse it: no second reason.
+    assert_eq!(
+        codes(closed(rejected(&[NotADisk]), &Seen::default())),
+        [NotADisk]
+    );
+    // The rules chose a better code for the probe's error.
+    let failed = Seen {
+        probed: Some(Err(ProbeError::Open {
+            kernel_name: "sda".into(),
+            source: Cause::text("no"),
+        })),
+        ..Seen::default()
+    };
+    assert_eq!(
+        codes(closed(rejected(&[Unreadable]), &failed)),
+        [Unreadable]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_drives_proven_ours_are_repaired() {
+    let fake = Fake::default();
+    let mut drives = vec![
+        before("ours", seen_well()),
+        before("elsewhere", seen_well()),
+        before("blank", Seen::default()),
+    ];
+    drives[1].judgement = Judgement::Rejected {
+        class: None,
+        reasons: Vec::new(),
+    };
+    drives[2].judgement = Judgement::Available { class: "k".into() };
+    repair(&fake, &mut drives, &settings()).await;
+    assert_eq!(*fake.repaired.lock().unwrap(), ["ours"]);
+    assert_eq!(drives[0].contents, Some(contents("repaired")));
+    assert_eq!(drives[1].contents, Some(contents("old")));
+}

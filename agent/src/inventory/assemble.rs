@@ -1,0 +1,256 @@
+//! From what is known of drives to the whole snapshot: volumes with their state and troubles,
+//! classes with their totals. Pure.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::Known;
+use crate::{
+    model::{
+        ClassReport, Drive, DriveId, DriveState, Placed, RecordState, Snapshot, Volume,
+        VolumeState,
+        snapshot::{Erasing, Trouble},
+    },
+    state::{KnownDrive, Merged, Sight, merge},
+};
+
+/// Puts the drives that are here together with what is remembered.
+pub fn remember(known: &Known, now: u64, elapsed: Duration, quarantine: Duration) -> Merged {
+    let here = known
+        .drives
+        .iter()
+        .map(|(id, drive)| (id.clone(), sight(drive)))
+        .collect();
+    merge(
+        &known.remembered,
+        &known.tombstones,
+        &here,
+        now,
+        elapsed,
+        quarantine,
+    )
+}
+
+fn sight(drive: &Drive) -> Sight<'_> {
+    match (&drive.state, &drive.contents) {
+        (DriveState::Claimed, Some(contents)) => Sight::Ours(&drive.facts, contents),
+        (DriveState::Claimed | DriveState::Unprobed | DriveState::Missing, _) => Sight::Unread,
+        _ if looks_unreadable(drive) => Sight::Unread,
+        _ => Sight::NotOurs,
+    }
+}
+
+/// Builds the snapshot (its revision is the caller's to set).
+pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot {
+    let mut drives = known.drives.clone();
+    for (id, stuck) in &known.stuck {
+        if let Some(drive) = drives.get_mut(id) {
+            drive.trouble = Some(stuck.clone());
+        }
+    }
+    // A remembered drive that is not here stays in view.
+    for id in &merged.missing_drives {
+        if let Some(remembered) = merged.known.drives.get(id) {
+            drives.insert(id.clone(), missing(id, remembered));
+        }
+    }
+    let mut volumes = BTreeMap::new();
+    for drive in drives.values() {
+        for placed in drive.contents.iter().flat_map(|contents| &contents.volumes) {
+            // One uuid on two drives (a copied image) can only be ambiguous.
+            volumes
+                .entry(placed.record.uuid)
+                .and_modify(|first: &mut Volume| {
+                    first.state = VolumeState::Ambiguous;
+                    first.troubles = vec![inaccessible(
+                        "VolumeOnTwoDrives",
+                        format!(
+                            "the volume is on drive {} and on drive {}; detach the copy",
+                            first.drive, drive.id
+                        ),
+                    )];
+                })
+                .or_insert_with(|| volume(known, merged, drive, placed));
+        }
+    }
+    for (id, record) in &merged.missing_volumes {
+        if let Some(drive) = drives.get(id)
+            && !volumes.contains_key(&record.uuid)
+        {
+            let placed = Placed {
+                record: record.clone(),
+                number: None,
+                device: None,
+                dev: None,
+                ambiguous: None,
+            };
+            volumes.insert(record.uuid, volume(known, merged, drive, &placed));
+        }
+    }
+    let mut reports: BTreeMap<String, ClassReport> = classes
+        .iter()
+        .map(|name| {
+            let empty = ClassReport {
+                total_bytes: 0,
+                free_bytes: 0,
+                largest_bytes: 0,
+            };
+            (name.clone(), empty)
+        })
+        .collect();
+    for drive in drives.values() {
+        let Some(report) = drive.class.as_ref().and_then(|name| reports.get_mut(name)) else {
+            continue;
+        };
+        let (total, free, largest) = match (&drive.state, &drive.contents) {
+            _ if drive.trouble.is_some() => (0, 0, 0),
+            (DriveState::Claimed, Some(contents)) => (
+                contents.usable_bytes,
+                contents.free_bytes(),
+                contents.largest_free(),
+            ),
+            (DriveState::Available, _) => (
+                drive.claimable_bytes,
+                drive.claimable_bytes,
+                drive.claimable_bytes,
+            ),
+            _ => (0, 0, 0),
+        };
+        report.total_bytes += total;
+        report.free_bytes += free;
+        report.largest_bytes = report.largest_bytes.max(largest);
+    }
+    Snapshot {
+        revision: 0,
+        ready: known.ready,
+        drives,
+        volumes,
+        classes: reports,
+    }
+}
+
+fn missing(id: &DriveId, remembered: &KnownDrive) -> Drive {
+    Drive {
+        id: id.clone(),
+        facts: remembered.facts.clone(),
+        state: DriveState::Missing,
+        class: Some(remembered.class.clone()),
+        rejects: Vec::new(),
+        contents: None,
+        claimable_bytes: 0,
+        trouble: Some("not found on this node".to_owned()),
+    }
+}
+
+/// The drive is here, but what is on it could not be read this time (stuck, probe failed, our label damaged).
+fn looks_unreadable(drive: &Drive) -> bool {
+    use crate::model::RejectCode as Code;
+    drive.state == DriveState::Unprobed
+        || drive.rejects.iter().any(|reject| {
+            matches!(
+                reject.code,
+                Code::ProbeFailed
+                    | Code::Unreadable
+                    | Code::OursDamaged
+                    | Code::NotRunning
+                    | Code::ZeroSize
+            )
+        })
+}
+
+fn inaccessible(reason: &str, message: String) -> Trouble {
+    Trouble {
+        status: "INACCESSIBLE".to_owned(),
+        reason: reason.to_owned(),
+        message,
+    }
+}
+
+fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Volume {
+    let record = &placed.record;
+    let mut troubles = Vec::new();
+    let state = if drive.state == DriveState::Missing {
+        troubles.push(inaccessible(
+            "DriveMissing",
+            format!(
+                "drive {} ({}) is not found on this node; plug it in again",
+                drive.id, drive.facts.model
+            ),
+        ));
+        VolumeState::Missing
+    } else if let Some(why) = &placed.ambiguous {
+        troubles.push(inaccessible(
+            "RecordMismatch",
+            format!("record, partition table and kernel disagree: {why}; nothing is changed until an operator decides"),
+        ));
+        VolumeState::Ambiguous
+    } else if drive.state != DriveState::Claimed {
+        troubles.push(inaccessible(
+            "DriveUnreadable",
+            format!(
+                "drive {} cannot be read ({})",
+                drive.id,
+                drive
+                    .rejects
+                    .iter()
+                    .map(|reject| reject.code.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
+        ));
+        VolumeState::Missing
+    } else if matches!(record.state, RecordState::Erasing { .. }) {
+        VolumeState::Erasing
+    } else if merged.quarantined.contains(&record.uuid) {
+        VolumeState::Quarantined
+    } else if matches!(record.state, RecordState::Creating | RecordState::New) {
+        VolumeState::New
+    } else {
+        VolumeState::Ready
+    };
+    if let Some(trouble) = &drive.trouble
+        && drive.state != DriveState::Missing
+    {
+        troubles.push(inaccessible(
+            "DriveStuck",
+            format!("drive {} does not answer: {trouble}", drive.id),
+        ));
+    }
+    troubles.extend(
+        known
+            .troubles
+            .get(&record.uuid)
+            .into_iter()
+            .flatten()
+            .cloned(),
+    );
+    let mut seen = std::collections::BTreeSet::new();
+    troubles.retain(|trouble| seen.insert(trouble.reason.clone()));
+    Volume {
+        uuid: record.uuid,
+        drive: drive.id.clone(),
+        placed: placed.clone(),
+        state,
+        in_use: placed
+            .device
+            .as_ref()
+            .is_some_and(|device| known.in_use.contains(device))
+            || placed
+                .dev
+                .is_some_and(|(major, minor)| known.in_use.contains(&format!("{major}:{minor}"))),
+        troubles,
+        erasing: match record.state {
+            RecordState::Erasing { done_bytes, .. } => {
+                Some(known.erasing.get(&record.uuid).copied().unwrap_or(Erasing {
+                    done_bytes,
+                    eta_seconds: 0,
+                }))
+            }
+            _ => None,
+        },
+    }
+}
+
+/// Whether a volume of this state still counts as existing for CSI.
+pub fn is_live(state: VolumeState) -> bool {
+    !matches!(state, VolumeState::Erasing | VolumeState::Quarantined)
+}

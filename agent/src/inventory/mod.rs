@@ -1,0 +1,172 @@
+//! The inventory: one immutable snapshot, published through a watch; readers never touch hardware.
+//!
+//! `assemble` derives volumes and class totals from what is known of drives, purely; `delta` says
+//! what changed between two snapshots; `wire` turns them into the agent protocol.
+
+pub mod assemble;
+pub mod delta;
+pub mod wire;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::{
+    model::{
+        Contents, Drive, DriveId, Snapshot,
+        snapshot::{Erasing, Trouble},
+    },
+    state,
+    sys::clock::unix_seconds,
+};
+
+/// What a snapshot is derived from. Kept by the single writer behind a lock that is never held
+/// across an await.
+#[derive(Debug, Default, Clone)]
+pub struct Known {
+    /// Drives that are here, as the last survey or job left them.
+    pub drives: BTreeMap<DriveId, Drive>,
+    /// Claimed drives as they were last seen.
+    pub remembered: state::Known,
+    /// Volumes deleted while their drive was away.
+    pub tombstones: state::Tombstones,
+    /// Kernel names of devices that are mounted or published here.
+    pub in_use: BTreeSet<String>,
+    /// What the last sample of a volume showed to be wrong.
+    pub troubles: BTreeMap<Uuid, Vec<Trouble>>,
+    /// How far erasing is, by volume.
+    pub erasing: BTreeMap<Uuid, Erasing>,
+    /// Drives whose worker hangs, and since which step.
+    pub stuck: BTreeMap<DriveId, String>,
+    /// Volumes with a mount that was detached and may live on.
+    pub detached: BTreeSet<Uuid>,
+    /// The first survey is complete.
+    pub ready: bool,
+}
+
+/// Publishes snapshots.
+#[derive(Debug)]
+pub struct Inventory {
+    known: Mutex<Known>,
+    classes: Vec<String>,
+    quarantine: Duration,
+    sender: watch::Sender<Arc<Snapshot>>,
+}
+
+impl Inventory {
+    /// An empty, not yet ready inventory of a node with these classes.
+    /// `quarantine`: how long a volume that was deleted while its drive was away is kept after the drive's return.
+    pub fn new(classes: Vec<String>, quarantine: Duration) -> Self {
+        Self {
+            known: Mutex::default(),
+            classes,
+            quarantine,
+            sender: watch::Sender::new(Arc::default()),
+        }
+    }
+
+    /// The snapshot of now.
+    pub fn current(&self) -> Arc<Snapshot> {
+        self.sender.borrow().clone()
+    }
+
+    /// Follows the snapshots.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.sender.subscribe()
+    }
+
+    /// Changes what is known and publishes the result, if it is another one. Answers the revision
+    /// that shows the change.
+    pub fn update<T>(&self, change: impl FnOnce(&mut Known) -> T) -> u64 {
+        self.age(change, Duration::ZERO).0
+    }
+
+    /// Like `update`, after time has passed: counts it into quarantines and answers the volumes whose
+    /// quarantine is over, with the drive each is on.
+    pub fn age<T>(
+        &self,
+        change: impl FnOnce(&mut Known) -> T,
+        elapsed: Duration,
+    ) -> (u64, Vec<(DriveId, Uuid)>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut known);
+        let merged = assemble::remember(&known, unix_seconds(), elapsed, self.quarantine);
+        // Before the first survey nothing was seen, so nothing can be learned or forgotten.
+        if known.ready {
+            known.remembered.clone_from(&merged.known);
+            known.tombstones.clone_from(&merged.tombstones);
+        }
+        let mut next = assemble::assemble(&known, &merged, &self.classes);
+        let due = if known.ready { merged.due } else { Vec::new() };
+        let now = self.sender.borrow().clone();
+        next.revision = now.revision;
+        if next == *now {
+            return (now.revision, due);
+        }
+        next.revision = now.revision + 1;
+        let revision = next.revision;
+        self.sender.send_replace(Arc::new(next));
+        (revision, due)
+    }
+
+    /// Whether a mount of this volume was detached.
+    pub fn is_detached(&self, uuid: Uuid) -> bool {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .detached
+            .contains(&uuid)
+    }
+
+    /// What is to be remembered of drives and deletions.
+    pub fn remembered(&self) -> (state::Known, state::Tombstones) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        (known.remembered.clone(), known.tombstones.clone())
+    }
+
+    /// Notes what a sample of a volume showed. Costs nothing when nothing changed, so that a sample's
+    /// cost does not grow with the number of other volumes.
+    pub fn put_troubles(&self, uuid: Uuid, found: Vec<Trouble>) {
+        let same = {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.troubles.get(&uuid).map_or(&[][..], Vec::as_slice) == found.as_slice()
+        };
+        if same {
+            return;
+        }
+        self.update(|known| {
+            if found.is_empty() {
+                known.troubles.remove(&uuid);
+            } else {
+                known.troubles.insert(uuid, found);
+            }
+        });
+    }
+
+    /// Takes the contents that a job answered with. An older look at the same label never
+    /// replaces a newer one: jobs of different slots may answer out of order.
+    pub fn put_contents(&self, drive: &DriveId, contents: Contents) -> u64 {
+        self.update(|known| {
+            if let Some(known) = known.drives.get_mut(drive)
+                && is_newer(known.contents.as_ref(), &contents)
+            {
+                known.state = crate::model::DriveState::Claimed;
+                known.class = Some(contents.label.class.clone());
+                known.rejects.clear();
+                known.contents = Some(contents);
+            }
+        })
+    }
+}
+
+/// Whether `new` may replace `old`: another label, or at least as late a look at the same one.
+pub fn is_newer(old: Option<&Contents>, new: &Contents) -> bool {
+    old.is_none_or(|old| {
+        old.label.drive_uuid != new.label.drive_uuid || new.sequence >= old.sequence
+    })
+}

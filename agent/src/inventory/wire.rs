@@ -1,0 +1,178 @@
+//! Snapshots in the words of the agent protocol. Pure.
+
+use drivebay_proto::{VolumeId, agent as wire};
+
+use super::delta::delta;
+use crate::{
+    config::Config,
+    model::{ClassConfig, Drive, FsType, MIB, Mode, Snapshot, Volume},
+};
+
+/// What every update says of its sender.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    /// Node id.
+    pub node: String,
+    /// Random id of this agent process.
+    pub instance: String,
+    /// The classes of the config.
+    pub classes: Vec<ClassConfig>,
+}
+
+impl Sender {
+    /// For this configuration and process.
+    pub fn new(config: &Config, instance: String) -> Self {
+        Self {
+            node: config.node_id.clone(),
+            instance,
+            classes: config.classes.clone(),
+        }
+    }
+
+    /// The whole snapshot.
+    pub fn full(&self, snapshot: &Snapshot) -> wire::InventoryUpdate {
+        wire::InventoryUpdate {
+            full: true,
+            drives: snapshot.drives.values().map(drive).collect(),
+            volumes: snapshot
+                .volumes
+                .values()
+                .map(|volume| self.volume(volume))
+                .collect(),
+            ..self.frame(snapshot)
+        }
+    }
+
+    /// What changed since `old`.
+    pub fn changes(&self, old: &Snapshot, new: &Snapshot) -> wire::InventoryUpdate {
+        let delta = delta(old, new);
+        wire::InventoryUpdate {
+            drives: delta.drives.into_iter().map(drive).collect(),
+            removed_drives: delta.removed_drives.iter().map(|id| id.0.clone()).collect(),
+            volumes: delta
+                .volumes
+                .into_iter()
+                .map(|volume| self.volume(volume))
+                .collect(),
+            removed_volumes: delta
+                .removed_volumes
+                .into_iter()
+                .map(|uuid| self.id(uuid))
+                .collect(),
+            since_revision: old.revision,
+            ..self.frame(new)
+        }
+    }
+
+    fn frame(&self, snapshot: &Snapshot) -> wire::InventoryUpdate {
+        wire::InventoryUpdate {
+            instance: self.instance.clone(),
+            revision: snapshot.revision,
+            node_id: self.node.clone(),
+            ready: snapshot.ready,
+            classes: self
+                .classes
+                .iter()
+                .map(|class| self.class(class, snapshot))
+                .collect(),
+            ..wire::InventoryUpdate::default()
+        }
+    }
+
+    fn class(&self, class: &ClassConfig, snapshot: &Snapshot) -> wire::Class {
+        let report = snapshot.classes.get(&class.name);
+        wire::Class {
+            name: class.name.clone(),
+            layout: "partition".to_owned(),
+            total_bytes: report.map_or(0, |report| report.total_bytes),
+            free_bytes: report.map_or(0, |report| report.free_bytes),
+            largest_volume_bytes: report.map_or(0, |report| report.largest_bytes),
+            smallest_volume_bytes: class.fs_type.min_bytes(),
+            fs_type: class.fs_type.as_str().to_owned(),
+            extent_bytes: MIB,
+        }
+    }
+
+    fn id(&self, uuid: uuid::Uuid) -> String {
+        VolumeId {
+            uuid,
+            node: self.node.clone(),
+        }
+        .to_string()
+    }
+
+    /// One volume.
+    pub fn volume(&self, volume: &Volume) -> wire::Volume {
+        let record = &volume.placed.record;
+        wire::Volume {
+            id: self.id(volume.uuid),
+            name: record.name.clone(),
+            class: record.class.clone(),
+            drive: volume.drive.0.clone(),
+            size_bytes: record.extent.len,
+            mode: record.mode.as_str().to_owned(),
+            fs_type: match record.mode {
+                Mode::Mount => record.fs_type.map_or("", FsType::as_str).to_owned(),
+                Mode::Block => String::new(),
+            },
+            state: volume.state.as_str().to_owned(),
+            conditions: volume
+                .troubles
+                .iter()
+                .map(|trouble| wire::Condition {
+                    abnormal: true,
+                    status: trouble.status.clone(),
+                    reason: trouble.reason.clone(),
+                    message: trouble.message.clone(),
+                })
+                .collect(),
+            published: volume.in_use,
+            device: volume.placed.device.clone().unwrap_or_default(),
+            erased_bytes: volume.erasing.map_or(0, |erasing| erasing.done_bytes),
+            erase_eta_seconds: volume.erasing.map_or(0, |erasing| erasing.eta_seconds),
+            parameters: record.parameters.clone().into_iter().collect(),
+        }
+    }
+}
+
+/// One drive.
+pub fn drive(drive: &Drive) -> wire::Drive {
+    let facts = &drive.facts;
+    let contents = drive.contents.as_ref();
+    let available = drive.claimable_bytes;
+    wire::Drive {
+        id: drive.id.0.clone(),
+        kernel_name: match drive.state {
+            crate::model::DriveState::Missing => String::new(),
+            _ => facts.kernel_name.clone(),
+        },
+        model: facts.model.clone(),
+        serial: facts.serial.clone(),
+        wwn: facts.wwn.clone(),
+        firmware: facts.firmware.clone(),
+        size_bytes: facts.size_bytes,
+        logical_sector_bytes: facts.logical_sector,
+        physical_sector_bytes: facts.physical_sector,
+        media: facts.media.to_string(),
+        transport: facts.transport.as_str().to_owned(),
+        state: drive.state.to_string(),
+        class: drive.class.clone().unwrap_or_default(),
+        rejects: drive
+            .rejects
+            .iter()
+            .map(|reject| wire::Reject {
+                code: reject.code.to_string(),
+                detail: reject.detail.clone(),
+            })
+            .collect(),
+        free_bytes: contents.map_or(available, |c| c.free_bytes()),
+        largest_free_bytes: contents.map_or(available, |c| c.largest_free()),
+        usable_bytes: contents.map_or(available, |c| c.usable_bytes),
+        verdict: "UNKNOWN".to_owned(),
+        notes: contents
+            .iter()
+            .flat_map(|c| c.notes.iter().cloned())
+            .chain(drive.trouble.clone())
+            .collect(),
+    }
+}

@@ -1,0 +1,92 @@
+//! One agent per machine: two would carve the same drives.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use crate::sys::{
+    lockfile::{self, Held, Outcome},
+    statefile,
+};
+
+/// Proof that this is the only agent of the machine. Ends with the value, or with the process.
+#[derive(Debug)]
+pub struct AgentLock {
+    _held: Held,
+}
+
+/// Why this agent may not run.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another one runs.
+    #[error(
+        "another drivebay-agent{} runs on this machine and holds {path}; stop it first, or look at what it sees with `drivebay-agent drives`",
+        pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+    )]
+    Taken {
+        /// The lock file.
+        path: PathBuf,
+        /// The holder, when it is known.
+        pid: Option<u32>,
+    },
+    /// The lock file cannot be used.
+    #[error(
+        "cannot lock {path}; the agent runs as root and needs [agent] runtime-dir to be writable"
+    )]
+    Io {
+        /// The lock file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Takes `<runtime_dir>/agent.lock`, making the directory (0700) when it is missing. Before anything
+/// else of the agent starts.
+pub fn acquire(runtime_dir: &Path) -> Result<AgentLock, LockError> {
+    let path = runtime_dir.join("agent.lock");
+    let locked = statefile::make_dir(runtime_dir).and_then(|()| lockfile::acquire(&path));
+    match locked {
+        Ok(Outcome::Held(held)) => Ok(AgentLock { _held: held }),
+        Ok(Outcome::Taken(text)) => Err(LockError::Taken {
+            path,
+            pid: text.parse().ok(),
+        }),
+        Err(source) => Err(LockError::Io { path, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_agent_is_refused_with_the_first_ones_pid()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        let runtime = dir.path().join("run/drivebay");
+        let first = acquire(&runtime)?;
+        let error = acquire(&runtime).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("(pid {})", std::process::id())),
+            "{text}"
+        );
+        assert!(text.contains("agent.lock"), "{text}");
+        drop(first);
+        acquire(&runtime)?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_lock_file_left_by_a_dead_agent_does_not_lock() -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        std::fs::write(dir.path().join("agent.lock"), "4194304999\n")?;
+        let _lock = acquire(dir.path())?;
+        let text = std::fs::read_to_string(dir.path().join("agent.lock"))?;
+        assert_eq!(text.trim(), std::process::id().to_string());
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! What is here and what is remembered, put together. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use uuid::Uuid;
+
+use super::{Known, KnownDrive, Tombstones};
+use crate::model::{Contents, DriveFacts, DriveId, Record, RecordState};
+
+/// How a drive that is plugged in was seen.
+#[derive(Debug, Clone, Copy)]
+pub enum Sight<'a> {
+    /// It carries our label for this cluster and node, and was read.
+    Ours(&'a DriveFacts, &'a Contents),
+    /// It was read, and carries no label of ours for this node: wiped, or another's.
+    NotOurs,
+    /// It is here but could not be read (stuck, failed, not looked at yet). Says nothing about what is on it.
+    Unread,
+}
+
+/// What comes of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// To be remembered from now on.
+    pub known: Known,
+    /// To be remembered from now on.
+    pub tombstones: Tombstones,
+    /// Drives that are known and not plugged in.
+    pub missing_drives: Vec<DriveId>,
+    /// Volumes that cannot be read now, with their drive: it is away, or unread. Deleted ones are not among them.
+    pub missing_volumes: Vec<(DriveId, Record)>,
+    /// Volumes that are here and were deleted while they were not: shown as quarantined, used by nobody.
+    pub quarantined: BTreeSet<Uuid>,
+    /// Those of `quarantined` whose time is over, with the drive each is on now: to be deleted.
+    pub due: Vec<(DriveId, Uuid)>,
+    /// Tombstones dropped: their volume is gone or being erased.
+    pub finished: Vec<Uuid>,
+}
+
+/// Puts what is here together with what is remembered.
+///
+/// `here`: every drive that is plugged in. `now`: unix seconds, for people. `elapsed`: time since the
+/// last merge of this agent process by a clock that does not jump (zero at the first one); time that no agent
+/// ran does not count into a quarantine, which errs on the long side. `quarantine`: how long it lasts.
+pub fn merge(
+    known: &Known,
+    tombstones: &Tombstones,
+    here: &BTreeMap<DriveId, Sight<'_>>,
+    now: u64,
+    elapsed: Duration,
+    quarantine: Duration,
+) -> Merged {
+    let mut merged = Merged {
+        known: remember(known, here, now),
+        ..Merged::default()
+    };
+    // By volume and not by drive: a drive may come back under another identity (another controller).
+    let mut found: BTreeMap<Uuid, (&DriveId, &RecordState)> = BTreeMap::new();
+    for (id, sight) in here {
+        if let Sight::Ours(_, contents) = sight {
+            for placed in &contents.volumes {
+                found.insert(placed.record.uuid, (id, &placed.record.state));
+            }
+        }
+    }
+    for (uuid, tombstone) in &tombstones.volumes {
+        match found.get(uuid) {
+            Some((_, RecordState::Erasing { .. })) => merged.finished.push(*uuid),
+            Some((drive, _)) => {
+                let mut tombstone = tombstone.clone();
+                tombstone.quarantined_seconds = tombstone
+                    .quarantined_seconds
+                    .saturating_add(elapsed.as_secs());
+                merged.quarantined.insert(*uuid);
+                if tombstone.released || tombstone.quarantined_seconds >= quarantine.as_secs() {
+                    merged.due.push(((*drive).clone(), *uuid));
+                }
+                merged.tombstones.volumes.insert(*uuid, tombstone);
+            }
+            // Its drive was read whole and the volume is not there: nothing is left to delete.
+            None if matches!(
+                here.get(&tombstone.drive),
+                Some(Sight::Ours(..) | Sight::NotOurs)
+            ) =>
+            {
+                merged.finished.push(*uuid);
+            }
+            None => {
+                merged.tombstones.volumes.insert(*uuid, tombstone.clone());
+            }
+        }
+    }
+    for (id, drive) in &merged.known.drives {
+        match here.get(id) {
+            Some(Sight::Ours(..)) => continue,
+            None => merged.missing_drives.push(id.clone()),
+            Some(Sight::Unread | Sight::NotOurs) => {}
+        }
+        for record in &drive.volumes {
+            let deleted = merged.tombstones.volumes.contains_key(&record.uuid);
+            let acknowledged = !matches!(
+                record.state,
+                RecordState::Creating | RecordState::Erasing { .. }
+            );
+            if acknowledged && !deleted && !found.contains_key(&record.uuid) {
+                merged.missing_volumes.push((id.clone(), record.clone()));
+            }
+        }
+    }
+    merged
+}
+
+/// Forgets a missing drive on an operator's word. Its tombstones stay: should it come back after all,
+/// what was deleted stays deleted.
+pub fn forget(known: &mut Known, drive: &DriveId) -> bool {
+    known.drives.remove(drive).is_some()
+}
+
+fn remember(known: &Known, here: &BTreeMap<DriveId, Sight<'_>>, now: u64) -> Known {
+    let mut next = known.clone();
+    for (id, sight) in here {
+        match sight {
+            Sight::Ours(facts, contents) => {
+                let drive = KnownDrive {
+                    facts: (*facts).clone(),
+                    class: contents.label.class.clone(),
+                    usable_bytes: contents.usable_bytes,
+                    volumes: contents
+                        .volumes
+                        .iter()
+                        .map(|placed| placed.record.clone())
+                        .collect(),
+                    last_seen: now,
+                };
+                next.drives.insert(id.clone(), drive);
+            }
+            Sight::NotOurs => {
+                next.drives.remove(id);
+            }
+            Sight::Unread => {}
+        }
+    }
+    // A drive that came back under another identity is known by that one only.
+    let labels: BTreeSet<Uuid> = here
+        .values()
+        .filter_map(|sight| match sight {
+            Sight::Ours(_, contents) => Some(contents),
+            _ => None,
+        })
+        .flat_map(|contents| contents.volumes.iter().map(|placed| placed.record.uuid))
+        .collect();
+    next.drives.retain(|id, drive| {
+        here.contains_key(id)
+            || drive.volumes.is_empty()
+            || !drive
+                .volumes
+                .iter()
+                .all(|record| labels.contains(&record.uuid))
+    });
+    next
+}
+
+/// Whether the change is worth a write: `last_seen` alone is not.
+pub fn differs(a: &Known, b: &Known) -> bool {
+    let undated = |known: &Known| {
+        let mut known = known.clone();
+        for drive in known.drives.values_mut() {
+            drive.last_seen = 0;
+        }
+        known
+    };
+    undated(a) != undated(b)
+}

@@ -1,0 +1,390 @@
+//! Drives that go and come back, and files that do not read.
+
+use std::fs;
+
+use super::{merge::differs, *};
+use crate::model::{
+    Contents, ErasePolicy, Extent, FsType, Label, Media, Mode, Placed, RecordState, Transport,
+};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn id(name: &str) -> DriveId {
+    DriveId(name.into())
+}
+
+fn facts(name: &str) -> DriveFacts {
+    DriveFacts {
+        id: id(name),
+        identity_is_stable: true,
+        kernel_name: "sda".into(),
+        major: 8,
+        minor: 0,
+        diskseq: 1,
+        model: "M".into(),
+        serial: "S".into(),
+        wwn: name.into(),
+        firmware: "1".into(),
+        size_bytes: 1 << 40,
+        logical_sector: 512,
+        physical_sector: 4096,
+        media: Media::Hdd,
+        transport: Transport::Sas,
+        read_only: false,
+        removable: false,
+        hidden: false,
+        zoned: false,
+        is_partition: false,
+        virtual_kind: None,
+        not_running: None,
+        holders: Vec::new(),
+        partitions: Vec::new(),
+        sysfs_path: "/sys/devices/x".into(),
+        backing_file: None,
+    }
+}
+
+fn record(uuid: u128, state: RecordState) -> Record {
+    Record {
+        uuid: Uuid::from_u128(uuid),
+        name: format!("pvc-{uuid}"),
+        class: "bulk".into(),
+        mode: Mode::Mount,
+        fs_type: Some(FsType::Ext4),
+        mkfs_options: Vec::new(),
+        mount_options: Vec::new(),
+        parameters: BTreeMap::new(),
+        erase: ErasePolicy::Zero,
+        requested_bytes: 1 << 30,
+        extent: Extent {
+            start: 8 << 20,
+            len: 1 << 30,
+        },
+        growing_to: None,
+        state,
+    }
+}
+
+fn contents(volumes: Vec<Record>) -> Contents {
+    Contents {
+        sequence: 1,
+        label: Label {
+            drive_uuid: Uuid::from_u128(9),
+            cluster: "default".into(),
+            node: "n".into(),
+            class: "bulk".into(),
+            drive_id: id("wwn-a"),
+        },
+        volumes: volumes
+            .into_iter()
+            .map(|record| Placed {
+                record,
+                number: Some(2),
+                device: None,
+                dev: None,
+                ambiguous: None,
+            })
+            .collect(),
+        free: Vec::new(),
+        usable_bytes: 1 << 40,
+        extent_bytes: 1 << 20,
+        strangers: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+fn tombstone(uuid: u128) -> Tombstones {
+    let tombstone = Tombstone {
+        drive: id("wwn-a"),
+        name: format!("pvc-{uuid}"),
+        deleted_at: 5,
+        quarantined_seconds: 0,
+        released: false,
+    };
+    Tombstones {
+        volumes: [(Uuid::from_u128(uuid), tombstone)].into(),
+    }
+}
+
+/// A merge in which nothing but `here` matters.
+fn seen(
+    known: &Known,
+    tombstones: &Tombstones,
+    here: &[(&str, Sight<'_>)],
+    elapsed: Duration,
+) -> Merged {
+    let here = here
+        .iter()
+        .map(|(name, sight)| (id(name), *sight))
+        .collect();
+    merge(known, tombstones, &here, 100, elapsed, DAY)
+}
+
+fn known_with(volumes: Vec<Record>) -> Known {
+    let (facts, contents) = (facts("wwn-a"), contents(volumes));
+    let here = [("wwn-a", Sight::Ours(&facts, &contents))];
+    seen(
+        &Known::default(),
+        &Tombstones::default(),
+        &here,
+        Duration::ZERO,
+    )
+    .known
+}
+
+#[test]
+fn a_drive_that_went_away_is_missing_with_its_volumes() {
+    let known = known_with(vec![
+        record(1, RecordState::New),
+        record(2, RecordState::Creating),
+        record(
+            3,
+            RecordState::Erasing {
+                erase_guid: Uuid::nil(),
+                done_bytes: 0,
+            },
+        ),
+    ]);
+    let merged = seen(&known, &Tombstones::default(), &[], Duration::ZERO);
+    assert_eq!(merged.missing_drives, [id("wwn-a")]);
+    // A volume never acknowledged, and one deleted already, are nobody's loss.
+    let missing: Vec<Uuid> = merged
+        .missing_volumes
+        .iter()
+        .map(|(_, record)| record.uuid)
+        .collect();
+    assert_eq!(missing, [Uuid::from_u128(1)]);
+    assert_eq!(merged.known, known);
+}
+
+#[test]
+fn a_drive_that_cannot_be_read_is_not_forgotten() {
+    let known = known_with(vec![record(1, RecordState::New)]);
+    let merged = seen(
+        &known,
+        &Tombstones::default(),
+        &[("wwn-a", Sight::Unread)],
+        Duration::ZERO,
+    );
+    assert_eq!(merged.known, known);
+    assert!(merged.missing_drives.is_empty());
+    assert_eq!(merged.missing_volumes.len(), 1);
+}
+
+#[test]
+fn a_wiped_drive_is_forgotten_and_its_tombstones_are_finished() {
+    let known = known_with(vec![record(1, RecordState::New)]);
+    let merged = seen(
+        &known,
+        &tombstone(1),
+        &[("wwn-a", Sight::NotOurs)],
+        Duration::ZERO,
+    );
+    assert_eq!(merged.known, Known::default());
+    assert_eq!(merged.finished, [Uuid::from_u128(1)]);
+    assert!(merged.missing_volumes.is_empty() && merged.tombstones.volumes.is_empty());
+}
+
+#[test]
+fn a_volume_deleted_while_away_is_not_listed_as_missing() {
+    let known = known_with(vec![record(1, RecordState::New)]);
+    let merged = seen(&known, &tombstone(1), &[], DAY * 100);
+    assert!(merged.missing_volumes.is_empty());
+    // Away is not in quarantine: the time counts from the return.
+    assert_eq!(merged.tombstones, tombstone(1));
+    assert!(merged.due.is_empty());
+}
+
+#[test]
+fn a_volume_deleted_while_away_is_quarantined_on_return_and_due_after_the_delay() {
+    let facts = facts("wwn-a");
+    let contents = contents(vec![
+        record(1, RecordState::New),
+        record(2, RecordState::New),
+    ]);
+    let here = [("wwn-a", Sight::Ours(&facts, &contents))];
+    let first = seen(&Known::default(), &tombstone(1), &here, Duration::ZERO);
+    assert_eq!(first.quarantined, [Uuid::from_u128(1)].into());
+    assert!(first.due.is_empty() && first.missing_volumes.is_empty());
+    let nearly = seen(
+        &first.known,
+        &first.tombstones,
+        &here,
+        DAY - Duration::from_secs(1),
+    );
+    assert!(nearly.due.is_empty());
+    let over = seen(
+        &nearly.known,
+        &nearly.tombstones,
+        &here,
+        Duration::from_secs(1),
+    );
+    assert_eq!(over.due, [(id("wwn-a"), Uuid::from_u128(1))]);
+    // Being due is not being done: the tombstone stays until the volume is seen erasing or gone.
+    assert!(over.tombstones.volumes.contains_key(&Uuid::from_u128(1)));
+}
+
+#[test]
+fn an_operators_word_ends_a_quarantine() {
+    let facts = facts("wwn-a");
+    let contents = contents(vec![record(1, RecordState::New)]);
+    let mut tombstones = tombstone(1);
+    for tombstone in tombstones.volumes.values_mut() {
+        tombstone.released = true;
+    }
+    let merged = seen(
+        &Known::default(),
+        &tombstones,
+        &[("wwn-a", Sight::Ours(&facts, &contents))],
+        Duration::ZERO,
+    );
+    assert_eq!(merged.due.len(), 1);
+}
+
+#[test]
+fn a_tombstone_ends_when_its_volume_is_erasing_or_gone_and_not_before() {
+    let facts = facts("wwn-a");
+    let erasing = contents(vec![record(
+        1,
+        RecordState::Erasing {
+            erase_guid: Uuid::nil(),
+            done_bytes: 7,
+        },
+    )]);
+    let gone = contents(Vec::new());
+    for (sight, finished) in [
+        (Sight::Ours(&facts, &erasing), true),
+        (Sight::Ours(&facts, &gone), true),
+        (Sight::Unread, false),
+    ] {
+        let merged = seen(&Known::default(), &tombstone(1), &[("wwn-a", sight)], DAY);
+        assert_eq!(!merged.finished.is_empty(), finished);
+        assert_eq!(merged.tombstones.volumes.is_empty(), finished);
+        assert!(merged.quarantined.is_empty() && merged.due.is_empty());
+    }
+}
+
+#[test]
+fn a_drive_back_under_another_identity_is_the_same_drive() {
+    let known = known_with(vec![
+        record(1, RecordState::New),
+        record(2, RecordState::New),
+    ]);
+    let facts = facts("serial-b");
+    let contents = contents(vec![
+        record(1, RecordState::New),
+        record(2, RecordState::New),
+    ]);
+    let merged = seen(
+        &known,
+        &tombstone(1),
+        &[("serial-b", Sight::Ours(&facts, &contents))],
+        DAY,
+    );
+    assert!(merged.missing_drives.is_empty() && merged.missing_volumes.is_empty());
+    assert_eq!(merged.due, [(id("serial-b"), Uuid::from_u128(1))]);
+}
+
+#[test]
+fn only_the_date_changing_is_no_reason_to_write() {
+    let known = known_with(vec![record(1, RecordState::New)]);
+    let mut later = known.clone();
+    later
+        .drives
+        .values_mut()
+        .for_each(|drive| drive.last_seen += 1);
+    assert!(!differs(&known, &later));
+    assert!(differs(&known, &Known::default()));
+}
+
+#[test]
+fn forgetting_a_drive_keeps_its_deletions() {
+    let mut known = known_with(vec![record(1, RecordState::New)]);
+    assert!(merge::forget(&mut known, &id("wwn-a")));
+    assert!(!merge::forget(&mut known, &id("wwn-a")));
+    assert_eq!(
+        seen(&known, &tombstone(1), &[], Duration::ZERO).tombstones,
+        tombstone(1)
+    );
+}
+
+#[tokio::test]
+async fn both_files_are_read_back_as_written() -> Result<(), Box<dyn std::error::Error>> {
+    let dir = tempfile::tempdir()?;
+    let store = Store::new(dir.path().join("state"));
+    let loaded = store.load().await;
+    assert_eq!(
+        (loaded.known, loaded.troubles),
+        (Known::default(), Vec::new())
+    );
+    let known = known_with(vec![
+        record(
+            1,
+            RecordState::Fs {
+                fs_type: FsType::Xfs,
+                fs_uuid: Uuid::max(),
+                mounted: true,
+            },
+        ),
+        record(
+            3,
+            RecordState::Erasing {
+                erase_guid: Uuid::nil(),
+                done_bytes: 7,
+            },
+        ),
+    ]);
+    store.save_known(known.clone()).await?;
+    store.save_tombstones(tombstone(4)).await?;
+    let loaded = store.load().await;
+    assert_eq!(loaded.known, known);
+    assert_eq!(loaded.tombstones, tombstone(4));
+    assert_eq!(loaded.troubles, Vec::<String>::new());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_told_kept_and_replaced() -> Result<(), Box<dyn std::error::Error>> {
+    for text in [
+        "",
+        "{",
+        "null",
+        "{\"version\":1}",
+        "{\"version\":2,\"drives\":[1]}",
+    ] {
+        let dir = tempfile::tempdir()?;
+        let store = Store::new(dir.path());
+        store.save_tombstones(tombstone(4)).await?;
+        fs::write(dir.path().join("known.json"), text)?;
+        let loaded = store.load().await;
+        assert_eq!(loaded.known, Known::default(), "{text}");
+        assert_eq!(
+            loaded.tombstones,
+            tombstone(4),
+            "the other file is not touched"
+        );
+        let [trouble] = loaded.troubles.as_slice() else {
+            panic!("{text}: {:?}", loaded.troubles)
+        };
+        assert!(
+            trouble.contains("known.json.bad-1") && trouble.contains("No data is lost"),
+            "{trouble}"
+        );
+        assert_eq!(
+            fs::read_to_string(dir.path().join("known.json.bad-1"))?,
+            text
+        );
+        store.save_known(Known::default()).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_write_that_fails_is_an_error() -> Result<(), Box<dyn std::error::Error>> {
+    let dir = tempfile::tempdir()?;
+    fs::write(dir.path().join("file"), "")?;
+    let store = Store::new(dir.path().join("file/below"));
+    let error = store.save_tombstones(tombstone(4)).await.unwrap_err();
+    assert!(error.to_string().contains("tombstones.json"), "{error}");
+    Ok(())
+}

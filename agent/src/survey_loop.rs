@@ -1,0 +1,311 @@
+//! Keeps the inventory true: surveys after kernel events, on request, and slowly for events that were lost.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    carve::jobs::Look,
+    discovery::{
+        claim::{Judgement, Rules},
+        survey::{Settings, Surveyed, survey},
+        udev::Changed,
+    },
+    inventory::is_newer,
+    model::{Contents, Drive, DriveId, DriveRef, DriveState, RecordState, cause::chain},
+    volumes::{Volumes, create::claimable_bytes},
+    worker::{RunError, Slot},
+};
+
+/// Longest a repairing look may take.
+const REPAIR_DEADLINE: Duration = Duration::from_secs(60);
+/// A drive that gave no answer is asked again after this long. Asking a stuck one costs nothing: its slot
+/// answers at once.
+const RETRY: Duration = Duration::from_secs(5);
+/// Requests that wait for the survey that is running.
+const QUEUE: usize = 16;
+
+/// Asks for a survey.
+#[derive(Debug, Clone)]
+pub struct Rescans(mpsc::Sender<oneshot::Sender<Result<u64, String>>>);
+
+impl Rescans {
+    /// Surveys every drive and answers the revision that shows the result.
+    pub async fn now(&self) -> Result<u64, String> {
+        let stopping = || "the agent is stopping".to_owned();
+        let (answer, result) = oneshot::channel();
+        self.0.send(answer).await.map_err(|_| stopping())?;
+        result.await.map_err(|_| stopping())?
+    }
+}
+
+/// The receiving end, for the loop.
+pub type Requests = mpsc::Receiver<oneshot::Sender<Result<u64, String>>>;
+
+/// Both ends.
+pub fn rescans() -> (Rescans, Requests) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    (Rescans(sender), receiver)
+}
+
+/// Whether a claimed drive has something that a repairing look mends. Pure.
+pub fn needs_repair(contents: &Contents) -> bool {
+    !contents.notes.is_empty()
+        || contents.volumes.iter().any(|placed| {
+            let record = &placed.record;
+            record.growing_to.is_some()
+                || matches!(record.state, RecordState::Creating)
+                || (placed.ambiguous.is_none()
+                    && placed.device.is_none()
+                    && !matches!(record.state, RecordState::Erasing { .. }))
+        })
+}
+
+/// The key of each drive in the inventory: its identity; devices that share one get their kernel name
+/// appended, so that none hides the other. Pure.
+fn keys(drives: &[Surveyed]) -> Vec<DriveId> {
+    let mut count: BTreeMap<&DriveId, u32> = BTreeMap::new();
+    for drive in drives {
+        *count.entry(&drive.facts.id).or_default() += 1;
+    }
+    drives
+        .iter()
+        .map(|drive| match count.get(&drive.facts.id) {
+            Some(1) | None => drive.facts.id.clone(),
+            Some(_) => DriveId(format!("{}.{}", drive.facts.id, drive.facts.kernel_name)),
+        })
+        .collect()
+}
+
+struct Surveyor {
+    volumes: Volumes,
+    rules: Rules,
+    settings: Settings,
+    last: Vec<Surveyed>,
+    /// Labels that were looked at for repair since the last slow rescan. A repair opens the drive for
+    /// writing, which udevd answers with an event, which leads to a survey: what cannot be repaired must
+    /// not be tried in a circle.
+    tried: BTreeSet<(DriveId, u64)>,
+}
+
+/// Runs until stopped.
+pub async fn run(
+    volumes: Volumes,
+    rules: Rules,
+    mut requests: Requests,
+    mut events: mpsc::Receiver<Changed>,
+    stop: CancellationToken,
+) {
+    let mut slow = tokio::time::interval(volumes.config().rescan);
+    slow.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut surveyor = Surveyor {
+        settings: Settings::here(volumes.config().kubelet_dir.clone()),
+        volumes,
+        rules,
+        last: Vec::new(),
+        tried: BTreeSet::new(),
+    };
+    let mut events_end = false;
+    loop {
+        // The first tick comes at once: the first survey.
+        let (only, mut waiting) = tokio::select! {
+            () = stop.cancelled() => return,
+            _ = slow.tick() => {
+                surveyor.tried.clear();
+                (None, Vec::new())
+            }
+            asked = requests.recv() => match asked {
+                Some(asked) => (None, vec![asked]),
+                None => return,
+            },
+            troubled = surveyor.troubled() => (Some(troubled), Vec::new()),
+            changed = events.recv(), if !events_end => match changed {
+                Some(Changed { lost: true, .. }) => (None, Vec::new()),
+                Some(Changed { names, .. }) => (Some(names), Vec::new()),
+                None => {
+                    tracing::error!("kernel events have ended; drives are looked at by the slow rescan only");
+                    events_end = true;
+                    continue;
+                }
+            },
+        };
+        // Whoever asked before the survey began is answered by it.
+        while let Ok(asked) = requests.try_recv() {
+            waiting.push(asked);
+        }
+        let only = if waiting.is_empty() { only } else { None };
+        let result = tokio::select! {
+            () = stop.cancelled() => return,
+            result = surveyor.once(only.as_ref()) => result,
+        };
+        if let Err(why) = &result {
+            tracing::error!(
+                why,
+                "the drives could not be surveyed; the inventory keeps what it had"
+            );
+        }
+        for asked in waiting {
+            // Whoever gave up waiting needs no answer.
+            let _ = asked.send(result.clone());
+        }
+    }
+}
+
+impl Surveyor {
+    /// After a while, the drives that gave no answer, to be asked again; never when all did.
+    async fn troubled(&self) -> BTreeSet<String> {
+        let snapshot = self.volumes.inventory().current();
+        let names: BTreeSet<String> = snapshot
+            .drives
+            .values()
+            .filter(|drive| drive.trouble.is_some() && drive.state != DriveState::Missing)
+            .map(|drive| drive.facts.kernel_name.clone())
+            .collect();
+        if names.is_empty() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(RETRY).await;
+        names
+    }
+
+    /// One survey: `only` these kernel names are probed again, or all.
+    async fn once(&mut self, only: Option<&BTreeSet<String>>) -> Result<u64, String> {
+        let mut previous = std::mem::take(&mut self.last);
+        self.refresh(&mut previous);
+        let seen = survey(
+            self.volumes.pool(),
+            &self.rules,
+            &self.settings,
+            only,
+            previous,
+        )
+        .await
+        .map_err(|error| chain(&error))?;
+        let keys = keys(&seen.drives);
+        let revision = self.publish(&keys, &seen.drives);
+        for (key, drive) in keys.iter().zip(&seen.drives) {
+            if drive.judgement == Judgement::Claimed
+                && let Some(contents) = &drive.contents
+                && needs_repair(contents)
+                && self.tried.insert((key.clone(), contents.sequence))
+            {
+                self.repair(key, drive).await;
+            }
+        }
+        self.last = seen.drives;
+        self.volumes
+            .refresh_mounts()
+            .map(|later| later.max(revision))
+            .map_err(|error| chain(&error))
+    }
+
+    /// Jobs have answered since the last survey: a drive that is not probed again keeps what they left.
+    fn refresh(&self, previous: &mut [Surveyed]) {
+        let snapshot = self.volumes.inventory().current();
+        for drive in previous {
+            if let Some(known) = snapshot.drives.get(&drive.facts.id)
+                && known.facts.diskseq == drive.facts.diskseq
+                && let Some(contents) = &known.contents
+            {
+                drive.contents = Some(contents.clone());
+            }
+        }
+    }
+
+    fn publish(&self, keys: &[DriveId], drives: &[Surveyed]) -> u64 {
+        self.volumes.inventory().update(|known| {
+            let here: BTreeSet<&DriveId> = keys.iter().collect();
+            known.drives.retain(|id, _| here.contains(id));
+            known.stuck.retain(|id, _| here.contains(id));
+            for (key, seen) in keys.iter().zip(drives) {
+                let before = known.drives.remove(key);
+                let mut drive = shown(key, seen);
+                // A job may have answered while the survey looked: the later of the two stays.
+                if let Some(before) = before
+                    && let Some(contents) = &before.contents
+                    && drive.rejects.is_empty()
+                    && before.facts.diskseq == drive.facts.diskseq
+                    && drive
+                        .contents
+                        .as_ref()
+                        .is_none_or(|found| !is_newer(Some(contents), found))
+                {
+                    drive.state = before.state;
+                    drive.class.clone_from(&before.class);
+                    drive.contents = before.contents;
+                }
+                match &seen.trouble {
+                    Some(why) if seen.stuck => known.stuck.insert(key.clone(), why.clone()),
+                    _ => known.stuck.remove(key),
+                };
+                known.drives.insert(key.clone(), drive);
+            }
+            known.ready = true;
+        })
+    }
+
+    async fn repair(&self, key: &DriveId, drive: &Surveyed) {
+        let job = Look {
+            drive: DriveRef::from(&drive.facts),
+            repair: true,
+        };
+        match self
+            .volumes
+            .pool()
+            .run(&drive.facts.id, Slot::Foreground, job, REPAIR_DEADLINE)
+            .await
+        {
+            Ok(contents) => {
+                for note in &contents.notes {
+                    tracing::error!(drive = %drive.facts.id, note, "drive repaired, or in need of it");
+                }
+                self.volumes.inventory().put_contents(key, contents);
+            }
+            Err(error @ (RunError::Busy { .. } | RunError::Stopping)) => {
+                tracing::info!(drive = %drive.facts.id, error = %chain(&error), "repair comes with the next slow rescan");
+            }
+            Err(error) => {
+                tracing::error!(drive = %drive.facts.id, error = %chain(&error), "the drive could not be repaired; it is left as it is");
+            }
+        }
+    }
+}
+
+/// A surveyed drive as the inventory shows it. Pure.
+fn shown(key: &DriveId, seen: &Surveyed) -> Drive {
+    let (state, class, rejects) = match &seen.judgement {
+        Judgement::Claimed => (
+            DriveState::Claimed,
+            seen.contents
+                .as_ref()
+                .map(|contents| contents.label.class.clone()),
+            Vec::new(),
+        ),
+        Judgement::Available { class } => (DriveState::Available, Some(class.clone()), Vec::new()),
+        Judgement::Rejected { class, reasons } => {
+            (DriveState::Rejected, class.clone(), reasons.clone())
+        }
+    };
+    let claimable_bytes = match state {
+        DriveState::Available => claimable_bytes(seen.facts.size_bytes, seen.facts.logical_sector),
+        _ => 0,
+    };
+    Drive {
+        id: key.clone(),
+        facts: seen.facts.clone(),
+        state: if seen.trouble.is_some() {
+            DriveState::Unprobed
+        } else {
+            state
+        },
+        class,
+        rejects,
+        contents: seen.contents.clone(),
+        claimable_bytes,
+        trouble: seen.trouble.clone(),
+    }
+}

@@ -1,0 +1,233 @@
+//! The `Agent` service: what the controller and the command line ask of this node.
+
+use std::{collections::BTreeMap, pin::Pin, sync::Arc};
+
+use drivebay_proto::agent::{self as wire, agent_server::Agent};
+use tokio::sync::mpsc;
+use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tonic::{Request, Response, Status};
+
+use crate::{
+    csi::status::status,
+    fs::{check_mkfs_options, parse_mount_flags},
+    model::{FsType, MIB, Mode, Snapshot},
+    survey_loop::Rescans,
+    volumes::{VolumeError, Volumes, create},
+};
+
+/// Updates that wait for a slow reader; behind that, changes coalesce into one delta.
+const QUEUE: usize = 2;
+
+/// Serves one node.
+#[derive(Debug, Clone)]
+pub struct AgentService {
+    volumes: Volumes,
+    rescans: Rescans,
+    machine_id: String,
+}
+
+impl AgentService {
+    /// Over this node's volumes.
+    pub fn new(volumes: Volumes, rescans: Rescans, machine_id: String) -> Self {
+        Self {
+            volumes,
+            rescans,
+            machine_id,
+        }
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+type Updates<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Agent for AgentService {
+    async fn hello(&self, _request: Request<wire::HelloRequest>) -> Answer<wire::HelloResponse> {
+        Ok(Response::new(wire::HelloResponse {
+            node_id: self.volumes.config().node_id.clone(),
+            instance: self.volumes.sender().instance.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine_id: self.machine_id.clone(),
+        }))
+    }
+
+    type WatchInventoryStream = Updates<wire::InventoryUpdate>;
+
+    async fn watch_inventory(
+        &self,
+        _request: Request<wire::WatchInventoryRequest>,
+    ) -> Answer<Self::WatchInventoryStream> {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let mut snapshots = self.volumes.inventory().subscribe();
+        let words = self.volumes.sender().clone();
+        tokio::spawn(async move {
+            let mut last: Arc<Snapshot> = snapshots.borrow_and_update().clone();
+            let mut update = words.full(&last);
+            loop {
+                // A reader that went away ends the task at its next update.
+                if sender.send(Ok(update)).await.is_err() {
+                    return;
+                }
+                tokio::select! {
+                    () = sender.closed() => return,
+                    changed = snapshots.changed() => if changed.is_err() { return },
+                }
+                let next = snapshots.borrow_and_update().clone();
+                update = words.changes(&last, &next);
+                last = next;
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn create_volume(
+        &self,
+        request: Request<wire::CreateVolumeRequest>,
+    ) -> Answer<wire::CreateVolumeResponse> {
+        let asked = understand(request.into_inner()).map_err(|error| status(&error))?;
+        let (volume, revision) = self
+            .volumes
+            .create(asked)
+            .await
+            .map_err(|error| status(&error))?;
+        Ok(Response::new(wire::CreateVolumeResponse {
+            volume: Some(self.volumes.sender().volume(&volume)),
+            revision,
+        }))
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<wire::DeleteVolumeRequest>,
+    ) -> Answer<wire::DeleteVolumeResponse> {
+        let revision = self
+            .volumes
+            .delete(request.into_inner().id)
+            .await
+            .map_err(|error| status(&error))?;
+        Ok(Response::new(wire::DeleteVolumeResponse { revision }))
+    }
+
+    async fn expand_volume(
+        &self,
+        request: Request<wire::ExpandVolumeRequest>,
+    ) -> Answer<wire::ExpandVolumeResponse> {
+        let request = request.into_inner();
+        let (volume, revision) = self
+            .volumes
+            .expand(request.id, request.required_bytes, request.limit_bytes)
+            .await
+            .map_err(|error| status(&error))?;
+        Ok(Response::new(wire::ExpandVolumeResponse {
+            volume: Some(self.volumes.sender().volume(&volume)),
+            revision,
+        }))
+    }
+
+    async fn rescan(&self, _request: Request<wire::RescanRequest>) -> Answer<wire::RescanResponse> {
+        self.rescans
+            .now()
+            .await
+            .map(|revision| Response::new(wire::RescanResponse { revision }))
+            .map_err(|why| Status::unavailable(format!("the drives could not be looked at: {why}")))
+    }
+
+    type WipeDriveStream = Updates<wire::WipeDriveProgress>;
+
+    async fn wipe_drive(
+        &self,
+        request: Request<wire::WipeDriveRequest>,
+    ) -> Answer<Self::WipeDriveStream> {
+        let request = request.into_inner();
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let wipe = self
+            .volumes
+            .begin_wipe(&request.drive, &request.confirm)
+            .map_err(|error| status(&error))?;
+        let (volumes, rescans) = (self.volumes.clone(), self.rescans.clone());
+        tokio::spawn(async move {
+            let result = volumes.wipe(wipe, &sender).await;
+            // The drive is another one now; a failed look is repeated by the slow rescan.
+            if let Err(why) = rescans.now().await {
+                tracing::warn!(why, "the drives could not be looked at after a wipe");
+            }
+            let last = match result {
+                Ok(progress) => Ok(progress),
+                Err(error) => Err(status(&error)),
+            };
+            // A client that went away needs no answer.
+            let _ = sender.send(last).await;
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+}
+
+/// Checks a create request: the controller has done so already, but the drive is ours.
+fn understand(request: wire::CreateVolumeRequest) -> Result<create::Request, VolumeError> {
+    let invalid = |field: &'static str, why: String| VolumeError::Invalid { field, why };
+    if request.name.is_empty() || request.name.len() > 128 {
+        return Err(invalid("name", "must have 1 to 128 bytes".to_owned()));
+    }
+    if request.name.chars().any(char::is_control) {
+        return Err(invalid("name", "holds control characters".to_owned()));
+    }
+    let mode = match request.mode.as_str() {
+        "mount" => Mode::Mount,
+        "block" => Mode::Block,
+        other => {
+            return Err(invalid(
+                "mode",
+                format!("{other:?} is neither mount nor block"),
+            ));
+        }
+    };
+    let fs_type = match request.fs_type.as_str() {
+        "" => None,
+        text => Some(FsType::parse(text).ok_or_else(|| {
+            invalid(
+                "fs_type",
+                format!("filesystem {text:?} is not known; there are ext4, xfs, btrfs"),
+            )
+        })?),
+    };
+    if request.required_bytes == 0 || request.required_bytes % MIB != 0 {
+        return Err(invalid(
+            "required_bytes",
+            format!(
+                "must be a multiple of 1 MiB above 0, got {}",
+                request.required_bytes
+            ),
+        ));
+    }
+    let words = |text: &str, separator: char| -> Vec<String> {
+        text.split(separator)
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
+    let mkfs_options = words(&request.mkfs_options, ' ');
+    if let Some(fs_type) = fs_type {
+        check_mkfs_options(fs_type, &mkfs_options)
+            .map_err(|error| invalid("mkfsOptions", error.to_string()))?;
+    } else if !mkfs_options.is_empty() && mode == Mode::Mount {
+        return Err(invalid(
+            "mkfsOptions",
+            "need a filesystem: name one with fsType".to_owned(),
+        ));
+    }
+    let mount_options = words(&request.mount_options, ',');
+    parse_mount_flags(&mount_options)
+        .map_err(|error| invalid("mountOptions", error.to_string()))?;
+    Ok(create::Request {
+        name: request.name,
+        class: request.class,
+        size_bytes: request.required_bytes,
+        limit_bytes: request.limit_bytes,
+        mode,
+        fs_type,
+        mkfs_options: (!mkfs_options.is_empty()).then_some(mkfs_options),
+        mount_options,
+        parameters: request.parameters.into_iter().collect::<BTreeMap<_, _>>(),
+    })
+}

@@ -1,0 +1,317 @@
+//! CreateVolume on this node: compare with what has the name, choose a drive, carve.
+
+use uuid::Uuid;
+
+use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
+use crate::{
+    carve::jobs::{CarveError, Claim, Create},
+    inventory::assemble::is_live,
+    model::{
+        ClassConfig, DriveId, DriveRef, DriveState, Label, MIB, Mode, Snapshot, Volume, VolumeSpec,
+        VolumeState,
+    },
+    worker::{RunError, Slot},
+};
+
+/// What is asked for, checked by the caller.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// CSI name.
+    pub name: String,
+    /// Class name.
+    pub class: String,
+    /// Bytes, a multiple of 1 MiB, at least the filesystem's minimum.
+    pub size_bytes: u64,
+    /// 0: no limit.
+    pub limit_bytes: u64,
+    /// Use.
+    pub mode: Mode,
+    /// Filesystem; None for block, or the class's default.
+    pub fs_type: Option<crate::model::FsType>,
+    /// Replaces the class's when given.
+    pub mkfs_options: Option<Vec<String>>,
+    /// Added to the class's.
+    pub mount_options: Vec<String>,
+    /// As given, for comparing and echoing.
+    pub parameters: std::collections::BTreeMap<String, String>,
+}
+
+/// A drive that could take the volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Identity.
+    pub drive: DriveId,
+    /// Must be claimed first.
+    pub claim: bool,
+}
+
+/// Drives to try, in order: claimed ones with the least sufficient piece first, so that large pieces
+/// stay whole; then blank ones, the smallest sufficient first. Pure.
+pub fn candidates(snapshot: &Snapshot, class: &str, size: u64) -> Vec<Candidate> {
+    let mut found: Vec<(bool, u64, &DriveId)> = snapshot
+        .drives
+        .values()
+        .filter(|drive| drive.class.as_deref() == Some(class) && drive.trouble.is_none())
+        .filter_map(|drive| match (drive.state, &drive.contents) {
+            (DriveState::Claimed, Some(contents)) => {
+                Some((false, contents.largest_free(), &drive.id))
+            }
+            (DriveState::Available, _) => Some((true, drive.claimable_bytes, &drive.id)),
+            _ => None,
+        })
+        .filter(|(_, largest, _)| *largest >= size)
+        .collect();
+    found.sort();
+    found
+        .into_iter()
+        .map(|(claim, _, drive)| Candidate {
+            drive: drive.clone(),
+            claim,
+        })
+        .collect()
+}
+
+/// Compares an existing volume of the same name with the request: same, or what differs. Pure.
+pub fn compare(volume: &Volume, request: &Request, class: &ClassConfig) -> Result<(), VolumeError> {
+    let record = &volume.placed.record;
+    let size = record.extent.len;
+    let fs = |mode: Mode, fs: Option<crate::model::FsType>| match mode {
+        Mode::Mount => fs.unwrap_or(class.fs_type).as_str(),
+        Mode::Block => "block",
+    };
+    let has = (
+        record.class.as_str(),
+        record.mode.as_str(),
+        fs(record.mode, record.fs_type),
+    );
+    let asked = (
+        request.class.as_str(),
+        request.mode.as_str(),
+        fs(request.mode, request.fs_type),
+    );
+    let fits = size >= request.size_bytes
+        && (request.limit_bytes == 0 || size <= request.limit_bytes)
+        && record.parameters == request.parameters;
+    if has == asked && fits {
+        return Ok(());
+    }
+    Err(VolumeError::Exists {
+        name: request.name.clone(),
+        has: format!(
+            "class {}, {} {}, {size} bytes, parameters {:?}",
+            has.0, has.1, has.2, record.parameters
+        ),
+        asked: format!(
+            "class {}, {} {}, {} bytes (limit {}), parameters {:?}",
+            asked.0, asked.1, asked.2, request.size_bytes, request.limit_bytes, request.parameters
+        ),
+    })
+}
+
+impl Volumes {
+    /// Creates the volume, or finds the one that has its name. Answers it with the revision that shows it.
+    pub async fn create(&self, request: Request) -> Result<(Volume, u64), VolumeError> {
+        let guard = self
+            .inner
+            .guards
+            .take(Key::Name(request.name.clone()))
+            .ok_or_else(|| VolumeError::Pending {
+                what: format!("name {:?}", request.name),
+            })?;
+        let this = self.clone();
+        self.tracked(async move {
+            let result = this.create_guarded(request).await;
+            drop(guard);
+            result
+        })
+        .await
+    }
+
+    async fn create_guarded(&self, request: Request) -> Result<(Volume, u64), VolumeError> {
+        if let Some(why) = self.unreadable() {
+            return Err(VolumeError::CannotTell {
+                id: request.name,
+                why,
+            });
+        }
+        let class = self
+            .inner
+            .config
+            .classes
+            .iter()
+            .find(|class| class.name == request.class)
+            .ok_or_else(|| VolumeError::UnknownClass {
+                class: request.class.clone(),
+                known: self
+                    .inner
+                    .config
+                    .classes
+                    .iter()
+                    .map(|class| class.name.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })?;
+        let snapshot = self.inner.inventory.current();
+        let named = snapshot
+            .volumes
+            .values()
+            .find(|volume| is_live(volume.state) && volume.placed.record.name == request.name);
+        if let Some(volume) = named {
+            return match volume.state {
+                VolumeState::Missing => Err(VolumeError::ExistsAway {
+                    name: request.name,
+                    drive: volume.drive.clone(),
+                }),
+                _ => compare(volume, &request, class).map(|()| (volume.clone(), snapshot.revision)),
+            };
+        }
+        self.carve(&request, class, &snapshot).await
+    }
+
+    async fn carve(
+        &self,
+        request: &Request,
+        class: &ClassConfig,
+        snapshot: &Snapshot,
+    ) -> Result<(Volume, u64), VolumeError> {
+        let spec = VolumeSpec {
+            uuid: Uuid::new_v4(),
+            name: request.name.clone(),
+            class: class.name.clone(),
+            mode: request.mode,
+            fs_type: match request.mode {
+                Mode::Mount => Some(request.fs_type.unwrap_or(class.fs_type)),
+                Mode::Block => None,
+            },
+            mkfs_options: request
+                .mkfs_options
+                .clone()
+                .unwrap_or_else(|| class.mkfs_options.clone()),
+            mount_options: class
+                .mount_options
+                .iter()
+                .chain(&request.mount_options)
+                .cloned()
+                .collect(),
+            size_bytes: request.size_bytes,
+            parameters: request.parameters.clone(),
+            erase: class.erase,
+        };
+        let mut refused: Option<RunError<CarveError>> = None;
+        for candidate in candidates(snapshot, &class.name, request.size_bytes) {
+            let Some(drive) = snapshot.drives.get(&candidate.drive) else {
+                continue;
+            };
+            let job = Create {
+                drive: DriveRef::from(&drive.facts),
+                claim: candidate.claim.then(|| Claim {
+                    label: Label {
+                        drive_uuid: Uuid::new_v4(),
+                        cluster: self.inner.config.cluster.clone(),
+                        node: self.inner.config.node_id.clone(),
+                        class: class.name.clone(),
+                        drive_id: drive.id.clone(),
+                    },
+                    policy: class.claim,
+                }),
+                spec: spec.clone(),
+            };
+            match self
+                .inner
+                .pool
+                .run(&drive.id, Slot::Foreground, job, CARVE_DEADLINE)
+                .await
+            {
+                Ok(done) => {
+                    let carved = done
+                        .contents
+                        .volumes
+                        .iter()
+                        .find(|placed| {
+                            placed.record.name == spec.name
+                                && !matches!(
+                                    placed.record.state,
+                                    crate::model::RecordState::Erasing { .. }
+                                )
+                        })
+                        .map(|placed| placed.record.uuid);
+                    let revision = self.inner.inventory.put_contents(&drive.id, done.contents);
+                    let current = self.inner.inventory.current();
+                    let volume = carved
+                        .and_then(|uuid| current.volumes.get(&uuid))
+                        .ok_or_else(|| VolumeError::Internal {
+                            what: format!(
+                                "volume {:?} is not in the answer of its drive",
+                                spec.name
+                            ),
+                        })?;
+                    compare(volume, request, class)?;
+                    tracing::info!(volume = %volume.uuid, name = %spec.name, drive = %drive.id, bytes = spec.size_bytes, "volume created");
+                    return Ok((volume.clone(), revision));
+                }
+                // Never begun on this drive, or refused with nothing changed: another may do.
+                Err(
+                    error @ (RunError::Stuck { .. }
+                    | RunError::Busy { .. }
+                    | RunError::Job(
+                        CarveError::NoSpace { .. }
+                        | CarveError::TableFull { .. }
+                        | CarveError::NotClaimable { .. }
+                        | CarveError::Busy { .. }
+                        | CarveError::NotThisDrive { .. }
+                        | CarveError::Locked { .. }
+                        | CarveError::Damaged { .. },
+                    )),
+                ) => {
+                    tracing::warn!(drive = %drive.id, error = %crate::model::cause::chain(&error), "drive refused a volume; trying another");
+                    self.note_stuck(&drive.id, &error);
+                    refused = Some(error);
+                }
+                // In doubt: the drive may hold the volume already. The repeat looks.
+                Err(error) => {
+                    self.note_stuck(&drive.id, &error);
+                    return Err(VolumeError::Carve(error));
+                }
+            }
+        }
+        match refused {
+            Some(error @ (RunError::Stuck { .. } | RunError::Busy { .. })) => {
+                Err(VolumeError::Carve(error))
+            }
+            _ => {
+                let (largest, place) = largest(&self.inner.inventory.current(), &class.name);
+                Err(VolumeError::NoRoom {
+                    class: class.name.clone(),
+                    needed: request.size_bytes,
+                    largest,
+                    place,
+                })
+            }
+        }
+    }
+}
+
+/// The largest free piece of a class and where it is. Pure.
+fn largest(snapshot: &Snapshot, class: &str) -> (u64, String) {
+    snapshot
+        .drives
+        .values()
+        .filter(|drive| drive.class.as_deref() == Some(class) && drive.trouble.is_none())
+        .filter_map(|drive| match (drive.state, &drive.contents) {
+            (DriveState::Claimed, Some(contents)) => Some((contents.largest_free(), &drive.id)),
+            (DriveState::Available, _) => Some((drive.claimable_bytes, &drive.id)),
+            _ => None,
+        })
+        .max()
+        .map_or((0, String::new()), |(bytes, id)| {
+            (bytes, format!(" on drive {id}"))
+        })
+}
+
+/// Bytes that volumes could have on a blank drive of this size once it is claimed: 1 MiB before the
+/// label, the label's 4 MiB, and the backup table at the end, rounded to whole extents. Pure.
+pub fn claimable_bytes(size: u64, logical_sector: u32) -> u64 {
+    let backup = 33 * u64::from(logical_sector.max(512));
+    let first = 5 * MIB;
+    (size.saturating_sub(backup) / MIB * MIB).saturating_sub(first)
+}

@@ -1,0 +1,110 @@
+//! DeleteVolume on this node: take it from the kernel, mark it for erasing, answer.
+
+use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
+use crate::{
+    carve::jobs::{CarveError, Delete},
+    model::{DriveId, DriveRef, DriveState, VolumeState},
+    worker::{RunError, Slot},
+};
+
+impl Volumes {
+    /// Deletes the volume; one that does not exist is deleted already. Answers the revision that shows it.
+    pub async fn delete(&self, id: String) -> Result<u64, VolumeError> {
+        let revision = self.inner.inventory.current().revision;
+        let volume = match self.require(&id) {
+            Ok(volume) => volume,
+            Err(VolumeError::NotFound { .. }) => return Ok(revision),
+            Err(other) => return Err(other),
+        };
+        let guard = self
+            .inner
+            .guards
+            .take(Key::Volume(volume.uuid))
+            .ok_or_else(|| VolumeError::Pending { what: id.clone() })?;
+        let this = self.clone();
+        self.tracked(async move {
+            let result = this.delete_guarded(&volume).await;
+            drop(guard);
+            result
+        })
+        .await
+    }
+
+    /// Deletes a volume whose quarantine is over.
+    pub async fn delete_quarantined(&self, drive: &DriveId, uuid: uuid::Uuid) {
+        let Some(guard) = self.inner.guards.take(Key::Volume(uuid)) else {
+            return;
+        };
+        let snapshot = self.inner.inventory.current();
+        let Some(at) = snapshot
+            .drives
+            .get(drive)
+            .filter(|drive| drive.state == DriveState::Claimed)
+        else {
+            return;
+        };
+        let job = Delete {
+            drive: DriveRef::from(&at.facts),
+            uuid,
+        };
+        match self
+            .inner
+            .pool
+            .run(drive, Slot::Foreground, job, CARVE_DEADLINE)
+            .await
+        {
+            Ok(done) => {
+                tracing::warn!(volume = %uuid, drive = %drive, "quarantine is over; the volume is being erased");
+                self.inner.inventory.put_contents(drive, done.contents);
+            }
+            Err(error) => {
+                self.note_stuck(drive, &error);
+                tracing::error!(volume = %uuid, drive = %drive, error = %crate::model::cause::chain(&error), "a volume whose quarantine is over cannot be deleted; it is tried again");
+            }
+        }
+        drop(guard);
+    }
+
+    async fn delete_guarded(&self, volume: &crate::model::Volume) -> Result<u64, VolumeError> {
+        if volume.in_use {
+            return Err(VolumeError::InUse { uuid: volume.uuid });
+        }
+        self.not_detached(volume)?;
+        let missing = self
+            .inner
+            .inventory
+            .current()
+            .drives
+            .get(&volume.drive)
+            .is_none_or(|drive| drive.state == DriveState::Missing);
+        if volume.state == VolumeState::Missing && missing {
+            // The drive is away: note it durably. When the drive returns the volume is quarantined,
+            // shown, and erased after a delay.
+            return self.inner.keeper.bury(volume).await;
+        }
+        let job = Delete {
+            drive: self.reach(volume)?,
+            uuid: volume.uuid,
+        };
+        match self
+            .inner
+            .pool
+            .run(&volume.drive, Slot::Foreground, job, CARVE_DEADLINE)
+            .await
+        {
+            Ok(done) => {
+                self.inner.samples.forget(volume.uuid);
+                tracing::info!(volume = %volume.uuid, drive = %volume.drive, changed = done.changed, "volume deleted; its space is being erased");
+                Ok(self
+                    .inner
+                    .inventory
+                    .put_contents(&volume.drive, done.contents))
+            }
+            Err(RunError::Job(CarveError::InUse { uuid, .. })) => Err(VolumeError::InUse { uuid }),
+            Err(error) => {
+                self.note_stuck(&volume.drive, &error);
+                Err(VolumeError::Carve(error))
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Why a volume call failed. `csi::status` maps every variant to a gRPC code.
+
+use uuid::Uuid;
+
+use crate::{
+    carve::jobs::CarveError, fs::jobs::FsError, model::DriveId, state::StateError,
+    sys::mountinfo::MountInfoError, worker::RunError,
+};
+
+/// Why a volume call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// Somebody else is at it.
+    #[error("another call for {what} is still running; try again")]
+    Pending {
+        /// Volume or name.
+        what: String,
+    },
+    /// Not everything could be read yet, so "unknown" would be a guess.
+    #[error("cannot tell whether volume {id} exists: {why}; try again")]
+    CannotTell {
+        /// The id.
+        id: String,
+        /// Why.
+        why: String,
+    },
+    /// No such volume on this node.
+    #[error("volume {id} does not exist on this node")]
+    NotFound {
+        /// The id.
+        id: String,
+    },
+    /// The request itself is wrong.
+    #[error("{field}: {why}")]
+    Invalid {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The name is taken by another kind of volume.
+    #[error("a volume named {name:?} exists with {has}, asked for with {asked}")]
+    Exists {
+        /// CSI name.
+        name: String,
+        /// What it is.
+        has: String,
+        /// What was asked.
+        asked: String,
+    },
+    /// The name is taken by a volume that cannot be reached now.
+    #[error(
+        "a volume named {name:?} is on drive {drive}, which cannot be reached; bring the drive back or delete the volume"
+    )]
+    ExistsAway {
+        /// CSI name.
+        name: String,
+        /// Identity.
+        drive: DriveId,
+    },
+    /// No class of this name.
+    #[error("class {class:?} is not configured on this node (it has: {known})")]
+    UnknownClass {
+        /// Asked for.
+        class: String,
+        /// Configured.
+        known: String,
+    },
+    /// Nothing is large enough.
+    #[error(
+        "no drive of class {class} has {needed} bytes in one piece; the largest free piece is {largest} bytes{place}"
+    )]
+    NoRoom {
+        /// Class.
+        class: String,
+        /// Bytes.
+        needed: u64,
+        /// Bytes.
+        largest: u64,
+        /// " on drive …", or empty.
+        place: String,
+    },
+    /// It cannot grow where it lies.
+    #[error("volume {uuid} cannot grow to {needed} bytes: {why}")]
+    CannotGrow {
+        /// The volume.
+        uuid: Uuid,
+        /// Bytes.
+        needed: u64,
+        /// Why, and how far it could.
+        why: String,
+    },
+    /// Mounted or published.
+    #[error("volume {uuid} is in use on this node; unpublish and unstage it first")]
+    InUse {
+        /// The volume.
+        uuid: Uuid,
+    },
+    /// Record and table disagree.
+    #[error("volume {uuid} is ambiguous: {why}; it is not touched until an operator decides")]
+    Ambiguous {
+        /// The volume.
+        uuid: Uuid,
+        /// How.
+        why: String,
+    },
+    /// The drive is missing or cannot be read.
+    #[error(
+        "drive {drive} of volume {uuid} cannot be reached; check that it is plugged in and answers"
+    )]
+    DriveAway {
+        /// The volume.
+        uuid: Uuid,
+        /// Identity.
+        drive: DriveId,
+    },
+    /// Publish without a staging path.
+    #[error("staging_target_path is missing: the volume must be staged before it is published")]
+    NotStagedFirst,
+    /// Published elsewhere, and the access mode allows one.
+    #[error("volume {uuid} is published at {at}, and its access mode allows one target only")]
+    OtherTarget {
+        /// The volume.
+        uuid: Uuid,
+        /// The other target.
+        at: String,
+    },
+    /// The kernel has not let the old mount go.
+    #[error("the old mount of volume {uuid} was detached and is not gone yet; try again")]
+    StillDetached {
+        /// The volume.
+        uuid: Uuid,
+    },
+    /// The deletion could not be noted.
+    #[error("cannot note the deletion of volume {uuid} in the state directory")]
+    Remember {
+        /// The volume.
+        uuid: Uuid,
+        /// Why.
+        #[source]
+        source: StateError,
+    },
+    /// mountinfo could not be read.
+    #[error("cannot read mountinfo")]
+    Mountinfo {
+        /// Why.
+        #[source]
+        source: MountInfoError,
+    },
+    /// Carving failed.
+    #[error("volume could not be carved")]
+    Carve(#[source] RunError<CarveError>),
+    /// Mounting, formatting or looking failed.
+    #[error("volume could not be mounted or looked at")]
+    Fs(#[source] RunError<FsError>),
+    /// A wipe was refused.
+    #[error("drive {drive} is not wiped: {why}")]
+    NotWiped {
+        /// Identity.
+        drive: DriveId,
+        /// Why.
+        why: String,
+    },
+    /// Ours.
+    #[error("internal error: {what}")]
+    Internal {
+        /// What.
+        what: String,
+    },
+}

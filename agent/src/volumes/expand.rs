@@ -1,0 +1,106 @@
+//! ControllerExpandVolume on this node: grow the partition in place. The filesystem follows in NodeExpand.
+
+use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
+use crate::{
+    carve::jobs::{CarveError, Expand},
+    model::{MIB, Volume},
+    worker::{RunError, Slot},
+};
+
+impl Volumes {
+    /// Grows the volume to at least this many bytes (rounded up to whole MiB). One that is as large
+    /// already is left alone. Answers it with the revision that shows it.
+    pub async fn expand(
+        &self,
+        id: String,
+        required: u64,
+        limit: u64,
+    ) -> Result<(Volume, u64), VolumeError> {
+        let volume = self.require(&id)?;
+        let have = volume.placed.record.extent.len;
+        if limit != 0 && have > limit {
+            return Err(VolumeError::CannotGrow {
+                uuid: volume.uuid,
+                needed: required,
+                why: format!("it has {have} bytes already, more than the limit of {limit}"),
+            });
+        }
+        let size =
+            required
+                .checked_next_multiple_of(MIB)
+                .ok_or_else(|| VolumeError::CannotGrow {
+                    uuid: volume.uuid,
+                    needed: required,
+                    why: "no drive is that large".to_owned(),
+                })?;
+        if have >= size {
+            return Ok((volume, self.inner.inventory.current().revision));
+        }
+        if limit != 0 && size > limit {
+            return Err(VolumeError::CannotGrow {
+                uuid: volume.uuid,
+                needed: size,
+                why: format!("sizes are multiples of 1 MiB, and the limit is {limit} bytes"),
+            });
+        }
+        let guard = self
+            .inner
+            .guards
+            .take(Key::Volume(volume.uuid))
+            .ok_or_else(|| VolumeError::Pending { what: id.clone() })?;
+        let this = self.clone();
+        self.tracked(async move {
+            let result = this.expand_guarded(&volume, size).await;
+            drop(guard);
+            result
+        })
+        .await
+    }
+
+    async fn expand_guarded(
+        &self,
+        volume: &Volume,
+        size: u64,
+    ) -> Result<(Volume, u64), VolumeError> {
+        let job = Expand {
+            drive: self.reach(volume)?,
+            uuid: volume.uuid,
+            size_bytes: size,
+        };
+        let done = self
+            .inner
+            .pool
+            .run(&volume.drive, Slot::Foreground, job, CARVE_DEADLINE)
+            .await
+            .map_err(|error| match error {
+                RunError::Job(CarveError::CannotGrow {
+                    uuid,
+                    needed,
+                    possible,
+                }) => VolumeError::CannotGrow {
+                    uuid,
+                    needed,
+                    why: format!("the space behind it on drive {} is taken; it could grow to {possible} bytes", volume.drive),
+                },
+                error => {
+                    self.note_stuck(&volume.drive, &error);
+                    VolumeError::Carve(error)
+                }
+            })?;
+        let revision = self
+            .inner
+            .inventory
+            .put_contents(&volume.drive, done.contents);
+        let current = self.inner.inventory.current();
+        let grown =
+            current
+                .volumes
+                .get(&volume.uuid)
+                .cloned()
+                .ok_or_else(|| VolumeError::Internal {
+                    what: format!("volume {} is not in the answer of its drive", volume.uuid),
+                })?;
+        tracing::info!(volume = %volume.uuid, bytes = grown.placed.record.extent.len, "volume expanded");
+        Ok((grown, revision))
+    }
+}

@@ -1,0 +1,222 @@
+//! What RPCs do with volumes, on top of workers: find the drive, run the job, publish what came of it.
+//!
+//! Nothing here remembers what was done: every call looks at the snapshot for *where*, and its job
+//! looks at the drive for *what is*. Mutating calls hold a guard (`guard`) and run as tracked tasks
+//! that outlive a dropped RPC; a repeat meanwhile is told ABORTED, and finds the result afterwards.
+
+pub mod create;
+pub mod delete;
+pub mod erase;
+pub mod error;
+pub mod expand;
+pub mod guard;
+pub mod mounting;
+pub mod stats;
+pub mod wipe;
+
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    config::Config,
+    inventory::{Inventory, wire::Sender},
+    keeper::Keeper,
+    model::{DriveId, DriveRef, DriveState, Volume, VolumeState},
+    sys::mountinfo,
+    worker::{Pool, RunError},
+};
+pub use error::VolumeError;
+use guard::Guards;
+
+/// Longest a carving job may take, queueing included. Carving writes a few MiB; a drive that needs
+/// longer is in trouble, and the kubelet and the sidecars call again.
+pub const CARVE_DEADLINE: Duration = Duration::from_secs(60);
+/// Longest a stage may take: mkfs and journal replay on a large, slow drive. Below the kubelet's 120 s.
+pub const STAGE_DEADLINE: Duration = Duration::from_secs(110);
+/// Longest a publish or an unmount may take.
+pub const MOUNT_DEADLINE: Duration = Duration::from_secs(20);
+/// Longest NodeGetVolumeStats waits for a fresh sample (invariant 8).
+pub const STATS_DEADLINE: Duration = Duration::from_millis(500);
+
+/// Everything the RPCs work with. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Volumes {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: Config,
+    pool: Pool,
+    inventory: Arc<Inventory>,
+    sender: Sender,
+    guards: Guards,
+    samples: stats::Samples,
+    mounts: Mutex<Arc<mounting::MountView>>,
+    tasks: TaskTracker,
+    keeper: Keeper,
+}
+
+impl Volumes {
+    /// For this node.
+    pub fn new(
+        config: Config,
+        pool: Pool,
+        inventory: Arc<Inventory>,
+        sender: Sender,
+        keeper: Keeper,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                config,
+                pool,
+                inventory,
+                sender,
+                guards: Guards::default(),
+                samples: stats::Samples::default(),
+                mounts: Mutex::default(),
+                tasks: TaskTracker::new(),
+                keeper,
+            }),
+        }
+    }
+
+    /// The node's configuration.
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// The inventory that calls read and change.
+    pub fn inventory(&self) -> &Arc<Inventory> {
+        &self.inner.inventory
+    }
+
+    /// The workers.
+    pub fn pool(&self) -> &Pool {
+        &self.inner.pool
+    }
+
+    /// Snapshots in protocol words.
+    pub fn sender(&self) -> &Sender {
+        &self.inner.sender
+    }
+
+    /// Waits until every running change has ended, at most this long.
+    pub async fn drain(&self, limit: Duration) -> bool {
+        self.inner.tasks.close();
+        tokio::time::timeout(limit, self.inner.tasks.wait())
+            .await
+            .is_ok()
+    }
+
+    /// Runs a change as a task of its own: the caller may go away, the change goes on.
+    async fn tracked<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, VolumeError>> + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        match self.inner.tasks.spawn(work).await {
+            Ok(result) => result,
+            Err(join) => Err(VolumeError::Internal {
+                what: if join.is_panic() {
+                    "the change panicked; see the log".to_owned()
+                } else {
+                    "the agent is stopping".to_owned()
+                },
+            }),
+        }
+    }
+
+    /// The volume of this id, if it exists for CSI. An id of another node, or one that does not parse,
+    /// is unknown.
+    pub fn find(&self, id: &str) -> Option<Volume> {
+        let id: drivebay_proto::VolumeId = id.parse().ok()?;
+        let snapshot = self.inner.inventory.current();
+        if id.node != self.inner.config.node_id {
+            return None;
+        }
+        snapshot
+            .volumes
+            .get(&id.uuid)
+            .filter(|volume| crate::inventory::assemble::is_live(volume.state))
+            .cloned()
+    }
+
+    /// Like `find`, but an unknown id is an error: NOT_FOUND only when every drive could be read,
+    /// else the volume may be on one that could not.
+    fn require(&self, id: &str) -> Result<Volume, VolumeError> {
+        self.find(id).ok_or_else(|| self.unknown(id))
+    }
+
+    fn unknown(&self, id: &str) -> VolumeError {
+        match self.unreadable() {
+            Some(why) if id.parse::<drivebay_proto::VolumeId>().is_ok() => {
+                VolumeError::CannotTell {
+                    id: id.to_owned(),
+                    why,
+                }
+            }
+            _ => VolumeError::NotFound { id: id.to_owned() },
+        }
+    }
+
+    /// Why not everything is known: the first survey is not complete.
+    fn unreadable(&self) -> Option<String> {
+        let snapshot = self.inner.inventory.current();
+        (!snapshot.ready).then(|| "the first look at the drives is not complete".to_owned())
+    }
+
+    /// Where to reach a volume's drive, when it is here and its contents can be trusted.
+    fn reach(&self, volume: &Volume) -> Result<DriveRef, VolumeError> {
+        if volume.state == VolumeState::Ambiguous {
+            return Err(VolumeError::Ambiguous {
+                uuid: volume.uuid,
+                why: volume.placed.ambiguous.clone().unwrap_or_default(),
+            });
+        }
+        let snapshot = self.inner.inventory.current();
+        match snapshot.drives.get(&volume.drive) {
+            Some(drive) if drive.state == DriveState::Claimed => Ok(DriveRef::from(&drive.facts)),
+            _ => Err(VolumeError::DriveAway {
+                uuid: volume.uuid,
+                drive: volume.drive.clone(),
+            }),
+        }
+    }
+
+    /// Notes that a drive hangs, or that it does so no more.
+    fn note_stuck<E: std::error::Error>(&self, drive: &DriveId, error: &RunError<E>) {
+        if let RunError::Stuck { step, .. } = error {
+            let text = format!("{step} has not returned");
+            self.inner.inventory.update(|known| {
+                known.stuck.insert(drive.clone(), text);
+            });
+        }
+    }
+
+    /// Reads mountinfo again and publishes which volumes are in use.
+    pub fn refresh_mounts(&self) -> Result<u64, VolumeError> {
+        let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
+        let view = Arc::new(mounting::view(&mounts));
+        let in_use = view.in_use.clone();
+        *self
+            .inner
+            .mounts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = view;
+        Ok(self.inner.inventory.update(|known| known.in_use = in_use))
+    }
+}
+
+impl Inner {
+    fn mounts(&self) -> Arc<mounting::MountView> {
+        self.mounts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}

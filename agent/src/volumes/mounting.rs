@@ -1,0 +1,411 @@
+//! Stage, publish, their reverses, and growing a filesystem: which job for which drive.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    path::{Path, PathBuf},
+};
+
+use super::{MOUNT_DEADLINE, STAGE_DEADLINE, VolumeError, Volumes, guard::Key};
+use crate::{
+    fs::{
+        jobs::{GrowFs, Publish, Stage, StageMount, Unmount},
+        unmount,
+    },
+    model::{DriveId, DriveState, FsType, Mode, Volume},
+    sys::mountinfo::{self, MountInfoError},
+    worker::{RunError, Slot},
+};
+
+/// With evidence that the drive is gone or stuck, plain umount gets this long before it is detached.
+const DETACH_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// What the mount table says, as far as volumes are concerned.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct MountView {
+    /// Kernel names and `major:minor` of mounted devices, and of device nodes that are bound somewhere.
+    pub in_use: BTreeSet<String>,
+    /// Mount points that are read-only by their own flag (asked for), not by their filesystem's.
+    pub read_only: HashSet<PathBuf>,
+}
+
+/// Derives the view. Pure.
+pub fn view(mounts: &[mountinfo::MountEntry]) -> MountView {
+    let mut view = MountView::default();
+    for mount in mounts {
+        if let Ok(name) = mount.source.strip_prefix("/dev") {
+            view.in_use.insert(name.to_string_lossy().into_owned());
+        }
+        view.in_use
+            .insert(format!("{}:{}", mount.dev.0, mount.dev.1));
+        // A raw block volume: a device node of /dev, bound onto a file.
+        if mount.fs_type == "devtmpfs"
+            && let Some(name) = mount.root.to_str().and_then(|root| root.strip_prefix('/'))
+            && !name.is_empty()
+        {
+            view.in_use.insert(name.to_owned());
+        }
+        if mount.read_only() {
+            view.read_only.insert(mount.mount_point.clone());
+        }
+    }
+    view
+}
+
+/// How a volume is to be staged, checked by the caller.
+#[derive(Debug, Clone)]
+pub struct StageRequest {
+    /// Volume id.
+    pub id: String,
+    /// Staging path.
+    pub path: PathBuf,
+    /// Use.
+    pub mode: Mode,
+    /// The filesystem the request names.
+    pub fs_type: Option<FsType>,
+    /// Mount flags.
+    pub flags: Vec<String>,
+    /// A reader-only access mode.
+    pub read_only: bool,
+}
+
+/// How a volume is to be published, checked by the caller.
+#[derive(Debug, Clone)]
+pub struct PublishRequest {
+    /// Volume id.
+    pub id: String,
+    /// Staging path.
+    pub staging: PathBuf,
+    /// Target path.
+    pub target: PathBuf,
+    /// Use.
+    pub mode: Mode,
+    /// Never writable.
+    pub read_only: bool,
+    /// One target only (SINGLE_NODE_SINGLE_WRITER).
+    pub exclusive: bool,
+}
+
+impl Volumes {
+    fn held(&self, id: &str, key: Key) -> Result<super::guard::Guard, VolumeError> {
+        self.inner
+            .guards
+            .take(key)
+            .ok_or_else(|| VolumeError::Pending {
+                what: id.to_owned(),
+            })
+    }
+
+    /// Whether this path was made read-only on purpose.
+    pub(super) fn meant_read_only(&self, volume: &Volume, path: &str) -> bool {
+        let _ = volume;
+        self.inner.mounts().read_only.contains(Path::new(path))
+    }
+
+    /// Stages the volume.
+    pub async fn stage(&self, request: StageRequest) -> Result<(), VolumeError> {
+        let volume = self.require(&request.id)?;
+        same_mode(&volume, request.mode)?;
+        let guard = self.held(&request.id, Key::Volume(volume.uuid))?;
+        let this = self.clone();
+        self.tracked(async move {
+            let result = this.stage_guarded(&volume, request).await;
+            drop(guard);
+            result
+        })
+        .await
+    }
+
+    async fn stage_guarded(
+        &self,
+        volume: &Volume,
+        request: StageRequest,
+    ) -> Result<(), VolumeError> {
+        self.not_detached(volume)?;
+        let class = self
+            .inner
+            .config
+            .classes
+            .iter()
+            .find(|class| class.name == volume.placed.record.class);
+        let job = Stage {
+            drive: self.reach(volume)?,
+            uuid: volume.uuid,
+            mount: (request.mode == Mode::Mount).then(|| StageMount {
+                path: request.path,
+                fs_type: request.fs_type,
+                flags: request.flags,
+                read_only: request.read_only,
+                xfs_retry_forever: class.is_some_and(|class| class.xfs_retry_forever),
+            }),
+        };
+        let staged = self
+            .inner
+            .pool
+            .run(&volume.drive, Slot::Foreground, job, STAGE_DEADLINE)
+            .await
+            .map_err(|error| {
+                self.note_stuck(&volume.drive, &error);
+                VolumeError::Fs(error)
+            })?;
+        if let Some(contents) = staged.contents {
+            self.inner.inventory.put_contents(&volume.drive, contents);
+        }
+        self.refresh_mounts()?;
+        tracing::info!(volume = %volume.uuid, formatted = staged.formatted, grown = staged.grown, already = staged.already, "volume staged");
+        Ok(())
+    }
+
+    /// Publishes a staged volume.
+    pub async fn publish(&self, request: PublishRequest) -> Result<(), VolumeError> {
+        let volume = self.require(&request.id)?;
+        same_mode(&volume, request.mode)?;
+        let guard = self.held(&request.id, Key::Volume(volume.uuid))?;
+        let this = self.clone();
+        self.tracked(async move {
+            let result = this.publish_guarded(&volume, request).await;
+            drop(guard);
+            result
+        })
+        .await
+    }
+
+    async fn publish_guarded(
+        &self,
+        volume: &Volume,
+        request: PublishRequest,
+    ) -> Result<(), VolumeError> {
+        let drive = self.reach(volume)?;
+        let (Some(dev), Some(device)) = (volume.placed.dev, volume.placed.device.clone()) else {
+            return Err(VolumeError::DriveAway {
+                uuid: volume.uuid,
+                drive: volume.drive.clone(),
+            });
+        };
+        if request.exclusive
+            && let Some(at) = other_target(&device, dev, &request.staging, &request.target)
+                .map_err(|source| VolumeError::Mountinfo { source })?
+        {
+            return Err(VolumeError::OtherTarget {
+                uuid: volume.uuid,
+                at: at.display().to_string(),
+            });
+        }
+        let job = Publish {
+            drive,
+            uuid: volume.uuid,
+            dev,
+            device,
+            staging_path: (request.mode == Mode::Mount).then_some(request.staging),
+            target: request.target,
+            read_only: request.read_only,
+        };
+        self.inner
+            .pool
+            .run(&volume.drive, Slot::Foreground, job, MOUNT_DEADLINE)
+            .await
+            .map_err(|error| {
+                self.note_stuck(&volume.drive, &error);
+                VolumeError::Fs(error)
+            })?;
+        self.refresh_mounts()?;
+        Ok(())
+    }
+
+    /// Unmounts a path of a volume: the target (removed afterwards) or the staging path (left). A volume
+    /// that nobody knows is unmounted all the same: the path is the orchestrator's and the pod is gone.
+    pub async fn unmount(
+        &self,
+        id: String,
+        path: PathBuf,
+        remove: bool,
+    ) -> Result<(), VolumeError> {
+        let volume = self.find_any(&id);
+        let key = volume.as_ref().map_or_else(
+            || Key::Path(path.clone()),
+            |volume| Key::Volume(volume.uuid),
+        );
+        let guard = self.held(&id, key)?;
+        let this = self.clone();
+        self.tracked(async move {
+            let result = this.unmount_guarded(volume.as_ref(), path, remove).await;
+            drop(guard);
+            result
+        })
+        .await
+    }
+
+    async fn unmount_guarded(
+        &self,
+        volume: Option<&Volume>,
+        path: PathBuf,
+        remove: bool,
+    ) -> Result<(), VolumeError> {
+        let drive = volume.map_or_else(
+            || DriveId("unknown-volume".to_owned()),
+            |volume| volume.drive.clone(),
+        );
+        let gone = volume.is_some() && self.is_gone(&drive);
+        let plain = Unmount {
+            path,
+            deadline_ms: DETACH_AFTER.as_millis() as u64,
+            may_detach: gone,
+            remove,
+            expect_dev: None,
+        };
+        let first = self
+            .inner
+            .pool
+            .run(&drive, Slot::Unmount, plain.clone(), MOUNT_DEADLINE)
+            .await;
+        let done = match first {
+            Ok(done) => done,
+            // Plain umount hangs: that is the evidence. The stuck worker keeps its slot, so the
+            // detaching one gets a slot of its own.
+            Err(error @ (RunError::Deadline { .. } | RunError::Stuck { .. })) => {
+                tracing::warn!(drive = %drive, error = %crate::model::cause::chain(&error), "plain umount hangs; detaching");
+                self.note_stuck(&drive, &error);
+                let detach = Unmount {
+                    may_detach: true,
+                    deadline_ms: 0,
+                    ..plain
+                };
+                self.inner
+                    .pool
+                    .run(
+                        &DriveId(format!("{drive}.detach")),
+                        Slot::Unmount,
+                        detach,
+                        MOUNT_DEADLINE,
+                    )
+                    .await
+                    .map_err(VolumeError::Fs)?
+            }
+            Err(error) => return Err(VolumeError::Fs(error)),
+        };
+        if done.detached {
+            tracing::warn!(drive = %drive, "mount detached: until the kernel lets it go, the volume is neither staged nor deleted");
+            if let Some(volume) = volume {
+                self.inner
+                    .inventory
+                    .update(|known| known.detached.insert(volume.uuid));
+            }
+        }
+        self.refresh_mounts()?;
+        Ok(())
+    }
+
+    /// Refuses while the kernel still holds the superblock of a mount that was detached.
+    pub(super) fn not_detached(&self, volume: &Volume) -> Result<(), VolumeError> {
+        if !self.inner.inventory.is_detached(volume.uuid) {
+            return Ok(());
+        }
+        if volume
+            .placed
+            .device
+            .as_deref()
+            .is_some_and(unmount::superblock_lives)
+        {
+            return Err(VolumeError::StillDetached { uuid: volume.uuid });
+        }
+        self.inner
+            .inventory
+            .update(|known| known.detached.remove(&volume.uuid));
+        Ok(())
+    }
+
+    /// Whether there is evidence that a drive is gone or stuck.
+    fn is_gone(&self, drive: &DriveId) -> bool {
+        let snapshot = self.inner.inventory.current();
+        snapshot
+            .drives
+            .get(drive)
+            .is_none_or(|drive| drive.state == DriveState::Missing || drive.trouble.is_some())
+    }
+
+    /// The volume of this id, whatever its state.
+    fn find_any(&self, id: &str) -> Option<Volume> {
+        let id: drivebay_proto::VolumeId = id.parse().ok()?;
+        (id.node == self.inner.config.node_id)
+            .then(|| {
+                self.inner
+                    .inventory
+                    .current()
+                    .volumes
+                    .get(&id.uuid)
+                    .cloned()
+            })
+            .flatten()
+    }
+
+    /// Grows the filesystem to its device. Answers the device's size in bytes.
+    pub async fn grow(&self, id: String, path: PathBuf) -> Result<u64, VolumeError> {
+        let volume = self.require(&id)?;
+        let guard = self.held(&id, Key::Volume(volume.uuid))?;
+        let this = self.clone();
+        self.tracked(async move {
+            let result = this.grow_guarded(&volume, path).await;
+            drop(guard);
+            result
+        })
+        .await
+    }
+
+    async fn grow_guarded(&self, volume: &Volume, path: PathBuf) -> Result<u64, VolumeError> {
+        let drive = self.reach(volume)?;
+        let (Some(dev), Some(device)) = (volume.placed.dev, volume.placed.device.clone()) else {
+            return Err(VolumeError::DriveAway {
+                uuid: volume.uuid,
+                drive: volume.drive.clone(),
+            });
+        };
+        let job = GrowFs {
+            drive,
+            uuid: volume.uuid,
+            path,
+            dev,
+            device,
+            block: volume.placed.record.mode == Mode::Block,
+        };
+        self.inner
+            .pool
+            .run(&volume.drive, Slot::Foreground, job, STAGE_DEADLINE)
+            .await
+            .map(|grown| grown.device_bytes)
+            .map_err(|error| {
+                self.note_stuck(&volume.drive, &error);
+                VolumeError::Fs(error)
+            })
+    }
+}
+
+fn same_mode(volume: &Volume, mode: Mode) -> Result<(), VolumeError> {
+    if volume.placed.record.mode == mode {
+        return Ok(());
+    }
+    Err(VolumeError::Fs(RunError::Job(
+        crate::fs::jobs::FsError::Incompatible {
+            uuid: volume.uuid,
+            is: volume.placed.record.mode.as_str().to_owned(),
+            asked: mode.as_str().to_owned(),
+        },
+    )))
+}
+
+/// Another path than these two where the device is mounted or bound.
+fn other_target(
+    device: &str,
+    dev: (u32, u32),
+    staging: &Path,
+    target: &Path,
+) -> Result<Option<PathBuf>, MountInfoError> {
+    let source = Path::new("/dev").join(device);
+    Ok(mountinfo::read()?
+        .into_iter()
+        .filter(|mount| {
+            mount.source == source
+                || mount.dev == dev
+                || (mount.fs_type == "devtmpfs" && mount.root == Path::new("/").join(device))
+        })
+        .map(|mount| mount.mount_point)
+        .find(|point| point != staging && point != target))
+}

@@ -1,0 +1,90 @@
+//! A job that misbehaves on purpose, so that the pool's promises (deadlines, Busy and Stuck,
+//! cancel, a worker that dies) are tested with real processes.
+//!
+//! Compiled into debug builds only: in a release there is no job that exits, panics or sleeps at
+//! somebody's wish.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Context, Job};
+use crate::sys::cmd::{Tool, run};
+
+/// Does these things one after another. Answers the worker's pid.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Drill(pub Vec<Act>);
+
+/// One thing to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Act {
+    /// Report a step.
+    Step(String),
+    /// Sleep for so many milliseconds.
+    PauseMs(u64),
+    /// Create a file, as a sign of having come this far.
+    Touch(PathBuf),
+    /// Run `sleep` as a tool for so many seconds, with a deadline of a minute.
+    Tool(u32),
+    /// Read a block of this device past the cache with a tool (`dd`) that has this deadline in
+    /// milliseconds.
+    Read(PathBuf, u64),
+    /// Exit with this code in the middle of the job.
+    Exit(i32),
+    /// Panic.
+    Panic,
+    /// Log a line.
+    Log(String),
+}
+
+impl Job for Drill {
+    const NAME: &'static str = "drill";
+    type Answer = u32;
+    type Error = DrillError;
+
+    #[allow(clippy::panic, reason = "panicking is what is asked for")]
+    fn run(self, context: &mut Context) -> Result<u32, DrillError> {
+        for act in self.0 {
+            match act {
+                Act::Step(name) => context.step(&name),
+                Act::PauseMs(ms) => std::thread::sleep(Duration::from_millis(ms)),
+                Act::Touch(path) => {
+                    std::fs::write(&path, b"").map_err(|error| DrillError(error.to_string()))?;
+                }
+                Act::Tool(seconds) => tool("sleep", [seconds.to_string().into()], 60_000)?,
+                Act::Read(device, deadline_ms) => {
+                    let mut input = OsString::from("if=");
+                    input.push(device);
+                    let rest = ["of=/dev/null", "bs=4096", "count=1", "iflag=direct"];
+                    let args = [input].into_iter().chain(rest.map(OsString::from));
+                    tool("dd", args, deadline_ms)?;
+                }
+                Act::Exit(code) => std::process::exit(code),
+                Act::Panic => panic!("as told"),
+                Act::Log(line) => tracing::warn!("{line}"),
+            }
+        }
+        Ok(std::process::id())
+    }
+}
+
+fn tool(
+    program: &'static str,
+    args: impl IntoIterator<Item = OsString>,
+    deadline_ms: u64,
+) -> Result<(), DrillError> {
+    let tool = Tool {
+        program,
+        args: args.into_iter().collect(),
+        deadline: Duration::from_millis(deadline_ms),
+    };
+    match run(&tool) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(DrillError(error.to_string())),
+    }
+}
+
+/// What went wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("the drill failed: {0}")]
+pub struct DrillError(pub String);

@@ -1,0 +1,220 @@
+//! One running worker as the agent sees it: its socket, its log, its end.
+
+use std::{path::PathBuf, process::ExitStatus, time::Duration};
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    process::{Child, ChildStderr},
+    task::{JoinError, spawn_blocking},
+};
+
+use super::{
+    PoolConfig,
+    jobs::Outcome,
+    notes::{self, Note},
+    protocol::{self, Call, FrameReader, Reply},
+    table::Key,
+};
+use crate::{model::cause::chain, sys::process};
+
+/// Longest piece of a log line that is passed on, in bytes.
+const LINE: usize = 8 * 1024;
+
+/// A worker that is running, or was.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub pid: i32,
+    start_ticks: u64,
+    child: Child,
+    reader: FrameReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+    calls: u64,
+    note: PathBuf,
+}
+
+/// How a conversation with a worker ended.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// The job ended; the worker takes more work.
+    Done(Outcome),
+    /// The job ended; the worker cannot take more work.
+    Last(Outcome),
+    /// No outcome; the worker is not to be trusted with more work.
+    Nonsense(String),
+    /// It hung up.
+    Died,
+}
+
+impl Worker {
+    /// Starts and notes a worker. Blocks for some milliseconds; for `spawn_blocking`.
+    pub(super) fn start(config: &PoolConfig, key: &Key) -> std::io::Result<Self> {
+        let boot_id = process::boot_id()?;
+        // Slot and drive are for those who read the process list; the worker ignores them.
+        let started = process::start_worker(&config.program, &[key.1.as_str(), &key.0.0])?;
+        let note = notes::path(&config.notes_dir, key);
+        let content = Note {
+            boot_id,
+            pid: started.pid,
+            start_ticks: started.start_ticks,
+            drive: key.0.clone(),
+            slot: key.1,
+        };
+        let socket =
+            notes::write(&note, &content).and_then(|()| UnixStream::from_std(started.socket));
+        let socket = match socket {
+            Ok(socket) => socket,
+            Err(error) => {
+                // It has no job yet, so it can be killed and nothing is half done.
+                process::kill_group(started.pid);
+                return Err(error);
+            }
+        };
+        let (reader, writer) = socket.into_split();
+        tokio::spawn(pass_on(started.stderr, key.clone(), started.pid));
+        Ok(Self {
+            pid: started.pid,
+            start_ticks: started.start_ticks,
+            child: started.child,
+            reader: FrameReader::new(reader),
+            writer,
+            calls: 0,
+            note,
+        })
+    }
+
+    /// Gives it a job and hears it out. Dropped before its end, the worker is of no more use.
+    pub(super) async fn run(
+        &mut self,
+        job: &str,
+        arguments: Value,
+        mut on_step: impl FnMut(String),
+    ) -> Said {
+        self.calls += 1;
+        let call = Call {
+            id: self.calls,
+            name: job.to_owned(),
+            arguments,
+        };
+        match protocol::write_async(&mut self.writer, &call).await {
+            Ok(()) => {}
+            Err(protocol::ProtocolError::Io(_)) => return Said::Died,
+            Err(error) => return Said::Nonsense(chain(&error)),
+        }
+        loop {
+            let reply = match self.reader.next::<Reply>().await {
+                Ok(Some(reply)) => reply,
+                Ok(None) | Err(protocol::ProtocolError::Io(_)) => return Said::Died,
+                Err(error) => return Said::Nonsense(chain(&error)),
+            };
+            match reply {
+                Reply::Step { id, name } if id == call.id => on_step(name),
+                Reply::Done {
+                    id,
+                    outcome,
+                    retire,
+                } if id == call.id => {
+                    return if retire {
+                        Said::Last(outcome)
+                    } else {
+                        Said::Done(outcome)
+                    };
+                }
+                Reply::Broken { id, message } if id == call.id => return Said::Nonsense(message),
+                _ => return Said::Nonsense("it answered another call".to_owned()),
+            }
+        }
+    }
+
+    /// Returns when an idle worker is of no more use: it died, or spoke without being asked.
+    pub(super) async fn spoils(&mut self) {
+        let _ = self.reader.next::<Reply>().await;
+    }
+
+    /// Lets it go: it exits by itself when it has no job.
+    pub(super) async fn hang_up(&mut self) {
+        let _ = self.writer.shutdown().await;
+    }
+
+    /// Kills it. Its tools are killed by `gone`.
+    pub(super) fn kill(&mut self) {
+        // Only while it is not reaped is the number known to be its own.
+        if self.child.id().is_some() {
+            process::kill_group(self.pid);
+        }
+    }
+
+    /// Returns when nothing of it lives: the worker is reaped, its tools are killed and gone, and
+    /// its note is removed. May be dropped and called again.
+    pub(super) async fn gone(&mut self) -> Option<ExitStatus> {
+        // An error leaves the search below to find out.
+        let status = self.child.wait().await.ok();
+        let mut pause = Duration::from_millis(10);
+        loop {
+            let (pid, ticks) = (self.pid, self.start_ticks);
+            let note = self.note.clone();
+            let looked = spawn_blocking(move || {
+                let left = process::kill_remains(pid, ticks)?;
+                if left.is_empty() {
+                    notes::remove(&note);
+                }
+                Ok::<_, std::io::Error>(left)
+            });
+            match looked.await.map_err(join_failed).flatten() {
+                Ok(left) if left.is_empty() => return status,
+                Ok(left) => tracing::debug!(pid, ?left, "a worker's tools are still there"),
+                Err(error) => {
+                    tracing::warn!(pid, %error, "cannot tell whether a worker's tools are gone")
+                }
+            }
+            // They are not our children, so there is nothing to wait for.
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+}
+
+fn join_failed(error: JoinError) -> std::io::Error {
+    std::io::Error::other(error)
+}
+
+/// Passes a worker's log on, until the last of its processes is gone.
+async fn pass_on(mut stderr: ChildStderr, key: Key, pid: i32) {
+    let (drive, slot) = key;
+    let mut buffer = Vec::new();
+    loop {
+        let ended = !matches!(stderr.read_buf(&mut buffer).await, Ok(count) if count > 0);
+        let mut from = 0;
+        while let Some(len) = buffer[from..].iter().position(|byte| *byte == b'\n') {
+            log(&drive.0, slot.as_str(), pid, &buffer[from..from + len]);
+            from += len + 1;
+        }
+        buffer.drain(..from);
+        if buffer.len() >= LINE || (ended && !buffer.is_empty()) {
+            log(&drive.0, slot.as_str(), pid, &buffer);
+            buffer.clear();
+        }
+        if ended {
+            return;
+        }
+    }
+}
+
+/// The level is the line's first word, as the worker's formatter writes it; a panic has none.
+fn log(drive: &str, slot: &str, pid: i32, line: &[u8]) {
+    let line = String::from_utf8_lossy(line);
+    let line = line.trim();
+    match line.split_once(' ').unwrap_or((line, "")) {
+        ("INFO", text) => tracing::info!(drive, slot, pid, "{text}"),
+        ("DEBUG", text) => tracing::debug!(drive, slot, pid, "{text}"),
+        ("TRACE", text) => tracing::trace!(drive, slot, pid, "{text}"),
+        ("ERROR", text) => tracing::error!(drive, slot, pid, "{text}"),
+        ("WARN", text) => tracing::warn!(drive, slot, pid, "{text}"),
+        _ if line.is_empty() => {}
+        _ => tracing::warn!(drive, slot, pid, "{line}"),
+    }
+}

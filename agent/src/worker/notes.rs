@@ -1,0 +1,249 @@
+//! Notes of running workers, so that the next agent finds one that the last one could not kill.
+//!
+//! One file per worker, `<slot>-<drive id>.json`, put in place by a rename before the worker gets
+//! its first job and removed after it is gone. A note counts only for the boot that it was written
+//! in, and only while the process with its pid has its start time.
+//!
+//! A note that cannot be read is not "no worker": its slot (from the file's name) stays blocked
+//! until somebody has looked and removed the file, or the machine was rebooted (the directory is
+//! meant to be on tmpfs). A file whose name tells no slot either is reported and left alone.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Slot, table::Key};
+use crate::{model::DriveId, sys::process};
+
+/// What is written down of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Note {
+    pub boot_id: String,
+    pub pid: i32,
+    pub start_ticks: u64,
+    pub drive: DriveId,
+    pub slot: Slot,
+}
+
+/// What a note of an earlier agent says.
+#[derive(Debug)]
+pub(super) struct Leftover {
+    pub key: Key,
+    pub path: PathBuf,
+    /// Age of the note: the best that is known of how long the worker has been stuck.
+    pub age: Duration,
+    pub worker: Found,
+}
+
+/// Whose note it is.
+#[derive(Debug)]
+pub(super) enum Found {
+    Worker(Note),
+    /// Not to be read.
+    Unknown,
+}
+
+/// Where the note of a slot's worker is. Bytes that could leave the directory are escaped.
+pub(super) fn path(dir: &Path, key: &Key) -> PathBuf {
+    let mut name = format!("{}-", key.1);
+    for byte in key.0.0.bytes() {
+        if byte.is_ascii_alphanumeric() || b"._:-".contains(&byte) {
+            name.push(char::from(byte));
+        } else {
+            name.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    name.push_str(".json");
+    dir.join(name)
+}
+
+/// Slot and drive from a note's file name. Escapes are not undone: a slot with such a name is
+/// found by its note's contents only.
+fn key_of(path: &Path) -> Option<Key> {
+    let stem = path.file_name()?.to_str()?.strip_suffix(".json")?;
+    let (slot, drive) = stem.split_once('-')?;
+    let slot = Slot::ALL.into_iter().find(|known| known.as_str() == slot)?;
+    (!drive.is_empty() && !drive.contains('%')).then(|| (DriveId(drive.to_owned()), slot))
+}
+
+/// Puts a note in place. Blocks.
+pub(super) fn write(path: &Path, note: &Note) -> io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, serde_json::to_vec(note)?)?;
+    fs::rename(new, path)
+}
+
+/// Removes a note; it may be gone already. Blocks.
+pub(super) fn remove(path: &Path) {
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        // The next agent sees that the worker is gone; this one writes over it.
+        tracing::warn!(path = %path.display(), %error, "cannot remove the note of a worker");
+    }
+}
+
+/// Notes that earlier agents left of this boot. Blocks.
+pub(super) fn read_all(dir: &Path) -> io::Result<Vec<Leftover>> {
+    let boot_id = process::boot_id()?;
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        match path.extension().and_then(|extension| extension.to_str()) {
+            // Never got its name, so its worker never got a job: it left when its agent did.
+            Some("new") => remove(&path),
+            Some("json") => found.extend(read(&path, &boot_id)?),
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+fn read(path: &Path, boot_id: &str) -> io::Result<Option<Leftover>> {
+    let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
+    let age = SystemTime::now()
+        .duration_since(modified.unwrap_or(SystemTime::UNIX_EPOCH))
+        .unwrap_or_default();
+    let parsed = serde_json::from_slice::<Note>(&fs::read(path)?);
+    let (key, worker) = match parsed {
+        Ok(note) if note.boot_id != boot_id => {
+            remove(path);
+            return Ok(None);
+        }
+        // Only under its own name, so that no slot has two.
+        Ok(note) if key_path(path, &note) => ((note.drive.clone(), note.slot), Found::Worker(note)),
+        other => match key_of(path) {
+            Some(key) => {
+                tracing::warn!(path = %path.display(), drive = %key.0, slot = %key.1, error = ?other.err(),
+                    "the note of a worker cannot be read: its slot is blocked; look for a process `drivebay-agent worker` of this drive, then remove the file");
+                (key, Found::Unknown)
+            }
+            None => {
+                tracing::warn!(path = %path.display(), error = ?other.err(), "a file among the notes of workers is none; remove it");
+                return Ok(None);
+            }
+        },
+    };
+    Ok(Some(Leftover {
+        key,
+        path: path.to_owned(),
+        age,
+        worker,
+    }))
+}
+
+fn key_path(file: &Path, note: &Note) -> bool {
+    let named = path(Path::new(""), &(note.drive.clone(), note.slot));
+    file.file_name() == named.file_name()
+}
+
+impl Leftover {
+    /// Its pid, when known.
+    pub(super) fn pid(&self) -> Option<i32> {
+        match &self.worker {
+            Found::Worker(note) => Some(note.pid),
+            Found::Unknown => None,
+        }
+    }
+
+    /// Kills it, if it is the worker that was noted. Its tools are not hunted here: they die with
+    /// it, and a number in `session` is no proof that an orphan is ours. Blocks.
+    pub(super) fn kill(&self) {
+        if let Found::Worker(note) = &self.worker
+            && let Ok(Some(stat)) = process::stat(note.pid)
+            && stat.start_ticks == note.start_ticks
+        {
+            process::kill_group(note.pid);
+            let _ = process::kill_remains(note.pid, note.start_ticks);
+        }
+    }
+
+    /// Whether nothing of it lives any more; then its note is removed. Not being able to tell is
+    /// no. Blocks, but on /proc and the notes only.
+    pub(super) fn is_gone(&self) -> bool {
+        match &self.worker {
+            Found::Worker(note) => {
+                let gone = process::remains(note.pid, note.start_ticks)
+                    .is_ok_and(|remains| remains.is_empty());
+                if gone {
+                    remove(&self.path);
+                }
+                gone
+            }
+            Found::Unknown => matches!(self.path.try_exists(), Ok(false)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(drive: &str) -> Key {
+        (DriveId(drive.to_owned()), Slot::Background)
+    }
+
+    #[test]
+    fn a_name_tells_slot_and_drive_and_never_leaves_the_directory() {
+        let dir = Path::new("/run/notes");
+        let plain = path(dir, &key("wwn-0x5000:1.2_a"));
+        assert_eq!(plain, dir.join("background-wwn-0x5000:1.2_a.json"));
+        assert_eq!(key_of(&plain), Some(key("wwn-0x5000:1.2_a")));
+        let odd = path(dir, &key("../a/b"));
+        assert_eq!(odd, dir.join("background-..%2fa%2fb.json"));
+        assert_eq!(key_of(&odd), None);
+        assert_eq!(key_of(Path::new("elsewhere-x.json")), None);
+    }
+
+    #[test]
+    fn a_note_of_another_boot_is_removed_and_one_that_cannot_be_read_blocks_its_slot() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = path(dir.path(), &key("old"));
+        let note = Note {
+            boot_id: "another".into(),
+            pid: std::process::id().cast_signed(),
+            start_ticks: 1,
+            drive: DriveId("old".into()),
+            slot: Slot::Background,
+        };
+        write(&old, &note).unwrap();
+        let torn = path(dir.path(), &key("torn"));
+        fs::write(&torn, "{\"pid\": 1").unwrap();
+        fs::write(dir.path().join("stray.json"), "").unwrap();
+
+        let found = read_all(dir.path()).unwrap();
+        assert!(!old.exists());
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].key, key("torn"));
+        assert!(!found[0].is_gone());
+        fs::remove_file(&torn).unwrap();
+        assert!(found[0].is_gone());
+    }
+
+    #[test]
+    fn a_note_lasts_as_long_as_its_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let me = process::stat(std::process::id().cast_signed())
+            .unwrap()
+            .unwrap();
+        let mut note = Note {
+            boot_id: process::boot_id().unwrap(),
+            pid: me.pid,
+            start_ticks: me.start_ticks,
+            drive: DriveId("d".into()),
+            slot: Slot::Background,
+        };
+        let file = path(dir.path(), &key("d"));
+        write(&file, &note).unwrap();
+        assert!(!read_all(dir.path()).unwrap()[0].is_gone());
+        assert!(file.exists());
+        note.start_ticks += 1;
+        write(&file, &note).unwrap();
+        assert!(read_all(dir.path()).unwrap()[0].is_gone());
+        assert!(!file.exists());
+    }
+}

@@ -1,0 +1,243 @@
+//! A bounded read that no cache answers: the question "does this drive still read".
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Seek, SeekFrom},
+    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Context, Job};
+use crate::model::{Cause, DriveRef, MIB};
+
+/// Offset, length and memory are multiples of this: enough for O_DIRECT on every sector size.
+const ALIGN: u64 = 4096;
+/// The longest sample, in bytes.
+pub const MAX_SAMPLE: u32 = MIB as u32;
+
+/// Reads a piece of a drive past the page cache (O_DIRECT). Answers how many bytes were read.
+///
+/// The piece is widened to whole 4 KiB blocks and cut at the end of the drive.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReadSample {
+    /// The drive.
+    pub drive: DriveRef,
+    /// Bytes from its start.
+    pub offset: u64,
+    /// Bytes, from 1 to `MAX_SAMPLE`.
+    pub len: u32,
+}
+
+/// Why a sample could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum ReadError {
+    /// The device at this name is not the expected drive any more.
+    #[error("drive {drive} is not at /dev/{kernel_name} any more ({seen}); rescan")]
+    NotThisDrive {
+        /// Expected identity.
+        drive: String,
+        /// Where it was looked for.
+        kernel_name: String,
+        /// What was there.
+        seen: String,
+    },
+    /// The request itself is wrong.
+    #[error(
+        "a sample of {len} bytes at byte {offset} is not within drive {drive} ({size} bytes) or not within the limit of {MAX_SAMPLE} bytes"
+    )]
+    Outside {
+        /// The identity.
+        drive: String,
+        /// Where.
+        offset: u64,
+        /// How much.
+        len: u32,
+        /// Bytes of the drive.
+        size: u64,
+    },
+    /// Open failed.
+    #[error("cannot open /dev/{kernel_name}")]
+    Open {
+        /// Kernel name.
+        kernel_name: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// It does not read.
+    #[error("cannot read /dev/{kernel_name} at byte {offset}")]
+    Read {
+        /// Kernel name.
+        kernel_name: String,
+        /// Where.
+        offset: u64,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// The drive ended before its size was reached.
+    #[error("/dev/{kernel_name} ended at byte {offset}, before its size of {size} bytes")]
+    Short {
+        /// Kernel name.
+        kernel_name: String,
+        /// Where.
+        offset: u64,
+        /// Bytes of the drive.
+        size: u64,
+    },
+}
+
+/// The aligned piece to read: start and length in bytes.
+fn piece(offset: u64, len: u32, size: u64) -> Option<(u64, u64)> {
+    if len == 0 || len > MAX_SAMPLE || offset >= size {
+        return None;
+    }
+    let start = offset - offset % ALIGN;
+    let end = offset
+        .checked_add(u64::from(len))?
+        .checked_next_multiple_of(ALIGN)?;
+    Some((start, end.min(size) - start))
+}
+
+impl ReadSample {
+    fn open(&self) -> Result<File, ReadError> {
+        let drive = &self.drive;
+        let kernel_name = drive.kernel_name.clone();
+        let failed = |source: io::Error| ReadError::Open {
+            kernel_name: kernel_name.clone(),
+            source: source.into(),
+        };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(drive.node())
+            .map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let dev = (
+            nix::libc::major(metadata.rdev()),
+            nix::libc::minor(metadata.rdev()),
+        );
+        let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let other = if !metadata.file_type().is_block_device() {
+            Some("not a block device".to_owned())
+        } else if dev != (drive.major, drive.minor) {
+            Some(format!("device number {}:{}", dev.0, dev.1))
+        } else if size != drive.size_bytes {
+            Some(format!("{size} bytes instead of {}", drive.size_bytes))
+        } else if drive.diskseq != 0 {
+            // The open file pins this appearance of the device, so the number is of the same one.
+            let path = format!("/sys/dev/block/{}:{}/diskseq", dev.0, dev.1);
+            let text = std::fs::read_to_string(path).map_err(failed)?;
+            (text.trim() != drive.diskseq.to_string())
+                .then(|| format!("diskseq {} instead of {}", text.trim(), drive.diskseq))
+        } else {
+            None
+        };
+        match other {
+            Some(seen) => Err(ReadError::NotThisDrive {
+                drive: drive.id.to_string(),
+                kernel_name,
+                seen,
+            }),
+            None => Ok(file),
+        }
+    }
+}
+
+impl Job for ReadSample {
+    const NAME: &'static str = "read-sample";
+    type Answer = u64;
+    type Error = ReadError;
+
+    fn run(self, context: &mut Context) -> Result<u64, ReadError> {
+        let size = self.drive.size_bytes;
+        let Some((start, len)) = piece(self.offset, self.len, size) else {
+            return Err(ReadError::Outside {
+                drive: self.drive.id.to_string(),
+                offset: self.offset,
+                len: self.len,
+                size,
+            });
+        };
+        context.step("opening the drive");
+        let file = self.open()?;
+        context.step("reading past the cache");
+        let mut memory = vec![0; (MAX_SAMPLE as usize) + 2 * ALIGN as usize];
+        let skip = memory.as_ptr().align_offset(ALIGN as usize);
+        let buffer = memory.get_mut(skip..).unwrap_or_default();
+        let mut done = 0;
+        while done < len {
+            let offset = start + done;
+            let kernel_name = || self.drive.kernel_name.clone();
+            let rest = buffer.get_mut(done as usize..len as usize);
+            match file.read_at(rest.unwrap_or_default(), offset) {
+                Ok(0) => {
+                    return Err(ReadError::Short {
+                        kernel_name: kernel_name(),
+                        offset,
+                        size,
+                    });
+                }
+                Ok(count) => done += count as u64,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    return Err(ReadError::Read {
+                        kernel_name: kernel_name(),
+                        offset,
+                        source: error.into(),
+                    });
+                }
+            }
+        }
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_widened_to_blocks_and_cut_at_the_end_of_the_drive() {
+        assert_eq!(piece(0, 1, 1 << 20), Some((0, 4096)));
+        assert_eq!(piece(4095, 2, 1 << 20), Some((0, 8192)));
+        assert_eq!(piece(8192, 4096, 1 << 20), Some((8192, 4096)));
+        assert_eq!(piece(8192, MAX_SAMPLE, 8192 + 512), Some((8192, 512)));
+        let (_, longest) = piece(4095, MAX_SAMPLE, u64::MAX).unwrap();
+        assert!(longest <= u64::from(MAX_SAMPLE) + 2 * ALIGN);
+    }
+
+    #[test]
+    fn a_piece_outside_the_drive_or_the_limit_is_refused() {
+        for (offset, len, size) in [
+            (0, 0, 4096),
+            (4096, 1, 4096),
+            (u64::MAX - 1, 4096, u64::MAX),
+            (0, MAX_SAMPLE + 1, 1 << 30),
+        ] {
+            assert_eq!(piece(offset, len, size), None, "{offset} {len} {size}");
+        }
+    }
+
+    #[test]
+    fn something_that_is_no_drive_is_not_read() {
+        let sample = ReadSample {
+            drive: DriveRef {
+                id: crate::model::DriveId("path-null".into()),
+                kernel_name: "null".into(),
+                major: 1,
+                minor: 3,
+                diskseq: 0,
+                size_bytes: 4096,
+            },
+            offset: 0,
+            len: 4096,
+        };
+        let error = sample.run(&mut Context::silent()).unwrap_err();
+        assert!(matches!(
+            error,
+            ReadError::NotThisDrive { .. } | ReadError::Open { .. }
+        ));
+    }
+}

@@ -1,0 +1,340 @@
+//! The actor of one slot: takes requests one by one, runs them in a child, ends the child when it
+//! must. Lives while there is work, a child, or a worker that cannot be killed.
+
+use std::{
+    future::Future, os::unix::process::ExitStatusExt, pin::pin, process::ExitStatus, sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    task::{JoinHandle, spawn_blocking},
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::{
+    RunError,
+    handle::{Said, Worker},
+    jobs::Outcome,
+    notes::Leftover,
+    pool::Inner,
+    table::{Current, Entry, Key, Refusal, Request},
+};
+
+/// How long a killed worker may take to die before its slot is Stuck; also how long an idle one
+/// may take to exit before it is killed.
+pub(super) const REAP: Duration = Duration::from_secs(1);
+/// How often to look whether a worker of an earlier agent is gone. It is not our child.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Why a job is ended by force.
+#[derive(Debug, Clone, Copy)]
+enum Cut {
+    Deadline,
+    Cancelled,
+    Stopping,
+}
+
+/// The one who acts on a slot.
+pub(super) struct Actor {
+    inner: Arc<Inner>,
+    key: Key,
+    wake: Arc<Notify>,
+    worker: Option<Worker>,
+    /// When the worker became idle.
+    idle_since: Instant,
+}
+
+impl Actor {
+    pub(super) fn new(inner: Arc<Inner>, key: Key, wake: Arc<Notify>) -> Self {
+        Self {
+            inner,
+            key,
+            wake,
+            worker: None,
+            idle_since: Instant::now(),
+        }
+    }
+
+    /// Runs until there is nothing left to do; then the slot is not in the table any more.
+    pub(super) async fn run(mut self, leftover: Option<Leftover>) {
+        if let Some(leftover) = leftover {
+            self.outwait(leftover).await;
+        }
+        loop {
+            if let Some(request) = self.inner.next(&self.key) {
+                self.serve(request).await;
+                self.idle_since = Instant::now();
+            } else if self.worker.is_some() {
+                self.idle().await;
+            } else if self.inner.retire(&self.key) {
+                return;
+            }
+        }
+    }
+
+    fn entry<R>(&self, act: impl FnOnce(&mut Entry) -> R) -> Option<R> {
+        self.inner.entry(&self.key, act)
+    }
+
+    /// Does something that may take long, while those who wait are answered in time.
+    async fn attend<F: Future>(&self, doing: F) -> F::Output {
+        let mut doing = pin!(doing);
+        loop {
+            let after = self.inner.config.stuck_after;
+            let look = self
+                .entry(|entry| entry.sweep(Instant::now(), after))
+                .flatten();
+            let look = async {
+                match look {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                output = &mut doing => return output,
+                () = self.wake.notified() => {}
+                () = look => {}
+            }
+        }
+    }
+
+    async fn outwait(&self, leftover: Leftover) {
+        let leftover = Arc::new(leftover);
+        self.attend(async {
+            let mut ticks = tokio::time::interval(LOOK);
+            loop {
+                ticks.tick().await;
+                let leftover = Arc::clone(&leftover);
+                if matches!(spawn_blocking(move || leftover.is_gone()).await, Ok(true)) {
+                    return;
+                }
+            }
+        })
+        .await;
+        tracing::info!(drive = %self.key.0, slot = %self.key.1, "the worker that an earlier agent left is gone");
+        self.free();
+    }
+
+    /// An idle worker: until there is work, or it has been idle for long enough.
+    async fn idle(&mut self) {
+        let Some(mut worker) = self.worker.take() else {
+            return;
+        };
+        let stopping = self.inner.is_stopping();
+        let limit = sleep_until(self.idle_since + self.inner.config.idle);
+        tokio::select! {
+            biased;
+            // Before the queue: a dead worker gets no job.
+            () = worker.spoils(), if !stopping => worker.kill(),
+            () = self.wake.notified(), if !stopping => {
+                self.worker = Some(worker);
+                return;
+            }
+            () = limit, if !stopping => worker.hang_up().await,
+            else => worker.hang_up().await,
+        }
+        let step = Some("the idle worker has not exited");
+        self.entry(|entry| entry.current = Some(Current::new("exit", step, Instant::now())));
+        if self.attend(timeout(REAP, worker.gone())).await.is_err() {
+            self.end(worker).await;
+        } else {
+            self.free();
+        }
+    }
+
+    async fn serve(&mut self, request: Request) {
+        let Request {
+            job,
+            arguments,
+            limit,
+            deadline,
+            answer,
+        } = request;
+        let answer = |result: Result<Outcome, Refusal>| {
+            if answer.send(result).is_err() {
+                tracing::debug!(job, "nobody waits for the answer of a job any more");
+            }
+        };
+        let mut worker = match self.worker.take() {
+            Some(worker) => worker,
+            None => match self.start(deadline).await {
+                Ok(worker) => worker,
+                Err(Unstarted::Failed(why)) => {
+                    self.free();
+                    return answer(Err(
+                        self.failed(job, format!("it could not be started: {why}"))
+                    ));
+                }
+                Err(Unstarted::Cut(cut, starting)) => {
+                    let refusal = self.cut(cut, job, limit);
+                    self.hold();
+                    answer(Err(refusal));
+                    if let Ok(Ok(worker)) = self.attend(starting).await {
+                        self.set_pid(Some(worker.pid));
+                        self.worker = Some(worker);
+                    }
+                    self.entry(Entry::release);
+                    return;
+                }
+            },
+        };
+        self.set_pid(Some(worker.pid));
+        let on_step = |name| {
+            self.entry(|entry| entry.step(name, Instant::now()));
+        };
+        let said = self
+            .attend(self.unless_cut(deadline, worker.run(job, arguments, on_step)))
+            .await;
+        match said {
+            Ok(Said::Done(outcome)) => {
+                self.worker = Some(worker);
+                self.entry(Entry::release);
+                answer(Ok(outcome));
+            }
+            Ok(Said::Last(outcome)) => {
+                answer(Ok(outcome));
+                self.end(worker).await;
+            }
+            failure => {
+                worker.kill();
+                let gone = self.attend(timeout(REAP, worker.gone())).await;
+                let refusal = match failure {
+                    Err(cut) => self.cut(cut, job, limit),
+                    Ok(Said::Nonsense(why)) => self.failed(job, why),
+                    Ok(_) => self.failed(job, death(gone.as_ref().ok().copied().flatten())),
+                };
+                if gone.is_ok() {
+                    self.free();
+                    answer(Err(refusal));
+                } else {
+                    self.hold();
+                    answer(Err(refusal));
+                    self.outlast(worker).await;
+                }
+            }
+        }
+    }
+
+    /// Starts a worker. That too may hang (the agent's own program may be on a stuck drive).
+    async fn start(&self, deadline: Instant) -> Result<Worker, Unstarted> {
+        self.entry(|entry| entry.step("starting a worker".to_owned(), Instant::now()));
+        let (inner, key) = (Arc::clone(&self.inner), self.key.clone());
+        let mut starting = spawn_blocking(move || Worker::start(&inner.config, &key));
+        match self.attend(self.unless_cut(deadline, &mut starting)).await {
+            Ok(Ok(Ok(worker))) => {
+                self.entry(|entry| {
+                    if let Some(current) = &mut entry.current {
+                        (current.step, current.since) = (None, Instant::now());
+                    }
+                });
+                Ok(worker)
+            }
+            Ok(Ok(Err(error))) => Err(Unstarted::Failed(error.to_string())),
+            Ok(Err(error)) => Err(Unstarted::Failed(error.to_string())),
+            Err(cut) => Err(Unstarted::Cut(cut, starting)),
+        }
+    }
+
+    async fn unless_cut<F: Future>(&self, deadline: Instant, doing: F) -> Result<F::Output, Cut> {
+        let cancel = self.entry(|entry| {
+            entry
+                .current
+                .as_ref()
+                .map(|current| Arc::clone(&current.cancel))
+        });
+        let cancel = cancel.flatten().unwrap_or_default();
+        tokio::select! {
+            biased;
+            output = doing => Ok(output),
+            () = cancel.notified() => Err(Cut::Cancelled),
+            () = self.inner.kill_time() => Err(Cut::Stopping),
+            () = sleep_until(deadline) => Err(Cut::Deadline),
+        }
+    }
+
+    /// Gets rid of a worker; until that is done the slot is Stuck.
+    async fn end(&self, mut worker: Worker) {
+        worker.kill();
+        if self.attend(timeout(REAP, worker.gone())).await.is_err() {
+            self.hold();
+            self.outlast(worker).await;
+        } else {
+            self.free();
+        }
+    }
+
+    /// The slot is Stuck from now on, whatever its age.
+    fn hold(&self) {
+        self.entry(Entry::hold);
+        self.inner.settled();
+    }
+
+    /// Waits for a worker that was killed and lives on.
+    async fn outlast(&self, mut worker: Worker) {
+        let (drive, slot, pid) = (&self.key.0, self.key.1, worker.pid);
+        tracing::error!(%drive, %slot, pid,
+            "a worker (or a tool that it ran) cannot be killed: it waits for the drive; its slot is stuck until it is gone");
+        self.attend(worker.gone()).await;
+        tracing::info!(%drive, %slot, pid, "the stuck worker is gone");
+        self.free();
+    }
+
+    /// No worker any more.
+    fn free(&self) {
+        self.set_pid(None);
+        self.entry(Entry::release);
+    }
+
+    fn set_pid(&self, pid: Option<i32>) {
+        self.entry(|entry| entry.pid = pid);
+    }
+
+    fn cut(&self, cut: Cut, job: &'static str, limit: Duration) -> Refusal {
+        let drive = self.key.0.clone();
+        match cut {
+            Cut::Cancelled => RunError::Cancelled { drive, job },
+            Cut::Stopping => RunError::Stopping,
+            Cut::Deadline => RunError::Deadline {
+                drive,
+                job,
+                limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
+                step: self
+                    .entry(|entry| {
+                        entry
+                            .current
+                            .as_ref()
+                            .and_then(|current| current.step.clone())
+                    })
+                    .flatten()
+                    .unwrap_or_else(|| "its first step".to_owned()),
+            },
+        }
+    }
+
+    fn failed(&self, job: &'static str, why: String) -> Refusal {
+        RunError::Worker {
+            drive: self.key.0.clone(),
+            job,
+            why,
+        }
+    }
+}
+
+/// Why there is no worker.
+enum Unstarted {
+    Failed(String),
+    Cut(Cut, JoinHandle<std::io::Result<Worker>>),
+}
+
+fn death(status: Option<ExitStatus>) -> String {
+    match status {
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("it exited with code {code}"),
+            (_, Some(signal)) => format!("it was killed by signal {signal}"),
+            _ => "it ended".to_owned(),
+        },
+        None => "it hung up and does not end".to_owned(),
+    }
+}

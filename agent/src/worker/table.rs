@@ -1,0 +1,367 @@
+//! What every slot is doing, and what a caller is told because of it. No side effects but
+//! answers; who acts on a slot is its actor (`slot`).
+
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
+
+use super::{RunError, Slot, SlotStatus, jobs::Outcome};
+use crate::model::DriveId;
+
+/// Names a slot of the pool.
+pub(super) type Key = (DriveId, Slot);
+
+/// Why a request got no outcome: any `RunError` but `Job`.
+pub(super) type Refusal = RunError<Infallible>;
+
+/// A job on its way.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub job: &'static str,
+    pub arguments: Value,
+    pub limit: Duration,
+    pub deadline: Instant,
+    pub answer: oneshot::Sender<Result<Outcome, Refusal>>,
+}
+
+impl Request {
+    /// Answers it; nobody may be listening any more.
+    pub(super) fn refuse(self, refusal: Refusal) {
+        let _ = self.answer.send(Err(refusal));
+    }
+}
+
+/// The job that a slot runs, until its worker is free again or gone.
+#[derive(Debug)]
+pub(super) struct Current {
+    pub job: String,
+    pub step: Option<String>,
+    /// When that step began.
+    pub since: Instant,
+    /// Wakes the actor to kill it.
+    pub cancel: Arc<Notify>,
+    /// Those who wait for it to end.
+    pub waiting: Vec<oneshot::Sender<()>>,
+}
+
+impl Current {
+    pub(super) fn new(job: impl Into<String>, step: Option<&str>, since: Instant) -> Self {
+        Self {
+            job: job.into(),
+            step: step.map(str::to_owned),
+            since,
+            cancel: Arc::new(Notify::new()),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Job and step, for people.
+    pub(super) fn text(&self) -> String {
+        match &self.step {
+            Some(step) => format!("{}: {step}", self.job),
+            None => self.job.clone(),
+        }
+    }
+}
+
+/// One slot.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub drive: DriveId,
+    pub slot: Slot,
+    pub queue: VecDeque<Request>,
+    /// Wakes the actor to look at the queue.
+    pub wake: Arc<Notify>,
+    pub pid: Option<i32>,
+    pub current: Option<Current>,
+    /// Its worker was killed and lives on, or cannot be got rid of for another reason.
+    pub unkillable: bool,
+}
+
+/// What the actor does next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// Run this; it is `current` already.
+    Job(Request),
+    /// Nothing to do.
+    Idle,
+}
+
+impl Entry {
+    pub(super) fn new(key: &Key) -> Self {
+        Self {
+            drive: key.0.clone(),
+            slot: key.1,
+            queue: VecDeque::new(),
+            wake: Arc::new(Notify::new()),
+            pid: None,
+            current: None,
+            unkillable: false,
+        }
+    }
+
+    fn busy(&self) -> Refusal {
+        RunError::Busy {
+            drive: self.drive.clone(),
+            step: self
+                .current
+                .as_ref()
+                .map_or_else(|| "its worker is changing".to_owned(), Current::text),
+        }
+    }
+
+    /// Set when the slot is Stuck: an unkillable worker, or one step older than `after`.
+    pub(super) fn stuck(&self, now: Instant, after: Duration) -> Option<Refusal> {
+        let current = self.current.as_ref()?;
+        let age = now.saturating_duration_since(current.since);
+        (self.unkillable || age >= after).then(|| RunError::Stuck {
+            drive: self.drive.clone(),
+            step: current.text(),
+            age_s: age.as_secs(),
+        })
+    }
+
+    /// Takes a request in, or answers it at once.
+    pub(super) fn admit(&mut self, request: Request, now: Instant, after: Duration, room: usize) {
+        if let Some(stuck) = self.stuck(now, after) {
+            return request.refuse(stuck);
+        }
+        // One more than may wait when nothing runs: it will be run at once.
+        let room = room + usize::from(self.current.is_none());
+        if self.queue.len() >= room {
+            let busy = self.busy();
+            return request.refuse(busy);
+        }
+        self.queue.push_back(request);
+        self.wake.notify_one();
+    }
+
+    /// Answers those who waited too long, or all when the slot is Stuck. Says when to look again.
+    pub(super) fn sweep(&mut self, now: Instant, after: Duration) -> Option<Instant> {
+        if self.stuck(now, after).is_some() {
+            for request in std::mem::take(&mut self.queue) {
+                if let Some(stuck) = self.stuck(now, after) {
+                    request.refuse(stuck);
+                }
+            }
+        }
+        let (late, rest): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.queue)
+            .into_iter()
+            .partition(|request| request.deadline <= now);
+        self.queue = rest;
+        for request in late {
+            let busy = self.busy();
+            request.refuse(busy);
+        }
+        let stuck_at = self
+            .current
+            .as_ref()
+            .map(|current| current.since + after)
+            .filter(|_| !self.queue.is_empty());
+        let deadlines = self.queue.iter().map(|request| request.deadline);
+        deadlines.chain(stuck_at).min()
+    }
+
+    /// Begins the next request, if there is one.
+    pub(super) fn next(&mut self, now: Instant, after: Duration) -> Next {
+        self.sweep(now, after);
+        match self.queue.pop_front() {
+            Some(request) => {
+                self.current = Some(Current::new(request.job, None, now));
+                Next::Job(request)
+            }
+            None => Next::Idle,
+        }
+    }
+
+    /// The running job reports a step.
+    pub(super) fn step(&mut self, name: String, now: Instant) {
+        if let Some(current) = &mut self.current {
+            current.step = Some(name);
+            current.since = now;
+        }
+    }
+
+    /// The job is over, and the worker is free or gone.
+    pub(super) fn release(&mut self) {
+        self.unkillable = false;
+        self.tell_waiting();
+        self.current = None;
+    }
+
+    /// The worker lives although it was killed.
+    pub(super) fn hold(&mut self) {
+        self.unkillable = true;
+        self.tell_waiting();
+    }
+
+    fn tell_waiting(&mut self) {
+        for waiting in self
+            .current
+            .iter_mut()
+            .flat_map(|current| current.waiting.drain(..))
+        {
+            let _ = waiting.send(());
+        }
+    }
+
+    /// For tables; None when it has no worker.
+    pub(super) fn status(&self, now: Instant, after: Duration) -> Option<SlotStatus> {
+        if self.pid.is_none() && self.current.is_none() {
+            return None;
+        }
+        let current = self.current.as_ref();
+        Some(SlotStatus {
+            drive: self.drive.clone(),
+            slot: self.slot,
+            pid: self.pid,
+            step: current.map(Current::text),
+            age: current.map_or(Duration::ZERO, |current| {
+                now.saturating_duration_since(current.since)
+            }),
+            stuck: self.stuck(now, after).is_some(),
+            waiting: self.queue.len(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AFTER: Duration = Duration::from_secs(30);
+
+    type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
+
+    fn request(now: Instant, limit: Duration) -> (Request, Answer) {
+        let (answer, receiver) = oneshot::channel();
+        let request = Request {
+            job: "look",
+            arguments: Value::Null,
+            limit,
+            deadline: now + limit,
+            answer,
+        };
+        (request, receiver)
+    }
+
+    fn entry() -> Entry {
+        Entry::new(&(DriveId("d".into()), Slot::Foreground))
+    }
+
+    fn submit(entry: &mut Entry, now: Instant, secs: u64, room: usize) -> Answer {
+        let (request, answer) = request(now, Duration::from_secs(secs));
+        entry.admit(request, now, AFTER, room);
+        answer
+    }
+
+    fn is_waiting(answer: &mut Answer) -> bool {
+        matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+    }
+
+    fn refusal(mut answer: Answer) -> Refusal {
+        answer.try_recv().unwrap().unwrap_err()
+    }
+
+    #[test]
+    fn the_queue_is_bounded_and_the_next_caller_is_told_busy_at_once() {
+        let (mut entry, now) = (entry(), Instant::now());
+        let mut first = submit(&mut entry, now, 60, 1);
+        assert!(matches!(entry.next(now, AFTER), Next::Job(_)));
+        let mut second = submit(&mut entry, now, 60, 1);
+        let third = submit(&mut entry, now, 60, 1);
+        assert!(is_waiting(&mut second) && !is_waiting(&mut first));
+        assert!(matches!(refusal(third), RunError::Busy { step, .. } if step == "look"));
+    }
+
+    #[test]
+    fn a_slot_with_no_room_to_wait_still_runs_one_job() {
+        let (mut entry, now) = (entry(), Instant::now());
+        let mut first = submit(&mut entry, now, 60, 0);
+        assert!(is_waiting(&mut first));
+        let second = submit(&mut entry, now, 60, 0);
+        assert!(matches!(refusal(second), RunError::Busy { .. }));
+    }
+
+    #[test]
+    fn who_waits_past_the_deadline_is_told_busy_with_the_step() {
+        let (mut entry, now) = (entry(), Instant::now());
+        let _running = submit(&mut entry, now, 60, 4);
+        assert!(matches!(entry.next(now, AFTER), Next::Job(_)));
+        entry.step("writing".into(), now);
+        let late = submit(&mut entry, now, 2, 4);
+        let mut patient = submit(&mut entry, now, 50, 4);
+        assert_eq!(entry.sweep(now, AFTER), Some(now + Duration::from_secs(2)));
+        let later = now + Duration::from_secs(2);
+        assert_eq!(entry.sweep(later, AFTER), Some(now + AFTER));
+        assert!(matches!(refusal(late), RunError::Busy { step, .. } if step == "look: writing"));
+        assert!(is_waiting(&mut patient));
+    }
+
+    #[test]
+    fn stuck_is_one_old_step_not_many_young_ones() {
+        let (mut entry, now) = (entry(), Instant::now());
+        let _running = submit(&mut entry, now, 600, 4);
+        assert!(matches!(entry.next(now, AFTER), Next::Job(_)));
+        let half = Duration::from_secs(20);
+        entry.step("one".into(), now + half);
+        entry.step("two".into(), now + half * 2);
+        let mut waiting = submit(&mut entry, now + half * 2, 600, 4);
+        assert!(entry.stuck(now + half * 3, AFTER).is_none());
+        assert!(is_waiting(&mut waiting));
+
+        // 30 s later everybody hears of it, waiting or new.
+        let then = now + half * 2 + AFTER;
+        entry.sweep(then, AFTER);
+        assert!(matches!(
+            refusal(waiting),
+            RunError::Stuck { age_s: 30, .. }
+        ));
+        let new = submit(&mut entry, then, 600, 4);
+        assert!(matches!(refusal(new), RunError::Stuck { step, .. } if step == "look: two"));
+
+        // And it is over when the next step begins.
+        entry.step("three".into(), then);
+        assert!(entry.stuck(then, AFTER).is_none());
+    }
+
+    #[test]
+    fn an_unkillable_worker_is_stuck_at_any_age_until_it_is_gone() {
+        let (mut entry, now) = (entry(), Instant::now());
+        let _running = submit(&mut entry, now, 1, 4);
+        assert!(matches!(entry.next(now, AFTER), Next::Job(_)));
+        entry.hold();
+        assert!(matches!(
+            refusal(submit(&mut entry, now, 60, 4)),
+            RunError::Stuck { age_s: 0, .. }
+        ));
+        entry.release();
+        assert!(is_waiting(&mut submit(&mut entry, now, 60, 4)));
+    }
+
+    #[test]
+    fn who_waited_too_long_is_not_run() {
+        let (mut entry, now) = (entry(), Instant::now());
+        let late = submit(&mut entry, now, 1, 4);
+        let next = entry.next(now + Duration::from_secs(1), AFTER);
+        assert!(matches!(next, Next::Idle));
+        assert!(matches!(refusal(late), RunError::Busy { .. }));
+    }
+
+    #[test]
+    fn who_cancels_is_told_when_the_worker_is_gone_or_known_to_stay() {
+        let (mut entry, now) = (entry(), Instant::now());
+        for end in [Entry::release, Entry::hold] {
+            entry.current = Some(Current::new("erase", None, now));
+            let (sender, mut receiver) = oneshot::channel();
+            entry.current.as_mut().unwrap().waiting.push(sender);
+            assert!(receiver.try_recv().is_err());
+            end(&mut entry);
+            assert!(receiver.try_recv().is_ok());
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The words that the pool and its callers share: slots, how the pool behaves, why a job has no
+//! answer, what a slot is doing.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::DriveId;
+
+/// What a drive's workers are for. Each slot has at most one child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Slot {
+    /// Steps of RPCs and probes.
+    Foreground,
+    /// Erasing, checks, SMART: yields to mutating calls.
+    Background,
+    /// Unmounting, so that it never waits behind a stuck step.
+    Unmount,
+}
+
+impl Slot {
+    /// Every slot there is.
+    pub const ALL: [Self; 3] = [Self::Foreground, Self::Background, Self::Unmount];
+
+    /// The word in logs, metrics and file names; the same as in serde.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Foreground => "foreground",
+            Self::Background => "background",
+            Self::Unmount => "unmount",
+        }
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How the pool behaves.
+#[derive(Debug, Clone)]
+pub struct PoolConfig {
+    /// The program to run as `<program> worker` (our own).
+    pub program: PathBuf,
+    /// Where running workers are noted (pid and start time), to be found by the next agent.
+    pub notes_dir: PathBuf,
+    /// A worker without work for this long is let go.
+    pub idle: Duration,
+    /// One step older than this is Stuck.
+    pub stuck_after: Duration,
+    /// Callers that may wait for a slot; the next one is told Busy.
+    pub queue: usize,
+}
+
+/// Why a job has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError<E: std::error::Error + 'static> {
+    /// Others are before it, and its deadline passed or the queue is full.
+    #[error("drive {drive} is busy ({step}); try again")]
+    Busy {
+        /// Identity.
+        drive: DriveId,
+        /// What it is doing.
+        step: String,
+    },
+    /// One step hangs.
+    #[error(
+        "drive {drive} is stuck: {step} has not returned for {age_s} s; check the drive (dmesg), it may need to be replaced"
+    )]
+    Stuck {
+        /// Identity.
+        drive: DriveId,
+        /// What it is doing.
+        step: String,
+        /// For how long, in whole seconds.
+        age_s: u64,
+    },
+    /// The deadline passed while it ran; the worker was killed.
+    #[error("{job} on drive {drive} did not end within {limit_ms} ms (at {step})")]
+    Deadline {
+        /// Identity.
+        drive: DriveId,
+        /// Job name.
+        job: &'static str,
+        /// Milliseconds.
+        limit_ms: u64,
+        /// The step it was in.
+        step: String,
+    },
+    /// Cancelled by a more urgent call.
+    #[error("{job} on drive {drive} was cancelled")]
+    Cancelled {
+        /// Identity.
+        drive: DriveId,
+        /// Job name.
+        job: &'static str,
+    },
+    /// The worker died or spoke nonsense.
+    #[error("the worker of drive {drive} failed during {job}: {why}")]
+    Worker {
+        /// Identity.
+        drive: DriveId,
+        /// Job name.
+        job: &'static str,
+        /// How.
+        why: String,
+    },
+    /// The agent is stopping.
+    #[error("the agent is stopping")]
+    Stopping,
+    /// The job ran and failed.
+    #[error(transparent)]
+    Job(E),
+}
+
+/// What a slot is doing, for metrics and tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotStatus {
+    /// Identity.
+    pub drive: DriveId,
+    /// Which slot.
+    pub slot: Slot,
+    /// The worker's pid, when there is one.
+    pub pid: Option<i32>,
+    /// Job and step, when it is running one.
+    pub step: Option<String>,
+    /// How long that step has been running.
+    pub age: Duration,
+    /// Whether it is stuck.
+    pub stuck: bool,
+    /// Callers waiting.
+    pub waiting: usize,
+}
+
+impl<E: std::error::Error + 'static> RunError<E> {
+    /// The same with another error of the job.
+    pub fn map_job<F: std::error::Error + 'static>(self, f: impl FnOnce(E) -> F) -> RunError<F> {
+        match self {
+            Self::Busy { drive, step } => RunError::Busy { drive, step },
+            Self::Stuck { drive, step, age_s } => RunError::Stuck { drive, step, age_s },
+            Self::Deadline {
+                drive,
+                job,
+                limit_ms,
+                step,
+            } => RunError::Deadline {
+                drive,
+                job,
+                limit_ms,
+                step,
+            },
+            Self::Cancelled { drive, job } => RunError::Cancelled { drive, job },
+            Self::Worker { drive, job, why } => RunError::Worker { drive, job, why },
+            Self::Stopping => RunError::Stopping,
+            Self::Job(error) => RunError::Job(f(error)),
+        }
+    }
+}

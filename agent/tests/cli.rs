@@ -1,0 +1,344 @@
+//! The program as it is typed: exit codes, messages, and an agent at the other end of a real socket.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Output,
+    time::{Duration, Instant},
+};
+
+use drivebay_proto::agent::{
+    self as proto, Drive, InventoryUpdate, Reject, Volume, WipeDriveProgress,
+    agent_server::{Agent, AgentServer},
+};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tonic::{Request, Response, Status, transport::Server};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// An agent with one used drive; what it does when asked to wipe depends on the drive's name.
+struct FakeAgent {
+    drive: &'static str,
+    silent: bool,
+}
+
+#[tonic::async_trait]
+impl Agent for FakeAgent {
+    type WatchInventoryStream = ReceiverStream<Result<InventoryUpdate, Status>>;
+    type WipeDriveStream = ReceiverStream<Result<WipeDriveProgress, Status>>;
+
+    async fn watch_inventory(
+        &self,
+        _: Request<proto::WatchInventoryRequest>,
+    ) -> Answer<Self::WatchInventoryStream> {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let update = InventoryUpdate {
+            node_id: "node7".into(),
+            full: true,
+            ready: true,
+            drives: vec![Drive {
+                id: self.drive.into(),
+                kernel_name: "sdx".into(),
+                size_bytes: 1 << 40,
+                state: "rejected".into(),
+                rejects: vec![Reject {
+                    code: "Filesystem".into(),
+                    detail: "ext4".into(),
+                }],
+                ..Drive::default()
+            }],
+            volumes: vec![Volume {
+                name: "pvc-1".into(),
+                state: "ready".into(),
+                ..Volume::default()
+            }],
+            ..InventoryUpdate::default()
+        };
+        let silent = self.silent;
+        tokio::spawn(async move {
+            if !silent {
+                let _ = sender.send(Ok(update)).await;
+            }
+            // A watch goes on for ever.
+            sender.closed().await;
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn wipe_drive(
+        &self,
+        request: Request<proto::WipeDriveRequest>,
+    ) -> Answer<Self::WipeDriveStream> {
+        let request = request.into_inner();
+        assert_eq!(
+            (request.drive.as_str(), request.confirm.as_str()),
+            (self.drive, self.drive)
+        );
+        if self.drive == "wwn-in-use" {
+            return Err(Status::failed_precondition(
+                "drive wwn-in-use is in use: mounted at /srv",
+            ));
+        }
+        let steps: &[u64] = if self.drive == "wwn-dies" {
+            &[1, 2]
+        } else {
+            &[1, 2, 3, 4]
+        };
+        let (sender, receiver) = tokio::sync::mpsc::channel(8);
+        for step in steps {
+            let progress = WipeDriveProgress {
+                done_bytes: step << 38,
+                total_bytes: 1 << 40,
+                finished: *step == 4,
+            };
+            let _ = sender.send(Ok(progress)).await;
+        }
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn rescan(&self, _: Request<proto::RescanRequest>) -> Answer<proto::RescanResponse> {
+        Ok(Response::new(proto::RescanResponse { revision: 42 }))
+    }
+
+    async fn hello(&self, _: Request<proto::HelloRequest>) -> Answer<proto::HelloResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn create_volume(
+        &self,
+        _: Request<proto::CreateVolumeRequest>,
+    ) -> Answer<proto::CreateVolumeResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn delete_volume(
+        &self,
+        _: Request<proto::DeleteVolumeRequest>,
+    ) -> Answer<proto::DeleteVolumeResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn expand_volume(
+        &self,
+        _: Request<proto::ExpandVolumeRequest>,
+    ) -> Answer<proto::ExpandVolumeResponse> {
+        Err(Status::unimplemented(""))
+    }
+}
+
+struct Served {
+    _dir: tempfile::TempDir,
+    socket: PathBuf,
+}
+
+fn serve(drive: &'static str, silent: bool) -> Served {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("agent.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let agent = AgentServer::new(FakeAgent { drive, silent });
+    tokio::spawn(
+        Server::builder()
+            .add_service(agent)
+            .serve_with_incoming(UnixListenerStream::new(listener)),
+    );
+    Served { _dir: dir, socket }
+}
+
+async fn run(args: &[&str]) -> Output {
+    tokio::process::Command::new(env!("CARGO_BIN_EXE_drivebay-agent"))
+        .args(args)
+        .stdin(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap()
+}
+
+async fn ask(served: &Served, args: &[&str]) -> Output {
+    let socket = served.socket.to_str().unwrap();
+    let mut all = args.to_vec();
+    all.extend(["--socket", socket]);
+    run(&all).await
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn write(dir: &Path, text: &str) -> PathBuf {
+    let path = dir.join("drivebay.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn without_an_agent_the_exit_code_is_3_and_the_message_helps() {
+    for args in [
+        &["drives"][..],
+        &["volumes"],
+        &["rescan"],
+        &["drive", "wipe", "sdx"],
+    ] {
+        let mut args = args.to_vec();
+        args.extend(["--socket", "/nonexistent/agent.sock"]);
+        let output = run(&args).await;
+        assert_eq!(output.status.code(), Some(3), "{args:?}");
+        let text = err(&output);
+        assert!(
+            text.contains("no agent answers at /nonexistent/agent.sock"),
+            "{text}"
+        );
+        assert!(
+            text.contains("drivebay-agent run --config") && text.contains("claim-plan"),
+            "{text}"
+        );
+        assert!(text.contains("No such file"), "the reason: {text}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_says_nothing_is_given_up_after_five_seconds() {
+    let served = serve("wwn-x", true);
+    let started = Instant::now();
+    let output = ask(&served, &["drives"]).await;
+    assert_eq!(output.status.code(), Some(3), "{}", err(&output));
+    assert!(
+        err(&output).contains("did not answer within 5 s"),
+        "{}",
+        err(&output)
+    );
+    assert!(started.elapsed() < Duration::from_secs(15));
+}
+
+#[tokio::test]
+async fn what_the_agent_sees_is_shown() {
+    let served = serve("wwn-x", false);
+    let output = ask(&served, &["drives"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(
+        out(&output).contains("\n    Filesystem: ext4\n"),
+        "{}",
+        out(&output)
+    );
+    let output = ask(&served, &["drives", "-o", "json"]).await;
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["drives"][0]["rejects"][0]["code"], "Filesystem");
+    let output = ask(&served, &["volumes", "-o", "json"]).await;
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["volumes"][0]["name"], "pvc-1");
+    let output = ask(&served, &["rescan"]).await;
+    assert!(out(&output).contains("revision 42"), "{}", out(&output));
+}
+
+#[tokio::test]
+async fn a_wipe_without_the_identity_only_shows_what_would_be_lost() {
+    // The fake agent panics when it is asked to wipe with anything but the identity.
+    let served = serve("wwn-x", false);
+    let output = ask(&served, &["drive", "wipe", "sdx"]).await;
+    assert_eq!(output.status.code(), Some(2));
+    let text = err(&output);
+    assert!(text.contains("Filesystem: ext4"), "{text}");
+    assert!(
+        text.contains("drivebay-agent drive wipe wwn-x --confirm wwn-x"),
+        "{text}"
+    );
+    for wrong in ["sdx", "wwn", "WWN-X", ""] {
+        let output = ask(&served, &["drive", "wipe", "sdx", "--confirm", wrong]).await;
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert!(
+            err(&output).contains("nothing was changed"),
+            "{}",
+            err(&output)
+        );
+    }
+    let output = ask(&served, &["drive", "wipe", "sdy"]).await;
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn a_confirmed_wipe_runs_to_its_end() {
+    let served = serve("wwn-x", false);
+    let output = ask(
+        &served,
+        &["drive", "wipe", "/dev/sdx", "--confirm", "wwn-x"],
+    )
+    .await;
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(err(&output).contains("100%"), "{}", err(&output));
+    assert!(out(&output).contains("wwn-x is blank"), "{}", out(&output));
+}
+
+#[tokio::test]
+async fn a_wipe_that_is_refused_or_breaks_off_has_failed() {
+    let served = serve("wwn-in-use", false);
+    let output = ask(
+        &served,
+        &["drive", "wipe", "sdx", "--confirm", "wwn-in-use"],
+    )
+    .await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("mounted at /srv"), "{}", err(&output));
+    let served = serve("wwn-dies", false);
+    let output = ask(&served, &["drive", "wipe", "sdx", "--confirm", "wwn-dies"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("stopped at 512 GiB of 1 TiB"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[tokio::test]
+async fn a_config_is_checked_with_all_its_mistakes() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = write(
+        dir.path(),
+        "[[class]]\nname = 'a'\n[class.select]\nmedia = 'hdd'\n",
+    );
+    let output = run(&["check-config", "--config", good.to_str().unwrap()]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert!(out(&output).starts_with("OK\n"), "{}", out(&output));
+
+    let bad = write(
+        dir.path(),
+        "[[class]]\nname = 'a'\n[class.select]\nmedai = ['hdd']\n[erase]\nquarantine = 1\n",
+    );
+    for args in [&["check-config"][..], &["claim-plan"], &["run"]] {
+        let mut args = args.to_vec();
+        args.extend(["--config", bad.to_str().unwrap()]);
+        let output = run(&args).await;
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let text = err(&output);
+        let key = "drivebay.toml:4: unknown key `medai` in [class.select] (did you mean `media`?)";
+        assert!(text.contains(key), "{text}");
+        assert!(
+            text.contains("drivebay.toml:6: [erase] quarantine: must be a text"),
+            "{text}"
+        );
+    }
+    let output = run(&["check-config", "--config", "/nonexistent.toml"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("cannot read the config /nonexistent.toml: No such file"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[tokio::test]
+async fn help_says_what_to_do_first_and_what_exit_codes_mean() {
+    let output = run(&["--help"]).await;
+    assert_eq!(output.status.code(), Some(0));
+    let text = out(&output);
+    for words in [
+        "claim-plan --config",
+        "check-config --config",
+        "Exit codes",
+        "3  no agent answers",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert_eq!(run(&["drives", "--nonsense"]).await.status.code(), Some(2));
+    assert_eq!(run(&[]).await.status.code(), Some(2));
+}

@@ -1,0 +1,78 @@
+//! Calls to an agent, and what may be concluded when one fails.
+//!
+//! A call that was sent and not answered may have been carried out, or may be under way
+//! still. The provisioner forgets a volume after a final code, so nothing but the agent's own
+//! word becomes one: whatever the transport makes up is answered with UNAVAILABLE.
+
+use std::time::Duration;
+
+use tonic::{Code, Response, Status};
+
+/// The agent's answer to a change is waited for this long. The agent finishes regardless;
+/// a repeated call gets ABORTED while it works and the result after.
+pub const CHANGE_DEADLINE: Duration = Duration::from_secs(60);
+
+/// A call without a result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The agent's own words, to be passed on.
+    #[error("{message}")]
+    Answered {
+        /// Its code.
+        code: Code,
+        /// Its message; never empty.
+        message: String,
+    },
+    /// Not delivered, or not answered: the change may have happened.
+    #[error(
+        "the agent did not answer, so whether it was done is not known ({message}); call again"
+    )]
+    InDoubt {
+        /// What the transport says.
+        message: String,
+    },
+    /// Not answered in time: the change may happen yet.
+    #[error("the agent has not answered for {} s and may be at it still; call again", .0.as_secs())]
+    Deadline(Duration),
+    /// An answer that contradicts the request.
+    #[error(
+        "the agent's answer makes no sense ({reason}), so what was done is not known; this is a bug in the agent"
+    )]
+    Nonsense {
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Waits for a call, at most this long.
+pub async fn call<T>(
+    deadline: Duration,
+    sent: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, CallError> {
+    match tokio::time::timeout(deadline, sent).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Err(status)) => Err(CallError::from(status)),
+        Err(_) => Err(CallError::Deadline(deadline)),
+    }
+}
+
+impl From<Status> for CallError {
+    fn from(status: Status) -> Self {
+        // A status that a server sent came in headers, with a content type among them, and
+        // has no cause here; one that tonic, hyper or h2 made on this side lacks the first or has the second.
+        let sent = status.metadata().contains_key("content-type")
+            && std::error::Error::source(&status).is_none();
+        let message = if status.message().is_empty() {
+            status.code().description().to_owned()
+        } else {
+            status.message().to_owned()
+        };
+        match status.code() {
+            Code::Ok | Code::Unknown | Code::Cancelled | Code::DeadlineExceeded => {
+                Self::InDoubt { message }
+            }
+            code if sent => Self::Answered { code, message },
+            _ => Self::InDoubt { message },
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Volume capabilities: what of CSI's many combinations a local volume can be.
+
+use drivebay_proto::csi::{
+    VolumeCapability,
+    volume_capability::{AccessType, access_mode::Mode as CsiMode},
+};
+
+use crate::validate::{self, InvalidRequest, MAX_MAP_BYTES};
+
+/// How a volume is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// As a raw device.
+    Block,
+    /// As a mounted filesystem.
+    Mount {
+        /// The filesystem, when the capability names one.
+        fs_type: Option<&'static str>,
+        /// Mount flags, one per element: no control characters, 4 KiB in all.
+        flags: Vec<String>,
+    },
+}
+
+impl Access {
+    /// The word in the agent's protocol: `block` or `mount`.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Mount { .. } => "mount",
+        }
+    }
+}
+
+/// One capability that can be served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capability {
+    /// Block or mount.
+    pub access: Access,
+    /// SINGLE_NODE_READER_ONLY.
+    pub read_only: bool,
+    /// SINGLE_NODE_SINGLE_WRITER: one target only.
+    pub single_writer: bool,
+}
+
+/// What all capabilities of a request add up to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Raw device, not a filesystem.
+    pub block: bool,
+    /// The filesystem, when any of them names one.
+    pub fs_type: Option<&'static str>,
+}
+
+impl Capabilities {
+    /// The word in the agent's protocol: `block` or `mount`.
+    pub fn mode(&self) -> &'static str {
+        if self.block { "block" } else { "mount" }
+    }
+}
+
+/// Checks one capability. The field is `volume_capability` or `volume_capabilities`.
+pub fn capability(given: &VolumeCapability) -> Result<Capability, InvalidRequest> {
+    let access_type = given
+        .access_type
+        .as_ref()
+        .ok_or(InvalidRequest::NoAccessType)?;
+    let mode = given
+        .access_mode
+        .as_ref()
+        .and_then(|mode| CsiMode::try_from(mode.mode).ok())
+        .ok_or(InvalidRequest::NoAccessMode)?;
+    // Malformed before unsupported: a request that is both is malformed.
+    let access = match access_type {
+        AccessType::Block(_) => Access::Block,
+        AccessType::Mount(mount) => {
+            let field = "volume_capability.mount.mount_flags";
+            let bytes = mount.mount_flags.iter().map(String::len).sum();
+            if bytes > MAX_MAP_BYTES {
+                return Err(InvalidRequest::TooLong {
+                    field,
+                    bytes,
+                    limit: MAX_MAP_BYTES,
+                });
+            }
+            for flag in &mount.mount_flags {
+                validate::text(field, flag, MAX_MAP_BYTES)?;
+            }
+            if mode == CsiMode::Unknown {
+                return Err(InvalidRequest::NoAccessMode);
+            }
+            let fs_type = validate::filesystem("volume_capability.mount.fs_type", &mount.fs_type)?;
+            if !mount.volume_mount_group.is_empty() {
+                return Err(InvalidRequest::MountGroup);
+            }
+            Access::Mount {
+                fs_type,
+                flags: mount.mount_flags.clone(),
+            }
+        }
+    };
+    match mode {
+        CsiMode::Unknown => Err(InvalidRequest::NoAccessMode),
+        CsiMode::MultiNodeReaderOnly
+        | CsiMode::MultiNodeSingleWriter
+        | CsiMode::MultiNodeMultiWriter => Err(InvalidRequest::MultiNode {
+            mode: mode.as_str_name(),
+        }),
+        CsiMode::SingleNodeWriter
+        | CsiMode::SingleNodeReaderOnly
+        | CsiMode::SingleNodeSingleWriter
+        | CsiMode::SingleNodeMultiWriter => Ok(Capability {
+            access,
+            read_only: mode == CsiMode::SingleNodeReaderOnly,
+            single_writer: mode == CsiMode::SingleNodeSingleWriter,
+        }),
+    }
+}
+
+/// Checks all capabilities of a request, of which there must be one, and that they go together.
+pub fn capabilities(given: &[VolumeCapability]) -> Result<Capabilities, InvalidRequest> {
+    if given.is_empty() {
+        return Err(InvalidRequest::Missing {
+            field: "volume_capabilities",
+        });
+    }
+    let mut unsupported = None;
+    let mut all = Vec::with_capacity(given.len());
+    for one in given {
+        match capability(one) {
+            Ok(parsed) => all.push(parsed.access),
+            Err(error) if error.is_unsupported() => {
+                unsupported.get_or_insert(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some(error) = unsupported {
+        return Err(error);
+    }
+    let block = all.contains(&Access::Block);
+    let mut chosen: Option<&'static str> = None;
+    for access in &all {
+        let Access::Mount { fs_type, .. } = access else {
+            continue;
+        };
+        if block {
+            return Err(InvalidRequest::MixedAccess);
+        }
+        match (chosen, *fs_type) {
+            (Some(first), Some(second)) if first != second => {
+                return Err(InvalidRequest::MixedFilesystems { first, second });
+            }
+            (None, Some(_)) => chosen = *fs_type,
+            _ => {}
+        }
+    }
+    Ok(Capabilities {
+        block,
+        fs_type: chosen,
+    })
+}

@@ -1,0 +1,177 @@
+//! Command line of `drivebay-controller`, and the options that the agent shares.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use drivebay_proto::names;
+
+use crate::validate;
+
+/// Which generation of CSI's volume-health API is advertised. All its RPCs are served regardless.
+///
+/// Each kind of caller insists on its own: external-health-monitor 0.18 exits unless the older
+/// one is there, and csi-sanity up to 5.5 fails on capabilities that it does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum HealthApi {
+    /// VOLUME_CONDITION, of CSI 1.12 and earlier
+    #[default]
+    #[value(name = "legacy")]
+    Legacy,
+    /// GET_VOLUME_HEALTH and LIST_VOLUME_HEALTH, of CSI 1.13
+    #[value(name = "v1.13")]
+    V1_13,
+    /// Both generations
+    #[value(name = "both")]
+    Both,
+    /// Neither
+    #[value(name = "none")]
+    None,
+}
+
+impl HealthApi {
+    /// Whether VOLUME_CONDITION is advertised and filled in.
+    pub fn legacy(self) -> bool {
+        matches!(self, Self::Legacy | Self::Both)
+    }
+
+    /// Whether the capabilities of CSI 1.13 are advertised.
+    pub fn v1_13(self) -> bool {
+        matches!(self, Self::V1_13 | Self::Both)
+    }
+}
+
+/// `drivebay-controller`.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    about = "Drivebay's CSI Controller service",
+    long_about = "Drivebay's CSI Controller service: answers external-provisioner, external-resizer and \
+external-health-monitor from what the agents report, and has the agents create, grow and delete volumes. \
+It keeps nothing on disk: the volumes' records are on their drives.",
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve CSI Identity and Controller on a unix socket, for the agent behind another
+    #[command(after_help = "Example:\n  \
+drivebay-controller run --csi-socket /csi/csi.sock --agent-socket /run/drivebay/agent.sock\n\n\
+The log's detail is set by RUST_LOG, e.g. RUST_LOG=debug. SIGTERM and SIGINT let running calls \
+finish for ten seconds, then end it; what an agent has begun, it finishes.")]
+    Run(RunOptions),
+}
+
+/// Options of `run`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct RunOptions {
+    /// Socket to serve CSI on, for the sidecars; made with mode 0600. A leading unix:// is
+    /// taken off. Default: the environment's CSI_ENDPOINT
+    #[arg(long, value_name = "PATH")]
+    pub csi_socket: Option<String>,
+    /// Socket on which the agent serves (agent_socket in its config)
+    #[arg(long, value_name = "PATH")]
+    pub agent_socket: PathBuf,
+    /// CSI driver name; the same as the agents', and as provisioner in StorageClasses
+    #[arg(long, value_name = "NAME", default_value = names::DRIVER_NAME, value_parser = parse_driver_name)]
+    pub driver_name: String,
+    /// Which volume-health API to advertise
+    #[arg(long, value_name = "API", value_enum, default_value_t)]
+    pub health_api: HealthApi,
+}
+
+fn parse_driver_name(name: &str) -> Result<String, validate::InvalidRequest> {
+    validate::driver_name(name).map(str::to_owned)
+}
+
+/// The options cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// Neither option nor environment.
+    #[error("no socket to serve on: give --csi-socket PATH, or set CSI_ENDPOINT=unix:///PATH")]
+    NoSocket,
+    /// Not a unix socket path.
+    #[error("{given:?} is not a path of a unix socket: give a path, with or without unix://")]
+    NotAPath {
+        /// What was given.
+        given: String,
+    },
+}
+
+impl RunOptions {
+    /// The socket to serve on, from the option or from CSI_ENDPOINT's value.
+    pub fn csi_path(&self, csi_endpoint: Option<String>) -> Result<PathBuf, ConfigError> {
+        let given = self
+            .csi_socket
+            .clone()
+            .or(csi_endpoint)
+            .filter(|text| !text.is_empty())
+            .ok_or(ConfigError::NoSocket)?;
+        let path = given.strip_prefix("unix://").unwrap_or(&given);
+        if path.is_empty() || path.contains("://") {
+            return Err(ConfigError::NotAPath { given });
+        }
+        Ok(PathBuf::from(path))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_health_api_has_its_word() {
+        for (word, api) in [
+            ("legacy", HealthApi::Legacy),
+            ("v1.13", HealthApi::V1_13),
+            ("both", HealthApi::Both),
+            ("none", HealthApi::None),
+        ] {
+            assert_eq!(HealthApi::from_str(word, false), Ok(api));
+        }
+    }
+
+    #[test]
+    fn the_socket_comes_from_the_option_or_from_csi_endpoint() {
+        let options = |socket: &[&str]| {
+            let mut args = vec!["drivebay-controller", "run", "--agent-socket", "/a"];
+            args.extend(socket);
+            let Command::Run(options) = Cli::try_parse_from(args).unwrap().command;
+            options
+        };
+        let path =
+            |socket: &[&str], env: Option<&str>| options(socket).csi_path(env.map(str::to_owned));
+        assert_eq!(path(&["--csi-socket", "/x"], None), Ok("/x".into()));
+        assert_eq!(
+            path(&["--csi-socket", "unix:///x"], Some("/y")),
+            Ok("/x".into())
+        );
+        assert_eq!(path(&[], Some("unix:///y")), Ok("/y".into()));
+        assert_eq!(path(&[], None), Err(ConfigError::NoSocket));
+        assert!(matches!(
+            path(&[], Some("tcp://h:1")),
+            Err(ConfigError::NotAPath { .. })
+        ));
+    }
+
+    #[test]
+    fn a_driver_name_that_csi_refuses_is_refused_at_the_start() {
+        for name in ["", "a", "1abc", "abc1", "a_b", &"a".repeat(64)] {
+            let args = ["c", "run", "--agent-socket", "/a", "--driver-name", name];
+            assert!(Cli::try_parse_from(args).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! CSI Controller: each RPC checked, answered from the inventory or handed to the volume's agent.
+
+use drivebay_proto::{
+    agent,
+    csi::{
+        controller_server::Controller, controller_service_capability::rpc::Type as Capability, *,
+    },
+    names,
+};
+use tonic::{Code, Request, Response, Status};
+
+use super::{
+    create::{Create, Pending, create},
+    grow::grow,
+    logged,
+    status::unimplemented,
+    suitable::unsuitable,
+    volumes::{self, CapacityQuery, signed},
+};
+use crate::{
+    agents::{Agents, LookupError},
+    call::{CHANGE_DEADLINE, CallError, call},
+    config::HealthApi,
+    page::parse_token,
+    placement::PlacementError,
+    size,
+    topology::TopologyKey,
+    validate,
+};
+
+/// How the controller service presents itself.
+#[derive(Debug, Clone)]
+pub struct ControllerConfig {
+    /// CSI driver name; the topology key is made of it.
+    pub driver_name: String,
+    /// The health API that is advertised.
+    pub health_api: HealthApi,
+}
+
+/// CSI Controller over the agents.
+#[derive(Debug, Clone)]
+pub struct ControllerService {
+    health_api: HealthApi,
+    key: TopologyKey,
+    agents: Agents,
+    pending: Pending,
+}
+
+impl ControllerService {
+    /// The service over these agents.
+    pub fn new(config: ControllerConfig, agents: Agents) -> Self {
+        Self {
+            health_api: config.health_api,
+            key: TopologyKey::new(&config.driver_name),
+            agents,
+            pending: Pending::default(),
+        }
+    }
+
+    async fn create(&self, request: CreateVolumeRequest) -> Result<CreateVolumeResponse, Status> {
+        let wanted = Create::try_from(request)?;
+        let (agents, key) = (self.agents.clone(), self.key.clone());
+        let (node, volume) = create(agents, key, self.pending.clone(), wanted).await?;
+        Ok(CreateVolumeResponse {
+            volume: Some(volumes::volume(&volume, &node, &self.key)),
+        })
+    }
+
+    async fn delete(&self, request: DeleteVolumeRequest) -> Result<DeleteVolumeResponse, Status> {
+        let id = validate::required("volume_id", &request.volume_id)?.to_owned();
+        let agent = match self.agents.of_volume(&id) {
+            // Never given out, so there is nothing to delete.
+            Err(LookupError::NotAnId { .. }) => return Ok(DeleteVolumeResponse {}),
+            found => found?,
+        };
+        let instance = agent.instance();
+        let mut client = agent.client();
+        let request = agent::DeleteVolumeRequest { id };
+        let asked = async move { client.delete_volume(request).await };
+        match call(CHANGE_DEADLINE, asked).await {
+            Ok(answer) => agent.shows(&instance, answer.revision).await,
+            Err(CallError::Answered {
+                code: Code::NotFound,
+                ..
+            }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(DeleteVolumeResponse {})
+    }
+
+    fn validate(
+        &self,
+        request: ValidateVolumeCapabilitiesRequest,
+    ) -> Result<ValidateVolumeCapabilitiesResponse, Status> {
+        let id = validate::required("volume_id", &request.volume_id)?;
+        let wanted = validate::capabilities(&request.volume_capabilities);
+        let wanted = match wanted {
+            Err(error) if !error.is_unsupported() => return Err(error.into()),
+            wanted => wanted,
+        };
+        validate::map_size("volume_context", &request.volume_context)?;
+        let (_, volume) = self.agents.volume(id)?;
+        let refusal = match wanted {
+            Err(error) => Some(error.to_string()),
+            Ok(wanted) => unsuitable(&volume, wanted, &request),
+        };
+        Ok(match refusal {
+            Some(message) => ValidateVolumeCapabilitiesResponse {
+                confirmed: None,
+                message,
+            },
+            None => ValidateVolumeCapabilitiesResponse {
+                confirmed: Some(validate_volume_capabilities_response::Confirmed {
+                    volume_context: request.volume_context,
+                    volume_capabilities: request.volume_capabilities,
+                    parameters: request.parameters,
+                    mutable_parameters: request.mutable_parameters,
+                }),
+                message: String::new(),
+            },
+        })
+    }
+
+    // A list that lacks volumes because nobody has looked yet must not be taken for the whole.
+    fn known(&self) -> Result<(), Status> {
+        let all = self.agents.all();
+        if all
+            .iter()
+            .any(|agent| agent.look(|inventory| inventory.known()))
+        {
+            return Ok(());
+        }
+        let nodes = all.iter().map(|agent| agent.node().to_owned()).collect();
+        Err(PlacementError::NotReady { nodes }.into())
+    }
+
+    fn list(&self, request: &ListVolumesRequest) -> Result<ListVolumesResponse, Status> {
+        let max = validate::max_entries(request.max_entries)?;
+        let from = parse_token(&request.starting_token)?;
+        self.known()?;
+        let (key, api) = (&self.key, self.health_api);
+        Ok(volumes::list(&self.agents, key, api, from.as_deref(), max))
+    }
+
+    fn list_health(
+        &self,
+        request: &ControllerListVolumeHealthRequest,
+    ) -> Result<ControllerListVolumeHealthResponse, Status> {
+        let max = validate::max_entries(request.max_entries)?;
+        let from = parse_token(&request.starting_token)?;
+        self.known()?;
+        Ok(volumes::list_health(&self.agents, from.as_deref(), max))
+    }
+
+    // An error would leave the provisioner's last figure standing, so what cannot be had is 0:
+    // an unknown class, a topology of others, capabilities that are not supported. Parameters
+    // that CreateVolume refuses are let pass, so that its error, not a full cluster, is reported.
+    fn capacity(&self, request: &GetCapacityRequest) -> GetCapacityResponse {
+        let nothing = GetCapacityResponse {
+            available_capacity: 0,
+            maximum_volume_size: Some(0),
+            minimum_volume_size: None,
+        };
+        let capabilities = match request.volume_capabilities.as_slice() {
+            [] => None,
+            some => match validate::capabilities(some) {
+                Ok(all) => Some(all),
+                Err(_) => return nothing,
+            },
+        };
+        let parameter = |key: &str| request.parameters.get(key).map(String::as_str);
+        let fs_type = parameter(names::PARAM_FS_TYPE)
+            .or_else(|| parameter(names::RESERVED_FS_TYPE))
+            .map(|fs_type| validate::filesystem("parameters.fsType", fs_type));
+        let fs_type = match fs_type {
+            Some(Err(_)) => return nothing,
+            known => known.and_then(Result::ok).flatten(),
+        };
+        let query = CapacityQuery {
+            class: parameter(names::PARAM_CLASS).filter(|class| !class.is_empty()),
+            capabilities,
+            fs_type,
+            topology: request.accessible_topology.as_ref(),
+        };
+        volumes::capacity(&self.agents, &self.key, &query)
+    }
+
+    async fn expand(
+        &self,
+        request: ControllerExpandVolumeRequest,
+    ) -> Result<ControllerExpandVolumeResponse, Status> {
+        let id = validate::required("volume_id", &request.volume_id)?;
+        let range = validate::required_capacity_range(request.capacity_range.as_ref())?;
+        let capability = request.volume_capability.as_ref();
+        let capability = capability.map(validate::capability).transpose()?;
+        let (agent, volume) = self.agents.volume(id)?;
+        if let Some(capability) = capability
+            && capability.access.as_str() != volume.mode
+        {
+            return Err(Status::invalid_argument(format!(
+                "volume_capability asks for {}, but volume {id} is a {} volume",
+                capability.access.as_str(),
+                volume.mode,
+            )));
+        }
+        let class = agent.look(|inventory| inventory.shown().classes.get(&volume.class).cloned());
+        let extent = class.map_or(size::DEFAULT_EXTENT_BYTES, |class| class.extent_bytes);
+        let bytes = size::grown_volume(range, volume.size_bytes, extent)?;
+        let grown = grow(&agent, id, bytes, range.limit).await?;
+        Ok(ControllerExpandVolumeResponse {
+            capacity_bytes: signed(grown.size_bytes),
+            node_expansion_required: grown.mode != "block",
+        })
+    }
+
+    fn get(
+        &self,
+        request: &ControllerGetVolumeRequest,
+    ) -> Result<ControllerGetVolumeResponse, Status> {
+        let id = validate::required("volume_id", &request.volume_id)?;
+        let (agent, volume) = self.agents.volume(id)?;
+        let (published_node_ids, volume_condition) =
+            volumes::status(&volume, agent.node(), agent.unreachable(), self.health_api);
+        Ok(ControllerGetVolumeResponse {
+            volume: Some(volumes::volume(&volume, agent.node(), &self.key)),
+            status: Some(controller_get_volume_response::VolumeStatus {
+                published_node_ids,
+                volume_condition,
+            }),
+        })
+    }
+
+    fn get_health(
+        &self,
+        request: &ControllerGetVolumeHealthRequest,
+    ) -> Result<ControllerGetVolumeHealthResponse, Status> {
+        let id = validate::required("volume_id", &request.volume_id)?;
+        let (agent, volume) = self.agents.volume(id)?;
+        Ok(ControllerGetVolumeHealthResponse {
+            volume_health: Some(volumes::volume_health(&volume, agent.unreachable())),
+        })
+    }
+
+    fn capabilities(&self) -> ControllerGetCapabilitiesResponse {
+        let mut all = vec![
+            Capability::CreateDeleteVolume,
+            Capability::ListVolumes,
+            Capability::GetCapacity,
+            Capability::ExpandVolume,
+            Capability::GetVolume,
+            Capability::SingleNodeMultiWriter,
+        ];
+        if self.health_api.legacy() {
+            all.push(Capability::VolumeCondition);
+        }
+        if self.health_api.v1_13() {
+            all.extend([Capability::GetVolumeHealth, Capability::ListVolumeHealth]);
+        }
+        let capability = |kind: Capability| ControllerServiceCapability {
+            r#type: Some(controller_service_capability::Type::Rpc(
+                controller_service_capability::Rpc {
+                    r#type: kind.into(),
+                },
+            )),
+        };
+        ControllerGetCapabilitiesResponse {
+            capabilities: all.into_iter().map(capability).collect(),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Controller for ControllerService {
+    async fn create_volume(
+        &self,
+        request: Request<CreateVolumeRequest>,
+    ) -> Result<Response<CreateVolumeResponse>, Status> {
+        logged("CreateVolume", self.create(request.into_inner())).await
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<DeleteVolumeRequest>,
+    ) -> Result<Response<DeleteVolumeResponse>, Status> {
+        logged("DeleteVolume", self.delete(request.into_inner())).await
+    }
+
+    async fn validate_volume_capabilities(
+        &self,
+        request: Request<ValidateVolumeCapabilitiesRequest>,
+    ) -> Result<Response<ValidateVolumeCapabilitiesResponse>, Status> {
+        let answer = async { self.validate(request.into_inner()) };
+        logged("ValidateVolumeCapabilities", answer).await
+    }
+
+    async fn list_volumes(
+        &self,
+        request: Request<ListVolumesRequest>,
+    ) -> Result<Response<ListVolumesResponse>, Status> {
+        logged("ListVolumes", async { self.list(request.get_ref()) }).await
+    }
+
+    async fn controller_list_volume_health(
+        &self,
+        request: Request<ControllerListVolumeHealthRequest>,
+    ) -> Result<Response<ControllerListVolumeHealthResponse>, Status> {
+        let answer = async { self.list_health(request.get_ref()) };
+        logged("ControllerListVolumeHealth", answer).await
+    }
+
+    async fn controller_get_volume_health(
+        &self,
+        request: Request<ControllerGetVolumeHealthRequest>,
+    ) -> Result<Response<ControllerGetVolumeHealthResponse>, Status> {
+        let answer = async { self.get_health(request.get_ref()) };
+        logged("ControllerGetVolumeHealth", answer).await
+    }
+
+    async fn get_capacity(
+        &self,
+        request: Request<GetCapacityRequest>,
+    ) -> Result<Response<GetCapacityResponse>, Status> {
+        logged("GetCapacity", async {
+            Ok(self.capacity(request.get_ref()))
+        })
+        .await
+    }
+
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<ControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
+        Ok(Response::new(self.capabilities()))
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        request: Request<ControllerExpandVolumeRequest>,
+    ) -> Result<Response<ControllerExpandVolumeResponse>, Status> {
+        logged("ControllerExpandVolume", self.expand(request.into_inner())).await
+    }
+
+    async fn controller_get_volume(
+        &self,
+        request: Request<ControllerGetVolumeRequest>,
+    ) -> Result<Response<ControllerGetVolumeResponse>, Status> {
+        logged("ControllerGetVolume", async { self.get(request.get_ref()) }).await
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        _: Request<ControllerPublishVolumeRequest>,
+    ) -> Result<Response<ControllerPublishVolumeResponse>, Status> {
+        Err(unimplemented("ControllerPublishVolume", NO_ATTACHING))
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        _: Request<ControllerUnpublishVolumeRequest>,
+    ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
+        Err(unimplemented("ControllerUnpublishVolume", NO_ATTACHING))
+    }
+
+    async fn create_snapshot(
+        &self,
+        _: Request<CreateSnapshotRequest>,
+    ) -> Result<Response<CreateSnapshotResponse>, Status> {
+        Err(unimplemented("CreateSnapshot", NO_SNAPSHOTS))
+    }
+
+    async fn delete_snapshot(
+        &self,
+        _: Request<DeleteSnapshotRequest>,
+    ) -> Result<Response<DeleteSnapshotResponse>, Status> {
+        Err(unimplemented("DeleteSnapshot", NO_SNAPSHOTS))
+    }
+
+    async fn list_snapshots(
+        &self,
+        _: Request<ListSnapshotsRequest>,
+    ) -> Result<Response<ListSnapshotsResponse>, Status> {
+        Err(unimplemented("ListSnapshots", NO_SNAPSHOTS))
+    }
+
+    async fn get_snapshot(
+        &self,
+        _: Request<GetSnapshotRequest>,
+    ) -> Result<Response<GetSnapshotResponse>, Status> {
+        Err(unimplemented("GetSnapshot", NO_SNAPSHOTS))
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        _: Request<ControllerModifyVolumeRequest>,
+    ) -> Result<Response<ControllerModifyVolumeResponse>, Status> {
+        let instead = "a volume has no parameters that could be changed";
+        Err(unimplemented("ControllerModifyVolume", instead))
+    }
+}
+
+const NO_ATTACHING: &str =
+    "a local volume needs no attaching; set attachRequired: false in the CSIDriver object";
+const NO_SNAPSHOTS: &str = "Drivebay has no snapshots";

@@ -1,0 +1,86 @@
+//! CSI Identity: constant answers from memory, and whether the plugin is ready.
+
+use drivebay_proto::csi::{
+    GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest,
+    GetPluginInfoResponse, PluginCapability, ProbeRequest, ProbeResponse,
+    identity_server::Identity,
+    plugin_capability::{
+        Service, Type, VolumeExpansion, service::Type as ServiceType,
+        volume_expansion::Type as ExpansionType,
+    },
+};
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+
+use super::logged;
+
+/// What the identity service says.
+#[derive(Debug, Clone)]
+pub struct IdentityConfig {
+    /// CSI driver name.
+    pub driver_name: String,
+    /// The plugin's version.
+    pub version: String,
+    /// The same socket serves the Controller service.
+    pub controller: bool,
+    /// False while starting: Probe then answers ready=false. Its last value holds when the sender is gone.
+    pub ready: watch::Receiver<bool>,
+}
+
+/// CSI Identity.
+#[derive(Debug, Clone)]
+pub struct IdentityService {
+    config: IdentityConfig,
+}
+
+impl IdentityService {
+    /// The service with this configuration.
+    pub fn new(config: IdentityConfig) -> Self {
+        Self { config }
+    }
+}
+
+fn service(kind: ServiceType) -> PluginCapability {
+    PluginCapability {
+        r#type: Some(Type::Service(Service {
+            r#type: kind.into(),
+        })),
+    }
+}
+
+#[tonic::async_trait]
+impl Identity for IdentityService {
+    async fn get_plugin_info(
+        &self,
+        _: Request<GetPluginInfoRequest>,
+    ) -> Result<Response<GetPluginInfoResponse>, Status> {
+        Ok(Response::new(GetPluginInfoResponse {
+            name: self.config.driver_name.clone(),
+            vendor_version: self.config.version.clone(),
+            manifest: Default::default(),
+        }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
+        let mut capabilities = vec![service(ServiceType::VolumeAccessibilityConstraints)];
+        if self.config.controller {
+            capabilities.push(service(ServiceType::ControllerService));
+        }
+        capabilities.push(PluginCapability {
+            r#type: Some(Type::VolumeExpansion(VolumeExpansion {
+                r#type: ExpansionType::Online.into(),
+            })),
+        });
+        Ok(Response::new(GetPluginCapabilitiesResponse {
+            capabilities,
+        }))
+    }
+
+    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
+        let ready = *self.config.ready.borrow();
+        logged("Probe", async { Ok(ProbeResponse { ready: Some(ready) }) }).await
+    }
+}

@@ -1,0 +1,33 @@
+//! The CSI services of the controller: identity and controller, and how errors become status codes.
+
+mod controller;
+mod create;
+mod grow;
+mod identity;
+mod status;
+mod suitable;
+mod volumes;
+
+use std::time::Instant;
+
+use tonic::{Code, Status};
+
+pub use controller::{ControllerConfig, ControllerService};
+pub use identity::{IdentityConfig, IdentityService};
+
+/// Runs one RPC and logs its name, code and duration; never what is in the request, which may hold secrets.
+pub async fn logged<T>(
+    method: &'static str,
+    rpc: impl Future<Output = Result<T, Status>>,
+) -> Result<tonic::Response<T>, Status> {
+    let began = Instant::now();
+    let result = rpc.await;
+    let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
+    let milliseconds = began.elapsed().as_millis();
+    if code == Code::Ok {
+        tracing::debug!(method, ?code, milliseconds, "csi call");
+    } else {
+        tracing::info!(method, ?code, milliseconds, "csi call");
+    }
+    result.map(tonic::Response::new)
+}

@@ -1,0 +1,144 @@
+//! The one table from errors to gRPC codes.
+//!
+//! The codes are a protocol with the sidecars: UNAVAILABLE, ABORTED and DEADLINE_EXCEEDED mean
+//! "may still be running, call again"; every other is final, and the caller may forget the volume.
+
+use tonic::{Code, Status};
+
+use super::create::CreateError;
+use crate::{
+    agents::LookupError, call::CallError, page::BadToken, placement::PlacementError,
+    size::SizeError, validate::InvalidRequest,
+};
+
+// A message travels in a header; longer ones are cut, bytes.
+const MAX_MESSAGE_BYTES: usize = 2048;
+
+fn status(code: Code, error: &dyn std::error::Error) -> Status {
+    let mut message = error.to_string();
+    message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+    // CSI wants a message with every error, and no details.
+    if message.is_empty() {
+        code.description().clone_into(&mut message);
+    }
+    Status::new(code, message)
+}
+
+/// Each error's code.
+pub(crate) trait HasCode: std::error::Error {
+    fn code(&self) -> Code;
+}
+
+impl HasCode for InvalidRequest {
+    fn code(&self) -> Code {
+        match self {
+            Self::Missing { .. }
+            | Self::TooLong { .. }
+            | Self::ControlCharacter { .. }
+            | Self::NoAccessType
+            | Self::NoAccessMode
+            | Self::MultiNode { .. }
+            | Self::MixedAccess
+            | Self::MixedFilesystems { .. }
+            | Self::UnknownFilesystem { .. }
+            | Self::MountGroup
+            | Self::UnknownParameter { .. }
+            | Self::BadParameter { .. }
+            | Self::MutableParameters
+            | Self::ContentSource
+            | Self::Negative { .. }
+            | Self::LimitBelowRequired { .. }
+            | Self::DriverName { .. } => Code::InvalidArgument,
+        }
+    }
+}
+
+impl HasCode for SizeError {
+    fn code(&self) -> Code {
+        match self {
+            Self::TooLarge { .. }
+            | Self::LimitBelowSmallest { .. }
+            | Self::RoundingExceedsLimit { .. }
+            | Self::LimitBelowCurrent { .. } => Code::OutOfRange,
+        }
+    }
+}
+
+impl HasCode for PlacementError {
+    fn code(&self) -> Code {
+        match self {
+            Self::NotReady { .. } => Code::Unavailable,
+            Self::ClassNotNamed { .. } | Self::UnknownClass { .. } => Code::InvalidArgument,
+            // Makes the provisioner give the pod back to the scheduler, which picks another node.
+            Self::NoSuchNode | Self::ClassNotThere { .. } | Self::NoRoom { .. } => {
+                Code::ResourceExhausted
+            }
+            Self::Size(error) => error.code(),
+        }
+    }
+}
+
+impl HasCode for LookupError {
+    fn code(&self) -> Code {
+        match self {
+            Self::NotAnId { .. } | Self::NoSuchVolume { .. } => Code::NotFound,
+            // Absence is not known, so it is not claimed.
+            Self::NotKnownYet { .. } | Self::NodeNeverSeen { .. } => Code::Unavailable,
+        }
+    }
+}
+
+impl HasCode for CallError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Answered { code, .. } => *code,
+            // Whether anything was done is not known: a final code would make the caller forget it.
+            Self::InDoubt { .. } | Self::Deadline(_) | Self::Nonsense { .. } => Code::Unavailable,
+        }
+    }
+}
+
+impl HasCode for CreateError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Pending { .. } => Code::Aborted,
+            Self::Elsewhere { .. } => Code::AlreadyExists,
+            Self::Placement(error) => error.code(),
+            Self::Size(error) => error.code(),
+            Self::Call(error) => error.code(),
+            // The task that carried it died; the agent may have done it.
+            Self::Lost => Code::Unavailable,
+        }
+    }
+}
+
+impl HasCode for BadToken {
+    fn code(&self) -> Code {
+        Code::Aborted
+    }
+}
+
+macro_rules! statuses {
+    ($($error:ty),+ $(,)?) => {
+        $(impl From<$error> for Status {
+            fn from(error: $error) -> Self {
+                status(error.code(), &error)
+            }
+        })+
+    };
+}
+
+statuses!(
+    InvalidRequest,
+    SizeError,
+    PlacementError,
+    LookupError,
+    CallError,
+    CreateError,
+    BadToken,
+);
+
+/// For an RPC whose capability is not advertised.
+pub(crate) fn unimplemented(rpc: &str, instead: &str) -> Status {
+    Status::unimplemented(format!("{rpc} is not supported: {instead}"))
+}

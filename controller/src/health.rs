@@ -1,0 +1,203 @@
+//! A volume's conditions, as both generations of CSI's health API say them.
+
+use std::collections::BTreeSet;
+
+use drivebay_proto::{agent, csi};
+
+use csi::{VolumeHealthErrorType as Kind, volume_health::VolumeHealthEntry};
+
+/// Most conditions of one volume that Kubernetes takes.
+pub const MAX_CONDITIONS: usize = 16;
+/// Longest reason Kubernetes takes, bytes.
+pub const MAX_REASON_BYTES: usize = 256;
+/// Longest message Kubernetes takes, bytes.
+pub const MAX_MESSAGE_BYTES: usize = 1024;
+
+/// Reason given for volumes of a node whose agent is away.
+pub const NODE_UNREACHABLE: &str = "NodeUnreachable";
+
+/// What CSI hears when no trouble is known; CSI wants a message either way.
+const HEALTHY: &str = "no trouble is known";
+
+/// What is wrong with a volume, in a stable order, each (status, reason) once, within Kubernetes' limits.
+///
+/// A state that says that the volume cannot be used is a condition even when the agent
+/// sent none. `away`: the volume's agent is not connected, so what it said last is not known to hold.
+pub fn entries(volume: &agent::Volume, away: bool) -> Vec<VolumeHealthEntry> {
+    let mut all: Vec<VolumeHealthEntry> = entries_of(&volume.conditions);
+    let mut add = |reason: &str, message: String| {
+        all.push(VolumeHealthEntry {
+            status: Kind::Inaccessible.into(),
+            reason: reason.to_owned(),
+            message,
+        });
+    };
+    if away {
+        let node = volume.id.rsplit_once('@').map_or("", |(_, node)| node);
+        add(
+            NODE_UNREACHABLE,
+            format!(
+                "the agent of node {node} is not connected; the volume cannot be used until it is back"
+            ),
+        );
+    }
+    if volume
+        .conditions
+        .iter()
+        .all(|condition| !condition.abnormal)
+    {
+        match volume.state.as_str() {
+            "missing" => add(
+                "DriveMissing",
+                format!("its drive {} is not there; put it back", volume.drive),
+            ),
+            "ambiguous" => add(
+                "VolumeAmbiguous",
+                format!(
+                    "its record and the partition table of drive {} disagree; it is not touched until that is settled",
+                    volume.drive
+                ),
+            ),
+            _ => {}
+        }
+    }
+    tidy(all)
+}
+
+/// As [`entries`], of conditions alone.
+pub fn entries_of(conditions: &[agent::Condition]) -> Vec<VolumeHealthEntry> {
+    let abnormal = conditions.iter().filter(|condition| condition.abnormal);
+    tidy(
+        abnormal
+            .map(|condition| VolumeHealthEntry {
+                // A word of a newer agent is trouble all the same.
+                status: match condition.status.as_str() {
+                    "DATA_LOSS" => Kind::DataLoss,
+                    "INACCESSIBLE" => Kind::Inaccessible,
+                    _ => Kind::Degraded,
+                }
+                .into(),
+                reason: if condition.reason.is_empty() {
+                    "Abnormal".to_owned()
+                } else {
+                    cut(&condition.reason, MAX_REASON_BYTES).to_owned()
+                },
+                message: cut(&condition.message, MAX_MESSAGE_BYTES).to_owned(),
+            })
+            .collect(),
+    )
+}
+
+fn tidy(mut all: Vec<VolumeHealthEntry>) -> Vec<VolumeHealthEntry> {
+    // Worst first (the enum's numbers grow with the damage), so that a cut loses the least.
+    all.sort_by(|a, b| (b.status, &a.reason, &a.message).cmp(&(a.status, &b.reason, &b.message)));
+    let mut seen = BTreeSet::new();
+    all.retain(|entry| seen.insert((entry.status, entry.reason.clone())));
+    all.truncate(MAX_CONDITIONS);
+    all
+}
+
+fn cut(text: &str, limit: usize) -> &str {
+    &text[..text.floor_char_boundary(limit)]
+}
+
+/// The condition of CSI 1.12 and earlier: one message, at most [`MAX_MESSAGE_BYTES`], that
+/// stays the same while the trouble does.
+pub fn legacy(entries: &[VolumeHealthEntry]) -> csi::VolumeCondition {
+    if entries.is_empty() {
+        return csi::VolumeCondition {
+            abnormal: false,
+            message: HEALTHY.to_owned(),
+        };
+    }
+    let mut message = String::new();
+    for entry in entries {
+        if !message.is_empty() {
+            message.push_str("; ");
+        }
+        message.push_str(&entry.reason);
+        if !entry.message.is_empty() {
+            message.push_str(": ");
+            message.push_str(&entry.message);
+        }
+    }
+    message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+    csi::VolumeCondition {
+        abnormal: true,
+        message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condition(status: &str, reason: &str, message: &str) -> agent::Condition {
+        agent::Condition {
+            abnormal: true,
+            status: status.into(),
+            reason: reason.into(),
+            message: message.into(),
+        }
+    }
+
+    #[test]
+    fn the_order_in_which_an_agent_tells_changes_nothing() {
+        let one = condition("DEGRADED", "MediaErrors", "sda has unreadable sectors");
+        let two = condition("DATA_LOSS", "FilesystemDamaged", "run xfs_repair");
+        let forth = legacy(&entries_of(&[one.clone(), two.clone()]));
+        let back = legacy(&entries_of(&[two, one]));
+        assert_eq!(forth, back);
+        assert_eq!(
+            forth.message,
+            "FilesystemDamaged: run xfs_repair; MediaErrors: sda has unreadable sectors"
+        );
+    }
+
+    #[test]
+    fn conditions_stay_within_what_kubernetes_takes() {
+        let many: Vec<_> = (0..40)
+            .map(|i| {
+                condition(
+                    "DEGRADED",
+                    &format!("{i}{}", "r".repeat(400)),
+                    &"ü".repeat(2000),
+                )
+            })
+            .collect();
+        let entries = entries_of(&many);
+        assert_eq!(entries.len(), MAX_CONDITIONS);
+        assert!(entries.iter().all(|entry| {
+            entry.reason.len() <= MAX_REASON_BYTES && entry.message.len() <= MAX_MESSAGE_BYTES
+        }));
+        assert!(legacy(&entries).message.len() <= MAX_MESSAGE_BYTES);
+    }
+
+    #[test]
+    fn a_status_and_reason_are_said_once_and_normal_conditions_not_at_all() {
+        let mut normal = condition("DEGRADED", "Fine", "");
+        normal.abnormal = false;
+        let twice = condition("INACCESSIBLE", "DriveMissing", "x");
+        let said = entries_of(&[normal, twice.clone(), twice]);
+        assert_eq!(said.len(), 1);
+        assert!(!legacy(&[]).abnormal && !legacy(&[]).message.is_empty());
+    }
+
+    #[test]
+    fn a_volume_that_cannot_be_used_is_abnormal_even_if_the_agent_adds_nothing() {
+        for state in ["missing", "ambiguous"] {
+            let volume = agent::Volume {
+                state: state.into(),
+                ..agent::Volume::default()
+            };
+            assert_eq!(entries(&volume, false).len(), 1, "{state}");
+        }
+        let fine = agent::Volume {
+            id: "x@n".into(),
+            state: "ready".into(),
+            ..agent::Volume::default()
+        };
+        assert!(entries(&fine, false).is_empty());
+        assert_eq!(entries(&fine, true)[0].reason, NODE_UNREACHABLE);
+    }
+}

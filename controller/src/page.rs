@@ -1,0 +1,128 @@
+//! Pages of volumes: a bounded number of entries and bytes, and a token that stays good while volumes come and go.
+
+use drivebay_proto::VolumeId;
+use prost::Message;
+
+/// Most entries of one page, whatever the caller asks for.
+pub const MAX_ENTRIES: usize = 1000;
+/// Most encoded bytes of one page's entries; Go clients refuse answers over 4 MiB.
+pub const MAX_BYTES: usize = 2 << 20;
+
+const PREFIX: &str = "after:";
+// Field tag and length in front of each entry, bytes.
+const FRAME: usize = 6;
+
+/// The token was not made here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "starting_token is not one that Drivebay gave out; start the listing over, without a token"
+)]
+pub struct BadToken;
+
+/// The id after which a page starts; None for the first page.
+///
+/// The volume of that id need not exist any more: pages go by the order of ids.
+pub fn parse_token(token: &str) -> Result<Option<String>, BadToken> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let id = token.strip_prefix(PREFIX).ok_or(BadToken)?;
+    let parsed: VolumeId = id.parse().map_err(|_| BadToken)?;
+    Ok(Some(parsed.to_string()))
+}
+
+/// Takes entries, each with its volume's id and in the order of ids, as far as a page goes,
+/// and returns them with the token of the next page; empty when this is the last.
+pub fn page<E: Message>(
+    entries: impl Iterator<Item = (String, E)>,
+    max_entries: Option<usize>,
+) -> (Vec<E>, String) {
+    let most = max_entries.unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES);
+    let mut taken: Vec<E> = Vec::new();
+    let mut bytes = 0;
+    let mut last = String::new();
+    for (id, entry) in entries {
+        bytes += entry.encoded_len() + FRAME;
+        // An entry is far smaller than a page, so each page has one at least.
+        if taken.len() == most || (bytes > MAX_BYTES && !taken.is_empty()) {
+            return (taken, format!("{PREFIX}{last}"));
+        }
+        taken.push(entry);
+        last = id;
+    }
+    (taken, String::new())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use drivebay_proto::csi::{Volume, list_volumes_response::Entry};
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn id(n: u128) -> String {
+        let uuid = Uuid::from_u128(n);
+        VolumeId {
+            uuid,
+            node: "n".into(),
+        }
+        .to_string()
+    }
+
+    fn entry(id: &str) -> Entry {
+        Entry {
+            volume: Some(Volume {
+                volume_id: id.into(),
+                ..Volume::default()
+            }),
+            status: None,
+        }
+    }
+
+    #[test]
+    fn a_token_that_was_not_given_out_is_refused() {
+        for token in ["invalid-token", "after:", "after:x", "after:x@n", " ", "0"] {
+            assert_eq!(parse_token(token), Err(BadToken), "{token}");
+        }
+        assert_eq!(parse_token(""), Ok(None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_token_text_is_answered_without_panic(token in ".*") {
+            let _ = parse_token(&token);
+            let _ = parse_token(&format!("after:{token}"));
+        }
+
+        // Whatever comes and goes between pages: a volume that is there all the time is listed exactly once.
+        #[test]
+        fn volumes_that_stay_are_listed_once_while_others_come_and_go(
+            stay in prop::collection::btree_set(any::<u128>(), 1..60),
+            passing in prop::collection::vec(prop::collection::btree_set(any::<u128>(), 0..30), 1..80),
+            size in 1usize..9,
+        ) {
+            let mut seen: Vec<String> = Vec::new();
+            let mut token = String::new();
+            for round in 0.. {
+                let others = &passing[round % passing.len()];
+                let ids: BTreeSet<String> = stay.iter().chain(others).map(|n| id(*n)).collect();
+                let after = parse_token(&token).unwrap();
+                let rest = ids.into_iter().filter(|id| after.as_ref().is_none_or(|after| id > after));
+                let (entries, next) = page(rest.map(|id| (id.clone(), entry(&id))), Some(size));
+                prop_assert!(entries.len() <= size);
+                seen.extend(entries.into_iter().filter_map(|e| Some(e.volume?.volume_id)));
+                if next.is_empty() { break; }
+                prop_assert!(next > token);
+                token = next;
+            }
+            for n in &stay {
+                let id = id(*n);
+                prop_assert_eq!(seen.iter().filter(|seen| **seen == id).count(), 1);
+            }
+        }
+    }
+}

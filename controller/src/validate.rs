@@ -1,0 +1,432 @@
+//! What a CSI request must look like, for the Controller service here and the
+//! Node service of the agent: names, capabilities, sizes, parameters.
+//!
+//! Nothing here looks at what exists; each answer follows from the request alone.
+
+use std::collections::{BTreeMap, HashMap};
+
+use drivebay_proto::{csi, names};
+
+pub use crate::capability::{Access, Capabilities, Capability, capabilities, capability};
+
+/// Longest string of a request, bytes (CSI: 128 unless a field says otherwise).
+pub const MAX_STRING_BYTES: usize = 128;
+/// Largest map of a request, and largest list of mount flags, bytes of keys and values (CSI).
+pub const MAX_MAP_BYTES: usize = 4096;
+
+/// A request that cannot be served, whatever exists: the caller has to change it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRequest {
+    /// A field that must be there is not.
+    #[error("{field} is missing")]
+    Missing {
+        /// The field.
+        field: &'static str,
+    },
+    /// A string over its limit.
+    #[error("{field} is {bytes} bytes long; at most {limit} are allowed")]
+    TooLong {
+        /// The field.
+        field: &'static str,
+        /// Its length, bytes.
+        bytes: usize,
+        /// The limit, bytes.
+        limit: usize,
+    },
+    /// A control character where text is expected.
+    #[error("{field} holds a control character, which is not allowed")]
+    ControlCharacter {
+        /// The field.
+        field: &'static str,
+    },
+    /// A capability without block or mount.
+    #[error("volume_capability.access_type is missing: say block or mount")]
+    NoAccessType,
+    /// A capability without an access mode, or with one that CSI does not know.
+    #[error("volume_capability.access_mode is missing or not known")]
+    NoAccessMode,
+    /// An access mode over several nodes.
+    #[error(
+        "volume_capability.access_mode {mode} is not supported: a local volume is reachable from one node; use a SINGLE_NODE mode (ReadWriteOnce or ReadWriteOncePod)"
+    )]
+    MultiNode {
+        /// The mode, as CSI writes it.
+        mode: &'static str,
+    },
+    /// Both block and mount in one request.
+    #[error("volume_capabilities ask for both block and mount; a volume is one or the other")]
+    MixedAccess,
+    /// Two capabilities with two filesystems.
+    #[error("volume_capabilities name two filesystems, {first} and {second}")]
+    MixedFilesystems {
+        /// One of them.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+    },
+    /// A filesystem that Drivebay does not make.
+    #[error(
+        "{field} {fs_type:?} is not supported; the filesystems are {}",
+        filesystems()
+    )]
+    UnknownFilesystem {
+        /// Where it was named.
+        field: &'static str,
+        /// What was asked for.
+        fs_type: String,
+    },
+    /// The VOLUME_MOUNT_GROUP field, which is not advertised.
+    #[error("volume_capability.mount.volume_mount_group is not supported; use the pod's fsGroup")]
+    MountGroup,
+    /// A StorageClass parameter that does not exist.
+    #[error(
+        "parameters: {key:?} is not known; the parameters are {}. Correct the StorageClass",
+        names::PARAMETERS.join(", ")
+    )]
+    UnknownParameter {
+        /// The key.
+        key: String,
+    },
+    /// A parameter whose value cannot be used.
+    #[error("parameters: {key} is not usable: {reason}. Correct the StorageClass")]
+    BadParameter {
+        /// The key.
+        key: &'static str,
+        /// What is wrong with its value.
+        reason: &'static str,
+    },
+    /// Mutable parameters (VolumeAttributesClass).
+    #[error("mutable_parameters are not supported; remove the VolumeAttributesClass")]
+    MutableParameters,
+    /// A volume made from a snapshot or another volume.
+    #[error("volume_content_source is not supported: Drivebay makes empty volumes only")]
+    ContentSource,
+    /// A size or a count below zero.
+    #[error("{field} is negative ({value})")]
+    Negative {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: i64,
+    },
+    /// A range that no size is in.
+    #[error(
+        "capacity_range.limit_bytes {limit} is less than capacity_range.required_bytes {required}"
+    )]
+    LimitBelowRequired {
+        /// required_bytes.
+        required: u64,
+        /// limit_bytes.
+        limit: u64,
+    },
+    /// A driver name outside CSI's rules.
+    #[error(
+        "driver name {name:?} is not allowed: at most 63 letters, digits, '.' and '-', first and last a letter"
+    )]
+    DriverName {
+        /// The name.
+        name: String,
+    },
+}
+
+impl InvalidRequest {
+    /// True for a well-formed wish that Drivebay does not grant, false for a malformed request.
+    /// ValidateVolumeCapabilities answers the first with OK and a message, and the
+    /// Node service answers it with FAILED_PRECONDITION.
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            Self::MultiNode { .. }
+            | Self::MixedAccess
+            | Self::MixedFilesystems { .. }
+            | Self::UnknownFilesystem { .. }
+            | Self::MountGroup
+            | Self::UnknownParameter { .. }
+            | Self::BadParameter { .. }
+            | Self::MutableParameters
+            | Self::ContentSource => true,
+            Self::Missing { .. }
+            | Self::TooLong { .. }
+            | Self::ControlCharacter { .. }
+            | Self::NoAccessType
+            | Self::NoAccessMode
+            | Self::Negative { .. }
+            | Self::LimitBelowRequired { .. }
+            | Self::DriverName { .. } => false,
+        }
+    }
+}
+
+fn filesystems() -> String {
+    names::FILESYSTEMS.map(|(name, _)| name).join(", ")
+}
+
+/// Non-empty, whatever it holds. Volume ids need no more: one that Drivebay never gave out is unknown, not malformed.
+pub fn required<'a>(field: &'static str, text: &'a str) -> Result<&'a str, InvalidRequest> {
+    if text.is_empty() {
+        return Err(InvalidRequest::Missing { field });
+    }
+    Ok(text)
+}
+
+/// At most `limit` bytes and without control characters; may be empty.
+pub fn text<'a>(
+    field: &'static str,
+    text: &'a str,
+    limit: usize,
+) -> Result<&'a str, InvalidRequest> {
+    if text.len() > limit {
+        return Err(InvalidRequest::TooLong {
+            field,
+            bytes: text.len(),
+            limit,
+        });
+    }
+    if text.chars().any(char::is_control) {
+        return Err(InvalidRequest::ControlCharacter { field });
+    }
+    Ok(text)
+}
+
+/// A CSI volume name: 1 to 128 bytes of any Unicode but control characters.
+pub fn volume_name(name: &str) -> Result<&str, InvalidRequest> {
+    text("name", required("name", name)?, MAX_STRING_BYTES)
+}
+
+/// The filesystem of this name, or None for an empty one.
+pub fn filesystem(
+    field: &'static str,
+    fs_type: &str,
+) -> Result<Option<&'static str>, InvalidRequest> {
+    text(field, fs_type, MAX_STRING_BYTES)?;
+    if fs_type.is_empty() {
+        return Ok(None);
+    }
+    names::FILESYSTEMS
+        .iter()
+        .find(|(known, _)| *known == fs_type)
+        .map(|(known, _)| Some(*known))
+        .ok_or_else(|| InvalidRequest::UnknownFilesystem {
+            field,
+            fs_type: fs_type.to_owned(),
+        })
+}
+
+/// A driver name as CSI and csi-sanity want it: `[A-Za-z][-A-Za-z0-9.]{0,61}[A-Za-z]`.
+pub fn driver_name(name: &str) -> Result<&str, InvalidRequest> {
+    let bytes = name.as_bytes();
+    let letter = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphabetic);
+    let fits = (2..=63).contains(&bytes.len())
+        && letter(bytes.first())
+        && letter(bytes.last())
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
+    if !fits {
+        return Err(InvalidRequest::DriverName {
+            name: name.chars().take(MAX_STRING_BYTES).collect(),
+        });
+    }
+    Ok(name)
+}
+
+/// What a capacity_range asks for, bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SizeRange {
+    /// At least this; 0: not said.
+    pub required: u64,
+    /// At most this; None: no limit.
+    pub limit: Option<u64>,
+}
+
+/// The range as unsigned numbers; an absent one says nothing.
+pub fn capacity_range(range: Option<&csi::CapacityRange>) -> Result<SizeRange, InvalidRequest> {
+    let Some(range) = range else {
+        return Ok(SizeRange::default());
+    };
+    let unsigned = |field, value: i64| {
+        u64::try_from(value).map_err(|_| InvalidRequest::Negative { field, value })
+    };
+    let required = unsigned("capacity_range.required_bytes", range.required_bytes)?;
+    let limit = unsigned("capacity_range.limit_bytes", range.limit_bytes)?;
+    if limit != 0 && limit < required {
+        return Err(InvalidRequest::LimitBelowRequired { required, limit });
+    }
+    Ok(SizeRange {
+        required,
+        limit: (limit != 0).then_some(limit),
+    })
+}
+
+/// As [`capacity_range`], for a request that is about nothing else: it must say something.
+pub fn required_capacity_range(
+    range: Option<&csi::CapacityRange>,
+) -> Result<SizeRange, InvalidRequest> {
+    let parsed = capacity_range(range)?;
+    if parsed == SizeRange::default() {
+        return Err(InvalidRequest::Missing {
+            field: "capacity_range",
+        });
+    }
+    Ok(parsed)
+}
+
+/// A page size: 0 for the server's choice.
+pub fn max_entries(value: i32) -> Result<Option<usize>, InvalidRequest> {
+    let entries = usize::try_from(value).map_err(|_| InvalidRequest::Negative {
+        field: "max_entries",
+        value: value.into(),
+    })?;
+    Ok((entries != 0).then_some(entries))
+}
+
+/// Refuses a map that is larger than CSI allows.
+pub fn map_size(field: &'static str, map: &HashMap<String, String>) -> Result<(), InvalidRequest> {
+    let bytes = map.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if bytes > MAX_MAP_BYTES {
+        return Err(InvalidRequest::TooLong {
+            field,
+            bytes,
+            limit: MAX_MAP_BYTES,
+        });
+    }
+    Ok(())
+}
+
+/// The parameters of a StorageClass, taken apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// The class of drives; None when not said.
+    pub class: Option<String>,
+    /// Filesystem for capabilities that name none.
+    pub fs_type: Option<&'static str>,
+    /// Replaces the class's mkfs options; separated by spaces.
+    pub mkfs_options: String,
+    /// Added to the class's mount options; separated by commas.
+    pub mount_options: String,
+    /// All of the above as given, to be kept with the volume. The provisioner's own keys are left out.
+    pub kept: BTreeMap<String, String>,
+}
+
+/// Reads CreateVolume's parameters; an unknown one is an error, so that a typing mistake is not a default.
+pub fn parameters(map: &HashMap<String, String>) -> Result<Parameters, InvalidRequest> {
+    map_size("parameters", map)?;
+    let mut parsed = Parameters::default();
+    let mut reserved_fs_type = None;
+    // Sorted, so that of two mistakes the same one is always reported.
+    for (key, value) in map.iter().collect::<BTreeMap<_, _>>() {
+        match key.as_str() {
+            names::PARAM_CLASS => {
+                text("parameters.class", value, MAX_STRING_BYTES)?;
+                parsed.class = (!value.is_empty()).then(|| value.clone());
+            }
+            names::PARAM_FS_TYPE => parsed.fs_type = filesystem("parameters.fsType", value)?,
+            names::PARAM_MKFS_OPTIONS => parsed.mkfs_options = mkfs_options(value)?.to_owned(),
+            names::PARAM_MOUNT_OPTIONS => parsed.mount_options = mount_options(value)?.to_owned(),
+            names::RESERVED_FS_TYPE => {
+                reserved_fs_type = filesystem("parameters.csi.storage.k8s.io/fstype", value)?;
+            }
+            known if names::CREATE_METADATA.contains(&known) => continue,
+            _ => return Err(InvalidRequest::UnknownParameter { key: key.clone() }),
+        }
+        parsed.kept.insert(key.clone(), value.clone());
+    }
+    parsed.fs_type = parsed.fs_type.or(reserved_fs_type);
+    Ok(parsed)
+}
+
+/// Options for mkfs, separated by spaces.
+///
+/// mkfs takes its device as a plain operand, so neither a path nor a second plain
+/// word after a plain word may pass: it could name another device.
+pub fn mkfs_options(options: &str) -> Result<&str, InvalidRequest> {
+    let key = names::PARAM_MKFS_OPTIONS;
+    text("parameters.mkfsOptions", options, MAX_MAP_BYTES)?;
+    let bad = |reason| InvalidRequest::BadParameter { key, reason };
+    if options.contains(['/', '\\']) {
+        return Err(bad("paths are not allowed in it"));
+    }
+    let mut after_option = false;
+    for word in options.split_whitespace() {
+        let option = word.starts_with('-');
+        if !option && !after_option {
+            return Err(bad("every word must be an option or the value of one"));
+        }
+        after_option = option && word != "--";
+    }
+    Ok(options)
+}
+
+/// Mount options, separated by commas.
+pub fn mount_options(options: &str) -> Result<&str, InvalidRequest> {
+    let key = names::PARAM_MOUNT_OPTIONS;
+    text("parameters.mountOptions", options, MAX_MAP_BYTES)?;
+    if options
+        .split(',')
+        .any(|option| option.trim_start().starts_with('-'))
+    {
+        return Err(InvalidRequest::BadParameter {
+            key,
+            reason: "an option cannot begin with '-'; separate options by commas, without '-o'",
+        });
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_name_is_what_csi_and_its_checker_allow() {
+        for (name, good) in [
+            ("csi.drivebay.io", true),
+            ("a-b", true),
+            ("", false),
+            ("a", false),
+            ("csi.drivebay.1", false),
+            ("-a", false),
+            ("a_b", false),
+            (&"a".repeat(63), true),
+            (&"a".repeat(64), false),
+        ] {
+            assert_eq!(driver_name(name).is_ok(), good, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_parameters_are_taken_apart_and_the_provisioners_own_are_not_kept() {
+        let given = [
+            ("class", "hdd"),
+            ("fsType", "xfs"),
+            ("csi.storage.k8s.io/fstype", "ext4"),
+            ("mkfsOptions", "-m reflink=1"),
+            ("mountOptions", "noatime,nodiratime"),
+            ("csi.storage.k8s.io/pvc/name", "claim"),
+        ];
+        let given = given.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let parsed = parameters(&HashMap::from(given));
+        let fields = parsed.as_ref().map(|all| {
+            let options = (all.mkfs_options.as_str(), all.mount_options.as_str());
+            (all.class.as_deref(), all.fs_type, options, all.kept.len())
+        });
+        let options = ("-m reflink=1", "noatime,nodiratime");
+        assert_eq!(fields, Ok((Some("hdd"), Some("xfs"), options, 5)));
+    }
+
+    #[test]
+    fn mkfs_options_cannot_name_a_device() {
+        for (options, good) in [
+            ("", true),
+            ("-m 0 -O ^has_journal -E lazy_itable_init=0", true),
+            ("-i size=512 -K", true),
+            ("--csum xxhash", true),
+            ("sda", false),
+            ("-F -- sda", false),
+            ("-m 0 sda", false),
+            ("-J device=/dev/sda", false),
+            ("-l logdev=/dev/sda", false),
+        ] {
+            assert_eq!(mkfs_options(options).is_ok(), good, "{options}");
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! A fake agent that keeps its volumes in memory, and the controller service over it.
+
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use drivebay_controller::{
+    Agents, ControllerConfig, ControllerService, HealthApi, in_process_channel,
+};
+use drivebay_proto::{
+    VolumeId,
+    agent::{
+        agent_server::{Agent, AgentServer},
+        *,
+    },
+    csi,
+};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{
+    Code, Request, Response, Status,
+    transport::{Server, server::Router},
+};
+use uuid::Uuid;
+
+pub const MIB: u64 = 1 << 20;
+pub const GIB: u64 = 1 << 30;
+pub const DRIVER: &str = "csi.drivebay.io";
+
+/// What the fake does with its next change.
+#[derive(Debug, Clone, Copy)]
+pub enum Trouble {
+    /// Answers with this code and does nothing.
+    Refuse(Code),
+    /// Does it, and the connection breaks before the answer.
+    LoseAnswer,
+    /// Answers with a volume of a few bytes.
+    Nonsense,
+    /// Waits until `Fake::go_on`, then does it.
+    Wait,
+}
+
+#[derive(Debug, Clone)]
+pub struct State {
+    pub node: String,
+    pub instance: String,
+    pub revision: u64,
+    pub ready: bool,
+    pub volumes: BTreeMap<String, Volume>,
+    pub classes: BTreeMap<String, Class>,
+    pub trouble: Option<Trouble>,
+    /// Streams of an older generation end.
+    pub generation: u64,
+    /// The next delta builds on a revision that nobody has seen.
+    pub gap: bool,
+    /// Changes are not told while this holds.
+    pub silent: bool,
+    /// Full snapshots sent.
+    pub snapshots: u64,
+    /// Changes asked for.
+    pub calls: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Fake {
+    pub state: Arc<Mutex<State>>,
+    changed: watch::Sender<u64>,
+    going: watch::Sender<bool>,
+}
+
+pub fn class(name: &str, free: u64) -> Class {
+    Class {
+        name: name.into(),
+        layout: "partition".into(),
+        total_bytes: 4 * free,
+        free_bytes: free,
+        largest_volume_bytes: free / 2,
+        smallest_volume_bytes: MIB,
+        fs_type: "ext4".into(),
+        extent_bytes: MIB,
+    }
+}
+
+impl Fake {
+    pub fn new(node: &str) -> Self {
+        let state = State {
+            node: node.into(),
+            instance: "first".into(),
+            revision: 1,
+            ready: true,
+            volumes: BTreeMap::new(),
+            classes: [("hdd".into(), class("hdd", 100 * GIB))].into(),
+            trouble: None,
+            generation: 0,
+            gap: false,
+            silent: false,
+            snapshots: 0,
+            calls: Vec::new(),
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            changed: watch::Sender::new(0),
+            going: watch::Sender::new(false),
+        }
+    }
+
+    pub fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock().unwrap();
+        let result = change(&mut state);
+        state.revision += 1;
+        drop(state);
+        self.changed.send_modify(|n| *n += 1);
+        result
+    }
+
+    pub fn with(self, change: impl FnOnce(&mut State)) -> Self {
+        self.change(change);
+        self
+    }
+
+    pub fn put(&self, volume: Volume) {
+        self.change(|state| state.volumes.insert(volume.id.clone(), volume));
+    }
+
+    pub fn trouble(&self, trouble: Trouble) {
+        self.state.lock().unwrap().trouble = Some(trouble);
+    }
+
+    pub fn go_on(&self) {
+        self.going.send_replace(true);
+    }
+
+    pub fn router(&self) -> Router {
+        Server::builder().add_service(AgentServer::new(self.clone()))
+    }
+
+    /// The controller service over this agent, as soon as it has seen the inventory.
+    pub async fn controller(&self, health_api: HealthApi) -> ControllerService {
+        let agents = Agents::single(in_process_channel(self.router()));
+        let mut ready = agents.ready();
+        let seen = ready.wait_for(|ready| *ready);
+        tokio::time::timeout(Duration::from_secs(10), seen)
+            .await
+            .unwrap()
+            .unwrap();
+        service(agents, health_api)
+    }
+
+    async fn begin(&self, call: String) -> Result<Option<Trouble>, Status> {
+        let trouble = {
+            let mut state = self.state.lock().unwrap();
+            state.calls.push(call);
+            state.trouble.take()
+        };
+        match trouble {
+            Some(Trouble::Refuse(code)) => Err(Status::new(code, format!("refused with {code:?}"))),
+            Some(Trouble::Wait) => {
+                let mut going = self.going.subscribe();
+                going.wait_for(|go| *go).await.unwrap();
+                Ok(None)
+            }
+            other => Ok(other),
+        }
+    }
+}
+
+pub fn service(agents: Agents, health_api: HealthApi) -> ControllerService {
+    let config = ControllerConfig {
+        driver_name: DRIVER.into(),
+        health_api,
+    };
+    ControllerService::new(config, agents)
+}
+
+fn end(trouble: Option<Trouble>, volume: &mut Volume) {
+    match trouble {
+        // Ends the connection, as a crash of the agent would.
+        Some(Trouble::LoseAnswer) => panic!("the answer is lost, as the test asks for"),
+        Some(Trouble::Nonsense) => volume.size_bytes = 3,
+        _ => {}
+    }
+}
+
+fn update(state: &State, told: Option<&State>) -> InventoryUpdate {
+    let changed =
+        |volume: &&Volume| told.is_none_or(|told| told.volumes.get(&volume.id) != Some(*volume));
+    let removed = told.map_or(Vec::new(), |told| {
+        let old = told.volumes.keys();
+        old.filter(|id| !state.volumes.contains_key(*id))
+            .cloned()
+            .collect()
+    });
+    InventoryUpdate {
+        instance: state.instance.clone(),
+        revision: state.revision,
+        full: told.is_none(),
+        volumes: state.volumes.values().filter(changed).cloned().collect(),
+        classes: state.classes.values().cloned().collect(),
+        removed_volumes: removed,
+        node_id: state.node.clone(),
+        ready: state.ready,
+        since_revision: told.map_or(0, |told| told.revision),
+        ..InventoryUpdate::default()
+    }
+}
+
+#[tonic::async_trait]
+impl Agent for Fake {
+    async fn hello(&self, _: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
+        let state = self.state.lock().unwrap();
+        Ok(Response::new(HelloResponse {
+            node_id: state.node.clone(),
+            instance: state.instance.clone(),
+            version: "0".into(),
+            machine_id: "m".into(),
+        }))
+    }
+
+    type WatchInventoryStream = ReceiverStream<Result<InventoryUpdate, Status>>;
+
+    async fn watch_inventory(
+        &self,
+        _: Request<WatchInventoryRequest>,
+    ) -> Result<Response<Self::WatchInventoryStream>, Status> {
+        let (sender, receiver) = mpsc::channel(4);
+        let (fake, mut changed) = (self.clone(), self.changed.subscribe());
+        tokio::spawn(async move {
+            let mut told: Option<State> = None;
+            loop {
+                let next = {
+                    let mut state = fake.state.lock().unwrap();
+                    let generation = told
+                        .as_ref()
+                        .map_or(state.generation, |told| told.generation);
+                    if generation != state.generation {
+                        return;
+                    }
+                    let silent = state.silent && told.is_some();
+                    (!silent).then(|| {
+                        let mut next = update(&state, told.as_ref());
+                        if next.full {
+                            state.snapshots += 1;
+                        } else if std::mem::take(&mut state.gap) {
+                            next.since_revision += 1000;
+                        }
+                        told = Some(state.clone());
+                        next
+                    })
+                };
+                if let Some(next) = next
+                    && sender.send(Ok(next)).await.is_err()
+                {
+                    return;
+                }
+                if changed.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn create_volume(
+        &self,
+        request: Request<CreateVolumeRequest>,
+    ) -> Result<Response<CreateVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let trouble = self.begin(format!("create {}", request.name)).await?;
+        let (mut volume, revision) = {
+            let known = {
+                let state = self.state.lock().unwrap();
+                let known = state.volumes.values();
+                known
+                    .clone()
+                    .find(|volume| volume.name == request.name && volume.state != "erasing")
+                    .cloned()
+            };
+            match known {
+                Some(known) => {
+                    let limit = request.limit_bytes;
+                    let fits = known.size_bytes >= request.required_bytes
+                        && (limit == 0 || known.size_bytes <= limit)
+                        && known.mode == request.mode
+                        && known.class == request.class;
+                    if !fits {
+                        return Err(Status::already_exists("a volume of this name is different"));
+                    }
+                    (known, self.state.lock().unwrap().revision)
+                }
+                None => {
+                    let free =
+                        self.state.lock().unwrap().classes[&request.class].largest_volume_bytes;
+                    if request.required_bytes > free {
+                        return Err(Status::resource_exhausted(format!(
+                            "{} bytes needed, the largest free piece is {free} bytes",
+                            request.required_bytes
+                        )));
+                    }
+                    let node = self.state.lock().unwrap().node.clone();
+                    let mut made = volume(Uuid::new_v4().as_u128(), &node);
+                    made.name = request.name;
+                    made.class = request.class;
+                    made.size_bytes = request.required_bytes;
+                    made.fs_type = request.fs_type;
+                    made.mode = request.mode;
+                    made.parameters = request.parameters;
+                    self.put(made.clone());
+                    (made, self.state.lock().unwrap().revision)
+                }
+            }
+        };
+        end(trouble, &mut volume);
+        Ok(Response::new(CreateVolumeResponse {
+            volume: Some(volume),
+            revision,
+        }))
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<DeleteVolumeRequest>,
+    ) -> Result<Response<DeleteVolumeResponse>, Status> {
+        let id = request.into_inner().id;
+        let trouble = self.begin(format!("delete {id}")).await?;
+        self.change(|state| {
+            if let Some(volume) = state.volumes.get_mut(&id) {
+                volume.state = "erasing".into();
+            }
+        });
+        end(trouble, &mut Volume::default());
+        let revision = self.state.lock().unwrap().revision;
+        Ok(Response::new(DeleteVolumeResponse { revision }))
+    }
+
+    async fn expand_volume(
+        &self,
+        request: Request<ExpandVolumeRequest>,
+    ) -> Result<Response<ExpandVolumeResponse>, Status> {
+        let request = request.into_inner();
+        let trouble = self.begin(format!("expand {}", request.id)).await?;
+        let mut volume = self.change(|state| {
+            let volume = state.volumes.get_mut(&request.id).unwrap();
+            volume.size_bytes = volume.size_bytes.max(request.required_bytes);
+            volume.clone()
+        });
+        end(trouble, &mut volume);
+        let revision = self.state.lock().unwrap().revision;
+        Ok(Response::new(ExpandVolumeResponse {
+            volume: Some(volume),
+            revision,
+        }))
+    }
+
+    async fn rescan(&self, _: Request<RescanRequest>) -> Result<Response<RescanResponse>, Status> {
+        Err(Status::unimplemented("not in the fake"))
+    }
+
+    type WipeDriveStream = ReceiverStream<Result<WipeDriveProgress, Status>>;
+
+    async fn wipe_drive(
+        &self,
+        _: Request<WipeDriveRequest>,
+    ) -> Result<Response<Self::WipeDriveStream>, Status> {
+        Err(Status::unimplemented("not in the fake"))
+    }
+}
+
+/// A ready 1 GiB ext4 volume.
+pub fn volume(uuid: u128, node: &str) -> Volume {
+    Volume {
+        id: VolumeId {
+            uuid: Uuid::from_u128(uuid),
+            node: node.into(),
+        }
+        .to_string(),
+        name: format!("pvc-{uuid}"),
+        class: "hdd".into(),
+        drive: "wwn-0x5000c500a1b2c3d4".into(),
+        size_bytes: GIB,
+        mode: "mount".into(),
+        fs_type: "ext4".into(),
+        state: "ready".into(),
+        ..Volume::default()
+    }
+}
+
+use csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode};
+
+pub fn capability(access_type: AccessType, mode: Mode) -> csi::VolumeCapability {
+    csi::VolumeCapability {
+        access_type: Some(access_type),
+        access_mode: Some(AccessMode { mode: mode.into() }),
+    }
+}
+
+pub fn mount(fs_type: &str) -> csi::VolumeCapability {
+    let mount = MountVolume {
+        fs_type: fs_type.into(),
+        ..MountVolume::default()
+    };
+    capability(AccessType::Mount(mount), Mode::SingleNodeWriter)
+}
+
+pub fn block() -> csi::VolumeCapability {
+    capability(AccessType::Block(BlockVolume {}), Mode::SingleNodeWriter)
+}
+
+pub fn range(required: i64, limit: i64) -> Option<csi::CapacityRange> {
+    Some(csi::CapacityRange {
+        required_bytes: required,
+        limit_bytes: limit,
+    })
+}
+
+pub fn create(name: &str) -> csi::CreateVolumeRequest {
+    csi::CreateVolumeRequest {
+        name: name.into(),
+        capacity_range: range(GIB as i64, 0),
+        volume_capabilities: vec![mount("")],
+        ..csi::CreateVolumeRequest::default()
+    }
+}
+
+pub fn code<T: std::fmt::Debug>(result: Result<Response<T>, Status>) -> Code {
+    match result {
+        Ok(_) => Code::Ok,
+        Err(status) => {
+            assert!(
+                !status.message().is_empty(),
+                "CSI wants a message with {status:?}"
+            );
+            assert!(status.details().is_empty(), "CSI allows no details");
+            status.code()
+        }
+    }
+}

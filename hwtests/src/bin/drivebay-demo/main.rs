@@ -1,0 +1,145 @@
+//! The main job on an embedded default: a shelf of loop drives, an agent in headless
+//! mode, and the life of a filesystem volume and of a raw block volume over CSI.
+//!
+//! Nothing stays mounted or looped behind, also when it is interrupted or fails: the
+//! shelf and the agent are guards, and an interrupt ends the story early.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a demo runs tools and waits; the bans are for the product"
+)]
+
+mod keep;
+mod say;
+mod story;
+
+use std::{path::PathBuf, process::ExitCode, time::Instant};
+
+use clap::Parser;
+use drivebay_hwtests::{Agent, DriveSpec, GIB, Settings, Shelf, Trouble, need, shelf, tools};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// One node, end to end, on drives made of files.
+///
+/// Makes four loop drives (two blank, one with somebody else's filesystem, one full of raw
+/// data), starts drivebay-agent on them, and over CSI creates, mounts, writes, reads, grows
+/// and deletes volumes. No real drive is looked at for use: the configuration selects only
+/// the demo's own files.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Args {
+    /// Leave drives, agent and volumes as they are at the end, and say how to use and stop them.
+    #[arg(long)]
+    keep: bool,
+    /// Stop and remove what an earlier --keep left in this directory.
+    #[arg(long, value_name = "DIR", conflicts_with = "keep")]
+    stop: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Some(dir) = args.stop {
+        return report(keep::stop(&dir));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    match runtime {
+        Ok(runtime) => report(runtime.block_on(interruptible(args.keep))),
+        Err(error) => report(Err(error.into())),
+    }
+}
+
+fn report(result: Result<(), Trouble>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => {
+            eprintln!("\ndrivebay-demo: {trouble}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The whole demo, ended early by SIGINT or SIGTERM. Its guards clean up either way.
+async fn interruptible(keep: bool) -> Result<(), Trouble> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => Err(Trouble::new("interrupted; everything is unmounted and unplugged")),
+        _ = terminate.recv() => Err(Trouble::new("terminated; everything is unmounted and unplugged")),
+        done = demo(keep) => done,
+    }
+}
+
+async fn demo(keep: bool) -> Result<(), Trouble> {
+    for need in [
+        need::Need::Root,
+        need::Need::Loop,
+        need::Need::Tool("losetup"),
+        need::Need::Tool("mkfs.ext4"),
+        need::Need::Filesystem("ext4"),
+    ] {
+        need.check()
+            .map_err(|missing| Trouble::new(missing.reason))?;
+    }
+    let start = Instant::now();
+    say::chapter("A shelf of drives");
+    let mut shelf = stock().await?;
+    for drive in shelf.drives() {
+        say::line(&drive.kernel_name, &say::drive(&drive.name, drive.bytes));
+    }
+
+    say::chapter("The agent");
+    let mut settings = Settings::new(shelf.dir(), &shelf.pattern());
+    settings.log = "info".to_owned();
+    let agent = Agent::start(settings).await?;
+    say::line("pid", &agent.pid().to_string());
+    say::line(
+        "CSI socket",
+        &agent.settings().csi_socket().display().to_string(),
+    );
+    say::line("config", &agent.settings().config().display().to_string());
+    say::line("log", &agent.settings().log_file().display().to_string());
+
+    if let Err(trouble) = story::tell(&agent, &shelf, keep).await {
+        return Err(Trouble::new(format!("{trouble}\n{}", agent.log_tail())));
+    }
+    if keep {
+        keep::leave(agent, &mut shelf)?;
+        return Ok(());
+    }
+
+    say::chapter("The end");
+    let mut agent = agent;
+    let took = agent.stop()?;
+    say::line("agent", &format!("stopped in {} ms", took.as_millis()));
+    let dir = shelf.dir().to_owned();
+    drop(shelf);
+    let left = drivebay_hwtests::tree::leftovers(&dir);
+    if !left.is_empty() {
+        return Err(Trouble::new(format!("left behind: {}", left.join("; "))));
+    }
+    say::line("left behind", "nothing mounted, nothing looped");
+    println!("\nDone in {:.1} s.", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// The drives: two to use, two to leave alone.
+async fn stock() -> Result<Shelf, Trouble> {
+    // Waiting for a turn here could not be interrupted.
+    let mut shelf = Shelf::at_once()?;
+    shelf.add(DriveSpec::blank("blank-1", 8 * GIB))?;
+    shelf.add(DriveSpec::blank("blank-2", 8 * GIB))?;
+    shelf.add(DriveSpec::blank("somebodys-ext4", GIB).holding(|file| {
+        let file = file.display().to_string();
+        tools::run("mkfs.ext4", &["-q", "-F", "-L", "photos", &file]).map(drop)
+    }))?;
+    shelf.add(DriveSpec::blank("raw-data", GIB).holding(shelf::raw_data))?;
+    // Where an interrupt may end the making.
+    tokio::task::yield_now().await;
+    Ok(shelf)
+}

@@ -1,0 +1,306 @@
+//! What the demo shows, step by step. Each step fails the demo when what it shows is not so.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use drivebay_hwtests::{Agent, Csi, GIB, MIB, Shelf, Trouble, csi, digest, tree};
+use drivebay_proto::csi::{Volume, VolumeCapability, volume_usage::Unit};
+
+use crate::say;
+
+/// How long an erase of a few GiB of sparse file may take.
+const ERASE_LIMIT: Duration = Duration::from_secs(120);
+
+/// A volume in the demo.
+struct Shown {
+    id: String,
+    capability: VolumeCapability,
+    staging: PathBuf,
+    target: PathBuf,
+}
+
+/// The whole story; with `keep` it ends before anything is deleted.
+pub(crate) async fn tell(agent: &Agent, shelf: &Shelf, keep: bool) -> Result<(), Trouble> {
+    let csi = agent.csi().await?;
+    found(agent, shelf).await?;
+    let untouched = others(shelf)?;
+
+    say::chapter("Create, stage, publish");
+    let raw = place(&csi, shelf, "demo-raw", GIB, csi::block()).await?;
+    let data = place(&csi, shelf, "demo-data", 2 * GIB, csi::mount("ext4")).await?;
+
+    say::chapter("Write, read back");
+    filesystem(&csi, &data).await?;
+    block(&csi, &raw).await?;
+
+    say::chapter("Expand online, while mounted");
+    expand(&csi, &data).await?;
+
+    say::chapter("The tables");
+    table(agent, &["drives"])?;
+    println!();
+    table(agent, &["volumes"])?;
+    if keep {
+        return Ok(());
+    }
+
+    say::chapter("Delete");
+    for volume in [&data, &raw] {
+        csi.unpublish(&volume.id, &volume.target).await?;
+        csi.unstage(&volume.id, &volume.staging).await?;
+        csi.delete(&volume.id).await?;
+        say::line("deleted", &volume.id);
+    }
+    erased(agent).await?;
+    let still = others(shelf)?;
+    check(still == untouched, "the refused drives changed")?;
+    say::line("refused drives", "unchanged, byte for byte");
+    let mounted = tree::mounts_of(shelf.dir()).len();
+    check(mounted == 0, &format!("{mounted} mounts are left"))
+}
+
+fn check(so: bool, otherwise: &str) -> Result<(), Trouble> {
+    if so {
+        Ok(())
+    } else {
+        Err(Trouble::new(otherwise))
+    }
+}
+
+/// What the agent found, and why it refuses two of them.
+async fn found(agent: &Agent, shelf: &Shelf) -> Result<(), Trouble> {
+    say::chapter("Found");
+    let inventory = csi::inventory(&agent.settings().agent_socket()).await?;
+    let expected = [None, None, Some("Filesystem"), Some("NotBlank")];
+    for (drive, expected) in shelf.drives().iter().zip(expected) {
+        let seen = inventory
+            .drives
+            .iter()
+            .find(|seen| seen.kernel_name == drive.kernel_name)
+            .ok_or_else(|| Trouble::new(format!("{} was not found", drive.kernel_name)))?;
+        say::line(
+            &drive.kernel_name,
+            &format!(
+                "{} {}",
+                say::drive(&drive.name, seen.size_bytes),
+                seen.state
+            ),
+        );
+        for reject in &seen.rejects {
+            say::line(
+                "",
+                &format!("  refused: {} - {}", reject.code, reject.detail),
+            );
+        }
+        match expected {
+            None => check(
+                seen.state == "available",
+                &format!("{} should be available and is {}", drive.name, seen.state),
+            )?,
+            Some(code) => check(
+                seen.rejects.iter().any(|reject| reject.code == code),
+                &format!("{} should be refused with {code}", drive.name),
+            )?,
+        }
+    }
+    Ok(())
+}
+
+/// Fingerprints of the two drives that are not ours to touch.
+fn others(shelf: &Shelf) -> Result<Vec<(PathBuf, u64)>, Trouble> {
+    let files: Vec<PathBuf> = shelf.files().into_iter().skip(2).collect();
+    Ok(digest::of_all(&files)?)
+}
+
+/// Creates, stages and publishes one volume.
+async fn place(
+    csi: &Csi,
+    shelf: &Shelf,
+    name: &str,
+    bytes: u64,
+    capability: VolumeCapability,
+) -> Result<Shown, Trouble> {
+    let start = Instant::now();
+    let Volume {
+        volume_id: id,
+        capacity_bytes,
+        ..
+    } = csi.create(name, bytes, &capability).await?;
+    let created = start.elapsed();
+    let kubelet = shelf.dir().join("kubelet");
+    let staging = kubelet.join("staging").join(name);
+    let target = kubelet.join("pods").join(name);
+    csi.stage(&id, &staging, &capability).await?;
+    let staged = start.elapsed();
+    csi.publish(&id, &staging, &target, &capability, false)
+        .await?;
+    let published = start.elapsed();
+    let size = say::size(u64::try_from(capacity_bytes).unwrap_or(0));
+    say::line(name, &format!("{size}, {id}"));
+    say::line(
+        "",
+        &format!(
+            "created in {} ms, staged in {} ms, published in {} ms",
+            created.as_millis(),
+            (staged - created).as_millis(),
+            (published - staged).as_millis()
+        ),
+    );
+    say::line("", &format!("at {}", target.display()));
+    Ok(Shown {
+        id,
+        capability,
+        staging,
+        target,
+    })
+}
+
+/// 64 MiB that repeat nowhere.
+fn sample(seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let words = 64 * MIB / 8;
+    let mut bytes = Vec::new();
+    for _ in 0..words {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes
+}
+
+/// A file in the filesystem volume.
+async fn filesystem(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
+    let file = volume.target.join("letters.bin");
+    let written = sample(7);
+    let mut out = File::create(&file)?;
+    out.write_all(&written)?;
+    out.sync_all()?;
+    drop(out);
+    check(
+        fs::read(&file)? == written,
+        "the file does not read back as written",
+    )?;
+    say::line(
+        "demo-data",
+        &format!(
+            "64 MiB in a file read back, fingerprint {:016x}",
+            digest::of(&file)?
+        ),
+    );
+    for usage in csi.stats(&volume.id, &volume.target).await?.usage {
+        let text = match usage.unit() {
+            Unit::Inodes => format!("inodes: {} of {} used", usage.used, usage.total),
+            _ => format!(
+                "bytes: {} of {} used",
+                say::size(u64::try_from(usage.used).unwrap_or(0)),
+                say::size(u64::try_from(usage.total).unwrap_or(0))
+            ),
+        };
+        say::line("", &text);
+    }
+    Ok(())
+}
+
+/// Bytes on the raw volume.
+async fn block(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
+    let written = sample(11);
+    let device = File::options()
+        .read(true)
+        .write(true)
+        .open(&volume.target)?;
+    device.write_all_at(&written, 512 * MIB)?;
+    device.sync_all()?;
+    let mut read = vec![0; written.len()];
+    device.read_exact_at(&mut read, 512 * MIB)?;
+    check(
+        read == written,
+        "the raw volume does not read back as written",
+    )?;
+    say::line("demo-raw", "64 MiB at 512 MiB read back");
+    for usage in csi.stats(&volume.id, &volume.target).await?.usage {
+        let total = say::size(u64::try_from(usage.total).unwrap_or(0));
+        say::line("", &format!("bytes: {total} in all"));
+    }
+    Ok(())
+}
+
+/// 2 GiB to 3 GiB under a mounted filesystem.
+async fn expand(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
+    let before = total(csi, volume).await?;
+    let file = volume.target.join("letters.bin");
+    let print = digest::of(&file)?;
+    let (bytes, on_node) = csi.expand(&volume.id, 3 * GIB, &volume.capability).await?;
+    check(
+        u64::try_from(bytes) == Ok(3 * GIB),
+        "the volume did not get the size that was asked for",
+    )?;
+    if on_node {
+        csi.node_expand(&volume.id, &volume.target, 3 * GIB).await?;
+    }
+    let after = total(csi, volume).await?;
+    check(after > before, "the filesystem did not grow")?;
+    check(digest::of(&file)? == print, "the file changed")?;
+    say::line(
+        "demo-data",
+        &format!(
+            "filesystem {} -> {}, file unchanged",
+            say::size(before),
+            say::size(after)
+        ),
+    );
+    Ok(())
+}
+
+async fn total(csi: &Csi, volume: &Shown) -> Result<u64, Trouble> {
+    let stats = csi.stats(&volume.id, &volume.target).await?;
+    let bytes = stats.usage.iter().find(|usage| usage.unit() == Unit::Bytes);
+    Ok(bytes.map_or(0, |usage| u64::try_from(usage.total).unwrap_or(0)))
+}
+
+/// The command line's tables, as a person gets them.
+fn table(agent: &Agent, args: &[&str]) -> Result<(), Trouble> {
+    let output = agent.ask(args)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    check(
+        output.status.success(),
+        &format!(
+            "drivebay-agent {} failed: {text}{}",
+            args.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        ),
+    )?;
+    let program = Path::new(agent.program());
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    println!("   $ {name} {}", args.join(" "));
+    say::table(&text);
+    Ok(())
+}
+
+/// Waits until deleted space is erased and offered again.
+async fn erased(agent: &Agent) -> Result<(), Trouble> {
+    let start = Instant::now();
+    loop {
+        let inventory = csi::inventory(&agent.settings().agent_socket()).await?;
+        if inventory.volumes.is_empty() {
+            say::line("erased", &format!("in {} ms", start.elapsed().as_millis()));
+            for class in &inventory.classes {
+                say::line(
+                    "free again",
+                    &format!("{} in class {}", say::size(class.free_bytes), class.name),
+                );
+            }
+            return Ok(());
+        }
+        check(
+            start.elapsed() < ERASE_LIMIT,
+            "deleted volumes were not erased in time",
+        )?;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,348 @@
+//! A thin CSI client: what an orchestrator would call, one short method each.
+
+use std::{collections::HashMap, path::Path, time::Duration};
+
+use drivebay_proto::{
+    agent::{InventoryUpdate, WatchInventoryRequest, agent_client::AgentClient},
+    csi::{
+        self as wire, CapacityRange, VolumeCapability,
+        controller_client::ControllerClient,
+        identity_client::IdentityClient,
+        node_client::NodeClient,
+        volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
+    },
+};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint, Uri},
+};
+
+use crate::Trouble;
+
+/// No call takes longer than this.
+const CALL_LIMIT: Duration = Duration::from_secs(120);
+
+/// A connection to a CSI socket.
+#[derive(Debug, Clone)]
+pub struct Csi {
+    channel: Channel,
+}
+
+/// Connects to a unix socket.
+///
+/// # Errors
+/// Nothing answers there.
+pub async fn channel(socket: &Path) -> Result<Channel, Trouble> {
+    let path = socket.to_owned();
+    Endpoint::from_static("http://localhost")
+        .timeout(CALL_LIMIT)
+        .connect_with_connector(tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        }))
+        .await
+        .map_err(|error| Trouble::doing(format!("connecting to {}", socket.display()), &error))
+}
+
+/// The first, full message of an agent's inventory.
+///
+/// # Errors
+/// The agent does not answer.
+pub async fn inventory(agent_socket: &Path) -> Result<InventoryUpdate, Trouble> {
+    let mut client = AgentClient::new(channel(agent_socket).await?);
+    let mut stream = client
+        .watch_inventory(WatchInventoryRequest {})
+        .await?
+        .into_inner();
+    stream
+        .message()
+        .await?
+        .ok_or_else(|| Trouble::new("the agent ended its inventory without a message"))
+}
+
+/// A filesystem, writable on this node; an empty type: the class's own.
+pub fn mount(fs_type: &str) -> VolumeCapability {
+    capability(
+        AccessType::Mount(MountVolume {
+            fs_type: fs_type.to_owned(),
+            ..MountVolume::default()
+        }),
+        Mode::SingleNodeWriter,
+    )
+}
+
+/// A raw block volume, writable on this node.
+pub fn block() -> VolumeCapability {
+    capability(AccessType::Block(BlockVolume {}), Mode::SingleNodeWriter)
+}
+
+/// Any capability.
+pub fn capability(access: AccessType, mode: Mode) -> VolumeCapability {
+    VolumeCapability {
+        access_type: Some(access),
+        access_mode: Some(AccessMode { mode: mode.into() }),
+    }
+}
+
+/// Exactly required, no limit.
+pub fn bytes(required: u64) -> CapacityRange {
+    CapacityRange {
+        required_bytes: i64::try_from(required).unwrap_or(i64::MAX),
+        limit_bytes: 0,
+    }
+}
+
+/// A path as CSI carries it.
+pub fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+impl Csi {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Nothing answers there.
+    pub async fn connect(socket: &Path) -> Result<Self, Trouble> {
+        Ok(Self {
+            channel: channel(socket).await?,
+        })
+    }
+
+    /// The Identity service.
+    pub fn identity(&self) -> IdentityClient<Channel> {
+        IdentityClient::new(self.channel.clone())
+    }
+
+    /// The Controller service.
+    pub fn controller(&self) -> ControllerClient<Channel> {
+        ControllerClient::new(self.channel.clone())
+    }
+
+    /// The Node service.
+    pub fn node(&self) -> NodeClient<Channel> {
+        NodeClient::new(self.channel.clone())
+    }
+
+    /// Whether Probe says ready.
+    pub async fn ready(&self) -> bool {
+        self.identity()
+            .probe(wire::ProbeRequest {})
+            .await
+            .is_ok_and(|answer| answer.into_inner().ready != Some(false))
+    }
+
+    /// CreateVolume of at least so many bytes.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn create(
+        &self,
+        name: &str,
+        size: u64,
+        capability: &VolumeCapability,
+    ) -> Result<wire::Volume, Status> {
+        self.create_with(wire::CreateVolumeRequest {
+            name: name.to_owned(),
+            capacity_range: Some(bytes(size)),
+            volume_capabilities: vec![capability.clone()],
+            ..Default::default()
+        })
+        .await
+    }
+
+    /// CreateVolume.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn create_with(
+        &self,
+        request: wire::CreateVolumeRequest,
+    ) -> Result<wire::Volume, Status> {
+        let answer = self.controller().create_volume(request).await?;
+        answer
+            .into_inner()
+            .volume
+            .ok_or_else(|| Status::data_loss("CreateVolume answered without a volume"))
+    }
+
+    /// DeleteVolume.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn delete(&self, id: &str) -> Result<(), Status> {
+        let request = wire::DeleteVolumeRequest {
+            volume_id: id.to_owned(),
+            secrets: HashMap::new(),
+        };
+        self.controller().delete_volume(request).await.map(drop)
+    }
+
+    /// ListVolumes, all of them.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn list(&self) -> Result<Vec<wire::list_volumes_response::Entry>, Status> {
+        let (mut all, mut starting_token) = (Vec::new(), String::new());
+        loop {
+            let request = wire::ListVolumesRequest {
+                max_entries: 0,
+                starting_token,
+            };
+            let page = self.controller().list_volumes(request).await?.into_inner();
+            all.extend(page.entries);
+            if page.next_token.is_empty() {
+                return Ok(all);
+            }
+            starting_token = page.next_token;
+        }
+    }
+
+    /// The ids ListVolumes shows.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn ids(&self) -> Result<Vec<String>, Status> {
+        let entries = self.list().await?;
+        Ok(entries
+            .into_iter()
+            .filter_map(|entry| entry.volume)
+            .map(|volume| volume.volume_id)
+            .collect())
+    }
+
+    /// GetCapacity of everything.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn capacity(&self) -> Result<i64, Status> {
+        let request = wire::GetCapacityRequest::default();
+        let answer = self.controller().get_capacity(request).await?;
+        Ok(answer.into_inner().available_capacity)
+    }
+
+    /// ControllerExpandVolume; answers with the new size and whether the node has to grow something.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn expand(
+        &self,
+        id: &str,
+        size: u64,
+        capability: &VolumeCapability,
+    ) -> Result<(i64, bool), Status> {
+        let request = wire::ControllerExpandVolumeRequest {
+            volume_id: id.to_owned(),
+            capacity_range: Some(bytes(size)),
+            volume_capability: Some(capability.clone()),
+            ..Default::default()
+        };
+        let answer = self.controller().controller_expand_volume(request).await?;
+        let answer = answer.into_inner();
+        Ok((answer.capacity_bytes, answer.node_expansion_required))
+    }
+
+    /// NodeStageVolume. The staging directory is made first, as the kubelet does.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn stage(
+        &self,
+        id: &str,
+        staging: &Path,
+        capability: &VolumeCapability,
+    ) -> Result<(), Status> {
+        std::fs::create_dir_all(staging)?;
+        let request = wire::NodeStageVolumeRequest {
+            volume_id: id.to_owned(),
+            staging_target_path: text(staging),
+            volume_capability: Some(capability.clone()),
+            ..Default::default()
+        };
+        self.node().node_stage_volume(request).await.map(drop)
+    }
+
+    /// NodeUnstageVolume.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn unstage(&self, id: &str, staging: &Path) -> Result<(), Status> {
+        let request = wire::NodeUnstageVolumeRequest {
+            volume_id: id.to_owned(),
+            staging_target_path: text(staging),
+        };
+        self.node().node_unstage_volume(request).await.map(drop)
+    }
+
+    /// NodePublishVolume. The target's parent is made first, as the kubelet does.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn publish(
+        &self,
+        id: &str,
+        staging: &Path,
+        target: &Path,
+        capability: &VolumeCapability,
+        readonly: bool,
+    ) -> Result<(), Status> {
+        if let Some(parent) = target.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        let request = wire::NodePublishVolumeRequest {
+            volume_id: id.to_owned(),
+            staging_target_path: text(staging),
+            target_path: text(target),
+            volume_capability: Some(capability.clone()),
+            readonly,
+            ..Default::default()
+        };
+        self.node().node_publish_volume(request).await.map(drop)
+    }
+
+    /// NodeUnpublishVolume.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn unpublish(&self, id: &str, target: &Path) -> Result<(), Status> {
+        let request = wire::NodeUnpublishVolumeRequest {
+            volume_id: id.to_owned(),
+            target_path: text(target),
+        };
+        self.node().node_unpublish_volume(request).await.map(drop)
+    }
+
+    /// NodeGetVolumeStats.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn stats(
+        &self,
+        id: &str,
+        path: &Path,
+    ) -> Result<wire::NodeGetVolumeStatsResponse, Status> {
+        let request = wire::NodeGetVolumeStatsRequest {
+            volume_id: id.to_owned(),
+            volume_path: text(path),
+            staging_target_path: String::new(),
+        };
+        let answer = self.node().node_get_volume_stats(request).await?;
+        Ok(answer.into_inner())
+    }
+
+    /// NodeExpandVolume.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn node_expand(&self, id: &str, path: &Path, size: u64) -> Result<i64, Status> {
+        let request = wire::NodeExpandVolumeRequest {
+            volume_id: id.to_owned(),
+            volume_path: text(path),
+            capacity_range: Some(bytes(size)),
+            ..Default::default()
+        };
+        let answer = self.node().node_expand_volume(request).await?;
+        Ok(answer.into_inner().capacity_bytes)
+    }
+}

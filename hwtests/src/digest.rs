@@ -1,0 +1,102 @@
+//! Fingerprints of drives and volumes: whether anything changed, and where a pattern is.
+
+use std::{
+    fs::File,
+    hash::{DefaultHasher, Hash, Hasher},
+    io::{self, Read, Seek, SeekFrom},
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+};
+
+use nix::unistd::{Whence, lseek64};
+
+/// Bytes looked at in one go.
+const BLOCK: usize = 64 * 1024;
+
+/// Calls back with each block that may hold data, and its offset. Holes of sparse files are passed over.
+fn each_block(path: &Path, mut seen: impl FnMut(u64, &[u8])) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let end = file.seek(SeekFrom::End(0))?;
+    let mut buffer = vec![0; BLOCK];
+    let mut at = 0;
+    while at < end {
+        // A device has no holes to ask for: it is read from here to its end.
+        let data = match lseek64(
+            file.as_fd(),
+            i64::try_from(at).unwrap_or(i64::MAX),
+            Whence::SeekData,
+        ) {
+            Ok(offset) => u64::try_from(offset).unwrap_or(0),
+            Err(nix::Error::ENXIO) => break,
+            Err(_) => at,
+        };
+        at = data - data % BLOCK as u64;
+        file.seek(SeekFrom::Start(at))?;
+        let wanted = BLOCK.min(usize::try_from(end - at).unwrap_or(BLOCK));
+        let piece = &mut buffer[..wanted];
+        file.read_exact(piece)?;
+        seen(at, piece);
+        at += wanted as u64;
+    }
+    Ok(())
+}
+
+/// A fingerprint of a file or device. A hole and zeros are the same.
+///
+/// # Errors
+/// It cannot be read.
+pub fn of(path: &Path) -> io::Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    each_block(path, |at, piece| {
+        if piece.iter().any(|&byte| byte != 0) {
+            at.hash(&mut hasher);
+            piece.hash(&mut hasher);
+        }
+    })?;
+    Ok(hasher.finish())
+}
+
+/// The offsets of the blocks that hold a pattern. The pattern must not lie across a 64 KiB boundary.
+///
+/// # Errors
+/// It cannot be read.
+pub fn find(path: &Path, pattern: &[u8]) -> io::Result<Vec<u64>> {
+    let mut found = Vec::new();
+    each_block(path, |at, piece| {
+        if piece.windows(pattern.len()).any(|window| window == pattern) {
+            found.push(at);
+        }
+    })?;
+    Ok(found)
+}
+
+/// Fingerprints of several files, for comparing before and after.
+///
+/// # Errors
+/// One of them cannot be read.
+pub fn of_all(paths: &[PathBuf]) -> io::Result<Vec<(PathBuf, u64)>> {
+    paths
+        .iter()
+        .map(|path| Ok((path.clone(), of(path)?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn holes_count_as_zeros_and_one_changed_byte_shows() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sparse, full) = (dir.path().join("sparse"), dir.path().join("full"));
+        let file = File::create(&sparse).unwrap();
+        file.set_len(1 << 20).unwrap();
+        std::fs::write(&full, vec![0u8; 1 << 20]).unwrap();
+        assert_eq!(of(&sparse).unwrap(), of(&full).unwrap());
+        file.write_all_at(b"x", 700_000).unwrap();
+        assert_ne!(of(&sparse).unwrap(), of(&full).unwrap());
+        assert_eq!(find(&sparse, b"x").unwrap(), [655_360]);
+        assert!(find(&full, b"x").unwrap().is_empty());
+    }
+}

@@ -1,0 +1,169 @@
+//! What a test needs of its machine, and what happens when it is not there: a visible
+//! skip, or, in CI, a failure, except where the kernel itself lacks the part.
+
+use std::{fs, io::Write};
+
+use crate::tools;
+
+/// One thing a test needs.
+#[derive(Debug, Clone, Copy)]
+pub enum Need {
+    /// User 0.
+    Root,
+    /// Loop devices.
+    Loop,
+    /// A program in PATH or a system directory.
+    Tool(&'static str),
+    /// A filesystem the kernel can mount.
+    Filesystem(&'static str),
+    /// The conformance suite.
+    Sanity,
+}
+
+/// Why a need is not met.
+#[derive(Debug)]
+pub struct Missing {
+    /// What, and how to get it.
+    pub reason: String,
+    /// No package helps: this kernel does not have it.
+    pub kernel: bool,
+}
+
+impl Need {
+    /// Looks.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn check(self) -> Result<(), Missing> {
+        let missing = |kernel: bool, reason: String| Err(Missing { reason, kernel });
+        match self {
+            Self::Root if !nix::unistd::geteuid().is_root() => {
+                missing(false, "needs root".to_owned())
+            }
+            Self::Loop if !kernel_has("/proc/devices", "loop", "loop") => {
+                missing(true, "this kernel has no loop devices".to_owned())
+            }
+            Self::Loop if !fs::exists("/dev/loop-control").unwrap_or(false) => missing(
+                false,
+                "needs /dev/loop-control (in a container: give it the host's /dev)".to_owned(),
+            ),
+            Self::Tool(tool) if tools::find(tool).is_none() => missing(
+                false,
+                format!("needs {tool}, which is not installed (hwtests/all-tests installs it)"),
+            ),
+            Self::Filesystem(name) if !kernel_has("/proc/filesystems", name, name) => {
+                missing(true, format!("this kernel cannot mount {name}"))
+            }
+            Self::Sanity if crate::need::sanity().is_none() => missing(
+                false,
+                "needs csi-sanity: run hwtests/all-tests, or name it in CSI_SANITY".to_owned(),
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Where the conformance suite is: CSI_SANITY, target/tools, or PATH.
+pub fn sanity() -> Option<std::path::PathBuf> {
+    if let Some(named) = std::env::var_os("CSI_SANITY") {
+        return Some(named.into());
+    }
+    let exe = std::env::current_exe().ok()?;
+    exe.ancestors()
+        .map(|dir| dir.join("tools/csi-sanity"))
+        .find(|file| file.is_file())
+        .or_else(|| tools::find("csi-sanity"))
+}
+
+/// Whether a table of the kernel lists a word, after asking for the module.
+fn kernel_has(table: &str, word: &str, module: &str) -> bool {
+    let listed = || {
+        fs::read_to_string(table)
+            .unwrap_or_default()
+            .lines()
+            .any(|line| line.split_whitespace().next_back() == Some(word))
+    };
+    // The module may only not be loaded yet; when loading fails the table says so.
+    listed() || (tools::run("modprobe", &["-q", module]).is_ok() && listed())
+}
+
+/// Checks all; false means: skipped, and said so.
+///
+/// # Panics
+/// In CI (`CI=true`), where a skip is a failure unless the kernel lacks the part.
+pub fn met(test: &str, needs: &[Need]) -> bool {
+    for need in needs {
+        if let Err(missing) = need.check() {
+            let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+            assert!(
+                !ci || missing.kernel,
+                "{test} cannot be skipped in CI: {}",
+                missing.reason
+            );
+            skipped(test, &missing.reason);
+            return false;
+        }
+    }
+    true
+}
+
+/// Says that a test is skipped, past the test runner's capture, and notes it for the summary.
+pub fn skipped(test: &str, reason: &str) {
+    let line = format!("SKIPPED {test}: {reason}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(path) = std::env::var_os("DRIVEBAY_SKIPPED") {
+        let note = fs::OpenOptions::new().create(true).append(true).open(path);
+        let _ = note.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
+
+/// Returns from the test when something it needs is missing.
+///
+/// `need!(root, loop, tool "mkfs.xfs", fs "xfs", sanity)`
+#[macro_export]
+macro_rules! need {
+    (@list [$($done:expr,)*]) => { [$($done),*] };
+    (@list [$($done:expr,)*] root $(, $($rest:tt)*)?) => {
+        $crate::need!(@list [$($done,)* $crate::need::Need::Root,] $($($rest)*)?)
+    };
+    (@list [$($done:expr,)*] loop $(, $($rest:tt)*)?) => {
+        $crate::need!(@list [$($done,)* $crate::need::Need::Loop,] $($($rest)*)?)
+    };
+    (@list [$($done:expr,)*] sanity $(, $($rest:tt)*)?) => {
+        $crate::need!(@list [$($done,)* $crate::need::Need::Sanity,] $($($rest)*)?)
+    };
+    (@list [$($done:expr,)*] tool $tool:literal $(, $($rest:tt)*)?) => {
+        $crate::need!(@list [$($done,)* $crate::need::Need::Tool($tool),] $($($rest)*)?)
+    };
+    (@list [$($done:expr,)*] fs $fs:literal $(, $($rest:tt)*)?) => {
+        $crate::need!(@list [$($done,)* $crate::need::Need::Filesystem($fs),] $($($rest)*)?)
+    };
+    ($($needs:tt)*) => {{
+        // The name of the function this stands in: tests are named after what must hold.
+        fn here() {}
+        let name = ::std::any::type_name_of_val(&here)
+            .trim_end_matches("::here")
+            .trim_end_matches("::{{closure}}");
+        if !$crate::need::met(name, &$crate::need!(@list [] $($needs)*)) {
+            return;
+        }
+    }};
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_tool_is_named_and_is_not_the_kernels_fault() {
+        let missing = Need::Tool("no-such-tool-anywhere").check().unwrap_err();
+        assert!(missing.reason.contains("no-such-tool-anywhere"));
+        assert!(!missing.kernel);
+    }
+
+    #[test]
+    fn a_missing_filesystem_is_the_kernels() {
+        let missing = Need::Filesystem("no-such-filesystem").check().unwrap_err();
+        assert!(missing.kernel);
+    }
+}

@@ -1,0 +1,275 @@
+//! A shelf of drives: loop devices over sparse files in a directory of its own, all gone
+//! when it is dropped. It never touches a loop device that is not its own.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::{Trouble, digest, tools, tree};
+
+/// Contents written to a drive before it is plugged in.
+type Contents = Box<dyn FnOnce(&Path) -> Result<(), Trouble>>;
+
+/// A drive to be made.
+pub struct DriveSpec {
+    name: String,
+    bytes: u64,
+    sector: Option<u32>,
+    read_only: bool,
+    contents: Option<Contents>,
+}
+
+impl DriveSpec {
+    /// A blank drive; its file is `<name>.img`.
+    pub fn blank(name: &str, bytes: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            bytes,
+            sector: None,
+            read_only: false,
+            contents: None,
+        }
+    }
+
+    /// With this logical sector size.
+    #[must_use]
+    pub fn sector(mut self, bytes: u32) -> Self {
+        self.sector = Some(bytes);
+        self
+    }
+
+    /// Refusing writes.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    /// With contents: the closure is given the backing file.
+    #[must_use]
+    pub fn holding(
+        mut self,
+        contents: impl FnOnce(&Path) -> Result<(), Trouble> + 'static,
+    ) -> Self {
+        self.contents = Some(Box::new(contents));
+        self
+    }
+}
+
+/// A drive on the shelf.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drive {
+    /// Its name on the shelf.
+    pub name: String,
+    /// The file behind it.
+    pub file: PathBuf,
+    /// Its device node.
+    pub device: PathBuf,
+    /// Its kernel name, e.g. "loop7".
+    pub kernel_name: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// The shelf.
+#[derive(Debug)]
+pub struct Shelf {
+    dir: PathBuf,
+    drives: Vec<Drive>,
+    keep: bool,
+    // Agents look at every loop device there is, also at another shelf's: one shelf at a time.
+    _turn: Flock<File>,
+}
+
+impl Shelf {
+    /// An empty shelf, below DRIVEBAY_SHELF_DIR or /var/tmp (/tmp may be memory). Waits while another one stands on this machine.
+    ///
+    /// # Errors
+    /// The directory cannot be made.
+    pub fn new() -> Result<Self, Trouble> {
+        let turn = take_turn(FlockArg::LockExclusiveNonblock).or_else(|_| {
+            let _ = io::stderr()
+                .write_all(b"waiting for another shelf of drives on this machine to go\n");
+            take_turn(FlockArg::LockExclusive)
+        })?;
+        Self::on(turn)
+    }
+
+    /// As `new`, but does not wait.
+    ///
+    /// # Errors
+    /// Another shelf stands on this machine, or the directory cannot be made.
+    pub fn at_once() -> Result<Self, Trouble> {
+        Self::on(take_turn(FlockArg::LockExclusiveNonblock)?)
+    }
+
+    fn on(turn: Flock<File>) -> Result<Self, Trouble> {
+        let base = std::env::var_os("DRIVEBAY_SHELF_DIR").unwrap_or_else(|| "/var/tmp".into());
+        let dir = tempfile::Builder::new()
+            .prefix("drivebay-")
+            .tempdir_in(&base)
+            .map_err(|error| Trouble::doing(format!("making a directory in {base:?}"), &error))?
+            .keep();
+        let dir = dir.canonicalize()?;
+        fs::create_dir(dir.join("shelf"))?;
+        Ok(Self {
+            dir,
+            drives: Vec::new(),
+            keep: false,
+            _turn: turn,
+        })
+    }
+
+    /// The directory everything lies in.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The pattern of the drives' files, for a class selector.
+    pub fn pattern(&self) -> String {
+        self.dir.join("shelf/*.img").display().to_string()
+    }
+
+    /// The drives, in the order they were added.
+    pub fn drives(&self) -> &[Drive] {
+        &self.drives
+    }
+
+    /// The drives' files.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.drives.iter().map(|drive| drive.file.clone()).collect()
+    }
+
+    /// Makes a drive and plugs it in.
+    ///
+    /// # Errors
+    /// The file or the loop device cannot be made, or its contents cannot be written.
+    pub fn add(&mut self, spec: DriveSpec) -> Result<Drive, Trouble> {
+        let file = self.dir.join("shelf").join(format!("{}.img", spec.name));
+        File::create_new(&file)?.set_len(spec.bytes)?;
+        if let Some(contents) = spec.contents {
+            contents(&file)?;
+        }
+        let mut args = vec!["--find".to_owned(), "--show".to_owned()];
+        if let Some(bytes) = spec.sector {
+            args.push(format!("--sector-size={bytes}"));
+        }
+        if spec.read_only {
+            args.push("--read-only".to_owned());
+        }
+        args.push(file.display().to_string());
+        let device = PathBuf::from(tools::run("losetup", &args)?.trim());
+        let kernel_name = device
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let drive = Drive {
+            name: spec.name,
+            file,
+            device,
+            kernel_name,
+            bytes: spec.bytes,
+        };
+        self.drives.push(drive.clone());
+        Ok(drive)
+    }
+
+    /// Unplugs a drive; while it is in use the kernel keeps it until its last user has gone.
+    pub fn unplug(&mut self, name: &str) {
+        if let Some(at) = self.drives.iter().position(|drive| drive.name == name) {
+            let drive = self.drives.remove(at);
+            tree::detach(&drive.kernel_name);
+        }
+    }
+
+    /// Fingerprints of all drives, after everything written through their devices has reached the files.
+    ///
+    /// # Errors
+    /// A drive cannot be read.
+    pub fn digests(&self) -> io::Result<Vec<(PathBuf, u64)>> {
+        self.flush()?;
+        digest::of_all(&self.files())
+    }
+
+    /// Flushes the drives and their partitions (each has a cache of its own) into the files.
+    ///
+    /// # Errors
+    /// A device cannot be flushed.
+    pub fn flush(&self) -> io::Result<()> {
+        for drive in &self.drives {
+            for (partition, _) in tree::partitions(&drive.kernel_name) {
+                match File::open(Path::new("/dev").join(partition)) {
+                    Ok(node) => node.sync_all()?,
+                    // Gone between the look and the open: the kernel flushed it.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            File::open(&drive.device)?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// Leaves everything as it is when dropped.
+    pub fn keep(&mut self) {
+        self.keep = true;
+    }
+}
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        if self.keep {
+            return;
+        }
+        let left = tree::sweep(&self.dir);
+        if left.is_empty() {
+            let _ = fs::remove_dir_all(&self.dir);
+        } else {
+            // The files stay, so that what is left can still be found by its name.
+            eprintln!("left behind: {}", left.join("; "));
+        }
+    }
+}
+
+/// One shelf at a time on a machine.
+fn take_turn(how: FlockArg) -> Result<Flock<File>, Trouble> {
+    let path = "/run/drivebay-hwtests.lock";
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .map_err(|error| Trouble::doing(format!("opening {path} (root is needed)"), &error))?;
+    Flock::lock(file, how).map_err(|(_, error)| match error {
+        nix::Error::EWOULDBLOCK => Trouble::new(
+            "another shelf of drives stands on this machine (a test or a demo runs); try again when it is gone",
+        ),
+        error => Trouble::doing(format!("locking {path}"), &error),
+    })
+}
+
+/// Fills a drive's file with bytes that look like somebody's data and carry no signature.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn raw_data(file: &Path) -> Result<(), Trouble> {
+    use std::os::unix::fs::FileExt;
+    let target = File::options().write(true).open(file)?;
+    let bytes = target.metadata()?.len();
+    let row: Vec<u8> = (0..4096u32)
+        .map(|at| u8::try_from(at.wrapping_mul(2_654_435_761) >> 24).unwrap_or(1) | 1)
+        .collect();
+    // The first and last 4 MiB, and a row each 16 MiB between.
+    let edge = 4 * crate::MIB;
+    let mut at = 0;
+    while at + 4096 <= bytes {
+        target.write_all_at(&row, at)?;
+        let near = at < edge || at + edge >= bytes;
+        at += if near { 4096 } else { 16 * crate::MIB };
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Waiting for something to become true, with a deadline and a sentence for when it does not.
+
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
+
+/// How often is looked.
+const STEP: Duration = Duration::from_millis(25);
+
+/// Looks until there is an answer; None when the deadline passed.
+pub fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if start.elapsed() >= limit {
+            return None;
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+/// Looks until there is an answer.
+///
+/// # Panics
+/// When the deadline passes, saying what was waited for.
+pub fn until<T>(limit: Duration, what: &str, look: impl FnMut() -> Option<T>) -> T {
+    poll(limit, look).unwrap_or_else(|| panic!("not within {} s: {what}", limit.as_secs()))
+}
+
+/// As `until`, for a look that has to wait itself.
+///
+/// # Panics
+/// When the deadline passes, saying what was waited for.
+pub async fn until_async<T, F: Future<Output = Option<T>>>(
+    limit: Duration,
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(
+            start.elapsed() < limit,
+            "not within {} s: {what}",
+            limit.as_secs()
+        );
+        tokio::time::sleep(STEP).await;
+    }
+}

@@ -1,0 +1,105 @@
+//! Bad input on every RPC of Identity, Controller and Node: the documented code, a
+//! sentence a human can act on, nothing changed on disk, and no secret printed.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+mod bad_input {
+    pub(crate) mod controller;
+    pub(crate) mod good;
+    pub(crate) mod node;
+    pub(crate) mod table;
+    pub(crate) mod unserved;
+}
+
+use bad_input::{controller, good, node, table::Ground, unserved};
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, tree};
+
+#[tokio::test]
+async fn bad_input_on_every_rpc_gets_its_code_and_a_sentence_and_changes_nothing() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let rig = Rig::with(vec![
+        DriveSpec::blank("claimed", 2 * GIB),
+        DriveSpec::blank("blank", GIB),
+    ])
+    .await;
+    // Never staged: a mounted filesystem writes of its own accord.
+    let files = rig.volume("files", 256 * MIB, &csi::mount("ext4")).await;
+    let raw = rig.volume("raw", 64 * MIB, &csi::block()).await;
+    let before = rig.shelf.digests().unwrap();
+    let volumes = rig.csi.ids().await.unwrap();
+    let mounts = tree::mounts_of(rig.dir());
+
+    let mut ground = Ground::new(&rig, files, raw);
+    controller::rows(&mut ground).await;
+    node::rows(&mut ground).await;
+    unserved::rows(&mut ground).await;
+    let (rows, wrong) = ground.verdict();
+    assert!(
+        wrong.is_empty(),
+        "{} of {rows} rows are wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+
+    assert_eq!(
+        rig.csi.ids().await.unwrap(),
+        volumes,
+        "volumes came or went"
+    );
+    assert_eq!(tree::mounts_of(rig.dir()), mounts, "mounts came or went");
+    assert_eq!(
+        rig.shelf.digests().unwrap(),
+        before,
+        "a drive was written to"
+    );
+    // Told again with all the rest, so that the rows cannot pass because nothing works any more.
+    good::still_works(&rig).await;
+}
+
+#[tokio::test]
+async fn odd_but_legal_input_is_accepted() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    good::odd_names(&rig).await;
+    good::long_paths(&rig).await;
+    good::sizes(&rig).await;
+}
+
+#[tokio::test]
+async fn a_secret_in_every_rpc_appears_in_no_output() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::tuned(vec![DriveSpec::blank("a", 2 * GIB)], |settings| {
+        // Everything the product itself may ever say.
+        settings.log = "info,drivebay_agent=trace,drivebay_controller=trace".to_owned();
+    })
+    .await;
+    good::secrets(&rig).await;
+    let tables = [
+        &["volumes", "-o", "json"][..],
+        &["drives", "-o", "json"],
+        &["volumes"],
+        &["drives"],
+    ]
+    .map(|args| rig.agent.ask(args).unwrap());
+    for output in tables {
+        let said = [output.stdout, output.stderr].concat();
+        good::no_canary("a table", &said);
+    }
+    let inventory = format!("{:?}", rig.inventory().await);
+    good::no_canary("the inventory", inventory.as_bytes());
+    rig.agent.stop().unwrap();
+    good::no_canary("the log", rig.agent.log().as_bytes());
+    rig.shelf.flush().unwrap();
+    for file in rig.shelf.files() {
+        let found = drivebay_hwtests::digest::find(&file, good::CANARY.as_bytes()).unwrap();
+        assert!(found.is_empty(), "a secret is on a drive");
+    }
+    for part in ["state", "run"] {
+        good::no_canary_below(&rig.dir().join(part));
+    }
+}

@@ -1,0 +1,142 @@
+//! What a row is, and what is wrong with an answer.
+
+use drivebay_hwtests::{Csi, Rig, rig::Placed};
+use tonic::{Code, Response, Status};
+
+/// Shortest message that can be a sentence.
+const SENTENCE: usize = 12;
+
+/// What the rows stand on, and what they found.
+pub(crate) struct Ground {
+    /// The client.
+    pub(crate) csi: Csi,
+    /// A filesystem volume that exists and was never staged.
+    pub(crate) files: Placed,
+    /// A block volume that exists and was never staged.
+    pub(crate) raw: Placed,
+    rows: usize,
+    wrong: Vec<String>,
+}
+
+impl Ground {
+    /// Before the first row.
+    pub(crate) fn new(rig: &Rig, files: Placed, raw: Placed) -> Self {
+        Self {
+            csi: rig.csi.clone(),
+            files,
+            raw,
+            rows: 0,
+            wrong: Vec::new(),
+        }
+    }
+
+    /// Notes an answer that should have been one of these codes.
+    pub(crate) fn row<T: std::fmt::Debug>(
+        &mut self,
+        rpc: &str,
+        what: &str,
+        codes: &[Code],
+        answer: Result<Response<T>, Status>,
+    ) {
+        self.rows += 1;
+        let trouble = match answer {
+            Ok(answer) => {
+                let answer = format!("{:?}", answer.into_inner());
+                Some(format!("expected {codes:?}, got OK: {answer}"))
+            }
+            Err(status) => judge(&status, codes),
+        };
+        if let Some(trouble) = trouble {
+            self.wrong.push(format!("{rpc}, {what}: {trouble}"));
+        }
+    }
+
+    /// Notes an answer that should have been OK.
+    pub(crate) fn fine<T>(&mut self, rpc: &str, what: &str, answer: Result<Response<T>, Status>) {
+        self.rows += 1;
+        if let Err(status) = answer {
+            self.wrong
+                .push(format!("{rpc}, {what}: expected OK, got {status:?}"));
+        }
+    }
+
+    /// How many rows there were, and which are wrong.
+    pub(crate) fn verdict(self) -> (usize, Vec<String>) {
+        (self.rows, self.wrong)
+    }
+}
+
+fn judge(status: &Status, codes: &[Code]) -> Option<String> {
+    let message = status.message();
+    if !codes.contains(&status.code()) {
+        return Some(format!("expected {codes:?}, got {status:?}"));
+    }
+    if message.len() < SENTENCE || !message.contains(' ') {
+        return Some(format!("nobody can act on {message:?}"));
+    }
+    if message.chars().any(|c| c.is_control() && c != '\n') {
+        return Some(format!("control characters in {message:?}"));
+    }
+    if !status.details().is_empty() {
+        return Some("status.details must be empty".to_owned());
+    }
+    None
+}
+
+/// Strings that no field of CSI may carry.
+pub(crate) fn control_strings() -> Vec<(&'static str, String)> {
+    vec![
+        ("a newline", "pvc\n1".to_owned()),
+        ("a NUL", "pvc\0".to_owned()),
+        ("an escape", "pvc\u{1b}[31m".to_owned()),
+        ("a delete character", "pvc\u{7f}".to_owned()),
+        ("a C1 control character", "pvc\u{85}".to_owned()),
+    ]
+}
+
+/// Paths that no orchestrator sends.
+pub(crate) fn bad_paths() -> Vec<(&'static str, String)> {
+    vec![
+        ("a relative path", "some/path".to_owned()),
+        ("a path with ..", "/var/lib/kubelet/../../../etc".to_owned()),
+        ("a path that ends in ..", "/var/lib/kubelet/..".to_owned()),
+        ("a path with a newline", "/var/lib/kubelet/a\nb".to_owned()),
+        ("a path with a NUL", "/var/lib/kubelet/a\0b".to_owned()),
+        ("the root directory", "/".to_owned()),
+    ]
+}
+
+/// Mount flags that would do something other than tune a mount.
+pub(crate) fn hostile_flags() -> Vec<(&'static str, String)> {
+    [
+        "bind",
+        "rbind",
+        "move",
+        "remount",
+        "loop",
+        "loop=/dev/loop0",
+        "offset=1048576",
+        "noatime,bind",
+        "shared",
+        "noload",
+        "norecovery",
+        "-o",
+        "--bind",
+        "-t ext4",
+        "noatime\nbind",
+        "a b",
+        "",
+        "device=/dev/sda",
+        "logdev=/dev/sda",
+        "journal_path=/dev/sda",
+        "helper=evil",
+        "x-mount.mkdir",
+        "$(reboot)",
+    ]
+    .into_iter()
+    .map(|flag| ("a hostile mount flag", flag.to_owned()))
+    .collect()
+}
+
+/// An id that could be one and is not.
+pub(crate) const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000@node1";

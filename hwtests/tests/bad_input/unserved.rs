@@ -1,0 +1,40 @@
+//! RPCs that are not advertised: UNIMPLEMENTED, whatever they are asked, and with a sentence.
+
+use drivebay_proto::csi as wire;
+use tonic::Code;
+
+use super::table::Ground;
+
+const UNSERVED: &[Code] = &[Code::Unimplemented];
+
+pub(crate) async fn rows(ground: &mut Ground) {
+    let mut client = ground.csi.controller();
+    let answer = client
+        .controller_publish_volume(wire::ControllerPublishVolumeRequest::default())
+        .await;
+    ground.row("ControllerPublishVolume", "anything", UNSERVED, answer);
+    let answer = client
+        .controller_unpublish_volume(wire::ControllerUnpublishVolumeRequest::default())
+        .await;
+    ground.row("ControllerUnpublishVolume", "anything", UNSERVED, answer);
+    let answer = client
+        .create_snapshot(wire::CreateSnapshotRequest::default())
+        .await;
+    ground.row("CreateSnapshot", "anything", UNSERVED, answer);
+    let answer = client
+        .delete_snapshot(wire::DeleteSnapshotRequest::default())
+        .await;
+    ground.row("DeleteSnapshot", "anything", UNSERVED, answer);
+    let answer = client
+        .list_snapshots(wire::ListSnapshotsRequest::default())
+        .await;
+    ground.row("ListSnapshots", "anything", UNSERVED, answer);
+    let answer = client
+        .get_snapshot(wire::GetSnapshotRequest::default())
+        .await;
+    ground.row("GetSnapshot", "anything", UNSERVED, answer);
+    let answer = client
+        .controller_modify_volume(wire::ControllerModifyVolumeRequest::default())
+        .await;
+    ground.row("ControllerModifyVolume", "anything", UNSERVED, answer);
+}

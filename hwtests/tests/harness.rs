@@ -1,0 +1,108 @@
+//! The harness itself: what it builds is what was asked for, and it takes all of it away.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use drivebay_hwtests::{DriveSpec, MIB, Shelf, digest, need, shelf, tools, tree};
+
+#[test]
+fn a_dropped_shelf_leaves_nothing_mounted_or_looped_behind() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut shelf = Shelf::new().unwrap();
+    let dir = shelf.dir().to_owned();
+    let drive = shelf
+        .add(DriveSpec::blank("a", 64 * MIB).holding(|file| {
+            tools::run("mkfs.ext4", &["-q", "-F", &file.display().to_string()]).map(drop)
+        }))
+        .unwrap();
+    shelf.add(DriveSpec::blank("b", 64 * MIB)).unwrap();
+    let point = dir.join("mounted here");
+    let again = dir.join("and here");
+    for path in [&point, &again] {
+        fs::create_dir(path).unwrap();
+        let device = drive.device.display().to_string();
+        tools::run("mount", &[&device, &path.display().to_string()]).unwrap();
+    }
+    assert_eq!(tree::mounted_times(&point), 1);
+    assert_eq!(tree::leftovers(&dir).len(), 4);
+
+    drop(shelf);
+    assert!(tree::leftovers(&dir).is_empty());
+    assert!(!dir.exists());
+}
+
+#[test]
+fn partitions_that_were_added_one_by_one_go_with_their_drive() {
+    need!(root, loop, tool "addpart");
+    let mut shelf = Shelf::new().unwrap();
+    let drive = shelf.add(DriveSpec::blank("a", 64 * MIB)).unwrap();
+    let device = drive.device.display().to_string();
+    tools::run("addpart", &[&device, "3", "2048", "4096"]).unwrap();
+    let partition = format!("{}p3", drive.kernel_name);
+    assert_eq!(
+        tree::partitions(&drive.kernel_name),
+        [(partition.clone(), 3)]
+    );
+    drop(shelf);
+    assert!(!Path::new("/sys/class/block").join(partition).exists());
+}
+
+#[test]
+fn a_drive_is_as_it_was_ordered() {
+    need!(root, loop);
+    let mut shelf = Shelf::new().unwrap();
+    let wide = shelf
+        .add(DriveSpec::blank("wide", 64 * MIB).sector(4096))
+        .unwrap();
+    let fixed = shelf
+        .add(DriveSpec::blank("fixed", 64 * MIB).read_only())
+        .unwrap();
+    let full = shelf
+        .add(DriveSpec::blank("full", 64 * MIB).holding(shelf::raw_data))
+        .unwrap();
+    let fact = |drive: &str, file: &str| {
+        let path = Path::new("/sys/block").join(drive).join(file);
+        fs::read_to_string(path).unwrap().trim().to_owned()
+    };
+    assert_eq!(fact(&wide.kernel_name, "queue/logical_block_size"), "4096");
+    assert_eq!(fact(&fixed.kernel_name, "ro"), "1");
+    assert_eq!(
+        fact(&full.kernel_name, "size"),
+        (64 * MIB / 512).to_string()
+    );
+    // Data, and no signature: this is what must be refused although every probe finds nothing.
+    let probe = Command::new(tools::find("blkid").unwrap())
+        .args(["-p", "-o", "export"])
+        .arg(&full.device)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(probe.status.code(), Some(2), "{probe:?}");
+    assert_ne!(
+        digest::of(&full.file).unwrap(),
+        digest::of(&wide.file).unwrap()
+    );
+}
+
+#[test]
+fn a_byte_written_through_a_device_changes_the_shelfs_digests() {
+    need!(root, loop);
+    let mut shelf = Shelf::new().unwrap();
+    let drive = shelf.add(DriveSpec::blank("a", 64 * MIB)).unwrap();
+    let before = shelf.digests().unwrap();
+    assert_eq!(shelf.digests().unwrap(), before);
+    let node = fs::File::options().write(true).open(&drive.device).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&node, b"x", 20 * MIB).unwrap();
+    drop(node);
+    assert_ne!(shelf.digests().unwrap(), before);
+}

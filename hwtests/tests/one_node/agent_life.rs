@@ -1,0 +1,151 @@
+//! The agent dies, stops, starts, and meets another one; volumes do not notice.
+
+use std::{fs, time::Duration};
+
+use drivebay_hwtests::{
+    DriveSpec, GIB, MIB, Rig,
+    agent::{self, STOP_LIMIT},
+    csi, need, tree, wait,
+};
+
+use super::writer::Writer;
+
+#[tokio::test]
+async fn a_volume_survives_a_killed_agent_while_a_process_writes_into_it() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let volume = rig.volume("written", 512 * MIB, &csi::mount("ext4")).await;
+    rig.use_volume(&volume).await;
+    let writer = Writer::start(&volume.target);
+
+    rig.agent.kill9();
+    writer.advances();
+    rig.start_again().await;
+    writer.advances();
+    // The new agent knows what the old one did: repeats change nothing.
+    rig.use_volume(&volume).await;
+    assert_eq!(tree::mounted_times(&volume.target), 1);
+    assert_eq!(tree::mounted_times(&volume.staging), 1);
+    assert_eq!(rig.csi.ids().await.unwrap(), [volume.id.as_str()]);
+    writer.advances();
+    writer.finish();
+
+    rig.leave_volume(&volume).await;
+    assert!(tree::mounts_of(rig.dir()).is_empty());
+    rig.csi.delete(&volume.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn volumes_are_found_again_after_a_restart() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let volume = rig.volume("kept", 256 * MIB, &csi::mount("ext4")).await;
+    rig.use_volume(&volume).await;
+    fs::write(volume.target.join("letter"), "dear reader").unwrap();
+    rig.leave_volume(&volume).await;
+    rig.agent.stop().unwrap();
+
+    // What the agent keeps beside the drives is memory; losing it loses no volume.
+    let state = rig.dir().join("state");
+    fs::remove_dir_all(&state).unwrap();
+    fs::create_dir(&state).unwrap();
+    rig.start_again().await;
+    assert_eq!(rig.csi.ids().await.unwrap(), [volume.id.as_str()]);
+    let again = rig.volume("kept", 256 * MIB, &csi::mount("ext4")).await;
+    assert_eq!(again.id, volume.id);
+    rig.use_volume(&volume).await;
+    let letter = fs::read_to_string(volume.target.join("letter")).unwrap();
+    assert_eq!(letter, "dear reader");
+    rig.leave_volume(&volume).await;
+}
+
+#[tokio::test]
+async fn a_stopped_agent_is_gone_within_ten_seconds_with_its_workers_and_leaves_mounts() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let volume = rig.volume("mounted", 256 * MIB, &csi::mount("ext4")).await;
+    rig.use_volume(&volume).await;
+    let workers = agent::descendants(rig.agent.pid());
+
+    let took = rig.agent.stop().unwrap();
+    assert!(took <= STOP_LIMIT, "{took:?}");
+    wait::until(Duration::from_secs(5), "the workers are gone", || {
+        workers.iter().all(|pid| !is_worker(*pid)).then_some(())
+    });
+    assert_eq!(tree::mounted_times(&volume.target), 1);
+    fs::write(volume.target.join("note"), "the agent is away").unwrap();
+    assert!(
+        !rig.agent.settings().csi_socket().exists(),
+        "the CSI socket is left"
+    );
+
+    rig.start_again().await;
+    rig.leave_volume(&volume).await;
+}
+
+fn is_worker(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline"))
+        .is_ok_and(|line| line.windows(7).any(|word| word == b"\0worker"))
+}
+
+#[tokio::test]
+async fn a_second_agent_on_the_same_machine_is_refused_with_a_clear_message() {
+    need!(root, loop);
+    let rig = Rig::with(vec![DriveSpec::blank("a", GIB)]).await;
+    let settings = rig.agent.settings();
+    // Sockets of its own, so that nothing but the lock can stop it.
+    let toml = settings
+        .toml()
+        .replace("csi.sock", "csi2.sock")
+        .replace("agent.sock", "agent2.sock");
+    let (config, log) = (rig.dir().join("second.toml"), rig.dir().join("second.log"));
+    fs::write(&config, toml).unwrap();
+
+    let mut second = rig.agent.spawn(&config, &log).unwrap();
+    let ended = wait::poll(Duration::from_secs(10), || second.try_wait().unwrap());
+    let _ = second.kill();
+    let _ = second.wait();
+    let said = fs::read_to_string(&log).unwrap();
+    let status = ended.unwrap_or_else(|| panic!("a second agent runs:\n{said}"));
+    assert!(!status.success(), "a second agent ended well:\n{said}");
+    assert!(
+        said.contains("already") || said.contains("another"),
+        "the message does not say why:\n{said}"
+    );
+    assert!(rig.csi.ready().await, "the first agent suffered");
+}
+
+#[tokio::test]
+async fn a_volume_is_unmounted_after_its_drive_was_unplugged() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let volume = rig.volume("orphan", 256 * MIB, &csi::mount("ext4")).await;
+    rig.use_volume(&volume).await;
+    fs::write(volume.target.join("letter"), "unsent").unwrap();
+    let drive = rig.shelf.drives()[0].clone();
+    // The kernel lets a mounted loop device go only with its last user: unplugged means on its way.
+    drivebay_hwtests::tools::run("losetup", &["-d", &drive.device.display().to_string()]).unwrap();
+    rig.leave_volume(&volume).await;
+    assert!(tree::mounts_of(rig.dir()).is_empty());
+    // Repeats find nothing to do.
+    rig.leave_volume(&volume).await;
+    rig.shelf.unplug("a");
+}
+
+#[tokio::test]
+async fn a_volume_is_unmounted_after_its_drive_stopped_reading() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let volume = rig.volume("cut", 256 * MIB, &csi::mount("ext4")).await;
+    rig.use_volume(&volume).await;
+    fs::write(volume.target.join("letter"), "unsent").unwrap();
+    rig.shelf.flush().unwrap();
+    // Every read of the drive fails from here on.
+    let file = fs::File::options()
+        .write(true)
+        .open(&rig.shelf.drives()[0].file)
+        .unwrap();
+    file.set_len(0).unwrap();
+    rig.leave_volume(&volume).await;
+    assert!(tree::mounts_of(rig.dir()).is_empty());
+}

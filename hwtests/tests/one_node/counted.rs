@@ -1,0 +1,71 @@
+//! Counted, not timed: reads and repeats start no process once a drive's worker is warm.
+
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, starts::Starts};
+use drivebay_proto::csi::volume_capability::{AccessType, MountVolume, access_mode::Mode};
+
+/// Windows looked at. Something else (another loop device coming, a rescan) may start a
+/// worker in one of them; a call that needs a process would show in every one.
+const WINDOWS: usize = 5;
+/// Calls of each kind in a window.
+const CALLS: usize = 10;
+
+#[tokio::test]
+async fn publish_stats_list_and_capacity_start_no_process_once_warm() {
+    need!(root, loop, tool "strace", tool "mkfs.ext4", fs "ext4");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    // Several targets on one node, so that a window has fresh publishes and not only repeats.
+    let capability = csi::capability(
+        AccessType::Mount(MountVolume::default()),
+        Mode::SingleNodeMultiWriter,
+    );
+    let volume = rig.volume("warm", 256 * MIB, &capability).await;
+    rig.use_volume(&volume).await;
+    let target = volume.target.clone();
+
+    let mut windows = Vec::new();
+    for window in 0..WINDOWS {
+        // Warm: the drive's worker has just answered.
+        rig.csi.stats(&volume.id, &target).await.unwrap();
+        let mut others = Vec::new();
+        let starts = Starts::watch(rig.agent.pid(), rig.dir()).unwrap();
+        for round in 0..CALLS {
+            rig.publish(&volume).await;
+            let other = target.with_file_name(format!("other-{window}-{round}"));
+            rig.csi
+                .publish(&volume.id, &volume.staging, &other, &capability, false)
+                .await
+                .unwrap();
+            rig.csi.stats(&volume.id, &other).await.unwrap();
+            rig.csi.list().await.unwrap();
+            rig.csi.capacity().await.unwrap();
+            others.push(other);
+        }
+        let seen = starts.finish().unwrap();
+        // Unmounting has a worker of its own, which is not what is counted.
+        for other in &others {
+            rig.csi.unpublish(&volume.id, other).await.unwrap();
+        }
+        if seen.is_empty() {
+            rig.leave_volume(&volume).await;
+            return;
+        }
+        windows.push(seen);
+    }
+    panic!("processes were started in every window: {windows:#?}");
+}
+
+#[tokio::test]
+async fn the_count_sees_a_stage() {
+    need!(root, loop, tool "strace", tool "mkfs.ext4", fs "ext4");
+    // Without this the test above could pass because nothing is ever seen.
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let volume = rig.volume("cold", 256 * MIB, &csi::mount("ext4")).await;
+    let starts = Starts::watch(rig.agent.pid(), rig.dir()).unwrap();
+    rig.use_volume(&volume).await;
+    let seen = starts.finish().unwrap();
+    assert!(
+        seen.iter().any(|line| line.contains("mkfs.ext4")),
+        "making a filesystem was not seen: {seen:#?}"
+    );
+    rig.leave_volume(&volume).await;
+}

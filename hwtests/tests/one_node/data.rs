@@ -1,0 +1,288 @@
+//! Whose data is where: formatted once, never twice; deleted means gone, for everybody.
+
+use std::{
+    fs::{self, File},
+    io::{Read, Seek, SeekFrom, Write},
+    os::unix::fs::FileExt,
+    path::Path,
+    time::Duration,
+};
+
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, digest, need, rig::Placed, tree, wait};
+use tonic::Code;
+
+#[tokio::test]
+async fn a_volume_whose_filesystem_was_zeroed_is_refused_and_not_formatted_again() {
+    need!(root, loop, tool "mkfs.ext4", tool "mkfs.xfs", fs "ext4", fs "xfs");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await;
+    for fs_type in ["ext4", "xfs"] {
+        let volume = rig
+            .volume(
+                &format!("zeroed-{fs_type}"),
+                512 * MIB,
+                &csi::mount(fs_type),
+            )
+            .await;
+        rig.use_volume(&volume).await;
+        fs::write(volume.target.join("letter"), "the only copy").unwrap();
+        rig.leave_volume(&volume).await;
+        let device = rig.device(&volume).await;
+        zero_edges(&device);
+        let before = digest::of(&device).unwrap();
+
+        for restarted in [false, true] {
+            if restarted {
+                rig.agent.kill9();
+                rig.start_again().await;
+            }
+            let refused = rig
+                .csi
+                .stage(&volume.id, &volume.staging, &volume.capability)
+                .await
+                .expect_err("a volume without its filesystem was staged");
+            let message = refused.message().to_lowercase();
+            assert!(message.contains("not formatted"), "{fs_type}: {refused:?}");
+            assert_eq!(tree::mounted_times(&volume.staging), 0);
+            assert_eq!(
+                digest::of(&device).unwrap(),
+                before,
+                "{fs_type} was written to"
+            );
+        }
+    }
+}
+
+/// Zeros the first and last MiB.
+fn zero_edges(device: &Path) {
+    let mut node = File::options().write(true).open(device).unwrap();
+    let zeros = vec![0; usize::try_from(MIB).unwrap()];
+    node.write_all(&zeros).unwrap();
+    node.seek(SeekFrom::End(-i64::try_from(MIB).unwrap()))
+        .unwrap();
+    node.write_all(&zeros).unwrap();
+    node.sync_all().unwrap();
+}
+
+#[tokio::test]
+async fn a_block_volume_full_of_data_is_never_formatted() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", GIB)]).await;
+    let volume = rig.volume("raw", 64 * MIB, &csi::block()).await;
+    rig.use_volume(&volume).await;
+    fill(&volume.target, volume.bytes, b"somebody's raw bytes");
+    let written = digest::of(&volume.target).unwrap();
+
+    for round in 0..3 {
+        rig.leave_volume(&volume).await;
+        if round == 1 {
+            rig.agent.kill9();
+            rig.start_again().await;
+        }
+        let as_mount = rig
+            .csi
+            .stage(
+                &volume.id,
+                &volume.staging.with_extension("fs"),
+                &csi::mount("ext4"),
+            )
+            .await;
+        assert!(
+            as_mount.is_err(),
+            "a block volume was staged with a filesystem"
+        );
+        rig.use_volume(&volume).await;
+        rig.use_volume(&volume).await;
+        assert_eq!(
+            digest::of(&volume.target).unwrap(),
+            written,
+            "round {round}"
+        );
+    }
+    rig.leave_volume(&volume).await;
+}
+
+/// Fills a device with a pattern, at the start of every 4 KiB.
+fn fill(device: &Path, bytes: u64, pattern: &[u8]) {
+    let mut row = vec![b'.'; usize::try_from(MIB).unwrap()];
+    for block in row.chunks_mut(4096) {
+        block[..pattern.len()].copy_from_slice(pattern);
+    }
+    let node = File::options().write(true).open(device).unwrap();
+    for at in (0..bytes).step_by(row.len()) {
+        let left = usize::try_from(bytes - at).unwrap().min(row.len());
+        node.write_all_at(&row[..left], at).unwrap();
+    }
+    node.sync_all().unwrap();
+}
+
+#[tokio::test]
+async fn a_second_publish_stacks_no_mount() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    for (name, capability) in [("files", csi::mount("ext4")), ("raw", csi::block())] {
+        let volume = rig.volume(name, 256 * MIB, &capability).await;
+        rig.use_volume(&volume).await;
+        let mounts = tree::mounts().len();
+        for _ in 0..3 {
+            rig.use_volume(&volume).await;
+        }
+        assert_eq!(tree::mounted_times(&volume.target), 1, "{name}");
+        assert!(tree::mounted_times(&volume.staging) <= 1, "{name}");
+        assert!(tree::mounts().len() <= mounts, "{name}");
+        rig.leave_volume(&volume).await;
+        assert_eq!(tree::mounted_times(&volume.target), 0, "{name}");
+        assert!(!volume.target.exists(), "{name}: the target is left");
+        assert!(
+            volume.staging.exists(),
+            "{name}: the staging directory is the orchestrator's"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_publish_cannot_be_written() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let volume = rig.volume("files", 256 * MIB, &csi::mount("ext4")).await;
+    let (id, capability) = (&volume.id, &volume.capability);
+    rig.csi
+        .stage(id, &volume.staging, capability)
+        .await
+        .unwrap();
+    rig.csi
+        .publish(id, &volume.staging, &volume.target, capability, true)
+        .await
+        .unwrap();
+    let error = fs::write(volume.target.join("x"), "x").unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    // The same target, writable: another volume's contents are not swapped under a reader.
+    let refused = rig
+        .csi
+        .publish(id, &volume.staging, &volume.target, capability, false)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::AlreadyExists, "{refused:?}");
+    rig.leave_volume(&volume).await;
+}
+
+#[tokio::test]
+async fn create_delete_create_of_one_name_is_two_volumes_that_no_late_delete_confuses() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let capability = csi::mount("ext4");
+    let first = rig.volume("same", 256 * MIB, &capability).await;
+    rig.csi.delete(&first.id).await.unwrap();
+    let second = rig.volume("same", 256 * MIB, &capability).await;
+    assert_ne!(first.id, second.id);
+    rig.use_volume(&second).await;
+    fs::write(second.target.join("letter"), "of the second").unwrap();
+
+    // Late, repeated, and after the first one's space was erased.
+    rig.csi.delete(&first.id).await.unwrap();
+    rig.erased().await;
+    rig.csi.delete(&first.id).await.unwrap();
+    assert_eq!(rig.csi.ids().await.unwrap(), [second.id.as_str()]);
+    let in_use = rig.csi.delete(&second.id).await.unwrap_err();
+    assert_eq!(in_use.code(), Code::FailedPrecondition, "{in_use:?}");
+    let letter = fs::read_to_string(second.target.join("letter")).unwrap();
+    assert_eq!(letter, "of the second");
+    rig.leave_volume(&second).await;
+    rig.use_volume(&second).await;
+    assert!(second.target.join("letter").exists());
+    rig.leave_volume(&second).await;
+}
+
+#[tokio::test]
+async fn a_pattern_written_to_a_deleted_volume_is_nowhere_in_the_next() {
+    need!(root, loop);
+    const PATTERN: &[u8] = b"tenant-one-secret-6f1d2c";
+    let rig = Rig::with(vec![DriveSpec::blank("a", 256 * MIB)]).await;
+    // Most of the drive, so that the next volume must reuse the space.
+    let size = 192 * MIB;
+    let first = rig.volume("first", size, &csi::block()).await;
+    rig.use_volume(&first).await;
+    fill(&first.target, first.bytes, PATTERN);
+    rig.shelf.flush().unwrap();
+    let file = rig.shelf.drives()[0].file.clone();
+    assert!(!digest::find(&file, PATTERN).unwrap().is_empty());
+    rig.leave_volume(&first).await;
+    rig.csi.delete(&first.id).await.unwrap();
+
+    let second = next(&rig, "second", size).await;
+    assert_ne!(first.id, second.id);
+    rig.use_volume(&second).await;
+    assert!(digest::find(&second.target, PATTERN).unwrap().is_empty());
+    let mut bytes = Vec::new();
+    File::open(&second.target)
+        .unwrap()
+        .read_to_end(&mut bytes)
+        .unwrap();
+    assert!(
+        bytes.iter().all(|&byte| byte == 0),
+        "the new volume is not zeros"
+    );
+    rig.shelf.flush().unwrap();
+    assert!(digest::find(&file, PATTERN).unwrap().is_empty());
+    rig.leave_volume(&second).await;
+}
+
+/// Creates as soon as the space is offered again; until then there must be no other answer than "no room".
+async fn next(rig: &Rig, name: &str, size: u64) -> Placed {
+    let volume = wait::until_async(
+        Duration::from_secs(120),
+        "the space is offered again",
+        async || match rig.csi.create(name, size, &csi::block()).await {
+            Ok(volume) => Some(volume),
+            Err(status) => {
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+                None
+            }
+        },
+    )
+    .await;
+    rig.place(&volume, name, &csi::block())
+}
+
+#[tokio::test]
+async fn each_filesystem_is_made_written_grown_online_and_read_back() {
+    need!(root, loop, tool "mkfs.ext4", tool "mkfs.xfs", tool "mkfs.btrfs", fs "ext4", fs "xfs", fs "btrfs");
+    for fs_type in ["ext4", "xfs", "btrfs"] {
+        let rig = Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await;
+        let volume = rig.volume(fs_type, GIB, &csi::mount(fs_type)).await;
+        rig.use_volume(&volume).await;
+        let mounted = tree::mounts()
+            .into_iter()
+            .find(|mount| mount.point == volume.target)
+            .unwrap();
+        assert_eq!(mounted.fs_type, fs_type);
+        let file = volume.target.join("file");
+        fs::write(&file, vec![0x5a; 8 << 20]).unwrap();
+        let (before, print) = (total(&rig, &volume).await, digest::of(&file).unwrap());
+        let (bytes, on_node) = rig
+            .csi
+            .expand(&volume.id, 2 * GIB, &volume.capability)
+            .await
+            .unwrap();
+        assert_eq!(u64::try_from(bytes), Ok(2 * GIB), "{fs_type}");
+        assert!(on_node, "{fs_type}: the filesystem has to grow too");
+        rig.csi
+            .node_expand(&volume.id, &volume.target, 2 * GIB)
+            .await
+            .unwrap();
+        let after = total(&rig, &volume).await;
+        assert!(
+            after > before + 700 * MIB as i64,
+            "{fs_type}: {before} -> {after}"
+        );
+        assert_eq!(digest::of(&file).unwrap(), print, "{fs_type}");
+        rig.leave_volume(&volume).await;
+        rig.use_volume(&volume).await;
+        assert_eq!(digest::of(&file).unwrap(), print, "{fs_type}");
+        rig.leave_volume(&volume).await;
+    }
+}
+
+async fn total(rig: &Rig, volume: &Placed) -> i64 {
+    let stats = rig.csi.stats(&volume.id, &volume.target).await.unwrap();
+    stats.usage[0].total
+}

@@ -1,0 +1,167 @@
+//! The reference conformance suite against a real agent: nothing fails, nothing is
+//! skipped but what is not advertised, and no secret is ever printed.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+use drivebay_hwtests::{DriveSpec, GIB, Rig, need, tree};
+
+/// Stands in every secret that the suite sends.
+const CANARY: &str = "canary-3f9c1e7a-do-not-print";
+
+/// Every group of secrets the suite knows.
+const SECRETS: [&str; 13] = [
+    "CreateVolumeSecret",
+    "DeleteVolumeSecret",
+    "ControllerPublishVolumeSecret",
+    "ControllerUnpublishVolumeSecret",
+    "ControllerValidateVolumeCapabilitiesSecret",
+    "NodeStageVolumeSecret",
+    "NodePublishVolumeSecret",
+    "CreateSnapshotSecret",
+    "DeleteSnapshotSecret",
+    "ControllerExpandVolumeSecret",
+    "ControllerModifyVolumeSecret",
+    "ListSnapshotsSecret",
+    "GetSnapshotSecret",
+];
+
+/// Reasons the suite gives for a skip that are about something Drivebay does not advertise.
+const NOT_ADVERTISED: [&str; 16] = [
+    "Controller Publish, UnpublishVolume not supported",
+    "ControllerModifyVolume not supported",
+    "ControllerPublishVolume not supported",
+    "ControllerPublishVolume.readonly field not supported",
+    "ControllerUnpublishVolume not supported",
+    "CreateSnapshot not supported",
+    "DeleteSnapshot not supported",
+    "GetSnapshot not supported",
+    "GroupControllerService not supported",
+    "ListSnapshots not supported",
+    "Modify Volume not supported",
+    "Modify volume not supported",
+    "Snapshot not supported",
+    "Volume Cloning not supported",
+    "VolumeGroupSnapshots not supported",
+    // A limit of volumes per node, asked for by a flag of the suite; there is none to test.
+    "testnodevolumeattachlimit not enabled",
+];
+
+#[tokio::test]
+async fn the_conformance_suite_passes_with_mounted_volumes() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4", sanity);
+    conforms("mount").await;
+}
+
+#[tokio::test]
+async fn the_conformance_suite_passes_with_block_volumes() {
+    need!(root, loop, sanity);
+    conforms("block").await;
+}
+
+async fn conforms(access: &str) {
+    let drives = ["a", "b", "c"].map(|name| DriveSpec::blank(name, 64 * GIB));
+    let rig = Rig::with(drives.into()).await;
+    let dir = rig.dir().to_owned();
+    let secrets = dir.join("secrets.yaml");
+    let yaml = SECRETS.map(|group| format!("{group}:\n  {CANARY}-key: {CANARY}\n"));
+    fs::write(&secrets, yaml.concat()).unwrap();
+    let junit = dir.join("junit.xml");
+    // Both are made by the suite, per test, and must not be there before.
+    let (mounts, staging) = (dir.join("sanity-mount"), dir.join("sanity-staging"));
+
+    let output = Command::new(need::sanity().unwrap())
+        .arg(format!(
+            "--csi.endpoint={}",
+            rig.agent.settings().csi_socket().display()
+        ))
+        .arg(format!("--csi.mountdir={}", mounts.display()))
+        .arg(format!("--csi.stagingdir={}", staging.display()))
+        .arg(format!("--csi.secrets={}", secrets.display()))
+        .arg(format!("--csi.testvolumeaccesstype={access}"))
+        .arg(format!("--csi.testvolumesize={GIB}"))
+        .arg(format!("--csi.testvolumeexpandsize={}", 2 * GIB))
+        .args(["--ginkgo.v", "--ginkgo.no-color", "--ginkgo.timeout=10m"])
+        .arg(format!("--ginkgo.junit-report={}", junit.display()))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        output.status.success() && said.contains(" 0 Failed"),
+        "csi-sanity ({access}) ended with {}:\n{said}",
+        output.status
+    );
+
+    let report = fs::read_to_string(&junit).unwrap();
+    let skips = skips(&report);
+    let unexpected: Vec<_> = skips
+        .iter()
+        .filter(|(_, reason)| !NOT_ADVERTISED.contains(&reason.as_str()))
+        .collect();
+    assert!(
+        unexpected.is_empty(),
+        "skipped without need: {unexpected:#?}"
+    );
+    let passed = report.matches("status=\"passed\"").count();
+    // 96 specs, of which what is not advertised is about a third: fewer means that the suite stopped short.
+    assert!(passed >= 50, "only {passed} specs ran:\n{said}");
+
+    assert!(!said.contains(CANARY), "the suite's output shows a secret");
+    rig.erased().await;
+    let log = rig.agent.log();
+    assert!(!log.contains(CANARY), "the agent's log shows a secret");
+    let table = rig.agent.ask(&["volumes", "-o", "json"]).unwrap();
+    assert!(!String::from_utf8_lossy(&table.stdout).contains(CANARY));
+    let mounted = tree::mounts_of(&dir);
+    assert!(mounted.is_empty(), "left mounted: {mounted:#?}");
+}
+
+/// The skipped specs of a JUnit report, with the suite's reason; pending ones are the suite's own.
+fn skips(report: &str) -> Vec<(String, String)> {
+    report
+        .split("<testcase ")
+        .skip(1)
+        .filter(|case| case.contains("status=\"skipped\""))
+        .map(|case| {
+            let name = attribute(case, "name=\"");
+            let skipped = case.split("<skipped").nth(1).unwrap_or("");
+            let reason = attribute(skipped, "message=\"");
+            // Ginkgo writes "skipped - <reason>".
+            let reason = reason.strip_prefix("skipped - ").unwrap_or(&reason);
+            (name, reason.to_owned())
+        })
+        .collect()
+}
+
+fn attribute(text: &str, key: &str) -> String {
+    let value = text.split(key).nth(1).unwrap_or("");
+    value.split('"').next().unwrap_or("").to_owned()
+}
+
+#[test]
+fn a_skip_is_read_from_the_report_with_its_reason() {
+    let report = r#"<testsuite><testcase name="[It] A works" classname="x" status="passed" time="1"></testcase>
+        <testcase name="[It] B works" classname="x" status="skipped" time="0">
+          <skipped message="skipped - CreateSnapshot not supported"></skipped></testcase></testsuite>"#;
+    assert_eq!(
+        skips(report),
+        [(
+            "[It] B works".to_owned(),
+            "CreateSnapshot not supported".to_owned()
+        )]
+    );
+}
