@@ -42,6 +42,8 @@ pub fn is_smaller(
 
 /// btrfs rounds its device's size down to its sector size, of which this is the usual and smallest one here.
 const BTRFS_SECTOR: u64 = 4096;
+/// btrfs_ioctl_resize answers EINVAL for anything smaller, in bytes.
+const BTRFS_LEAST: u64 = 256 * 1024 * 1024;
 /// XFS gives up a last allocation group smaller than this (XFS_MIN_AG_BLOCKS).
 const XFS_MIN_AG_BLOCKS: u64 = 64;
 
@@ -68,6 +70,13 @@ pub fn grow(
     if !is_smaller(fs_type, mount, &node, device_bytes)? {
         return Ok(false);
     }
+    if fs_type == FsType::Btrfs && device_bytes < BTRFS_LEAST {
+        return Err(FsError::Grow {
+            path: mount.display().to_string(),
+            output: "the kernel resizes btrfs only to 256 MiB or more; expand the volume to that"
+                .to_owned(),
+        });
+    }
     let (program, args) = match fs_type {
         FsType::Ext4 => ("resize2fs", vec![node.into_os_string()]),
         FsType::Xfs => ("xfs_growfs", vec!["-d".into(), mount.into()]),
@@ -83,9 +92,13 @@ pub fn grow(
     };
     let output = tools::run(ground, program, args, device, context)?;
     if output.code != Some(0) {
+        let mut said = format!("{program}: {}", tools::said(&output));
+        if fs_type == FsType::Ext4 && said.contains("Permission denied") {
+            said.push_str("; growing a mounted ext4 needs CAP_SYS_RESOURCE, and a filesystem without its error flag");
+        }
         return Err(FsError::Grow {
             path: mount.display().to_string(),
-            output: format!("{program}: {}", tools::said(&output)),
+            output: said,
         });
     }
     Ok(true)

@@ -7,7 +7,11 @@ use super::{
     jobs::{FsError, GrowFs, Grown},
     staging::mount_info_error,
 };
-use crate::{model::FsType, sys::mountinfo, worker::Context};
+use crate::{
+    model::FsType,
+    sys::mountinfo::{self, MountEntry},
+    worker::Context,
+};
 
 /// Runs a grow job.
 pub(super) fn grow(
@@ -38,18 +42,17 @@ pub(super) fn grow(
     let fs_type = FsType::parse(&here.fs_type)
         .ok_or_else(|| not_here("an unknown filesystem is mounted there"))?;
     // The tools of XFS and btrfs refuse a read-only mount; any writable one of the volume will do.
-    let path = entries
-        .iter()
-        .filter(|entry| entry.root == here.root && entry.dev == here.dev && !entry.read_only())
-        .map(|entry| entry.mount_point.as_path())
-        .find(|path| *path == here.mount_point)
-        .or_else(|| {
-            let mut writable = entries.iter().filter(|entry| {
-                entry.root == here.root && entry.dev == here.dev && !entry.read_only()
-            });
-            writable.next().map(|entry| entry.mount_point.as_path())
-        })
-        .unwrap_or(&here.mount_point);
+    let is_writable_twin = |entry: &&MountEntry| {
+        entry.root == here.root && entry.dev == here.dev && !entry.read_only()
+    };
+    let path = if here.read_only() {
+        entries
+            .iter()
+            .find(is_writable_twin)
+            .map_or(&here.mount_point, |entry| &entry.mount_point)
+    } else {
+        &here.mount_point
+    };
     let changed = grow::grow(ground, fs_type, path, (&job.device, device_bytes), context)?;
     Ok(Grown {
         device_bytes,

@@ -15,6 +15,7 @@ use super::{
     grow, hints,
     jobs::{FsError, Stage, StageMount, Staged},
     mkfs,
+    mkfs_options::check_mkfs_options,
     options::{MountFlags, parse_mount_flags},
     stage::{Format, MountPlan, Plan, Refusal, Wanted, format_guard, plan_mount},
     superblock, tools,
@@ -133,6 +134,7 @@ impl<'a> Staging<'a> {
         if let Some(asked) = mount.fs_type.filter(|asked| *asked != fs_type) {
             return Err(incompatible(fs_type.as_str(), asked.as_str()));
         }
+        check_mkfs_options(fs_type, &record.mkfs_options)?;
         let all: Vec<String> = record
             .mount_options
             .iter()
