@@ -104,6 +104,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         drive: drive.clone(),
         claim,
         spec,
+        deleted: Vec::new(),
     })
     .unwrap();
 
