@@ -76,3 +76,32 @@ impl From<Status> for CallError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_that_no_agent_sent_is_never_final() {
+        for code in [
+            Code::InvalidArgument,
+            Code::NotFound,
+            Code::AlreadyExists,
+            Code::PermissionDenied,
+            Code::ResourceExhausted,
+            Code::FailedPrecondition,
+            Code::OutOfRange,
+            Code::Internal,
+            Code::DataLoss,
+            Code::Unknown,
+        ] {
+            let made_here = CallError::from(Status::new(code, "made by the transport"));
+            assert!(matches!(made_here, CallError::InDoubt { .. }), "{code:?}");
+        }
+        let refused = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+        assert!(matches!(
+            CallError::from(Status::from(refused)),
+            CallError::InDoubt { .. }
+        ));
+    }
+}
