@@ -114,6 +114,15 @@ impl Inventory {
         (revision, due)
     }
 
+    /// Whether a step on this drive hangs.
+    pub fn is_stuck(&self, drive: &DriveId) -> bool {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .stuck
+            .contains_key(drive)
+    }
+
     /// Whether a mount of this volume was detached.
     pub fn is_detached(&self, uuid: Uuid) -> bool {
         self.known

@@ -324,10 +324,12 @@ impl Volumes {
     /// Whether there is evidence that a drive is gone or stuck.
     fn is_gone(&self, drive: &DriveId) -> bool {
         let snapshot = self.inner.inventory.current();
-        snapshot
+        let missing = snapshot
             .drives
             .get(drive)
-            .is_none_or(|drive| drive.state == DriveState::Missing || drive.trouble.is_some())
+            .is_none_or(|drive| drive.state == DriveState::Missing);
+        // A worker that died or was busy is no evidence: only a step that hangs is.
+        missing || self.inner.inventory.is_stuck(drive)
     }
 
     /// The volume of this id, whatever its state.
