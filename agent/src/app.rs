@@ -188,26 +188,33 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         .map(|text| text.trim().to_owned())
         .unwrap_or_default();
     let agent = AgentService::new(volumes.clone(), rescans, machine_id);
-    let ready = ready(&inventory, &tasks, &stop);
+    let agents = options.headless.then(|| {
+        let router = Server::builder().add_service(AgentServer::new(agent.clone()));
+        Agents::single(in_process_channel(router))
+    });
     let identity = IdentityService::new(IdentityConfig {
         driver_name: config.driver_name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         controller: options.headless,
-        ready,
+        // Ready is when all that is served can answer: the Controller service hears of the first survey
+        // a moment later than the agent itself.
+        ready: agents
+            .as_ref()
+            .map_or_else(|| ready(&inventory, &tasks, &stop), Agents::ready),
     });
-    let node = NodeService::new(volumes.clone(), options.health_api);
     let mut csi = Server::builder()
         .add_service(IdentityServer::new(identity))
-        .add_service(NodeServer::new(node));
-    if options.headless {
-        let router = Server::builder().add_service(AgentServer::new(agent.clone()));
-        let channel = in_process_channel(router);
+        .add_service(NodeServer::new(NodeService::new(
+            volumes.clone(),
+            options.health_api,
+        )));
+    if let Some(agents) = agents {
         let controller = ControllerService::new(
             ControllerConfig {
                 driver_name: config.driver_name.clone(),
                 health_api: options.health_api,
             },
-            Agents::single(channel),
+            agents,
         );
         csi = csi.add_service(ControllerServer::new(controller));
     }
