@@ -391,7 +391,7 @@ fn no_answer<E: std::error::Error + 'static>(error: &RunError<E>, old: Option<Se
         (RunError::Busy { .. }, Some(old)) if old.trouble.is_none() && old.probed.is_some() => old,
         (_, old) => Seen {
             contents: old.and_then(|old| old.contents),
-            trouble: Some(chain(error)),
+            trouble: Some(error.trouble()),
             stuck: matches!(error, RunError::Stuck { .. }),
             ..Seen::default()
         },

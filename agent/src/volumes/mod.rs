@@ -193,10 +193,10 @@ impl Volumes {
         }
     }
 
-    /// Notes that a drive hangs, or that it does so no more.
+    /// Notes that a drive hangs; the next survey that it answers takes the note away.
     fn note_stuck<E: std::error::Error>(&self, drive: &DriveId, error: &RunError<E>) {
-        if let RunError::Stuck { step, .. } = error {
-            let text = format!("{step} has not returned");
+        if let RunError::Stuck { .. } = error {
+            let text = error.trouble();
             self.inner.inventory.update(|known| {
                 known.stuck.insert(drive.clone(), text);
             });

@@ -135,6 +135,17 @@ pub struct SlotStatus {
 }
 
 impl<E: std::error::Error + 'static> RunError<E> {
+    /// The same in words that stay the same for as long as the trouble does: what is shown of a drive and
+    /// its volumes must not change with the age of a hanging step.
+    pub fn trouble(&self) -> String {
+        match self {
+            Self::Stuck { step, .. } => format!(
+                "it is stuck: {step} has not returned; check the drive (dmesg), it may need to be replaced"
+            ),
+            other => crate::model::cause::chain(other),
+        }
+    }
+
     /// The same with another error of the job.
     pub fn map_job<F: std::error::Error + 'static>(self, f: impl FnOnce(E) -> F) -> RunError<F> {
         match self {
@@ -156,5 +167,22 @@ impl<E: std::error::Error + 'static> RunError<E> {
             Self::Stopping => RunError::Stopping,
             Self::Job(error) => RunError::Job(f(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::carve::jobs::CarveError;
+
+    #[test]
+    fn the_trouble_of_a_hanging_step_does_not_change_with_its_age() {
+        let stuck = |age_s| RunError::<CarveError>::Stuck {
+            drive: DriveId("d".into()),
+            step: "probe: open".into(),
+            age_s,
+        };
+        assert_eq!(stuck(31).trouble(), stuck(3600).trouble());
+        assert!(stuck(31).trouble().contains("probe: open"));
     }
 }

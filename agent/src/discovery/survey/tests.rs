@@ -210,7 +210,7 @@ async fn drives_that_hang_cost_their_own_entry_and_nothing_else() {
             None,
             None,
             Some(
-                "drive wwn-stuck is stuck: open has not returned for 31 s; check the drive (dmesg), it may need to be replaced"
+                "it is stuck: open has not returned; check the drive (dmesg), it may need to be replaced"
             ),
             Some("it was not looked at"),
             None,
