@@ -129,7 +129,11 @@ impl Drive {
             class: "fast".into(),
             drive_id: self.drive().id,
         };
-        Some(Claim { label, policy })
+        Some(Claim {
+            layout: drivebay_agent::model::Layout::Partition,
+            label,
+            policy,
+        })
     }
 
     fn create(&self, name: &str, mib: u64) -> Result<Changed, CarveError> {

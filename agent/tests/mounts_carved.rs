@@ -97,6 +97,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         erase: ErasePolicy::Zero,
     };
     let claim = Some(Claim {
+        layout: drivebay_agent::model::Layout::Partition,
         label,
         policy: ClaimPolicy::Blank,
     });

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{erase, partition, wipe};
-use crate::model::{Cause, ClaimPolicy, Contents, DriveRef, Label, VolumeSpec};
+use crate::model::{Cause, ClaimPolicy, Contents, DriveRef, Label, Layout, VolumeSpec};
 use crate::worker::{Context, Job};
 
 /// Reads a claimed drive: label, volumes, free space.
@@ -37,6 +37,8 @@ pub struct Create {
 /// How to claim a drive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Claim {
+    /// How it is to be carved.
+    pub layout: Layout,
     /// The mark to write. `drive_uuid` is fresh.
     pub label: Label,
     /// What must be true of the drive's bytes; checked again under the lock.

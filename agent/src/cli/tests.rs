@@ -337,6 +337,7 @@ fn plan() -> (config::Config, Vec<Surveyed>) {
     };
     let mut claimed = surveyed("sdb", Judgement::Claimed);
     claimed.contents = Some(Contents {
+        layout: crate::model::Layout::Partition,
         sequence: 1,
         label: Label {
             drive_uuid: uuid::Uuid::nil(),

@@ -81,6 +81,7 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
                 number: None,
                 device: None,
                 dev: None,
+                dm_uuid: None,
                 ambiguous: None,
             };
             volumes.insert(record.uuid, volume(known, merged, drive, &placed));

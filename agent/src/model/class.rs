@@ -10,6 +10,8 @@ use super::{DriveFacts, FsType, Media, Transport};
 pub enum Layout {
     /// GPT: a label partition, then one partition per volume.
     Partition,
+    /// LVM: a volume group of its own per drive, one linear logical volume per volume.
+    Lvm,
 }
 
 /// What must be true of a drive's bytes before it is claimed.

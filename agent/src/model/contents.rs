@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{DriveId, Record};
+use super::{DriveId, Layout, Record};
 
 /// A run of bytes on a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -47,6 +47,10 @@ pub struct Placed {
     pub device: Option<String>,
     /// Device number of the partition.
     pub dev: Option<(u32, u32)>,
+    /// Layout `lvm`: the device-mapper uuid that its device must have, `LVM-<VG uuid><LV uuid>` without hyphens.
+    /// None for a partition.
+    #[serde(default)]
+    pub dm_uuid: Option<String>,
     /// Why record, table and kernel do not agree; such a volume is shown and not touched.
     pub ambiguous: Option<String>,
 }
@@ -56,6 +60,8 @@ pub struct Placed {
 pub struct Contents {
     /// Our mark.
     pub label: Label,
+    /// How the drive is carved.
+    pub layout: Layout,
     /// Sequence number of the label slot that was read: of two looks at one label, the higher is the later.
     pub sequence: u64,
     /// Volumes, by start.
@@ -78,9 +84,13 @@ impl Contents {
         self.free.iter().map(|run| run.len).sum()
     }
 
-    /// The largest volume that would fit now, in bytes.
+    /// The largest volume that would fit now, in bytes: a partition needs one free run, a logical volume
+    /// takes several.
     pub fn largest_free(&self) -> u64 {
-        self.free.iter().map(|run| run.len).max().unwrap_or(0)
+        match self.layout {
+            Layout::Partition => self.free.iter().map(|run| run.len).max().unwrap_or(0),
+            Layout::Lvm => self.free_bytes(),
+        }
     }
 
     /// The volume of this identity.

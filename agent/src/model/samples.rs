@@ -60,6 +60,7 @@ pub fn placed(uuid: u128, state: RecordState) -> Placed {
         number: Some(2),
         device: Some("sda2".into()),
         dev: Some((8, 2)),
+        dm_uuid: None,
         ambiguous: None,
     }
 }
@@ -67,6 +68,7 @@ pub fn placed(uuid: u128, state: RecordState) -> Placed {
 /// What is on a drive whose label has this number, with one free piece.
 pub fn contents(label: u128, sequence: u64, volumes: Vec<Placed>, free: u64) -> Contents {
     Contents {
+        layout: crate::model::Layout::Partition,
         label: Label {
             drive_uuid: Uuid::from_u128(label),
             cluster: "default".into(),

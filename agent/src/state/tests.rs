@@ -67,6 +67,7 @@ fn record(uuid: u128, state: RecordState) -> Record {
 
 fn contents(volumes: Vec<Record>) -> Contents {
     Contents {
+        layout: crate::model::Layout::Partition,
         sequence: 1,
         label: Label {
             drive_uuid: Uuid::from_u128(9),
@@ -82,6 +83,7 @@ fn contents(volumes: Vec<Record>) -> Contents {
                 number: Some(2),
                 device: None,
                 dev: None,
+                dm_uuid: None,
                 ambiguous: None,
             })
             .collect(),

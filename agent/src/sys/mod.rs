@@ -15,6 +15,7 @@ pub mod clock;
 pub mod cmd;
 pub mod direct;
 pub mod diskread;
+pub mod dm;
 pub mod drive;
 pub mod fssize;
 mod ioctl;

@@ -280,6 +280,7 @@ impl Volumes {
             let job = Create {
                 drive: DriveRef::from(&drive.facts),
                 claim: candidate.claim.then(|| Claim {
+                    layout: class.layout,
                     label: Label {
                         drive_uuid: Uuid::new_v4(),
                         cluster: self.inner.config.cluster.clone(),

@@ -163,6 +163,7 @@ impl Bench {
             number: Some(1),
             device: Some(device.clone()),
             dev,
+            dm_uuid: None,
             ambiguous: None,
         };
         let label = Label {
@@ -173,6 +174,7 @@ impl Bench {
             drive_id: drive.id.clone(),
         };
         let contents = Contents {
+            layout: drivebay_agent::model::Layout::Partition,
             sequence: 1,
             label,
             volumes: vec![placed],

@@ -283,6 +283,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     pub fn contents(&self) -> Result<Contents, CarveError> {
         let view = self.view()?;
         Ok(Contents {
+            layout: crate::model::Layout::Partition,
             label: self.label.content.label.clone(),
             sequence: self.label.sequence,
             volumes: view.volumes,

@@ -23,7 +23,11 @@ fn how(policy: ClaimPolicy) -> Claim {
         class: "fast".into(),
         drive_id: id(),
     };
-    Claim { label, policy }
+    Claim {
+        layout: crate::model::Layout::Partition,
+        label,
+        policy,
+    }
 }
 
 fn spec(n: u128, name: &str, mib: u64) -> VolumeSpec {

@@ -130,6 +130,7 @@ pub fn reconcile(table: &Table, records: &[Record], kernel: &[PartitionFacts]) -
                 number: None,
                 device: None,
                 dev: None,
+                dm_uuid: None,
                 ambiguous: Some(why),
             },
         });
@@ -309,6 +310,7 @@ fn place(record: &Record, fit: Fit, kernel: &[PartitionFacts], steps: &mut Vec<S
         number: fit.number,
         device: None,
         dev: None,
+        dm_uuid: None,
         ambiguous: None,
     };
     let pending = fit.step.is_some();

@@ -57,6 +57,7 @@ fn probed(ours: bool) -> Probed {
 
 fn contents(note: &str) -> Contents {
     Contents {
+        layout: crate::model::Layout::Partition,
         sequence: 1,
         label: Label {
             drive_uuid: uuid::Uuid::nil(),
