@@ -107,6 +107,24 @@ impl Rig {
         .await
     }
 
+    /// The shelf name of the drive that is refused for this reason.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub async fn holding(&self, code: &str) -> String {
+        let inventory = self.inventory().await;
+        let found = inventory.drives.iter().find(|drive| {
+            drive.id.starts_with("loop-") && drive.rejects.iter().any(|reject| reject.code == code)
+        });
+        let id = &found
+            .unwrap_or_else(|| panic!("no drive is refused for {code}"))
+            .id;
+        let name = id
+            .strip_prefix("loop-")
+            .and_then(|rest| rest.split(".img-").next());
+        name.unwrap_or_default().to_owned()
+    }
+
     /// What the agent says of a volume, if it lists it.
     pub async fn volume_of(&self, id: &str) -> Option<wire::Volume> {
         let inventory = self.inventory().await;
