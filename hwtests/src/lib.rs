@@ -16,6 +16,7 @@ pub mod csi;
 pub mod digest;
 pub mod fixtures;
 pub mod hang;
+pub mod lab;
 pub mod need;
 pub mod program;
 pub mod rig;
