@@ -44,7 +44,7 @@ pub enum Backend {
 }
 
 /// Contents written to a drive before it is plugged in.
-type Contents = Box<dyn FnOnce(&Path) -> Result<(), Trouble>>;
+type Contents = Box<dyn FnOnce(&Path) -> Result<(), Trouble> + Send>;
 
 /// A drive to be made.
 pub struct DriveSpec {
@@ -183,7 +183,7 @@ impl DriveSpec {
     #[must_use]
     pub fn holding(
         mut self,
-        contents: impl FnOnce(&Path) -> Result<(), Trouble> + 'static,
+        contents: impl FnOnce(&Path) -> Result<(), Trouble> + Send + 'static,
     ) -> Self {
         self.contents = Some(Box::new(contents));
         self
@@ -276,5 +276,25 @@ impl fmt::Debug for DriveSpec {
             .field("slot", &self.slot)
             .field("backend", &self.backend)
             .finish_non_exhaustive()
+    }
+}
+
+impl Kind {
+    /// Shell, for the guest as root, to run before a drive of this kind hangs for longer than 30 s: it raises the time after which
+    /// Linux resets the device, which qemu would answer by waiting for its requests with the whole machine stopped.
+    /// None: Linux waits for ever by itself (virtio).
+    pub fn patience(self, device: &str) -> Option<String> {
+        let name = device.trim_start_matches("/dev/");
+        match self {
+            // Milliseconds. A drive with an EUI-64 has its requests on the path's device.
+            Self::Nvme => Some(format!(
+                "for q in /sys/class/block/{name}/queue /sys/class/block/$(echo {name} | sed s/n1/c*n1/)/queue; do \
+                 [ ! -w $q/io_timeout ] || echo 3600000 > $q/io_timeout; done"
+            )),
+            Self::Sata => Some(format!(
+                "echo 3600 > /sys/class/block/{name}/device/timeout"
+            )),
+            Self::Scsi | Self::Virtio => None,
+        }
     }
 }
