@@ -390,6 +390,45 @@ fn drives_are_plugged_in_and_unplugged_while_it_runs() {
 
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
+fn a_drive_that_dies_while_it_hangs_answers_with_errors_and_can_be_replaced() {
+    let mut stand = stand();
+    let stand = stand.as_mut().unwrap();
+    let guest = stand.machine.guest().clone();
+    for kind in [Kind::Nvme, Kind::Scsi, Kind::Virtio] {
+        let name = format!("dies-{kind}");
+        let drive = DriveSpec::new(kind, &name, SIZE)
+            .served()
+            .make(&stand.run.file(""))
+            .unwrap();
+        drive.plug(&mut stand.qmp).unwrap();
+        wait::until(SEEN, &name, || seen(&guest, &name));
+        let device = device(&guest, &name);
+        let read = format!("dd if={device} of=/dev/null bs=4096 count=1 skip=99 iflag=direct");
+        guest.run(&read);
+        drive.nbd().hang();
+        guest.run(&format!(
+            "({read}; echo $? >/run/{name}) >/dev/null 2>&1 </dev/null &"
+        ));
+        assert!(drive.nbd().wait_pending(1, SEEN), "{kind}");
+        drive.nbd().hang_up();
+        let code = wait::until(SEEN, "dd ends", || {
+            let ran = guest.ran(&format!("cat /run/{name}"));
+            ran.ok().then_some(ran.stdout)
+        });
+        assert_eq!(code, "1\n", "{kind}");
+        assert!(!guest.ran(&read).ok(), "{kind}: dead for good");
+        drive.unplug(&mut stand.qmp).unwrap();
+        wait::until(SEEN, &name, || seen(&guest, &name).is_none().then_some(()));
+        drive.nbd().resume();
+        drive.plug(&mut stand.qmp).unwrap();
+        wait::until(SEEN, &name, || seen(&guest, &name));
+        guest.run(&read);
+        drive.unplug(&mut stand.qmp).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs the lab: hwtests/lab"]
 fn a_power_cut_loses_exactly_what_was_not_flushed_and_slots_can_be_swapped_between_boots() {
     let run = RunDir::new("cut").unwrap();
     let make = |spec: DriveSpec| spec.served().make(&run.file("")).unwrap();

@@ -346,14 +346,23 @@ impl Drop for NbdDrive {
 fn accept(listener: &UnixListener, drive: &Arc<Shared>) {
     let mut clients: Vec<JoinHandle<()>> = Vec::new();
     let mut number = 0;
-    while let Ok((stream, _)) = listener.accept() {
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(_) if drive.lock().closed => break,
+            Err(error) => {
+                eprintln!("a drive takes no more clients: {error}");
+                break;
+            }
+        };
         clients.retain(|client| !client.is_finished());
         let mut state = drive.lock();
         if state.closed {
             break;
         }
         let Ok(known) = stream.try_clone() else {
-            continue; // Out of descriptors: the client sees the connection closed.
+            eprintln!("a drive turns a client away: no descriptor is left");
+            continue;
         };
         if state.cut.is_some() {
             continue;
