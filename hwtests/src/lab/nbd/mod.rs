@@ -240,19 +240,24 @@ impl NbdDrive {
         state.cut
     }
 
-    /// Gives a drive its power back, for new clients: old connections end. Hanging and waiting cuts are over; slowness and bad sectors stay.
+    /// Gives a drive its power back, after a cut or its death: old connections end, new ones are served (also a machine's that
+    /// was not killed). Hanging and waiting cuts are over; slowness and bad sectors stay.
     pub fn power_on(&self) {
         let mut state = self.shared.lock();
         state.hang_up();
         state.cut = None;
+        state.dead = false;
         state.fuse = None;
         state.hung = false;
         self.shared.changed.notify_all();
     }
 
-    /// Ends all connections: the virtual machine's requests fail from then on, also after others connect anew.
-    pub fn hang_up(&self) {
-        self.shared.lock().hang_up();
+    /// The drive dies: what waits fails, and everything else until `power_on`, since qemu tries to connect anew at each request
+    /// and is turned away. The cache stays as it is.
+    pub fn die(&self) {
+        let mut state = self.shared.lock();
+        state.dead = true;
+        state.hang_up();
         self.shared.changed.notify_all();
     }
 
@@ -364,7 +369,7 @@ fn accept(listener: &UnixListener, drive: &Arc<Shared>) {
             eprintln!("a drive turns a client away: no descriptor is left");
             continue;
         };
-        if state.cut.is_some() {
+        if state.cut.is_some() || state.dead {
             continue;
         }
         number += 1;
