@@ -1,6 +1,6 @@
 //! What a served drive must do, seen by a client and in its file.
 
-use std::{fs, io::Read, path::PathBuf, time::Instant};
+use std::{fs, io::Read, os::unix::net::UnixStream, path::PathBuf, time::Instant};
 
 use tempfile::TempDir;
 
