@@ -1,7 +1,7 @@
 //! The `lvm` layout: a volume group (VG) of its own on each claimed drive, a linear logical
 //! volume (LV) per volume, and everything durably known of a volume in that LV's tags.
 //!
-//! Reading takes no process: `metadata` reads what LVM wrote on the drive (`text` parses it); `tags` turns
+//! Reading takes no process: `metadata` reads what LVM wrote on the drive (`text` parses it, `vg` understands it); `tags` turns
 //! records into tags and back; `name` knows what LVM takes for a name; `view` puts metadata and the kernel's
 //! devices together; `plan` does the arithmetic. Changing is LVM's own business: `session` looks and repairs, `change`,
 //! `advance` and `erase` run one `lvm` command per change, each followed by a flush of the drive, since LVM
@@ -18,6 +18,7 @@ pub mod plan;
 mod session;
 pub mod tags;
 pub mod text;
+mod vg;
 pub mod view;
 
 use uuid::Uuid;
