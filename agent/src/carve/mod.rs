@@ -11,6 +11,7 @@ pub mod erase;
 mod fake;
 pub mod gpt;
 pub mod jobs;
+pub mod layout;
 pub mod lvm;
 pub mod partition;
 pub mod plan;
