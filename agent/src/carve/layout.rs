@@ -13,6 +13,14 @@ use crate::model::{Contents, DriveRef, Layout, RecordState, VolumeSpec};
 use crate::sys::blockdev::BlockDev;
 use crate::worker::Context;
 
+/// Bytes that volumes could have on a drive of this size once it is claimed so; 0 when it is too small.
+pub fn claimable_bytes(layout: Layout, size: u64, sector: u64) -> u64 {
+    match layout {
+        Layout::Partition => super::plan::claimable_bytes(size, sector),
+        Layout::Lvm => lvm::plan::claimable_bytes(size, sector),
+    }
+}
+
 /// Which layout a drive carries; None: neither is ours.
 fn of(drive: &DriveRef) -> Result<Option<Layout>, CarveError> {
     let dev = partition::open(drive)?;

@@ -49,7 +49,7 @@ fn blank() -> Probed {
         busy: false,
         signatures: Signatures::Empty,
         gpt: GptState::None,
-        ours: false,
+        ours: None,
         gpt_types: vec![],
         blankness: Blankness::Blank,
     }
@@ -424,7 +424,7 @@ fn every_code_is_given_for_its_cause_and_alone() {
     let ours = |label: Option<Label>, trouble| {
         with(move |case| {
             case.probed = Some(Ok(Probed {
-                ours: true,
+                ours: Some(Layout::Partition),
                 gpt: GptState::Whole,
                 blankness: Blankness::NotSampled,
                 ..blank()
@@ -482,7 +482,7 @@ fn claimed() -> Case {
     with(|case| {
         case.label = Some(label("c", "n"));
         case.probed = Some(Ok(Probed {
-            ours: true,
+            ours: Some(Layout::Partition),
             gpt: GptState::Whole,
             busy: true,
             blankness: Blankness::NotSampled,
@@ -628,7 +628,7 @@ prop_compose! {
         (busy, ours, read_only) in (rare(), rare(), rare()),
         size_bytes in prop_oneof![9 => Just(1_u64 << 40), 1 => Just(7)],
     ) -> Probed {
-        Probed { size_bytes, read_only, busy, signatures, gpt, ours, gpt_types: vec![], blankness }
+        Probed { size_bytes, read_only, busy, signatures, gpt, ours: ours.then_some(Layout::Lvm), gpt_types: vec![], blankness }
     }
 }
 
@@ -664,7 +664,7 @@ proptest! {
         let proven = matches!(&probed, Some(Ok(probed)) if *probed == blank());
         match case.judge() {
             Judgement::Available { .. } => prop_assert!(proven && !bad, "{probed:?}"),
-            Judgement::Claimed => prop_assert!(labelled && matches!(&probed, Some(Ok(probed)) if probed.ours)),
+            Judgement::Claimed => prop_assert!(labelled && matches!(&probed, Some(Ok(probed)) if probed.ours.is_some())),
             Judgement::Rejected { reasons, .. } => {
                 prop_assert!(!reasons.is_empty(), "a rejection without a reason");
                 prop_assert!(!proven || bad, "{reasons:?}");

@@ -74,7 +74,7 @@ pub(in crate::carve) fn drive_uuid_of(pv_uuid: &str) -> Option<Uuid> {
 }
 
 /// Whether what was read is ours to look after: our VG, whole or torn, or the beginning of one.
-pub(in crate::carve) fn is_ours(found: &Found) -> bool {
+pub(crate) fn is_ours(found: &Found) -> bool {
     match found {
         Found::Vg(committed) => !matches!(tags::vg(&committed.vg.tags), tags::Read::Stranger),
         Found::Orphan(header) => drive_uuid_of(&header.uuid).is_some(),
@@ -105,7 +105,7 @@ pub(super) fn is_labelled(dev: &BlockDev, claim: &Claim) -> Result<bool, CarveEr
                 ),
             ))
         }
-        tags::Read::Broken(why) => Err(damaged(id, why)),
+        tags::Read::Broken { why, .. } => Err(damaged(id, why)),
         tags::Read::Stranger => Ok(false),
     }
 }

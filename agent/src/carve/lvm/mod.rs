@@ -30,7 +30,7 @@ use super::{
 use crate::model::{Contents, DriveRef, RecordState, VolumeSpec};
 use crate::sys::blockdev::BlockDev;
 use crate::worker::Context;
-pub(super) use claim::is_ours;
+pub(crate) use claim::is_ours;
 pub(super) use erase::step as erase_step;
 use session::Session;
 

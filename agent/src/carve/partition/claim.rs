@@ -309,7 +309,7 @@ pub(in crate::carve) fn empty(
             format!("it is not empty: {:?}", probed.signatures),
         ));
     }
-    if probed.gpt != GptState::None || probed.ours {
+    if probed.gpt != GptState::None || probed.ours.is_some() {
         return Err(refused(id, format!("PartitionTable: {:?}", probed.gpt)));
     }
     match (policy, &probed.blankness) {
