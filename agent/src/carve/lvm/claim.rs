@@ -105,7 +105,7 @@ pub(super) fn is_labelled(dev: &BlockDev, claim: &Claim) -> Result<bool, CarveEr
                 ),
             ))
         }
-        tags::Read::Broken(why) => Err(damaged(id, why)),
+        tags::Read::Broken { why, .. } => Err(damaged(id, why)),
         tags::Read::Stranger => Ok(false),
     }
 }
