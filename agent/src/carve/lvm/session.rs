@@ -193,20 +193,25 @@ impl<'a> Session<'a> {
 
     /// Activates what lives and is not active, and gives devices with an old table the new one.
     fn settle(&mut self) -> Result<(), CarveError> {
-        let (mut absent, mut outdated) = (Vec::new(), Vec::new());
-        for placed in &self.view.contents.volumes {
-            let Some(lv) = self.view.lvs.get(&placed.record.uuid) else {
-                continue;
-            };
-            if matches!(placed.record.state, RecordState::Erasing { .. }) {
-                continue;
-            }
-            match self.device(lv) {
-                None if placed.ambiguous.is_none() => absent.push(self.path(lv)),
-                Some(device) if self.is_outdated(device, lv) => outdated.push(self.path(lv)),
-                _ => {}
-            }
-        }
+        let lvs = &self.view.lvs;
+        let absent: Vec<OsString> = self
+            .view
+            .contents
+            .volumes
+            .iter()
+            .filter(|placed| placed.device.is_none() && placed.ambiguous.is_none())
+            .filter(|placed| !matches!(placed.record.state, RecordState::Erasing { .. }))
+            .filter_map(|placed| lvs.get(&placed.record.uuid))
+            .map(|lv| self.path(lv))
+            .collect();
+        let outdated: Vec<OsString> = self
+            .view
+            .stale
+            .iter()
+            .filter_map(|uuid| lvs.get(uuid))
+            .filter(|lv| name::erase_guid(&lv.name).is_none())
+            .map(|lv| self.path(lv))
+            .collect();
         if absent.is_empty() && outdated.is_empty() {
             return Ok(());
         }
@@ -248,13 +253,6 @@ impl<'a> Session<'a> {
     pub(super) fn device(&self, lv: &Lv) -> Option<&DmDevice> {
         let uuid = view::dm_uuid(&self.committed.vg, lv);
         self.dm.iter().find(|device| device.uuid == uuid)
-    }
-
-    /// A change of the LV was cut off before its device got the new table, or while IO to it was held up.
-    fn is_outdated(&self, device: &DmDevice, lv: &Lv) -> bool {
-        let bytes: u64 = self.runs(lv).iter().map(|run| run.len).sum();
-        device.slaves == [self.dev.drive().kernel_name.clone()]
-            && (device.suspended || device.size_bytes != bytes)
     }
 
     /// Makes sure that the kernel does not have an LV; false while it is in use.
