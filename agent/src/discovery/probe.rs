@@ -329,6 +329,13 @@ mod tests {
     }
 
     #[test]
+    fn an_lvm_label_is_a_signature_even_when_it_is_damaged() {
+        assert_eq!(pv_signature(&metadata::Found::NoPv), []);
+        let damaged = pv_signature(&metadata::Found::Damaged("checksum".into()));
+        assert_eq!(damaged[0].kind, PV_KIND);
+    }
+
+    #[test]
     fn what_either_side_found_is_found() {
         let found = |kinds: &[&str]| kinds.iter().map(|kind| one(kind)).collect::<Vec<_>>();
         assert_eq!(with_own(Signatures::Empty, vec![]), Signatures::Empty);
