@@ -26,7 +26,15 @@ use drivebay_agent::{
         },
         record::FreeSpace,
     },
-    model::{DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Record, RecordState},
+    discovery::{
+        probe::{Probe, Signatures},
+        sysfs,
+    },
+    model::{
+        ClaimPolicy, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, Layout, MIB, Mode,
+        Record, RecordState,
+    },
+    worker::{Context, Job as _},
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -773,4 +781,72 @@ fn a_name_that_we_give_is_one_that_lvm_takes() {
             bench.lvm(&["lvremove", "-f", &format!("{VG}/{text}")]);
         }
     }
+}
+
+#[test]
+fn a_probe_tells_our_vg_from_another_ones_and_from_a_damaged_label() {
+    let Some(bench) = Bench::new(256 * MIB, 512) else {
+        return;
+    };
+    let probe = || {
+        let facts = sysfs::read(Path::new("/sys"), bench.node.trim_start_matches("/dev/")).unwrap();
+        let probe = Probe {
+            drive: DriveRef::from(&facts),
+            policy: Some(ClaimPolicy::SignatureFree),
+        };
+        let probed = probe.run(&mut Context::silent()).unwrap();
+        let kinds: Vec<String> = match probed.signatures {
+            Signatures::Empty => Vec::new(),
+            Signatures::Found(found) | Signatures::Ambiguous(found) => {
+                found.into_iter().map(|one| one.kind).collect()
+            }
+        };
+        (probed.ours, kinds)
+    };
+    let pv = || vec!["LVM2_member".to_owned()];
+    assert_eq!(probe(), (None, Vec::new()));
+    bench.lvm(&["pvcreate", &bench.node]);
+    assert_eq!(probe(), (None, pv()), "a PV without a VG");
+    bench.lvm(&[
+        "vgcreate",
+        "-s",
+        "1m",
+        "--addtag",
+        "backup",
+        VG,
+        &bench.node,
+    ]);
+    assert_eq!(
+        probe(),
+        (None, pv()),
+        "somebody else's VG, even under a name like ours"
+    );
+    let mark = tags::VgMark {
+        label: Label {
+            drive_uuid: Uuid::from_u128(1),
+            cluster: "c".into(),
+            node: "n".into(),
+            class: "k".into(),
+            drive_id: DriveId("serial-x".into()),
+        },
+        free_space: FreeSpace::Zeros,
+    };
+    for tag in tags::of_vg(&mark) {
+        bench.lvm(&["vgchange", "--addtag", &tag, VG]);
+    }
+    assert_eq!(probe(), (Some(Layout::Lvm), pv()));
+    bench.lvm(&["vgchange", "--deltag", "drivebay.v=1", VG]);
+    assert_eq!(
+        probe(),
+        (Some(Layout::Lvm), pv()),
+        "damaged, but ours: nobody may take it"
+    );
+    // Past everything: libblkid does not see a label whose checksum is wrong.
+    let file = fs::File::options()
+        .write(true)
+        .open(bench.dir.path().join("drive.img"))
+        .unwrap();
+    file.write_all_at(b"X", 512 + 40).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(probe(), (None, pv()));
 }

@@ -429,3 +429,25 @@ fn other_target(
         .map(|mount| mount.mount_point)
         .find(|point| point != staging && point != target))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_btrfs_on_an_lv_is_in_use_under_whatever_name_it_is_mounted() {
+        let rows = b"1 2 0:50 / /a rw - btrfs /dev/mapper/vg-lv rw\n3 2 253:4 / /b rw - xfs /dev/dm-4 rw\n";
+        let mounts = mountinfo::parse(rows).unwrap();
+        let in_use = view(&mounts, |mount| {
+            assert_eq!(
+                mount.fs_type, "btrfs",
+                "others are told by their own number"
+            );
+            Some((253, 3))
+        })
+        .in_use;
+        for name in ["253:3", "253:4", "dm-4"] {
+            assert!(in_use.contains(name), "{name}: {in_use:?}");
+        }
+    }
+}
