@@ -286,6 +286,24 @@ fn a_committed_text_that_is_not_there_is_torn() {
 }
 
 #[test]
+fn a_pv_whose_metadata_area_has_no_header_is_damaged_and_no_orphan() {
+    let mut drive = Recorded::load("fresh");
+    for (start, bytes) in &mut drive.runs {
+        if (*start..*start + bytes.len() as u64).contains(&4096) {
+            let at = (4096 - *start) as usize;
+            bytes[at..at + 512].fill(0);
+        }
+    }
+    let Found::Damaged { header, .. } = drive.found() else {
+        panic!("{:?}", drive.found())
+    };
+    assert_eq!(header, Some(Recorded::load("fresh").vg().header));
+    // Without any text either there never was a VG: an interrupted `pvcreate`.
+    drive.runs.retain(|(start, _)| *start < 4096);
+    assert!(matches!(drive.found(), Found::Orphan(_)));
+}
+
+#[test]
 fn a_drive_without_a_label_is_no_pv() {
     let blank = Recorded {
         size: 64 * MIB,
@@ -410,7 +428,7 @@ proptest! {
         }
         // Either the bit does not matter (padding, another text's rest), or it is noticed.
         match (drive.found(), whole.found()) {
-            (Found::Torn(_) | Found::Damaged(_) | Found::NoPv, _) => {}
+            (Found::Torn(_) | Found::Damaged { .. } | Found::NoPv, _) => {}
             (found, before) => prop_assert_eq!(found, before),
         }
     }

@@ -81,7 +81,7 @@ impl<'a> Session<'a> {
                     drive: id.to_string(),
                 });
             }
-            Found::Damaged(why) => return Err(damaged(&id, why)),
+            Found::Damaged { why, .. } => return Err(damaged(&id, why)),
             Found::NoPv | Found::Orphan(_) => return Err(claim::not_ours(&id)),
         };
         Self::of(dev, committed).map(Ok)
