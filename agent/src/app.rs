@@ -31,12 +31,12 @@ use crate::{
     inventory::{Inventory, wire::Sender},
     keeper::{self, Keeper},
     lock, manager,
-    model::cause::chain,
+    model::{Layout, cause::chain},
     registration::{self, RegistrationConfig},
     server,
     state::Store,
     survey_loop,
-    sys::{mountwatch::MountWatch, statefile},
+    sys::{lvm, mountwatch::MountWatch, offload::offload, statefile},
     uplink::AgentService,
     volumes::Volumes,
     worker::{Pool, PoolConfig},
@@ -50,6 +50,8 @@ const AT_MOST: Duration = Duration::from_secs(2);
 const SLOT_QUEUE: usize = 16;
 /// One step older than this is Stuck (design, invariant 6).
 const STUCK_AFTER: Duration = Duration::from_secs(30);
+/// Longest `lvm version` may take at the start.
+const LVM_ANSWER: Duration = Duration::from_secs(10);
 /// Stopping: changes that are running may end for this long …
 const DRAIN: Duration = Duration::from_secs(4);
 /// … then workers get this long.
@@ -108,6 +110,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(io("listen for SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("listen for SIGINT"))?;
 
+    prepare_lvm(&config).await;
     let program = std::env::current_exe().map_err(io("find the agent's own program"))?;
     let pool = Pool::new(PoolConfig {
         program,
@@ -272,6 +275,36 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let _ = tokio::time::timeout(Duration::from_secs(1), tasks.wait()).await;
     tracing::info!("stopped; mounts stay as they are");
     Ok(())
+}
+
+/// Readies what the `lvm` layout needs, and says what is missing if a class wants it. Nothing here is fatal: classes
+/// of the other layout work without, and a drive that is to be carved with LVM says why it is not.
+async fn prepare_lvm(config: &Config) {
+    let classes: Vec<&str> = config
+        .classes
+        .iter()
+        .filter(|class| class.layout == Layout::Lvm)
+        .map(|class| class.name.as_str())
+        .collect();
+    let (dir, wanted) = (config.runtime_dir.clone(), !classes.is_empty());
+    let found = offload("lvm", LVM_ANSWER, move || {
+        // Also without such a class: a drive that was carved with LVM stays it.
+        lvm::prepare(&dir)?;
+        wanted.then(lvm::presence).transpose()
+    });
+    let classes = classes.join(", ");
+    match found.await {
+        Ok(Ok(None)) => {}
+        Ok(Ok(Some(found))) => tracing::info!(
+            version = %found.version,
+            snapshots = found.snapshots,
+            "LVM is there"
+        ),
+        Ok(Err(error)) => {
+            tracing::error!(classes, "{}; these classes get no volumes", chain(&error));
+        }
+        Err(error) => tracing::error!(classes, %error, "whether LVM works could not be found out"),
+    }
 }
 
 /// True once the first survey is complete.

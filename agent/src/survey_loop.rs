@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    carve::{jobs::Look, plan::claimable_bytes},
+    carve::{jobs::Look, layout::claimable_bytes},
     discovery::{
         claim::{Judgement, Rules},
         survey::{Settings, Surveyed, survey},
@@ -17,8 +17,8 @@ use crate::{
     },
     inventory::is_newer,
     model::{
-        Contents, Drive, DriveId, DriveRef, DriveState, RecordState, Reject, RejectCode, Snapshot,
-        cause::chain,
+        ClassConfig, Contents, Drive, DriveId, DriveRef, DriveState, RecordState, Reject,
+        RejectCode, Snapshot, cause::chain,
     },
     volumes::Volumes,
     worker::{RunError, Slot},
@@ -264,7 +264,7 @@ impl Surveyor {
             for (key, seen) in keys.iter().zip(drives) {
                 let before = known.drives.remove(key);
                 let begun = begun.drives.get(key);
-                let drive = settle(shown(key, seen), before, begun);
+                let drive = settle(shown(key, seen, &self.rules.classes), before, begun);
                 match &seen.trouble {
                     Some(why) if seen.stuck => known.stuck.insert(key.clone(), why.clone()),
                     _ => known.stuck.remove(key),
@@ -352,7 +352,7 @@ fn settle(mut found: Drive, before: Option<Drive>, begun: Option<&Drive>) -> Dri
 }
 
 /// A surveyed drive as the inventory shows it. Pure.
-fn shown(key: &DriveId, seen: &Surveyed) -> Drive {
+fn shown(key: &DriveId, seen: &Surveyed, classes: &[ClassConfig]) -> Drive {
     let (state, class, rejects) = match &seen.judgement {
         Judgement::Claimed => (
             DriveState::Claimed,
@@ -366,12 +366,14 @@ fn shown(key: &DriveId, seen: &Surveyed) -> Drive {
             (DriveState::Rejected, class.clone(), reasons.clone())
         }
     };
-    let claimable_bytes = match state {
-        DriveState::Available => {
-            claimable_bytes(seen.facts.size_bytes, u64::from(seen.facts.logical_sector))
-        }
-        _ => 0,
-    };
+    let layout = classes
+        .iter()
+        .find(|one| state == DriveState::Available && class.as_ref() == Some(&one.name))
+        .map(|class| class.layout);
+    let claimable_bytes = layout.map_or(0, |layout| {
+        let facts = &seen.facts;
+        claimable_bytes(layout, facts.size_bytes, u64::from(facts.logical_sector))
+    });
     Drive {
         id: key.clone(),
         facts: seen.facts.clone(),

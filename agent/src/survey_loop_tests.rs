@@ -77,7 +77,7 @@ fn surveyed(name: &str, contents: Option<Contents>, judgement: Judgement) -> Sur
             busy: false,
             signatures: Signatures::Empty,
             gpt: GptState::None,
-            ours: contents.is_some(),
+            ours: contents.as_ref().map(|contents| contents.layout),
             gpt_types: Vec::new(),
             blankness: Blankness::Blank,
         })),
@@ -127,7 +127,7 @@ fn a_label_on_two_drives_makes_both_unusable() {
     };
     let mut drives = [one("sda", 1), one("sdb", 1), one("sdc", 2)];
     refuse_copies(&mut drives);
-    let states = drives.map(|drive| shown(&drive.facts.id.clone(), &drive));
+    let states = drives.map(|drive| shown(&drive.facts.id.clone(), &drive, &[]));
     assert_eq!(
         states.each_ref().map(|drive| drive.state),
         [

@@ -117,7 +117,7 @@ fn blank_is_blank_and_one_byte_is_not_whatever_the_sector_size() {
             (probed.signatures, probed.gpt, probed.blankness),
             (Signatures::Empty, GptState::None, Blankness::Blank)
         );
-        assert!(!probed.busy && !probed.read_only && !probed.ours);
+        assert!(!probed.busy && !probed.read_only && probed.ours.is_none());
         one.write(80 * MIB - 3, b"x");
         assert_eq!(
             one.probe().unwrap().blankness,

@@ -111,7 +111,7 @@ pub enum PlacementError {
     Size(#[from] SizeError),
     /// No piece of free space is large enough.
     #[error(
-        "no node has room in class {class:?}: {needed} bytes are needed, and the largest free piece is {largest} bytes, on node {node}"
+        "no node has room in class {class:?}: {needed} bytes are needed, and the largest that would fit is {largest} bytes, on node {node}"
     )]
     NoRoom {
         /// The class.

@@ -320,7 +320,7 @@ fn our_label_decides_whose_drive_it_is() {
     let (facts, _) = facts(&name(&device));
     let probed = probe(&facts, &rules).unwrap().unwrap();
     assert!(
-        probed.ours
+        probed.ours.is_some()
             && matches!(
                 probed.gpt,
                 drivebay_agent::discovery::probe::GptState::Damaged(_)

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{erase, partition, wipe};
+use super::{layout, wipe};
 use crate::model::{Cause, ClaimPolicy, Contents, DriveRef, Label, Layout, VolumeSpec};
 use crate::worker::{Context, Job};
 
@@ -203,9 +203,9 @@ pub enum CarveError {
         /// What is wrong.
         reason: String,
     },
-    /// No free run is large enough.
+    /// No free run is large enough, or with LVM all of them together are not.
     #[error(
-        "drive {drive} has no room for {needed} bytes; its largest free piece is {largest} bytes"
+        "drive {drive} has no room for a volume of {needed} bytes; the largest that would fit is {largest} bytes"
     )]
     NoSpace {
         /// The identity.
@@ -215,8 +215,10 @@ pub enum CarveError {
         /// Bytes.
         largest: u64,
     },
-    /// Every table entry is taken.
-    #[error("the partition table of drive {drive} is full ({entries} entries)")]
+    /// Every table entry is taken, or LVM's metadata area.
+    #[error(
+        "drive {drive} takes no more volumes: its partition table, or LVM's metadata area, is full ({entries} entries)"
+    )]
     TableFull {
         /// The identity.
         drive: String,
@@ -247,9 +249,9 @@ pub enum CarveError {
         /// How.
         reason: String,
     },
-    /// The space behind it is taken.
+    /// The space behind it is taken, or with LVM all of the drive's.
     #[error(
-        "volume {uuid} cannot grow to {needed} bytes where it lies; it could grow to {possible} bytes"
+        "volume {uuid} cannot grow to {needed} bytes on its drive; it could grow to {possible} bytes"
     )]
     CannotGrow {
         /// The volume.
@@ -268,6 +270,35 @@ pub enum CarveError {
         from: String,
         /// State asked for.
         to: String,
+    },
+    /// An `lvm` command failed. What it had begun may be on the drive.
+    #[error("{what} on drive {drive} failed")]
+    Lvm {
+        /// The identity.
+        drive: String,
+        /// What was being done.
+        what: String,
+        /// What LVM said.
+        #[source]
+        source: Cause,
+    },
+    /// Somebody else's `lvm` command holds the lock of this drive's VG. Nothing was changed.
+    #[error("nothing was changed on drive {drive}")]
+    LvmLocked {
+        /// The identity.
+        drive: String,
+        /// Which VG, for how long.
+        #[source]
+        source: Cause,
+    },
+    /// This host lacks what the `lvm` layout needs. Nothing was changed.
+    #[error("drive {drive} cannot be carved")]
+    NoLvm {
+        /// The identity.
+        drive: String,
+        /// What is missing.
+        #[source]
+        source: Cause,
     },
     /// Somebody holds the drive exclusively, or it is mounted.
     #[error("drive {drive} is in use: {reason}")]
@@ -295,7 +326,7 @@ impl Job for Look {
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<Contents, CarveError> {
         context.step("look");
-        partition::look(&self.drive, self.repair)
+        layout::look(&self.drive, self.repair)
     }
 }
 
@@ -305,7 +336,7 @@ impl Job for Create {
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
         context.step("create");
-        partition::create(
+        layout::create(
             &self.drive,
             self.claim.as_ref(),
             &self.spec,
@@ -321,7 +352,7 @@ impl Job for Expand {
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
         context.step("expand");
-        partition::expand(&self.drive, self.uuid, self.size_bytes)
+        layout::expand(&self.drive, self.uuid, self.size_bytes)
     }
 }
 
@@ -331,7 +362,7 @@ impl Job for Delete {
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
         context.step("delete");
-        partition::delete(&self.drive, self.uuid)
+        layout::delete(&self.drive, self.uuid)
     }
 }
 
@@ -340,7 +371,7 @@ impl Job for EraseStep {
     type Answer = EraseProgress;
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<EraseProgress, CarveError> {
-        erase::step(
+        layout::erase_step(
             &self.drive,
             self.uuid,
             self.from_bytes,
@@ -365,7 +396,7 @@ impl Job for Advance {
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
         context.step("advance");
-        partition::advance(&self.drive, self.uuid, self.to)
+        layout::advance(&self.drive, self.uuid, self.to)
     }
 }
 

@@ -3,7 +3,8 @@
 //! `record` is the on-drive format of the label, byte by byte; `gpt` reads, compares,
 //! repairs and writes both copies of the table; `plan` decides, purely; `partition`
 //! looks and executes; `erase` makes deleted space zeros again, `wipe` a whole drive; `jobs`
-//! is what the agent asks workers for. An `lvm` layout moves in beside `partition`.
+//! is what the agent asks workers for. `lvm` does both for drives carved with LVM, and
+//! `layout` tells which a drive has.
 
 pub mod device;
 pub mod erase;
@@ -11,6 +12,7 @@ pub mod erase;
 mod fake;
 pub mod gpt;
 pub mod jobs;
+pub mod layout;
 pub mod lvm;
 pub mod partition;
 pub mod plan;

@@ -6,10 +6,11 @@ use super::{
     device::{self, Device},
     erase::Pace,
     jobs::{CarveError, WipeProgress, WipeStep},
-    partition::{self, Session, io_error, open_error},
+    layout, lvm,
+    partition::{self, io_error, open_error},
 };
 use crate::model::{Contents, DriveRef, Extent, MIB, RecordState};
-use crate::sys::blockdev::BlockDev;
+use crate::sys::{self, blockdev::BlockDev};
 use crate::worker::Context;
 
 /// Zeroed first, at each end, bytes: what claiming looks at in full.
@@ -44,12 +45,11 @@ fn next(size: u64, done: u64) -> Extent {
 /// Wipes for about `budget_ms`. Everything it answers for is durable.
 pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress, CarveError> {
     let drive = &job.drive;
+    refuse_news(job, layout::look(drive, false))?;
+    lvm::deactivate(drive)?;
     let mut dev = BlockDev::open_exclusive(drive).map_err(|error| open_error(drive, error))?;
     partition::lock(&mut dev)?;
-    refuse_news(
-        job,
-        Session::open(&dev, &drive.id, false).and_then(|session| session.contents()),
-    )?;
+    refuse_news(job, layout::read(&dev))?;
     take_partitions(&dev, drive)?;
     let size = drive.size_bytes;
     let sector = u64::from(dev.sector());
@@ -63,6 +63,9 @@ pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress
     }
     if done == size {
         check(&dev, drive)?;
+        if let Err(error) = sys::lvm::forget_hints() {
+            tracing::warn!(drive = %drive.id, %error, "the host's LVM commands may still look for what was on it");
+        }
     }
     Ok(WipeProgress {
         done_bytes: done,

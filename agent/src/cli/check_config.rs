@@ -5,7 +5,7 @@ use std::{fmt::Write, path::Path, time::Duration};
 use super::table::{human_seconds, human_size};
 use crate::{
     config::{Config, Problem, listed},
-    model::{ClaimPolicy, ClassConfig, ErasePolicy},
+    model::{ClaimPolicy, ClassConfig, ErasePolicy, Layout},
 };
 
 /// Prints warnings to stderr.
@@ -102,6 +102,9 @@ fn describe(class: &ClassConfig) -> String {
             .max_bytes
             .map(|bytes| format!("at most {}", human_size(bytes))),
     );
+    if class.layout == Layout::Lvm {
+        words.push("volumes are LVM logical volumes".into());
+    }
     if class.claim == ClaimPolicy::SignatureFree {
         words.push("claims drives that are not blank".into());
     }

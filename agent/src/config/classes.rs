@@ -95,13 +95,16 @@ fn one(raw: &RawClass, allow_loop: bool, notes: &mut Notes) -> ClassConfig {
             String::new()
         }
     };
-    if let Some(at) = &raw.layout {
-        if at.value == "lvm" {
-            notes.wrong(at, "\"lvm\" is not in this release; allowed: partition");
-        } else {
-            notes.choice(at, &[("partition", Layout::Partition)]);
-        }
-    }
+    let layout = raw
+        .layout
+        .as_ref()
+        .and_then(|at| {
+            notes.choice(
+                at,
+                &[Layout::Partition, Layout::Lvm].map(|layout| (layout.as_str(), layout)),
+            )
+        })
+        .unwrap_or(Layout::Partition);
     let fs_type = raw
         .fs
         .as_ref()
@@ -148,7 +151,7 @@ fn one(raw: &RawClass, allow_loop: bool, notes: &mut Notes) -> ClassConfig {
     ClassConfig {
         select: select(raw, allow_loop, notes),
         name,
-        layout: Layout::Partition,
+        layout,
         priority: raw.priority.as_ref().map_or(0, |at| at.value),
         claim,
         erase,

@@ -123,7 +123,7 @@ rescan = '1s'
 max-bytes-per-second = '10G'
 quarantine = 'never'
 [[class]]
-layout = 'lvm'
+layout = 'zvol'
 priority = 1.5
 claim = 'blnk'
 fs = 'zfs'
@@ -154,7 +154,7 @@ drivebay.toml:14: [erase] max-bytes-per-second: \"10G\" does not say which unit:
 drivebay.toml:15: [erase] quarantine: \"never\" is not a duration; write for example \"30s\", \"5m\", \"24h\" or \"1h30m\"
 drivebay.toml:16: [[class]] name: is missing; StorageClasses name the class by it
 drivebay.toml:16: [class.select]: class \"\" selects nothing: give at least one of media, transport, model, drive, path, min-size, max-size (drive = \"*\" for all)
-drivebay.toml:17: [[class]] layout: \"lvm\" is not in this release; allowed: partition
+drivebay.toml:17: [[class]] layout: \"zvol\" is not known; allowed: partition, lvm
 drivebay.toml:18: [[class]] priority: must be a whole number from -2147483648 to 2147483647
 drivebay.toml:19: [[class]] claim: \"blnk\" is not known (did you mean \"blank\"?); allowed: blank, signature-free
 drivebay.toml:20: [[class]] fs: \"zfs\" is not known (did you mean \"xfs\"?); allowed: ext4, xfs, btrfs

@@ -76,7 +76,10 @@ fn carve_code(error: &CarveError) -> Code {
         CarveError::NotThisDrive { .. } => Code::Unavailable,
         // A write that failed may have reached the drive in part: the repeat looks.
         CarveError::Io { .. } => Code::Unavailable,
-        CarveError::Locked { .. } => Code::Aborted,
+        // The command may have done part of it, or all: the repeat looks.
+        CarveError::Lvm { .. } => Code::Unavailable,
+        CarveError::Locked { .. } | CarveError::LvmLocked { .. } => Code::Aborted,
+        CarveError::NoLvm { .. } => Code::FailedPrecondition,
         CarveError::NotClaimable { .. } => Code::FailedPrecondition,
         CarveError::Unlabelled { .. } | CarveError::Damaged { .. } => Code::FailedPrecondition,
         CarveError::NoSpace { .. } | CarveError::TableFull { .. } => Code::ResourceExhausted,

@@ -130,7 +130,7 @@ pub fn judge(evidence: &Evidence<'_>, rules: &Rules) -> Judgement {
 fn is_ours_here(evidence: &Evidence<'_>, rules: &Rules) -> bool {
     evidence
         .probed
-        .is_some_and(|probed| probed.as_ref().is_ok_and(|probed| probed.ours))
+        .is_some_and(|probed| probed.as_ref().is_ok_and(|probed| probed.ours.is_some()))
         && evidence
             .label
             .is_some_and(|label| label.cluster == rules.cluster && label.node == rules.node)

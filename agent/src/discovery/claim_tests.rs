@@ -49,7 +49,7 @@ fn blank() -> Probed {
         busy: false,
         signatures: Signatures::Empty,
         gpt: GptState::None,
-        ours: false,
+        ours: None,
         gpt_types: vec![],
         blankness: Blankness::Blank,
     }
@@ -424,7 +424,7 @@ fn every_code_is_given_for_its_cause_and_alone() {
     let ours = |label: Option<Label>, trouble| {
         with(move |case| {
             case.probed = Some(Ok(Probed {
-                ours: true,
+                ours: Some(Layout::Partition),
                 gpt: GptState::Whole,
                 blankness: Blankness::NotSampled,
                 ..blank()
@@ -441,6 +441,18 @@ fn every_code_is_given_for_its_cause_and_alone() {
         vec![Code::OursElsewhere],
     ));
     rows.push((ours(None, Some("checksum")), vec![Code::OursDamaged]));
+    // Its PV is ours; what looks like a table lies in one of its volumes.
+    for (label, trouble, code) in [
+        (Some(label("c", "other")), None, Code::OursElsewhere),
+        (None, Some("torn"), Code::OursDamaged),
+        (None, None, Code::ProbeFailed),
+    ] {
+        let case = with(|case| {
+            case.probed = Some(Ok(lvm_of_ours()));
+            (case.label, case.trouble) = (label, trouble);
+        });
+        rows.push((case, vec![code]));
+    }
     rows.push((ours(None, None), vec![Code::ProbeFailed]));
 
     for (case, expected) in &rows {
@@ -478,11 +490,53 @@ fn all_reasons_are_given_at_once_in_the_order_of_the_codes() {
     assert!(codes.is_sorted());
 }
 
+/// An LVM drive of ours; the last volume on it holds a virtual machine's disk with a GPT.
+fn lvm_of_ours() -> Probed {
+    Probed {
+        ours: Some(Layout::Lvm),
+        gpt: GptState::Damaged("only its backup copy is there".into()),
+        gpt_types: vec!["c12a7328-f81f-11d2-ba4b-00a0c93ec93b".into()],
+        blankness: Blankness::NotSampled,
+        signatures: Signatures::Found(vec![signature("LVM2_member", "raid")]),
+        ..blank()
+    }
+}
+
+#[test]
+fn an_lvm_drive_of_ours_is_claimed_while_its_volumes_are_in_use() {
+    let case = with(|case| {
+        case.label = Some(label("c", "n"));
+        case.probed = Some(Ok(Probed {
+            busy: true,
+            ..lvm_of_ours()
+        }));
+        case.facts.holders = vec![Holder {
+            held: "sda".into(),
+            name: "dm-3".into(),
+            dm_uuid: Some("LVM-aabb".into()),
+        }];
+        case.host
+            .mounted
+            .insert("sda".into(), vec!["/var/lib/kubelet/x".into()]);
+    });
+    assert_eq!(case.judge(), Judgement::Claimed);
+    let foreign = with(|case| {
+        case.label = Some(label("c", "n"));
+        case.probed = Some(Ok(Probed {
+            ours: None,
+            gpt: GptState::None,
+            gpt_types: vec![],
+            ..lvm_of_ours()
+        }));
+    });
+    assert_eq!(foreign.codes(), [RejectCode::LvmPv]);
+}
+
 fn claimed() -> Case {
     with(|case| {
         case.label = Some(label("c", "n"));
         case.probed = Some(Ok(Probed {
-            ours: true,
+            ours: Some(Layout::Partition),
             gpt: GptState::Whole,
             busy: true,
             blankness: Blankness::NotSampled,
@@ -628,7 +682,7 @@ prop_compose! {
         (busy, ours, read_only) in (rare(), rare(), rare()),
         size_bytes in prop_oneof![9 => Just(1_u64 << 40), 1 => Just(7)],
     ) -> Probed {
-        Probed { size_bytes, read_only, busy, signatures, gpt, ours, gpt_types: vec![], blankness }
+        Probed { size_bytes, read_only, busy, signatures, gpt, ours: ours.then_some(Layout::Lvm), gpt_types: vec![], blankness }
     }
 }
 
@@ -664,7 +718,7 @@ proptest! {
         let proven = matches!(&probed, Some(Ok(probed)) if *probed == blank());
         match case.judge() {
             Judgement::Available { .. } => prop_assert!(proven && !bad, "{probed:?}"),
-            Judgement::Claimed => prop_assert!(labelled && matches!(&probed, Some(Ok(probed)) if probed.ours)),
+            Judgement::Claimed => prop_assert!(labelled && matches!(&probed, Some(Ok(probed)) if probed.ours.is_some())),
             Judgement::Rejected { reasons, .. } => {
                 prop_assert!(!reasons.is_empty(), "a rejection without a reason");
                 prop_assert!(!proven || bad, "{reasons:?}");

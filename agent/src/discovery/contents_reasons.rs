@@ -2,11 +2,11 @@
 
 use super::{
     claim::{Evidence, Rules},
-    probe::{Blankness, GptState, Probed, Signature, Signatures},
+    probe::{Blankness, GptState, PV_KIND, Probed, Signature, Signatures},
     reasons::reject,
 };
 use crate::{
-    model::{ClaimPolicy, ClassConfig, Reject, RejectCode},
+    model::{ClaimPolicy, ClassConfig, Layout, Reject, RejectCode},
     sys::blkid,
 };
 
@@ -45,26 +45,35 @@ pub(super) fn of(
     if probed.busy {
         reasons.push(reject(RejectCode::Busy, "somebody holds it exclusively (a mount, an array, or a program such as a database or a virtual machine)"));
     }
-    if probed
-        .gpt_types
-        .iter()
-        .any(|kind| SYSTEM_TYPES.contains(&kind.as_str()))
+    // What an LVM drive of ours has where a table would be lies in a volume, and is its user's.
+    let table_counts = probed.ours != Some(Layout::Lvm);
+    if table_counts
+        && probed
+            .gpt_types
+            .iter()
+            .any(|kind| SYSTEM_TYPES.contains(&kind.as_str()))
     {
         reasons.push(reject(
             RejectCode::SystemDrive,
             "its table has a boot or root partition: some system starts from it",
         ));
     }
-    if probed.ours {
-        reasons.extend(of_label(evidence, rules));
+    if let Some(layout) = probed.ours {
+        reasons.extend(of_label(evidence, rules, layout));
     }
     reasons.extend(of_signatures(probed));
-    reasons.extend(of_table(evidence, probed));
+    if table_counts {
+        reasons.extend(of_table(evidence, probed));
+    }
     reasons.extend(of_blankness(class, probed));
     reasons
 }
 
-fn of_label(evidence: &Evidence<'_>, rules: &Rules) -> Option<Reject> {
+fn of_label(evidence: &Evidence<'_>, rules: &Rules, layout: Layout) -> Option<Reject> {
+    let mark = match layout {
+        Layout::Partition => "our label partition, whose label",
+        Layout::Lvm => "an LVM volume group of ours, which",
+    };
     match (evidence.label, evidence.label_trouble) {
         (Some(label), _) if label.cluster == rules.cluster && label.node == rules.node => None,
         (Some(label), _) => Some(reject(
@@ -76,11 +85,11 @@ fn of_label(evidence: &Evidence<'_>, rules: &Rules) -> Option<Reject> {
         )),
         (None, Some(trouble)) => Some(reject(
             RejectCode::OursDamaged,
-            format!("it has our label partition, whose label does not read: {trouble}"),
+            format!("it has {mark} does not read: {trouble}"),
         )),
         (None, None) => Some(reject(
             RejectCode::ProbeFailed,
-            "it has our label partition, whose label has not been read yet",
+            format!("it has {mark} has not been read yet"),
         )),
     }
 }
@@ -93,8 +102,12 @@ fn of_signatures(probed: &Probed) -> Vec<Reject> {
     };
     let mut reasons: Vec<Reject> = found
         .iter()
-        // The table of a drive with our label is ours; its label says the rest.
-        .filter(|one| !(probed.ours && is_table(one)))
+        // The table of a drive with our label, or the PV of our VG, is ours; the label says the rest.
+        .filter(|one| match probed.ours {
+            Some(Layout::Partition) => !is_table(one),
+            Some(Layout::Lvm) => one.kind != PV_KIND,
+            None => true,
+        })
         .map(|one| reject(code_of(one), describe(one)))
         .collect();
     let kinds = || {
@@ -145,7 +158,7 @@ fn code_of(one: &Signature) -> RejectCode {
     use RejectCode as Code;
     match one.kind.as_str() {
         _ if is_table(one) => Code::PartitionTable,
-        "LVM1_member" | "LVM2_member" => Code::LvmPv,
+        "LVM1_member" | PV_KIND => Code::LvmPv,
         "crypto_LUKS" => Code::Luks,
         "BitLocker" => Code::Bitlocker,
         "zfs_member" => Code::Zfs,
@@ -170,7 +183,7 @@ fn of_table(evidence: &Evidence<'_>, probed: &Probed) -> Vec<Reject> {
     };
     match &probed.gpt {
         GptState::None => {}
-        GptState::Whole if probed.ours || signature => {}
+        GptState::Whole if probed.ours.is_some() || signature => {}
         GptState::Whole => reasons.push(reject(
             RejectCode::PartitionTable,
             format!("it has a GPT; {WIPE}"),

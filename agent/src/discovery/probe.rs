@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{blank, gptscan, magics, sysfs};
 use crate::{
-    model::{Cause, ClaimPolicy, DriveRef, MIB},
+    carve::lvm::{self, metadata},
+    model::{Cause, ClaimPolicy, DriveRef, Layout, MIB},
     sys::{
         blkid,
         direct::{ALIGN, Aligned},
@@ -86,8 +87,9 @@ pub struct Probed {
     pub signatures: Signatures,
     /// The GPT.
     pub gpt: GptState,
-    /// The table starts with our label partition's type.
-    pub ours: bool,
+    /// Ours, and how it is carved: the table starts with our label partition's type, or an LVM PV has our VG (or the
+    /// beginning of one).
+    pub ours: Option<Layout>,
     /// The type GUIDs of all its GPT partitions, lower case (ESP and root types give a system drive away).
     pub gpt_types: Vec<String>,
     /// Zeros or not.
@@ -140,6 +142,8 @@ pub enum ProbeError {
     },
 }
 
+/// libblkid's TYPE of an LVM PV.
+pub(super) const PV_KIND: &str = "LVM2_member";
 /// Both ends are always read this far, whatever the policy: a drive that does not read is not claimed.
 const ENDS_BYTES: u64 = MIB;
 
@@ -177,6 +181,18 @@ impl Job for Probe {
             self.read(&disk, offset, len as u64)
         })?;
 
+        context.step("LVM");
+        let pv = metadata::read_with(size, u64::from(sector.max(512)), &mut |offset, len| {
+            self.read(&disk, offset, len as u64)
+        })?;
+        let signatures = with_own(signatures, pv_signature(&pv));
+        let ours = match (gpt.ours, lvm::is_ours(&pv)) {
+            (true, false) => Some(Layout::Partition),
+            (false, true) => Some(Layout::Lvm),
+            // Both marks: nobody can tell whose bytes the rest are.
+            (true, true) | (false, false) => None,
+        };
+
         let empty = signatures == Signatures::Empty && gpt.state == GptState::None;
         let blankness = if empty && self.policy == Some(ClaimPolicy::Blank) {
             blank::sample(
@@ -196,7 +212,7 @@ impl Job for Probe {
             busy,
             signatures,
             gpt: gpt.state,
-            ours: gpt.ours,
+            ours,
             gpt_types: gpt.types,
             blankness,
         })
@@ -262,6 +278,27 @@ impl Probe {
     }
 }
 
+/// An LVM label is one also when it is damaged, which libblkid passes over.
+fn pv_signature(found: &metadata::Found) -> Vec<Signature> {
+    let uuid = match found {
+        metadata::Found::NoPv => return Vec::new(),
+        metadata::Found::Orphan(header) => header.uuid.clone(),
+        metadata::Found::Vg(committed) => committed.header.uuid.clone(),
+        metadata::Found::Torn(torn) => torn.header.uuid.clone(),
+        metadata::Found::Damaged { header, .. } => header
+            .as_ref()
+            .map(|header| header.uuid.clone())
+            .unwrap_or_default(),
+    };
+    vec![Signature {
+        kind: PV_KIND.to_owned(),
+        usage: "raid".to_owned(),
+        uuid,
+        label: String::new(),
+        offset: None,
+    }]
+}
+
 /// What libblkid found, and what only we found.
 fn with_own(theirs: Signatures, own: Vec<Signature>) -> Signatures {
     let merge = |mut found: Vec<Signature>| {
@@ -292,6 +329,16 @@ mod tests {
             label: String::new(),
             offset: None,
         }
+    }
+
+    #[test]
+    fn an_lvm_label_is_a_signature_even_when_it_is_damaged() {
+        assert_eq!(pv_signature(&metadata::Found::NoPv), []);
+        let damaged = pv_signature(&metadata::Found::Damaged {
+            why: "checksum".into(),
+            header: None,
+        });
+        assert_eq!(damaged[0].kind, PV_KIND);
     }
 
     #[test]

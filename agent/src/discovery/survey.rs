@@ -211,7 +211,7 @@ fn as_if_blank(
         probed.map(|probed| Probed {
             signatures: Signatures::Empty,
             gpt: GptState::None,
-            ours: false,
+            ours: None,
             gpt_types: Vec::new(),
             blankness: Blankness::Blank,
             ..probed
@@ -364,7 +364,7 @@ async fn see(
         probed: Some(probed),
         ..Seen::default()
     };
-    if matches!(&seen.probed, Some(Ok(probed)) if probed.ours) {
+    if matches!(&seen.probed, Some(Ok(probed)) if probed.ours.is_some()) {
         match eyes
             .look(
                 Look {

@@ -1,4 +1,4 @@
-//! A volume's partition, opened and proven to be the expected one at the moment of use: names move on reboot.
+//! A volume's device (a partition, or an LV's), opened and proven to be the expected one at the moment of use: names move on reboot.
 
 use std::{
     fs::{File, OpenOptions},
@@ -11,12 +11,13 @@ use super::{jobs::FsError, superblock};
 use crate::{
     model::{Cause, DriveRef, Placed},
     sys::{
+        dm::{self, DmDevice},
         mountinfo::{MountEntry, parse_dev},
         path::{self, Kind},
     },
 };
 
-/// A partition that was checked. While it is open, the kernel gives neither its number nor its name to another.
+/// A partition or an LV's device that was checked. While it is open, the kernel gives neither its number nor its name to another.
 #[derive(Debug)]
 pub struct Partition {
     /// Its node.
@@ -68,12 +69,13 @@ pub fn bytes(device: &str, dev: (u32, u32)) -> Result<u64, FsError> {
     Ok(sectors * 512)
 }
 
-/// Opens a volume's partition read-only and checks: the node's number, that sysfs says it is a partition of
-/// this drive, and that it begins and ends where the record says.
+/// Opens a volume's device read-only and checks: the node's number; that sysfs says it is a partition of
+/// this drive, and begins and ends where the record says, or the LV that it should be, on this drive alone, with the
+/// record's size.
 pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
     let (Some(device), Some(dev)) = (&placed.device, placed.dev) else {
         return Err(FsError::Io {
-            what: format!("finding the partition of volume {} on", placed.record.uuid),
+            what: format!("finding the device of volume {} on", placed.record.uuid),
             path: drive.node().display().to_string(),
             source: Cause::text(
                 "the kernel does not have it (is the drive being used by something else?)",
@@ -95,13 +97,47 @@ pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
             format!("device {}:{}", dev.0, dev.1),
         ));
     }
+    let bytes = bytes(device, dev)?;
+    let record = &placed.record;
+    let right_size = |bytes: u64| {
+        bytes == record.extent.len || record.growing_to.is_some_and(|to| bytes == to.len)
+    };
+    let checked = match &placed.dm_uuid {
+        Some(dm_uuid) => {
+            let found = dm::read(Path::new("/sys"), device)
+                .map_err(|error| io_error("looking at", &node, error))?;
+            logical_volume(&found, drive, dm_uuid, right_size)
+        }
+        None => partition(device, drive, placed, bytes, right_size),
+    };
+    checked.map_err(|(found, expected)| wrong(found, expected))?;
+    Ok(Partition {
+        node,
+        device: device.clone(),
+        dev,
+        bytes,
+        file,
+    })
+}
+
+/// What was found and what should have been, in words.
+type Wrong = (String, String);
+
+/// Whether sysfs says that it is a partition of this drive which begins where the record says.
+fn partition(
+    device: &str,
+    drive: &DriveRef,
+    placed: &Placed,
+    bytes: u64,
+    right_size: impl Fn(u64) -> bool,
+) -> Result<(), Wrong> {
     let parent = std::fs::canonicalize(sysfs(device))
         .ok()
         .and_then(|own| std::fs::read_to_string(own.parent()?.join("dev")).ok())
         .as_deref()
         .and_then(parse_dev);
     if parent != Some((drive.major, drive.minor)) {
-        return Err(wrong(
+        return Err((
             format!(
                 "a device of {}",
                 parent.map_or("another drive".to_owned(), |(a, b)| format!(
@@ -118,28 +154,51 @@ pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
         .ok()
         .and_then(|text| text.parse::<u64>().ok())
         .map(|sectors| sectors * 512);
-    let bytes = bytes(device, dev)?;
-    let record = &placed.record;
-    let fits = |len: u64| start == Some(record.extent.start) && bytes == len;
-    if !fits(record.extent.len) && !record.growing_to.is_some_and(|to| fits(to.len)) {
-        return Err(wrong(
+    let extent = placed.record.extent;
+    if start != Some(extent.start) || !right_size(bytes) {
+        return Err((
             format!(
                 "a partition at byte {} with {bytes} bytes",
                 start.map_or("?".to_owned(), |s| s.to_string())
             ),
-            format!(
-                "byte {} and {} bytes",
-                record.extent.start, record.extent.len
-            ),
+            format!("byte {} and {} bytes", extent.start, extent.len),
         ));
     }
-    Ok(Partition {
-        node,
-        device: device.clone(),
-        dev,
-        bytes,
-        file,
-    })
+    Ok(())
+}
+
+/// Whether a device-mapper device is this LV, on this drive and nothing else, and takes IO. Pure.
+fn logical_volume(
+    found: &DmDevice,
+    drive: &DriveRef,
+    dm_uuid: &str,
+    right_size: impl Fn(u64) -> bool,
+) -> Result<(), Wrong> {
+    if found.uuid != dm_uuid {
+        return Err((
+            format!("a device with the dm uuid {:?}", found.uuid),
+            format!("the dm uuid {dm_uuid}"),
+        ));
+    }
+    if found.slaves != [drive.kernel_name.as_str()] {
+        return Err((
+            format!("a device on [{}]", found.slaves.join(", ")),
+            format!("a device on {} alone", drive.kernel_name),
+        ));
+    }
+    if found.suspended {
+        return Err((
+            "a suspended device: reading it would wait for `dmsetup resume`".into(),
+            "one that takes IO".into(),
+        ));
+    }
+    if !right_size(found.size_bytes) {
+        return Err((
+            format!("a device with {} bytes", found.size_bytes),
+            "the size of its record".into(),
+        ));
+    }
+    Ok(())
 }
 
 fn open_node(node: &Path, flags: i32) -> io::Result<File> {
@@ -176,7 +235,16 @@ pub fn is_mount_of(entry: &MountEntry, dev: (u32, u32)) -> bool {
 
 /// The number of a mount's source, when that is a device which still exists.
 pub fn source_number(entry: &MountEntry) -> Option<(u32, u32)> {
-    number(entry.source.strip_prefix("/dev").ok()?.to_str()?)
+    let name = entry.source.strip_prefix("/dev").ok()?.to_str()?;
+    match name.strip_prefix("mapper/") {
+        // udevd tells btrfs the name below /dev/mapper, whatever it was mounted by; sysfs has it as dm's own.
+        Some(name) => dm::devices(Path::new("/sys"))
+            .ok()?
+            .into_iter()
+            .find(|device| device.name == name)
+            .map(|device| device.dev),
+        None => number(name),
+    }
 }
 
 /// A failed system call.
@@ -185,5 +253,48 @@ pub fn io_error(what: &str, path: &Path, error: io::Error) -> FsError {
         what: what.to_owned(),
         path: path.display().to_string(),
         source: Cause::from(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::DriveId;
+
+    #[test]
+    fn an_lv_is_known_by_uuid_drive_and_size_and_must_take_io() {
+        let drive = DriveRef {
+            id: DriveId("serial-x".into()),
+            kernel_name: "sda".into(),
+            major: 8,
+            minor: 0,
+            diskseq: 1,
+            size_bytes: 1 << 30,
+        };
+        let good = DmDevice {
+            kernel_name: "dm-3".into(),
+            dev: (253, 3),
+            name: "vg-lv".into(),
+            uuid: "LVM-aabb".into(),
+            size_bytes: 3 << 20,
+            slaves: vec!["sda".into()],
+            suspended: false,
+        };
+        let check = |change: fn(&mut DmDevice)| {
+            let mut device = good.clone();
+            change(&mut device);
+            logical_volume(&device, &drive, "LVM-aabb", |bytes| bytes == 3 << 20)
+                .err()
+                .map(|(found, _)| found)
+                .unwrap_or_default()
+        };
+        assert_eq!(check(|_| {}), "");
+        assert!(check(|device| device.uuid.push_str("-real")).contains("LVM-aabb-real"));
+        assert!(check(|device| device.uuid.clear()).contains("dm uuid"));
+        assert!(check(|device| device.slaves = vec!["sdb".into()]).contains("[sdb]"));
+        assert!(check(|device| device.slaves.push("sdb".into())).contains("[sda, sdb]"));
+        assert!(check(|device| device.slaves.clear()).contains("[]"));
+        assert!(check(|device| device.suspended = true).contains("suspended"));
+        assert!(check(|device| device.size_bytes += 512).contains("3146240 bytes"));
     }
 }

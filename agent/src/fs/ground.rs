@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::{
     carve::{
         jobs::{CarveError, Changed},
-        partition,
+        layout,
     },
     discovery::probe::Signatures,
     model::{Cause, Contents, DriveRef, RecordState},
@@ -38,7 +38,7 @@ pub struct Real;
 
 impl Ground for Real {
     fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
-        partition::look(drive, repair)
+        layout::look(drive, repair)
     }
 
     fn advance(
@@ -47,7 +47,7 @@ impl Ground for Real {
         uuid: Uuid,
         to: RecordState,
     ) -> Result<Changed, CarveError> {
-        partition::advance(drive, uuid, to)
+        layout::advance(drive, uuid, to)
     }
 
     fn probe(&self, node: &Path) -> Result<Signatures, Cause> {

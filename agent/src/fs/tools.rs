@@ -43,6 +43,7 @@ pub fn run(
     let tool = Tool {
         program,
         args,
+        env: Vec::new(),
         deadline: DEADLINE,
     };
     let step = format!("{program} on {device}");

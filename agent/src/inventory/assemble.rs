@@ -218,7 +218,7 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
     } else if let Some(why) = &placed.ambiguous {
         troubles.push(inaccessible(
             "RecordMismatch",
-            format!("record, partition table and kernel disagree: {why}; nothing is changed until an operator decides"),
+            format!("what is recorded of it and what the drive and the kernel have disagree: {why}; nothing is changed until an operator decides"),
         ));
         VolumeState::Ambiguous
     } else if drive.state != DriveState::Claimed {
@@ -240,7 +240,10 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
         VolumeState::Erasing
     } else if merged.quarantined.contains(&record.uuid) {
         VolumeState::Quarantined
-    } else if matches!(record.state, RecordState::Creating | RecordState::New) {
+    } else if matches!(
+        record.state,
+        RecordState::Creating | RecordState::New | RecordState::Fs { mounted: false, .. }
+    ) {
         VolumeState::New
     } else {
         VolumeState::Ready

@@ -59,6 +59,11 @@ fn a_volume_is_what_its_record_and_its_drive_say() {
         fs_uuid: Uuid::from_u128(7),
         mounted: true,
     };
+    let planned = RecordState::Fs {
+        fs_type: crate::model::FsType::Ext4,
+        fs_uuid: Uuid::from_u128(7),
+        mounted: false,
+    };
     let erasing = RecordState::Erasing {
         erase_guid: Uuid::from_u128(8),
         done_bytes: 5,
@@ -67,6 +72,7 @@ fn a_volume_is_what_its_record_and_its_drive_say() {
     torn.ambiguous = Some("no entry in the table".into());
     for (placed, expected, wrong) in [
         (state(RecordState::New), VolumeState::New, vec![]),
+        (state(planned), VolumeState::New, vec![]),
         (state(fs), VolumeState::Ready, vec![]),
         (state(RecordState::Block), VolumeState::Ready, vec![]),
         (state(erasing), VolumeState::Erasing, vec![]),

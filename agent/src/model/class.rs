@@ -14,6 +14,16 @@ pub enum Layout {
     Lvm,
 }
 
+impl Layout {
+    /// The word in the config, in tables and on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Partition => "partition",
+            Self::Lvm => "lvm",
+        }
+    }
+}
+
 /// What must be true of a drive's bytes before it is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

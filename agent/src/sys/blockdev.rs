@@ -117,6 +117,11 @@ impl BlockDev {
         Ok(())
     }
 
+    /// Lets O_EXCL go and keeps the lock: from here on other openers may hold the drive exclusively.
+    pub fn release_exclusive(&mut self) {
+        drop(self.writer.take());
+    }
+
     /// Lets the flock go (closing its descriptor), after the descriptor that writes.
     pub fn unlock(&mut self) {
         drop(self.writer.take());

@@ -46,6 +46,8 @@ pub struct Tool {
     pub program: &'static str,
     /// Arguments.
     pub args: Vec<OsString>,
+    /// Variables it gets beside the worker's own.
+    pub env: Vec<(&'static str, OsString)>,
     /// Killed after this long.
     pub deadline: Duration,
 }
@@ -155,6 +157,7 @@ fn start(tool: &Tool) -> io::Result<Child> {
         .stderr(Stdio::piped())
         .env("LC_ALL", "C")
         .env("PATH", search_path(std::env::var_os("PATH").as_deref()))
+        .envs(tool.env.iter().map(|(name, value)| (name, value)))
         .process_group(0);
     let parent = std::process::id();
     // SAFETY: prctl, getppid and _exit are async-signal-safe, and nothing is allocated.
@@ -299,6 +302,7 @@ mod tests {
         Tool {
             program: "sh",
             args: vec!["-c".into(), script.into()],
+            env: vec![],
             deadline: Duration::from_millis(deadline_ms),
         }
     }
@@ -317,6 +321,7 @@ mod tests {
         let tool = Tool {
             program: "drivebay-no-such-tool",
             args: vec![],
+            env: vec![],
             deadline: Duration::from_secs(1),
         };
         assert!(matches!(

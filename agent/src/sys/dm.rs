@@ -1,6 +1,11 @@
-//! Device-mapper devices as sysfs shows them. Reading these files never touches a drive.
+//! Device-mapper devices: as sysfs shows them, which never touches a drive, and taking one from the kernel.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs, io,
+    os::fd::AsRawFd,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use super::mountinfo::parse_dev;
 
@@ -71,4 +76,124 @@ pub fn read(sys: &Path, kernel_name: &str) -> io::Result<DmDevice> {
 
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
+}
+
+/// `struct dm_ioctl` of linux/dm-ioctl.h.
+#[repr(C)]
+struct DmIoctl {
+    version: [u32; 3],
+    data_size: u32,
+    data_start: u32,
+    target_count: u32,
+    open_count: i32,
+    flags: u32,
+    event_nr: u32,
+    padding: u32,
+    dev: u64,
+    name: [u8; 128],
+    uuid: [u8; 129],
+    data: [u8; 7],
+    /// Room for the kernel's answer.
+    answer: [u8; 512],
+}
+
+impl DmIoctl {
+    fn new() -> Self {
+        Self {
+            version: [4, 0, 0],
+            data_size: size_of::<Self>() as u32,
+            data_start: std::mem::offset_of!(Self, answer) as u32,
+            target_count: 0,
+            open_count: 0,
+            flags: 0,
+            event_nr: 0,
+            padding: 0,
+            dev: 0,
+            name: [0; 128],
+            uuid: [0; 129],
+            data: [0; 7],
+            answer: [0; 512],
+        }
+    }
+}
+
+/// Bytes of the struct that the ioctl's number holds, without the room behind it.
+const HEAD: usize = std::mem::offset_of!(DmIoctl, answer);
+const REMOVE: libc::Ioctl = nix::request_code_readwrite!(0xfd, 4, HEAD) as libc::Ioctl;
+const TARGET_VERSION: libc::Ioctl = nix::request_code_readwrite!(0xfd, 17, HEAD) as libc::Ioctl;
+
+fn control(request: libc::Ioctl, arg: &mut DmIoctl) -> io::Result<()> {
+    // Opening the node loads dm_mod where it is a module.
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/mapper/control")?;
+    // SAFETY: the struct is laid out as the kernel's, says its own size, and outlives the call.
+    if unsafe { libc::ioctl(file.as_raw_fd(), request, std::ptr::from_mut(arg)) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn put(text: &str, field: &mut [u8]) -> io::Result<()> {
+    // One byte stays zero: the end.
+    let room = field.len() - 1;
+    match field
+        .get_mut(..text.len())
+        .filter(|_| text.len() <= room && !text.contains('\0'))
+    {
+        Some(room) => room.copy_from_slice(text.as_bytes()),
+        None => return Err(io::ErrorKind::InvalidInput.into()),
+    }
+    Ok(())
+}
+
+/// Whether the kernel has this target; asking loads its module (Linux 5.6).
+pub fn has_target(name: &str) -> io::Result<bool> {
+    let mut arg = DmIoctl::new();
+    put(name, &mut arg.name)?;
+    match control(TARGET_VERSION, &mut arg) {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes the device of this device-mapper uuid from the kernel. EBUSY while anybody has it open; that is asked
+/// again for `patience`, because udevd opens what it sees for a moment. False when there is none.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the device-mapper tells nobody when a device is closed: it can only be asked again"
+)]
+pub fn remove(uuid: &str, patience: Duration) -> io::Result<bool> {
+    let end = Instant::now() + patience;
+    let mut pause = Duration::from_millis(5);
+    loop {
+        let mut arg = DmIoctl::new();
+        put(uuid, &mut arg.uuid)?;
+        match control(REMOVE, &mut arg) {
+            Ok(()) => return Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(false),
+            Err(error)
+                if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() + pause < end => {}
+            Err(error) => return Err(error),
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_struct_is_the_kernels_and_long_names_are_refused() {
+        assert_eq!(HEAD, 312);
+        let mut field = [0; 4];
+        assert!(put("abc", &mut field).is_ok());
+        assert_eq!(&field, b"abc\0");
+        assert!(put("abcd", &mut field).is_err());
+        assert!(put("a\0b", &mut field).is_err());
+    }
 }

@@ -20,6 +20,7 @@ pub mod drive;
 pub mod fssize;
 mod ioctl;
 pub mod lockfile;
+pub mod lvm;
 pub mod mount;
 pub mod mountinfo;
 pub mod mountwatch;

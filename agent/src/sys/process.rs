@@ -52,6 +52,9 @@ pub fn start_worker(program: &Path, args: &[&str]) -> io::Result<Started> {
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
+    if let Some(directory) = super::lvm::directory() {
+        command.env(super::lvm::DIR_VARIABLE, directory);
+    }
     // The service manager's: a worker must not speak for the agent.
     for name in [
         "NOTIFY_SOCKET",

@@ -340,6 +340,8 @@ impl Volumes {
                         | CarveError::Locked { .. }
                         | CarveError::Unlabelled { .. }
                         | CarveError::NotErased { .. }
+                        | CarveError::LvmLocked { .. }
+                        | CarveError::NoLvm { .. }
                         | CarveError::Damaged { .. },
                     )),
                 ) => {

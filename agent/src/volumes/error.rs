@@ -68,7 +68,7 @@ pub enum VolumeError {
     },
     /// Nothing is large enough.
     #[error(
-        "no drive of class {class} has {needed} bytes in one piece; the largest free piece is {largest} bytes{place}"
+        "no drive of class {class} has room for a volume of {needed} bytes; the largest that would fit is {largest} bytes{place}"
     )]
     NoRoom {
         /// Class.

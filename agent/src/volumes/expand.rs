@@ -1,4 +1,4 @@
-//! ControllerExpandVolume on this node: grow the partition in place. The filesystem follows in NodeExpand.
+//! ControllerExpandVolume on this node: grow the partition where it lies, or the LV. The filesystem follows in NodeExpand.
 
 use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
@@ -80,7 +80,7 @@ impl Volumes {
                 }) => VolumeError::CannotGrow {
                     uuid,
                     needed,
-                    why: format!("the space behind it on drive {} is taken; it could grow to {possible} bytes", volume.drive),
+                    why: format!("drive {} has no room for that; it could grow to {possible} bytes where it is", volume.drive),
                 },
                 error => {
                     self.note_stuck(&volume.drive, &error);

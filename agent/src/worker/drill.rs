@@ -81,6 +81,7 @@ fn tool(
     let tool = Tool {
         program,
         args: args.into_iter().collect(),
+        env: vec![],
         deadline: Duration::from_millis(deadline_ms),
     };
     match run(&tool) {

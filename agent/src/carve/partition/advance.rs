@@ -51,7 +51,7 @@ impl<D: Device + Kernel> Session<'_, D> {
 }
 
 /// The state machine of design invariant 3.
-fn may_advance(record: &Record, to: &RecordState) -> bool {
+pub(in crate::carve) fn may_advance(record: &Record, to: &RecordState) -> bool {
     match (&record.state, to) {
         (
             RecordState::New,

@@ -14,7 +14,7 @@ use crate::carve::{
     record::{self, FreeSpace, Stored},
 };
 use crate::model::{
-    ERASING_TYPE, Extent, MIB, Placed, Record, RecordState, VOLUME_TYPE, VolumeSpec,
+    DriveId, ERASING_TYPE, Extent, MIB, Placed, Record, RecordState, VOLUME_TYPE, VolumeSpec,
 };
 
 impl<D: Device + Kernel> Session<'_, D> {
@@ -266,22 +266,7 @@ impl<D: Device + Kernel> Session<'_, D> {
     /// `erase = "signatures"`; then both ends are zeroed, where signatures live, so that nothing
     /// old is mistaken for a filesystem of the new volume.
     fn ready_space(&self, extent: Extent) -> Result<(), CarveError> {
-        let edge = MIB.min(extent.len);
-        match self.label.content.free_space {
-            FreeSpace::Zeros => {
-                let found = device::sample_nonzero(self.dev, extent, edge)
-                    .map_err(io_error(&self.id, "checking that free space is zeros"))?;
-                match found {
-                    None => Ok(()),
-                    Some(offset) => Err(CarveError::NotErased {
-                        drive: self.id.to_string(),
-                        offset,
-                    }),
-                }
-            }
-            FreeSpace::Unknown => zero_ends(self.dev, extent, edge)
-                .map_err(io_error(&self.id, "zeroing both ends of free space")),
-        }
+        ready_space(self.dev, &self.id, self.label.content.free_space, extent)
     }
 
     /// A volume that lives and about which everything agrees, with its partition number.
@@ -314,6 +299,32 @@ impl<D: Device + Kernel> Session<'_, D> {
                 let _ = Session::open(self.dev, &self.id, true);
                 Err(error)
             }
+        }
+    }
+}
+
+/// See `Session::ready_space`.
+pub(in crate::carve) fn ready_space<D: Device>(
+    dev: &D,
+    id: &DriveId,
+    free_space: FreeSpace,
+    extent: Extent,
+) -> Result<(), CarveError> {
+    let edge = MIB.min(extent.len);
+    match free_space {
+        FreeSpace::Zeros => {
+            let found = device::sample_nonzero(dev, extent, edge)
+                .map_err(io_error(id, "checking that free space is zeros"))?;
+            match found {
+                None => Ok(()),
+                Some(offset) => Err(CarveError::NotErased {
+                    drive: id.to_string(),
+                    offset,
+                }),
+            }
+        }
+        FreeSpace::Unknown => {
+            zero_ends(dev, extent, edge).map_err(io_error(id, "zeroing both ends of free space"))
         }
     }
 }

@@ -277,7 +277,7 @@ fn room(dev: &BlockDev, id: &DriveId, spec: &VolumeSpec) -> Result<(), CarveErro
     }
 }
 
-fn probe(
+pub(in crate::carve) fn probe(
     drive: &DriveRef,
     policy: Option<ClaimPolicy>,
     context: &mut Context,
@@ -295,7 +295,11 @@ fn probe(
 }
 
 /// What a drive must be to be claimed. `busy` is not looked at: it is we who hold it.
-fn empty(id: &DriveId, probed: &Probed, policy: ClaimPolicy) -> Result<(), CarveError> {
+pub(in crate::carve) fn empty(
+    id: &DriveId,
+    probed: &Probed,
+    policy: ClaimPolicy,
+) -> Result<(), CarveError> {
     if probed.read_only {
         return Err(refused(id, "ReadOnly: the kernel says read-only".into()));
     }
@@ -305,7 +309,7 @@ fn empty(id: &DriveId, probed: &Probed, policy: ClaimPolicy) -> Result<(), Carve
             format!("it is not empty: {:?}", probed.signatures),
         ));
     }
-    if probed.gpt != GptState::None || probed.ours {
+    if probed.gpt != GptState::None || probed.ours.is_some() {
         return Err(refused(id, format!("PartitionTable: {:?}", probed.gpt)));
     }
     match (policy, &probed.blankness) {
@@ -354,7 +358,7 @@ fn blank_but_for(dev: &BlockDev, id: &DriveId, table: &Table) -> Result<(), Carv
     }
 }
 
-fn refused(id: &DriveId, reason: String) -> CarveError {
+pub(in crate::carve) fn refused(id: &DriveId, reason: String) -> CarveError {
     CarveError::NotClaimable {
         drive: id.to_string(),
         reason,

@@ -26,8 +26,8 @@ use crate::sys::{
 };
 use crate::worker::Context;
 
-pub(super) use advance::named;
-pub(super) use change::{fit, in_use, zero_ends};
+pub(super) use advance::{may_advance, named};
+pub(super) use change::{fit, in_use, ready_space, zero_ends};
 pub use session::Session;
 
 /// How long another program may hold the drive's flock. Holders that behave (udevd probing, a

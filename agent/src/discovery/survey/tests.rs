@@ -49,7 +49,7 @@ fn probed(ours: bool) -> Probed {
         busy: false,
         signatures: Signatures::Empty,
         gpt: GptState::None,
-        ours,
+        ours: ours.then_some(crate::model::Layout::Partition),
         gpt_types: Vec::new(),
         blankness: Blankness::Blank,
     }

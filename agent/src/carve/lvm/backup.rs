@@ -1,0 +1,173 @@
+//! Copies of LVM's metadata text that are known to be on the drive.
+//!
+//! LVM writes a new text and then the header that points to it, without a flush between. A power cut
+//! may keep the header and lose the text; then nobody can read the VG any more. So after each change, once
+//! everything is flushed, the text goes into one of two slots in space that LVM leaves alone, and is flushed too. Should the
+//! committed text be torn one day, the copy is the last acknowledged one, and LVM's own `vgcfgrestore` puts it back.
+//!
+//! # Format
+//! The PV's bootloader area, in two halves. Each begins with a header of 4096 bytes, little-endian, then the text.
+//!
+//! | bytes      | what                                                        |
+//! |------------|-------------------------------------------------------------|
+//! | 0..8       | magic: `DRVBAYMD`                                           |
+//! | 8..12      | format: 1                                                   |
+//! | 12..16     | bytes of the text                                           |
+//! | 16..24     | seqno of the text; the valid slot with the higher one wins  |
+//! | 24..28     | CRC-32 (IEEE 802.3) of the text                             |
+//! | 28..4092   | zeros                                                       |
+//! | 4092..4096 | CRC-32 of bytes 0..4092                                     |
+
+use std::io;
+
+use crate::carve::device::Device;
+use crate::model::Extent;
+
+const MAGIC: &[u8; 8] = b"DRVBAYMD";
+const FORMAT: u32 = 1;
+const HEADER: usize = 4096;
+
+/// A copy that is whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copy {
+    /// The text.
+    pub text: Vec<u8>,
+    /// Its version.
+    pub seqno: u64,
+    slot: u64,
+}
+
+/// The newest whole copy in a bootloader area.
+pub fn newest<D: Device + ?Sized>(dev: &D, area: Extent) -> io::Result<Option<Copy>> {
+    let copies = [read(dev, area, 0)?, read(dev, area, 1)?];
+    Ok(copies.into_iter().flatten().max_by_key(|copy| copy.seqno))
+}
+
+/// Keeps this text, which is durable in LVM's own place, durably. The newest copy is not written over.
+pub fn keep<D: Device + ?Sized>(dev: &D, area: Extent, text: &[u8], seqno: u64) -> io::Result<()> {
+    let newest = newest(dev, area)?;
+    if newest
+        .as_ref()
+        .is_some_and(|copy| copy.seqno == seqno && copy.text == text)
+    {
+        return Ok(());
+    }
+    let slot = newest.as_ref().map_or(0, |copy| 1 - copy.slot);
+    let raw = encode(text, seqno);
+    if raw.len() as u64 > half(area) {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("the metadata text has {} bytes", text.len()),
+        ));
+    }
+    dev.write_at(area.start + slot * half(area), &raw)?;
+    dev.flush()?;
+    match newest {
+        // Somebody went back to an older version: what it replaced must not win.
+        Some(copy) if copy.seqno >= seqno => {
+            dev.write_at(area.start + copy.slot * half(area), &vec![0; HEADER])?;
+            dev.flush()
+        }
+        _ => Ok(()),
+    }
+}
+
+fn half(area: Extent) -> u64 {
+    area.len / 2 / HEADER as u64 * HEADER as u64
+}
+
+fn encode(text: &[u8], seqno: u64) -> Vec<u8> {
+    let mut raw = vec![0; HEADER];
+    let len = u32::try_from(text.len()).unwrap_or(u32::MAX);
+    let fields: [(usize, &[u8]); 5] = [
+        (0, MAGIC),
+        (8, &FORMAT.to_le_bytes()),
+        (12, &len.to_le_bytes()),
+        (16, &seqno.to_le_bytes()),
+        (24, &crc32fast::hash(text).to_le_bytes()),
+    ];
+    for (at, bytes) in fields {
+        raw[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    let crc = crc32fast::hash(&raw[..HEADER - 4]);
+    raw[HEADER - 4..].copy_from_slice(&crc.to_le_bytes());
+    raw.extend_from_slice(text);
+    raw.resize(raw.len().next_multiple_of(HEADER), 0);
+    raw
+}
+
+fn read<D: Device + ?Sized>(dev: &D, area: Extent, slot: u64) -> io::Result<Option<Copy>> {
+    let half = half(area);
+    if half < HEADER as u64 || area.end() > dev.size() {
+        return Ok(None);
+    }
+    let start = area.start + slot * half;
+    let mut header = vec![0; HEADER];
+    dev.read_at(start, &mut header)?;
+    let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| header[at + i]));
+    let good = header.starts_with(MAGIC)
+        && number(8) == FORMAT
+        && number(HEADER - 4) == crc32fast::hash(&header[..HEADER - 4])
+        && u64::from(number(12)) <= half - HEADER as u64;
+    if !good {
+        return Ok(None);
+    }
+    let len = number(12) as usize;
+    let mut text = vec![0; len.next_multiple_of(HEADER)];
+    dev.read_at(start + HEADER as u64, &mut text)?;
+    text.truncate(len);
+    let seqno = u64::from(number(16)) | u64::from(number(20)) << 32;
+    Ok((crc32fast::hash(&text) == number(24)).then_some(Copy { text, seqno, slot }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::carve::fake::FakeDrive;
+    use crate::model::MIB;
+
+    const AREA: Extent = Extent {
+        start: 3 * MIB,
+        len: 5 * MIB,
+    };
+
+    #[test]
+    fn the_newest_copy_is_found_and_is_never_written_over() {
+        let drive = FakeDrive::new(16 * MIB, 512);
+        assert_eq!(newest(&drive, AREA).unwrap(), None);
+        for seqno in 1..6_u64 {
+            let text = vec![b'a' + seqno as u8; 1000 * seqno as usize];
+            keep(&drive, AREA, &text, seqno).unwrap();
+            let copy = newest(&drive, AREA).unwrap().unwrap();
+            assert_eq!((copy.seqno, &copy.text), (seqno, &text));
+        }
+        // The slot of the newest one torn: the one before is still there.
+        let copy = newest(&drive, AREA).unwrap().unwrap();
+        let torn = AREA.start + copy.slot * half(AREA) + 4096;
+        drive.write_at(torn, &[0; 512]).unwrap();
+        assert_eq!(newest(&drive, AREA).unwrap().unwrap().seqno, 4);
+    }
+
+    #[test]
+    fn a_version_that_went_back_wins_over_the_one_it_replaced() {
+        let drive = FakeDrive::new(16 * MIB, 512);
+        keep(&drive, AREA, b"nine", 9).unwrap();
+        keep(&drive, AREA, b"three", 3).unwrap();
+        assert_eq!(newest(&drive, AREA).unwrap().unwrap().text, b"three");
+    }
+
+    #[test]
+    fn a_text_that_does_not_fit_is_refused_before_anything_is_written() {
+        let drive = FakeDrive::new(16 * MIB, 4096);
+        keep(&drive, AREA, b"small", 1).unwrap();
+        let large = vec![b'x'; (3 * MIB) as usize];
+        assert!(keep(&drive, AREA, &large, 2).is_err());
+        assert_eq!(newest(&drive, AREA).unwrap().unwrap().text, b"small");
+    }
+
+    #[test]
+    fn an_area_outside_of_the_drive_holds_no_copy() {
+        let drive = FakeDrive::new(4 * MIB, 512);
+        assert_eq!(newest(&drive, AREA).unwrap(), None);
+    }
+}

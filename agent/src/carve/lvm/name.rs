@@ -1,0 +1,129 @@
+//! Names of VGs and LVs: what LVM takes, and what ours mean.
+
+use uuid::Uuid;
+
+/// Names that begin like this mean something to us.
+const OURS: &[&str] = &[ERASING, "drivebay-", "vol-"];
+const ERASING: &str = "drivebay-erasing-";
+/// LVM takes them for names of its own making, wherever they stand in a name (LVM's
+/// `apply_lvname_restrictions`; more than 2.03.16 refuses, so that a later LVM may refuse them).
+const RESERVED_PARTS: &[&str] = &[
+    "_cdata", "_cmeta", "_corig", "_cpool", "_cvol", "_imeta", "_iorig", "_mimage", "_mlog",
+    "_pmspare", "_rimage", "_rmeta", "_tdata", "_tmeta", "_vdata", "_vorigin", "_wcorig",
+];
+const RESERVED_STARTS: &[&str] = &["pvmove", "snapshot"];
+/// Bytes of a device-mapper name, without the zero that ends it. Hyphens within a name count twice there.
+const MOST_DM: usize = 127;
+/// Bytes of both names that LVM 2.03.16 takes: with one more, `lvcreate` ends with an internal error ("length 128 is not
+/// supported").
+const MOST_BOTH: usize = 124;
+
+/// Name of the VG on a drive of this uuid.
+pub fn of_vg(drive_uuid: Uuid) -> String {
+    format!("drivebay-{}", drive_uuid.simple())
+}
+
+/// Name of the LV for a volume: the CSI name when LVM takes it and nobody here has it, else `vol-<uuid>`.
+pub fn of_lv(vg: &str, csi_name: &str, uuid: Uuid, taken: impl Fn(&str) -> bool) -> String {
+    let ours = OURS.iter().any(|prefix| csi_name.starts_with(prefix));
+    if !ours && lvm_takes(vg, csi_name) && !taken(csi_name) {
+        csi_name.to_owned()
+    } else {
+        format!("vol-{uuid}")
+    }
+}
+
+/// Whether an LV of that VG may be called so.
+pub fn lvm_takes(vg: &str, name: &str) -> bool {
+    let doubled = |name: &str| name.len() + name.matches('-').count();
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|c| c.is_ascii_alphanumeric() || b"_+.-".contains(&c))
+        && !name.starts_with('-')
+        && name != "."
+        && name != ".."
+        && !RESERVED_STARTS.iter().any(|start| name.starts_with(start))
+        && !RESERVED_PARTS.iter().any(|part| name.contains(part))
+        && vg.len() + name.len() <= MOST_BOTH
+        && doubled(vg) + 1 + doubled(name) <= MOST_DM
+}
+
+/// Name of an LV that is being erased.
+pub fn erasing(erase_guid: Uuid) -> String {
+    format!("{ERASING}{erase_guid}")
+}
+
+/// The erase guid in such a name.
+pub fn erase_guid(name: &str) -> Option<Uuid> {
+    let guid: Uuid = name.strip_prefix(ERASING)?.parse().ok()?;
+    // Written as we write it, and not in one of the other ways that a UUID can be.
+    (erasing(guid) == name).then_some(guid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VG: &str = "drivebay-0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn a_csi_name_is_kept_where_lvm_takes_it() {
+        let uuid = Uuid::from_u128(5);
+        let fallback = format!("vol-{uuid}");
+        let longest = "a".repeat(124 - 41);
+        let most_hyphens = format!("a{}", "-".repeat(41));
+        for name in [
+            "pvc-00000000-0000-0000-0000-000000000000",
+            "a",
+            "A+b_c.d-e",
+            "data",
+            "...",
+            longest.as_str(),
+            most_hyphens.as_str(),
+        ] {
+            assert_eq!(of_lv(VG, name, uuid, |_| false), name);
+            assert_eq!(of_lv(VG, name, uuid, |taken| taken == name), fallback);
+        }
+        let hyphens = "-a".repeat(30);
+        for name in [
+            "",
+            "-a",
+            ".",
+            "..",
+            "a b",
+            "ä",
+            "a/b",
+            "a@b",
+            "a:b",
+            "snapshot1",
+            "pvmove0",
+            "a_tdata",
+            "a_rimage_0",
+            "vol-1",
+            "drivebay-x",
+            "drivebay-erasing-x",
+            &"a".repeat(124 - 40),
+            &format!("a{hyphens}"),
+        ] {
+            assert_eq!(of_lv(VG, name, uuid, |_| false), fallback, "{name}");
+        }
+        assert!(lvm_takes(VG, &fallback) && lvm_takes(VG, &erasing(uuid)));
+        assert_eq!(of_vg(uuid).len(), VG.len());
+    }
+
+    #[test]
+    fn an_erasing_name_gives_its_guid_back() {
+        let guid = Uuid::from_u128(77);
+        assert_eq!(erase_guid(&erasing(guid)), Some(guid));
+        for name in [
+            format!("{ERASING}{}", guid.simple()),
+            erasing(guid).to_uppercase(),
+            format!("{}0", erasing(guid)),
+            "drivebay-erasing-".into(),
+            "pvc-1".into(),
+        ] {
+            assert_eq!(erase_guid(&name), None, "{name}");
+        }
+    }
+}

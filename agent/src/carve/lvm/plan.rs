@@ -1,0 +1,184 @@
+//! The arithmetic of the `lvm` layout: where things lie on a PV of ours, which PEs a volume gets.
+//!
+//! A PV of ours: LVM's label and its metadata area up to 3 MiB; two slots for copies of the metadata text
+//! (`backup`) up to 8 MiB, which LVM knows as a bootloader area and leaves alone; then PEs of 1 MiB to the
+//! end of the drive. A text takes at most half of the metadata area, so that the next one fits beside
+//! it: 1.5 MiB, room for about a thousand volumes.
+
+use crate::model::{Extent, MIB};
+
+/// Bytes of a physical extent (PE) in a VG of ours; volumes are multiples of it.
+pub const EXTENT_BYTES: u64 = MIB;
+/// Where LVM's metadata area ends, bytes from the start of the drive. It begins at 4 KiB.
+pub const METADATA_END: u64 = 3 * MIB;
+/// Where copies of the metadata text are kept.
+pub const COPIES: Extent = Extent {
+    start: METADATA_END,
+    len: 5 * MIB,
+};
+/// Where the first PE begins.
+pub const FIRST_PE: u64 = COPIES.start + COPIES.len;
+
+/// Bytes that volumes could have on a drive of this size once it is claimed; 0 when it is too small. The last PE
+/// may end with the drive: LVM keeps nothing there.
+pub fn claimable_bytes(size: u64, sector: u64) -> u64 {
+    let _ = sector;
+    size.saturating_sub(FIRST_PE) / EXTENT_BYTES * EXTENT_BYTES
+}
+
+/// Free runs for this many bytes, in order of the drive: the beginning of the first run that holds all of it, else the
+/// largest runs, as few as possible. None when all of them together are too little.
+pub fn allocate(free: &[Extent], len: u64) -> Option<Vec<Extent>> {
+    if let Some(run) = free.iter().find(|run| run.len >= len) {
+        return Some(vec![Extent {
+            start: run.start,
+            len,
+        }]);
+    }
+    let mut by_size = free.to_vec();
+    by_size.sort_by_key(|run| (std::cmp::Reverse(run.len), run.start));
+    let mut taken = Vec::new();
+    let mut left = len;
+    for run in by_size {
+        if left == 0 {
+            break;
+        }
+        let piece = run.len.min(left);
+        taken.push(Extent {
+            start: run.start,
+            len: piece,
+        });
+        left -= piece;
+    }
+    taken.sort_unstable();
+    (left == 0 && len > 0).then_some(taken)
+}
+
+/// Free runs for `by` more bytes of a volume that ends at byte `end`: what lies right behind it first.
+pub fn grow(free: &[Extent], end: u64, by: u64) -> Option<Vec<Extent>> {
+    let Some(behind) = free.iter().find(|run| run.start == end) else {
+        return allocate(free, by);
+    };
+    let first = Extent {
+        start: end,
+        len: behind.len.min(by),
+    };
+    if first.len == by {
+        return Some(vec![first]);
+    }
+    let others: Vec<Extent> = free.iter().filter(|run| *run != behind).copied().collect();
+    let mut runs = allocate(&others, by - first.len)?;
+    runs.push(first);
+    runs.sort_unstable();
+    Some(runs)
+}
+
+/// A PV with the PEs of these runs, as LVM's commands take it: `/dev/sda:0-9:20-20`.
+pub fn pe_ranges(node: &str, first_pe: u64, extent_bytes: u64, runs: &[Extent]) -> String {
+    runs.iter().fold(node.to_owned(), |text, run| {
+        let first = (run.start - first_pe) / extent_bytes;
+        let last = first + run.len / extent_bytes - 1;
+        format!("{text}:{first}-{last}")
+    })
+}
+
+/// Where byte `done` of these runs is, and how many bytes follow it in the same run.
+pub fn at(runs: &[Extent], done: u64) -> Option<Extent> {
+    let mut left = done;
+    for run in runs {
+        if left < run.len {
+            return Some(Extent {
+                start: run.start + left,
+                len: run.len - left,
+            });
+        }
+        left -= run.len;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn run(start: u64, len: u64) -> Extent {
+        Extent {
+            start: start * MIB,
+            len: len * MIB,
+        }
+    }
+
+    #[test]
+    fn one_run_is_taken_when_one_is_enough_and_few_otherwise() {
+        let free = [run(10, 2), run(20, 5), run(30, 4), run(40, 9)];
+        assert_eq!(allocate(&free, 5 * MIB), Some(vec![run(20, 5)]));
+        assert_eq!(allocate(&free, MIB), Some(vec![run(10, 1)]));
+        assert_eq!(
+            allocate(&free, 12 * MIB),
+            Some(vec![run(20, 3), run(40, 9)])
+        );
+        assert_eq!(allocate(&free, 20 * MIB), Some(free.to_vec()));
+        assert_eq!(allocate(&free, 21 * MIB), None);
+    }
+
+    #[test]
+    fn growth_goes_on_behind_the_volume_as_far_as_it_can() {
+        let free = [run(10, 2), run(20, 5)];
+        assert_eq!(grow(&free, 20 * MIB, 5 * MIB), Some(vec![run(20, 5)]));
+        assert_eq!(
+            grow(&free, 10 * MIB, 3 * MIB),
+            Some(vec![run(10, 2), run(20, 1)])
+        );
+        assert_eq!(grow(&free, 15 * MIB, MIB), Some(vec![run(10, 1)]));
+        assert_eq!(grow(&free, 20 * MIB, 8 * MIB), None);
+    }
+
+    #[test]
+    fn ranges_are_inclusive_and_bytes_are_found_in_their_run() {
+        let runs = [run(8, 1), run(28, 10)];
+        assert_eq!(
+            pe_ranges("/dev/sda", 8 * MIB, MIB, &runs),
+            "/dev/sda:0-0:20-29"
+        );
+        assert_eq!(at(&runs, 0), Some(run(8, 1)));
+        assert_eq!(at(&runs, MIB), Some(run(28, 10)));
+        assert_eq!(at(&runs, 3 * MIB), Some(run(30, 8)));
+        assert_eq!(at(&runs, 11 * MIB), None);
+    }
+
+    #[test]
+    fn the_last_extent_counts() {
+        assert_eq!(claimable_bytes(FIRST_PE + 5 * MIB, 512), 5 * MIB);
+        assert_eq!(claimable_bytes(FIRST_PE + 5 * MIB - 1, 512), 4 * MIB);
+        assert_eq!(claimable_bytes(MIB, 4096), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_taken_is_free_disjoint_and_exactly_as_much(
+            lens in proptest::collection::vec((1..5_u64, 1..9_u64), 0..12), want in 1..60_u64, end in 0..90_u64,
+        ) {
+            let mut at = 8;
+            let free: Vec<Extent> = lens.iter().map(|(gap, len)| {
+                at += gap;
+                let found = run(at, *len);
+                at += len;
+                found
+            }).collect();
+            let total: u64 = free.iter().map(|run| run.len).sum();
+            for taken in [allocate(&free, want * MIB), grow(&free, end * MIB, want * MIB)] {
+                let Some(taken) = taken else {
+                    prop_assert!(total < want * MIB);
+                    continue;
+                };
+                prop_assert_eq!(taken.iter().map(|run| run.len).sum::<u64>(), want * MIB);
+                for (i, one) in taken.iter().enumerate() {
+                    prop_assert!(free.iter().any(|run| run.start <= one.start && one.end() <= run.end()));
+                    prop_assert!(taken[i + 1..].iter().all(|other| one.end() <= other.start));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! One look at a drive of ours, and what a repair does: a torn metadata text is put back from its
+//! copy, LVs that live and that the kernel lacks are activated, those it has with an old table get the new one.
+//! Whatever cannot be explained is left exactly as it is.
+
+use std::{collections::BTreeMap, ffi::OsString, io, path::Path, time::Duration};
+
+use uuid::Uuid;
+
+use super::{
+    backup, claim,
+    metadata::{self, Committed, Found, Lv, Torn},
+    name,
+    view::{self, View},
+};
+use crate::carve::{
+    jobs::{CarveError, Changed},
+    partition::io_error,
+};
+use crate::model::{Cause, Contents, DriveId, Extent, Placed, RecordState};
+use crate::sys::{
+    blockdev::BlockDev,
+    dm::{self, DmDevice},
+    lvm::{self, LvmError},
+    statefile,
+};
+
+/// How long an LV that is to be taken from the kernel may be open: udevd looks into each new device for a moment.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A drive of ours, read. The caller holds its lock.
+pub(super) struct Session<'a> {
+    pub(super) dev: &'a BlockDev,
+    pub(super) id: DriveId,
+    pub(super) committed: Committed,
+    pub(super) dm: Vec<DmDevice>,
+    pub(super) view: View,
+    notes: Vec<String>,
+}
+
+impl<'a> Session<'a> {
+    /// Reads metadata, kernel and erase notes; repairs when asked to.
+    pub(super) fn open(dev: &'a BlockDev, repair: bool) -> Result<Self, CarveError> {
+        let mut session = match Self::read(dev)? {
+            Ok(session) => session,
+            Err(torn) if repair => restore(dev, &torn)?,
+            // Shown as it was acknowledged, so that it counts as ours and is looked at for repair.
+            Err(torn) => {
+                let (copy, vg) = copy_of(dev, &torn)?;
+                let mut session = Self::of(
+                    dev,
+                    Committed {
+                        header: torn.header,
+                        vg,
+                        text: copy.text,
+                        location: torn.location,
+                    },
+                )?;
+                session.notes.push(format!(
+                    "LVM's metadata is torn ({}); what is shown is the last acknowledged version",
+                    torn.why
+                ));
+                session
+            }
+        };
+        if repair {
+            session.keep_copy()?;
+            session.settle()?;
+        }
+        Ok(session)
+    }
+
+    /// As it is; Err: torn.
+    fn read(dev: &'a BlockDev) -> Result<Result<Self, Torn>, CarveError> {
+        let id = dev.drive().id.clone();
+        let found = metadata::read(dev).map_err(io_error(&id, "reading LVM's metadata"))?;
+        let committed = match found {
+            Found::Torn(torn) => return Ok(Err(torn)),
+            Found::Vg(committed) => *committed,
+            Found::Orphan(header) if claim::drive_uuid_of(&header.uuid).is_some() => {
+                return Err(CarveError::Unlabelled {
+                    drive: id.to_string(),
+                });
+            }
+            Found::Damaged { why, .. } => return Err(damaged(&id, why)),
+            Found::NoPv | Found::Orphan(_) => return Err(claim::not_ours(&id)),
+        };
+        Self::of(dev, committed).map(Ok)
+    }
+
+    /// This metadata, with what the kernel has.
+    fn of(dev: &'a BlockDev, committed: Committed) -> Result<Self, CarveError> {
+        let id = dev.drive().id.clone();
+        let dm = devices(&id)?;
+        let erased =
+            erase_notes(dev, &committed).map_err(io_error(&id, "reading how far erasing got"))?;
+        let view = view::view(&committed.vg, &dm, &dev.drive().kernel_name, &erased)
+            .map_err(|why| damaged(&id, why))?;
+        Ok(Self {
+            dev,
+            id,
+            committed,
+            dm,
+            view,
+            notes: Vec::new(),
+        })
+    }
+
+    pub(super) fn contents(&self) -> Contents {
+        let mut contents = self.view.contents.clone();
+        contents.notes.extend(self.notes.iter().cloned());
+        contents
+    }
+
+    pub(super) fn answer(self, changed: bool) -> Changed {
+        Changed {
+            contents: self.contents(),
+            changed,
+        }
+    }
+
+    /// A volume on the drive, whatever its state.
+    pub(super) fn volume(&self, uuid: Uuid) -> Option<&Placed> {
+        self.view.contents.volume(uuid)
+    }
+
+    /// A volume that lives and about which everything agrees, with its LV.
+    pub(super) fn living(&self, uuid: Uuid) -> Result<(Placed, Lv), CarveError> {
+        let unknown = || CarveError::NoSuchVolume {
+            drive: self.id.to_string(),
+            uuid,
+        };
+        let placed = self.volume(uuid).ok_or_else(unknown)?;
+        crate::carve::partition::fit(placed)?;
+        match (&placed.record.state, self.view.lvs.get(&uuid)) {
+            (RecordState::Erasing { .. } | RecordState::Creating, _) => Err(unknown()),
+            (_, Some(lv)) => Ok((placed.clone(), lv.clone())),
+            (_, None) => Err(CarveError::Ambiguous {
+                uuid,
+                reason: "it has no LV".into(),
+            }),
+        }
+    }
+
+    pub(super) fn runs(&self, lv: &Lv) -> Vec<Extent> {
+        view::runs(&self.committed.vg, lv)
+    }
+
+    pub(super) fn vg(&self) -> &str {
+        &self.committed.vg.name
+    }
+
+    /// The LV as LVM's commands take it.
+    pub(super) fn path(&self, lv: &Lv) -> OsString {
+        format!("{}/{}", self.vg(), lv.name).into()
+    }
+
+    pub(super) fn node(&self) -> std::path::PathBuf {
+        self.dev.drive().node()
+    }
+
+    /// Runs one command, and flushes the drive whatever came of it.
+    pub(super) fn lvm(
+        &self,
+        what: &str,
+        command: &str,
+        args: Vec<OsString>,
+    ) -> Result<(), CarveError> {
+        let done = lvm::run(command, &self.node(), self.vg(), &args);
+        let flushed = self
+            .dev
+            .flush()
+            .map_err(io_error(&self.id, "flushing LVM's metadata"));
+        done.map_err(|error| self.lvm_error(what, error))?;
+        flushed
+    }
+
+    fn lvm_error(&self, what: &str, error: LvmError) -> CarveError {
+        match error {
+            error if error.is_no_space() => CarveError::NoSpace {
+                drive: self.id.to_string(),
+                needed: 0,
+                largest: self.view.contents.largest_free(),
+            },
+            error if error.is_metadata_full() => CarveError::TableFull {
+                drive: self.id.to_string(),
+                entries: u32::try_from(self.committed.vg.lvs.len()).unwrap_or(u32::MAX),
+            },
+            error => lvm_error(&self.id, what, &error),
+        }
+    }
+
+    /// Keeps a copy of the metadata as it is now. Only for what is flushed.
+    pub(super) fn keep_copy(&mut self) -> Result<(), CarveError> {
+        let Some(area) = self.committed.header.bootloader else {
+            self.notes
+                .push("there is no room for a copy of LVM's metadata on this drive".into());
+            return Ok(());
+        };
+        // What an administrator's command wrote was not flushed by it.
+        let (text, seqno) = (&self.committed.text, self.committed.vg.seqno);
+        let known = backup::newest(self.dev, area)
+            .map_err(io_error(&self.id, "reading the copy of LVM's metadata"))?;
+        if known.is_some_and(|copy| copy.seqno == seqno && copy.text == *text) {
+            return Ok(());
+        }
+        self.dev
+            .flush()
+            .and_then(|()| backup::keep(self.dev, area, text, seqno))
+            .map_err(io_error(&self.id, "keeping a copy of LVM's metadata"))
+    }
+
+    /// Activates what lives and is not active, and gives devices with an old table the new one.
+    fn settle(&mut self) -> Result<(), CarveError> {
+        let lvs = &self.view.lvs;
+        let absent: Vec<OsString> = self
+            .view
+            .contents
+            .volumes
+            .iter()
+            .filter(|placed| placed.device.is_none() && placed.ambiguous.is_none())
+            .filter(|placed| !matches!(placed.record.state, RecordState::Erasing { .. }))
+            .filter_map(|placed| lvs.get(&placed.record.uuid))
+            .map(|lv| self.path(lv))
+            .collect();
+        let outdated: Vec<OsString> = self
+            .view
+            .stale
+            .iter()
+            .filter_map(|uuid| lvs.get(uuid))
+            .filter(|lv| name::erase_guid(&lv.name).is_none())
+            .map(|lv| self.path(lv))
+            .collect();
+        if absent.is_empty() && outdated.is_empty() {
+            return Ok(());
+        }
+        let mut failed = None;
+        for (what, how, lvs) in [
+            ("activating volumes", "-ay", absent),
+            ("giving volumes their new size", "--refresh", outdated),
+        ] {
+            if lvs.is_empty() {
+                continue;
+            }
+            let args = std::iter::once(how.into()).chain(lvs).collect();
+            failed = self.lvm(what, "lvchange", args).err().or(failed);
+        }
+        if let Some(error) = failed {
+            // What is there can be used; the rest is tried again at the next look.
+            let why = crate::model::cause::chain(&error);
+            tracing::error!(drive = %self.id, error = why, "not every volume could be activated");
+            self.notes
+                .push(format!("not every volume could be activated: {why}"));
+        }
+        self.see_again()
+    }
+
+    /// Everything again, from the medium and the kernel, after a change.
+    pub(super) fn see_again(&mut self) -> Result<(), CarveError> {
+        match Self::read(self.dev)? {
+            Ok(again) => {
+                let notes = std::mem::take(&mut self.notes);
+                *self = again;
+                self.notes = notes;
+                Ok(())
+            }
+            Err(torn) => Err(damaged(&self.id, torn.why)),
+        }
+    }
+
+    /// The kernel's device of an LV.
+    pub(super) fn device(&self, lv: &Lv) -> Option<&DmDevice> {
+        let uuid = view::dm_uuid(&self.committed.vg, lv);
+        self.dm.iter().find(|device| device.uuid == uuid)
+    }
+
+    /// Makes sure that the kernel does not have an LV; false while it is in use.
+    pub(super) fn take_from_kernel(&self, lv: &Lv) -> Result<bool, CarveError> {
+        match dm::remove(&view::dm_uuid(&self.committed.vg, lv), PATIENCE) {
+            Ok(_) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
+            Err(error) => Err(io_error(&self.id, "taking an LV from the kernel")(error)),
+        }
+    }
+
+    pub(super) fn deactivate_all(&self) -> Result<(), CarveError> {
+        for lv in &self.committed.vg.lvs {
+            if self.device(lv).is_some() && !self.take_from_kernel(lv)? {
+                return Err(CarveError::Busy {
+                    drive: self.id.to_string(),
+                    reason: format!("LV {}/{} is in use", self.vg(), lv.name),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what we read with what LVM itself says. They must agree before anything is trusted to a new VG.
+    pub(super) fn cross_check(&self) -> Result<(), CarveError> {
+        let report = lvm::report(&self.node(), self.vg())
+            .map_err(|error| lvm_error(&self.id, "asking LVM what it sees", &error))?;
+        let vg = &self.committed.vg;
+        let mut ours: Vec<_> = vg
+            .lvs
+            .iter()
+            .filter(|lv| lv.strange.is_none())
+            .map(|lv| {
+                let pes: u64 = lv.segments.iter().map(|segment| segment.count).sum();
+                (lv.name.clone(), lv.uuid.clone(), pes * vg.extent_bytes)
+            })
+            .collect();
+        ours.sort();
+        let theirs: Vec<_> = report
+            .lvs
+            .iter()
+            .map(|lv| (lv.name.clone(), lv.uuid.clone(), lv.bytes))
+            .collect();
+        let same = (&vg.name, &vg.uuid, vg.seqno, vg.pv.pe_count)
+            == (&report.name, &report.uuid, report.seqno, report.extents)
+            && ours == theirs;
+        if same {
+            return Ok(());
+        }
+        Err(damaged(
+            &self.id,
+            format!(
+                "LVM reports version {} of VG {} with {} LVs, and version {} with {} LVs was read",
+                report.seqno,
+                report.name,
+                theirs.len(),
+                vg.seqno,
+                ours.len()
+            ),
+        ))
+    }
+}
+
+/// The copy of a torn text, and what it says.
+fn copy_of(dev: &BlockDev, torn: &Torn) -> Result<(backup::Copy, metadata::Vg), CarveError> {
+    let id = &dev.drive().id;
+    let fail = |why: &str| Err(torn_and(id, torn, why));
+    let copy = match torn.header.bootloader {
+        Some(area) => {
+            backup::newest(dev, area).map_err(io_error(id, "reading the copy of LVM's metadata"))?
+        }
+        None => None,
+    };
+    let Some(copy) = copy else {
+        return fail("there is no copy of it");
+    };
+    match metadata::parse(&copy.text, &torn.header.uuid) {
+        Ok(vg) if vg.strange.is_empty() => Ok((copy, vg)),
+        Ok(_) => fail("its copy is of another PV"),
+        Err(why) => fail(&format!("its copy cannot be read: {why}")),
+    }
+}
+
+fn torn_and(id: &DriveId, torn: &Torn, why: &str) -> CarveError {
+    damaged(
+        id,
+        format!("its LVM metadata is torn ({}), and {why}", torn.why),
+    )
+}
+
+/// Puts the copy back in place of a torn text, by LVM's own means.
+///
+/// Only when nothing of the drive is active: a table in the kernel may be newer than the copy. The copy is the last
+/// version that was acknowledged; what is lost is a change that nobody was told of.
+fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError> {
+    let id = &dev.drive().id;
+    let (copy, vg) = copy_of(dev, torn)?;
+    let fail = |why: &str| Err(torn_and(id, torn, why));
+    let kernel_name = &dev.drive().kernel_name;
+    if devices(id)?
+        .iter()
+        .any(|device| device.slaves.contains(kernel_name))
+    {
+        return fail("something on the drive is active; deactivate it, then it is restored");
+    }
+    let directory = lvm::directory()
+        .ok_or_else(|| lvm_error(id, "restoring LVM's metadata", &LvmError::NotPrepared))?;
+    let file = directory.join(format!("restore-{}", vg.name));
+    statefile::write_atomic(&file, &copy.text)
+        .map_err(io_error(id, "writing the copy of LVM's metadata to a file"))?;
+    let args = ["--force", "--yes", "--file"]
+        .map(OsString::from)
+        .into_iter()
+        .chain([file.clone().into(), OsString::from(&vg.name)])
+        .collect::<Vec<_>>();
+    let done = lvm::run("vgcfgrestore", &dev.drive().node(), &vg.name, &args);
+    remove(&file);
+    dev.flush()
+        .map_err(io_error(id, "flushing LVM's metadata"))?;
+    done.map_err(|error| lvm_error(id, "restoring LVM's metadata", &error))?;
+    match Session::read(dev)? {
+        Ok(mut session) => {
+            tracing::warn!(drive = %id, seqno = copy.seqno, "LVM's metadata was torn and is restored from its copy");
+            session
+                .notes
+                .push("LVM's metadata was torn; the last acknowledged version was put back".into());
+            Ok(session)
+        }
+        Err(torn) => Err(damaged(
+            id,
+            format!(
+                "its LVM metadata was restored and did not read back ({})",
+                torn.why
+            ),
+        )),
+    }
+}
+
+/// A leftover is written over by the next one.
+fn remove(file: &Path) {
+    if let Err(error) = std::fs::remove_file(file) {
+        tracing::warn!(path = %file.display(), %error, "a temporary file stays");
+    }
+}
+
+/// How far erasing got, by erase guid.
+fn erase_notes(dev: &BlockDev, committed: &Committed) -> io::Result<BTreeMap<Uuid, u64>> {
+    let mut notes = BTreeMap::new();
+    for lv in &committed.vg.lvs {
+        let Some(guid) = name::erase_guid(&lv.name) else {
+            continue;
+        };
+        if let Some(done) = super::erase::read_note(dev, &view::runs(&committed.vg, lv), guid)? {
+            notes.insert(guid, done);
+        }
+    }
+    Ok(notes)
+}
+
+fn devices(id: &DriveId) -> Result<Vec<DmDevice>, CarveError> {
+    dm::devices(Path::new("/sys")).map_err(io_error(id, "reading the kernel's dm devices"))
+}
+
+pub(super) fn damaged(id: &DriveId, reason: String) -> CarveError {
+    CarveError::Damaged {
+        drive: id.to_string(),
+        reason,
+    }
+}
+
+/// An `lvm` command that failed, in carving's words.
+pub(super) fn lvm_error(id: &DriveId, what: &str, error: &LvmError) -> CarveError {
+    let (drive, source) = (id.to_string(), Cause::new(error));
+    match error {
+        LvmError::LockHeld { .. } => CarveError::LvmLocked { drive, source },
+        LvmError::Missing | LvmError::NotPrepared => CarveError::NoLvm { drive, source },
+        _ => CarveError::Lvm {
+            drive,
+            what: what.to_owned(),
+            source,
+        },
+    }
+}

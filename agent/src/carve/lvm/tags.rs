@@ -1,0 +1,441 @@
+//! Records and labels as LVM tags, and back.
+//!
+//! # Format
+//! A tag of ours is `drivebay.<key>=<value>`. LVM allows `[A-Za-z0-9_+.-/=!:#&]` in tags and at most
+//! 1024 bytes. Every other byte of a value (UTF-8), and `:` itself, is `:` and two upper-case hex
+//! digits. A value too long for one tag goes on in `<key>+1`, `<key>+2`, …; an escape is never cut.
+//!
+//! | key of a VG | value                                                     |
+//! |-------------|-----------------------------------------------------------|
+//! | `v`         | `1`; a reader that knows only lower ones changes nothing  |
+//! | `drive`     | UUID made at claim                                        |
+//! | `cluster`, `node`, `class` | whom and what it was claimed for           |
+//! | `id`        | the drive's identity at claim                             |
+//! | `free`      | `zeros` or `unknown`: what free space reads as            |
+//! | `sum`       | see below                                                 |
+//!
+//! | key of an LV | value                                                    |
+//! |--------------|----------------------------------------------------------|
+//! | `v`          | `1`                                                      |
+//! | `uuid`       | the volume's identity                                    |
+//! | `name`       | the CSI name                                             |
+//! | `class`      | class it was asked from                                  |
+//! | `mode`       | `mount` or `block`                                       |
+//! | `fs`         | filesystem asked for; none for block                     |
+//! | `mkfs.<n>`   | further mkfs arguments, from 0                           |
+//! | `opt.<n>`    | further mount options, from 0                            |
+//! | `param.<n>`  | the request's parameters, `<name>=<value>`, from 0; a `=` in the name is escaped |
+//! | `erase`      | `zero` or `signatures`                                   |
+//! | `size`       | bytes asked for                                          |
+//! | `state`      | `creating`, `new`, `fs` or `block`                       |
+//! | `state.fs`, `state.fsuuid`, `state.mounted` | for `fs`: what it was made with, its UUID, `yes` or `no` |
+//! | `sum`        | CRC-32 (IEEE 802.3) of all other tags of ours, sorted, each with a newline behind it; 8 hex digits |
+//!
+//! What is read is written again and must give the same set: a tag that is missing, changed, or not
+//! known makes all of them unbelievable. Tags without our prefix are an operator's and mean nothing.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use uuid::Uuid;
+
+use crate::{
+    carve::record::FreeSpace,
+    model::{DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState},
+};
+
+const PREFIX: &str = "drivebay.";
+/// LVM's limit for a tag, bytes.
+const MOST_BYTES: usize = 1024;
+const VERSION: &str = "1";
+/// What may stand in a value as itself.
+const PLAIN: &[u8] = b"_+.-/=!#&";
+
+/// What a set of tags says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Read<T> {
+    /// Ours.
+    Ours(T),
+    /// None of them is ours.
+    Stranger,
+    /// Some are ours, and they cannot be believed.
+    Broken {
+        /// What is wrong.
+        why: String,
+        /// The `uuid` tag (of an LV), when there is one that reads: only to show which volume it may be.
+        uuid: Option<Uuid>,
+        /// The `name` tag, likewise.
+        name: Option<String>,
+    },
+}
+
+/// The mark on a VG.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VgMark {
+    /// Whose drive it is.
+    pub label: Label,
+    /// What is known of the bytes of free space.
+    pub free_space: FreeSpace,
+}
+
+/// Tags of an LV for this record. Where it lies is not among them (LVM knows), and neither is that
+/// it is being erased (its name says so): such a record gives the tags of `RecordState::New`.
+pub fn of_record(record: &Record) -> Vec<String> {
+    let mut tags = Tags::default();
+    tags.put("uuid", &record.uuid.to_string());
+    tags.put("name", &record.name);
+    tags.put("class", &record.class);
+    tags.put("mode", record.mode.as_str());
+    if let Some(fs) = record.fs_type {
+        tags.put("fs", fs.as_str());
+    }
+    for (n, option) in record.mkfs_options.iter().enumerate() {
+        tags.put(&format!("mkfs.{n}"), option);
+    }
+    for (n, option) in record.mount_options.iter().enumerate() {
+        tags.put(&format!("opt.{n}"), option);
+    }
+    for (n, (name, value)) in record.parameters.iter().enumerate() {
+        let mut units = escaped(name, b"=");
+        units.push("=".to_owned());
+        units.extend(escaped(value, b""));
+        tags.put_escaped(&format!("param.{n}"), &units);
+    }
+    tags.put("erase", erase_word(record.erase));
+    tags.put("size", &record.requested_bytes.to_string());
+    let state = match &record.state {
+        RecordState::Creating => "creating",
+        RecordState::New | RecordState::Erasing { .. } => "new",
+        RecordState::Block => "block",
+        RecordState::Fs {
+            fs_type,
+            fs_uuid,
+            mounted,
+        } => {
+            tags.put("state.fs", fs_type.as_str());
+            tags.put("state.fsuuid", &fs_uuid.to_string());
+            tags.put("state.mounted", if *mounted { "yes" } else { "no" });
+            "fs"
+        }
+    };
+    tags.put("state", state);
+    tags.finish()
+}
+
+/// The record that an LV's tags say, lying there. Never `Erasing`, `growing_to` None: name and view say that.
+pub fn record(tags: &[String], extent: Extent) -> Read<Record> {
+    read(tags, |values| record_of(values, extent), of_record)
+}
+
+/// Tags of a VG.
+pub fn of_vg(mark: &VgMark) -> Vec<String> {
+    let mut tags = Tags::default();
+    tags.put("drive", &mark.label.drive_uuid.to_string());
+    tags.put("cluster", &mark.label.cluster);
+    tags.put("node", &mark.label.node);
+    tags.put("class", &mark.label.class);
+    tags.put("id", &mark.label.drive_id.0);
+    let free = match mark.free_space {
+        FreeSpace::Zeros => "zeros",
+        FreeSpace::Unknown => "unknown",
+    };
+    tags.put("free", free);
+    tags.finish()
+}
+
+/// The mark that a VG's tags say.
+pub fn vg(tags: &[String]) -> Read<VgMark> {
+    read(tags, mark_of, of_vg)
+}
+
+/// What to take away and what to add, to get from one set of tags to another.
+pub fn difference(now: &[String], wanted: &[String]) -> (Vec<String>, Vec<String>) {
+    let not_in =
+        |a: &[String], b: &[String]| a.iter().filter(|tag| !b.contains(tag)).cloned().collect();
+    (not_in(now, wanted), not_in(wanted, now))
+}
+
+/// Those that are ours; an operator may have added others.
+pub fn ours(tags: &[String]) -> Vec<String> {
+    tags.iter()
+        .filter(|tag| tag.starts_with(PREFIX))
+        .cloned()
+        .collect()
+}
+
+type Values = BTreeMap<String, String>;
+
+fn read<T>(
+    tags: &[String],
+    parse: impl Fn(&Values) -> Result<T, String>,
+    write: impl Fn(&T) -> Vec<String>,
+) -> Read<T> {
+    let mut ours = ours(tags);
+    if ours.is_empty() {
+        return Read::Stranger;
+    }
+    ours.sort();
+    let values = values(&ours);
+    let shown = values.as_ref().ok();
+    let broken = |why: String| Read::Broken {
+        why,
+        uuid: shown
+            .and_then(|values| values.get("uuid"))
+            .and_then(|uuid| uuid.parse().ok()),
+        name: shown.and_then(|values| values.get("name")).cloned(),
+    };
+    let values = match &values {
+        Ok(values) => values,
+        Err(why) => return broken(why.clone()),
+    };
+    match values.get("v").map(String::as_str) {
+        Some(VERSION) => {}
+        Some(other) if other.parse::<u64>().is_ok_and(|version| version > 1) => {
+            return broken(format!(
+                "it was made by a newer version of Drivebay (its tags are version {other})"
+            ));
+        }
+        Some(other) => return broken(format!("its tags are of version {other:?}")),
+        None => return broken("its tag drivebay.v is gone".into()),
+    }
+    let value = match parse(values) {
+        Ok(value) => value,
+        Err(why) => return broken(why),
+    };
+    let mut again = write(&value);
+    again.sort();
+    if again == ours {
+        return Read::Ours(value);
+    }
+    let (extra, missing) = difference(&ours, &again);
+    // A sum that is wrong alone says that another tag was changed to something that reads.
+    if extra.iter().all(|tag| tag.starts_with("drivebay.sum=")) {
+        return broken("one of its tags was changed: their checksum is wrong".into());
+    }
+    broken(format!(
+        "its tags are not as we write them (has {}, lacks {})",
+        shorten(&extra),
+        shorten(&missing)
+    ))
+}
+
+fn shorten(tags: &[String]) -> String {
+    let text = tags.join(" ");
+    match text.char_indices().nth(200) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None if text.is_empty() => "nothing".into(),
+        None => text,
+    }
+}
+
+/// Keys and whole values.
+fn values(tags: &[String]) -> Result<Values, String> {
+    let mut parts: BTreeMap<&str, BTreeMap<u32, &str>> = BTreeMap::new();
+    for tag in tags {
+        let odd = || {
+            format!(
+                "its tag {} is none of ours",
+                shorten(std::slice::from_ref(tag))
+            )
+        };
+        let (key, value) = tag
+            .strip_prefix(PREFIX)
+            .and_then(|tag| tag.split_once('='))
+            .ok_or_else(odd)?;
+        let (key, part) = match key.split_once('+') {
+            None => (key, 0),
+            Some((key, part)) => (
+                key,
+                part.parse().ok().filter(|part| *part > 0).ok_or_else(odd)?,
+            ),
+        };
+        if parts.entry(key).or_default().insert(part, value).is_some() {
+            return Err(format!("it has two tags {PREFIX}{key}"));
+        }
+    }
+    parts
+        .into_iter()
+        .map(|(key, parts)| {
+            if !parts.keys().copied().eq(0..parts.len() as u32) {
+                return Err(format!("a part of its tag {PREFIX}{key} is gone"));
+            }
+            let whole: String = parts.into_values().collect();
+            // The names within `param` are told from their values before the escapes go.
+            let value = if key.starts_with("param.") {
+                Some(whole)
+            } else {
+                unescaped(&whole)
+            };
+            value
+                .map(|value| (key.to_owned(), value))
+                .ok_or_else(|| format!("its tag {PREFIX}{key} is not escaped as we do it"))
+        })
+        .collect()
+}
+
+fn mark_of(values: &Values) -> Result<VgMark, String> {
+    Ok(VgMark {
+        label: Label {
+            drive_uuid: parsed(values, "drive")?,
+            cluster: get(values, "cluster")?.clone(),
+            node: get(values, "node")?.clone(),
+            class: get(values, "class")?.clone(),
+            drive_id: DriveId(get(values, "id")?.clone()),
+        },
+        free_space: match get(values, "free")?.as_str() {
+            "zeros" => FreeSpace::Zeros,
+            "unknown" => FreeSpace::Unknown,
+            other => return Err(unknown("free", other)),
+        },
+    })
+}
+
+fn record_of(values: &Values, extent: Extent) -> Result<Record, String> {
+    let fs = |key: &str| -> Result<FsType, String> {
+        let word = get(values, key)?;
+        FsType::parse(word).ok_or_else(|| unknown(key, word))
+    };
+    let list = |key: &str| -> Vec<String> {
+        (0..)
+            .map_while(|n| values.get(&format!("{key}.{n}")).cloned())
+            .collect()
+    };
+    let parameters = list("param")
+        .iter()
+        .map(|parameter| {
+            parameter
+                .split_once('=')
+                .and_then(|(name, value)| Some((unescaped(name)?, unescaped(value)?)))
+                .ok_or_else(|| unknown("param", parameter))
+        })
+        .collect::<Result<_, _>>()?;
+    let state = match get(values, "state")?.as_str() {
+        "creating" => RecordState::Creating,
+        "new" => RecordState::New,
+        "block" => RecordState::Block,
+        "fs" => RecordState::Fs {
+            fs_type: fs("state.fs")?,
+            fs_uuid: parsed(values, "state.fsuuid")?,
+            mounted: match get(values, "state.mounted")?.as_str() {
+                "yes" => true,
+                "no" => false,
+                other => return Err(unknown("state.mounted", other)),
+            },
+        },
+        other => return Err(unknown("state", other)),
+    };
+    Ok(Record {
+        uuid: parsed(values, "uuid")?,
+        name: get(values, "name")?.clone(),
+        class: get(values, "class")?.clone(),
+        mode: match get(values, "mode")?.as_str() {
+            "mount" => Mode::Mount,
+            "block" => Mode::Block,
+            other => return Err(unknown("mode", other)),
+        },
+        fs_type: values.contains_key("fs").then(|| fs("fs")).transpose()?,
+        mkfs_options: list("mkfs"),
+        mount_options: list("opt"),
+        parameters,
+        erase: match get(values, "erase")?.as_str() {
+            "zero" => ErasePolicy::Zero,
+            "signatures" => ErasePolicy::Signatures,
+            other => return Err(unknown("erase", other)),
+        },
+        requested_bytes: parsed(values, "size")?,
+        extent,
+        growing_to: None,
+        state,
+    })
+}
+
+fn erase_word(policy: ErasePolicy) -> &'static str {
+    match policy {
+        ErasePolicy::Zero => "zero",
+        ErasePolicy::Signatures => "signatures",
+    }
+}
+
+fn get<'a>(values: &'a Values, key: &str) -> Result<&'a String, String> {
+    values
+        .get(key)
+        .ok_or_else(|| format!("its tag {PREFIX}{key} is gone"))
+}
+
+fn parsed<T: std::str::FromStr>(values: &Values, key: &str) -> Result<T, String> {
+    let value = get(values, key)?;
+    value.parse().map_err(|_| unknown(key, value))
+}
+
+fn unknown(key: &str, value: &str) -> String {
+    format!("its tag {PREFIX}{key} is {}", shorten(&[value.to_owned()]))
+}
+
+#[derive(Default)]
+struct Tags(Vec<String>);
+
+impl Tags {
+    fn put(&mut self, key: &str, value: &str) {
+        self.put_escaped(key, &escaped(value, b""));
+    }
+
+    /// Cut into tags that LVM takes. A unit is a character or an escape.
+    fn put_escaped(&mut self, key: &str, units: &[String]) {
+        let mut tag = format!("{PREFIX}{key}=");
+        let mut part = 0;
+        for unit in units {
+            if tag.len() + unit.len() > MOST_BYTES {
+                part += 1;
+                let next = format!("{PREFIX}{key}+{part}=");
+                self.0.push(std::mem::replace(&mut tag, next));
+            }
+            tag.push_str(unit);
+        }
+        self.0.push(tag);
+    }
+
+    fn finish(mut self) -> Vec<String> {
+        self.put("v", VERSION);
+        self.0.sort();
+        let mut hasher = crc32fast::Hasher::new();
+        for tag in &self.0 {
+            hasher.update(tag.as_bytes());
+            hasher.update(b"\n");
+        }
+        self.put("sum", &format!("{:08x}", hasher.finalize()));
+        self.0
+    }
+}
+
+fn escaped(text: &str, also: &[u8]) -> Vec<String> {
+    text.bytes()
+        .map(|c| {
+            if (c.is_ascii_alphanumeric() || PLAIN.contains(&c)) && !also.contains(&c) {
+                char::from(c).to_string()
+            } else {
+                let mut unit = String::new();
+                // Writing to a String does not fail.
+                let _ = write!(unit, ":{c:02X}");
+                unit
+            }
+        })
+        .collect()
+}
+
+fn unescaped(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(c) = rest.next() {
+        bytes.push(if c == b':' {
+            let digit = |c: u8| char::from(c).to_digit(16);
+            let (high, low) = (digit(rest.next()?)?, digit(rest.next()?)?);
+            u8::try_from(high * 16 + low).ok()?
+        } else {
+            c
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+#[path = "tags_tests.rs"]
+mod tests;

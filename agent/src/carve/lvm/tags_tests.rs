@@ -1,0 +1,249 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const EXTENT: Extent = Extent {
+    start: 7 << 20,
+    len: 5 << 20,
+};
+
+fn sample() -> Record {
+    Record {
+        uuid: Uuid::from_u128(7),
+        name: "pvc-1 (ä:ö)".into(),
+        class: "fast".into(),
+        mode: Mode::Mount,
+        fs_type: Some(FsType::Xfs),
+        mkfs_options: vec!["-m".into(), "reflink=1".into()],
+        mount_options: vec!["noatime".into()],
+        parameters: [("a=b".to_owned(), "c=d".to_owned())].into(),
+        erase: ErasePolicy::Zero,
+        requested_bytes: 5 << 20,
+        extent: EXTENT,
+        growing_to: None,
+        state: RecordState::Fs {
+            fs_type: FsType::Xfs,
+            fs_uuid: Uuid::from_u128(9),
+            mounted: false,
+        },
+    }
+}
+
+fn mark() -> VgMark {
+    VgMark {
+        label: Label {
+            drive_uuid: Uuid::from_u128(1),
+            cluster: "lab".into(),
+            node: "node 1".into(),
+            class: "fast".into(),
+            drive_id: DriveId("serial-x:1".into()),
+        },
+        free_space: FreeSpace::Zeros,
+    }
+}
+
+fn why<T: std::fmt::Debug>(read: Read<T>) -> String {
+    match read {
+        Read::Broken { why, .. } => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn tags_are_readable() {
+    let mut tags = of_record(&sample());
+    tags.sort();
+    assert_eq!(
+        tags,
+        [
+            "drivebay.class=fast",
+            "drivebay.erase=zero",
+            "drivebay.fs=xfs",
+            "drivebay.mkfs.0=-m",
+            "drivebay.mkfs.1=reflink=1",
+            "drivebay.mode=mount",
+            "drivebay.name=pvc-1:20:28:C3:A4:3A:C3:B6:29",
+            "drivebay.opt.0=noatime",
+            "drivebay.param.0=a:3Db=c=d",
+            "drivebay.size=5242880",
+            "drivebay.state.fs=xfs",
+            "drivebay.state.fsuuid=00000000-0000-0000-0000-000000000009",
+            "drivebay.state.mounted=no",
+            "drivebay.state=fs",
+            "drivebay.sum=24f998ce",
+            "drivebay.uuid=00000000-0000-0000-0000-000000000007",
+            "drivebay.v=1",
+        ]
+    );
+}
+
+#[test]
+fn a_mark_goes_through_tags_and_back() {
+    assert_eq!(vg(&of_vg(&mark())), Read::Ours(mark()));
+    let unknown = VgMark {
+        free_space: FreeSpace::Unknown,
+        ..mark()
+    };
+    let (remove, add) = difference(&of_vg(&mark()), &of_vg(&unknown));
+    assert_eq!((remove.len(), add.len()), (2, 2), "free and sum");
+    assert_eq!(vg(&of_vg(&unknown)), Read::Ours(unknown));
+}
+
+#[test]
+fn an_operators_tags_mean_nothing() {
+    let mut tags = of_record(&sample());
+    tags.push("backup".into());
+    assert_eq!(record(&tags, EXTENT), Read::Ours(sample()));
+    assert_eq!(record(&["backup".into()], EXTENT), Read::Stranger);
+    assert_eq!(vg(&[]), Read::Stranger);
+}
+
+#[test]
+fn a_missing_tag_makes_all_unbelievable() {
+    let whole = of_record(&sample());
+    for gone in &whole {
+        let tags: Vec<String> = whole.iter().filter(|tag| *tag != gone).cloned().collect();
+        assert!(
+            matches!(record(&tags, EXTENT), Read::Broken { .. }),
+            "{gone}"
+        );
+    }
+    let whole = of_vg(&mark());
+    for gone in &whole {
+        let tags: Vec<String> = whole.iter().filter(|tag| *tag != gone).cloned().collect();
+        assert!(matches!(vg(&tags), Read::Broken { .. }), "{gone}");
+    }
+}
+
+#[test]
+fn a_changed_or_added_tag_makes_all_unbelievable() {
+    let whole = of_record(&sample());
+    for (from, to) in [
+        ("drivebay.state.mounted=no", "drivebay.state.mounted=yes"),
+        ("drivebay.size=5242880", "drivebay.size=05242880"),
+        ("drivebay.class=fast", "drivebay.class=slow"),
+        ("drivebay.class=fast", "drivebay.class=f:61st"),
+        ("drivebay.class=fast", "drivebay.class=fast:"),
+        ("drivebay.state=fs", "drivebay.state=new"),
+        ("drivebay.mkfs.0=-m", "drivebay.mkfs.2=-m"),
+        ("drivebay.sum=24f998ce", "drivebay.sum=24F998CE"),
+        ("drivebay.erase=zero", "drivebay.erase=none"),
+    ] {
+        let tags: Vec<String> = whole.iter().map(|tag| tag.replace(from, to)).collect();
+        assert_ne!(tags, whole);
+        assert!(matches!(record(&tags, EXTENT), Read::Broken { .. }), "{to}");
+    }
+    for extra in [
+        "drivebay.new=1",
+        "drivebay.class=x",
+        "drivebay.class+1=x",
+        "drivebay.x",
+    ] {
+        let mut tags = whole.clone();
+        tags.push(extra.into());
+        assert!(
+            matches!(record(&tags, EXTENT), Read::Broken { .. }),
+            "{extra}"
+        );
+    }
+}
+
+#[test]
+fn a_newer_version_is_named_and_not_read() {
+    let tags: Vec<String> = of_record(&sample())
+        .iter()
+        .map(|tag| tag.replace("drivebay.v=1", "drivebay.v=2"))
+        .collect();
+    let read = record(&tags, EXTENT);
+    let Read::Broken { uuid, name, .. } = &read else {
+        panic!("{read:?}")
+    };
+    assert_eq!(
+        (*uuid, name.as_deref()),
+        (Some(Uuid::from_u128(7)), Some("pvc-1 (ä:ö)"))
+    );
+    assert!(why(read).contains("newer version"));
+}
+
+pub(in crate::carve::lvm) fn records() -> impl Strategy<Value = Record> {
+    let text =
+        || prop_oneof![4 => any::<String>(), 1 => "[a-z:]{0,3000}", 1 => "(ä|=| |\"|'|-){0,600}"];
+    let fs = || prop::sample::select(FsType::ALL.to_vec());
+    let state = prop_oneof![
+        Just(RecordState::Creating),
+        Just(RecordState::New),
+        Just(RecordState::Block),
+        (fs(), any::<u128>(), any::<bool>()).prop_map(|(fs_type, uuid, mounted)| RecordState::Fs {
+            fs_type,
+            fs_uuid: Uuid::from_u128(uuid),
+            mounted
+        }),
+    ];
+    (
+        (
+            any::<u128>(),
+            text(),
+            text(),
+            any::<bool>(),
+            prop::option::of(fs()),
+        ),
+        prop::collection::vec(text(), 0..12),
+        prop::collection::vec(text(), 0..12),
+        prop::collection::btree_map(text(), text(), 0..12),
+        (any::<bool>(), any::<u64>(), state),
+    )
+        .prop_map(
+            |(
+                (uuid, name, class, block, fs_type),
+                mkfs_options,
+                mount_options,
+                parameters,
+                (quick, requested_bytes, state),
+            )| Record {
+                uuid: Uuid::from_u128(uuid),
+                name,
+                class,
+                mode: if block { Mode::Block } else { Mode::Mount },
+                fs_type,
+                mkfs_options,
+                mount_options,
+                parameters,
+                erase: if quick {
+                    ErasePolicy::Signatures
+                } else {
+                    ErasePolicy::Zero
+                },
+                requested_bytes,
+                extent: EXTENT,
+                growing_to: None,
+                state,
+            },
+        )
+}
+
+proptest! {
+    #[test]
+    fn every_record_goes_through_tags_that_lvm_takes_and_back(wanted in records(), shift in any::<prop::sample::Index>()) {
+        let mut tags = of_record(&wanted);
+        for tag in &tags {
+            prop_assert!(tag.len() <= 1024);
+            prop_assert!(tag.bytes().all(|c| c.is_ascii_alphanumeric() || b"_+.-/=!:#&".contains(&c)), "{tag}");
+        }
+        // LVM promises no order.
+        let at = shift.index(tags.len());
+        tags.rotate_left(at);
+        prop_assert_eq!(record(&tags, EXTENT), Read::Ours(wanted));
+    }
+
+    #[test]
+    fn any_change_to_a_tag_is_noticed(wanted in records(), which in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), to in "[A-Za-z0-9_+./=!:#&-]") {
+        let mut tags = of_record(&wanted);
+        let index = which.index(tags.len());
+        let at = 9 + at.index(tags[index].len() - 9);
+        let before = tags[index].clone();
+        tags[index].replace_range(at..at + 1, &to);
+        prop_assume!(tags[index] != before);
+        let read = record(&tags, EXTENT);
+        prop_assert!(matches!(read, Read::Broken { .. }), "{} became {}: {:?}", before, tags[index], read);
+    }
+}

@@ -1,0 +1,270 @@
+//! Metadata and the kernel's devices put together: what is on an LVM drive of ours. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uuid::Uuid;
+
+use super::{
+    metadata::{Lv, Segment, Vg},
+    name, plan,
+    tags::{self, Read, VgMark},
+};
+use crate::{
+    model::{Contents, ErasePolicy, Extent, Layout, Mode, Placed, Record, RecordState},
+    sys::dm::DmDevice,
+};
+
+/// A VG that is ours, understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// What its tags say.
+    pub mark: VgMark,
+    /// Everything on it.
+    pub contents: Contents,
+    /// The LV of each volume in `contents`, by the volume's uuid; not there for a uuid that several LVs have.
+    pub lvs: BTreeMap<Uuid, Lv>,
+    /// Volumes whose device is smaller than the LV, or suspended, and otherwise right: a change that was
+    /// interrupted, which `lvchange --refresh` completes. They are ambiguous until then.
+    pub stale: Vec<Uuid>,
+}
+
+/// Puts them together. `kernel_name` is the drive's (`sda`), `erased` how many bytes are durably zero
+/// by erase guid. Err says why the VG as a whole cannot be believed (or is not ours).
+pub fn view(
+    vg: &Vg,
+    dm: &[DmDevice],
+    kernel_name: &str,
+    erased: &BTreeMap<Uuid, u64>,
+) -> Result<View, String> {
+    let mark = match tags::vg(&vg.tags) {
+        Read::Ours(mark) => mark,
+        Read::Stranger => return Err(format!("the VG {} is not ours", vg.name)),
+        Read::Broken { why, .. } => return Err(format!("the VG {}: {why}", vg.name)),
+    };
+    if !vg.strange.is_empty() {
+        return Err(format!("the VG {}: {}", vg.name, vg.strange.join("; ")));
+    }
+    if vg.extent_bytes != plan::EXTENT_BYTES || !vg.pv.pe_start.is_multiple_of(plan::EXTENT_BYTES) {
+        return Err(format!(
+            "the VG {} has extents of {} bytes from byte {}, which we do not make",
+            vg.name, vg.extent_bytes, vg.pv.pe_start
+        ));
+    }
+    let mut volumes = Vec::new();
+    let mut strangers = Vec::new();
+    let mut notes = Vec::new();
+    let mut stale = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut twice = BTreeSet::new();
+    let mut lvs = BTreeMap::new();
+    for lv in &vg.lvs {
+        let extent = extent(vg, lv);
+        let (mut record, mut ambiguous) = match tags::record(&lv.tags, extent) {
+            Read::Ours(record) => (record, None),
+            Read::Stranger => {
+                strangers.push((lv.name.clone(), extent));
+                continue;
+            }
+            Read::Broken {
+                why, uuid: None, ..
+            } => {
+                notes.push(format!("the LV {} is not to be believed: {why}", lv.name));
+                strangers.push((lv.name.clone(), extent));
+                continue;
+            }
+            Read::Broken {
+                why,
+                uuid: Some(uuid),
+                name,
+            } => (shown(uuid, name, lv, extent), Some(why)),
+        };
+        ambiguous = ambiguous.or_else(|| lv.strange.clone());
+        if let Some(erase_guid) = name::erase_guid(&lv.name) {
+            let done_bytes = erased
+                .get(&erase_guid)
+                .copied()
+                .unwrap_or(0)
+                .min(extent.len);
+            record.state = RecordState::Erasing {
+                erase_guid,
+                done_bytes,
+            };
+        }
+        let dm_uuid = dm_uuid(vg, lv);
+        let device = dm.iter().find(|device| device.uuid == dm_uuid);
+        if let (None, Some(device)) = (&ambiguous, device) {
+            if device.slaves != [kernel_name] {
+                ambiguous = Some(format!(
+                    "its device {} lies on {}, and the LV on {kernel_name}",
+                    device.kernel_name,
+                    device.slaves.join(", ")
+                ));
+            } else if device.size_bytes != extent.len || device.suspended {
+                if device.size_bytes <= extent.len {
+                    stale.push(record.uuid);
+                }
+                ambiguous = Some(if device.suspended {
+                    format!("its device {} is suspended", device.kernel_name)
+                } else {
+                    format!(
+                        "its device {} has {} bytes, and the LV {}",
+                        device.kernel_name, device.size_bytes, extent.len
+                    )
+                });
+            }
+        }
+        if !seen.insert(record.uuid) {
+            twice.insert(record.uuid);
+        }
+        lvs.insert(record.uuid, lv.clone());
+        volumes.push(Placed {
+            record,
+            number: None,
+            device: device.map(|device| device.kernel_name.clone()),
+            dev: device.map(|device| device.dev),
+            dm_uuid: Some(dm_uuid),
+            ambiguous,
+        });
+    }
+    for placed in &mut volumes {
+        if twice.contains(&placed.record.uuid) {
+            placed.ambiguous = Some("several LVs of this VG have its uuid in their tags".into());
+        }
+    }
+    lvs.retain(|uuid, _| !twice.contains(uuid));
+    stale.retain(|uuid| !twice.contains(uuid));
+    volumes.sort_by_key(|placed| (placed.record.extent.start, placed.record.uuid));
+    notes.extend(
+        stale.iter().map(|uuid| {
+            format!("a change of volume {uuid} was interrupted before the kernel had it")
+        }),
+    );
+    if vg.autoactivation {
+        notes.push(format!(
+            "the host activates the LVs of {} by itself at boot; vgchange --setautoactivation n {} ends that",
+            vg.name, vg.name
+        ));
+    }
+    let unknown = unknown_devices(vg, dm, kernel_name);
+    let free = if unknown.is_empty() {
+        free(vg).into_iter().map(|run| bytes(vg, run)).collect()
+    } else {
+        // What they stand on is not known, so no space is known to be free.
+        notes.push(format!(
+            "devices that are no LV of {} stand on the drive: {}; no space of it is given out until they are gone",
+            vg.name,
+            unknown.join(", ")
+        ));
+        Vec::new()
+    };
+    Ok(View {
+        contents: Contents {
+            label: mark.label.clone(),
+            layout: Layout::Lvm,
+            sequence: vg.seqno,
+            volumes,
+            free,
+            usable_bytes: vg.pv.pe_count * vg.extent_bytes,
+            extent_bytes: vg.extent_bytes,
+            strangers,
+            notes,
+        },
+        mark,
+        lvs,
+        stale,
+    })
+}
+
+/// What is shown of a volume whose tags cannot be believed: that it is there. It is ambiguous, so nothing
+/// is done with it.
+fn shown(uuid: Uuid, name: Option<String>, lv: &Lv, extent: Extent) -> Record {
+    Record {
+        uuid,
+        name: name.unwrap_or_else(|| lv.name.clone()),
+        class: String::new(),
+        mode: Mode::Mount,
+        fs_type: None,
+        mkfs_options: Vec::new(),
+        mount_options: Vec::new(),
+        parameters: BTreeMap::new(),
+        erase: ErasePolicy::Zero,
+        requested_bytes: extent.len,
+        extent,
+        growing_to: None,
+        state: RecordState::New,
+    }
+}
+
+/// Device-mapper devices on the drive that are no LV (or part of one) of this VG.
+fn unknown_devices(vg: &Vg, dm: &[DmDevice], kernel_name: &str) -> Vec<String> {
+    let known: Vec<String> = vg.lvs.iter().map(|lv| dm_uuid(vg, lv)).collect();
+    dm.iter()
+        .filter(|device| device.slaves.iter().any(|slave| slave == kernel_name))
+        .filter(|device| !known.iter().any(|known| device.uuid.starts_with(known)))
+        .map(|device| format!("{} ({})", device.kernel_name, device.name))
+        .collect()
+}
+
+/// Its first byte, and all its bytes: an LV of several runs has no last byte that means anything.
+fn extent(vg: &Vg, lv: &Lv) -> Extent {
+    let places = if lv.segments.is_empty() {
+        &lv.occupies
+    } else {
+        &lv.segments
+    };
+    let count = places
+        .iter()
+        .fold(0_u64, |sum, place| sum.saturating_add(place.count));
+    let start = places.first().map_or(0, |place| place.start);
+    bytes(vg, Segment { start, count })
+}
+
+/// PEs as bytes of the drive.
+pub fn bytes(vg: &Vg, run: Segment) -> Extent {
+    Extent {
+        start: run
+            .start
+            .saturating_mul(vg.extent_bytes)
+            .saturating_add(vg.pv.pe_start),
+        len: run.count.saturating_mul(vg.extent_bytes),
+    }
+}
+
+/// The runs of an LV in bytes of the drive, in its order.
+pub fn runs(vg: &Vg, lv: &Lv) -> Vec<Extent> {
+    lv.segments.iter().map(|run| bytes(vg, *run)).collect()
+}
+
+/// Free PEs, in order.
+pub fn free(vg: &Vg) -> Vec<Segment> {
+    let mut taken: Vec<Segment> = vg.lvs.iter().flat_map(|lv| lv.occupies.clone()).collect();
+    taken.sort_unstable();
+    let mut free = Vec::new();
+    let mut at = 0;
+    for run in taken {
+        let start = run.start.min(vg.pv.pe_count);
+        if start > at {
+            free.push(Segment {
+                start: at,
+                count: start - at,
+            });
+        }
+        at = at.max(run.start.saturating_add(run.count));
+    }
+    if vg.pv.pe_count > at {
+        free.push(Segment {
+            start: at,
+            count: vg.pv.pe_count - at,
+        });
+    }
+    free
+}
+
+/// The device-mapper uuid of an LV: `LVM-` and both uuids without hyphens.
+pub fn dm_uuid(vg: &Vg, lv: &Lv) -> String {
+    format!("LVM-{}", format!("{}{}", vg.uuid, lv.uuid).replace('-', ""))
+}
+
+#[cfg(test)]
+#[path = "view_tests.rs"]
+mod tests;

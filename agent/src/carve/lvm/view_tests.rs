@@ -1,0 +1,289 @@
+use super::*;
+use crate::{
+    carve::record::FreeSpace,
+    model::{DriveId, FsType, Label, MIB},
+};
+
+fn record(n: u128) -> Record {
+    Record {
+        uuid: Uuid::from_u128(n),
+        name: format!("pvc-{n}"),
+        class: "fast".into(),
+        mode: Mode::Mount,
+        fs_type: Some(FsType::Ext4),
+        mkfs_options: Vec::new(),
+        mount_options: Vec::new(),
+        parameters: BTreeMap::new(),
+        erase: ErasePolicy::Zero,
+        requested_bytes: 3 * MIB,
+        extent: Extent { start: 0, len: 0 },
+        growing_to: None,
+        state: RecordState::New,
+    }
+}
+
+fn lv(name: &str, tags: Vec<String>, runs: &[(u64, u64)]) -> Lv {
+    let segments: Vec<Segment> = runs
+        .iter()
+        .map(|&(start, count)| Segment { start, count })
+        .collect();
+    Lv {
+        name: name.into(),
+        uuid: format!("{name:a>6}-bbbb"),
+        tags,
+        occupies: segments.clone(),
+        segments,
+        strange: None,
+    }
+}
+
+fn vg(lvs: Vec<Lv>) -> Vg {
+    let mark = VgMark {
+        label: Label {
+            drive_uuid: Uuid::from_u128(1),
+            cluster: "lab".into(),
+            node: "n1".into(),
+            class: "fast".into(),
+            drive_id: DriveId("serial-x".into()),
+        },
+        free_space: FreeSpace::Zeros,
+    };
+    Vg {
+        name: "drivebay-1".into(),
+        uuid: "VVVVVV-gggg".into(),
+        seqno: 9,
+        tags: tags::of_vg(&mark),
+        extent_bytes: MIB,
+        autoactivation: false,
+        pv: super::super::metadata::Pv {
+            uuid: "p".into(),
+            pe_start: 10 * MIB,
+            pe_count: 100,
+        },
+        lvs,
+        strange: Vec::new(),
+    }
+}
+
+fn device(vg: &Vg, lv: &Lv, size_bytes: u64) -> DmDevice {
+    DmDevice {
+        kernel_name: "dm-3".into(),
+        dev: (253, 3),
+        name: "x".into(),
+        uuid: dm_uuid(vg, lv),
+        size_bytes,
+        slaves: vec!["sda".into()],
+        suspended: false,
+    }
+}
+
+fn look(vg: &Vg, dm: &[DmDevice]) -> View {
+    view(vg, dm, "sda", &BTreeMap::new()).expect("a VG of ours")
+}
+
+#[test]
+fn volumes_strangers_and_free_space_are_told_apart() {
+    let vg = vg(vec![
+        lv("pvc-2", tags::of_record(&record(2)), &[(20, 2), (5, 1)]),
+        lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)]),
+        lv("theirs", vec!["backup".into()], &[(50, 50)]),
+    ]);
+    let first = device(&vg, &vg.lvs[1], 3 * MIB);
+    let seen = look(&vg, std::slice::from_ref(&first));
+    let contents = &seen.contents;
+    assert_eq!((contents.layout, contents.sequence), (Layout::Lvm, 9));
+    assert_eq!(
+        (contents.usable_bytes, contents.extent_bytes),
+        (100 * MIB, MIB)
+    );
+    let [one, two] = contents.volumes.as_slice() else {
+        panic!("{contents:?}")
+    };
+    assert_eq!(
+        one.record.extent,
+        Extent {
+            start: 10 * MIB,
+            len: 3 * MIB
+        }
+    );
+    assert_eq!(
+        two.record.extent,
+        Extent {
+            start: 30 * MIB,
+            len: 3 * MIB
+        }
+    );
+    assert_eq!(
+        (one.device.as_deref(), one.dev, one.number),
+        (Some("dm-3"), Some((253, 3)), None)
+    );
+    assert_eq!((two.device.as_deref(), two.dev), (None, None));
+    assert_eq!(one.dm_uuid.as_deref(), Some("LVM-VVVVVVggggapvc1bbbb"));
+    assert_eq!((&one.ambiguous, &two.ambiguous), (&None, &None));
+    assert_eq!(
+        contents.strangers,
+        [(
+            "theirs".to_owned(),
+            Extent {
+                start: 60 * MIB,
+                len: 50 * MIB
+            }
+        )]
+    );
+    let free: Vec<(u64, u64)> = contents
+        .free
+        .iter()
+        .map(|run| (run.start / MIB, run.len / MIB))
+        .collect();
+    assert_eq!(free, [(13, 2), (16, 14), (32, 28)]);
+    assert_eq!(contents.largest_free(), 44 * MIB);
+    assert_eq!(
+        runs(&vg, &seen.lvs[&Uuid::from_u128(2)])[1],
+        Extent {
+            start: 15 * MIB,
+            len: MIB
+        }
+    );
+    assert!(contents.notes.is_empty() && seen.stale.is_empty());
+}
+
+#[test]
+fn what_does_not_agree_is_ambiguous_and_says_why() {
+    let plain = || vg(vec![lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)])]);
+    let why = |vg: &Vg, dm: &[DmDevice]| {
+        let seen = look(vg, dm);
+        let why = seen.contents.volumes[0]
+            .ambiguous
+            .clone()
+            .unwrap_or_default();
+        (why, seen.stale.len())
+    };
+    let good = plain();
+    let of = |change: fn(&mut DmDevice)| {
+        let mut device = device(&good, &good.lvs[0], 3 * MIB);
+        change(&mut device);
+        device
+    };
+    for (change, expected, stale) in [
+        ((|_| {}) as fn(&mut DmDevice), "", 0),
+        (
+            |dm| dm.size_bytes = 4 * MIB,
+            "has 4194304 bytes, and the LV 3145728",
+            0,
+        ),
+        (
+            |dm| dm.size_bytes = 2 * MIB,
+            "has 2097152 bytes, and the LV 3145728",
+            1,
+        ),
+        (|dm| dm.suspended = true, "is suspended", 1),
+        (
+            |dm| dm.slaves = vec!["sdb".into()],
+            "lies on sdb, and the LV on sda",
+            0,
+        ),
+        (|dm| dm.slaves.push("sdb".into()), "lies on sda, sdb", 0),
+        (|dm| dm.slaves.clear(), "lies on ", 0),
+    ] {
+        let (text, found) = why(&good, &[of(change)]);
+        assert!(
+            text.contains(expected) && text.is_empty() == expected.is_empty(),
+            "{text}"
+        );
+        assert_eq!(found, stale, "{expected}");
+        // A note is what makes the agent look at a drive for repair.
+        let notes = look(&good, &[of(change)]).contents.notes;
+        assert_eq!(notes.len(), stale, "{notes:?}");
+    }
+    let mut strange = plain();
+    strange.lvs[0].strange = Some("it is not linear (type raid1)".into());
+    strange.lvs[0].segments.clear();
+    assert!(why(&strange, &[]).0.contains("raid1"));
+    let mut damaged = plain();
+    damaged.lvs[0]
+        .tags
+        .retain(|tag| !tag.starts_with("drivebay.class"));
+    assert!(why(&damaged, &[]).0.contains("drivebay.class is gone"));
+    assert_eq!(look(&damaged, &[]).contents.volumes[0].record.name, "pvc-1");
+    let mut twice = plain();
+    twice
+        .lvs
+        .push(lv("copy", tags::of_record(&record(1)), &[(9, 3)]));
+    let seen = look(&twice, &[]);
+    assert!(
+        seen.contents
+            .volumes
+            .iter()
+            .all(|placed| placed.ambiguous.is_some())
+    );
+    assert!(seen.lvs.is_empty());
+}
+
+#[test]
+fn an_lv_whose_identity_is_lost_is_a_stranger_with_a_note() {
+    let mut vg = vg(vec![lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)])]);
+    vg.lvs[0]
+        .tags
+        .retain(|tag| !tag.starts_with("drivebay.uuid"));
+    let contents = look(&vg, &[]).contents;
+    assert!(contents.volumes.is_empty() && contents.notes[0].contains("drivebay.uuid is gone"));
+    assert_eq!(contents.strangers.len(), 1);
+    assert_eq!(contents.free_bytes(), 97 * MIB);
+}
+
+#[test]
+fn an_erasing_name_makes_it_erasing() {
+    let guid = Uuid::from_u128(50);
+    let vg = vg(vec![lv(
+        &name::erasing(guid),
+        tags::of_record(&record(1)),
+        &[(0, 3)],
+    )]);
+    for (known, done) in [(None, 0), (Some(MIB), MIB), (Some(99 * MIB), 3 * MIB)] {
+        let erased = known.map(|done| (guid, done)).into_iter().collect();
+        let seen = view(&vg, &[], "sda", &erased).expect("ours");
+        assert_eq!(
+            seen.contents.volumes[0].record.state,
+            RecordState::Erasing {
+                erase_guid: guid,
+                done_bytes: done
+            }
+        );
+    }
+}
+
+#[test]
+fn a_vg_that_cannot_be_believed_has_no_contents() {
+    let err = |change: fn(&mut Vg)| {
+        let mut vg = vg(Vec::new());
+        change(&mut vg);
+        view(&vg, &[], "sda", &BTreeMap::new())
+            .err()
+            .unwrap_or_default()
+    };
+    assert_eq!(err(|_| {}), "");
+    assert!(err(|vg| vg.tags.clear()).contains("not ours"));
+    assert!(err(|vg| vg.tags.truncate(3)).contains("gone"));
+    assert!(err(|vg| vg.strange.push("it has 2 PVs".into())).contains("2 PVs"));
+    assert!(err(|vg| vg.extent_bytes = 4 * MIB).contains("4194304"));
+    assert!(err(|vg| vg.pv.pe_start += 512).contains("which we do not make"));
+}
+
+#[test]
+fn no_space_is_free_under_a_device_that_nobody_knows() {
+    let vg = vg(vec![lv("theirs", Vec::new(), &[(0, 3)])]);
+    let mut other = device(&vg, &vg.lvs[0], MIB);
+    other.uuid.push_str("-real");
+    assert_eq!(
+        look(&vg, std::slice::from_ref(&other))
+            .contents
+            .free_bytes(),
+        97 * MIB
+    );
+    other.uuid = "LVM-VVVVVVggggccccc".into();
+    let contents = look(&vg, std::slice::from_ref(&other)).contents;
+    assert_eq!(contents.free_bytes(), 0);
+    assert!(contents.notes[0].contains("dm-3 (x)"));
+    other.slaves = vec!["sdb".into()];
+    assert_eq!(look(&vg, &[other]).contents.free_bytes(), 97 * MIB);
+}

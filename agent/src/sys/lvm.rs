@@ -1,0 +1,364 @@
+//! Running `lvm`, bounded, limited to one drive, with a configuration of our own.
+//!
+//! Why the configuration is ours: what it says decides what reaches the drives, and the host's is the
+//! administrator's. The settings that matter and why are in `CONF`. The processes take LVM's usual
+//! lock of their VG (`/run/lock/lvm/V_<vg>`), so that an administrator's commands and ours exclude
+//! each other, and never the lock of all VGs, which a command that hangs on another drive may hold.
+//!
+//! LVM never flushes a drive's cache: whoever runs a change here flushes the drive afterwards.
+
+mod report;
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use super::{
+    cmd::{self, CmdError, Output, Tool},
+    dm, ioctl, statefile,
+};
+pub use report::{LvReport, VgReport};
+
+/// How a worker learns where the configuration is.
+pub const DIR_VARIABLE: &str = "DRIVEBAY_LVM_DIR";
+/// Debian's package; other distributions call it the same.
+pub const PACKAGE: &str = "lvm2";
+/// The oldest LVM that is used: the first with `--devices` and `--setautoactivation` both (2021).
+pub const OLDEST: Version = Version(2, 3, 12);
+/// Longest a command may run, its wait for the VG's lock included. A change of one VG takes well under
+/// a second; a step of a worker that takes 30 s is Stuck.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// Where LVM keeps its locks.
+const LOCKS: &str = "/run/lock/lvm";
+/// Where LVM keeps its hints of which device has a PV.
+const RUN: &str = "/run/lvm";
+
+/// The private lvm.conf.
+///
+/// - `use_aio=0`: ending an AIO context costs 30 ms per process.
+/// - `hints="none"`, `use_devicesfile=0`, `external_device_info_source`, `obtain_device_list_from_udev`:
+///   a command sees the one device it is given, with and without udevd, whatever the host believes.
+/// - `udev_sync=0`: the semaphore of udev's answer lives in an IPC namespace, and in another one than
+///   udevd's it is waited for without end. `udev_rules=1`, `verify_udev_operations=0`: names in /dev/mapper are udevd's to
+///   make and take away; without udevd there are none, so none can be left over. /dev/dm-N is the kernel's.
+/// - alignment detection off: a drive's PEs begin where the plan says.
+/// - `issue_discards=0`: erasing is ours. `backup=0`, `archive=0`: the drive is the truth. `monitoring=0`,
+///   `use_lvmpolld=0`, `use_lvmlockd=0`, `event_activation=0`, `notify_dbus=0`: no daemon is spoken to.
+/// - `system_id_source="none"`: a drive goes with its data, not with a host.
+/// - `checks=0`: newer and older versions know other settings.
+const CONF: &str = r#"# Written by drivebay-agent at its start. Changes are lost.
+config { checks=0 abort_on_errors=0 }
+global { use_aio=0 wait_for_locks=1 locking_dir="/run/lock/lvm" umask=63 use_lvmlockd=0 use_lvmpolld=0 event_activation=0 notify_dbus=0 system_id_source="none" }
+devices { hints="none" use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source="none" scan_lvs=0 issue_discards=0 data_alignment_detection=0 data_alignment_offset_detection=0 md_chunk_alignment=0 }
+activation { udev_sync=0 udev_rules=1 verify_udev_operations=0 monitoring=0 }
+backup { backup=0 archive=0 }
+log { silent=0 verbose=0 syslog=0 prefix="" }
+"#;
+
+static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+
+/// Why a command did not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum LvmError {
+    /// Nobody said where the configuration is.
+    #[error("the agent has not prepared a configuration for LVM")]
+    NotPrepared,
+    /// Not installed.
+    #[error("lvm is not installed; install package {PACKAGE}")]
+    Missing,
+    /// Another command holds the VG's lock.
+    #[error("another LVM command holds the lock of VG {vg}; see `lsof {LOCKS}/V_{vg}`")]
+    LockHeld {
+        /// VG.
+        vg: String,
+        /// Milliseconds it was waited for.
+        waited_ms: u64,
+    },
+    /// It did not end in time, and not because of a lock.
+    #[error("lvm {command} did not end within {limit_ms} ms")]
+    Deadline {
+        /// Its subcommand.
+        command: String,
+        /// Milliseconds.
+        limit_ms: u64,
+    },
+    /// It ended badly.
+    #[error("lvm {command} failed ({}): {said}", code.map_or("killed".to_owned(), |code| format!("exit code {code}")))]
+    Failed {
+        /// Its subcommand.
+        command: String,
+        /// Exit code; None when a signal ended it.
+        code: Option<i32>,
+        /// What it said, in one line.
+        said: String,
+    },
+    /// It could not be run at all.
+    #[error("lvm could not be run")]
+    Run(#[source] CmdError),
+    /// Its report is not what is expected.
+    #[error("lvm {command} gave a report that cannot be read")]
+    Report {
+        /// Its subcommand.
+        command: String,
+        /// How.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl LvmError {
+    /// Whether LVM refused for lack of free PEs.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::Failed { said, .. } if said.to_lowercase().contains("insufficient free space"))
+    }
+
+    /// Whether the VG's metadata area takes no more.
+    pub fn is_metadata_full(&self) -> bool {
+        matches!(self, Self::Failed { said, .. } if said.contains("too large for circular buffer") || said.contains("metadata too large"))
+    }
+}
+
+/// Version of LVM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub u32, pub u32, pub u32);
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:02}.{:02}", self.0, self.1, self.2)
+    }
+}
+
+/// What this host has of what the `lvm` layout needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Presence {
+    /// LVM's version.
+    pub version: Version,
+    /// Whether the kernel makes snapshots (dm_snapshot), which checks of mounted volumes need.
+    pub snapshots: bool,
+}
+
+/// Why the `lvm` layout cannot be used on this host.
+#[derive(Debug, thiserror::Error)]
+pub enum Absent {
+    /// LVM did not answer.
+    #[error("layout lvm cannot be used on this host")]
+    Lvm(#[from] LvmError),
+    /// It said something else than a version.
+    #[error("layout lvm cannot be used: `lvm version` does not say a version: {0}")]
+    NoVersion(String),
+    /// Too old.
+    #[error(
+        "layout lvm cannot be used: LVM {found} is installed, {OLDEST} or newer is needed (package {PACKAGE})"
+    )]
+    Old {
+        /// Installed.
+        found: Version,
+    },
+    /// The kernel has no device-mapper.
+    #[error(
+        "layout lvm cannot be used: the kernel has no device-mapper (modprobe dm_mod; /dev/mapper/control must be there)"
+    )]
+    NoDeviceMapper(#[source] io::Error),
+    /// The configuration could not be written.
+    #[error("layout lvm cannot be used: its configuration {path} cannot be written")]
+    Conf {
+        /// Where.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Writes the configuration below this directory (of the agent's own, mode 0700) and notes it for this process
+/// and the workers it starts.
+pub fn prepare(runtime_dir: &Path) -> Result<(), Absent> {
+    let dir = runtime_dir.join("lvm");
+    let path = dir.join("lvm.conf");
+    statefile::write_atomic(&path, CONF.as_bytes()).map_err(|source| Absent::Conf {
+        path: path.display().to_string(),
+        source,
+    })?;
+    // A second agent in one process does not exist; tests that prepare twice mean the first.
+    let _ = DIRECTORY.set(dir);
+    Ok(())
+}
+
+/// Where the configuration is: as prepared here, or as the agent told this worker.
+pub fn directory() -> Option<PathBuf> {
+    DIRECTORY
+        .get()
+        .cloned()
+        .or_else(|| std::env::var_os(DIR_VARIABLE).map(PathBuf::from))
+        .filter(|dir| dir.is_absolute())
+}
+
+/// Looks for everything the layout needs. Runs one process, touches no drive.
+pub fn presence() -> Result<Presence, Absent> {
+    let output = lvm("version", &[])?;
+    let version =
+        parse_version(&output.stdout).ok_or_else(|| Absent::NoVersion(one_line(&output.stdout)))?;
+    if version < OLDEST {
+        return Err(Absent::Old { found: version });
+    }
+    match dm::has_target("linear") {
+        Ok(true) => {}
+        // A kernel that has device-mapper and is too old for the question.
+        Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {}
+        Ok(false) => {
+            return Err(Absent::NoDeviceMapper(io::Error::other(
+                "it has no target `linear`",
+            )));
+        }
+        Err(error) => return Err(Absent::NoDeviceMapper(error)),
+    }
+    Ok(Presence {
+        version,
+        snapshots: dm::has_target("snapshot").unwrap_or(false),
+    })
+}
+
+fn parse_version(text: &str) -> Option<Version> {
+    let line = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("LVM version:"))?;
+    let mut numbers = line
+        .trim()
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::parse);
+    let mut next = || numbers.next()?.ok();
+    Some(Version(next()?, next()?, next()?))
+}
+
+/// Runs a command that sees this device only.
+///
+/// `vg`: the VG whose lock it takes, to tell a lock that was not had from a drive that does not answer.
+pub fn run(command: &str, node: &Path, vg: &str, args: &[OsString]) -> Result<Output, LvmError> {
+    let mut all: Vec<OsString> = vec!["--devices".into(), node.into()];
+    all.extend_from_slice(args);
+    match lvm(command, &all) {
+        Err(LvmError::Deadline { limit_ms, .. }) if lock_is_held(vg) => Err(LvmError::LockHeld {
+            vg: vg.to_owned(),
+            waited_ms: limit_ms,
+        }),
+        other => other,
+    }
+}
+
+/// The VG on this device as LVM itself sees it.
+pub fn report(node: &Path, vg: &str) -> Result<VgReport, LvmError> {
+    let command = "fullreport";
+    let args = report::ARGUMENTS.map(OsString::from);
+    let output = run(command, node, vg, &[&args[..], &[vg.into()]].concat())?;
+    report::parse(&output.stdout).map_err(|source| LvmError::Report {
+        command: command.to_owned(),
+        source,
+    })
+}
+
+fn lvm(command: &str, args: &[OsString]) -> Result<Output, LvmError> {
+    let directory = directory().ok_or(LvmError::NotPrepared)?;
+    let tool = Tool {
+        program: "lvm",
+        args: std::iter::once(command.into())
+            .chain(args.iter().cloned())
+            .collect(),
+        env: vec![
+            ("LVM_SYSTEM_DIR", directory.into()),
+            // A descriptor that LVM did not open is none of its business.
+            ("LVM_SUPPRESS_FD_WARNINGS", "1".into()),
+        ],
+        deadline: DEADLINE,
+    };
+    let command = command.to_owned();
+    match cmd::run(&tool) {
+        Ok(output) if output.code == Some(0) => Ok(output),
+        Ok(output) => Err(LvmError::Failed {
+            command,
+            code: output.code,
+            said: one_line(&output.stderr),
+        }),
+        Err(CmdError::Missing(_)) => Err(LvmError::Missing),
+        Err(CmdError::Deadline { limit_ms, .. }) => Err(LvmError::Deadline { command, limit_ms }),
+        Err(error) => Err(LvmError::Run(error)),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    lines.join("; ").chars().take(1000).collect()
+}
+
+/// Whether somebody holds a VG's lock now. Only asked after a command did not end: when it cannot be told, the
+/// command's own trouble is the answer.
+fn lock_is_held(vg: &str) -> bool {
+    let Ok(file) = fs::File::open(Path::new(LOCKS).join(format!("V_{vg}"))) else {
+        return false;
+    };
+    matches!(ioctl::try_flock(file.as_fd(), true), Ok(false))
+}
+
+/// Tells the host's own commands that a PV came or went: they remember which devices have one, and look again when
+/// this file is there. (udevd does the same when it sees the change; there may be no udevd.)
+pub fn forget_hints() -> io::Result<()> {
+    match fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(Path::new(RUN).join("newhints"))
+    {
+        // No directory: LVM never ran here, so nothing is remembered.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_several_distributions_are_read_and_compared() {
+        let read = |text: &str| {
+            parse_version(&format!(
+                "  LVM version:     {text}\n  Library version: 1\n"
+            ))
+        };
+        assert_eq!(read("2.03.16(2) (2022-05-18)"), Some(Version(2, 3, 16)));
+        assert_eq!(
+            read("2.03.14(2)-RHEL8 (2021-10-20)"),
+            Some(Version(2, 3, 14))
+        );
+        assert!(read("2.02.187(2)").unwrap() < OLDEST);
+        assert!(read("2.03.12(2)").unwrap() >= OLDEST);
+        assert_eq!(parse_version("lvm: command not found"), None);
+        assert_eq!(Version(2, 3, 2).to_string(), "2.03.02");
+    }
+
+    #[test]
+    fn the_words_of_a_full_vg_are_known() {
+        let failed = |said: &str| LvmError::Failed {
+            command: "lvcreate".into(),
+            code: Some(5),
+            said: said.into(),
+        };
+        assert!(
+            failed("Volume group \"x\" has insufficient free space (3 extents): 4 required.")
+                .is_no_space()
+        );
+        assert!(
+            failed("Insufficient free space: 10 extents needed, but only 4 available")
+                .is_no_space()
+        );
+        assert!(!failed("Can't get lock for x.").is_no_space());
+    }
+}

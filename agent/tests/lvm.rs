@@ -1,0 +1,1250 @@
+//! The `lvm` layout on real block devices, with the kernel's device-mapper and LVM itself. Needs root and a
+//! device-mapper; without one every test says that it was skipped.
+//!
+//! `DRIVEBAY_TEST_DRIVES` names further devices (space-separated, at least 4 GiB, **everything on them is lost**) for
+//! the tests that run on every kind of drive. `DRIVEBAY_TEST_GUEST=1` says that this is a machine to play with:
+//! udevd may be stopped.
+
+#![allow(
+    missing_docs,
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods
+)]
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    os::unix::fs::{FileExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    time::{Duration, Instant},
+};
+
+use drivebay_agent::{
+    carve::jobs::{
+        Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand,
+        Look, WipeStep,
+    },
+    discovery::sysfs,
+    fs::jobs::{GrowFs, Stage, StageMount},
+    model::{
+        ClaimPolicy, Contents, DriveRef, ErasePolicy, FsType, GIB, Label, Layout, MIB, Mode,
+        Placed, RecordState, VolumeSpec,
+    },
+    sys::{dm, lvm},
+    worker::{Context, Job},
+};
+use uuid::Uuid;
+
+// ---------------------------------------------------------------- the bench
+
+struct Bench {
+    dir: tempfile::TempDir,
+}
+
+static BENCH: OnceLock<Option<Bench>> = OnceLock::new();
+/// One test at a time: they count processes, hold LVM's locks and stop udevd.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// This test's turn; None (said aloud) where it cannot run.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let bench = BENCH.get_or_init(|| {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return None;
+        }
+        if let Err(error) = dm::has_target("linear") {
+            eprintln!("skipped: no device-mapper here ({error})");
+            return None;
+        }
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        // Counts `lvm` processes: the real one behind a script that writes down what it is asked.
+        let real = ["/usr/sbin/lvm", "/sbin/lvm"]
+            .into_iter()
+            .find(|path| Path::new(path).exists())?;
+        let bin = dir.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        let script = bin.join("lvm");
+        let log = dir.path().join("log");
+        fs::write(
+            &script,
+            format!(
+                "#!/bin/sh\necho \"$1\" >> {}\nexec {real} \"$@\"\n",
+                log.display()
+            ),
+        )
+        .unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        // SAFETY: the first test's turn; no other thread of this program reads the environment yet.
+        unsafe { std::env::set_var("PATH", path) };
+        lvm::prepare(dir.path()).unwrap();
+        let presence = lvm::presence().unwrap();
+        assert!(presence.version >= lvm::OLDEST);
+        Some(Bench { dir })
+    });
+    bench.as_ref().map(|_| turn)
+}
+
+fn bench() -> &'static Bench {
+    BENCH.get().unwrap().as_ref().unwrap()
+}
+
+/// Which `lvm` commands the agent's code ran while `work` did its work.
+fn counted<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
+    let log = bench().dir.path().join("log");
+    let _ = fs::remove_file(&log);
+    let result = work();
+    let text = fs::read_to_string(&log).unwrap_or_default();
+    (result, text.lines().map(str::to_owned).collect())
+}
+
+fn run(program: &str, args: &[&str]) -> Output {
+    Command::new(program)
+        .args(args)
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}"))
+}
+
+fn must(program: &str, args: &[&str]) -> String {
+    let output = run(program, args);
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success(), "{program} {args:?}: {text}");
+    text
+}
+
+/// The host's own LVM, with the host's configuration; not counted.
+fn host(args: &[&str]) -> String {
+    must("/sbin/lvm", args)
+}
+
+/// Whether something comes true within ten seconds: for what udevd does behind our back.
+fn soon(mut check: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !check() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    true
+}
+
+struct Drive {
+    node: String,
+    /// None: a device that was there before.
+    image: Option<(tempfile::TempDir, PathBuf)>,
+}
+
+impl Drive {
+    fn new(mib: u64) -> Self {
+        Self::with_sector(mib, 512)
+    }
+
+    fn with_sector(mib: u64, sector: u32) -> Self {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let image = dir.path().join("drive.img");
+        File::create(&image).unwrap().set_len(mib * MIB).unwrap();
+        let sector = sector.to_string();
+        let args = ["-f", "--show", "-b", &sector, image.to_str().unwrap()];
+        let node = must("losetup", &args).trim().to_owned();
+        Self {
+            node,
+            image: Some((dir, image)),
+        }
+    }
+
+    /// One of each kind: a loop device, and what the environment names, made blank.
+    fn kinds(mib: u64) -> Vec<Self> {
+        let named = std::env::var("DRIVEBAY_TEST_DRIVES").unwrap_or_default();
+        let mut all = vec![Self::new(mib), Self::with_sector(mib, 4096)];
+        for node in named.split_whitespace() {
+            all.push(Self {
+                node: node.to_owned(),
+                image: None,
+            });
+        }
+        all
+    }
+
+    fn kernel_name(&self) -> &str {
+        self.node.trim_start_matches("/dev/")
+    }
+
+    fn drive(&self) -> DriveRef {
+        DriveRef::from(&sysfs::read(Path::new("/sys"), self.kernel_name()).unwrap())
+    }
+
+    fn dm(&self) -> Vec<dm::DmDevice> {
+        let mut all = dm::devices(Path::new("/sys")).unwrap();
+        all.retain(|device| {
+            device
+                .slaves
+                .iter()
+                .any(|slave| slave == self.kernel_name())
+        });
+        all
+    }
+
+    /// As a reboot would leave it.
+    fn forget(&self) {
+        for device in self.dm() {
+            assert!(dm::remove(&device.uuid, Duration::from_secs(5)).unwrap());
+        }
+    }
+
+    fn bytes(&self, offset: u64, len: u64) -> Vec<u8> {
+        must("blockdev", &["--flushbufs", &self.node]);
+        let mut bytes = vec![0; len as usize];
+        File::open(&self.node)
+            .unwrap()
+            .read_exact_at(&mut bytes, offset)
+            .unwrap();
+        bytes
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        let file = File::options().write(true).open(&self.node).unwrap();
+        file.write_all_at(bytes, offset).unwrap();
+        file.sync_all().unwrap();
+    }
+
+    fn claim(&self, policy: ClaimPolicy) -> Claim {
+        Claim {
+            layout: Layout::Lvm,
+            label: Label {
+                drive_uuid: Uuid::new_v4(),
+                cluster: "test cluster".into(),
+                node: "n1".into(),
+                class: "fast".into(),
+                drive_id: self.drive().id,
+            },
+            policy,
+        }
+    }
+
+    fn create_as(&self, spec: VolumeSpec, policy: ClaimPolicy) -> Result<Changed, CarveError> {
+        Create {
+            drive: self.drive(),
+            claim: Some(self.claim(policy)),
+            spec,
+            deleted: Vec::new(),
+        }
+        .run(&mut Context::silent())
+    }
+
+    fn create(&self, spec: VolumeSpec) -> Result<Changed, CarveError> {
+        self.create_as(spec, ClaimPolicy::Blank)
+    }
+
+    /// A new volume, as it is on the drive.
+    fn carve(&self, spec: VolumeSpec) -> Placed {
+        let uuid = spec.uuid;
+        let changed = self.create(spec).unwrap();
+        assert!(changed.changed);
+        let placed = changed.contents.volume(uuid).unwrap().clone();
+        assert_eq!(placed.ambiguous, None);
+        placed
+    }
+
+    fn look(&self, repair: bool) -> Result<Contents, CarveError> {
+        Look {
+            drive: self.drive(),
+            repair,
+        }
+        .run(&mut Context::silent())
+    }
+
+    fn expand(&self, uuid: Uuid, mib: u64) -> Result<Changed, CarveError> {
+        Expand {
+            drive: self.drive(),
+            uuid,
+            size_bytes: mib * MIB,
+        }
+        .run(&mut Context::silent())
+    }
+
+    fn delete(&self, uuid: Uuid) -> Result<Changed, CarveError> {
+        Delete {
+            drive: self.drive(),
+            uuid,
+        }
+        .run(&mut Context::silent())
+    }
+
+    fn erase_step(
+        &self,
+        uuid: Uuid,
+        from: u64,
+        budget_ms: u64,
+    ) -> Result<EraseProgress, CarveError> {
+        EraseStep {
+            drive: self.drive(),
+            uuid,
+            from_bytes: from,
+            budget_ms,
+        }
+        .run(&mut Context::silent())
+    }
+
+    fn erase(&self, uuid: Uuid) -> Contents {
+        let mut done = 0;
+        for _ in 0..10_000 {
+            let progress = self.erase_step(uuid, done, 1000).unwrap();
+            if let Some(contents) = progress.finished {
+                return contents;
+            }
+            assert!(progress.done_bytes > done);
+            done = progress.done_bytes;
+        }
+        panic!("erasing does not end");
+    }
+
+    fn advance(&self, uuid: Uuid, to: RecordState) -> Result<Changed, CarveError> {
+        Advance {
+            drive: self.drive(),
+            uuid,
+            to,
+        }
+        .run(&mut Context::silent())
+    }
+
+    fn wipe(&self, going: &[Uuid]) -> Result<(), CarveError> {
+        let mut from_bytes = 0;
+        loop {
+            let progress = WipeStep {
+                drive: self.drive(),
+                from_bytes,
+                going: going.to_vec(),
+                budget_ms: 5000,
+            }
+            .run(&mut Context::silent())?;
+            from_bytes = progress.done_bytes;
+            if from_bytes == progress.total_bytes {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The name of its VG as LVM says it.
+    fn vg(&self) -> String {
+        host(&[
+            "pvs",
+            "--devices",
+            &self.node,
+            "--noheadings",
+            "-o",
+            "vg_name",
+        ])
+        .trim()
+        .to_owned()
+    }
+}
+
+impl Drop for Drive {
+    fn drop(&mut self) {
+        for device in self.dm() {
+            let _ = dm::remove(&device.uuid, Duration::from_secs(5));
+        }
+        if self.image.is_some() {
+            run("losetup", &["-d", &self.node]);
+        } else {
+            run("blkdiscard", &["-f", "-z", &self.node]);
+        }
+        let _ = lvm::forget_hints();
+    }
+}
+
+fn spec(name: &str, mib: u64) -> VolumeSpec {
+    VolumeSpec {
+        uuid: Uuid::new_v4(),
+        name: name.into(),
+        class: "fast".into(),
+        mode: Mode::Mount,
+        fs_type: Some(FsType::Ext4),
+        mkfs_options: vec!["-E".into(), "lazy_itable_init=1,nodiscard".into()],
+        mount_options: vec!["noatime".into()],
+        size_bytes: mib * MIB,
+        parameters: [
+            ("class".to_owned(), "fast".to_owned()),
+            ("ü key".to_owned(), "a=b, \"c\" \\ %".to_owned()),
+        ]
+        .into(),
+        erase: ErasePolicy::Zero,
+    }
+}
+
+fn block(name: &str, mib: u64) -> VolumeSpec {
+    VolumeSpec {
+        mode: Mode::Block,
+        fs_type: None,
+        mkfs_options: vec![],
+        mount_options: vec![],
+        ..spec(name, mib)
+    }
+}
+
+fn device(placed: &Placed) -> String {
+    format!("/dev/{}", placed.device.as_ref().unwrap())
+}
+
+/// Fills a device with a pattern that no tool writes.
+fn write_pattern(device: &str, mib: u64) {
+    let mut file = File::options().write(true).open(device).unwrap();
+    let piece = b"drivebay-test: nobody else may read this. "
+        .iter()
+        .copied()
+        .cycle()
+        .take(MIB as usize)
+        .collect::<Vec<u8>>();
+    for _ in 0..mib {
+        file.write_all(&piece).unwrap();
+    }
+    file.sync_all().unwrap();
+}
+
+/// The kernel's device is exactly this volume, on exactly this drive.
+fn is_real(drive: &Drive, placed: &Placed) {
+    let kernel = drive
+        .dm()
+        .into_iter()
+        .find(|device| Some(&device.uuid) == placed.dm_uuid.as_ref())
+        .expect("a device with the LV's uuid");
+    assert_eq!(Some(kernel.kernel_name), placed.device);
+    assert_eq!(Some(kernel.dev), placed.dev);
+    assert_eq!(kernel.size_bytes, placed.record.extent.len);
+    assert_eq!(kernel.slaves, [drive.kernel_name()]);
+}
+
+/// The host's own LVM, unfiltered, sees what we see.
+fn host_agrees(drive: &Drive) {
+    let contents = drive.look(false).unwrap();
+    let vg = drive.vg();
+    assert!(vg.starts_with("drivebay-"), "{vg}");
+    let seen = host(&["vgs", "--noheadings", "-o", "vg_name"]);
+    assert!(seen.contains(&vg), "{vg} is not in {seen}");
+    let sizes = host(&[
+        "lvs",
+        "--noheadings",
+        "--units",
+        "b",
+        "--nosuffix",
+        "-o",
+        "lv_size",
+        &vg,
+    ]);
+    let mut theirs: Vec<u64> = sizes
+        .lines()
+        .filter_map(|line| line.trim().parse().ok())
+        .collect();
+    let mut ours: Vec<u64> = contents
+        .volumes
+        .iter()
+        .map(|placed| placed.record.extent.len)
+        .collect();
+    theirs.sort_unstable();
+    ours.sort_unstable();
+    assert_eq!(ours, theirs);
+    let free = host(&[
+        "vgs",
+        "--noheadings",
+        "--units",
+        "b",
+        "--nosuffix",
+        "-o",
+        "vg_free",
+        &vg,
+    ]);
+    assert_eq!(free.trim().parse::<u64>().unwrap(), contents.free_bytes());
+}
+
+// ---------------------------------------------------------------- the tests
+
+#[test]
+fn a_drive_is_claimed_carved_grown_erased_and_carved_again_in_as_few_processes_as_promised() {
+    let Some(_turn) = turn() else { return };
+    for drive in Drive::kinds(256) {
+        eprintln!("on {}", drive.node);
+        if drive.image.is_none() {
+            must("blkdiscard", &["-f", "-z", &drive.node]);
+        }
+        assert!(matches!(
+            drive.look(true),
+            Err(CarveError::NotClaimable { .. })
+        ));
+        let (a, ran) = counted(|| drive.carve(spec("pvc-1", 16)));
+        assert_eq!(ran, ["pvcreate", "vgcreate", "fullreport", "lvcreate"]);
+        host_agrees(&drive);
+        is_real(&drive, &a);
+        assert!(matches!(
+            a.record.state,
+            RecordState::Fs { mounted: false, .. }
+        ));
+        assert_eq!(a.record.parameters, spec("", 1).parameters);
+        assert_eq!(a.record.mkfs_options, spec("", 1).mkfs_options);
+
+        let (b, ran) = counted(|| drive.carve(block("pvc-2", 8)));
+        assert_eq!(ran, ["lvcreate"]);
+        assert_eq!(b.record.state, RecordState::Block);
+        is_real(&drive, &b);
+        let (again, ran) = counted(|| drive.create(spec("pvc-1", 16)).unwrap());
+        assert!(!again.changed && ran.is_empty(), "{ran:?}");
+        let (_, ran) = counted(|| (drive.look(false).unwrap(), drive.look(true).unwrap()));
+        assert!(ran.is_empty(), "{ran:?}");
+
+        // The record moves on in one process, and only forward.
+        let RecordState::Fs {
+            fs_type, fs_uuid, ..
+        } = a.record.state
+        else {
+            panic!()
+        };
+        let fs = |mounted, fs_uuid| RecordState::Fs {
+            fs_type,
+            fs_uuid,
+            mounted,
+        };
+        let other = fs(false, Uuid::new_v4());
+        assert!(matches!(
+            drive.advance(a.record.uuid, other),
+            Err(CarveError::BadTransition { .. })
+        ));
+        let (_, ran) = counted(|| drive.advance(a.record.uuid, fs(true, fs_uuid)).unwrap());
+        assert_eq!(ran, ["lvchange"]);
+        let (done, ran) = counted(|| drive.advance(a.record.uuid, fs(true, fs_uuid)).unwrap());
+        assert!(!done.changed && ran.is_empty());
+        assert!(drive.advance(a.record.uuid, fs(false, fs_uuid)).is_err());
+        let (_, ran) = counted(|| drive.advance(b.record.uuid, RecordState::Block).unwrap());
+        assert!(ran.is_empty());
+
+        // In use is found by acting.
+        write_pattern(&device(&b), 8);
+        let open = File::open(device(&b)).unwrap();
+        let (refused, ran) = counted(|| drive.delete(b.record.uuid));
+        assert!(
+            matches!(refused, Err(CarveError::InUse { .. })),
+            "{refused:?}"
+        );
+        assert!(ran.is_empty());
+        drop(open);
+        let (deleted, ran) = counted(|| drive.delete(b.record.uuid).unwrap());
+        assert_eq!(ran, ["lvrename"]);
+        assert!(deleted.changed);
+        let placed = deleted.contents.volume(b.record.uuid).unwrap();
+        assert!(matches!(placed.record.state, RecordState::Erasing { .. }));
+        assert_eq!(placed.device, None);
+        let extent = placed.record.extent;
+        assert!(drive.bytes(extent.start, 64).starts_with(b"drivebay-test"));
+        assert!(!drive.delete(b.record.uuid).unwrap().changed);
+        let (contents, ran) = counted(|| drive.erase(b.record.uuid));
+        assert_eq!(ran, ["lvremove"]);
+        assert!(contents.volume(b.record.uuid).is_none());
+        assert!(
+            drive
+                .bytes(extent.start, extent.len)
+                .iter()
+                .all(|byte| *byte == 0),
+            "deleted bytes are still there"
+        );
+        host_agrees(&drive);
+
+        // Where `b` was, `a` grows into.
+        let (grown, ran) = counted(|| drive.expand(a.record.uuid, 40).unwrap());
+        assert_eq!(ran, ["lvextend"]);
+        is_real(&drive, grown.contents.volume(a.record.uuid).unwrap());
+        let (grown, ran) = counted(|| drive.expand(a.record.uuid, 20).unwrap());
+        assert!(!grown.changed && ran.is_empty());
+        host_agrees(&drive);
+    }
+}
+
+#[test]
+fn every_name_that_csi_knows_is_kept_and_lvm_gets_one_that_it_takes() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(128);
+    let long = "ü".repeat(64);
+    let names = [
+        "pvc-0f6a4a34-5b0b-4bd0-b47c-6d2a3bd3c9a1",
+        "-begins-with-a-hyphen",
+        "with space/and slash",
+        "snapshot1",
+        "pvmove0",
+        "x_tdata",
+        "..",
+        "drivebay-erasing-00000000-0000-4000-8000-000000000000",
+        "CamelCase+._-",
+        &long,
+        "日本語",
+    ];
+    for name in names {
+        let placed = drive.carve(spec(name, 1));
+        assert_eq!(placed.record.name, name);
+        is_real(&drive, &placed);
+    }
+    let contents = drive.look(false).unwrap();
+    assert_eq!(contents.volumes.len(), names.len());
+    let lvs = host(&["lvs", "--noheadings", "-o", "lv_name", &drive.vg()]);
+    for natural in ["pvc-0f6a4a34-5b0b-4bd0-b47c-6d2a3bd3c9a1", "CamelCase+._-"] {
+        assert!(lvs.contains(natural), "{natural} is not in {lvs}");
+    }
+    assert!(!drive.create(spec(&long, 1)).unwrap().changed);
+    for placed in contents.volumes {
+        drive.delete(placed.record.uuid).unwrap();
+        drive.erase(placed.record.uuid);
+    }
+    host_agrees(&drive);
+}
+
+#[test]
+fn a_volume_takes_the_pieces_that_are_left_to_the_last_extent() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(64);
+    let first = drive.carve(block("v0", 5));
+    let usable = drive.look(false).unwrap().usable_bytes / MIB;
+    assert_eq!(usable, 64 - 8);
+    let mut all = vec![first];
+    for i in 1..11 {
+        all.push(drive.carve(block(&format!("v{i}"), 5)));
+    }
+    // 56 - 55: the last extent.
+    let last = drive.carve(block("last", 1));
+    assert_eq!(last.record.extent.end(), 64 * MIB);
+    let full = drive.create(block("more", 1));
+    assert!(
+        matches!(full, Err(CarveError::NoSpace { needed, largest: 0, .. }) if needed == MIB),
+        "{full:?}"
+    );
+    for i in [1, 3, 5, 7] {
+        let uuid = all[i].record.uuid;
+        drive.delete(uuid).unwrap();
+        drive.erase(uuid);
+    }
+    let too_much = drive.create(block("more", 21));
+    assert!(
+        matches!(too_much, Err(CarveError::NoSpace { largest, .. }) if largest == 20 * MIB),
+        "{too_much:?}"
+    );
+    let (pieces, ran) = counted(|| drive.carve(block("pieces", 18)));
+    assert_eq!(ran, ["lvcreate"]);
+    is_real(&drive, &pieces);
+    host_agrees(&drive);
+    write_pattern(&device(&pieces), 18);
+    let uuid = pieces.record.uuid;
+    assert!(
+        matches!(drive.expand(uuid, 21), Err(CarveError::CannotGrow { possible, .. }) if possible == 20 * MIB)
+    );
+    assert!(drive.expand(uuid, 20).unwrap().changed);
+    drive.delete(uuid).unwrap();
+    drive.erase(uuid);
+    let zeros = |extent: drivebay_agent::model::Extent| {
+        drive
+            .bytes(extent.start, extent.len)
+            .iter()
+            .all(|byte| *byte == 0)
+    };
+    assert!(drive.look(false).unwrap().free.into_iter().all(zeros));
+}
+
+#[test]
+fn erasing_goes_on_where_it_was_after_a_crash_and_believes_no_tenant() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(4096);
+    let volume = drive.carve(block("large", 3 * 1024));
+    let uuid = volume.record.uuid;
+    let node = device(&volume);
+    let file = File::options().write(true).open(&node).unwrap();
+    let marks = [0, GIB - 4096, GIB, 2 * GIB, 3 * GIB - 8192];
+    for at in marks {
+        file.write_all_at(b"a tenant's secret", at).unwrap();
+    }
+    // What the tenant writes where the note will be, in the note's own format, of another deletion.
+    let mut forged = vec![0; 4096];
+    forged[..8].copy_from_slice(b"DRVBAYER");
+    forged[8..24].copy_from_slice(Uuid::new_v4().as_bytes());
+    forged[24..32].copy_from_slice(&(3 * GIB - MIB).to_le_bytes());
+    let crc = crc32fast::hash(&forged[..4092]);
+    forged[4092..].copy_from_slice(&crc.to_le_bytes());
+    file.write_all_at(&forged, 3 * GIB - 4096).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let deleted = drive.delete(uuid).unwrap();
+    let done = |contents: &Contents| match contents.volume(uuid).unwrap().record.state {
+        RecordState::Erasing { done_bytes, .. } => done_bytes,
+        ref other => panic!("{other:?}"),
+    };
+    assert_eq!(done(&deleted.contents), 0, "a tenant's note was believed");
+
+    let mut from = 0;
+    while from < GIB + 64 * MIB {
+        let progress = drive.erase_step(uuid, from, 0).unwrap();
+        assert!(progress.finished.is_none() && progress.total_bytes == 3 * GIB);
+        from = progress.done_bytes;
+    }
+    // As if the agent had been killed: only what is on the drive counts.
+    let (contents, ran) = counted(|| drive.look(true).unwrap());
+    assert!(ran.is_empty());
+    let noted = done(&contents);
+    assert!((GIB..=from).contains(&noted), "{noted} of {from}");
+    let progress = drive.erase_step(uuid, 0, 0).unwrap();
+    assert!(progress.done_bytes > noted);
+    let extent = contents.volume(uuid).unwrap().record.extent;
+    drive.erase(uuid);
+    for at in marks.into_iter().chain([3 * GIB - 4096]) {
+        let found = drive.bytes(extent.start + at, 4096);
+        assert!(
+            found.iter().all(|byte| *byte == 0),
+            "byte {at} is not erased"
+        );
+    }
+    host_agrees(&drive);
+}
+
+#[test]
+fn signatures_only_leaves_a_drive_whose_free_space_is_not_trusted() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(64);
+    let volume = drive.carve(VolumeSpec {
+        erase: ErasePolicy::Signatures,
+        ..block("quick", 16)
+    });
+    write_pattern(&device(&volume), 16);
+    let extent = volume.record.extent;
+    drive.delete(volume.record.uuid).unwrap();
+    let (_, ran) = counted(|| drive.erase(volume.record.uuid));
+    assert_eq!(ran, ["vgchange", "lvremove"]);
+    assert!(drive.bytes(extent.start, MIB).iter().all(|byte| *byte == 0));
+    assert!(
+        drive
+            .bytes(extent.start + 8 * MIB, 16)
+            .iter()
+            .any(|byte| *byte != 0)
+    );
+    // The next tenant gets it with clean ends.
+    let next = drive.carve(block("next", 4));
+    assert!(
+        drive
+            .bytes(next.record.extent.start, 4 * MIB)
+            .iter()
+            .take(MIB as usize)
+            .all(|byte| *byte == 0)
+    );
+}
+
+#[test]
+fn after_a_reboot_a_look_activates_everything_in_one_process_and_a_plain_one_nothing() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(128);
+    let a = drive.carve(block("a", 4));
+    let b = drive.carve(spec("b", 4));
+    let gone = drive.carve(block("gone", 4));
+    write_pattern(&device(&a), 4);
+    drive.delete(gone.record.uuid).unwrap();
+    drive.forget();
+    let (contents, ran) = counted(|| drive.look(false).unwrap());
+    assert!(ran.is_empty() && drive.dm().is_empty());
+    assert!(
+        contents
+            .volumes
+            .iter()
+            .all(|placed| placed.device.is_none() && placed.ambiguous.is_none())
+    );
+    let (contents, ran) = counted(|| drive.look(true).unwrap());
+    assert_eq!(ran, ["lvchange"]);
+    for old in [&a, &b] {
+        let now = contents.volume(old.record.uuid).unwrap();
+        is_real(&drive, now);
+        assert_eq!(now.record, old.record);
+    }
+    assert_eq!(drive.dm().len(), 2, "what is being erased is not active");
+    let now = device(contents.volume(a.record.uuid).unwrap());
+    let mut head = [0; 13];
+    File::open(now)
+        .unwrap()
+        .read_exact_at(&mut head, 0)
+        .unwrap();
+    assert_eq!(&head, b"drivebay-test");
+}
+
+#[test]
+fn what_is_not_ours_is_refused_and_left_byte_for_byte() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(64);
+    drive.carve(block("mine", 4));
+    let vg = drive.vg();
+    // A foreign VG of the same name on another drive, with an LV of the same name.
+    let foreign = Drive::new(64);
+    host(&["pvcreate", "--devices", &foreign.node, &foreign.node]);
+    host(&["vgcreate", "--devices", &foreign.node, &vg, &foreign.node]);
+    host(&[
+        "lvcreate",
+        "--devices",
+        &foreign.node,
+        "-an",
+        "-Zn",
+        "-l",
+        "2",
+        "-n",
+        "mine",
+        &vg,
+    ]);
+    // A VG of two PVs, of which one is gone.
+    let (half, other) = (Drive::new(64), Drive::new(64));
+    let both = format!("{},{}", half.node, other.node);
+    host(&[
+        "vgcreate",
+        "--devices",
+        &both,
+        "spread",
+        &half.node,
+        &other.node,
+    ]);
+    host(&[
+        "lvcreate",
+        "--devices",
+        &both,
+        "-an",
+        "-Zn",
+        "-l",
+        "20",
+        "-n",
+        "wide",
+        "spread",
+    ]);
+    let shelf = [&foreign, &half, &other];
+    let before: Vec<Vec<u8>> = shelf.iter().map(|drive| drive.bytes(0, 64 * MIB)).collect();
+    for drive in shelf {
+        let (refused, ran) = counted(|| {
+            (
+                drive.look(true),
+                drive.create(block("x", 1)),
+                drive.delete(Uuid::new_v4()),
+            )
+        });
+        assert!(
+            matches!(refused.0, Err(CarveError::NotClaimable { .. })),
+            "{:?}",
+            refused.0
+        );
+        assert!(
+            matches!(refused.1, Err(CarveError::NotClaimable { .. })),
+            "{:?}",
+            refused.1
+        );
+        assert!(refused.2.is_err() && ran.is_empty());
+    }
+    // Ours goes on beside it, and an LV that an administrator makes in it is shown and left alone.
+    let more = drive.carve(block("more", 4));
+    is_real(&drive, &more);
+    host(&[
+        "lvcreate",
+        "--devices",
+        &drive.node,
+        "-an",
+        "-Zn",
+        "-Wn",
+        "-l",
+        "3",
+        "-n",
+        "theirs",
+        &vg,
+    ]);
+    let contents = drive.look(true).unwrap();
+    assert!(
+        contents
+            .strangers
+            .iter()
+            .any(|(name, extent)| name.contains("theirs") && extent.len == 3 * MIB),
+        "{:?}",
+        contents.strangers
+    );
+    assert_eq!(contents.free_bytes(), contents.usable_bytes - 11 * MIB);
+    drive.delete(more.record.uuid).unwrap();
+    drive.erase(more.record.uuid);
+    let lvs = host(&[
+        "lvs",
+        "--devices",
+        &drive.node,
+        "--noheadings",
+        "-o",
+        "lv_name",
+        &vg,
+    ]);
+    assert!(lvs.contains("theirs"), "{lvs}");
+    let after: Vec<Vec<u8>> = shelf.iter().map(|drive| drive.bytes(0, 64 * MIB)).collect();
+    assert!(before == after, "a foreign drive was changed");
+}
+
+/// A process that holds one of LVM's locks.
+struct Held(Child);
+
+impl Held {
+    fn new(how: &str, lock: &str) -> Self {
+        fs::create_dir_all("/run/lock/lvm").unwrap();
+        let path = format!("/run/lock/lvm/{lock}");
+        let child = Command::new("flock")
+            .args([how, "-o", &path, "sleep", "600"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let held = Self(child);
+        assert!(soon(|| !run("flock", &["-xn", &path, "true"])
+            .status
+            .success()));
+        held
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // `flock -o` holds the lock itself and waits for its child.
+        run("pkill", &["-P", &self.0.id().to_string()]);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_command_that_hangs_elsewhere_with_lvms_global_lock_stops_nothing_here() {
+    let Some(_turn) = turn() else { return };
+    for how in ["-s", "-x"] {
+        let (old, new) = (Drive::new(64), Drive::new(64));
+        let first = old.carve(block("first", 4));
+        let _held = Held::new(how, "P_global");
+        let begun = Instant::now();
+        let second = old.carve(block("second", 4));
+        old.expand(second.record.uuid, 8).unwrap();
+        old.delete(first.record.uuid).unwrap();
+        old.erase(first.record.uuid);
+        new.carve(block("claimed meanwhile", 4));
+        assert!(
+            begun.elapsed() < Duration::from_secs(15),
+            "{:?}",
+            begun.elapsed()
+        );
+    }
+}
+
+#[test]
+fn the_lock_of_our_own_vg_is_waited_for_bounded_and_named() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(64);
+    let volume = drive.carve(block("v", 4));
+    let vg = drive.vg();
+    let held = Held::new("-x", &format!("V_{vg}"));
+    let begun = Instant::now();
+    let refused = drive.create(block("w", 4));
+    let Err(error @ CarveError::LvmLocked { .. }) = &refused else {
+        panic!("{refused:?}")
+    };
+    assert!(begun.elapsed() < Duration::from_secs(28));
+    let said = drivebay_agent::model::cause::chain(error);
+    assert!(
+        said.contains("another LVM command holds the lock") && said.contains(&vg),
+        "{said}"
+    );
+    // Deleting took the volume from the kernel first; nobody was told that it is deleted.
+    drop(held);
+    let contents = drive.look(true).unwrap();
+    is_real(&drive, contents.volume(volume.record.uuid).unwrap());
+    drive.carve(block("w", 4));
+}
+
+#[test]
+fn torn_metadata_is_put_back_as_it_was_acknowledged() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(64);
+    let kept = drive.carve(block("kept", 4));
+    write_pattern(&device(&kept), 4);
+    drive.carve(block("also", 4));
+    drive.forget();
+    // Where the committed text begins: the metadata area begins at 4 KiB, its first location follows 40 bytes.
+    let header = drive.bytes(4096, 512);
+    let number = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap());
+    let text = 4096 + number(40);
+    assert!(drive.bytes(text, 8).starts_with(b"drivebay"));
+    drive.write(text, &[0; 512]);
+    assert!(matches!(drive.look(false), Err(CarveError::Damaged { .. })));
+    let (contents, ran) = counted(|| drive.look(true).unwrap());
+    assert_eq!(ran, ["vgcfgrestore", "lvchange"]);
+    assert_eq!(contents.volumes.len(), 2);
+    assert!(
+        contents.notes.iter().any(|note| note.contains("torn")),
+        "{:?}",
+        contents.notes
+    );
+    let now = contents.volume(kept.record.uuid).unwrap();
+    is_real(&drive, now);
+    let mut head = [0; 13];
+    File::open(device(now))
+        .unwrap()
+        .read_exact_at(&mut head, 0)
+        .unwrap();
+    assert_eq!(&head, b"drivebay-test");
+    host_agrees(&drive);
+    drive.carve(block("after", 4));
+    // Without a copy it is damage, and nothing is changed.
+    drive.forget();
+    let header = drive.bytes(4096, 512);
+    let number = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap());
+    drive.write(4096 + number(40), &[0; 512]);
+    drive.write(3 * MIB, &vec![0; (5 * MIB) as usize]);
+    let before = drive.bytes(0, 64 * MIB);
+    assert!(matches!(drive.look(true), Err(CarveError::Damaged { .. })));
+    assert!(drive.bytes(0, 64 * MIB) == before);
+}
+
+#[test]
+fn a_claim_that_was_cut_off_is_finished_by_the_next() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(64);
+    drive.carve(block("first", 4));
+    let uuid = host(&[
+        "pvs",
+        "--devices",
+        &drive.node,
+        "--noheadings",
+        "-o",
+        "pv_uuid",
+    ]);
+    drive.forget();
+    drive
+        .wipe(
+            &drive
+                .look(false)
+                .unwrap()
+                .volumes
+                .iter()
+                .map(|placed| placed.record.uuid)
+                .collect::<Vec<_>>(),
+        )
+        .unwrap();
+    // A PV of ours without a VG: between the two commands of a claim.
+    host(&[
+        "pvcreate",
+        "--devices",
+        &drive.node,
+        "-y",
+        "--norestorefile",
+        "--uuid",
+        uuid.trim(),
+        &drive.node,
+    ]);
+    assert!(matches!(
+        drive.look(false),
+        Err(CarveError::Unlabelled { .. })
+    ));
+    drive.carve(block("second", 4));
+    host_agrees(&drive);
+    // Somebody else's PV is not taken for one.
+    let other = Drive::new(64);
+    host(&["pvcreate", "--devices", &other.node, &other.node]);
+    assert!(matches!(
+        other.create(block("x", 4)),
+        Err(CarveError::NotClaimable { .. })
+    ));
+}
+
+#[test]
+fn a_drive_with_volumes_of_ours_is_wiped_only_as_far_as_they_may_go() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(64);
+    let volume = drive.carve(block("v", 4));
+    let uuid = volume.record.uuid;
+    assert!(matches!(drive.wipe(&[]), Err(CarveError::Busy { .. })));
+    let open = File::open(device(&volume)).unwrap();
+    assert!(matches!(drive.wipe(&[uuid]), Err(CarveError::Busy { .. })));
+    drop(open);
+    drive.wipe(&[uuid]).unwrap();
+    assert!(drive.bytes(0, 64 * MIB).iter().all(|byte| *byte == 0));
+    assert!(!host(&["pvs", "--noheadings", "-o", "pv_name"]).contains(&drive.node));
+    drive.carve(block("again", 4));
+    // A foreign PV, not active.
+    let other = Drive::new(64);
+    host(&["vgcreate", "--devices", &other.node, "foreign", &other.node]);
+    other.wipe(&[]).unwrap();
+    other.carve(block("now ours", 4));
+}
+
+fn staged(drive: &Drive, uuid: Uuid, path: &Path) -> drivebay_agent::fs::jobs::Staged {
+    Stage {
+        drive: drive.drive(),
+        uuid,
+        mount: Some(StageMount {
+            path: path.to_owned(),
+            fs_type: None,
+            flags: vec![],
+            read_only: false,
+            xfs_retry_forever: false,
+        }),
+    }
+    .run(&mut Context::silent())
+    .unwrap()
+}
+
+#[test]
+fn every_filesystem_is_staged_in_one_process_and_grown_while_it_is_mounted() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(2048);
+    for fs_type in FsType::ALL {
+        let placed = drive.carve(VolumeSpec {
+            fs_type: Some(fs_type),
+            mkfs_options: vec![],
+            ..spec(fs_type.as_str(), 400)
+        });
+        let uuid = placed.record.uuid;
+        let RecordState::Fs { fs_uuid, .. } = placed.record.state else {
+            panic!()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let (first, ran) = counted(|| staged(&drive, uuid, dir.path()));
+        assert!(first.formatted);
+        assert_eq!(ran, ["lvchange"], "{fs_type}");
+        let blkid = must(
+            "blkid",
+            &["-p", "-o", "value", "-s", "UUID", &device(&placed)],
+        );
+        assert_eq!(blkid.trim(), fs_uuid.to_string());
+        fs::write(dir.path().join("data"), fs_type.as_str()).unwrap();
+        let (again, ran) = counted(|| staged(&drive, uuid, dir.path()));
+        assert!(again.already && ran.is_empty());
+        let refused = drive.delete(uuid);
+        assert!(
+            matches!(refused, Err(CarveError::InUse { .. })),
+            "{refused:?}"
+        );
+        let (_, ran) = counted(|| drive.expand(uuid, 500).unwrap());
+        assert_eq!(ran, ["lvextend"]);
+        let (_, ran) = counted(|| {
+            GrowFs {
+                drive: drive.drive(),
+                uuid,
+                path: dir.path().to_owned(),
+                dev: placed.dev.unwrap(),
+                device: placed.device.clone().unwrap(),
+                block: false,
+            }
+            .run(&mut Context::silent())
+            .unwrap()
+        });
+        assert!(ran.is_empty(), "{ran:?}");
+        let bytes = nix::sys::statvfs::statvfs(dir.path()).unwrap();
+        let total = bytes.blocks() * bytes.fragment_size();
+        assert!(total > 400 * MIB, "{fs_type}: {total}");
+        assert_eq!(
+            fs::read_to_string(dir.path().join("data")).unwrap(),
+            fs_type.as_str()
+        );
+        must("umount", &[dir.path().to_str().unwrap()]);
+        // A reboot, then staged again: one process to activate, none to stage.
+        drive.forget();
+        let (back, ran) = counted(|| staged(&drive, uuid, dir.path()));
+        assert!(!back.formatted && !back.already);
+        assert_eq!(ran, ["lvchange"], "{fs_type}");
+        assert_eq!(
+            fs::read_to_string(dir.path().join("data")).unwrap(),
+            fs_type.as_str()
+        );
+        must("umount", &[dir.path().to_str().unwrap()]);
+        drive.delete(uuid).unwrap();
+        drive.erase(uuid);
+    }
+}
+
+/// udevd stopped and hidden, for as long as this lives.
+struct NoUdevd;
+
+impl NoUdevd {
+    fn new() -> Self {
+        must(
+            "systemctl",
+            &[
+                "stop",
+                "systemd-udevd-control.socket",
+                "systemd-udevd-kernel.socket",
+                "systemd-udevd",
+            ],
+        );
+        fs::rename("/run/udev", "/run/udev.hidden").unwrap();
+        Self
+    }
+}
+
+impl Drop for NoUdevd {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all("/run/udev");
+        let _ = fs::rename("/run/udev.hidden", "/run/udev");
+        run(
+            "systemctl",
+            &[
+                "start",
+                "systemd-udevd-control.socket",
+                "systemd-udevd-kernel.socket",
+                "systemd-udevd",
+            ],
+        );
+    }
+}
+
+#[test]
+fn with_udevd_and_without_nothing_is_left_in_dev() {
+    let Some(_turn) = turn() else { return };
+    let guest = std::env::var_os("DRIVEBAY_TEST_GUEST").is_some();
+    for without in [false, true] {
+        if without && !guest {
+            eprintln!("skipped in part: udevd is only stopped where DRIVEBAY_TEST_GUEST is set");
+            continue;
+        }
+        let _stopped = without.then(NoUdevd::new);
+        let names = || -> Vec<String> {
+            let mut names: Vec<String> = fs::read_dir("/dev/mapper")
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+                .collect();
+            names.sort();
+            names
+        };
+        let udevd = Path::new("/run/udev/control").exists();
+        assert!(soon(|| names() == ["control"]), "{:?}", names());
+        let drive = Drive::new(64);
+        let volume = drive.carve(block("v", 4));
+        let vg = drive.vg();
+        assert!(Path::new(&device(&volume)).exists());
+        host_agrees(&drive);
+        if udevd {
+            assert!(
+                soon(|| names().len() == 2),
+                "udevd made no name: {:?}",
+                names()
+            );
+        }
+        drive.expand(volume.record.uuid, 8).unwrap();
+        drive.delete(volume.record.uuid).unwrap();
+        assert!(
+            soon(|| names() == ["control"]),
+            "without udevd: {without}: {:?}",
+            names()
+        );
+        assert!(
+            soon(|| !Path::new("/dev").join(&vg).exists()),
+            "/dev/{vg} is left over"
+        );
+        drive.erase(volume.record.uuid);
+        drive.carve(block("w", 4));
+        drive.forget();
+        drive.look(true).unwrap();
+        drive.forget();
+        assert!(
+            soon(|| names() == ["control"]),
+            "without udevd: {without}: {:?}",
+            names()
+        );
+    }
+}
