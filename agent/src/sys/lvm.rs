@@ -31,8 +31,8 @@ pub const PACKAGE: &str = "lvm2";
 /// The oldest LVM that is used: the first with `--devices` and `--setautoactivation` both (2021).
 pub const OLDEST: Version = Version(2, 3, 12);
 /// Longest a command may run, its wait for the VG's lock included. A change of one VG takes well under
-/// a second; a step of a worker that takes 30 s is Stuck.
-const DEADLINE: Duration = Duration::from_secs(20);
+/// a second; a step of a worker that takes 30 s is Stuck, and may run two of them.
+const DEADLINE: Duration = Duration::from_secs(14);
 /// Where LVM keeps its locks.
 const LOCKS: &str = "/run/lock/lvm";
 /// Where LVM keeps its hints of which device has a PV.
@@ -248,6 +248,20 @@ pub fn run(command: &str, node: &Path, vg: &str, args: &[OsString]) -> Result<Ou
         }),
         other => other,
     }
+}
+
+/// Writes a metadata text in place of a torn one: LVM's own repair, which checks the text and writes its header. It
+/// takes one device and looks at no other; `vgcfgrestore` and `pvcreate --restorefile` refuse a PV in that state.
+pub fn repair_metadata(node: &Path, text: &Path) -> Result<(), LvmError> {
+    let args = [
+        "--yes".into(),
+        "--repairtype".into(),
+        "metadata".into(),
+        "--file".into(),
+        text.into(),
+        node.into(),
+    ];
+    lvm("pvck", &args).map(drop)
 }
 
 /// The VG on this device as LVM itself sees it.

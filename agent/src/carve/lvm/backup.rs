@@ -3,7 +3,7 @@
 //! LVM writes a new text and then the header that points to it, without a flush between. A power cut
 //! may keep the header and lose the text; then nobody can read the VG any more. So after each change, once
 //! everything is flushed, the text goes into one of two slots in space that LVM leaves alone, and is flushed too. Should the
-//! committed text be torn one day, the copy is the last acknowledged one, and LVM's own `vgcfgrestore` puts it back.
+//! committed text be torn one day, the copy is the last acknowledged one, and LVM's own `pvck --repairtype metadata` puts it back.
 //!
 //! # Format
 //! The PV's bootloader area, in two halves. Each begins with a header of 4096 bytes, little-endian, then the text.

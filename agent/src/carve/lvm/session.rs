@@ -381,12 +381,7 @@ fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError
     let file = directory.join(format!("restore-{}", vg.name));
     statefile::write_atomic(&file, &copy.text)
         .map_err(io_error(id, "writing the copy of LVM's metadata to a file"))?;
-    let args = ["--force", "--yes", "--file"]
-        .map(OsString::from)
-        .into_iter()
-        .chain([file.clone().into(), OsString::from(&vg.name)])
-        .collect::<Vec<_>>();
-    let done = lvm::run("vgcfgrestore", &dev.drive().node(), &vg.name, &args);
+    let done = lvm::repair_metadata(&dev.drive().node(), &file);
     remove(&file);
     dev.flush()
         .map_err(io_error(id, "flushing LVM's metadata"))?;
