@@ -85,6 +85,11 @@ impl DriveSpec {
         }
     }
 
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// As `new`.
     pub fn nvme(name: &str, bytes: u64) -> Self {
         Self::new(Kind::Nvme, name, bytes)
