@@ -108,17 +108,17 @@ fn the_journal_is_followed_in_the_guest_and_into_a_file_here() {
     let lines = guest.follow("lab-says").unwrap();
     // The follower may still be starting: it is told until it hears.
     guest
-        .run("systemd-run --quiet --unit=lab-says sh -c 'while sleep 0.5; do echo one word; done'");
+        .run("systemd-run --quiet --unit=lab-says sh -c 'while sleep 0.5; do echo said $((6 * 7)); done'");
     assert_eq!(
-        lines.wait_for("one word", Duration::from_secs(30)),
-        "one word"
+        lines.wait_for("said 42", Duration::from_secs(30)),
+        "said 42"
     );
     guest.run("systemctl stop lab-says");
-    assert!(guest.journal("lab-says").contains(&"one word".to_owned()));
+    assert!(guest.journal("lab-says").contains(&"said 42".to_owned()));
     let file = machine.run_dir().file("journal.log");
     wait::until(Duration::from_secs(20), "the word is in the file", || {
         let said = fs::read_to_string(&file).unwrap();
-        said.contains("one word").then_some(())
+        said.contains("said 42").then_some(())
     });
 }
 

@@ -534,7 +534,7 @@ impl Machine {
 
 /// Only now: a mounted share cannot be in a snapshot.
 const MOUNT_HOST: &str = "mountpoint -q /host || \
-     mount -t 9p -o trans=virtio,ro,msize=524288,cache=none host /host";
+     mount -t 9p -o trans=virtio,ro,msize=512000,cache=none host /host";
 
 impl Drop for Machine {
     fn drop(&mut self) {
