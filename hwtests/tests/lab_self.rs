@@ -225,21 +225,21 @@ async fn an_agent_inside_is_asked_from_here_as_any_other() {
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_volume_in_the_lab_is_used_as_on_a_shelf_and_is_there_after_a_boot_with_drives_in_another_order()
  {
-    let drives = ["a", "b"].map(|name| DriveSpec::nvme(name, 2 * GIB));
+    let drives = ["left", "right"].map(|name| DriveSpec::nvme(name, 2 * GIB));
     let mut lab = LabRig::with(drives.into(), "partition").await;
     let volume = lab.volume("kept", 256 * MIB, &csi::mount("ext4")).await;
     lab.use_volume(&volume).await;
     let letter = volume.target.join("letter");
     lab.guest().write(&letter, b"dear reader");
 
-    lab.machine.power_cycle(&["b", "a"]).unwrap();
+    lab.machine.power_cycle(&["right", "left"]).unwrap();
     lab.start_again().await;
     lab.use_volume(&volume).await;
     assert_eq!(lab.guest().read(&letter), b"dear reader");
     lab.leave_volume(&volume).await;
 
-    lab.machine.unplug("a");
-    lab.machine.unplug("b");
+    lab.machine.unplug("left");
+    lab.machine.unplug("right");
     let gone = |guest: &Guest| {
         let left = guest.run("lsblk --noheadings --output NAME --nodeps");
         (!left.contains("nvme")).then_some(())
