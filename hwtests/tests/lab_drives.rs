@@ -410,7 +410,7 @@ fn a_drive_that_dies_while_it_hangs_answers_with_errors_and_can_be_replaced() {
             "({read}; echo $? >/run/{name}) >/dev/null 2>&1 </dev/null &"
         ));
         assert!(drive.nbd().wait_pending(1, SEEN), "{kind}");
-        drive.nbd().hang_up();
+        drive.nbd().die();
         let code = wait::until(SEEN, "dd ends", || {
             let ran = guest.ran(&format!("cat /run/{name}"));
             ran.ok().then_some(ran.stdout)
@@ -419,7 +419,7 @@ fn a_drive_that_dies_while_it_hangs_answers_with_errors_and_can_be_replaced() {
         assert!(!guest.ran(&read).ok(), "{kind}: dead for good");
         drive.unplug(&mut stand.qmp).unwrap();
         wait::until(SEEN, &name, || seen(&guest, &name).is_none().then_some(()));
-        drive.nbd().resume();
+        drive.nbd().power_on();
         drive.plug(&mut stand.qmp).unwrap();
         wait::until(SEEN, &name, || seen(&guest, &name));
         guest.run(&read);

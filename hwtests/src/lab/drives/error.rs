@@ -102,7 +102,7 @@ pub enum DriveError {
     },
     /// It does not answer.
     #[error(
-        "{drive} does not answer, and unplugging it would stop the whole machine: resume() or hang_up() it first"
+        "{drive} does not answer, and unplugging it would stop the whole machine: resume() or die() it first"
     )]
     Silent {
         /// Its name.

@@ -187,7 +187,7 @@ impl LabDrive {
     ///
     /// # Errors
     /// A kind that cannot be; it hangs or is cut (qemu would wait for its requests with the whole machine stopped: `resume`
-    /// or `hang_up` first); or the guest does not let go.
+    /// or `die` first); or the guest does not let go.
     pub fn unplug(&self, qmp: &mut Qmp) -> Result<(), DriveError> {
         let name = self.name().to_owned();
         if self.spec.kind == Kind::Sata {

@@ -23,7 +23,7 @@ fn subsystem_id(spec: &DriveSpec) -> String {
 /// What is behind the device: for `-blockdev` and `blockdev-add`.
 pub(super) fn blockdev(spec: &DriveSpec, file: &Path, socket: Option<&Path>) -> Value {
     let below = match socket {
-        // Without a delay for reconnecting: a server that is gone is an error at once, one that is silent keeps requests waiting.
+        // Without a delay for reconnecting: a server that turns qemu away is an error at once, one that is silent keeps requests waiting.
         Some(socket) => json!({
             "driver": "nbd",
             "reconnect-delay": 0,

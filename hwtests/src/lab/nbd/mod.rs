@@ -3,6 +3,7 @@
 //! what was not flushed, errors at sectors, slowness, hanging. It counts what it is asked.
 
 mod medium;
+mod serve;
 mod state;
 mod wire;
 
@@ -14,7 +15,7 @@ mod tests;
 use std::{
     fs::{self, File},
     io,
-    os::unix::net::{UnixListener, UnixStream},
+    os::unix::net::UnixListener,
     path::{Path, PathBuf},
     sync::Arc,
     thread::{self, JoinHandle},
@@ -139,7 +140,7 @@ impl NbdDrive {
             file: file.to_owned(),
             socket: socket.to_owned(),
             listener,
-            accepting: Some(thread::spawn(move || accept(&door, &drive))),
+            accepting: Some(thread::spawn(move || serve::accept(&door, &drive))),
         })
     }
 
@@ -240,19 +241,24 @@ impl NbdDrive {
         state.cut
     }
 
-    /// Gives a drive its power back, for new clients: old connections end. Hanging and waiting cuts are over; slowness and bad sectors stay.
+    /// Gives a drive its power back, after a cut or its death: old connections end, new ones are served (also a machine's that
+    /// was not killed). Hanging and waiting cuts are over; slowness and bad sectors stay.
     pub fn power_on(&self) {
         let mut state = self.shared.lock();
         state.hang_up();
         state.cut = None;
+        state.dead = false;
         state.fuse = None;
         state.hung = false;
         self.shared.changed.notify_all();
     }
 
-    /// Ends all connections: the virtual machine's requests fail from then on, also after others connect anew.
-    pub fn hang_up(&self) {
-        self.shared.lock().hang_up();
+    /// The drive dies: what waits fails, and everything else until `power_on`, since qemu tries to connect anew at each request
+    /// and is turned away. The cache stays as it is.
+    pub fn die(&self) {
+        let mut state = self.shared.lock();
+        state.dead = true;
+        state.hang_up();
         self.shared.changed.notify_all();
     }
 
@@ -339,66 +345,5 @@ impl Drop for NbdDrive {
             let _ = accepting.join();
         }
         let _ = fs::remove_file(&self.socket);
-    }
-}
-
-/// Takes clients until the drive is dropped.
-fn accept(listener: &UnixListener, drive: &Arc<Shared>) {
-    let mut clients: Vec<JoinHandle<()>> = Vec::new();
-    let mut number = 0;
-    loop {
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(_) if drive.lock().closed => break,
-            Err(error) => {
-                eprintln!("a drive takes no more clients: {error}");
-                break;
-            }
-        };
-        clients.retain(|client| !client.is_finished());
-        let mut state = drive.lock();
-        if state.closed {
-            break;
-        }
-        let Ok(known) = stream.try_clone() else {
-            eprintln!("a drive turns a client away: no descriptor is left");
-            continue;
-        };
-        if state.cut.is_some() {
-            continue;
-        }
-        number += 1;
-        state.streams.push((number, known));
-        let generation = state.generation;
-        drop(state);
-        let (drive, id) = (Arc::clone(drive), number);
-        clients.push(thread::spawn(move || {
-            // A client that leaves without a word, or talks nonsense, ends its connection only.
-            let _ = converse(stream, &drive, generation);
-            drive.lock().streams.retain(|(other, _)| *other != id);
-        }));
-    }
-    for client in clients {
-        let _ = client.join();
-    }
-}
-
-fn converse(mut stream: UnixStream, drive: &Shared, generation: u64) -> io::Result<()> {
-    if !wire::handshake(&mut stream, &drive.export())? {
-        return Ok(());
-    }
-    loop {
-        let request = wire::request(&mut stream)?;
-        if request.command == Command::Disconnect {
-            return Ok(());
-        }
-        let cookie = request.cookie;
-        match drive.carry_out(generation, request) {
-            Some(answer) => wire::reply(&mut stream, cookie, &answer)?,
-            None => {
-                drive.wait_over(generation);
-                return Ok(());
-            }
-        }
     }
 }

@@ -105,6 +105,8 @@ pub(super) struct State {
     pub(super) cut: Option<Cut>,
     pub(super) fuse: Option<Fuse>,
     pub(super) hung: bool,
+    /// Clients are turned away.
+    pub(super) dead: bool,
     pub(super) throttle: Option<Throttle>,
     pub(super) bad: Vec<BadSectors>,
     pub(super) fail_flushes: bool,
@@ -137,6 +139,7 @@ impl Shared {
                 cut: None,
                 fuse: None,
                 hung: false,
+                dead: false,
                 throttle: None,
                 bad: Vec::new(),
                 fail_flushes: false,

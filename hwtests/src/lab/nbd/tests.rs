@@ -1,6 +1,6 @@
 //! What a served drive must do, seen by a client and in its file.
 
-use std::{fs, path::PathBuf, time::Instant};
+use std::{fs, io::Read, os::unix::net::UnixStream, path::PathBuf, time::Instant};
 
 use tempfile::TempDir;
 
@@ -265,9 +265,14 @@ fn a_hung_drive_answers_after_resume_and_meanwhile_does_nothing() {
 }
 
 #[test]
-fn a_hung_drive_can_be_cut_hung_up_and_dropped() {
+fn a_hung_drive_can_die_be_cut_and_be_dropped() {
     for end in [
-        (|stand: &Stand| stand.drive.hang_up()) as fn(&Stand),
+        (|stand: &Stand| {
+            stand.drive.die();
+            let mut turned_away = UnixStream::connect(stand.drive.socket()).unwrap();
+            assert_eq!(turned_away.read(&mut [0]).unwrap(), 0);
+            stand.drive.power_on();
+        }) as fn(&Stand),
         |stand| {
             stand.drive.cut(0.0, 1).unwrap();
             stand.drive.power_on();
