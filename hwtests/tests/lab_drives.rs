@@ -454,7 +454,7 @@ fn a_power_cut_loses_exactly_what_was_not_flushed_and_slots_can_be_swapped_betwe
         let cut = drive.nbd().cut(0.0, 1).unwrap();
         assert_eq!((cut.sectors, cut.kept), (32, 0), "{}", drive.name());
     }
-    machine.power_cut();
+    machine.power_off();
     drop(machine);
     for drive in &drives {
         let medium = read_start(drive.file());

@@ -14,8 +14,8 @@ use std::{
 };
 
 use drivebay_hwtests::{
-    MIB, csi,
-    lab::{LabRig, Machine, MachineSpec, agent, shared},
+    GIB, MIB, csi,
+    lab::{DriveSpec, Guest, LabRig, Machine, MachineSpec, agent, shared},
     wait,
 };
 
@@ -108,17 +108,17 @@ fn the_journal_is_followed_in_the_guest_and_into_a_file_here() {
     let lines = guest.follow("lab-says").unwrap();
     // The follower may still be starting: it is told until it hears.
     guest
-        .run("systemd-run --quiet --unit=lab-says sh -c 'while sleep 0.5; do echo one word; done'");
+        .run("systemd-run --quiet --unit=lab-says sh -c 'while sleep 0.5; do echo said $((6 * 7)); done'");
     assert_eq!(
-        lines.wait_for("one word", Duration::from_secs(30)),
-        "one word"
+        lines.wait_for("said 42", Duration::from_secs(30)),
+        "said 42"
     );
     guest.run("systemctl stop lab-says");
-    assert!(guest.journal("lab-says").contains(&"one word".to_owned()));
+    assert!(guest.journal("lab-says").contains(&"said 42".to_owned()));
     let file = machine.run_dir().file("journal.log");
     wait::until(Duration::from_secs(20), "the word is in the file", || {
         let said = fs::read_to_string(&file).unwrap();
-        said.contains("one word").then_some(())
+        said.contains("said 42").then_some(())
     });
 }
 
@@ -183,7 +183,7 @@ fn what_was_flushed_survives_a_reboot_and_a_power_cut() {
     machine
         .guest()
         .run("test -d /host/release || test -d /host/debug");
-    machine.power_cut();
+    machine.power_off();
     assert!(
         machine
             .guest()
@@ -219,6 +219,33 @@ async fn an_agent_inside_is_asked_from_here_as_any_other() {
     assert!(asked.ok(), "{}", asked.stderr);
     lab.agent.stop();
     assert!(!lab.agent.runs());
+}
+
+#[tokio::test]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn a_volume_in_the_lab_is_used_as_on_a_shelf_and_is_there_after_a_boot_with_drives_in_another_order()
+ {
+    let drives = ["left", "right"].map(|name| DriveSpec::nvme(name, 2 * GIB));
+    let mut lab = LabRig::with(drives.into(), "partition").await;
+    let volume = lab.volume("kept", 256 * MIB, &csi::mount("ext4")).await;
+    lab.use_volume(&volume).await;
+    let letter = volume.target.join("letter");
+    lab.guest().write(&letter, b"dear reader");
+
+    lab.machine.power_cycle(&["right", "left"]).unwrap();
+    lab.start_again().await;
+    lab.use_volume(&volume).await;
+    assert_eq!(lab.guest().read(&letter), b"dear reader");
+    lab.leave_volume(&volume).await;
+
+    lab.machine.unplug("left");
+    lab.machine.unplug("right");
+    let gone = |guest: &Guest| {
+        let left = guest.run("lsblk --noheadings --output NAME --nodeps");
+        (!left.contains("nvme")).then_some(())
+    };
+    lab.guest()
+        .wait_until(Duration::from_secs(30), "the drives are gone", gone);
 }
 
 #[test]

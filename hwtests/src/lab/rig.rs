@@ -3,7 +3,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::{Guest, LabAgent, Machine, agent};
+use super::{DriveSpec, Guest, Kind, LabAgent, Machine, MachineSpec, agent};
 use crate::{Node, Settings};
 
 /// Everything a test needs of one node in the lab.
@@ -18,6 +18,22 @@ pub struct LabRig {
 }
 
 impl LabRig {
+    /// A machine with these drives, and an agent that finds them. It wakes from a snapshot, or boots if a drive is
+    /// SATA, which is there from power on or not at all.
+    ///
+    /// # Panics
+    /// When one of them cannot be had.
+    pub async fn with(drives: Vec<DriveSpec>, layout: &str) -> Self {
+        let boots = drives.iter().any(|drive| drive.kind() == Kind::Sata);
+        let spec = MachineSpec::new("node1").with(drives);
+        let machine = if boots {
+            Machine::boot(spec)
+        } else {
+            Machine::restored(spec)
+        };
+        Self::on(machine.unwrap(), layout).await
+    }
+
     /// An agent with its usual settings on a machine.
     ///
     /// # Panics

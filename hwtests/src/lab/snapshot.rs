@@ -13,7 +13,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde_json::json;
 
 use super::{
-    Machine, MachineSpec, Qmp,
+    Machine, MachineSpec,
     image::Image,
     progress::say,
     qemu::{self, Parts},
@@ -106,8 +106,7 @@ fn make(image: &Image, dir: &Path) -> Result<(), Trouble> {
         said.contains("session closed for user root").then_some(())
     });
 
-    let mut qmp = Qmp::connect(&machine.qmp_socket(), SAVE_LIMIT)
-        .map_err(|error| Trouble::doing("qemu's control socket", &error))?;
+    let mut qmp = machine.qmp()?;
     let mut ask = |command: &str, arguments| {
         qmp.execute(command, arguments)
             .map_err(|error| Trouble::doing(format!("qemu: {command}"), &error))

@@ -143,7 +143,8 @@ impl Ssh {
         limit: Duration,
     ) -> Result<(Ran, Vec<u8>), Trouble> {
         let bounded = format!(
-            "exec timeout --signal=KILL {:.1} sh -c {}",
+            // timeout(1) kills itself with its group; the shell around it lives to say so.
+            "timeout --signal=KILL {:.1} sh -c {}; exit $?",
             limit.as_secs_f64(),
             quote(script)
         );
@@ -185,7 +186,7 @@ impl Ssh {
             Some(Err(error)) => return Err(what(&format!("cannot be waited for: {error}"))),
             None => return Err(what("the guest does not answer")),
         };
-        // timeout(1) that kills is itself killed, so to say: 137, and not before the deadline.
+        // Killed, and not before the deadline.
         if code == 137 && start.elapsed() >= limit {
             return Err(what(&format!(
                 "not done within {:.1} s",

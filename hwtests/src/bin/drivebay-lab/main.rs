@@ -9,8 +9,8 @@ use std::{io::Write, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use drivebay_hwtests::{
-    Trouble,
-    lab::{self, Machine, MachineSpec, image::Image},
+    GIB, Trouble,
+    lab::{self, DriveSpec, Machine, MachineSpec, image::Image},
 };
 
 /// The lab's helper.
@@ -47,8 +47,17 @@ fn main() -> ExitCode {
     }
 }
 
+/// One of each kind that can be plugged into a woken guest.
+fn drives() -> MachineSpec {
+    MachineSpec::new("shell").with(vec![
+        DriveSpec::nvme("nvme1", 8 * GIB),
+        DriveSpec::scsi("sas1", 8 * GIB).rotating(7200),
+        DriveSpec::virtio("virtio1", 8 * GIB),
+    ])
+}
+
 fn shell() -> Result<(), Trouble> {
-    let machine = Machine::restored(MachineSpec::new("shell"))?;
+    let machine = Machine::restored(drives())?;
     if let Err(trouble) = lab::agent::install(machine.guest()) {
         lab::progress::say(format!("without an agent: {trouble}"));
     }

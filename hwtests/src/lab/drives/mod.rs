@@ -106,6 +106,11 @@ impl LabDrive {
         &self.file
     }
 
+    /// Whether it is served by this process, with faults at command.
+    pub fn is_served(&self) -> bool {
+        self.nbd.is_some()
+    }
+
     /// The control of its faults and its counts.
     ///
     /// # Panics

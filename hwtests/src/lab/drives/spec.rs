@@ -66,6 +66,7 @@ pub struct DriveSpec {
 
 impl DriveSpec {
     /// A blank drive without moving parts, of 512-byte sectors, backed by a file; its serial is its name.
+    /// One character ("a") is no identity to the product, as zeros are none: name it with more.
     pub fn new(kind: Kind, name: &str, bytes: u64) -> Self {
         Self {
             kind,
@@ -83,6 +84,11 @@ impl DriveSpec {
             backend: Backend::File,
             contents: None,
         }
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// As `new`.
