@@ -406,6 +406,6 @@ impl Job for Adopt {
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
         context.step("adopt");
-        partition::adopt(&self)
+        layout::adopt(&self)
     }
 }

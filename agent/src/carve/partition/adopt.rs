@@ -8,16 +8,12 @@ use crate::carve::{
 use crate::model::Label;
 
 /// Whether the drive still has the label that was seen, or has been adopted already.
-pub(super) fn expected<D: Device + Kernel>(
-    session: &Session<'_, D>,
-    job: &Adopt,
-) -> Result<(), CarveError> {
-    let label = &session.label.content.label;
+pub(in crate::carve) fn expected(label: &Label, job: &Adopt) -> Result<(), CarveError> {
     if *label == job.from || *label == adopted(job) {
         return Ok(());
     }
     Err(CarveError::NotClaimable {
-        drive: session.id.to_string(),
+        drive: job.drive.id.to_string(),
         reason: format!(
             "its label names cluster {:?}, node {:?} now, and not what was seen; look at it again",
             label.cluster, label.node
@@ -25,7 +21,8 @@ pub(super) fn expected<D: Device + Kernel>(
     })
 }
 
-fn adopted(job: &Adopt) -> Label {
+/// The label with its new node.
+pub(in crate::carve) fn adopted(job: &Adopt) -> Label {
     Label {
         cluster: job.cluster.clone(),
         node: job.node.clone(),

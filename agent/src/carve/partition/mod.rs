@@ -26,6 +26,7 @@ use crate::sys::{
 };
 use crate::worker::Context;
 
+pub(super) use adopt::{adopted, expected};
 pub(super) use advance::{may_advance, named};
 pub(super) use change::{fit, in_use, ready_space, zero_ends};
 pub use session::Session;
@@ -88,7 +89,8 @@ pub(super) fn adopt(job: &Adopt) -> Result<Changed, CarveError> {
     let mut dev = open(drive)?;
     lock(&mut dev)?;
     // Nothing is repaired before it is certain that it is the label that was meant.
-    adopt::expected(&Session::open(&dev, &drive.id, false)?, job)?;
+    let seen = Session::open(&dev, &drive.id, false)?;
+    adopt::expected(&seen.label.content.label, job)?;
     Session::open(&dev, &drive.id, true)?.adopt(job)
 }
 
