@@ -802,15 +802,16 @@ fn what_is_not_ours_is_refused_and_left_byte_for_byte() {
     // A VG of two PVs, of which one is gone.
     let (half, other) = (Drive::new(64), Drive::new(64));
     let both = format!("{},{}", half.node, other.node);
-    host(&[
+    let vgcreate = [
         "vgcreate",
+        "--setautoactivation",
+        "n",
         "--devices",
         &both,
         "spread",
-        &half.node,
-        &other.node,
-    ]);
-    host(&[
+    ];
+    host(&[&vgcreate[..], &[&half.node, &other.node]].concat());
+    let lvcreate = [
         "lvcreate",
         "--devices",
         &both,
@@ -820,9 +821,10 @@ fn what_is_not_ours_is_refused_and_left_byte_for_byte() {
         "20",
         "-n",
         "wide",
-        "spread",
-    ]);
-    let shelf = [&foreign, &half, &other];
+    ];
+    host(&[&lvcreate[..], &["spread"]].concat());
+    drop(other);
+    let shelf = [&foreign, &half];
     let before: Vec<Vec<u8>> = shelf.iter().map(|drive| drive.bytes(0, 64 * MIB)).collect();
     for drive in shelf {
         let (refused, ran) = counted(|| {
