@@ -9,13 +9,35 @@
     clippy::disallowed_methods
 )]
 
-use std::{convert::Infallible, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    fs,
+    os::unix::fs::FileExt as _,
+    path::Path,
+    process::{Command, Output},
+};
 
 use drivebay_agent::{
-    carve::lvm::metadata::{Committed, Found, Lv, Segment, Vg, parse, read_with},
-    model::{Extent, MIB},
+    carve::{
+        lvm::{
+            metadata::{Committed, Found, Lv, Segment, Vg, parse, read_with},
+            name, tags,
+        },
+        record::FreeSpace,
+    },
+    discovery::{
+        probe::{Probe, Signatures},
+        sysfs,
+    },
+    model::{
+        ClaimPolicy, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, Layout, MIB, Mode,
+        Record, RecordState,
+    },
+    worker::{Context, Job as _},
 };
 use proptest::prelude::*;
+use uuid::Uuid;
 
 /// The first 64 MiB (or more) of a PV of which only what is read was kept: runs of (offset, u64; length,
 /// u32; bytes), all little-endian. The rest reads as zeros.
@@ -264,6 +286,24 @@ fn a_committed_text_that_is_not_there_is_torn() {
 }
 
 #[test]
+fn a_pv_whose_metadata_area_has_no_header_is_damaged_and_no_orphan() {
+    let mut drive = Recorded::load("fresh");
+    for (start, bytes) in &mut drive.runs {
+        if (*start..*start + bytes.len() as u64).contains(&4096) {
+            let at = (4096 - *start) as usize;
+            bytes[at..at + 512].fill(0);
+        }
+    }
+    let Found::Damaged { header, .. } = drive.found() else {
+        panic!("{:?}", drive.found())
+    };
+    assert_eq!(header, Some(Recorded::load("fresh").vg().header));
+    // Without any text either there never was a VG: an interrupted `pvcreate`.
+    drive.runs.retain(|(start, _)| *start < 4096);
+    assert!(matches!(drive.found(), Found::Orphan(_)));
+}
+
+#[test]
 fn a_drive_without_a_label_is_no_pv() {
     let blank = Recorded {
         size: 64 * MIB,
@@ -388,7 +428,7 @@ proptest! {
         }
         // Either the bit does not matter (padding, another text's rest), or it is noticed.
         match (drive.found(), whole.found()) {
-            (Found::Torn(_) | Found::Damaged(_) | Found::NoPv, _) => {}
+            (Found::Torn(_) | Found::Damaged { .. } | Found::NoPv, _) => {}
             (found, before) => prop_assert_eq!(found, before),
         }
     }
@@ -405,7 +445,426 @@ proptest! {
             text[at] = byte;
         }
         let _ = parse(&text, &read.header.uuid);
-        text.truncate(cut.index(text.len()));
+        // The mark that a text is LVM's stands behind the VG.
+        let mark = text.windows(11).position(|part| part == b"\ncontents =");
+        text.truncate(cut.index(mark.unwrap_or(text.len())));
         prop_assert!(parse(&text, &read.header.uuid).is_err());
     }
+}
+
+// ---------------------------------------------------------------- LVM itself
+
+/// A loop device with a sparse file, and LVM limited to it. LVM runs without device-mapper (`--driverloaded n`): it
+/// writes metadata and activates nothing. The device goes with it.
+struct Bench {
+    dir: tempfile::TempDir,
+    node: String,
+    size: u64,
+    sector: u64,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.node]).status();
+    }
+}
+
+impl Bench {
+    /// None (said aloud) without root, loop devices or LVM.
+    fn new(size: u64, sector: u64) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("drive.img");
+        fs::File::create(&image).unwrap().set_len(size).unwrap();
+        let sector_size = sector.to_string();
+        let attached = Command::new("losetup")
+            .args(["-f", "--show", "--sector-size", &sector_size])
+            .arg(&image)
+            .output();
+        let Some(attached) = attached.ok().filter(|attached| attached.status.success()) else {
+            eprintln!("skipped: no loop device is to be had here");
+            return None;
+        };
+        let bench = Self {
+            node: String::from_utf8(attached.stdout)
+                .unwrap()
+                .trim()
+                .to_owned(),
+            dir,
+            size,
+            sector,
+        };
+        let locks = bench.dir.path().join("locks");
+        fs::create_dir(&locks).unwrap();
+        fs::write(
+            bench.dir.path().join("lvm.conf"),
+            format!(
+                "global {{ use_aio=0 locking_dir=\"{}\" event_activation=0 use_lvmlockd=0 use_lvmpolld=0 }}\n\
+                 devices {{ hints=\"none\" use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source=\"none\" }}\n\
+                 backup {{ backup=0 archive=0 }}\n",
+                locks.display()
+            ),
+        )
+        .unwrap();
+        if Command::new("lvm").arg("version").output().is_err() {
+            eprintln!("skipped: lvm is not installed");
+            return None;
+        }
+        Some(bench)
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        Command::new("lvm")
+            .arg(args[0])
+            .args(["--driverloaded", "n", "--devices", &self.node])
+            .args(&args[1..])
+            .env("LVM_SYSTEM_DIR", self.dir.path())
+            .env("LC_ALL", "C")
+            .env("LVM_SUPPRESS_FD_WARNINGS", "1")
+            .output()
+            .unwrap()
+    }
+
+    fn lvm(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn create(&self, name: &str, more: &[&str]) -> Output {
+        let usual = ["lvcreate", "-an", "-Zn", "-Wn", "-y", "-n", name];
+        self.run(&[&usual, more].concat())
+    }
+
+    fn vg(&self) -> Vg {
+        let status = Command::new("blockdev")
+            .args(["--flushbufs", &self.node])
+            .status();
+        assert!(status.unwrap().success());
+        let file = fs::File::open(&self.node).unwrap();
+        let found = read_with(self.size, self.sector, &mut |offset, len| {
+            let mut bytes = vec![0; len];
+            file.read_exact_at(&mut bytes, offset).map(|()| bytes)
+        });
+        match found.unwrap() {
+            Found::Vg(committed) => committed.vg,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+const VG: &str = "drivebay-0123456789abcdef0123456789abcdef";
+
+#[test]
+fn what_is_read_is_what_lvm_reports() {
+    for sector in [512, 4096] {
+        let Some(bench) = Bench::new(256 * MIB, sector) else {
+            return;
+        };
+        bench.lvm(&[
+            "vgcreate",
+            "-s",
+            "1m",
+            "--addtag",
+            "drivebay.v=1",
+            "--addtag",
+            "x",
+            VG,
+            &bench.node,
+        ]);
+        for i in 0..20 {
+            let (name, tag) = (format!("lv{i}"), format!("t{i}"));
+            assert!(
+                bench
+                    .create(&name, &["-l", "5", "--addtag", &tag, VG])
+                    .status
+                    .success()
+            );
+            if i % 3 == 2 {
+                bench.lvm(&["lvremove", "-f", &format!("{VG}/lv{}", i / 3)]);
+            }
+            if i % 4 == 0 {
+                bench.lvm(&["lvextend", "-l", "+2", &format!("{VG}/lv{i}")]);
+            }
+        }
+        let vg = bench.vg();
+        assert_eq!(vg.strange, [""; 0]);
+        let text = bench.lvm(&[
+            "fullreport",
+            "--reportformat",
+            "json",
+            "--units",
+            "b",
+            "--nosuffix",
+        ]);
+        let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let report = &report["report"][0];
+        let of = |what: &str, key: &str| report[what][0][key].as_str().unwrap().to_owned();
+        assert_eq!(
+            [
+                of("vg", "vg_name"),
+                of("vg", "vg_uuid"),
+                of("vg", "vg_seqno"),
+                of("vg", "vg_extent_size")
+            ],
+            [
+                vg.name.clone(),
+                vg.uuid.clone(),
+                vg.seqno.to_string(),
+                vg.extent_bytes.to_string()
+            ]
+        );
+        assert_eq!(of("vg", "vg_tags"), vg.tags.join(","));
+        assert_eq!(
+            [
+                of("pv", "pv_uuid"),
+                of("pv", "pe_start"),
+                of("pv", "pv_pe_count")
+            ],
+            [
+                vg.pv.uuid.clone(),
+                vg.pv.pe_start.to_string(),
+                vg.pv.pe_count.to_string()
+            ]
+        );
+        type Known = BTreeMap<String, (String, String, Vec<(u64, u64)>)>;
+        let mut theirs: Known = report["lv"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|lv| {
+                let text = |key: &str| lv[key].as_str().unwrap().to_owned();
+                (
+                    text("lv_uuid"),
+                    (text("lv_name"), text("lv_tags"), Vec::new()),
+                )
+            })
+            .collect();
+        for run in report["pvseg"].as_array().unwrap() {
+            let text = |key: &str| run[key].as_str().unwrap();
+            if let Some(lv) = theirs.get_mut(text("lv_uuid")) {
+                lv.2.push((
+                    text("pvseg_start").parse().unwrap(),
+                    text("pvseg_size").parse().unwrap(),
+                ));
+            }
+        }
+        let ours: Known = vg
+            .lvs
+            .iter()
+            .map(|lv| {
+                assert_eq!(lv.strange, None);
+                let mut runs = runs(lv);
+                runs.sort_unstable();
+                (lv.uuid.clone(), (lv.name.clone(), lv.tags.join(","), runs))
+            })
+            .collect();
+        assert_eq!(ours, theirs);
+        assert!(
+            ours.values().any(|(_, _, runs)| runs.len() > 1),
+            "nothing was in pieces"
+        );
+    }
+}
+
+#[test]
+fn lvm_takes_every_tag_of_a_record_and_gives_it_back() {
+    let Some(bench) = Bench::new(256 * MIB, 512) else {
+        return;
+    };
+    let torture: String = (1_u8..=127)
+        .map(char::from)
+        .chain("äöü€😀".chars())
+        .collect();
+    let record = Record {
+        uuid: Uuid::from_u128(7),
+        name: torture.clone(),
+        class: torture.repeat(9),
+        mode: Mode::Mount,
+        fs_type: Some(FsType::Btrfs),
+        mkfs_options: vec![torture.repeat(20), String::new(), "-".into()],
+        mount_options: vec!["@x".into(), torture.clone()],
+        parameters: [
+            (torture.clone(), torture.repeat(5)),
+            (String::new(), String::new()),
+        ]
+        .into(),
+        erase: ErasePolicy::Signatures,
+        requested_bytes: u64::MAX,
+        extent: Extent {
+            start: MIB,
+            len: MIB,
+        },
+        growing_to: None,
+        state: RecordState::Fs {
+            fs_type: FsType::Btrfs,
+            fs_uuid: Uuid::from_u128(8),
+            mounted: true,
+        },
+    };
+    let mark = tags::VgMark {
+        label: Label {
+            drive_uuid: Uuid::from_u128(1),
+            cluster: torture.clone(),
+            node: torture.clone(),
+            class: torture.clone(),
+            drive_id: DriveId(torture),
+        },
+        free_space: FreeSpace::Unknown,
+    };
+    let args = |tags: Vec<String>| {
+        tags.into_iter()
+            .flat_map(|tag| ["--addtag".to_owned(), tag])
+            .collect::<Vec<_>>()
+    };
+    let vg_tags = args(tags::of_vg(&mark));
+    let mut all = vec!["vgcreate", "-s", "1m", VG, &bench.node];
+    all.extend(vg_tags.iter().map(String::as_str));
+    bench.lvm(&all);
+    let lv_tags = args(tags::of_record(&record));
+    let mut all = vec!["-l", "1", VG];
+    all.extend(lv_tags.iter().map(String::as_str));
+    let made = bench.create("a", &all);
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    let vg = bench.vg();
+    assert_eq!(tags::vg(&vg.tags), tags::Read::Ours(mark));
+    assert_eq!(
+        tags::record(&lv(&vg, "a").tags, record.extent),
+        tags::Read::Ours(record)
+    );
+}
+
+#[test]
+fn a_name_that_we_give_is_one_that_lvm_takes() {
+    let Some(bench) = Bench::new(64 * MIB, 512) else {
+        return;
+    };
+    bench.lvm(&["vgcreate", "-s", "1m", VG, &bench.node]);
+    let (fits, long) = ("a".repeat(124 - VG.len()), "a".repeat(125 - VG.len()));
+    let uuid = Uuid::from_u128(3);
+    let (fallback, erasing) = (name::of_lv(VG, "", uuid, |_| false), name::erasing(uuid));
+    for (text, both) in [
+        ("a", true),
+        ("pvc-00000000-0000-0000-0000-000000000000", true),
+        ("A+b_c.d-e", true),
+        ("...", true),
+        ("a--b-", true),
+        ("+", true),
+        (fits.as_str(), true),
+        (fallback.as_str(), true),
+        (erasing.as_str(), true),
+        ("lvol7", true),
+        ("_x", true),
+        ("mlog", true),
+        (long.as_str(), false),
+        ("-a", false),
+        (".", false),
+        ("..", false),
+        ("a b", false),
+        ("\u{e4}", false),
+        ("a@b", false),
+        ("a:b", false),
+        ("a=b", false),
+        ("a#b", false),
+        ("snapshot", false),
+        ("snapshot1", false),
+        ("pvmove", false),
+        ("pvmove0x", false),
+        ("a_tdata", false),
+        ("a_tmeta", false),
+        ("a_mlog", false),
+        ("a_mimage", false),
+        ("a_rimage_0", false),
+        ("a_rmeta_0", false),
+        ("a_cdata", false),
+        ("a_cmeta", false),
+        ("a_corig", false),
+        ("a_vorigin", false),
+        ("a_pmspare", false),
+        ("a_vdata", false),
+        ("x_wcorig", false),
+        ("x_iorig", false),
+        ("x_imeta", false),
+        ("x_cvol", false),
+    ] {
+        let made = bench.create(text, &["-l", "1", VG]);
+        let said = String::from_utf8_lossy(&made.stderr);
+        assert_eq!(name::lvm_takes(VG, text), both, "{text}");
+        assert_eq!(made.status.success(), both, "{text}: {said}");
+        if both {
+            bench.lvm(&["lvremove", "-f", &format!("{VG}/{text}")]);
+        }
+    }
+}
+
+#[test]
+fn a_probe_tells_our_vg_from_another_ones_and_from_a_damaged_label() {
+    let Some(bench) = Bench::new(256 * MIB, 512) else {
+        return;
+    };
+    let probe = || {
+        let facts = sysfs::read(Path::new("/sys"), bench.node.trim_start_matches("/dev/")).unwrap();
+        let probe = Probe {
+            drive: DriveRef::from(&facts),
+            policy: Some(ClaimPolicy::SignatureFree),
+        };
+        let probed = probe.run(&mut Context::silent()).unwrap();
+        let kinds: Vec<String> = match probed.signatures {
+            Signatures::Empty => Vec::new(),
+            Signatures::Found(found) | Signatures::Ambiguous(found) => {
+                found.into_iter().map(|one| one.kind).collect()
+            }
+        };
+        (probed.ours, kinds)
+    };
+    let pv = || vec!["LVM2_member".to_owned()];
+    assert_eq!(probe(), (None, Vec::new()));
+    bench.lvm(&["pvcreate", &bench.node]);
+    assert_eq!(probe(), (None, pv()), "a PV without a VG");
+    bench.lvm(&[
+        "vgcreate",
+        "-s",
+        "1m",
+        "--addtag",
+        "backup",
+        VG,
+        &bench.node,
+    ]);
+    assert_eq!(
+        probe(),
+        (None, pv()),
+        "somebody else's VG, even under a name like ours"
+    );
+    let mark = tags::VgMark {
+        label: Label {
+            drive_uuid: Uuid::from_u128(1),
+            cluster: "c".into(),
+            node: "n".into(),
+            class: "k".into(),
+            drive_id: DriveId("serial-x".into()),
+        },
+        free_space: FreeSpace::Zeros,
+    };
+    for tag in tags::of_vg(&mark) {
+        bench.lvm(&["vgchange", "--addtag", &tag, VG]);
+    }
+    assert_eq!(probe(), (Some(Layout::Lvm), pv()));
+    bench.lvm(&["vgchange", "--deltag", "drivebay.v=1", VG]);
+    assert_eq!(
+        probe(),
+        (Some(Layout::Lvm), pv()),
+        "damaged, but ours: nobody may take it"
+    );
+    // Past everything: libblkid does not see a label whose checksum is wrong.
+    let file = fs::File::options()
+        .write(true)
+        .open(bench.dir.path().join("drive.img"))
+        .unwrap();
+    file.write_all_at(b"X", 512 + 40).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(probe(), (None, pv()));
 }

@@ -441,6 +441,18 @@ fn every_code_is_given_for_its_cause_and_alone() {
         vec![Code::OursElsewhere],
     ));
     rows.push((ours(None, Some("checksum")), vec![Code::OursDamaged]));
+    // Its PV is ours; what looks like a table lies in one of its volumes.
+    for (label, trouble, code) in [
+        (Some(label("c", "other")), None, Code::OursElsewhere),
+        (None, Some("torn"), Code::OursDamaged),
+        (None, None, Code::ProbeFailed),
+    ] {
+        let case = with(|case| {
+            case.probed = Some(Ok(lvm_of_ours()));
+            (case.label, case.trouble) = (label, trouble);
+        });
+        rows.push((case, vec![code]));
+    }
     rows.push((ours(None, None), vec![Code::ProbeFailed]));
 
     for (case, expected) in &rows {
@@ -476,6 +488,48 @@ fn all_reasons_are_given_at_once_in_the_order_of_the_codes() {
         ]
     );
     assert!(codes.is_sorted());
+}
+
+/// An LVM drive of ours; the last volume on it holds a virtual machine's disk with a GPT.
+fn lvm_of_ours() -> Probed {
+    Probed {
+        ours: Some(Layout::Lvm),
+        gpt: GptState::Damaged("only its backup copy is there".into()),
+        gpt_types: vec!["c12a7328-f81f-11d2-ba4b-00a0c93ec93b".into()],
+        blankness: Blankness::NotSampled,
+        signatures: Signatures::Found(vec![signature("LVM2_member", "raid")]),
+        ..blank()
+    }
+}
+
+#[test]
+fn an_lvm_drive_of_ours_is_claimed_while_its_volumes_are_in_use() {
+    let case = with(|case| {
+        case.label = Some(label("c", "n"));
+        case.probed = Some(Ok(Probed {
+            busy: true,
+            ..lvm_of_ours()
+        }));
+        case.facts.holders = vec![Holder {
+            held: "sda".into(),
+            name: "dm-3".into(),
+            dm_uuid: Some("LVM-aabb".into()),
+        }];
+        case.host
+            .mounted
+            .insert("sda".into(), vec!["/var/lib/kubelet/x".into()]);
+    });
+    assert_eq!(case.judge(), Judgement::Claimed);
+    let foreign = with(|case| {
+        case.label = Some(label("c", "n"));
+        case.probed = Some(Ok(Probed {
+            ours: None,
+            gpt: GptState::None,
+            gpt_types: vec![],
+            ..lvm_of_ours()
+        }));
+    });
+    assert_eq!(foreign.codes(), [RejectCode::LvmPv]);
 }
 
 fn claimed() -> Case {

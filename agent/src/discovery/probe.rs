@@ -285,7 +285,10 @@ fn pv_signature(found: &metadata::Found) -> Vec<Signature> {
         metadata::Found::Orphan(header) => header.uuid.clone(),
         metadata::Found::Vg(committed) => committed.header.uuid.clone(),
         metadata::Found::Torn(torn) => torn.header.uuid.clone(),
-        metadata::Found::Damaged(_) => String::new(),
+        metadata::Found::Damaged { header, .. } => header
+            .as_ref()
+            .map(|header| header.uuid.clone())
+            .unwrap_or_default(),
     };
     vec![Signature {
         kind: PV_KIND.to_owned(),
@@ -326,6 +329,16 @@ mod tests {
             label: String::new(),
             offset: None,
         }
+    }
+
+    #[test]
+    fn an_lvm_label_is_a_signature_even_when_it_is_damaged() {
+        assert_eq!(pv_signature(&metadata::Found::NoPv), []);
+        let damaged = pv_signature(&metadata::Found::Damaged {
+            why: "checksum".into(),
+            header: None,
+        });
+        assert_eq!(damaged[0].kind, PV_KIND);
     }
 
     #[test]

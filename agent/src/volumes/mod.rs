@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     config::Config,
+    fs::device,
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
     model::{DriveId, DriveRef, DriveState, Volume, VolumeState},
@@ -206,7 +207,7 @@ impl Volumes {
     /// Reads mountinfo again and publishes which volumes are in use.
     pub fn refresh_mounts(&self) -> Result<u64, VolumeError> {
         let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
-        let view = Arc::new(mounting::view(&mounts));
+        let view = Arc::new(mounting::view(&mounts, device::source_number));
         let in_use = view.in_use.clone();
         *self
             .inner

@@ -8,11 +8,12 @@ use std::{
 use super::{MOUNT_DEADLINE, STAGE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
     fs::{
+        device,
         jobs::{GrowFs, Publish, Stage, StageMount, Unmount, Unmounted},
         unmount,
     },
     model::{DriveId, DriveState, FsType, Mode, Volume},
-    sys::mountinfo::{self, MountInfoError},
+    sys::mountinfo::{self, MountEntry, MountInfoError},
     worker::{RunError, Slot},
 };
 
@@ -28,8 +29,12 @@ pub struct MountView {
     pub read_only: HashSet<PathBuf>,
 }
 
-/// Derives the view. Pure.
-pub fn view(mounts: &[mountinfo::MountEntry]) -> MountView {
+/// Derives the view. Pure but for `number_of`: the device number of a mount's source. It is asked for btrfs
+/// alone, whose mounts have a number of their own and may name an LV by its link in /dev/mapper.
+pub fn view(
+    mounts: &[MountEntry],
+    number_of: impl Fn(&MountEntry) -> Option<(u32, u32)>,
+) -> MountView {
     let mut view = MountView::default();
     for mount in mounts {
         if let Ok(name) = mount.source.strip_prefix("/dev") {
@@ -37,6 +42,11 @@ pub fn view(mounts: &[mountinfo::MountEntry]) -> MountView {
         }
         view.in_use
             .insert(format!("{}:{}", mount.dev.0, mount.dev.1));
+        if mount.fs_type == "btrfs"
+            && let Some((major, minor)) = number_of(mount)
+        {
+            view.in_use.insert(format!("{major}:{minor}"));
+        }
         // A raw block volume: a device node of /dev, bound onto a file.
         if mount.fs_type == "devtmpfs"
             && let Some(name) = mount.root.to_str().and_then(|root| root.strip_prefix('/'))
@@ -413,9 +423,31 @@ fn other_target(
         .into_iter()
         .filter(|mount| {
             mount.source == source
-                || mount.dev == dev
+                || device::is_mount_of(mount, dev)
                 || (mount.fs_type == "devtmpfs" && mount.root == Path::new("/").join(device))
         })
         .map(|mount| mount.mount_point)
         .find(|point| point != staging && point != target))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_btrfs_on_an_lv_is_in_use_under_whatever_name_it_is_mounted() {
+        let rows = b"1 2 0:50 / /a rw - btrfs /dev/mapper/vg-lv rw\n3 2 253:4 / /b rw - xfs /dev/dm-4 rw\n";
+        let mounts = mountinfo::parse(rows).unwrap();
+        let in_use = view(&mounts, |mount| {
+            assert_eq!(
+                mount.fs_type, "btrfs",
+                "others are told by their own number"
+            );
+            Some((253, 3))
+        })
+        .in_use;
+        for name in ["253:3", "253:4", "dm-4"] {
+            assert!(in_use.contains(name), "{name}: {in_use:?}");
+        }
+    }
 }

@@ -17,6 +17,7 @@ use std::ffi::OsString;
 use uuid::Uuid;
 
 use super::{
+    backup,
     metadata::{self, Found},
     name, plan,
     session::{Session, damaged, lvm_error},
@@ -79,7 +80,10 @@ pub(crate) fn is_ours(found: &Found) -> bool {
         Found::Vg(committed) => !matches!(tags::vg(&committed.vg.tags), tags::Read::Stranger),
         Found::Orphan(header) => drive_uuid_of(&header.uuid).is_some(),
         Found::Torn(torn) => drive_uuid_of(&torn.header.uuid).is_some(),
-        Found::NoPv | Found::Damaged(_) => false,
+        Found::Damaged { header, .. } => header
+            .as_ref()
+            .is_some_and(|header| drive_uuid_of(&header.uuid).is_some()),
+        Found::NoPv => false,
     }
 }
 
@@ -145,10 +149,21 @@ pub(super) fn claim(
 /// What a claim left that got as far as the PV: made blank again, when it is that and nothing else.
 fn undo_interrupted(dev: &BlockDev, id: &DriveId, policy: ClaimPolicy) -> Result<(), CarveError> {
     let found = metadata::read(dev).map_err(io_error(id, "reading the LVM label"))?;
-    match found {
-        Found::Orphan(header) if drive_uuid_of(&header.uuid).is_some() => {}
+    let copies = match found {
+        Found::Orphan(header) if drive_uuid_of(&header.uuid).is_some() => header.bootloader,
         // Anything else is the probe's to judge.
         _ => return Ok(()),
+    };
+    let copy = copies
+        .map(|area| backup::newest(dev, area))
+        .transpose()
+        .map_err(io_error(id, "reading the copy of LVM's metadata"))?
+        .flatten();
+    if copy.is_some() {
+        return Err(damaged(
+            id,
+            "its VG is gone, and a copy of that VG's metadata is there: the claim was complete once".into(),
+        ));
     }
     let behind = Extent {
         start: plan::METADATA_END,

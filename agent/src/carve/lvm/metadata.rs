@@ -29,8 +29,13 @@ pub enum Found {
     /// A PV whose header has committed a text that is not there: its checksum or its syntax is wrong. What a
     /// power cut between LVM's (unflushed) writes of text and header leaves.
     Torn(Torn),
-    /// An LVM label that cannot be believed, and why.
-    Damaged(String),
+    /// An LVM label, header or text that cannot be believed.
+    Damaged {
+        /// Why.
+        why: String,
+        /// The PV, when its own header is whole and what is behind it is not.
+        header: Option<PvHeader>,
+    },
 }
 
 /// What label and header of a PV say.
@@ -113,7 +118,7 @@ pub fn read_with<E>(
     let header = match pv_header(&mut disk)? {
         Ok(Some(header)) => header,
         Ok(None) => return Ok(Found::NoPv),
-        Err(why) => return Ok(Found::Damaged(why)),
+        Err(why) => return Ok(Found::Damaged { why, header: None }),
     };
     let mut troubles = Vec::new();
     for &area in &header.metadata {
@@ -137,13 +142,19 @@ pub fn read_with<E>(
         }
         return Ok(match committed(&header, text, location, size) {
             Ok(found) => Found::Vg(Box::new(found)),
-            Err(why) => Found::Damaged(why),
+            Err(why) => Found::Damaged {
+                why,
+                header: Some(header),
+            },
         });
     }
     Ok(if troubles.is_empty() {
         Found::Orphan(header)
     } else {
-        Found::Damaged(troubles.join("; "))
+        Found::Damaged {
+            why: troubles.join("; "),
+            header: Some(header),
+        }
     })
 }
 
@@ -212,6 +223,8 @@ const AREA_MAGIC: &[u8] = b" LVM2 x[5A%r0N*>";
 const IGNORED: u32 = 1;
 /// A text of more bytes is not read: 8 MiB is what our areas have, 16 KiB what most VGs need.
 const MOST_TEXT: u64 = 32 * crate::model::MIB;
+/// Header and first texts of an area, bytes: the first text begins behind the header.
+const FIRST_TEXTS: u64 = 64 * 1024;
 /// Areas that are followed. LVM makes two at most.
 const MOST_AREAS: usize = 8;
 
@@ -306,8 +319,16 @@ fn location<E>(
     disk: &mut Disk<'_, E>,
     area: Extent,
 ) -> Result<Result<Option<Location>, String>, E> {
-    let header = disk.bytes(area.start, SECTOR)?;
-    Ok(area_header(&header, area))
+    let header = disk.bytes(area.start, FIRST_TEXTS.min(area.len))?;
+    // Texts are never erased: without a header and without any text there never was a VG. What a
+    // power cut can leave of `pvcreate`.
+    if header.iter().all(|byte| *byte == 0) {
+        return Ok(Ok(None));
+    }
+    Ok(area_header(
+        header.get(..SECTOR as usize).unwrap_or_default(),
+        area,
+    ))
 }
 
 fn area_header(header: &[u8], area: Extent) -> Result<Option<Location>, String> {

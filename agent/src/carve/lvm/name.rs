@@ -12,8 +12,11 @@ const RESERVED_PARTS: &[&str] = &[
     "_pmspare", "_rimage", "_rmeta", "_tdata", "_tmeta", "_vdata", "_vorigin", "_wcorig",
 ];
 const RESERVED_STARTS: &[&str] = &["pvmove", "snapshot"];
-/// Bytes of a device-mapper name, without the zero that ends it.
+/// Bytes of a device-mapper name, without the zero that ends it. Hyphens within a name count twice there.
 const MOST_DM: usize = 127;
+/// Bytes of both names that LVM 2.03.16 takes: with one more, `lvcreate` ends with an internal error ("length 128 is not
+/// supported").
+const MOST_BOTH: usize = 124;
 
 /// Name of the VG on a drive of this uuid.
 pub fn of_vg(drive_uuid: Uuid) -> String {
@@ -42,6 +45,7 @@ pub fn lvm_takes(vg: &str, name: &str) -> bool {
         && name != ".."
         && !RESERVED_STARTS.iter().any(|start| name.starts_with(start))
         && !RESERVED_PARTS.iter().any(|part| name.contains(part))
+        && vg.len() + name.len() <= MOST_BOTH
         && doubled(vg) + 1 + doubled(name) <= MOST_DM
 }
 
@@ -67,7 +71,8 @@ mod tests {
     fn a_csi_name_is_kept_where_lvm_takes_it() {
         let uuid = Uuid::from_u128(5);
         let fallback = format!("vol-{uuid}");
-        let longest = "a".repeat(127 - 43);
+        let longest = "a".repeat(124 - 41);
+        let most_hyphens = format!("a{}", "-".repeat(41));
         for name in [
             "pvc-00000000-0000-0000-0000-000000000000",
             "a",
@@ -75,6 +80,7 @@ mod tests {
             "data",
             "...",
             longest.as_str(),
+            most_hyphens.as_str(),
         ] {
             assert_eq!(of_lv(VG, name, uuid, |_| false), name);
             assert_eq!(of_lv(VG, name, uuid, |taken| taken == name), fallback);
@@ -97,7 +103,7 @@ mod tests {
             "vol-1",
             "drivebay-x",
             "drivebay-erasing-x",
-            &"a".repeat(127 - 42),
+            &"a".repeat(124 - 40),
             &format!("a{hyphens}"),
         ] {
             assert_eq!(of_lv(VG, name, uuid, |_| false), fallback, "{name}");

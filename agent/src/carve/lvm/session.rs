@@ -43,11 +43,23 @@ impl<'a> Session<'a> {
         let mut session = match Self::read(dev)? {
             Ok(session) => session,
             Err(torn) if repair => restore(dev, &torn)?,
+            // Shown as it was acknowledged, so that it counts as ours and is looked at for repair.
             Err(torn) => {
-                return Err(damaged(
-                    &dev.drive().id,
-                    format!("its LVM metadata is torn ({})", torn.why),
+                let (copy, vg) = copy_of(dev, &torn)?;
+                let mut session = Self::of(
+                    dev,
+                    Committed {
+                        header: torn.header,
+                        vg,
+                        text: copy.text,
+                        location: torn.location,
+                    },
+                )?;
+                session.notes.push(format!(
+                    "LVM's metadata is torn ({}); what is shown is the last acknowledged version",
+                    torn.why
                 ));
+                session
             }
         };
         if repair {
@@ -69,22 +81,28 @@ impl<'a> Session<'a> {
                     drive: id.to_string(),
                 });
             }
-            Found::Damaged(why) => return Err(damaged(&id, why)),
+            Found::Damaged { why, .. } => return Err(damaged(&id, why)),
             Found::NoPv | Found::Orphan(_) => return Err(claim::not_ours(&id)),
         };
+        Self::of(dev, committed).map(Ok)
+    }
+
+    /// This metadata, with what the kernel has.
+    fn of(dev: &'a BlockDev, committed: Committed) -> Result<Self, CarveError> {
+        let id = dev.drive().id.clone();
         let dm = devices(&id)?;
         let erased =
             erase_notes(dev, &committed).map_err(io_error(&id, "reading how far erasing got"))?;
         let view = view::view(&committed.vg, &dm, &dev.drive().kernel_name, &erased)
             .map_err(|why| damaged(&id, why))?;
-        Ok(Ok(Self {
+        Ok(Self {
             dev,
             id,
             committed,
             dm,
             view,
             notes: Vec::new(),
-        }))
+        })
     }
 
     pub(super) fn contents(&self) -> Contents {
@@ -316,18 +334,10 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Puts the copy back in place of a torn text, by LVM's own means.
-///
-/// Only when nothing of the drive is active: a table in the kernel may be newer than the copy. The copy is the last
-/// version that was acknowledged; what is lost is a change that nobody was told of.
-fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError> {
+/// The copy of a torn text, and what it says.
+fn copy_of(dev: &BlockDev, torn: &Torn) -> Result<(backup::Copy, metadata::Vg), CarveError> {
     let id = &dev.drive().id;
-    let fail = |why: &str| {
-        Err(damaged(
-            id,
-            format!("its LVM metadata is torn ({}), and {why}", torn.why),
-        ))
-    };
+    let fail = |why: &str| Err(torn_and(id, torn, why));
     let copy = match torn.header.bootloader {
         Some(area) => {
             backup::newest(dev, area).map_err(io_error(id, "reading the copy of LVM's metadata"))?
@@ -337,11 +347,28 @@ fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError
     let Some(copy) = copy else {
         return fail("there is no copy of it");
     };
-    let vg = match metadata::parse(&copy.text, &torn.header.uuid) {
-        Ok(vg) if vg.pv.uuid == torn.header.uuid && vg.strange.is_empty() => vg,
-        Ok(_) => return fail("its copy is of another PV"),
-        Err(why) => return fail(&format!("its copy cannot be read: {why}")),
-    };
+    match metadata::parse(&copy.text, &torn.header.uuid) {
+        Ok(vg) if vg.strange.is_empty() => Ok((copy, vg)),
+        Ok(_) => fail("its copy is of another PV"),
+        Err(why) => fail(&format!("its copy cannot be read: {why}")),
+    }
+}
+
+fn torn_and(id: &DriveId, torn: &Torn, why: &str) -> CarveError {
+    damaged(
+        id,
+        format!("its LVM metadata is torn ({}), and {why}", torn.why),
+    )
+}
+
+/// Puts the copy back in place of a torn text, by LVM's own means.
+///
+/// Only when nothing of the drive is active: a table in the kernel may be newer than the copy. The copy is the last
+/// version that was acknowledged; what is lost is a change that nobody was told of.
+fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError> {
+    let id = &dev.drive().id;
+    let (copy, vg) = copy_of(dev, torn)?;
+    let fail = |why: &str| Err(torn_and(id, torn, why));
     let kernel_name = &dev.drive().kernel_name;
     if devices(id)?
         .iter()

@@ -231,7 +231,12 @@ fn shorten(tags: &[String]) -> String {
 fn values(tags: &[String]) -> Result<Values, String> {
     let mut parts: BTreeMap<&str, BTreeMap<u32, &str>> = BTreeMap::new();
     for tag in tags {
-        let odd = || format!("its tag {} is none of ours", shorten(&[tag.clone()]));
+        let odd = || {
+            format!(
+                "its tag {} is none of ours",
+                shorten(std::slice::from_ref(tag))
+            )
+        };
         let (key, value) = tag
             .strip_prefix(PREFIX)
             .and_then(|tag| tag.split_once('='))

@@ -134,6 +134,11 @@ pub fn view(
     lvs.retain(|uuid, _| !twice.contains(uuid));
     stale.retain(|uuid| !twice.contains(uuid));
     volumes.sort_by_key(|placed| (placed.record.extent.start, placed.record.uuid));
+    notes.extend(
+        stale.iter().map(|uuid| {
+            format!("a change of volume {uuid} was interrupted before the kernel had it")
+        }),
+    );
     if vg.autoactivation {
         notes.push(format!(
             "the host activates the LVs of {} by itself at boot; vgchange --setautoactivation n {} ends that",

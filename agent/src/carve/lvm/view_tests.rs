@@ -191,6 +191,9 @@ fn what_does_not_agree_is_ambiguous_and_says_why() {
             "{text}"
         );
         assert_eq!(found, stale, "{expected}");
+        // A note is what makes the agent look at a drive for repair.
+        let notes = look(&good, &[of(change)]).contents.notes;
+        assert_eq!(notes.len(), stale, "{notes:?}");
     }
     let mut strange = plain();
     strange.lvs[0].strange = Some("it is not linear (type raid1)".into());
