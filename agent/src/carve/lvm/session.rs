@@ -63,7 +63,7 @@ impl<'a> Session<'a> {
             }
         };
         if repair {
-            session.keep_copy()?;
+            session.keep_strange_copy()?;
             session.settle()?;
         }
         Ok(session)
@@ -189,24 +189,37 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Keeps a copy of the metadata as it is now. Only for what is flushed.
+    /// Keeps a copy of the metadata as it is now, after a change that is flushed.
     pub(super) fn keep_copy(&mut self) -> Result<(), CarveError> {
         let Some(area) = self.committed.header.bootloader else {
             self.notes
                 .push("there is no room for a copy of LVM's metadata on this drive".into());
             return Ok(());
         };
-        // What an administrator's command wrote was not flushed by it.
-        let (text, seqno) = (&self.committed.text, self.committed.vg.seqno);
-        let known = backup::newest(self.dev, area)
-            .map_err(io_error(&self.id, "reading the copy of LVM's metadata"))?;
-        if known.is_some_and(|copy| copy.seqno == seqno && copy.text == *text) {
+        backup::keep(
+            self.dev,
+            area,
+            &self.committed.text,
+            self.committed.vg.seqno,
+        )
+        .map_err(io_error(&self.id, "keeping a copy of LVM's metadata"))
+    }
+
+    /// The same for what may be an administrator's change, which no command of LVM's has flushed.
+    fn keep_strange_copy(&mut self) -> Result<(), CarveError> {
+        let known = match self.committed.header.bootloader {
+            Some(area) => backup::newest(self.dev, area)
+                .map_err(io_error(&self.id, "reading the copy of LVM's metadata"))?,
+            None => None,
+        };
+        let vg = &self.committed.vg;
+        if known.is_some_and(|copy| copy.seqno == vg.seqno && copy.text == self.committed.text) {
             return Ok(());
         }
         self.dev
             .flush()
-            .and_then(|()| backup::keep(self.dev, area, text, seqno))
-            .map_err(io_error(&self.id, "keeping a copy of LVM's metadata"))
+            .map_err(io_error(&self.id, "flushing LVM's metadata"))?;
+        self.keep_copy()
     }
 
     /// Activates what lives and is not active, and gives devices with an old table the new one.
