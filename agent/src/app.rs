@@ -30,7 +30,7 @@ use crate::{
     },
     inventory::{Inventory, wire::Sender},
     keeper::{self, Keeper},
-    lock,
+    lock, manager,
     model::{Layout, cause::chain},
     registration::{self, RegistrationConfig},
     server,
@@ -195,15 +195,16 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         let router = Server::builder().add_service(AgentServer::new(agent.clone()));
         Agents::single(in_process_channel(router))
     });
+    // Ready is when all that is served can answer: the Controller service hears of the first survey
+    // a moment later than the agent itself.
+    let ready = agents
+        .as_ref()
+        .map_or_else(|| ready(&inventory, &tasks, &stop), Agents::ready);
     let identity = IdentityService::new(IdentityConfig {
         driver_name: config.driver_name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         controller: options.headless,
-        // Ready is when all that is served can answer: the Controller service hears of the first survey
-        // a moment later than the agent itself.
-        ready: agents
-            .as_ref()
-            .map_or_else(|| ready(&inventory, &tasks, &stop), Agents::ready),
+        ready: ready.clone(),
     });
     let mut csi = Server::builder()
         .add_service(IdentityServer::new(identity))
@@ -227,6 +228,11 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         stop.clone(),
     ));
     let csi_server = tokio::spawn(server::serve(csi, csi_socket, stop.clone()));
+    tasks.spawn(manager::say_ready(
+        ready,
+        config.node_id.clone(),
+        stop.clone(),
+    ));
     tracing::info!(node = %config.node_id, csi = %config.csi_socket.display(), headless = options.headless, "serving");
 
     let registering = CancellationToken::new();
@@ -247,6 +253,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
     }
+    manager::say_stopping();
     // The kubelet first, so that it sends nothing more; then the sockets; then what is running.
     registering.cancel();
     if let Some(task) = registered

@@ -16,6 +16,7 @@ pub mod fs;
 pub mod inventory;
 pub mod keeper;
 pub mod lock;
+pub mod manager;
 pub mod model;
 pub mod registration;
 pub mod server;

@@ -132,6 +132,27 @@ impl Agent for AgentService {
             .map_err(|why| Status::unavailable(format!("the drives could not be looked at: {why}")))
     }
 
+    async fn adopt_drive(
+        &self,
+        request: Request<wire::AdoptDriveRequest>,
+    ) -> Answer<wire::AdoptDriveResponse> {
+        let request = request.into_inner();
+        let contents = self
+            .volumes
+            .adopt(&request.drive, &request.confirm)
+            .await
+            .map_err(|error| status(&error))?;
+        let revision = self.rescans.now().await.map_err(|why| {
+            Status::unavailable(format!(
+                "the drive is adopted, but the drives could not be looked at: {why}"
+            ))
+        })?;
+        Ok(Response::new(wire::AdoptDriveResponse {
+            revision,
+            volumes: contents.volumes.len() as u64,
+        }))
+    }
+
     type WipeDriveStream = Updates<wire::WipeDriveProgress>;
 
     async fn wipe_drive(

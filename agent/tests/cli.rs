@@ -67,6 +67,13 @@ impl Agent for FakeAgent {
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
+    async fn adopt_drive(
+        &self,
+        _: Request<proto::AdoptDriveRequest>,
+    ) -> Result<Response<proto::AdoptDriveResponse>, Status> {
+        Err(Status::unimplemented("not asked of this one"))
+    }
+
     async fn wipe_drive(
         &self,
         request: Request<proto::WipeDriveRequest>,

@@ -1,6 +1,6 @@
 //! A thin CSI client: what an orchestrator would call, one short method each.
 
-use std::{collections::HashMap, path::Path, time::Duration};
+use std::{collections::HashMap, fmt, io, path::Path, sync::Arc, time::Duration};
 
 use drivebay_proto::{
     agent::{InventoryUpdate, WatchInventoryRequest, agent_client::AgentClient},
@@ -25,9 +25,19 @@ use crate::Trouble;
 const CALL_LIMIT: Duration = Duration::from_secs(120);
 
 /// A connection to a CSI socket.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Csi {
     channel: Channel,
+    make_dir: Arc<MakeDir>,
+}
+
+/// Makes a directory, with its parents, where the agent runs: what the kubelet does before its calls.
+pub type MakeDir = dyn Fn(&Path) -> io::Result<()> + Send + Sync;
+
+impl fmt::Debug for Csi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Csi").finish_non_exhaustive()
+    }
 }
 
 /// Connects to a unix socket.
@@ -107,7 +117,18 @@ impl Csi {
     pub async fn connect(socket: &Path) -> Result<Self, Trouble> {
         Ok(Self {
             channel: channel(socket).await?,
+            make_dir: Arc::new(|dir: &Path| std::fs::create_dir_all(dir)),
         })
+    }
+
+    /// For an agent on another machine: its directories are made so.
+    #[must_use]
+    pub fn with_dirs(
+        mut self,
+        make_dir: impl Fn(&Path) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.make_dir = Arc::new(make_dir);
+        self
     }
 
     /// The Identity service.
@@ -253,7 +274,7 @@ impl Csi {
         staging: &Path,
         capability: &VolumeCapability,
     ) -> Result<(), Status> {
-        std::fs::create_dir_all(staging)?;
+        (self.make_dir)(staging)?;
         let request = wire::NodeStageVolumeRequest {
             volume_id: id.to_owned(),
             staging_target_path: text(staging),
@@ -288,7 +309,7 @@ impl Csi {
         readonly: bool,
     ) -> Result<(), Status> {
         if let Some(parent) = target.parent() {
-            std::fs::create_dir_all(parent)?;
+            (self.make_dir)(parent)?;
         }
         let request = wire::NodePublishVolumeRequest {
             volume_id: id.to_owned(),

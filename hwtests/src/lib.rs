@@ -16,7 +16,9 @@ pub mod csi;
 pub mod digest;
 pub mod fixtures;
 pub mod hang;
+pub mod lab;
 pub mod need;
+pub mod node;
 pub mod program;
 pub mod rig;
 pub mod settings;
@@ -30,6 +32,7 @@ pub mod wait;
 
 pub use agent::Agent;
 pub use csi::Csi;
+pub use node::Node;
 pub use rig::Rig;
 pub use settings::Settings;
 pub use shelf::{Drive, DriveSpec, Shelf};

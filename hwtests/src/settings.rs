@@ -7,8 +7,12 @@ use std::path::{Path, PathBuf};
 pub struct Settings {
     /// Where sockets, state and logs go.
     pub dir: PathBuf,
-    /// Pattern of the drives' backing files.
-    pub pattern: String,
+    /// Lines of the one class's selector: which drives it takes.
+    pub select: String,
+    /// Whether loop devices are drives.
+    pub allow_loop: bool,
+    /// How drives are carved: "partition", "lvm".
+    pub layout: String,
     /// Node id.
     pub node: String,
     /// Cluster name.
@@ -26,11 +30,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// For a shelf's directory and pattern.
+    /// For a shelf's directory and the pattern of its drives' backing files.
     pub fn new(dir: &Path, pattern: &str) -> Self {
         Self {
             dir: dir.to_owned(),
-            pattern: pattern.to_owned(),
+            select: format!("path = [\"{pattern}\"]"),
+            allow_loop: true,
+            layout: layout(),
             node: "node1".to_owned(),
             // One of its own per shelf: what another shelf left behind on a loop device is not this one's.
             cluster: dir
@@ -71,7 +77,9 @@ impl Settings {
     pub fn toml(&self) -> String {
         let dir = self.dir.display();
         let Self {
-            pattern,
+            select,
+            allow_loop,
+            layout,
             node,
             cluster,
             quarantine,
@@ -97,7 +105,7 @@ dir = "{dir}/kubelet"
 registration = false
 
 [discovery]
-allow-loop = true
+allow-loop = {allow_loop}
 rescan = "5m"
 
 [erase]
@@ -106,12 +114,17 @@ quarantine = "{quarantine}"
 
 [[class]]
 name = "demo"
-layout = "partition"
+layout = "{layout}"
 fs = "ext4"
 {class}
 [class.select]
-path = ["{pattern}"]
+{select}
 {more}"#
         )
     }
+}
+
+/// The layout that the tests are run on: DRIVEBAY_TEST_LAYOUT, else "partition".
+pub fn layout() -> String {
+    std::env::var("DRIVEBAY_TEST_LAYOUT").unwrap_or_else(|_| "partition".to_owned())
 }

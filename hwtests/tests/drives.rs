@@ -9,6 +9,7 @@
 )]
 
 mod drives {
+    pub(crate) mod adopting;
     pub(crate) mod copies;
     pub(crate) mod helpers;
     pub(crate) mod hotplug;

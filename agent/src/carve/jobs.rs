@@ -132,6 +132,19 @@ pub struct Advance {
     pub to: crate::model::RecordState,
 }
 
+/// Makes a drive of ours another node's: only its label changes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Adopt {
+    /// The drive.
+    pub drive: DriveRef,
+    /// The label as it was when an operator decided. Another one by now: nothing is changed.
+    pub from: Label,
+    /// Cluster that it belongs to from now on.
+    pub cluster: String,
+    /// Node that it belongs to from now on.
+    pub node: String,
+}
+
 /// Why a carving job failed. Every variant leaves the drive as it was, or in a state that the
 /// next look repairs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -384,5 +397,15 @@ impl Job for Advance {
     fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
         context.step("advance");
         layout::advance(&self.drive, self.uuid, self.to)
+    }
+}
+
+impl Job for Adopt {
+    const NAME: &'static str = "adopt";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("adopt");
+        layout::adopt(&self)
     }
 }

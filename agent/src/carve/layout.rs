@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::{
     erase,
-    jobs::{CarveError, Changed, Claim, EraseProgress},
+    jobs::{Adopt, CarveError, Changed, Claim, EraseProgress},
     lvm,
     partition::{self, io_error},
 };
@@ -78,6 +78,14 @@ pub(super) fn delete(drive: &DriveRef, uuid: Uuid) -> Result<Changed, CarveError
     match of(drive)? {
         Some(Layout::Lvm) => lvm::delete(drive, uuid),
         _ => partition::delete(drive, uuid),
+    }
+}
+
+/// Makes the drive another node's; see `Adopt`.
+pub(super) fn adopt(job: &Adopt) -> Result<Changed, CarveError> {
+    match of(&job.drive)? {
+        Some(Layout::Lvm) => lvm::adopt(job),
+        _ => partition::adopt(job),
     }
 }
 

@@ -134,6 +134,24 @@ Examples:
         #[command(flatten)]
         socket: SocketArg,
     },
+    /// Take over a drive that was moved here from another node, with the volumes on it
+    ///
+    /// Changes only whose the drive is; no volume is touched. Without --confirm nothing is done: the drive
+    /// is shown, and the identity to spell out.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive adopt sdb                                            shows whose it is
+  drivebay-agent drive adopt sdb --confirm wwn-0x5000c500a1b2c3d4           adopts it")]
+    Adopt {
+        /// Its identity, or its kernel name (sdb, /dev/sdb)
+        drive: String,
+        /// Its identity, spelled out in full
+        #[arg(long, value_name = "IDENTITY")]
+        confirm: Option<String>,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
 }
 
 /// How the agent runs.

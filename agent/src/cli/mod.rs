@@ -10,12 +10,14 @@ use std::{
 
 use crate::{config, model::cause::chain};
 
+pub mod adopt;
 pub mod args;
 pub mod check_config;
 pub mod claim_plan;
 pub mod client;
 pub mod drives;
 pub mod logging;
+pub mod one_drive;
 pub mod table;
 pub mod volumes;
 pub mod wipe;
@@ -23,6 +25,7 @@ pub mod wipe;
 pub use args::{Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions};
 
 use client::{Client, ClientError};
+use one_drive::OneDriveError;
 
 /// Failed.
 pub const FAILED: u8 = 1;
@@ -46,6 +49,9 @@ pub enum CommandError {
     /// drive wipe.
     #[error(transparent)]
     Wipe(#[from] wipe::WipeError),
+    /// drive adopt.
+    #[error(transparent)]
+    Adopt(#[from] one_drive::OneDriveError),
     /// Writing the answer.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
@@ -58,12 +64,16 @@ impl CommandError {
     /// The exit code.
     pub fn code(&self) -> u8 {
         match self {
-            Self::Client(error) | Self::Wipe(wipe::WipeError::Client(error))
+            Self::Client(error)
+            | Self::Adopt(OneDriveError::Client(error))
+            | Self::Wipe(wipe::WipeError::Drive(OneDriveError::Client(error)))
                 if error.is_absence() =>
             {
                 NO_AGENT
             }
-            Self::Wipe(error) if error.is_usage() => USAGE,
+            Self::Adopt(error) | Self::Wipe(wipe::WipeError::Drive(error)) if error.is_usage() => {
+                USAGE
+            }
             _ => FAILED,
         }
     }
@@ -120,6 +130,11 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         }) => wipe::run(&socket.socket, &drive, confirm.as_deref())
             .await
             .map_err(Into::into),
+        Command::Drive(DriveCommand::Adopt {
+            drive,
+            confirm,
+            socket,
+        }) => print(&adopt::run(&socket.socket, &drive, confirm.as_deref()).await?),
         Command::Rescan { socket } => {
             let revision = Client::connect(&socket.socket).await?.rescan().await?;
             print(&format!(

@@ -3,55 +3,35 @@
 //! The agent checks everything again; what is here only helps a person not to make a mistake.
 
 use std::{
-    fmt::Write as _,
     io::{self, IsTerminal, Write as _},
     path::Path,
     time::{Duration, Instant},
 };
 
-use drivebay_proto::agent::{Drive, InventoryUpdate, Volume, WipeDriveProgress, WipeDriveRequest};
+use drivebay_proto::agent::{Drive, WipeDriveProgress, WipeDriveRequest};
 
 use super::{
-    client::{Client, ClientError, answered},
-    drives::below,
-    table::{human_seconds, human_size, printable},
+    client::{Client, answered},
+    one_drive::{self, Deed, OneDriveError},
+    table::{human_seconds, human_size},
 };
 
 /// The agent says something at least this often while it wipes: a step is stuck after 30 s.
 const PROGRESS_DEADLINE: Duration = Duration::from_secs(120);
 
+/// How wiping is asked about.
+pub(super) const WIPE: Deed = Deed {
+    verb: "wipe",
+    warning: "wiping destroys everything on this drive:",
+    aim: "To wipe it",
+};
+
 /// Why a drive was not wiped.
 #[derive(Debug, thiserror::Error)]
 pub enum WipeError {
-    /// The agent.
+    /// The agent, the drive's name, or its confirmation.
     #[error(transparent)]
-    Client(#[from] ClientError),
-    /// No such drive.
-    #[error(
-        "there is no drive {0:?} on this node; `drivebay-agent drives --all` shows all of them"
-    )]
-    NoSuchDrive(String),
-    /// Two drives could be meant.
-    #[error("{name:?} could be {}; name the drive by its identity", ids.join(" or "))]
-    SeveralDrives {
-        /// As typed.
-        name: String,
-        /// Identities.
-        ids: Vec<String>,
-    },
-    /// Nothing was confirmed.
-    #[error("{0}")]
-    NotConfirmed(String),
-    /// Something else was confirmed.
-    #[error("--confirm says {typed:?}, but the identity of {drive} is {id:?}; nothing was changed")]
-    WrongConfirmation {
-        /// As typed.
-        drive: String,
-        /// As typed.
-        typed: String,
-        /// The identity.
-        id: String,
-    },
+    Drive(#[from] OneDriveError),
     /// It began and was not finished.
     #[error("wiping {drive} stopped at {} of {}; what was there is lost in part: run the command again", human_size(*done), human_size(*total))]
     Unfinished {
@@ -64,35 +44,19 @@ pub enum WipeError {
     },
 }
 
-impl WipeError {
-    /// Whether the command line was at fault and nothing was done.
-    pub fn is_usage(&self) -> bool {
-        matches!(self, Self::NotConfirmed(_) | Self::WrongConfirmation { .. })
-    }
-}
-
 /// Shows or wipes.
 pub async fn run(socket: &Path, name: &str, confirm: Option<&str>) -> Result<(), WipeError> {
-    let mut client = Client::connect(socket).await?;
-    let inventory = client.inventory().await?;
-    let drive = find(&inventory, name)?;
-    let Some(typed) = confirm else {
-        return Err(WipeError::NotConfirmed(shown(&inventory, drive)));
-    };
-    if typed != drive.id {
-        return Err(WipeError::WrongConfirmation {
-            drive: name.to_owned(),
-            typed: typed.to_owned(),
-            id: drive.id.clone(),
-        });
-    }
+    let mut client = Client::connect(socket).await.map_err(OneDriveError::from)?;
+    let inventory = client.inventory().await.map_err(OneDriveError::from)?;
+    let drive = one_drive::confirmed(&inventory, name, confirm, &WIPE)?;
     let request = WipeDriveRequest {
         drive: drive.id.clone(),
-        confirm: typed.to_owned(),
+        confirm: drive.id.clone(),
     };
     let call = client.raw().wipe_drive(request);
     let mut stream = answered(socket, PROGRESS_DEADLINE, call)
-        .await?
+        .await
+        .map_err(OneDriveError::from)?
         .into_inner();
     let mut meter = Meter::new(drive);
     loop {
@@ -119,83 +83,10 @@ pub async fn run(socket: &Path, name: &str, confirm: Option<&str>) -> Result<(),
                     super::complain(&error);
                     return Err(meter.unfinished());
                 }
-                return Err(error.into());
+                return Err(OneDriveError::from(error).into());
             }
         }
     }
-}
-
-/// The drive of this identity or kernel name. An identity wins over a kernel name.
-fn find<'a>(inventory: &'a InventoryUpdate, name: &str) -> Result<&'a Drive, WipeError> {
-    if let Some(drive) = inventory.drives.iter().find(|drive| drive.id == name) {
-        return Ok(drive);
-    }
-    let kernel_name = name.strip_prefix("/dev/").unwrap_or(name);
-    let named: Vec<&Drive> = inventory
-        .drives
-        .iter()
-        .filter(|drive| !kernel_name.is_empty() && drive.kernel_name == kernel_name)
-        .collect();
-    match named.as_slice() {
-        [] => Err(WipeError::NoSuchDrive(name.to_owned())),
-        [drive] => Ok(drive),
-        several => Err(WipeError::SeveralDrives {
-            name: name.to_owned(),
-            ids: several.iter().map(|drive| drive.id.clone()).collect(),
-        }),
-    }
-}
-
-/// What would be lost, and what to type.
-fn shown(inventory: &InventoryUpdate, drive: &Drive) -> String {
-    let mut text = String::from("wiping destroys everything on this drive:\n\n");
-    let mut line = |name: &str, value: &str| {
-        let value = if value.is_empty() {
-            "-".to_owned()
-        } else {
-            printable(value)
-        };
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "  {name:<9}{value}");
-    };
-    line("drive", &drive.id);
-    line(
-        "device",
-        &if drive.kernel_name.is_empty() {
-            String::new()
-        } else {
-            format!("/dev/{}", drive.kernel_name)
-        },
-    );
-    line("model", &drive.model);
-    line("serial", &drive.serial);
-    line("size", &human_size(drive.size_bytes));
-    line("state", &drive.state);
-    for seen in below(drive) {
-        line("seen", &seen);
-    }
-    let volumes: Vec<&Volume> = inventory
-        .volumes
-        .iter()
-        .filter(|volume| volume.drive == drive.id)
-        .collect();
-    for volume in volumes {
-        line(
-            "volume",
-            &format!(
-                "{} ({}, {})",
-                volume.name,
-                human_size(volume.size_bytes),
-                volume.state
-            ),
-        );
-    }
-    let _ = write!(
-        text,
-        "\nNothing was changed. To wipe it, spell out its identity:\n\n  drivebay-agent drive wipe {id} --confirm {id}",
-        id = drive.id
-    );
-    text
 }
 
 /// Progress on stderr: one line rewritten on a terminal, else one line for every tenth.
@@ -276,71 +167,6 @@ fn progress_line(id: &str, progress: &WipeDriveProgress, elapsed: Duration) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn inventory() -> InventoryUpdate {
-        let drive = |id: &str, kernel_name: &str| Drive {
-            id: id.into(),
-            kernel_name: kernel_name.into(),
-            model: "EVIL\u{1b}[2J".into(),
-            size_bytes: 4 << 40,
-            state: "rejected".into(),
-            rejects: vec![drivebay_proto::agent::Reject {
-                code: "Filesystem".into(),
-                detail: "ext4".into(),
-            }],
-            ..Drive::default()
-        };
-        InventoryUpdate {
-            drives: vec![
-                drive("wwn-a", "sda"),
-                drive("sda", "sdb"),
-                drive("wwn-gone", ""),
-            ],
-            volumes: vec![Volume {
-                drive: "wwn-a".into(),
-                name: "pvc-1".into(),
-                size_bytes: 1 << 30,
-                state: "ready".into(),
-                ..Volume::default()
-            }],
-            ..InventoryUpdate::default()
-        }
-    }
-
-    #[test]
-    fn a_drive_is_found_by_identity_before_kernel_name() {
-        let inventory = inventory();
-        let id = |name: &str| find(&inventory, name).map(|drive| drive.id.clone()).ok();
-        assert_eq!(id("wwn-a").as_deref(), Some("wwn-a"));
-        assert_eq!(id("/dev/sda").as_deref(), Some("wwn-a"));
-        assert_eq!(id("sda").as_deref(), Some("sda"), "an identity wins");
-        assert_eq!(id("sdb").as_deref(), Some("sda"));
-        assert_eq!((id(""), id("/dev/"), id("sdc")), (None, None, None));
-    }
-
-    #[test]
-    fn what_would_be_lost_is_shown_with_the_words_to_type() {
-        let inventory = inventory();
-        let text = shown(&inventory, &inventory.drives[0]);
-        assert_eq!(
-            text,
-            "\
-wiping destroys everything on this drive:
-
-  drive    wwn-a
-  device   /dev/sda
-  model    EVIL\\u{1b}[2J
-  serial   -
-  size     4 TiB
-  state    rejected
-  seen     Filesystem: ext4
-  volume   pvc-1 (1 GiB, ready)
-
-Nothing was changed. To wipe it, spell out its identity:
-
-  drivebay-agent drive wipe wwn-a --confirm wwn-a"
-        );
-    }
 
     #[test]
     fn progress_shows_what_is_left() {

@@ -52,7 +52,7 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::Mountinfo { .. } => Code::Unavailable,
         VolumeError::Carve(error) => run_code(error, carve_code),
         VolumeError::Fs(error) => run_code(error, fs_code),
-        VolumeError::NotWiped { .. } => Code::FailedPrecondition,
+        VolumeError::NotWiped { .. } | VolumeError::NotAdopted { .. } => Code::FailedPrecondition,
         VolumeError::Stopping => Code::Unavailable,
         VolumeError::Internal { .. } => Code::Internal,
     }

@@ -161,6 +161,14 @@ pub enum VolumeError {
         /// Why.
         why: String,
     },
+    /// An adoption was refused.
+    #[error("drive {drive} is not adopted: {why}")]
+    NotAdopted {
+        /// Identity.
+        drive: DriveId,
+        /// Why.
+        why: String,
+    },
     /// The change may be cut off anywhere, or done: the repeat looks.
     #[error("the agent is stopping; try again")]
     Stopping,

@@ -4,6 +4,7 @@
 //! looks at the drive for *what is*. Mutating calls hold a guard (`guard`) and run as tracked tasks
 //! that outlive a dropped RPC; a repeat meanwhile is told ABORTED, and finds the result afterwards.
 
+pub mod adopt;
 pub mod create;
 pub mod delete;
 pub mod erase;

@@ -70,21 +70,26 @@ fn refusal(snapshot: &Snapshot, drive: &Drive) -> Option<String> {
     (!in_use.is_empty()).then(|| in_use.join("; "))
 }
 
+/// The drive of this identity or kernel name.
+pub(super) fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Drive, VolumeError> {
+    let name = name.strip_prefix("/dev/").unwrap_or(name);
+    snapshot
+        .drives
+        .values()
+        .find(|drive| drive.id.0 == name || drive.facts.kernel_name == name)
+        .ok_or_else(|| VolumeError::Invalid {
+            field: "drive",
+            why: format!(
+                "no drive {name:?} on this node; `drivebay-agent drives --all` lists them"
+            ),
+        })
+}
+
 impl Volumes {
     /// Checks that a wipe may begin: the drive is named, its identity is spelled out, nothing uses it.
     pub fn begin_wipe(&self, name: &str, confirm: &str) -> Result<Wipe, VolumeError> {
         let snapshot = self.inner.inventory.current();
-        let name = name.strip_prefix("/dev/").unwrap_or(name);
-        let drive = snapshot
-            .drives
-            .values()
-            .find(|drive| drive.id.0 == name || drive.facts.kernel_name == name)
-            .ok_or_else(|| VolumeError::Invalid {
-                field: "drive",
-                why: format!(
-                    "no drive {name:?} on this node; `drivebay-agent drives --all` lists them"
-                ),
-            })?;
+        let drive = named(&snapshot, name)?;
         if confirm != drive.id.0 {
             return Err(VolumeError::Invalid {
                 field: "confirm",

@@ -58,6 +58,7 @@ table![
     carve::jobs::EraseStep,
     carve::jobs::WipeStep,
     carve::jobs::Advance,
+    carve::jobs::Adopt,
     fs::jobs::Stage,
     fs::jobs::Publish,
     fs::jobs::Unmount,

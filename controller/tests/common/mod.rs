@@ -361,6 +361,13 @@ impl Agent for Fake {
 
     type WipeDriveStream = ReceiverStream<Result<WipeDriveProgress, Status>>;
 
+    async fn adopt_drive(
+        &self,
+        _: Request<drivebay_proto::agent::AdoptDriveRequest>,
+    ) -> Result<Response<drivebay_proto::agent::AdoptDriveResponse>, Status> {
+        Err(Status::unimplemented("not asked of this one"))
+    }
+
     async fn wipe_drive(
         &self,
         _: Request<WipeDriveRequest>,

@@ -61,7 +61,12 @@ pub(crate) async fn read_letter(rig: &Rig, volume: &Placed, name: &str) {
 
 /// Runs `drive wipe`; answers with its exit code and what it said.
 pub(crate) fn wipe(rig: &Rig, args: &[&str]) -> (Option<i32>, String) {
-    let all: Vec<&str> = ["drive", "wipe"].iter().chain(args).copied().collect();
+    drive_command(rig, "wipe", args)
+}
+
+/// Runs a subcommand of `drive`; answers with its exit code and what it said.
+pub(crate) fn drive_command(rig: &Rig, verb: &str, args: &[&str]) -> (Option<i32>, String) {
+    let all: Vec<&str> = ["drive", verb].iter().chain(args).copied().collect();
     let Output {
         status,
         stdout,

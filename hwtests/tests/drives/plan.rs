@@ -80,8 +80,7 @@ async fn claim_plan_beside_a_running_agent_shows_what_is_claimed_and_disturbs_no
     let agent = Agent::start(Settings::new(shelf.dir(), &shelf.pattern()))
         .await
         .unwrap();
-    let csi = agent.csi().await.unwrap();
-    let rig = Rig { csi, agent, shelf };
+    let rig = Rig::of(agent, shelf).await;
     let volume = rig.volume("used", 64 * MIB, &csi::mount("ext4")).await;
     rig.use_volume(&volume).await;
     let before = rig.shelf.digests().unwrap();

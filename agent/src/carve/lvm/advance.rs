@@ -28,13 +28,7 @@ impl Session<'_> {
             state: to.clone(),
             ..record.clone()
         });
-        let (away, new) = tags::difference(&lv.tags, &wanted);
-        let mut args = Vec::new();
-        for (option, tags) in [("--deltag", away), ("--addtag", new)] {
-            for tag in tags {
-                args.extend([option.into(), tag.into()]);
-            }
-        }
+        let mut args = tags::options(&lv.tags, &wanted);
         args.push(self.path(&lv));
         self.lvm("writing the record", "lvchange", args)?;
         self.see_again()?;

@@ -209,13 +209,7 @@ fn distrust_free_space(session: &mut Session<'_>) -> Result<(), CarveError> {
         free_space: FreeSpace::Unknown,
         ..session.view.mark.clone()
     });
-    let (away, new) = tags::difference(&session.committed.vg.tags, &wanted);
-    let mut args = Vec::new();
-    for (option, tags) in [("--deltag", away), ("--addtag", new)] {
-        for tag in tags {
-            args.extend([option.into(), tag.into()]);
-        }
-    }
+    let mut args = tags::options(&session.committed.vg.tags, &wanted);
     args.push(session.vg().into());
     session.lvm("noting that free space is not zeros", "vgchange", args)?;
     session.see_again()?;

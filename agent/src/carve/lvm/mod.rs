@@ -7,6 +7,7 @@
 //! `advance` and `erase` run one `lvm` command per change, each followed by a flush of the drive, since LVM
 //! does none, and by a copy of the metadata (`backup`). `claim` makes a drive ours. This file opens drives for them.
 
+mod adopt;
 mod advance;
 pub mod backup;
 mod change;
@@ -24,7 +25,7 @@ pub mod view;
 use uuid::Uuid;
 
 use super::{
-    jobs::{CarveError, Changed, Claim},
+    jobs::{Adopt, CarveError, Changed, Claim},
     partition::{self, LOCK_LIMIT, lock, lock_error, open},
 };
 use crate::model::{Contents, DriveRef, RecordState, VolumeSpec};
@@ -89,6 +90,15 @@ pub(super) fn advance(
     to: &RecordState,
 ) -> Result<Changed, CarveError> {
     changing(drive, |session| session.advance(uuid, to))
+}
+
+/// Makes the drive another node's, if its mark is still the one that was seen.
+pub(super) fn adopt(job: &Adopt) -> Result<Changed, CarveError> {
+    let mut dev = open(&job.drive)?;
+    lock(&mut dev)?;
+    // Nothing is repaired or activated before it is certain that it is the mark that was meant.
+    partition::expected(&Session::open(&dev, false)?.view.mark.label, job)?;
+    Session::open(&dev, true)?.adopt(job)
 }
 
 fn changing<T>(

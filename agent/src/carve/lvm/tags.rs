@@ -34,7 +34,7 @@
 //! What is read is written again and must give the same set: a tag that is missing, changed, or not
 //! known makes all of them unbelievable. Tags without our prefix are an operator's and mean nothing.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, ffi::OsString, fmt::Write as _};
 
 use uuid::Uuid;
 
@@ -152,6 +152,19 @@ pub fn difference(now: &[String], wanted: &[String]) -> (Vec<String>, Vec<String
     let not_in =
         |a: &[String], b: &[String]| a.iter().filter(|tag| !b.contains(tag)).cloned().collect();
     (not_in(now, wanted), not_in(wanted, now))
+}
+
+/// The options of `lvchange` and `vgchange` that get our tags from what they are to what they are to be. Tags that
+/// an operator added stay.
+pub fn options(now: &[String], wanted: &[String]) -> Vec<OsString> {
+    let (away, new) = difference(&ours(now), wanted);
+    let all = [("--deltag", away), ("--addtag", new)];
+    all.into_iter()
+        .flat_map(|(option, tags)| {
+            tags.into_iter()
+                .flat_map(move |tag| [OsString::from(option), OsString::from(tag)])
+        })
+        .collect()
 }
 
 /// Those that are ours; an operator may have added others.

@@ -6,6 +6,7 @@
 //! over `Device` and `Kernel`, so that tests cut the power of a drive in memory after every
 //! write. `claim` makes a drive ours. This file opens real drives for them.
 
+mod adopt;
 mod advance;
 mod change;
 pub(super) mod claim;
@@ -17,7 +18,7 @@ use std::{io, time::Duration};
 
 use uuid::Uuid;
 
-use super::jobs::{CarveError, Changed, Claim};
+use super::jobs::{Adopt, CarveError, Changed, Claim};
 use crate::model::{Cause, Contents, DriveId, DriveRef, RecordState, VolumeSpec};
 use crate::sys::{
     blockdev::{BlockDev, BlockDevError},
@@ -25,6 +26,7 @@ use crate::sys::{
 };
 use crate::worker::Context;
 
+pub(super) use adopt::{adopted, expected};
 pub(super) use advance::{may_advance, named};
 pub(super) use change::{fit, in_use, ready_space, zero_ends};
 pub use session::Session;
@@ -79,6 +81,17 @@ pub(super) fn delete(drive: &DriveRef, uuid: Uuid) -> Result<Changed, CarveError
 /// Moves a volume's record on, durably and read back, before the step that needs it.
 pub fn advance(drive: &DriveRef, uuid: Uuid, to: RecordState) -> Result<Changed, CarveError> {
     changing(drive, |session| session.advance(uuid, &to))
+}
+
+/// Makes the drive another node's, if its label is still the one that was seen.
+pub(super) fn adopt(job: &Adopt) -> Result<Changed, CarveError> {
+    let drive = &job.drive;
+    let mut dev = open(drive)?;
+    lock(&mut dev)?;
+    // Nothing is repaired before it is certain that it is the label that was meant.
+    let seen = Session::open(&dev, &drive.id, false)?;
+    adopt::expected(&seen.label.content.label, job)?;
+    Session::open(&dev, &drive.id, true)?.adopt(job)
 }
 
 fn changing<T>(

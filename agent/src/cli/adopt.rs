@@ -1,0 +1,43 @@
+//! `drivebay-agent drive adopt`: makes a drive that another node left behind this node's.
+
+use std::{path::Path, time::Duration};
+
+use drivebay_proto::agent::AdoptDriveRequest;
+
+use super::{
+    client::{Client, answered},
+    one_drive::{self, Deed, OneDriveError},
+};
+
+/// Adopting writes one label and looks at the drives again.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// How adopting is asked about.
+const ADOPT: Deed = Deed {
+    verb: "adopt",
+    warning: "adopting makes this drive and the volumes on it this node's; the node that is named below must not use it any more:",
+    aim: "To adopt it",
+};
+
+/// Shows or adopts. Answers with what to print.
+pub async fn run(
+    socket: &Path,
+    name: &str,
+    confirm: Option<&str>,
+) -> Result<String, OneDriveError> {
+    let mut client = Client::connect(socket).await?;
+    let inventory = client.inventory().await?;
+    let drive = one_drive::confirmed(&inventory, name, confirm, &ADOPT)?;
+    let request = AdoptDriveRequest {
+        drive: drive.id.clone(),
+        confirm: drive.id.clone(),
+    };
+    let call = client.raw().adopt_drive(request);
+    let answer = answered(socket, DEADLINE, call).await?.into_inner();
+    Ok(format!(
+        "{} is this node's now, with {} volume{}; `drivebay-agent volumes` lists them\n",
+        drive.id,
+        answer.volumes,
+        if answer.volumes == 1 { "" } else { "s" }
+    ))
+}

@@ -1,0 +1,228 @@
+//! What the commands that act on one drive share: finding it by what was typed, showing what it is about,
+//! and doing nothing until its identity is spelled out.
+
+use std::fmt::Write as _;
+
+use drivebay_proto::agent::{Drive, InventoryUpdate, Volume};
+
+use super::{
+    client::ClientError,
+    drives::below,
+    table::{human_size, printable},
+};
+
+/// What is to be done to the drive, in words.
+#[derive(Debug)]
+pub struct Deed {
+    /// The subcommand.
+    pub verb: &'static str,
+    /// The first line: what it means.
+    pub warning: &'static str,
+    /// The beginning of the sentence that says what to type.
+    pub aim: &'static str,
+}
+
+/// Why nothing was done.
+#[derive(Debug, thiserror::Error)]
+pub enum OneDriveError {
+    /// The agent.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// No such drive.
+    #[error(
+        "there is no drive {0:?} on this node; `drivebay-agent drives --all` shows all of them"
+    )]
+    NoSuchDrive(String),
+    /// Two drives could be meant.
+    #[error("{name:?} could be {}; name the drive by its identity", ids.join(" or "))]
+    SeveralDrives {
+        /// As typed.
+        name: String,
+        /// Identities.
+        ids: Vec<String>,
+    },
+    /// Nothing was confirmed.
+    #[error("{0}")]
+    NotConfirmed(String),
+    /// Something else was confirmed.
+    #[error("--confirm says {typed:?}, but the identity of {drive} is {id:?}; nothing was changed")]
+    WrongConfirmation {
+        /// As typed.
+        drive: String,
+        /// As typed.
+        typed: String,
+        /// The identity.
+        id: String,
+    },
+}
+
+impl OneDriveError {
+    /// Whether the command line was at fault and nothing was done.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::NotConfirmed(_) | Self::WrongConfirmation { .. })
+    }
+}
+
+/// The drive that is meant, when its identity is spelled out.
+pub fn confirmed<'a>(
+    inventory: &'a InventoryUpdate,
+    name: &str,
+    confirm: Option<&str>,
+    deed: &Deed,
+) -> Result<&'a Drive, OneDriveError> {
+    let drive = find(inventory, name)?;
+    match confirm {
+        None => Err(OneDriveError::NotConfirmed(shown(inventory, drive, deed))),
+        Some(typed) if typed == drive.id => Ok(drive),
+        Some(typed) => Err(OneDriveError::WrongConfirmation {
+            drive: name.to_owned(),
+            typed: typed.to_owned(),
+            id: drive.id.clone(),
+        }),
+    }
+}
+
+/// The drive of this identity or kernel name. An identity wins over a kernel name.
+pub fn find<'a>(inventory: &'a InventoryUpdate, name: &str) -> Result<&'a Drive, OneDriveError> {
+    if let Some(drive) = inventory.drives.iter().find(|drive| drive.id == name) {
+        return Ok(drive);
+    }
+    let kernel_name = name.strip_prefix("/dev/").unwrap_or(name);
+    let named: Vec<&Drive> = inventory
+        .drives
+        .iter()
+        .filter(|drive| !kernel_name.is_empty() && drive.kernel_name == kernel_name)
+        .collect();
+    match named.as_slice() {
+        [] => Err(OneDriveError::NoSuchDrive(name.to_owned())),
+        [drive] => Ok(drive),
+        several => Err(OneDriveError::SeveralDrives {
+            name: name.to_owned(),
+            ids: several.iter().map(|drive| drive.id.clone()).collect(),
+        }),
+    }
+}
+
+/// What it is about, and what to type.
+pub fn shown(inventory: &InventoryUpdate, drive: &Drive, deed: &Deed) -> String {
+    let mut text = format!("{}\n\n", deed.warning);
+    let mut line = |name: &str, value: &str| {
+        let value = if value.is_empty() {
+            "-".to_owned()
+        } else {
+            printable(value)
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {name:<9}{value}");
+    };
+    line("drive", &drive.id);
+    line(
+        "device",
+        &if drive.kernel_name.is_empty() {
+            String::new()
+        } else {
+            format!("/dev/{}", drive.kernel_name)
+        },
+    );
+    line("model", &drive.model);
+    line("serial", &drive.serial);
+    line("size", &human_size(drive.size_bytes));
+    line("state", &drive.state);
+    for seen in below(drive) {
+        line("seen", &seen);
+    }
+    let volumes: Vec<&Volume> = inventory
+        .volumes
+        .iter()
+        .filter(|volume| volume.drive == drive.id)
+        .collect();
+    for volume in volumes {
+        line(
+            "volume",
+            &format!(
+                "{} ({}, {})",
+                volume.name,
+                human_size(volume.size_bytes),
+                volume.state
+            ),
+        );
+    }
+    let _ = write!(
+        text,
+        "\nNothing was changed. {aim}, spell out its identity:\n\n  drivebay-agent drive {verb} {id} --confirm {id}",
+        aim = deed.aim,
+        verb = deed.verb,
+        id = drive.id
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inventory() -> InventoryUpdate {
+        let drive = |id: &str, kernel_name: &str| Drive {
+            id: id.into(),
+            kernel_name: kernel_name.into(),
+            model: "EVIL\u{1b}[2J".into(),
+            size_bytes: 4 << 40,
+            state: "rejected".into(),
+            rejects: vec![drivebay_proto::agent::Reject {
+                code: "Filesystem".into(),
+                detail: "ext4".into(),
+            }],
+            ..Drive::default()
+        };
+        InventoryUpdate {
+            drives: vec![
+                drive("wwn-a", "sda"),
+                drive("sda", "sdb"),
+                drive("wwn-gone", ""),
+            ],
+            volumes: vec![Volume {
+                drive: "wwn-a".into(),
+                name: "pvc-1".into(),
+                size_bytes: 1 << 30,
+                state: "ready".into(),
+                ..Volume::default()
+            }],
+            ..InventoryUpdate::default()
+        }
+    }
+
+    #[test]
+    fn a_drive_is_found_by_identity_before_kernel_name() {
+        let inventory = inventory();
+        let id = |name: &str| find(&inventory, name).map(|drive| drive.id.clone()).ok();
+        assert_eq!(id("wwn-a").as_deref(), Some("wwn-a"));
+        assert_eq!(id("/dev/sda").as_deref(), Some("wwn-a"));
+        assert_eq!(id("sda").as_deref(), Some("sda"), "an identity wins");
+        assert_eq!(id("sdb").as_deref(), Some("sda"));
+        assert_eq!((id(""), id("/dev/"), id("sdc")), (None, None, None));
+    }
+
+    #[test]
+    fn what_would_be_lost_is_shown_with_the_words_to_type() {
+        let inventory = inventory();
+        let text = shown(&inventory, &inventory.drives[0], &crate::cli::wipe::WIPE);
+        assert_eq!(
+            text,
+            "\
+wiping destroys everything on this drive:
+
+  drive    wwn-a
+  device   /dev/sda
+  model    EVIL\\u{1b}[2J
+  serial   -
+  size     4 TiB
+  state    rejected
+  seen     Filesystem: ext4
+  volume   pvc-1 (1 GiB, ready)
+
+Nothing was changed. To wipe it, spell out its identity:
+
+  drivebay-agent drive wipe wwn-a --confirm wwn-a"
+        );
+    }
+}

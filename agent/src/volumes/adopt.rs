@@ -1,0 +1,136 @@
+//! `drive adopt`: making another node's drive this one's, on an operator's explicit word.
+
+use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
+use crate::{
+    carve::jobs::Adopt,
+    model::{Contents, Drive, DriveRef, Label, RejectCode},
+    worker::Slot,
+};
+
+/// The label of a drive that may be adopted, or why it may not. Pure; the worker looks again before it writes.
+fn adoptable(drive: &Drive) -> Result<&Label, String> {
+    let contents = drive.contents.as_ref();
+    let elsewhere = |code| code == RejectCode::OursElsewhere;
+    if !drive.rejects.iter().any(|reject| elsewhere(reject.code)) {
+        return Err(format!(
+            "it is {} here and carries no label of another node",
+            drive.state
+        ));
+    }
+    // Only what a drive that is used by somebody looks like does not matter: nothing is claimed here.
+    let other: Vec<String> = drive
+        .rejects
+        .iter()
+        .filter(|reject| {
+            !matches!(
+                reject.code,
+                RejectCode::OursElsewhere
+                    | RejectCode::HasPartitions
+                    | RejectCode::NotSelected
+                    | RejectCode::AmbiguousClass
+                    | RejectCode::PartitionTable
+                    | RejectCode::LvmPv
+                    | RejectCode::Removable
+                    | RejectCode::NotBlank
+            )
+        })
+        .map(|reject| format!("{}: {}", reject.code, reject.detail))
+        .collect();
+    if !other.is_empty() {
+        return Err(other.join("; "));
+    }
+    contents
+        .map(|contents| &contents.label)
+        .ok_or_else(|| "its label has not been read; rescan".to_owned())
+}
+
+impl Volumes {
+    /// Makes a drive with another node's label this node's. Answers what is on it.
+    pub async fn adopt(&self, name: &str, confirm: &str) -> Result<Contents, VolumeError> {
+        let snapshot = self.inner.inventory.current();
+        let drive = super::wipe::named(&snapshot, name)?;
+        if confirm != drive.id.0 {
+            return Err(VolumeError::Invalid {
+                field: "confirm",
+                why: format!(
+                    "adopting {name} takes it from the node that its label names; spell out its identity to go on: {}",
+                    drive.id
+                ),
+            });
+        }
+        let from = adoptable(drive)
+            .map_err(|why| VolumeError::NotAdopted {
+                drive: drive.id.clone(),
+                why,
+            })?
+            .clone();
+        let guard = self
+            .inner
+            .guards
+            .take(Key::Drive(drive.id.clone()))
+            .ok_or_else(|| VolumeError::Pending {
+                what: format!("drive {}", drive.id),
+            })?;
+        let config = &self.inner.config;
+        tracing::warn!(
+            drive = %drive.id, cluster = %from.cluster, node = %from.node,
+            "adopting on an operator's word: until now the drive was of this cluster and node"
+        );
+        let job = Adopt {
+            drive: DriveRef::from(&drive.facts),
+            from,
+            cluster: config.cluster.clone(),
+            node: config.node_id.clone(),
+        };
+        let (this, id) = (self.clone(), drive.id.clone());
+        self.tracked(async move {
+            let answer = this
+                .inner
+                .pool
+                .run(&id, Slot::Foreground, job, CARVE_DEADLINE)
+                .await
+                .map_err(VolumeError::Carve);
+            drop(guard);
+            Ok(answer?.contents)
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{DriveState, Reject, samples};
+
+    fn drive(codes: &[RejectCode]) -> Drive {
+        let contents = samples::contents(1, 1, vec![], 0);
+        let mut drive = samples::drive("sda", DriveState::Rejected, Some(contents));
+        drive.rejects = codes
+            .iter()
+            .map(|&code| Reject {
+                code,
+                detail: "x".into(),
+            })
+            .collect();
+        drive
+    }
+
+    #[test]
+    fn only_a_drive_with_another_nodes_label_and_no_other_trouble_is_adopted() {
+        use RejectCode as Code;
+        for (codes, may) in [
+            (&[][..], false),
+            (&[Code::LvmPv], false),
+            (&[Code::OursElsewhere], true),
+            (&[Code::OursElsewhere, Code::NotSelected], true),
+            (&[Code::OursElsewhere, Code::DuplicateIdentity], false),
+            (&[Code::OursElsewhere, Code::Mounted], false),
+            (&[Code::OursElsewhere, Code::OursDamaged], false),
+        ] {
+            assert_eq!(adoptable(&drive(codes)).is_ok(), may, "{codes:?}");
+        }
+        let mut unread = drive(&[Code::OursElsewhere]);
+        unread.contents = None;
+        assert!(adoptable(&unread).is_err());
+    }
+}

@@ -1,0 +1,156 @@
+//! Running a test program of this crate inside a guest: the loop shelf, or what the guest has.
+
+use std::{
+    env, fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{
+    Guest, agent,
+    guest::quote,
+    image::{in_guest, target_dir},
+    progress::say,
+};
+use crate::Trouble;
+
+/// No line for so long: the program hangs.
+const SILENCE_LIMIT: Duration = Duration::from_secs(900);
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// How a test program went.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Tests that passed; also those that said they were skipped.
+    pub passed: u32,
+    /// Tests that failed.
+    pub failed: u32,
+    /// Tests that were not run.
+    pub ignored: u32,
+    /// Skips, with their reasons.
+    pub skipped: Vec<String>,
+    /// Everything it printed.
+    pub output: String,
+}
+
+impl Guest {
+    /// Runs a test program (e.g. "one_node") in the guest, one test at a time, with these words of the
+    /// test runner (filters, options) and variables. Its lines are shown as they come.
+    ///
+    /// # Errors
+    /// It is not built, hangs, or ends without a result.
+    pub fn run_test_binary(
+        &self,
+        name: &str,
+        words: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<Tally, Trouble> {
+        let program = in_guest(&built(name)?)?;
+        agent::install(self)?;
+        let mut script = format!("cd /; exec env DRIVEBAY_AGENT={}", agent::PROGRAM);
+        let sanity = target_dir()?.join("tools/csi-sanity");
+        if sanity.is_file() {
+            script.push_str(&format!(" CSI_SANITY={}", quoted(&in_guest(&sanity)?)));
+        }
+        for (key, value) in variables {
+            script.push_str(&format!(" {key}={}", quote(value)));
+        }
+        script.push_str(&format!(" {} --test-threads=1", quoted(&program)));
+        for word in words {
+            script.push_str(&format!(" {}", quote(word)));
+        }
+        say(format!("running {name} in the guest"));
+        let mut lines = self.stream(&script)?;
+        let mut tally = Tally::default();
+        let mut ended = false;
+        while let Some(line) = lines.next(SILENCE_LIMIT) {
+            let _ = writeln!(std::io::stderr(), "  | {line}");
+            ended |= tally.read(&line);
+        }
+        let code = lines.code(END_LIMIT).map_err(|_| {
+            Trouble::new(format!(
+                "{name} hangs in the guest: no line for {} s after\n{}",
+                SILENCE_LIMIT.as_secs(),
+                tally.output
+            ))
+        })?;
+        if !ended || (code != 0) != (tally.failed > 0) {
+            return Err(Trouble::new(format!(
+                "{name} ended with {code} in the guest, and not with a result:\n{}",
+                tally.output
+            )));
+        }
+        Ok(tally)
+    }
+}
+
+impl Tally {
+    /// Takes in a line; true if it was the result.
+    fn read(&mut self, line: &str) -> bool {
+        self.output.push_str(line);
+        self.output.push('\n');
+        if let Some(at) = line.find("SKIPPED ") {
+            self.skipped.push(line[at..].to_owned());
+        }
+        let Some(result) = line.strip_prefix("test result: ") else {
+            return false;
+        };
+        let count = |what: &str| {
+            result
+                .split([';', '.'])
+                .find_map(|part| part.trim().strip_suffix(what)?.trim().parse().ok())
+                .unwrap_or(0)
+        };
+        self.passed = count("passed");
+        self.failed = count("failed");
+        self.ignored = count("ignored");
+        true
+    }
+}
+
+fn quoted(path: &Path) -> String {
+    quote(&path.display().to_string())
+}
+
+/// A test program as cargo builds it: from the messages that DRIVEBAY_LAB_PROGRAMS names, else asked.
+fn built(name: &str) -> Result<PathBuf, Trouble> {
+    let messages = match env::var_os("DRIVEBAY_LAB_PROGRAMS") {
+        Some(file) => fs::read_to_string(file)?,
+        None => {
+            let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+                .args(["test", "--locked", "--no-run", "--message-format=json"])
+                .args(["-p", "drivebay-hwtests", "--test", name])
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .stdin(Stdio::null())
+                .stderr(Stdio::inherit())
+                .output()?;
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        }
+    };
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["target"]["name"] == name && message["profile"]["test"] == true)
+        .find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)))
+        .ok_or_else(|| Trouble::new(format!("cargo builds no test program {name}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_and_its_skips_are_read_from_what_the_test_runner_prints() {
+        let mut tally = Tally::default();
+        assert!(!tally.read("test a ... SKIPPED a: this kernel cannot mount xfs"));
+        assert!(tally.read(
+            "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 7 filtered out; finished in 1.50s"
+        ));
+        assert_eq!((tally.passed, tally.failed, tally.ignored), (12, 3, 1));
+        assert_eq!(tally.skipped, ["SKIPPED a: this kernel cannot mount xfs"]);
+    }
+}

@@ -1,0 +1,555 @@
+//! One emulated computer: its qemu, its overlay, its drives, and its ups and downs.
+
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::json;
+
+use super::{
+    DriveError, DriveSpec, LabDrive, Qmp,
+    children::Process,
+    drives,
+    guest::{Guest, quote},
+    image::{Image, target_dir},
+    progress::say,
+    qemu::{self, Parts},
+    rundir::RunDir,
+    snapshot::{self, Booted},
+    ssh::Ssh,
+};
+use crate::{Trouble, tools, wait};
+
+/// Power on to ssh; half a minute when the host is idle.
+const BOOT_LIMIT: Duration = Duration::from_secs(240);
+/// qemu has its control socket by then.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a machine is to be.
+#[derive(Debug)]
+pub struct MachineSpec {
+    /// Its host name, also its node id.
+    pub node: String,
+    /// Its drives, in the order of their slots.
+    pub drives: Vec<DriveSpec>,
+    /// Further arguments of qemu.
+    pub args: Vec<String>,
+}
+
+impl MachineSpec {
+    /// A machine without drives but its root.
+    pub fn new(node: &str) -> Self {
+        Self {
+            node: node.to_owned(),
+            drives: Vec::new(),
+            args: Vec::new(),
+        }
+    }
+
+    /// With these drives besides.
+    #[must_use]
+    pub fn with(mut self, drives: Vec<DriveSpec>) -> Self {
+        self.drives.extend(drives);
+        self
+    }
+}
+
+/// The machine; its power is cut when it is dropped.
+#[derive(Debug)]
+pub struct Machine {
+    // Before the directory: its files are the machine's.
+    qemu: Option<Process>,
+    guest: Guest,
+    drives: Vec<Bay>,
+    node: String,
+    args: Vec<String>,
+    image: Image,
+    port: u16,
+    run: RunDir,
+}
+
+/// A drive, and whether it is in the machine or on the table beside it.
+#[derive(Debug)]
+struct Bay {
+    drive: LabDrive,
+    plugged: bool,
+}
+
+/// How a machine comes to life.
+enum Start<'a> {
+    PowerOn,
+    From(&'a Booted),
+}
+
+impl Machine {
+    /// Boots a new one, with its drives there from power on.
+    ///
+    /// # Errors
+    /// It does not come up: with where its logs are.
+    pub fn boot(spec: MachineSpec) -> Result<Self, Trouble> {
+        let image = Image::find()?;
+        let mut machine = Self::new(spec, image.clone(), &image.root(), "raw")?;
+        machine.start(&Start::PowerOn)?;
+        machine.introduce(false)?;
+        Ok(machine)
+    }
+
+    /// A new one from the snapshot of a booted one, in seconds; its drives are plugged in while it runs.
+    /// The first one makes the snapshot.
+    ///
+    /// # Errors
+    /// It does not come up: with where its logs are; or a drive is SATA, which cannot be plugged in while it runs.
+    pub fn restored(spec: MachineSpec) -> Result<Self, Trouble> {
+        let image = Image::find()?;
+        let booted = snapshot::booted(&image)?;
+        let mut machine = Self::new(spec, image, &booted.overlay(), "qcow2")?;
+        machine.start(&Start::From(&booted))?;
+        machine.introduce(true)?;
+        let names: Vec<String> = machine.names(|_| true);
+        for name in names {
+            machine.bay(&name).plugged = false;
+            machine.try_plug(&name)?;
+        }
+        Ok(machine)
+    }
+
+    pub(super) fn new(
+        spec: MachineSpec,
+        image: Image,
+        base: &Path,
+        format: &str,
+    ) -> Result<Self, Trouble> {
+        let run = RunDir::new(&spec.node)?;
+        let args = ["create", "-q", "-f", "qcow2", "-F", format, "-b"];
+        let (base, overlay) = (base.display().to_string(), run.file("root.qcow2"));
+        let overlay = overlay.display().to_string();
+        tools::run("qemu-img", &[&args[..], &[&base, &overlay]].concat())?;
+        let mut drives = Vec::new();
+        for drive in spec.drives {
+            let drive = drive.make(&run.dir).map_err(drive_trouble)?;
+            let plugged = true;
+            drives.push(Bay { drive, plugged });
+        }
+        Ok(Self {
+            qemu: None,
+            guest: Guest::default(),
+            drives,
+            node: spec.node,
+            args: spec.args,
+            image,
+            port: 0,
+            run,
+        })
+    }
+
+    /// Powers it on, and waits until it can be talked to.
+    pub(super) fn power_on(&mut self) -> Result<(), Trouble> {
+        self.start(&Start::PowerOn)
+    }
+
+    fn start(&mut self, how: &Start<'_>) -> Result<(), Trouble> {
+        let from = Instant::now();
+        let more = match how {
+            Start::PowerOn => {
+                say(format!("booting {}", self.node));
+                let here = self.drives.iter().filter(|bay| bay.plugged);
+                let here: Vec<&LabDrive> = here.map(|bay| &bay.drive).collect();
+                drives::boot_args(&here).map_err(drive_trouble)?
+            }
+            Start::From(booted) => {
+                say(format!("restoring {}", self.node));
+                booted.incoming()
+            }
+        };
+        let done = self
+            .launch(&more)
+            .and_then(|()| match how {
+                Start::PowerOn => Ok(()),
+                Start::From(_) => self.wake(),
+            })
+            .and_then(|()| self.log_in(BOOT_LIMIT))
+            .map_err(|trouble| self.explain(trouble));
+        if done.is_ok() {
+            let took = from.elapsed().as_secs_f64();
+            say(format!("{} is up after {took:.1} s", self.node));
+        }
+        done
+    }
+
+    /// Starts qemu; again with another port when somebody else took this one.
+    fn launch(&mut self, more: &[String]) -> Result<(), Trouble> {
+        let (qmp, log) = (self.qmp_socket(), self.run.file("qemu.log"));
+        let mut tries = 0;
+        loop {
+            let _ = std::fs::remove_file(&qmp);
+            self.port = free_port()?;
+            let share = target_dir()?;
+            let mut args = qemu::args(&Parts {
+                image: &self.image,
+                overlay: &self.run.file("root.qcow2"),
+                share: &share,
+                console: &self.run.file("console.log"),
+                journal: &self.run.file("journal.log"),
+                qmp: &qmp,
+                port: self.port,
+            });
+            args.extend_from_slice(&self.args);
+            args.extend_from_slice(more);
+            let mut process = Process::start("qemu-system-x86_64", &args, &log)?;
+            let up = wait::poll(START_LIMIT, || match process.ended() {
+                Some(status) => Some(Err(status)),
+                None => qmp.exists().then_some(Ok(())),
+            });
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            match up {
+                Some(Ok(())) => {
+                    self.qemu = Some(process);
+                    return Ok(());
+                }
+                Some(Err(_)) if said.contains("host forwarding") && tries < 5 => tries += 1,
+                Some(Err(status)) => {
+                    return Err(Trouble::new(format!("qemu ended with {status}: {said}")));
+                }
+                None => return Err(Trouble::new(format!("qemu does not start: {said}"))),
+            }
+        }
+    }
+
+    /// A snapshot is saved, and loaded, standing still.
+    fn wake(&self) -> Result<(), Trouble> {
+        let mut qmp = self.qmp()?;
+        let mut ask = |command: &str| {
+            qmp.execute(command, json!({}))
+                .map_err(|error| Trouble::doing(format!("qemu: {command}"), &error))
+        };
+        wait::poll(START_LIMIT, || match ask("query-status") {
+            Ok(answer) if answer["status"] == "inmigrate" => None,
+            Ok(_) => Some(Ok(())),
+            Err(trouble) => Some(Err(trouble)),
+        })
+        .unwrap_or_else(|| Err(Trouble::new("the snapshot is not loaded")))?;
+        ask("cont").map(drop)
+    }
+
+    /// Waits for ssh, and logs in.
+    fn log_in(&mut self, limit: Duration) -> Result<(), Trouble> {
+        let from = Instant::now();
+        loop {
+            if let Some(status) = self.qemu.as_mut().and_then(Process::ended) {
+                return Err(Trouble::new(format!("qemu ended with {status}")));
+            }
+            if Ssh::greets(self.port) {
+                break;
+            }
+            if from.elapsed() > limit {
+                return Err(Trouble::new(format!(
+                    "the guest has no ssh after {} s",
+                    limit.as_secs()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let ssh = Ssh::connect(
+            self.port,
+            &self.image.key(),
+            &self.run.socket("ssh"),
+            &self.run.file("ssh.log"),
+            limit,
+        )?;
+        self.guest.connected(Some(ssh));
+        Ok(())
+    }
+
+    /// Gives it what is its own: a name; and, if it woke from another's snapshot, the time, an
+    /// identity and randomness.
+    fn introduce(&self, woken: bool) -> Result<(), Trouble> {
+        let node = quote(&self.node);
+        let mut script = format!("set -e\necho {node} >/etc/hostname; hostname {node}\n");
+        if woken {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now = now.unwrap_or_default().as_secs_f64();
+            let (id, seed) = (uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4());
+            // 0x5207 is RNDRESEEDCRNG: what was just written is used from now on.
+            script.push_str(&format!(
+                "date -s @{now:.3} >/dev/null\n\
+                 echo {seed}{id} >/dev/urandom\n\
+                 perl -e 'open(my $r, \"<\", \"/dev/urandom\"); ioctl($r, 0x5207, 0) or die $!'\n\
+                 echo {id} >/etc/machine-id\n\
+                 systemctl restart systemd-journald\n"
+            ));
+        }
+        script.push_str(MOUNT_HOST);
+        self.setup(&script)
+    }
+
+    fn setup(&self, script: &str) -> Result<(), Trouble> {
+        let ran = self.guest.try_run(script, BOOT_LIMIT)?;
+        if ran.ok() {
+            return Ok(());
+        }
+        Err(self.explain(Trouble::new(format!(
+            "setting up the guest: {}",
+            ran.stderr
+        ))))
+    }
+
+    fn explain(&self, trouble: Trouble) -> Trouble {
+        let console = std::fs::read_to_string(self.run.file("console.log")).unwrap_or_default();
+        let lines: Vec<&str> = console.lines().collect();
+        let tail = lines[lines.len().saturating_sub(20)..].join("\n");
+        self.keep_logs();
+        Trouble::new(format!("{trouble}\n--- the console's end\n{tail}\n---"))
+    }
+
+    /// The way in.
+    pub fn guest(&self) -> &Guest {
+        &self.guest
+    }
+
+    /// Its name.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// qemu's control socket.
+    pub fn qmp_socket(&self) -> PathBuf {
+        self.run.socket("qmp")
+    }
+
+    /// A connection to qemu's control socket, which takes one at a time.
+    ///
+    /// # Errors
+    /// qemu does not run.
+    pub fn qmp(&self) -> Result<Qmp, Trouble> {
+        Qmp::connect(&self.qmp_socket(), START_LIMIT)
+            .map_err(|error| Trouble::doing("qemu's control socket", &error))
+    }
+
+    /// Its files: logs, overlay.
+    pub fn run_dir(&self) -> &RunDir {
+        &self.run
+    }
+
+    /// Copies its logs to where they are looked for after a failure.
+    pub fn keep_logs(&self) {
+        self.run.keep_logs();
+    }
+
+    /// Reboots in order, as an operator would.
+    ///
+    /// # Errors
+    /// It does not come back.
+    pub fn reboot(&mut self) -> Result<(), Trouble> {
+        let from = Instant::now();
+        say(format!("rebooting {}", self.node));
+        let id = "cat /proc/sys/kernel/random/boot_id";
+        let before = self.guest.run(id);
+        // The connection may be gone before the answer.
+        let _ = self
+            .guest
+            .try_run("systemctl --no-block reboot", Duration::from_secs(30));
+        loop {
+            self.guest.connected(None);
+            let left = BOOT_LIMIT.saturating_sub(from.elapsed());
+            let up = self.log_in(left).and_then(|()| {
+                let limit = Duration::from_secs(30);
+                self.guest.try_run(id, limit)
+            });
+            match up {
+                Ok(ran) if ran.ok() && ran.stdout != before => break,
+                // It is still going down.
+                _ if from.elapsed() < BOOT_LIMIT => {
+                    std::thread::sleep(Duration::from_millis(500));
+                }
+                Ok(_) => return Err(self.explain(Trouble::new("the guest does not reboot"))),
+                Err(trouble) => return Err(self.explain(trouble)),
+            }
+        }
+        say(format!(
+            "{} is back after {:.1} s",
+            self.node,
+            from.elapsed().as_secs_f64()
+        ));
+        self.setup(MOUNT_HOST)
+    }
+
+    /// Takes its power, keeping of what a served drive had not flushed each 512-byte part with this
+    /// probability, the same for the same seed: 0 loses all, 0.5 tears. Boot it again with `power_again`.
+    ///
+    /// # Panics
+    /// When a drive's file cannot be written.
+    pub fn power_cut(&mut self, keep: f64, seed: u64) {
+        for bay in self.drives.iter().filter(|bay| bay.plugged) {
+            // A test may have cut it at a certain write already.
+            if bay.drive.is_served() && !bay.drive.nbd().is_cut() {
+                bay.drive.nbd().cut(keep, seed).unwrap();
+            }
+        }
+        self.power_off();
+    }
+
+    /// Pulls the plug of the machine, not of its drives: they keep what they were told.
+    pub fn power_off(&mut self) {
+        say(format!("cutting the power of {}", self.node));
+        self.guest.connected(None);
+        if let Some(mut qemu) = self.qemu.take() {
+            qemu.kill();
+        }
+    }
+
+    /// Gives it power again after `power_cut` or `power_off`: it boots, with what its root and drives held.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn power_again(&mut self) -> Result<(), Trouble> {
+        for bay in self.drives.iter().filter(|bay| bay.drive.is_served()) {
+            bay.drive.nbd().power_on();
+        }
+        self.power_on()?;
+        self.setup(MOUNT_HOST)
+    }
+
+    /// Power off and on, with exactly these drives in it, in this order of slots; the others lie on the table.
+    ///
+    /// # Errors
+    /// It does not come up.
+    ///
+    /// # Panics
+    /// When it has no such drive.
+    pub fn power_cycle(&mut self, order: &[&str]) -> Result<(), Trouble> {
+        self.power_off();
+        for bay in &mut self.drives {
+            bay.plugged = false;
+            bay.drive.move_to(None);
+        }
+        for (at, name) in order.iter().enumerate() {
+            self.bay(name).plugged = true;
+            let from = self.drives.iter().position(|bay| bay.drive.name() == *name);
+            self.drives.swap(at, from.expect("it was just found"));
+        }
+        self.power_again()
+    }
+
+    /// One of its drives, plugged in or on the table.
+    ///
+    /// # Panics
+    /// When it has none of this name.
+    pub fn drive(&self, name: &str) -> &LabDrive {
+        let found = self.drives.iter().find(|bay| bay.drive.name() == name);
+        &found.unwrap_or_else(|| panic!("no drive {name}")).drive
+    }
+
+    fn bay(&mut self, name: &str) -> &mut Bay {
+        let found = self.drives.iter_mut().find(|bay| bay.drive.name() == name);
+        found.unwrap_or_else(|| panic!("no drive {name}"))
+    }
+
+    fn names(&self, which: impl Fn(&Bay) -> bool) -> Vec<String> {
+        let bays = self.drives.iter().filter(|bay| which(bay));
+        bays.map(|bay| bay.drive.name().to_owned()).collect()
+    }
+
+    /// Plugs in a drive that lies on the table. That the guest sees it comes a moment later.
+    ///
+    /// # Panics
+    /// When it cannot be plugged in.
+    pub fn plug(&mut self, name: &str) {
+        self.try_plug(name).unwrap();
+    }
+
+    fn try_plug(&mut self, name: &str) -> Result<(), Trouble> {
+        let mut qmp = self.qmp()?;
+        let bay = self.bay(name);
+        assert!(!bay.plugged, "drive {name} is plugged in");
+        bay.drive.plug(&mut qmp).map_err(drive_trouble)?;
+        bay.plugged = true;
+        Ok(())
+    }
+
+    /// Unplugs a drive, and waits until the guest has let it go; it then lies on the table.
+    ///
+    /// # Panics
+    /// When it cannot be unplugged.
+    pub fn unplug(&mut self, name: &str) {
+        let mut qmp = self.qmp().unwrap();
+        let bay = self.bay(name);
+        bay.drive.unplug(&mut qmp).unwrap();
+        bay.plugged = false;
+    }
+
+    /// Makes a drive, and plugs it in.
+    ///
+    /// # Panics
+    /// When it cannot be made, or not be plugged in.
+    pub fn add(&mut self, spec: DriveSpec) {
+        let drive = spec.make(&self.run.dir).unwrap();
+        let name = drive.name().to_owned();
+        let plugged = false;
+        self.drives.push(Bay { drive, plugged });
+        self.plug(&name);
+    }
+
+    /// Takes an unplugged drive away, to be given to another machine.
+    ///
+    /// # Panics
+    /// When it is plugged in, or not there.
+    pub fn take(&mut self, name: &str) -> LabDrive {
+        assert!(!self.bay(name).plugged, "drive {name} is plugged in");
+        let at = self.drives.iter().position(|bay| bay.drive.name() == name);
+        self.drives.remove(at.expect("it was just found")).drive
+    }
+
+    /// Plugs in a drive that was another machine's, whose files stay where they are: that machine must not be dropped.
+    ///
+    /// # Panics
+    /// When it cannot be plugged in.
+    pub fn give(&mut self, drive: LabDrive) {
+        let name = drive.name().to_owned();
+        let plugged = false;
+        self.drives.push(Bay { drive, plugged });
+        self.plug(&name);
+    }
+
+    /// Waits until qemu has ended by itself.
+    ///
+    /// # Errors
+    /// It still runs after the deadline.
+    pub fn ends(&mut self, limit: Duration) -> Result<(), Trouble> {
+        self.guest.connected(None);
+        let Some(mut qemu) = self.qemu.take() else {
+            return Ok(());
+        };
+        wait::poll(limit, || qemu.ended())
+            .map(drop)
+            .ok_or_else(|| Trouble::new("qemu does not end"))
+    }
+
+    /// qemu's process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.qemu.as_ref().map(Process::pid)
+    }
+}
+
+/// Only now: a mounted share cannot be in a snapshot.
+const MOUNT_HOST: &str = "mountpoint -q /host || \
+     mount -t 9p -o trans=virtio,ro,msize=512000,cache=none host /host";
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.keep_logs();
+        }
+        self.guest.connected(None);
+    }
+}
+
+fn drive_trouble(error: DriveError) -> Trouble {
+    Trouble::doing("a drive of the lab", &error)
+}
+
+fn free_port() -> Result<u16, Trouble> {
+    let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(probe.local_addr()?.port())
+}

@@ -1,0 +1,32 @@
+//! The lab: a Debian guest under qemu, with systemd, udevd, device-mapper and emulated drives,
+//! in which tests run the product against hardware that this machine does not have.
+//!
+//! A [`Machine`] is one guest and its drives, a [`Guest`] the way into it, a [`LabRig`] a
+//! machine with an agent and a client. What is a test's is gone with it: every process dies
+//! with the test's, and its files lie in one directory that goes, or is kept when it failed.
+
+pub mod agent;
+pub mod children;
+pub mod drives;
+pub mod guest;
+pub mod image;
+pub mod inside;
+pub mod machine;
+pub mod nbd;
+pub mod progress;
+pub mod qemu;
+pub mod qmp;
+pub mod rig;
+pub mod rundir;
+pub mod shared;
+pub mod snapshot;
+pub mod ssh;
+
+pub use agent::LabAgent;
+pub use drives::{DriveError, DriveSpec, Kind, LabDrive};
+pub use guest::{Guest, Ran};
+pub use machine::{Machine, MachineSpec};
+pub use nbd::{NbdDrive, NbdOptions};
+pub use qmp::{Qmp, QmpError};
+pub use rig::LabRig;
+pub use shared::shared;

@@ -1,0 +1,377 @@
+//! What a served drive does with a request: waits (hung, throttled), refuses (errors at
+//! sectors), carries out, counts and notes it. Shared by its connections and its handle.
+
+use std::{
+    collections::VecDeque,
+    io,
+    ops::Range,
+    os::unix::net::UnixStream,
+    sync::{Condvar, Mutex, MutexGuard},
+    time::{Duration, Instant},
+};
+
+use super::{
+    Trim,
+    medium::{Cut, Medium, TORN},
+    wire::{Command, Errno, Export, MAX_PAYLOAD, Request},
+};
+
+/// Requests that are remembered.
+const LOG: usize = 4096;
+
+/// Counts since the drive was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Reads answered.
+    pub reads: u64,
+    /// Writes taken, without write-zeroes.
+    pub writes: u64,
+    /// Flushes done.
+    pub flushes: u64,
+    /// Writes and write-zeroes with FUA.
+    pub fua: u64,
+    /// Trims.
+    pub trims: u64,
+    /// Write-zeroes.
+    pub zeroes: u64,
+    /// Requests answered with an error.
+    pub failed: u64,
+    /// Bytes of the reads.
+    pub bytes_read: u64,
+    /// Bytes of the writes.
+    pub bytes_written: u64,
+    /// Distinct 512-byte sectors that a power cut now could lose.
+    pub unflushed_sectors: u64,
+    /// Writes that a power cut now could lose a part of.
+    pub unflushed_writes: u64,
+    /// Requests that wait for an answer.
+    pub pending: u64,
+    /// Clients connected.
+    pub connections: u64,
+    /// The drive's own file could not be read or written: the test's fault, not an injected one.
+    pub file_errors: u64,
+}
+
+/// Sectors that answer with EIO.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadSectors {
+    /// In units of 512 bytes.
+    pub sectors: Range<u64>,
+    /// Reads fail.
+    pub reads: bool,
+    /// Writes, write-zeroes and trims fail.
+    pub writes: bool,
+}
+
+/// How slow a drive is. Requests are served one after the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Throttle {
+    /// Bytes a second of reads, writes and write-zeroes.
+    pub bytes_per_second: Option<u64>,
+    /// Added to each request.
+    pub latency: Duration,
+}
+
+/// A request, as it is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Logged {
+    /// Since the drive was made.
+    pub at: Duration,
+    /// What was asked.
+    pub command: Command,
+    /// With FUA.
+    pub fua: bool,
+    /// Bytes.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Answered without an error.
+    pub ok: bool,
+}
+
+/// A cut that waits for its write.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fuse {
+    pub(super) left: u64,
+    pub(super) keep: f64,
+    pub(super) seed: u64,
+}
+
+/// Everything that changes.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) medium: Medium,
+    pub(super) stats: Stats,
+    pub(super) cut: Option<Cut>,
+    pub(super) fuse: Option<Fuse>,
+    pub(super) hung: bool,
+    /// Clients are turned away.
+    pub(super) dead: bool,
+    pub(super) throttle: Option<Throttle>,
+    pub(super) bad: Vec<BadSectors>,
+    pub(super) fail_flushes: bool,
+    pub(super) log: VecDeque<Logged>,
+    /// Connections of an earlier generation are over.
+    pub(super) generation: u64,
+    pub(super) streams: Vec<(u64, UnixStream)>,
+    pub(super) closed: bool,
+    busy_until: Instant,
+}
+
+/// A served drive.
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    pub(super) changed: Condvar,
+    bytes: u64,
+    sector: u32,
+    trim: Trim,
+    made: Instant,
+}
+
+impl Shared {
+    pub(super) fn new(medium: Medium, bytes: u64, sector: u32, trim: Trim) -> Self {
+        let made = Instant::now();
+        Self {
+            state: Mutex::new(State {
+                medium,
+                stats: Stats::default(),
+                cut: None,
+                fuse: None,
+                hung: false,
+                dead: false,
+                throttle: None,
+                bad: Vec::new(),
+                fail_flushes: false,
+                log: VecDeque::new(),
+                generation: 0,
+                streams: Vec::new(),
+                closed: false,
+                busy_until: made,
+            }),
+            changed: Condvar::new(),
+            bytes,
+            sector,
+            trim,
+            made,
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no holder panics")
+    }
+
+    /// What a client is offered now.
+    pub(super) fn export(&self) -> Export {
+        Export {
+            bytes: self.bytes,
+            volatile: self.lock().medium.is_volatile(),
+            block: self.sector,
+        }
+    }
+
+    /// Does what a request asks. None: it is never answered, the power is cut or the connection over.
+    pub(super) fn carry_out(
+        &self,
+        generation: u64,
+        request: Request,
+    ) -> Option<Result<Vec<u8>, Errno>> {
+        let mut state = self.lock();
+        state.stats.pending += 1;
+        let mut state = self.wait_turn(state, generation, &request);
+        state.stats.pending -= 1;
+        if state.over(generation) {
+            return None;
+        }
+        let mut entry = Logged {
+            at: self.made.elapsed(),
+            command: request.command,
+            fua: request.fua,
+            offset: request.offset,
+            length: request.length,
+            ok: false,
+        };
+        let counts = matches!(request.command, Command::Write | Command::WriteZeroes);
+        let answer = self.execute(&mut state, request);
+        entry.ok = answer.is_ok();
+        state.stats.failed += u64::from(answer.is_err());
+        if state.log.len() == LOG {
+            state.log.pop_front();
+        }
+        state.log.push_back(entry);
+        if counts && answer.is_ok() && state.burn_fuse() {
+            self.changed.notify_all();
+            return None;
+        }
+        Some(answer)
+    }
+
+    /// Waits while the drive hangs and for as long as it is slow.
+    fn wait_turn<'a>(
+        &self,
+        mut state: MutexGuard<'a, State>,
+        generation: u64,
+        request: &Request,
+    ) -> MutexGuard<'a, State> {
+        let mut due = None;
+        loop {
+            if state.over(generation) {
+                return state;
+            }
+            if state.hung {
+                state = self.changed.wait(state).expect("no holder panics");
+                continue;
+            }
+            let Some(throttle) = state.throttle else {
+                return state;
+            };
+            let now = Instant::now();
+            let due = *due.get_or_insert_with(|| {
+                state.busy_until = state.busy_until.max(now) + throttle.time_of(request);
+                state.busy_until
+            });
+            let Some(left) = due
+                .checked_duration_since(now)
+                .filter(|left| !left.is_zero())
+            else {
+                return state;
+            };
+            (state, _) = self
+                .changed
+                .wait_timeout(state, left)
+                .expect("no holder panics");
+        }
+    }
+
+    fn execute(&self, state: &mut State, request: Request) -> Result<Vec<u8>, Errno> {
+        let (offset, length) = (request.offset, u64::from(request.length));
+        let writes = match request.command {
+            Command::Flush => {
+                if state.fail_flushes {
+                    return Err(Errno::Eio);
+                }
+                let done = state.medium.flush();
+                state.file_result(done)?;
+                state.stats.flushes += 1;
+                return Ok(Vec::new());
+            }
+            Command::Read => false,
+            Command::Write | Command::Trim | Command::WriteZeroes => true,
+            Command::Disconnect | Command::Unknown(_) => return Err(Errno::Einval),
+        };
+        let block = u64::from(self.sector);
+        if length == 0 || !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
+            return Err(Errno::Einval);
+        }
+        if offset
+            .checked_add(length)
+            .is_none_or(|end| end > self.bytes)
+        {
+            return Err(if writes { Errno::Enospc } else { Errno::Einval });
+        }
+        let asked = offset / TORN..(offset + length) / TORN;
+        if state.bad.iter().any(|bad| bad.hits(&asked, writes)) {
+            return Err(Errno::Eio);
+        }
+        let mut data = Vec::new();
+        let done = match request.command {
+            Command::Read if request.length > MAX_PAYLOAD => return Err(Errno::Einval),
+            Command::Read => {
+                state.stats.reads += 1;
+                state.stats.bytes_read += length;
+                let size = request.length as usize;
+                state.medium.read(offset, size).map(|read| data = read)
+            }
+            Command::Write => {
+                state.stats.writes += 1;
+                state.stats.bytes_written += length;
+                state.medium.write(offset, request.data, request.fua)
+            }
+            Command::WriteZeroes => {
+                state.stats.zeroes += 1;
+                state.medium.write_zeroes(offset, length, request.fua)
+            }
+            _ => {
+                state.stats.trims += 1;
+                match self.trim {
+                    Trim::Keeps => Ok(()),
+                    Trim::Zeroes => state.medium.write_zeroes(offset, length, request.fua),
+                }
+            }
+        };
+        state.file_result(done)?;
+        state.stats.fua += u64::from(request.fua);
+        Ok(data)
+    }
+
+    /// Waits until a connection that gets no answers any more is to be closed.
+    pub(super) fn wait_over(&self, generation: u64) {
+        let state = self.lock();
+        let _state = self
+            .changed
+            .wait_while(state, |state| {
+                !state.closed && state.generation == generation
+            })
+            .expect("no holder panics");
+    }
+}
+
+impl State {
+    fn over(&self, generation: u64) -> bool {
+        self.closed || self.cut.is_some() || self.generation != generation
+    }
+
+    /// An error of the drive's own file becomes EIO, and is counted apart.
+    fn file_result(&mut self, done: io::Result<()>) -> Result<(), Errno> {
+        done.map_err(|_| {
+            self.stats.file_errors += 1;
+            Errno::Eio
+        })
+    }
+
+    /// One write is done: true when it was the one that the cut waited for.
+    fn burn_fuse(&mut self) -> bool {
+        let Some(fuse) = &mut self.fuse else {
+            return false;
+        };
+        fuse.left -= 1;
+        if fuse.left > 0 {
+            return false;
+        }
+        let (keep, seed) = (fuse.keep, fuse.seed);
+        self.fuse = None;
+        let done = self.medium.cut(keep, seed).map(|cut| self.cut = Some(cut));
+        // Without the medium there is nothing to cut: the write fails and the count tells.
+        self.file_result(done).is_ok()
+    }
+
+    /// Ends all connections there are.
+    pub(super) fn hang_up(&mut self) {
+        self.generation += 1;
+        for (_, stream) in self.streams.drain(..) {
+            // Not connected any more is as good.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+impl BadSectors {
+    fn hits(&self, asked: &Range<u64>, writes: bool) -> bool {
+        (if writes { self.writes } else { self.reads })
+            && self.sectors.start < asked.end
+            && asked.start < self.sectors.end
+    }
+}
+
+impl Throttle {
+    fn time_of(&self, request: &Request) -> Duration {
+        let moved = match request.command {
+            Command::Read | Command::Write | Command::WriteZeroes => request.length,
+            _ => 0,
+        };
+        let transfer = self.bytes_per_second.map_or(Duration::ZERO, |rate| {
+            Duration::from_secs_f64(f64::from(moved) / rate.max(1) as f64)
+        });
+        self.latency + transfer
+    }
+}

@@ -1,0 +1,337 @@
+//! qemu's control socket: commands and events, each with a deadline. Blocking; one client per socket.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Read, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+/// How long one command may take, unless said otherwise: qemu answers in milliseconds, under TCG on a busy machine in seconds.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// Why qemu was not reached, or did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum QmpError {
+    /// Nobody listens there yet, or not any more.
+    #[error("no qemu answers on {}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why the last try failed.
+        #[source]
+        source: io::Error,
+    },
+    /// The socket failed.
+    #[error("qemu's control socket failed during {what}")]
+    Io {
+        /// What was waited for.
+        what: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// qemu has ended.
+    #[error("qemu closed its control socket during {what}: it has ended")]
+    Closed {
+        /// What was waited for.
+        what: String,
+    },
+    /// Too late. A frozen machine shows like this.
+    #[error("qemu did not come up with {what} within {} s", limit.as_secs_f64())]
+    Deadline {
+        /// What was waited for.
+        what: String,
+        /// For how long.
+        limit: Duration,
+    },
+    /// A command was refused.
+    #[error("qemu refused {command}: {description} ({class})")]
+    Refused {
+        /// The command.
+        command: String,
+        /// qemu's error class.
+        class: String,
+        /// qemu's words.
+        description: String,
+    },
+    /// Not the protocol.
+    #[error("qemu's control socket said what is not understood: {line}")]
+    NotUnderstood {
+        /// What it said.
+        line: String,
+        /// Why it is not JSON, if that is why.
+        #[source]
+        source: Option<serde_json::Error>,
+    },
+}
+
+/// Something that happened in the machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Its name, e.g. "DEVICE_DELETED", "SHUTDOWN", "STOP".
+    pub name: String,
+    /// Its data; Null if it has none.
+    pub data: Value,
+}
+
+/// A negotiated connection.
+#[derive(Debug)]
+pub struct Qmp {
+    stream: UnixStream,
+    received: Vec<u8>,
+    events: VecDeque<Event>,
+    commands: u64,
+}
+
+impl Qmp {
+    /// Connects, trying until the limit (qemu may only just be starting), and negotiates.
+    ///
+    /// # Errors
+    /// Nobody answers in time, or not in QMP.
+    pub fn connect(path: &Path, limit: Duration) -> Result<Self, QmpError> {
+        let until = Instant::now() + limit;
+        let mut refused = None;
+        let connected = crate::wait::poll(limit, || {
+            UnixStream::connect(path)
+                .map_err(|error| refused = Some(error))
+                .ok()
+        });
+        let stream = connected.ok_or_else(|| QmpError::Connect {
+            path: path.to_owned(),
+            source: refused.unwrap_or_else(|| io::ErrorKind::TimedOut.into()),
+        })?;
+        let mut qmp = Self {
+            stream,
+            received: Vec::new(),
+            events: VecDeque::new(),
+            commands: 0,
+        };
+        let greeting = qmp.message("its greeting", limit, until)?;
+        if greeting.get("QMP").is_none() {
+            return Err(not_understood(&greeting));
+        }
+        qmp.execute_within("qmp_capabilities", Value::Null, limit)?;
+        Ok(qmp)
+    }
+
+    /// Runs a command (arguments Null: none) and answers with what it returned, within `SOON`.
+    ///
+    /// # Errors
+    /// Refused, or no answer.
+    pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
+        self.execute_within(command, arguments, SOON)
+    }
+
+    /// As `execute`, with another limit.
+    ///
+    /// # Errors
+    /// Refused, or no answer.
+    pub fn execute_within(
+        &mut self,
+        command: &str,
+        arguments: Value,
+        limit: Duration,
+    ) -> Result<Value, QmpError> {
+        let until = Instant::now() + limit;
+        self.commands += 1;
+        let id = self.commands;
+        let mut request = json!({"execute": command, "id": id});
+        if !arguments.is_null() {
+            request["arguments"] = arguments;
+        }
+        let what = format!("the answer to {command}");
+        self.stream
+            .set_write_timeout(Some(limit))
+            .and_then(|()| self.stream.write_all(format!("{request}\n").as_bytes()))
+            .map_err(|source| io_error(&what, limit, source))?;
+        loop {
+            let mut message = self.message(&what, limit, until)?;
+            if let Some(event) = as_event(&message) {
+                self.events.push_back(event);
+            } else if message["id"] != id {
+                // The late answer to a command that was given up.
+                if message.get("id").is_none() {
+                    return Err(not_understood(&message));
+                }
+            } else if let Some(error) = message.get("error") {
+                let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
+                return Err(QmpError::Refused {
+                    command: command.to_owned(),
+                    class: text("class"),
+                    description: text("desc"),
+                });
+            } else {
+                return Ok(message["return"].take());
+            }
+        }
+    }
+
+    /// The next event that fits; those before it, that do not, stay to be asked for.
+    ///
+    /// # Errors
+    /// Not within the limit, or qemu has ended.
+    pub fn event(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut fits: impl FnMut(&Event) -> bool,
+    ) -> Result<Event, QmpError> {
+        if let Some(at) = self.events.iter().position(&mut fits) {
+            return Ok(self.events.remove(at).expect("just found"));
+        }
+        let until = Instant::now() + limit;
+        loop {
+            let message = self.message(what, limit, until)?;
+            if let Some(event) = as_event(&message) {
+                if fits(&event) {
+                    return Ok(event);
+                }
+                self.events.push_back(event);
+            }
+        }
+    }
+
+    /// The next event of this name, e.g. "SHUTDOWN".
+    ///
+    /// # Errors
+    /// Not within the limit, or qemu has ended.
+    pub fn event_named(&mut self, name: &str, limit: Duration) -> Result<Event, QmpError> {
+        self.event(name, limit, |event| event.name == name)
+    }
+
+    /// Forgets the events that came so far and were not asked for.
+    pub fn forget_events(&mut self) {
+        self.events.clear();
+    }
+
+    /// One message, a line of JSON.
+    fn message(&mut self, what: &str, limit: Duration, until: Instant) -> Result<Value, QmpError> {
+        loop {
+            if let Some(end) = self.received.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.received.drain(..=end).collect();
+                return serde_json::from_slice(&line).map_err(|source| QmpError::NotUnderstood {
+                    line: String::from_utf8_lossy(&line).trim().to_owned(),
+                    source: Some(source),
+                });
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(QmpError::Deadline {
+                    what: what.to_owned(),
+                    limit,
+                });
+            }
+            let mut buffer = [0; 4096];
+            let read = self
+                .stream
+                .set_read_timeout(Some(left))
+                .and_then(|()| self.stream.read(&mut buffer));
+            match read {
+                Ok(0) => {
+                    return Err(QmpError::Closed {
+                        what: what.to_owned(),
+                    });
+                }
+                Ok(length) => self.received.extend(&buffer[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(io_error(what, limit, source)),
+            }
+        }
+    }
+}
+
+fn io_error(what: &str, limit: Duration, source: io::Error) -> QmpError {
+    let what = what.to_owned();
+    match source.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => QmpError::Deadline { what, limit },
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => QmpError::Closed { what },
+        _ => QmpError::Io { what, source },
+    }
+}
+
+fn not_understood(message: &Value) -> QmpError {
+    QmpError::NotUnderstood {
+        line: message.to_string(),
+        source: None,
+    }
+}
+
+fn as_event(message: &Value) -> Option<Event> {
+    Some(Event {
+        name: message.get("event")?.as_str()?.to_owned(),
+        data: message.get("data").cloned().unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::net::UnixListener, thread};
+
+    use super::*;
+
+    /// A qemu that says these lines as soon as one connects, and reads on.
+    fn saying(dir: &Path, lines: &'static str) -> PathBuf {
+        let path = dir.join("qmp");
+        let listener = UnixListener::bind(&path).unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(lines.as_bytes()).unwrap();
+            let _ = io::copy(&mut stream, &mut io::sink());
+        });
+        path
+    }
+
+    const HELLO: &str = "{\"QMP\": {}}\r\n{\"return\": {}, \"id\": 1}\r\n";
+    const SHORT: Duration = Duration::from_millis(200);
+
+    #[test]
+    fn events_between_answers_are_kept_until_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let lines = concat!(
+            "{\"QMP\": {}}\r\n{\"return\": {}, \"id\": 1}\r\n",
+            "{\"event\": \"STOP\"}\r\n{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"a\"}}\r\n",
+            "{\"return\": {\"running\": true}, \"id\": 2}\r\n",
+        );
+        let mut qmp = Qmp::connect(&saying(dir.path(), lines), SOON).unwrap();
+        let status = qmp.execute("query-status", Value::Null).unwrap();
+        assert_eq!(status["running"], true);
+        let gone = qmp.event_named("DEVICE_DELETED", SHORT).unwrap();
+        assert_eq!(gone.data["device"], "a");
+        assert_eq!(qmp.event_named("STOP", SHORT).unwrap().data, Value::Null);
+    }
+
+    #[test]
+    fn a_silent_qemu_is_a_deadline_and_its_late_answer_is_not_anothers() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut qmp = Qmp::connect(&saying(dir.path(), HELLO), SOON).unwrap();
+        let late = qmp.execute_within("stop", Value::Null, SHORT);
+        assert!(matches!(late, Err(QmpError::Deadline { .. })), "{late:?}");
+        qmp.received
+            .extend(b"{\"return\": 1, \"id\": 2}\n{\"return\": 3, \"id\": 3}\n");
+        assert_eq!(qmp.execute("cont", Value::Null).unwrap(), 3);
+    }
+
+    #[test]
+    fn a_refusal_has_qemus_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut qmp = Qmp::connect(&saying(dir.path(), HELLO), SOON).unwrap();
+        qmp.received.extend(
+            b"{\"id\": 2, \"error\": {\"class\": \"GenericError\", \"desc\": \"no such bus\"}}\n",
+        );
+        let refused = qmp.execute("device_add", Value::Null).unwrap_err();
+        let said = refused.to_string();
+        assert_eq!(said, "qemu refused device_add: no such bus (GenericError)");
+    }
+
+    #[test]
+    fn nobody_there_is_said_with_the_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("none");
+        let error = Qmp::connect(&path, SHORT).unwrap_err();
+        assert!(matches!(error, QmpError::Connect { .. }), "{error:?}");
+    }
+}

@@ -1,0 +1,92 @@
+//! A machine, an agent in it, and a client: what a lab test begins with. All that a [`Node`]
+//! can do works as on a [`Rig`](crate::Rig).
+
+use std::ops::{Deref, DerefMut};
+
+use super::{DriveSpec, Guest, Kind, LabAgent, Machine, MachineSpec, agent};
+use crate::{Node, Settings};
+
+/// Everything a test needs of one node in the lab.
+#[derive(Debug)]
+pub struct LabRig {
+    /// The node, as its orchestrator sees it.
+    pub node: Node,
+    /// The agent.
+    pub agent: LabAgent,
+    /// The machine.
+    pub machine: Machine,
+}
+
+impl LabRig {
+    /// A machine with these drives, and an agent that finds them. It wakes from a snapshot, or boots if a drive is
+    /// SATA, which is there from power on or not at all.
+    ///
+    /// # Panics
+    /// When one of them cannot be had.
+    pub async fn with(drives: Vec<DriveSpec>, layout: &str) -> Self {
+        let boots = drives.iter().any(|drive| drive.kind() == Kind::Sata);
+        let spec = MachineSpec::new("node1").with(drives);
+        let machine = if boots {
+            Machine::boot(spec)
+        } else {
+            Machine::restored(spec)
+        };
+        Self::on(machine.unwrap(), layout).await
+    }
+
+    /// An agent with its usual settings on a machine.
+    ///
+    /// # Panics
+    /// When the agent does not become ready.
+    pub async fn on(machine: Machine, layout: &str) -> Self {
+        Self::tuned(machine, layout, |_| ()).await
+    }
+
+    /// As `on`, with other settings.
+    ///
+    /// # Panics
+    /// When the agent does not become ready.
+    pub async fn tuned(machine: Machine, layout: &str, tune: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = agent::settings(machine.node(), layout);
+        tune(&mut settings);
+        let agent = LabAgent::start(&machine, settings).await.unwrap();
+        let node = Node {
+            csi: agent.csi().await.unwrap(),
+            agent_socket: agent.agent_socket().to_owned(),
+            dir: agent.settings().dir.clone(),
+        };
+        Self {
+            node,
+            agent,
+            machine,
+        }
+    }
+
+    /// The way into the machine.
+    pub fn guest(&self) -> &Guest {
+        self.machine.guest()
+    }
+
+    /// Starts the agent again after `stop`, `kill9` or a reboot, with a new client.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub async fn start_again(&mut self) {
+        self.agent.start_again().await.unwrap();
+        self.node.csi = self.agent.csi().await.unwrap();
+    }
+}
+
+impl Deref for LabRig {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}
+
+impl DerefMut for LabRig {
+    fn deref_mut(&mut self) -> &mut Node {
+        &mut self.node
+    }
+}

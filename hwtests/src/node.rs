@@ -1,0 +1,190 @@
+//! One node as its orchestrator sees it: its sockets, and what every test does through them,
+//! whether the agent runs on this machine or in the lab's guest.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use drivebay_proto::{
+    agent::{self as wire, InventoryUpdate},
+    csi::{Volume, VolumeCapability},
+};
+
+use crate::{Csi, csi, wait};
+
+/// Erasing a test's volume takes seconds; the machine may be busy.
+const ERASE_LIMIT: Duration = Duration::from_secs(120);
+
+/// An event leads to a survey within this; the slow rescan of the harness comes after minutes.
+const EVENT_LIMIT: Duration = Duration::from_secs(30);
+
+/// A node's sockets, and where its orchestrator puts volumes.
+#[derive(Debug)]
+pub struct Node {
+    /// The client.
+    pub csi: Csi,
+    /// The `Agent` service's socket, on this machine.
+    pub agent_socket: PathBuf,
+    /// A directory of the node's own, as the agent sees it.
+    pub dir: PathBuf,
+}
+
+/// A volume with the paths an orchestrator would give it.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// Its CSI id.
+    pub id: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// How it is used.
+    pub capability: VolumeCapability,
+    /// Its staging path.
+    pub staging: PathBuf,
+    /// Its target path.
+    pub target: PathBuf,
+}
+
+impl Node {
+    /// A directory of the node's own, as the agent sees it.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What the agent knows.
+    ///
+    /// # Panics
+    /// When it does not say.
+    pub async fn inventory(&self) -> InventoryUpdate {
+        csi::inventory(&self.agent_socket).await.unwrap()
+    }
+
+    /// What the agent says of the first drive that a test of it picks, if it lists one.
+    pub async fn drive_where(&self, pick: impl Fn(&wire::Drive) -> bool) -> Option<wire::Drive> {
+        let inventory = self.inventory().await;
+        inventory.drives.into_iter().find(pick)
+    }
+
+    /// Waits until the agent says a state of the drive a test picks; answers with the drive.
+    ///
+    /// # Panics
+    /// When that takes longer than an event needs; the slow rescan comes later.
+    pub async fn drive_where_is(
+        &self,
+        name: &str,
+        state: &str,
+        pick: impl Fn(&wire::Drive) -> bool,
+    ) -> wire::Drive {
+        let what = format!("drive {name} is {state}");
+        wait::until_async(EVENT_LIMIT, &what, async || {
+            let found = self.drive_where(&pick).await;
+            found.filter(|drive| drive.state == state)
+        })
+        .await
+    }
+
+    /// What the agent says of a volume, if it lists it.
+    pub async fn volume_of(&self, id: &str) -> Option<wire::Volume> {
+        let inventory = self.inventory().await;
+        inventory.volumes.into_iter().find(|of| of.id == id)
+    }
+
+    /// Waits until the agent says a state of a volume; answers with the volume.
+    ///
+    /// # Panics
+    /// When that takes longer than an event needs.
+    pub async fn volume_is(&self, id: &str, state: &str) -> wire::Volume {
+        let what = format!("volume {id} is {state}");
+        wait::until_async(EVENT_LIMIT, &what, async || {
+            self.volume_of(id).await.filter(|of| of.state == state)
+        })
+        .await
+    }
+
+    /// Creates a volume, and thinks of paths for it.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub async fn volume(&self, name: &str, bytes: u64, capability: &VolumeCapability) -> Placed {
+        let volume = self.csi.create(name, bytes, capability).await.unwrap();
+        self.place(&volume, name, capability)
+    }
+
+    /// Paths for a volume.
+    pub fn place(&self, volume: &Volume, name: &str, capability: &VolumeCapability) -> Placed {
+        let kubelet = self.dir.join("kubelet");
+        Placed {
+            id: volume.volume_id.clone(),
+            bytes: u64::try_from(volume.capacity_bytes).unwrap_or(0),
+            capability: capability.clone(),
+            staging: kubelet.join("staging").join(name),
+            target: kubelet.join("pods").join(name).join("mount"),
+        }
+    }
+
+    /// Stages and publishes.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub async fn use_volume(&self, volume: &Placed) {
+        self.csi
+            .stage(&volume.id, &volume.staging, &volume.capability)
+            .await
+            .unwrap();
+        self.publish(volume).await;
+    }
+
+    /// Publishes, writable.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub async fn publish(&self, volume: &Placed) {
+        self.csi
+            .publish(
+                &volume.id,
+                &volume.staging,
+                &volume.target,
+                &volume.capability,
+                false,
+            )
+            .await
+            .unwrap();
+    }
+
+    /// Unpublishes and unstages.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub async fn leave_volume(&self, volume: &Placed) {
+        self.csi
+            .unpublish(&volume.id, &volume.target)
+            .await
+            .unwrap();
+        self.csi.unstage(&volume.id, &volume.staging).await.unwrap();
+    }
+
+    /// The kernel name of a volume's device, as the agent says it.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub async fn device(&self, volume: &Placed) -> PathBuf {
+        let inventory = self.inventory().await;
+        let found = inventory.volumes.iter().find(|of| of.id == volume.id);
+        let name = &found.expect("the agent lists the volume").device;
+        assert!(!name.is_empty(), "volume {} has no device", volume.id);
+        Path::new("/dev").join(name)
+    }
+
+    /// Waits until nothing is being erased any more.
+    ///
+    /// # Panics
+    /// When it takes too long.
+    pub async fn erased(&self) {
+        wait::until_async(ERASE_LIMIT, "deleted volumes are erased", async || {
+            let inventory = self.inventory().await;
+            let open = inventory.volumes.iter().any(|of| of.state == "erasing");
+            (!open).then_some(())
+        })
+        .await;
+    }
+}
