@@ -254,6 +254,7 @@ pub fn run(command: &str, node: &Path, vg: &str, args: &[OsString]) -> Result<Ou
 /// takes one device and looks at no other; `vgcfgrestore` and `pvcreate --restorefile` refuse a PV in that state.
 pub fn repair_metadata(node: &Path, text: &Path) -> Result<(), LvmError> {
     let args = [
+        "--nolocking".into(),
         "--yes".into(),
         "--repairtype".into(),
         "metadata".into(),

@@ -176,6 +176,8 @@ impl Session<'_> {
                 self.keep_copy()?;
                 Ok(self.answer(true))
             }
+            // The next look, which needs the same lock, activates it again.
+            (Err(error @ CarveError::LvmLocked { .. }), _) => Err(error),
             (done, _) => {
                 // Nobody was told that it is deleted: the kernel gets it back.
                 let args = vec!["--activate=y".into(), self.path(&lv)];
