@@ -99,14 +99,18 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
             .agent
             .ask(&["drive", "adopt", &drive.id, "--confirm", "other"]);
         assert_eq!(ran.code, 2, "{ran:?}");
-        for id in [&volume.id, &renamed(&volume, "node1", "node2").id] {
+        let here = renamed(&volume, "node1", "node2");
+        for id in [&volume.id, &here.id] {
             let staged = second
                 .csi
                 .stage(id, &volume.staging, &volume.capability)
                 .await;
             assert_eq!(staged.unwrap_err().code(), tonic::Code::NotFound);
-            second.csi.delete(id).await.unwrap();
         }
+        // Whether the other node's volume is there is not for this one to say; its own is none.
+        let deleted = second.csi.delete(&volume.id).await;
+        assert_eq!(deleted.unwrap_err().code(), tonic::Code::Unavailable);
+        second.csi.delete(&here.id).await.unwrap();
         let made = second.csi.create("other", 4 * MIB, &csi::block()).await;
         assert_eq!(made.unwrap_err().code(), tonic::Code::ResourceExhausted);
         second.agent.kill9();
@@ -129,7 +133,6 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
             .ask(&["drive", "adopt", &drive.id, "--confirm", &drive.id]);
         assert!(ran.ok() && ran.stdout.contains("1 volume;"), "{ran:?}");
         second.drive_named_is(name, "claimed").await;
-        let here = renamed(&volume, "node1", "node2");
         assert_eq!(second.csi.ids().await.unwrap(), [here.id.as_str()]);
         second.use_volume(&here).await;
         assert_eq!(second.letter(&here), written);
