@@ -78,7 +78,7 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
         let volume = first
             .volume_in(name, &format!("on-{name}"), 128 * MIB, &csi::mount("ext4"))
             .await;
-        first.use_volume(&volume).await;
+        first.serve(&volume).await;
         let written = first.put_letter(&volume, 2048);
         first.leave_volume(&volume).await;
 
@@ -134,7 +134,7 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
         assert!(ran.ok() && ran.stdout.contains("1 volume;"), "{ran:?}");
         second.drive_named_is(name, "claimed").await;
         assert_eq!(second.csi.ids().await.unwrap(), [here.id.as_str()]);
-        second.use_volume(&here).await;
+        second.serve(&here).await;
         assert_eq!(second.letter(&here), written);
         let newer = second.put_letter(&here, 512);
         second.leave_volume(&here).await;
@@ -164,7 +164,7 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
             .ask(&["drive", "adopt", &drive.id, "--confirm", &drive.id]);
         assert!(ran.ok(), "{ran:?}");
         first.volume_is(&volume.id, "ready").await;
-        first.use_volume(&volume).await;
+        first.serve(&volume).await;
         assert_eq!(first.letter(&volume), newer);
         first.leave_volume(&volume).await;
         // The next one finds the second node without a drive, and without the memory of one.

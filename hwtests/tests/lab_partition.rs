@@ -75,7 +75,7 @@ async fn a_volume_on_each_kind_of_drive_is_carved_used_grown_online_and_erased()
         let volume = lab
             .volume_in(class, &format!("grows-{class}"), small, &csi::mount(fs))
             .await;
-        lab.use_volume(&volume).await;
+        lab.serve(&volume).await;
         let name = linked(lab, &volume).await;
         guest.run(&format!("echo {name} | grep -Eq '{pattern}'"));
         let mark = format!("secret-of-{class}");
@@ -145,7 +145,7 @@ async fn the_last_mib_of_a_drive_of_4096_byte_sectors_can_be_used() {
     assert_eq!(volume.bytes, free);
     let more = lab.csi.create("more", 4 * MIB, &csi::block()).await;
     assert_eq!(more.unwrap_err().code(), Code::ResourceExhausted);
-    lab.use_volume(&volume).await;
+    lab.serve(&volume).await;
     let (target, last) = (volume.target.display(), free / MIB - 1);
     let guest = lab.guest();
     guest.run(&format!(
@@ -189,7 +189,7 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
                 &csi::mount("ext4"),
             )
             .await;
-        lab.use_volume(&volume).await;
+        lab.serve(&volume).await;
         letters.push(lab.put_letter(&volume, 2048));
         written.push(volume);
     }
@@ -220,7 +220,7 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
     let each = from.elapsed() / u32::try_from(others.len()).unwrap();
     // Each is served: what is written into one is there, and in no other.
     for volume in &others {
-        lab.use_volume(volume).await;
+        lab.serve(volume).await;
     }
     let targets: Vec<String> = others
         .iter()

@@ -34,7 +34,7 @@ async fn names(lab: &LabRig) -> BTreeMap<String, String> {
 async fn is_found_again(lab: &LabRig, volume: &Placed, written: &str) {
     lab.volume_is(&volume.id, "ready").await;
     assert_eq!(lab.abnormal(&volume.id).await, None, "{}", volume.id);
-    lab.use_volume(volume).await;
+    lab.serve(volume).await;
     assert_eq!(lab.letter(volume), written, "{}", volume.id);
     lab.leave_volume(volume).await;
 }
@@ -53,13 +53,13 @@ async fn after_a_boot_with_drives_in_another_order_and_some_away_each_volume_is_
         let volume = lab
             .volume_in(name, &format!("kept-{name}"), 64 * MIB, &csi::mount("ext4"))
             .await;
-        lab.use_volume(&volume).await;
+        lab.serve(&volume).await;
         let written = lab.put_letter(&volume, 1024);
         if AWAY.contains(&name) {
             let marked = lab
                 .volume_in(name, &format!("gone-{name}"), 16 * MIB, &csi::block())
                 .await;
-            lab.use_volume(&marked).await;
+            lab.serve(&marked).await;
             let (mark, target) = (format!("deleted-from-{name}"), marked.target.display());
             lab.guest().run(&format!(
                 "printf {mark} | dd of={target} bs=4096 conv=notrunc,fsync"

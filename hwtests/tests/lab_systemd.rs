@@ -75,7 +75,7 @@ async fn used(lab: &LabRig, class: &str, name: &str) -> (Placed, String) {
     let volume = lab
         .volume_in(class, name, 64 * MIB, &csi::mount("ext4"))
         .await;
-    lab.use_volume(&volume).await;
+    lab.serve(&volume).await;
     let written = lab.put_letter(&volume, 1024);
     (volume, written)
 }
@@ -203,7 +203,7 @@ async fn restarts_and_a_kill_leave_mounts_and_writers_alone_and_a_stop_ends_the_
     assert_eq!(mounts(), before);
     // The calls repeated find everything done.
     for (volume, written) in &used_ones {
-        lab.use_volume(volume).await;
+        lab.serve(volume).await;
         assert_eq!(&lab.letter(volume), written);
     }
     assert_eq!(mounts(), before);
@@ -291,7 +291,7 @@ async fn a_worker_stuck_in_a_drive_holds_up_neither_a_stop_nor_a_start() {
                 stuck()
             );
             lab.leave_volume(&calm).await;
-            lab.use_volume(&calm).await;
+            lab.serve(&calm).await;
             assert_eq!(lab.letter(&calm), calms);
             lab.drive_named_is("odd-drive", "claimed").await;
         }
@@ -303,7 +303,7 @@ async fn a_worker_stuck_in_a_drive_holds_up_neither_a_stop_nor_a_start() {
         (well && tools().is_empty()).then_some(())
     })
     .await;
-    lab.use_volume(&odd).await;
+    lab.serve(&odd).await;
     assert_eq!(lab.letter(&odd), odds);
     give_back(lab, &odd).await;
     give_back(lab, &calm).await;
@@ -358,7 +358,7 @@ async fn with_the_unit_enabled_it_is_there_after_a_reboot_and_volumes_are_served
     is_ready(lab).await;
     for (volume, written) in &used_ones {
         lab.volume_is(&volume.id, "ready").await;
-        lab.use_volume(volume).await;
+        lab.serve(volume).await;
         assert_eq!(&lab.letter(volume), written);
         assert!(mount_of_host(lab.guest(), &volume.target).contains("ext4"));
         give_back(lab, volume).await;

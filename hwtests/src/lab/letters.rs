@@ -1,12 +1,17 @@
 //! What the tests about a node's life do with volumes: make one on a chosen drive, put data in, and
 //! find it again by its digest.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
 
 use drivebay_proto::{
     agent as wire,
     csi::{CreateVolumeRequest, VolumeCapability},
 };
+
+use tonic::{Code, Status};
 
 use super::{LabRig, guest::quote};
 use crate::{Settings, csi, node::Placed, wait};
@@ -42,14 +47,34 @@ impl LabRig {
         bytes: u64,
         capability: &VolumeCapability,
     ) -> Placed {
-        let made = self.csi.create_with(CreateVolumeRequest {
-            name: name.to_owned(),
-            capacity_range: Some(csi::bytes(bytes)),
-            volume_capabilities: vec![capability.clone()],
-            parameters: [("class".to_owned(), class.to_owned())].into(),
-            ..CreateVolumeRequest::default()
+        let made = persistently(async || {
+            self.csi
+                .create_with(CreateVolumeRequest {
+                    name: name.to_owned(),
+                    capacity_range: Some(csi::bytes(bytes)),
+                    volume_capabilities: vec![capability.clone()],
+                    parameters: [("class".to_owned(), class.to_owned())].into(),
+                    ..CreateVolumeRequest::default()
+                })
+                .await
         });
-        self.place(&made.await.unwrap(), name, capability)
+        self.place(&made.await, name, capability)
+    }
+
+    /// Stages and publishes, as often as it takes.
+    ///
+    /// # Panics
+    /// When it is refused for good.
+    pub async fn serve(&self, volume: &Placed) {
+        let (id, staging, capability) = (&volume.id, &volume.staging, &volume.capability);
+        persistently(async || self.csi.stage(id, staging, capability).await).await;
+        let target = &volume.target;
+        persistently(async || {
+            self.csi
+                .publish(id, staging, target, capability, false)
+                .await
+        })
+        .await;
     }
 
     /// Writes random bytes into a published volume, durably; answers with their digest.
@@ -134,6 +159,26 @@ impl LabRig {
             (!open).then_some(())
         })
         .await;
+    }
+}
+
+/// Repeats a call as an orchestrator does while the answer is one that asks for it: in a busy emulated machine a look at a
+/// drive takes longer than the agent waits.
+async fn persistently<T>(call: impl AsyncFn() -> Result<T, Status>) -> T {
+    let begun = Instant::now();
+    loop {
+        match call().await {
+            Ok(done) => return done,
+            Err(status)
+                if matches!(
+                    status.code(),
+                    Code::Unavailable | Code::Aborted | Code::ResourceExhausted
+                ) && begun.elapsed() < LAB_LIMIT =>
+            {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            Err(status) => panic!("refused: {status:?}"),
+        }
     }
 }
 
