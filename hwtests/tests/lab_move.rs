@@ -111,7 +111,9 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
         let deleted = second.csi.delete(&volume.id).await;
         assert_eq!(deleted.unwrap_err().code(), tonic::Code::Unavailable);
         second.csi.delete(&here.id).await.unwrap();
-        let made = second.csi.create("other", 4 * MIB, &csi::block()).await;
+        let made = second
+            .try_volume_in(name, "other", 4 * MIB, &csi::block())
+            .await;
         assert_eq!(made.unwrap_err().code(), tonic::Code::ResourceExhausted);
         second.agent.kill9();
         second.start_again().await;

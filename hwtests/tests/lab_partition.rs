@@ -143,7 +143,9 @@ async fn the_last_mib_of_a_drive_of_4096_byte_sectors_can_be_used() {
     assert!(free >= GIB - 8 * MIB, "{free}");
     let volume = lab.volume_in("scsi-4k", "all", free, &csi::block()).await;
     assert_eq!(volume.bytes, free);
-    let more = lab.csi.create("more", 4 * MIB, &csi::block()).await;
+    let more = lab
+        .try_volume_in("scsi-4k", "more", 4 * MIB, &csi::block())
+        .await;
     assert_eq!(more.unwrap_err().code(), Code::ResourceExhausted);
     lab.serve(&volume).await;
     let (target, last) = (volume.target.display(), free / MIB - 1);
@@ -307,17 +309,8 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
         all.push(lab.volume_in(MANY, &name, MIB, &block).await);
     }
     let free = lab.drive_named(MANY).await.unwrap().largest_free_bytes;
-    let refused = lab
-        .csi
-        .create_with(drivebay_proto::csi::CreateVolumeRequest {
-            name: "one-too-many".to_owned(),
-            capacity_range: Some(csi::bytes(MIB)),
-            volume_capabilities: vec![block.clone()],
-            parameters: [("class".to_owned(), MANY.to_owned())].into(),
-            ..Default::default()
-        })
-        .await
-        .unwrap_err();
+    let refused = lab.try_volume_in(MANY, "one-too-many", MIB, &block).await;
+    let refused = refused.unwrap_err();
     eprintln!("with 127 volumes and {free} bytes free: {refused:?}");
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
     assert!(refused.message().contains("128"), "{refused:?}");

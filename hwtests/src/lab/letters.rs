@@ -8,7 +8,7 @@ use std::{
 
 use drivebay_proto::{
     agent as wire,
-    csi::{CreateVolumeRequest, VolumeCapability},
+    csi::{CreateVolumeRequest, Volume, VolumeCapability},
 };
 
 use tonic::{Code, Status};
@@ -47,18 +47,29 @@ impl LabRig {
         bytes: u64,
         capability: &VolumeCapability,
     ) -> Placed {
-        let made = persistently(async || {
-            self.csi
-                .create_with(CreateVolumeRequest {
-                    name: name.to_owned(),
-                    capacity_range: Some(csi::bytes(bytes)),
-                    volume_capabilities: vec![capability.clone()],
-                    parameters: [("class".to_owned(), class.to_owned())].into(),
-                    ..CreateVolumeRequest::default()
-                })
-                .await
-        });
+        let made = persistently(async || self.try_volume_in(class, name, bytes, capability).await);
         self.place(&made.await, name, capability)
+    }
+
+    /// CreateVolume of a class, once.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn try_volume_in(
+        &self,
+        class: &str,
+        name: &str,
+        bytes: u64,
+        capability: &VolumeCapability,
+    ) -> Result<Volume, Status> {
+        let request = CreateVolumeRequest {
+            name: name.to_owned(),
+            capacity_range: Some(csi::bytes(bytes)),
+            volume_capabilities: vec![capability.clone()],
+            parameters: [("class".to_owned(), class.to_owned())].into(),
+            ..CreateVolumeRequest::default()
+        };
+        self.csi.create_with(request).await
     }
 
     /// Stages and publishes, as often as it takes.
