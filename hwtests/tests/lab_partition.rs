@@ -239,7 +239,8 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
         .chain(&others)
         .map(|of| of.id.clone())
         .collect();
-    (listed.sort(), ids.sort());
+    listed.sort();
+    ids.sort();
     assert_eq!(listed, ids);
     let partitions = guest.run(&format!("lsblk -nro NAME /dev/{disk}"));
     // The disk, the label, the volumes.
