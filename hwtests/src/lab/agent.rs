@@ -11,6 +11,7 @@ use super::{
     Guest, Machine, Ran,
     guest::quote,
     image::{in_guest, target_dir},
+    service,
 };
 use crate::{Csi, Settings, Trouble};
 
@@ -33,6 +34,7 @@ pub struct LabAgent {
     settings: Settings,
     csi_socket: PathBuf,
     agent_socket: PathBuf,
+    is_installed: bool,
 }
 
 /// What an agent in a guest is started with, if a test does not say otherwise: every drive is
@@ -91,21 +93,42 @@ impl LabAgent {
     /// # Errors
     /// It did not become ready: with the end of its log.
     pub async fn start(machine: &Machine, settings: Settings) -> Result<Self, Trouble> {
-        let run = machine.run_dir();
-        let mut agent = Self {
-            guest: machine.guest().clone(),
-            settings,
-            csi_socket: run.socket("csi.sock"),
-            agent_socket: run.socket("agent.sock"),
-        };
+        let mut agent = Self::of(machine, settings, false);
         install(&agent.guest)?;
         agent.configure();
         agent.start_again().await?;
         Ok(agent)
     }
 
+    /// As `start`, as the service that this repository's unit file makes of it. Its sockets are in the directory of the
+    /// settings, which is set to the unit's.
+    ///
+    /// # Errors
+    /// It did not become ready: with the end of its log.
+    pub async fn installed(machine: &Machine, mut settings: Settings) -> Result<Self, Trouble> {
+        settings.dir = PathBuf::from(service::RUN_DIR);
+        let mut agent = Self::of(machine, settings, true);
+        service::install(&agent.guest, &agent.settings)?;
+        agent.start_again().await?;
+        Ok(agent)
+    }
+
+    fn of(machine: &Machine, settings: Settings, is_installed: bool) -> Self {
+        let run = machine.run_dir();
+        Self {
+            guest: machine.guest().clone(),
+            settings,
+            csi_socket: run.socket("csi.sock"),
+            agent_socket: run.socket("agent.sock"),
+            is_installed,
+        }
+    }
+
     /// Writes the configuration file as the settings now are.
     pub fn configure(&self) {
+        if self.is_installed {
+            return service::configure(&self.guest, &self.settings);
+        }
         let dir = self.settings.dir.display();
         self.guest
             .run(&format!("mkdir -p {dir}/state {dir}/run {dir}/kubelet"));
@@ -118,6 +141,27 @@ impl LabAgent {
     /// # Errors
     /// It did not become ready.
     pub async fn start_again(&mut self) -> Result<(), Trouble> {
+        if self.is_installed {
+            let start = format!("systemctl start {UNIT}");
+            let ran = self.guest.try_run(&start, READY_LIMIT)?;
+            if !ran.ok() {
+                return Err(self.trouble(&ran.stderr));
+            }
+        } else {
+            self.run_transient();
+        }
+        self.forward_sockets();
+        self.ready().await
+    }
+
+    /// Makes its sockets answer on this machine, as after a reboot that it came up with by itself.
+    pub fn forward_sockets(&self) {
+        // A new connection has none; an old one takes it once more.
+        let _ = self.forward(&self.csi_socket, &self.settings.csi_socket());
+        let _ = self.forward(&self.agent_socket, &self.settings.agent_socket());
+    }
+
+    fn run_transient(&self) {
         let log = quote(&format!("DRIVEBAY_LOG={}", self.settings.log));
         let config = self.settings.config();
         let mut script = format!(
@@ -131,10 +175,6 @@ impl LabAgent {
             script.push_str(&format!(" --health-api {}", quote(api)));
         }
         self.guest.run(&script);
-        // A new connection has none; an old one takes it once more.
-        let _ = self.forward(&self.csi_socket, &self.settings.csi_socket());
-        let _ = self.forward(&self.agent_socket, &self.settings.agent_socket());
-        self.ready().await
     }
 
     fn forward(&self, here: &Path, there: &Path) -> Result<(), Trouble> {

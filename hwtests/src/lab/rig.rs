@@ -50,10 +50,29 @@ impl LabRig {
         let mut settings = agent::settings(machine.node(), layout);
         tune(&mut settings);
         let agent = LabAgent::start(&machine, settings).await.unwrap();
+        Self::of(agent, machine).await
+    }
+
+    /// As `tuned`, with the agent as this repository's unit file runs it.
+    ///
+    /// # Panics
+    /// When the agent does not become ready.
+    pub async fn installed(
+        machine: Machine,
+        layout: &str,
+        tune: impl FnOnce(&mut Settings),
+    ) -> Self {
+        let mut settings = agent::settings(machine.node(), layout);
+        tune(&mut settings);
+        let agent = LabAgent::installed(&machine, settings).await.unwrap();
+        Self::of(agent, machine).await
+    }
+
+    async fn of(agent: LabAgent, machine: Machine) -> Self {
         let node = Node {
             csi: agent.csi().await.unwrap(),
             agent_socket: agent.agent_socket().to_owned(),
-            dir: agent.settings().dir.clone(),
+            dir: agent::DIR.into(),
         };
         Self {
             node,

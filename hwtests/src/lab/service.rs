@@ -1,0 +1,53 @@
+//! The agent as an operator installs it: the unit file of this repository, its configuration where that file
+//! looks for it, and the program in /usr/bin. What a test adds is a drop-in: the Controller service, and the log.
+
+use std::path::Path;
+
+use super::{Guest, agent, guest::quote};
+use crate::{Settings, Trouble};
+
+/// Where the configuration is.
+pub const CONFIG: &str = "/etc/drivebay/drivebay.toml";
+/// Where sockets, notes and the lock are; the unit's own.
+pub const RUN_DIR: &str = "/run/drivebay";
+const UNIT_FILE: &str = include_str!("../../../systemd/drivebay-agent.service");
+
+/// Installs program, configuration and unit; nothing is started.
+///
+/// # Errors
+/// The agent is not built.
+pub(super) fn install(guest: &Guest, settings: &Settings) -> Result<(), Trouble> {
+    agent::install(guest)?;
+    let unit = format!("/etc/systemd/system/{}.service", agent::UNIT);
+    guest.write(Path::new(&unit), UNIT_FILE.as_bytes());
+    let drop_in = format!(
+        "[Service]\nExecStart=\nExecStart=/usr/bin/drivebay-agent run --headless --config {CONFIG}\n\
+         Environment=\"DRIVEBAY_LOG={}\"\n",
+        settings.log
+    );
+    guest.write(Path::new(&format!("{unit}.d/lab.conf")), drop_in.as_bytes());
+    configure(guest, settings);
+    guest.run(&format!(
+        "install {} /usr/bin/drivebay-agent && systemctl daemon-reload",
+        quote(agent::PROGRAM)
+    ));
+    Ok(())
+}
+
+/// Writes the configuration. Sockets, state and notes are where the unit has them, which is the default; the
+/// kubelet's directory is the lab's, on a disk.
+pub(super) fn configure(guest: &Guest, settings: &Settings) {
+    let toml = settings.toml();
+    let ours = |line: &&str| {
+        !["state-dir", "runtime-dir", "dir = "]
+            .iter()
+            .any(|key| line.starts_with(key))
+    };
+    let lines: Vec<&str> = toml.lines().filter(ours).collect();
+    let text = lines.join("\n").replace(
+        "[kubelet]\n",
+        &format!("[kubelet]\ndir = \"{}/kubelet\"\n", agent::DIR),
+    );
+    guest.run(&format!("mkdir -p {}/kubelet", agent::DIR));
+    guest.write(Path::new(CONFIG), text.as_bytes());
+}

@@ -1,0 +1,162 @@
+//! Things of a test that go on in the guest on their own while the test does something else: a process
+//! that writes, and one that counts the kernel's and udevd's events.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::{Guest, guest::quote};
+
+/// A line more within this, also when the guest is busy.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A process that appends synced lines to a file, and ends with the first error.
+#[derive(Debug)]
+pub struct Writer {
+    guest: Guest,
+    unit: String,
+    lines: PathBuf,
+}
+
+impl Writer {
+    /// Starts it in a directory of the guest; its unit (of systemd) has this name.
+    ///
+    /// # Panics
+    /// When it does not write.
+    pub fn start(guest: &Guest, unit: &str, dir: &Path) -> Self {
+        // One process, so that what it costs is the writing: line, flush, fsync, until told to stop.
+        let script = r#"use IO::Handle; my ($file, $n) = ($ARGV[0], 0);
+            open(my $out, ">>", $file) or die "open: $!";
+            until (-e "$file.stop") {
+                $n++;
+                print $out "line $n\n" or die "print: $!";
+                $out->flush or die "flush: $!";
+                $out->sync or die "fsync: $!";
+                select(undef, undef, undef, 0.01);
+            }
+            close($out) or die "close: $!";"#;
+        let lines = dir.join("lines");
+        guest.run(&format!(
+            "systemd-run --quiet --unit={} --property=RemainAfterExit=yes perl -e {} {}",
+            quote(unit),
+            quote(script),
+            quote(&lines.display().to_string())
+        ));
+        let writer = Self {
+            guest: guest.clone(),
+            unit: unit.to_owned(),
+            lines,
+        };
+        writer.advances();
+        writer
+    }
+
+    fn count(&self) -> usize {
+        let lines = quote(&self.lines.display().to_string());
+        let said = self.guest.ran(&format!("wc -l <{lines}"));
+        said.stdout.trim().parse().unwrap_or(0)
+    }
+
+    /// Waits until more lines are there; answers with how many.
+    ///
+    /// # Panics
+    /// When none come.
+    pub fn advances(&self) -> usize {
+        let before = self.count();
+        self.guest.wait_until(SOON, "the writer gets on", |_| {
+            let now = self.count();
+            (now > before + 5).then_some(now)
+        })
+    }
+
+    /// Ends it; every line must be there, and it must have seen no error. Answers with the number of lines.
+    ///
+    /// # Panics
+    /// When not.
+    pub fn finish(self) -> usize {
+        let stop = self.lines.with_extension("stop");
+        self.guest.write(&stop, b"");
+        let unit = quote(&self.unit);
+        let show = format!("systemctl show --property=SubState --value {unit}");
+        self.guest.wait_until(SOON, "the writer ends", |guest| {
+            (guest.run(&show).trim() != "running").then_some(())
+        });
+        let end = self.guest.run(&format!(
+            "systemctl show --property=SubState,Result,ExecMainStatus {unit}; \
+             journalctl --quiet --output=cat --unit={unit} | tail -5; \
+             systemctl stop {unit} 2>/dev/null; systemctl reset-failed {unit} 2>/dev/null || true"
+        ));
+        assert!(
+            end.contains("SubState=exited") && end.contains("ExecMainStatus=0"),
+            "the writer {unit} saw an error: {end}"
+        );
+        let text = self.guest.read(&self.lines);
+        let text = String::from_utf8_lossy(&text);
+        for (at, line) in text.lines().enumerate() {
+            assert_eq!(line, format!("line {}", at + 1), "of {unit}");
+        }
+        let lines = text.lines().count();
+        let file = quote(&self.lines.display().to_string());
+        self.guest.run(&format!("rm -f {file} {file}.stop"));
+        lines
+    }
+}
+
+/// Counts block devices' events, of the kernel and of udevd, from when it was started.
+#[derive(Debug)]
+pub struct Events {
+    guest: Guest,
+    file: PathBuf,
+}
+
+impl Events {
+    /// Starts to listen; the unit (of systemd) has this name.
+    ///
+    /// # Panics
+    /// When it does not listen.
+    pub fn listen(guest: &Guest, unit: &str) -> Self {
+        let file = PathBuf::from(format!("/run/{unit}.events"));
+        guest.run(&format!(
+            "rm -f {0}; systemd-run --quiet --collect --unit={unit} --property=StandardOutput=file:{0} \
+             stdbuf -oL udevadm monitor --kernel --udev --subsystem-match=block",
+            file.display()
+        ));
+        // Two lines, one each for kernel and udevd, are its last words before it listens.
+        guest.wait_until(SOON, "udevadm listens", |guest| {
+            let said = guest.run(&format!("cat {}", file.display()));
+            said.contains("KERNEL - ").then_some(())
+        });
+        Self {
+            guest: guest.clone(),
+            file,
+        }
+    }
+
+    /// Every event so far: who says it ("KERNEL", "UDEV"), what, of which device ("sda1").
+    pub fn seen(&self) -> Vec<(String, String, String)> {
+        let text = self.guest.run(&format!("cat {}", self.file.display()));
+        text.lines()
+            .filter_map(|line| {
+                let (who, rest) = line.split_once('[')?;
+                let mut words = rest.split_once(']')?.1.split_whitespace();
+                let (action, path) = (words.next()?, words.next()?);
+                let device = path.rsplit('/').next()?;
+                Some((who.trim().to_owned(), action.to_owned(), device.to_owned()))
+            })
+            .collect()
+    }
+
+    /// How often the kernel said this of devices that a test picks.
+    pub fn count(&self, action: &str, pick: impl Fn(&str) -> bool) -> usize {
+        let seen = self.seen();
+        seen.iter()
+            .filter(|(who, what, device)| who == "KERNEL" && what == action && pick(device))
+            .count()
+    }
+
+    /// Ends it.
+    pub fn end(self, unit: &str) {
+        self.guest.run(&format!("systemctl stop {unit}"));
+    }
+}
