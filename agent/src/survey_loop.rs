@@ -223,6 +223,10 @@ impl Surveyor {
 
     /// One survey: `only` these kernel names are probed again, or all.
     async fn once(&mut self, only: Option<&BTreeSet<String>>) -> Result<u64, String> {
+        match only {
+            Some(names) => tracing::debug!(?names, "looking at drives that something happened to"),
+            None => tracing::debug!("looking at all drives"),
+        }
         // A copy: a survey that fails or is cut off must not forget what the one before it saw.
         let mut previous = self.last.clone();
         let begun = self.volumes.inventory().current();
