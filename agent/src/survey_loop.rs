@@ -69,17 +69,17 @@ pub fn needs_repair(contents: &Contents) -> bool {
 }
 
 /// The key of each drive in the inventory: its identity; devices that share one get their kernel name
-/// appended, so that none hides the other. Pure.
+/// appended, so that none hides the other. A path that the kernel hides is no second device. Pure.
 fn keys(drives: &[Surveyed]) -> Vec<DriveId> {
     let mut count: BTreeMap<&DriveId, u32> = BTreeMap::new();
-    for drive in drives {
+    for drive in drives.iter().filter(|drive| !drive.facts.hidden) {
         *count.entry(&drive.facts.id).or_default() += 1;
     }
     drives
         .iter()
         .map(|drive| match count.get(&drive.facts.id) {
-            Some(1) | None => drive.facts.id.clone(),
-            Some(_) => DriveId(format!("{}.{}", drive.facts.id, drive.facts.kernel_name)),
+            Some(1) if !drive.facts.hidden => drive.facts.id.clone(),
+            _ => DriveId(format!("{}.{}", drive.facts.id, drive.facts.kernel_name)),
         })
         .collect()
 }
@@ -135,10 +135,10 @@ struct Surveyor {
     rules: Rules,
     settings: Settings,
     last: Vec<Surveyed>,
-    /// Labels that were looked at for repair since the last slow rescan. A repair opens the drive for
+    /// Drives, each time they were plugged in, and labels that were looked at for repair since the last slow rescan. A repair opens the drive for
     /// writing, which udevd answers with an event, which leads to a survey: what cannot be repaired must
     /// not be tried in a circle.
-    tried: BTreeSet<(DriveId, u64)>,
+    tried: BTreeSet<(DriveId, u64, u64)>,
 }
 
 /// Runs until stopped.
@@ -248,7 +248,9 @@ impl Surveyor {
             if drive.judgement == Judgement::Claimed
                 && let Some(contents) = &drive.contents
                 && needs_repair(contents)
-                && self.tried.insert((key.clone(), contents.sequence))
+                && self
+                    .tried
+                    .insert((key.clone(), drive.facts.diskseq, contents.sequence))
             {
                 self.repair(key, drive).await;
             }
