@@ -16,8 +16,9 @@ use crate::{Csi, csi, wait};
 /// Erasing a test's volume takes seconds; the machine may be busy.
 const ERASE_LIMIT: Duration = Duration::from_secs(120);
 
-/// An event leads to a survey within this; the slow rescan of the harness comes after minutes.
-const EVENT_LIMIT: Duration = Duration::from_secs(30);
+/// An event leads to a survey within this, also on an emulated machine whose host is busy; the slow rescan of the
+/// harness comes after minutes.
+const EVENT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A node's sockets, and where its orchestrator puts volumes.
 #[derive(Debug)]

@@ -8,8 +8,9 @@ use super::stand::{both_layouts, uses_both_layouts};
 #[ignore = "needs the lab: hwtests/lab"]
 async fn without_udevd_both_layouts_work() {
     let machine = Machine::restored(MachineSpec::new("node1")).unwrap();
+    // Nobody else loads the modules of what is plugged in later.
     machine.guest().run(
-        "systemctl stop systemd-udevd-control.socket systemd-udevd-kernel.socket systemd-udevd.service; \
+        "modprobe sd_mod; systemctl stop systemd-udevd-control.socket systemd-udevd-kernel.socket systemd-udevd.service; \
          test ! -e /run/udev/control; ! pgrep -x systemd-udevd",
     );
     let mut lab = LabRig::tuned(machine, "partition", both_layouts).await;

@@ -3,10 +3,15 @@
 use drivebay_hwtests::{
     MIB,
     lab::{DriveSpec, Guest, Kind},
+    wait,
 };
+use drivebay_proto::agent::Drive;
 use serde_json::Value;
 
-use super::stand::{booted, named};
+use super::{
+    refused::PROBED,
+    stand::{booted, codes, named},
+};
 
 const SIZE: u64 = 128 * MIB;
 const EUI: u64 = 0x0025_38b1_0000_0042;
@@ -125,7 +130,8 @@ const ROWS: [Row; 9] = [
 /// The rows' drives, blank.
 pub(crate) fn drives() -> Vec<DriveSpec> {
     let plugged = |row: &Row| {
-        let mut drive = DriveSpec::new(row.kind, row.name, SIZE).sector(row.sectors.0, row.sectors.1);
+        let mut drive =
+            DriveSpec::new(row.kind, row.name, SIZE).sector(row.sectors.0, row.sectors.1);
         if let Some(wwn) = row.wwn {
             drive = match row.kind {
                 Kind::Nvme => drive.eui64(wwn),
@@ -149,8 +155,14 @@ async fn each_kind_of_drive_is_listed_as_it_was_plugged_and_as_the_hosts_tools_s
     let held = booted().await;
     let lab = held.as_ref().unwrap();
     for row in &ROWS {
-        let found = lab.drive_where_is(row.name, "available", named(row.name)).await;
-        println!("{found:?}");
+        let visible =
+            |drive: &Drive| named(row.name)(drive) && !codes(drive).contains(&"HiddenPath");
+        let what = format!("{} is available", row.name);
+        let found = wait::until_async(PROBED, &what, async || {
+            let found = lab.drive_where(visible).await;
+            found.filter(|drive| drive.state == "available")
+        })
+        .await;
         assert_eq!(found.id, row.id);
         assert_eq!(found.model, row.model, "{}", row.name);
         assert_eq!(found.size_bytes, SIZE, "{}", row.name);
@@ -160,13 +172,19 @@ async fn each_kind_of_drive_is_listed_as_it_was_plugged_and_as_the_hosts_tools_s
         assert_eq!(found.transport, row.transport, "{}", row.name);
         assert!(found.firmware.starts_with(row.firmware), "{found:?}");
         let wwn = row.wwn.map(|wwn| format!("{wwn:016x}")).unwrap_or_default();
-        assert_eq!(found.wwn.trim_start_matches(|c: char| !c.is_ascii_digit() || c == '0'), wwn.trim_start_matches('0'), "{found:?}");
+        assert_eq!(
+            found
+                .wwn
+                .trim_start_matches(|c: char| !c.is_ascii_digit() || c == '0'),
+            wwn.trim_start_matches('0'),
+            "{found:?}"
+        );
         agrees(lab.guest(), &found);
     }
 }
 
 /// lsblk, udev and smartctl say the same.
-fn agrees(guest: &Guest, drive: &drivebay_proto::agent::Drive) {
+fn agrees(guest: &Guest, drive: &Drive) {
     let node = format!("/dev/{}", drive.kernel_name);
     let said = guest.run(&format!("lsblk --nodeps --bytes --json -O {node}"));
     let said: Value = serde_json::from_str(&said).unwrap();
@@ -190,7 +208,9 @@ fn agrees(guest: &Guest, drive: &drivebay_proto::agent::Drive) {
         let mut lines = properties.lines();
         lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
     };
-    if let Some(wwn) = property("ID_WWN") && drive.transport != "nvme" {
+    if let Some(wwn) = property("ID_WWN")
+        && drive.transport != "nvme"
+    {
         assert_eq!(drive.id, format!("wwn-{wwn}"), "{properties}");
     }
     for key in ["ID_SERIAL_SHORT", "ID_SCSI_SERIAL"] {

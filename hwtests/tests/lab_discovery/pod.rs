@@ -19,7 +19,9 @@ async fn works_under(pod: &str) {
     })
     .await;
     let namespace = |of: &str| lab.guest().run(&format!("readlink /proc/{of}/ns/net"));
-    let inside = lab.guest().run("pgrep -f '[d]rivebay-agent run' | tail -n1");
+    let inside = lab
+        .guest()
+        .run("pgrep -f '[d]rivebay-agent run' | tail -n1");
     assert_ne!(namespace(inside.trim()), namespace("1"));
     uses_both_layouts(&mut lab).await;
 }

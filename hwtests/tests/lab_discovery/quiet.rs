@@ -70,7 +70,14 @@ async fn probes_rescans_and_the_agents_start_make_no_event() {
         drives.push(DriveSpec::virtio(&format!("virtio-{name}"), 256 * MIB));
     }
     let mut lab = rig(drives).await;
-    for (class, at) in [("demo", 0), ("lv", 0), ("demo", 1), ("lv", 1), ("demo", 2), ("lv", 2)] {
+    for (class, at) in [
+        ("demo", 0),
+        ("lv", 0),
+        ("demo", 1),
+        ("lv", 1),
+        ("demo", 2),
+        ("lv", 2),
+    ] {
         let made = volume(&lab, &format!("{class}-{at}"), class, 150 * MIB).await;
         if at == 0 {
             lab.use_volume(&made).await;
@@ -78,7 +85,9 @@ async fn probes_rescans_and_the_agents_start_make_no_event() {
     }
     let guest = lab.guest().clone();
     settled(&guest);
-    let blank = lab.drive_where_is("blank", "available", named("blank")).await;
+    let blank = lab
+        .drive_where_is("blank", "available", named("blank"))
+        .await;
 
     let ear = Ear::open(&guest);
     guest.run(&format!(": <>/dev/{}", blank.kernel_name));
@@ -122,7 +131,11 @@ async fn a_change_of_its_own_makes_the_agent_look_a_few_times_and_no_more() {
             lab.erased().await;
             let after = settled(guest);
             println!("{name}: looked {} times", after - before);
-            assert!(after - before <= 16, "{name}: looked {} times", after - before);
+            assert!(
+                after - before <= 16,
+                "{name}: looked {} times",
+                after - before
+            );
             before = after;
         }
     }

@@ -83,7 +83,11 @@ async fn drives_that_come_and_go_are_listed_right_each_time_and_leave_nothing() 
         after.0
     ));
     assert_eq!(after.0, before);
-    assert!(after.1 < memory + 8 * 1024, "{} KiB after {memory} KiB", after.1);
+    assert!(
+        after.1 < memory + 8 * 1024,
+        "{} KiB after {memory} KiB",
+        after.1
+    );
     // Everything is still usable.
     for volume in &volumes {
         lab.use_volume(volume).await;
@@ -107,14 +111,20 @@ async fn round(lab: &mut LabRig, name: &str, volumes: &[Placed]) -> Duration {
     let inventory = lab.inventory().await;
     let on: Vec<&Placed> = volumes
         .iter()
-        .filter(|placed| inventory.volumes.iter().any(|of| of.id == placed.id && of.drive == here.id))
+        .filter(|placed| {
+            inventory
+                .volumes
+                .iter()
+                .any(|of| of.id == placed.id && of.drive == here.id)
+        })
         .collect();
     assert_eq!(on.len(), usize::from(claimed), "{name}: {:?}", here);
 
     lab.machine.unplug(name);
     let gone = Instant::now();
     if claimed {
-        lab.drive_where_is(name, "missing", |drive| drive.id == here.id).await;
+        lab.drive_where_is(name, "missing", |drive| drive.id == here.id)
+            .await;
         lab.volume_is(&on[0].id, "missing").await;
     } else {
         lab.no_drive(name, named(name)).await;
@@ -122,7 +132,11 @@ async fn round(lab: &mut LabRig, name: &str, volumes: &[Placed]) -> Duration {
     let gone = gone.elapsed();
     let others = lab.inventory().await;
     let (missing, all) = (
-        others.volumes.iter().filter(|of| of.state != "ready" && of.state != "new").count(),
+        others
+            .volumes
+            .iter()
+            .filter(|of| of.state != "ready" && of.state != "new")
+            .count(),
         others.volumes.len(),
     );
     assert_eq!((missing, all), (on.len(), volumes.len()), "{others:#?}");

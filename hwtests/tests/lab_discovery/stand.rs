@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use drivebay_hwtests::{
-    MIB, Settings,
-    csi,
+    MIB, Settings, csi,
     lab::{DriveSpec, LabRig, Machine, MachineSpec, drives::TRUST_EUI},
     node::{Node, Placed},
+    wait,
 };
 use drivebay_proto::{agent::Drive, csi::CreateVolumeRequest};
 use tokio::sync::{Mutex, MutexGuard};
@@ -79,6 +79,19 @@ pub(crate) async fn rig(drives: Vec<DriveSpec>) -> LabRig {
     LabRig::tuned(machine, "partition", both_layouts).await
 }
 
+/// Stages and publishes; again while the drive is being looked at, as the kubelet does.
+pub(crate) async fn use_volume(lab: &LabRig, volume: &Placed) {
+    let csi = &lab.node.csi;
+    wait::until_async(SEEN, "the volume is staged", async || {
+        let staged = csi
+            .stage(&volume.id, &volume.staging, &volume.capability)
+            .await;
+        staged.inspect_err(|why| println!("{why}")).ok()
+    })
+    .await;
+    lab.publish(volume).await;
+}
+
 /// Plugs drives in, and has volumes of both layouts created, used, taken away and brought back, and deleted; then
 /// neither a mount, a mapped device nor a name of one is left.
 pub(crate) async fn uses_both_layouts(lab: &mut LabRig) {
@@ -89,7 +102,7 @@ pub(crate) async fn uses_both_layouts(lab: &mut LabRig) {
         lab.machine.add(DriveSpec::scsi(name, 256 * MIB));
         lab.drive_where_is(name, "available", named(name)).await;
         let made = volume(lab, name, class, 100 * MIB).await;
-        lab.use_volume(&made).await;
+        use_volume(lab, &made).await;
         let letter = made.target.join("letter");
         // Written in the host's mount namespace.
         guest.write(&letter, b"dear reader");
@@ -97,16 +110,20 @@ pub(crate) async fn uses_both_layouts(lab: &mut LabRig) {
             .expand(&made.id, 120 * MIB, &made.capability)
             .await
             .unwrap();
-        lab.csi.node_expand(&made.id, &made.target, 120 * MIB).await.unwrap();
+        lab.csi
+            .node_expand(&made.id, &made.target, 120 * MIB)
+            .await
+            .unwrap();
         lab.leave_volume(&made).await;
 
         let id = lab.drive_where(named(name)).await.unwrap().id;
         lab.machine.unplug(name);
-        lab.drive_where_is(name, "missing", |drive| drive.id == id).await;
+        lab.drive_where_is(name, "missing", |drive| drive.id == id)
+            .await;
         lab.machine.plug(name);
         lab.drive_where_is(name, "claimed", named(name)).await;
 
-        lab.use_volume(&made).await;
+        use_volume(lab, &made).await;
         assert_eq!(guest.read(&letter), b"dear reader");
         lab.leave_volume(&made).await;
         lab.csi.delete(&made.id).await.unwrap();
