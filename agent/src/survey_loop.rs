@@ -135,6 +135,8 @@ struct Surveyor {
     rules: Rules,
     settings: Settings,
     last: Vec<Surveyed>,
+    /// The last survey failed as a whole.
+    failed: bool,
     /// Drives, each time they were plugged in, and labels that were looked at for repair since the last slow rescan. A repair opens the drive for
     /// writing, which udevd answers with an event, which leads to a survey: what cannot be repaired must
     /// not be tried in a circle.
@@ -156,6 +158,7 @@ pub async fn run(
         volumes,
         rules,
         last: Vec::new(),
+        failed: false,
         tried: BTreeSet::new(),
     };
     let mut events_end = false;
@@ -171,7 +174,7 @@ pub async fn run(
                 Some(asked) => (None, vec![asked]),
                 None => return,
             },
-            troubled = surveyor.troubled() => (Some(troubled), Vec::new()),
+            troubled = surveyor.troubled() => (troubled, Vec::new()),
             changed = events.recv(), if !events_end => match changed {
                 Some(Changed { lost: true, .. }) => (None, Vec::new()),
                 Some(Changed { names, .. }) => (Some(names), Vec::new()),
@@ -191,10 +194,11 @@ pub async fn run(
             () = stop.cancelled() => return,
             result = surveyor.once(only.as_ref()) => result,
         };
+        surveyor.failed = result.is_err();
         if let Err(why) = &result {
             tracing::error!(
                 why,
-                "the drives could not be surveyed; the inventory keeps what it had"
+                "the drives could not be surveyed; the inventory keeps what it had, and it is tried again"
             );
         }
         for asked in waiting {
@@ -205,8 +209,13 @@ pub async fn run(
 }
 
 impl Surveyor {
-    /// After a while, the drives that gave no answer, to be asked again; never when all did.
-    async fn troubled(&self) -> BTreeSet<String> {
+    /// After a while, the drives that gave no answer, to be asked again, or None, for all, when there was no survey at
+    /// all; never when all did.
+    async fn troubled(&self) -> Option<BTreeSet<String>> {
+        if self.failed {
+            tokio::time::sleep(RETRY).await;
+            return None;
+        }
         let snapshot = self.volumes.inventory().current();
         let names: BTreeSet<String> = snapshot
             .drives
@@ -218,7 +227,7 @@ impl Surveyor {
             std::future::pending::<()>().await;
         }
         tokio::time::sleep(RETRY).await;
-        names
+        Some(names)
     }
 
     /// One survey: `only` these kernel names are probed again, or all.

@@ -73,10 +73,15 @@ pub(crate) async fn volume(node: &Node, name: &str, class: &str, bytes: u64) -> 
     node.place(&volume, name, &capability)
 }
 
-/// A woken machine with these drives, and an agent of both layouts.
+/// A woken machine with these drives, and an agent of both layouts that has found them.
 pub(crate) async fn rig(drives: Vec<DriveSpec>) -> LabRig {
+    let names: Vec<String> = drives.iter().map(|drive| drive.name().to_owned()).collect();
     let machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
-    LabRig::tuned(machine, "partition", both_layouts).await
+    let lab = LabRig::tuned(machine, "partition", both_layouts).await;
+    for name in &names {
+        lab.drive_where_is(name, "available", named(name)).await;
+    }
+    lab
 }
 
 /// Stages and publishes; again while the drive is being looked at, as the kubelet does.
