@@ -69,17 +69,17 @@ pub fn needs_repair(contents: &Contents) -> bool {
 }
 
 /// The key of each drive in the inventory: its identity; devices that share one get their kernel name
-/// appended, so that none hides the other. Pure.
+/// appended, so that none hides the other. A path that the kernel hides is no second device. Pure.
 fn keys(drives: &[Surveyed]) -> Vec<DriveId> {
     let mut count: BTreeMap<&DriveId, u32> = BTreeMap::new();
-    for drive in drives {
+    for drive in drives.iter().filter(|drive| !drive.facts.hidden) {
         *count.entry(&drive.facts.id).or_default() += 1;
     }
     drives
         .iter()
         .map(|drive| match count.get(&drive.facts.id) {
-            Some(1) | None => drive.facts.id.clone(),
-            Some(_) => DriveId(format!("{}.{}", drive.facts.id, drive.facts.kernel_name)),
+            Some(1) if !drive.facts.hidden => drive.facts.id.clone(),
+            _ => DriveId(format!("{}.{}", drive.facts.id, drive.facts.kernel_name)),
         })
         .collect()
 }
@@ -135,10 +135,12 @@ struct Surveyor {
     rules: Rules,
     settings: Settings,
     last: Vec<Surveyed>,
-    /// Labels that were looked at for repair since the last slow rescan. A repair opens the drive for
+    /// The last survey failed as a whole.
+    failed: bool,
+    /// Drives, each time they were plugged in, and labels that were looked at for repair since the last slow rescan. A repair opens the drive for
     /// writing, which udevd answers with an event, which leads to a survey: what cannot be repaired must
     /// not be tried in a circle.
-    tried: BTreeSet<(DriveId, u64)>,
+    tried: BTreeSet<(DriveId, u64, u64)>,
 }
 
 /// Runs until stopped.
@@ -156,6 +158,7 @@ pub async fn run(
         volumes,
         rules,
         last: Vec::new(),
+        failed: false,
         tried: BTreeSet::new(),
     };
     let mut events_end = false;
@@ -171,7 +174,7 @@ pub async fn run(
                 Some(asked) => (None, vec![asked]),
                 None => return,
             },
-            troubled = surveyor.troubled() => (Some(troubled), Vec::new()),
+            troubled = surveyor.troubled() => (troubled, Vec::new()),
             changed = events.recv(), if !events_end => match changed {
                 Some(Changed { lost: true, .. }) => (None, Vec::new()),
                 Some(Changed { names, .. }) => (Some(names), Vec::new()),
@@ -191,10 +194,11 @@ pub async fn run(
             () = stop.cancelled() => return,
             result = surveyor.once(only.as_ref()) => result,
         };
+        surveyor.failed = result.is_err();
         if let Err(why) = &result {
             tracing::error!(
                 why,
-                "the drives could not be surveyed; the inventory keeps what it had"
+                "the drives could not be surveyed; the inventory keeps what it had, and it is tried again"
             );
         }
         for asked in waiting {
@@ -205,8 +209,13 @@ pub async fn run(
 }
 
 impl Surveyor {
-    /// After a while, the drives that gave no answer, to be asked again; never when all did.
-    async fn troubled(&self) -> BTreeSet<String> {
+    /// After a while, the drives that gave no answer, to be asked again, or None, for all, when there was no survey at
+    /// all; never when all did.
+    async fn troubled(&self) -> Option<BTreeSet<String>> {
+        if self.failed {
+            tokio::time::sleep(RETRY).await;
+            return None;
+        }
         let snapshot = self.volumes.inventory().current();
         let names: BTreeSet<String> = snapshot
             .drives
@@ -218,11 +227,15 @@ impl Surveyor {
             std::future::pending::<()>().await;
         }
         tokio::time::sleep(RETRY).await;
-        names
+        Some(names)
     }
 
     /// One survey: `only` these kernel names are probed again, or all.
     async fn once(&mut self, only: Option<&BTreeSet<String>>) -> Result<u64, String> {
+        match only {
+            Some(names) => tracing::debug!(?names, "looking at drives that something happened to"),
+            None => tracing::debug!("looking at all drives"),
+        }
         // A copy: a survey that fails or is cut off must not forget what the one before it saw.
         let mut previous = self.last.clone();
         let begun = self.volumes.inventory().current();
@@ -244,7 +257,9 @@ impl Surveyor {
             if drive.judgement == Judgement::Claimed
                 && let Some(contents) = &drive.contents
                 && needs_repair(contents)
-                && self.tried.insert((key.clone(), contents.sequence))
+                && self
+                    .tried
+                    .insert((key.clone(), drive.facts.diskseq, contents.sequence))
             {
                 self.repair(key, drive).await;
             }

@@ -154,6 +154,10 @@ fn devices_of_one_identity_get_keys_of_their_own() {
     drives[1].facts.id = drives[0].facts.id.clone();
     let both: Vec<String> = keys(&drives).into_iter().map(|key| key.0).collect();
     assert_eq!(both, ["wwn-sda.sda", "wwn-sda.sdb"]);
+    // A path that the kernel hides has its drive's identity, and takes nothing from it.
+    drives[1].facts.hidden = true;
+    let both: Vec<String> = keys(&drives).into_iter().map(|key| key.0).collect();
+    assert_eq!(both, ["wwn-sda", "wwn-sda.sdb"]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use drivebay_proto::{
-    agent::{self as wire, InventoryUpdate},
+    agent::{self as wire, InventoryUpdate, agent_client::AgentClient},
     csi::{Volume, VolumeCapability},
 };
 
@@ -16,8 +16,9 @@ use crate::{Csi, csi, wait};
 /// Erasing a test's volume takes seconds; the machine may be busy.
 const ERASE_LIMIT: Duration = Duration::from_secs(120);
 
-/// An event leads to a survey within this; the slow rescan of the harness comes after minutes.
-const EVENT_LIMIT: Duration = Duration::from_secs(30);
+/// An event leads to a survey within this, also on an emulated machine whose host is busy; the slow rescan of the
+/// harness comes after minutes.
+const EVENT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A node's sockets, and where its orchestrator puts volumes.
 #[derive(Debug)]
@@ -59,6 +60,18 @@ impl Node {
         csi::inventory(&self.agent_socket).await.unwrap()
     }
 
+    /// Has every drive looked at, and waits until the inventory shows the result.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub async fn rescan(&self) {
+        let channel = csi::channel(&self.agent_socket).await.unwrap();
+        AgentClient::new(channel)
+            .rescan(wire::RescanRequest {})
+            .await
+            .unwrap();
+    }
+
     /// What the agent says of the first drive that a test of it picks, if it lists one.
     pub async fn drive_where(&self, pick: impl Fn(&wire::Drive) -> bool) -> Option<wire::Drive> {
         let inventory = self.inventory().await;
@@ -81,6 +94,18 @@ impl Node {
             found.filter(|drive| drive.state == state)
         })
         .await
+    }
+
+    /// Waits until the agent lists no drive that a test picks.
+    ///
+    /// # Panics
+    /// When that takes longer than an event needs.
+    pub async fn no_drive(&self, name: &str, pick: impl Fn(&wire::Drive) -> bool) {
+        let what = format!("drive {name} is listed no more");
+        wait::until_async(EVENT_LIMIT, &what, async || {
+            self.drive_where(&pick).await.is_none().then_some(())
+        })
+        .await;
     }
 
     /// What the agent says of a volume, if it lists it.

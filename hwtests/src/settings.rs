@@ -25,6 +25,8 @@ pub struct Settings {
     pub more: String,
     /// Value of --health-api; the default when None.
     pub health_api: Option<String>,
+    /// Program and arguments that the agent is started under (unshare), in the lab; usually none.
+    pub under: String,
     /// The program's log filter (DRIVEBAY_LOG).
     pub log: String,
 }
@@ -49,6 +51,7 @@ impl Settings {
             class: String::new(),
             more: String::new(),
             health_api: None,
+            under: String::new(),
             log: "info,drivebay_agent=debug,drivebay_controller=debug".to_owned(),
         }
     }

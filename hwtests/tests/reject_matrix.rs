@@ -329,7 +329,8 @@ fn our_label_decides_whose_drive_it_is() {
     );
 }
 
-/// Codes that no loop device here can carry, and why. Recorded sysfs trees carry them in the agent's own tests
+/// Codes that no loop device here can carry, and why. The lab has a drive for each but `Unhealthy`
+/// (`lab_discovery::refused`); recorded sysfs trees carry them in the agent's own tests
 /// (`discovery::sysfs`: how each is seen; `discovery::claim`: that it rejects).
 fn not_on_a_loop() -> BTreeMap<Code, &'static str> {
     BTreeMap::from([

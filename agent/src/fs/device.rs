@@ -278,6 +278,7 @@ mod tests {
             uuid: "LVM-aabb".into(),
             size_bytes: 3 << 20,
             slaves: vec!["sda".into()],
+            orphaned: false,
             suspended: false,
         };
         let check = |change: fn(&mut DmDevice)| {

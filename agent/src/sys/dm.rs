@@ -24,6 +24,8 @@ pub struct DmDevice {
     pub size_bytes: u64,
     /// Kernel names of the devices it lies on.
     pub slaves: Vec<String>,
+    /// Whether everything it lies on was taken away meanwhile: all IO to it fails, for ever.
+    pub orphaned: bool,
     /// Whether IO to it waits (`dmsetup suspend`).
     pub suspended: bool,
 }
@@ -62,6 +64,9 @@ pub fn read(sys: &Path, kernel_name: &str) -> io::Result<DmDevice> {
         .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
         .collect::<io::Result<Vec<_>>>()?;
     slaves.sort();
+    // The links stay until it is removed; where they lead to is gone with the drive.
+    let gone = |name: &String| base.join("slaves").join(name).try_exists().map(|is| !is);
+    let gone = slaves.iter().map(gone).collect::<io::Result<Vec<_>>>()?;
     let sectors: u64 = text("size")?.parse().map_err(|_| invalid("size"))?;
     Ok(DmDevice {
         kernel_name: kernel_name.to_owned(),
@@ -69,6 +74,7 @@ pub fn read(sys: &Path, kernel_name: &str) -> io::Result<DmDevice> {
         name: text("dm/name")?,
         uuid: text("dm/uuid")?,
         size_bytes: sectors.saturating_mul(512),
+        orphaned: !slaves.is_empty() && gone.iter().all(|gone| *gone),
         slaves,
         suspended: text("dm/suspended")? == "1",
     })

@@ -168,7 +168,8 @@ impl LabAgent {
             "systemd-run --quiet --collect --unit={UNIT} --property=KillMode=mixed \
              --property=TimeoutStopSec=20 --setenv={log} \
              --setenv=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-             {PROGRAM} run --headless --config {}",
+             {} {PROGRAM} run --headless --config {}",
+            self.settings.under,
             config.display()
         );
         if let Some(api) = &self.settings.health_api {

@@ -64,6 +64,7 @@ impl<'a> Session<'a> {
         };
         if repair {
             session.keep_strange_copy()?;
+            session.clear_orphans()?;
             session.settle()?;
         }
         Ok(session)
@@ -220,6 +221,18 @@ impl<'a> Session<'a> {
             .flush()
             .map_err(io_error(&self.id, "flushing LVM's metadata"))?;
         self.keep_copy()
+    }
+
+    /// Takes away devices that lie on the drive as it was before it was unplugged. One that is mounted stays, and its
+    /// volume with it, until it is unmounted.
+    fn clear_orphans(&mut self) -> Result<(), CarveError> {
+        let mut removed = false;
+        for uuid in &self.view.orphaned {
+            if let Some(lv) = self.view.lvs.get(uuid) {
+                removed |= self.take_from_kernel(lv)?;
+            }
+        }
+        if removed { self.see_again() } else { Ok(()) }
     }
 
     /// Activates what lives and is not active, and gives devices with an old table the new one.

@@ -26,6 +26,9 @@ pub struct View {
     /// Volumes whose device is smaller than the LV, or suspended, and otherwise right: a change that was
     /// interrupted, which `lvchange --refresh` completes. They are ambiguous until then.
     pub stale: Vec<Uuid>,
+    /// Volumes whose device lies on the drive as it was before it was unplugged and came back: dead, and to be removed
+    /// once nobody has it open. They are ambiguous until then.
+    pub orphaned: Vec<Uuid>,
 }
 
 /// Puts them together. `kernel_name` is the drive's (`sda`), `erased` how many bytes are durably zero
@@ -54,6 +57,7 @@ pub fn view(
     let mut strangers = Vec::new();
     let mut notes = Vec::new();
     let mut stale = Vec::new();
+    let mut orphaned = Vec::new();
     let mut seen = BTreeSet::new();
     let mut twice = BTreeSet::new();
     let mut lvs = BTreeMap::new();
@@ -93,7 +97,13 @@ pub fn view(
         let dm_uuid = dm_uuid(vg, lv);
         let device = dm.iter().find(|device| device.uuid == dm_uuid);
         if let (None, Some(device)) = (&ambiguous, device) {
-            if device.slaves != [kernel_name] {
+            if device.orphaned {
+                orphaned.push(record.uuid);
+                ambiguous = Some(format!(
+                    "its device {} is of before the drive was unplugged, and still in use; unmount the volume",
+                    device.kernel_name
+                ));
+            } else if device.slaves != [kernel_name] {
                 ambiguous = Some(format!(
                     "its device {} lies on {}, and the LV on {kernel_name}",
                     device.kernel_name,
@@ -133,11 +143,17 @@ pub fn view(
     }
     lvs.retain(|uuid, _| !twice.contains(uuid));
     stale.retain(|uuid| !twice.contains(uuid));
+    orphaned.retain(|uuid| !twice.contains(uuid));
     volumes.sort_by_key(|placed| (placed.record.extent.start, placed.record.uuid));
     notes.extend(
         stale.iter().map(|uuid| {
             format!("a change of volume {uuid} was interrupted before the kernel had it")
         }),
+    );
+    notes.extend(
+        orphaned
+            .iter()
+            .map(|uuid| format!("volume {uuid} has a device of before the drive was unplugged")),
     );
     if vg.autoactivation {
         notes.push(format!(
@@ -172,6 +188,7 @@ pub fn view(
         mark,
         lvs,
         stale,
+        orphaned,
     })
 }
 

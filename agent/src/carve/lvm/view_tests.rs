@@ -73,6 +73,7 @@ fn device(vg: &Vg, lv: &Lv, size_bytes: u64) -> DmDevice {
         uuid: dm_uuid(vg, lv),
         size_bytes,
         slaves: vec!["sda".into()],
+        orphaned: false,
         suspended: false,
     }
 }
@@ -195,6 +196,14 @@ fn what_does_not_agree_is_ambiguous_and_says_why() {
         let notes = look(&good, &[of(change)]).contents.notes;
         assert_eq!(notes.len(), stale, "{notes:?}");
     }
+    let dead = of(|dm| {
+        dm.slaves = vec!["sdb".into()];
+        dm.orphaned = true;
+    });
+    let seen = look(&good, &[dead]);
+    assert_eq!(seen.orphaned, [seen.contents.volumes[0].record.uuid]);
+    assert!(seen.contents.volumes[0].ambiguous.is_some());
+    assert_eq!(seen.contents.notes.len(), 1, "{:?}", seen.contents.notes);
     let mut strange = plain();
     strange.lvs[0].strange = Some("it is not linear (type raid1)".into());
     strange.lvs[0].segments.clear();

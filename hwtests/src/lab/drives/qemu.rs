@@ -37,7 +37,13 @@ pub(super) fn blockdev(spec: &DriveSpec, file: &Path, socket: Option<&Path>) -> 
             "cache": {"direct": false, "no-flush": true},
         }),
     };
-    json!({"driver": "raw", "node-name": node(spec), "discard": "unmap", "file": below})
+    let mut top =
+        json!({"driver": "raw", "node-name": node(spec), "discard": "unmap", "file": below});
+    if spec.read_only {
+        top["read-only"] = true.into();
+        top["file"]["read-only"] = true.into();
+    }
+    top
 }
 
 /// All devices of a drive that is there at power on.

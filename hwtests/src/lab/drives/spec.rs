@@ -60,6 +60,7 @@ pub struct DriveSpec {
     pub(super) logical: u32,
     pub(super) physical: u32,
     pub(super) slot: Option<u8>,
+    pub(super) read_only: bool,
     pub(super) backend: Backend,
     pub(super) contents: Option<Contents>,
 }
@@ -81,9 +82,15 @@ impl DriveSpec {
             logical: 512,
             physical: 512,
             slot: None,
+            read_only: false,
             backend: Backend::File,
             contents: None,
         }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Its kind.
@@ -168,6 +175,13 @@ impl DriveSpec {
         self
     }
 
+    /// Write-protected: SCSI and virtio.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
     /// Served by this process, with a volatile write cache and faults at command.
     #[must_use]
     pub fn served(mut self) -> Self {
@@ -231,6 +245,8 @@ impl DriveSpec {
         }
         self.only(ata_or_scsi || self.rpm.is_none(), "choose to rotate")?;
         self.only(ata_or_scsi || self.wwn.is_none(), "have a WWN")?;
+        let protectable = matches!(self.kind, Kind::Scsi | Kind::Virtio) || !self.read_only;
+        self.only(protectable, "be write-protected")?;
         let nvme = self.kind == Kind::Nvme;
         self.only(nvme || self.eui64.is_none(), "have an EUI-64")?;
         let small = self.kind != Kind::Sata || self.logical == 512;

@@ -1,0 +1,138 @@
+//! What the tests of discovery share: the booted machine with every kind of drive, and drives picked by their names.
+
+use std::time::Duration;
+
+use drivebay_hwtests::{
+    MIB, Settings, csi,
+    lab::{DriveSpec, LabRig, Machine, MachineSpec, drives::TRUST_EUI},
+    node::{Node, Placed},
+    wait,
+};
+use drivebay_proto::{agent::Drive, csi::CreateVolumeRequest};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::{kinds, refused};
+
+/// An event is in the inventory within this; the slow rescan comes after five minutes.
+pub(crate) const SEEN: Duration = Duration::from_secs(60);
+
+static BOOTED: Mutex<Option<LabRig>> = Mutex::const_new(None);
+
+/// The machine that was booted with every kind of drive, blank ones and others', and an agent.
+pub(crate) async fn booted() -> MutexGuard<'static, Option<LabRig>> {
+    let mut held = BOOTED.lock().await;
+    match held.as_mut() {
+        // A connection lives in the test that made it.
+        Some(lab) => lab.node.csi = lab.agent.csi().await.unwrap(),
+        None => {
+            let mut spec = MachineSpec::new("node1")
+                .with(kinds::drives())
+                .with(refused::drives());
+            spec.args = refused::odd_drives();
+            let machine = Machine::boot(spec).unwrap();
+            machine.guest().run(TRUST_EUI);
+            refused::prepare(&machine);
+            *held = Some(LabRig::on(machine, "partition").await);
+        }
+    }
+    held
+}
+
+/// The drive of this name: it is its serial number.
+pub(crate) fn named(name: &str) -> impl Fn(&Drive) -> bool + Copy {
+    move |drive: &Drive| drive.serial == name
+}
+
+/// The codes of the reasons why a drive is refused.
+pub(crate) fn codes(drive: &Drive) -> Vec<&str> {
+    drive
+        .rejects
+        .iter()
+        .map(|reject| reject.code.as_str())
+        .collect()
+}
+
+/// A second class: drives whose names end with "-lv" are carved by LVM, the others into partitions.
+pub(crate) fn both_layouts(settings: &mut Settings) {
+    settings.more = "\n[[class]]\nname = \"lv\"\nlayout = \"lvm\"\nfs = \"ext4\"\npriority = 1\n\n\
+                     [class.select]\ndrive = [\"*-lv\"]\n"
+        .to_owned();
+}
+
+/// Creates a volume of a class.
+pub(crate) async fn volume(node: &Node, name: &str, class: &str, bytes: u64) -> Placed {
+    let capability = csi::mount("ext4");
+    let request = CreateVolumeRequest {
+        name: name.to_owned(),
+        capacity_range: Some(csi::bytes(bytes)),
+        volume_capabilities: vec![capability.clone()],
+        parameters: [("class".to_owned(), class.to_owned())].into(),
+        ..CreateVolumeRequest::default()
+    };
+    let volume = node.csi.create_with(request).await.unwrap();
+    node.place(&volume, name, &capability)
+}
+
+/// A woken machine with these drives, and an agent of both layouts that has found them.
+pub(crate) async fn rig(drives: Vec<DriveSpec>) -> LabRig {
+    let names: Vec<String> = drives.iter().map(|drive| drive.name().to_owned()).collect();
+    let machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
+    let lab = LabRig::tuned(machine, "partition", both_layouts).await;
+    for name in &names {
+        lab.drive_where_is(name, "available", named(name)).await;
+    }
+    lab
+}
+
+/// Stages and publishes; again while the drive is being looked at, as the kubelet does.
+pub(crate) async fn use_volume(lab: &LabRig, volume: &Placed) {
+    let csi = &lab.node.csi;
+    wait::until_async(SEEN, "the volume is staged", async || {
+        let staged = csi
+            .stage(&volume.id, &volume.staging, &volume.capability)
+            .await;
+        staged.inspect_err(|why| println!("{why}")).ok()
+    })
+    .await;
+    lab.publish(volume).await;
+}
+
+/// Plugs drives in, and has volumes of both layouts created, used, taken away and brought back, and deleted; then
+/// neither a mount, a mapped device nor a name of one is left.
+pub(crate) async fn uses_both_layouts(lab: &mut LabRig) {
+    let guest = lab.guest().clone();
+    let traces = "dmsetup ls; ls /dev/mapper; grep -c /kubelet/ /proc/self/mountinfo || true";
+    let before = guest.run(traces);
+    for (class, name) in [("demo", "scsi-part"), ("lv", "scsi-in-lv")] {
+        lab.machine.add(DriveSpec::scsi(name, 256 * MIB));
+        lab.drive_where_is(name, "available", named(name)).await;
+        let made = volume(lab, name, class, 100 * MIB).await;
+        use_volume(lab, &made).await;
+        let letter = made.target.join("letter");
+        // Written in the host's mount namespace.
+        guest.write(&letter, b"dear reader");
+        lab.csi
+            .expand(&made.id, 120 * MIB, &made.capability)
+            .await
+            .unwrap();
+        lab.csi
+            .node_expand(&made.id, &made.target, 120 * MIB)
+            .await
+            .unwrap();
+        lab.leave_volume(&made).await;
+
+        let id = lab.drive_where(named(name)).await.unwrap().id;
+        lab.machine.unplug(name);
+        lab.drive_where_is(name, "missing", |drive| drive.id == id)
+            .await;
+        lab.machine.plug(name);
+        lab.drive_where_is(name, "claimed", named(name)).await;
+
+        use_volume(lab, &made).await;
+        assert_eq!(guest.read(&letter), b"dear reader");
+        lab.leave_volume(&made).await;
+        lab.csi.delete(&made.id).await.unwrap();
+        lab.erased().await;
+    }
+    assert_eq!(guest.run(traces), before);
+}
