@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use drivebay_hwtests::{MIB, csi, lab::progress::say, node::Placed};
 
 use super::{
-    bench::{Bench, Held, together},
+    bench::{Bench, Held, insist, together},
     case::{Case, Op},
 };
 
@@ -56,7 +56,7 @@ pub(crate) async fn round(
         let bench = &*bench;
         together(cases.iter_mut().zip(calls).map(async |(case, &(at, _))| {
             let case = case.as_mut().map_err(|why| why.clone())?;
-            let answer = case.act(bench).await;
+            let answer = insist(async || case.act(bench).await).await;
             let seed = seed * 100 + at as u64;
             bench.nbd(at).cut(keep, seed).map_err(|error| error.to_string())?;
             answer

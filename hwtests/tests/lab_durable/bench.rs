@@ -276,19 +276,48 @@ pub(crate) async fn within<T>(limit: Duration, mut look: impl AsyncFnMut() -> Op
     }
 }
 
-/// Lets all of them go on at once; answers in their order.
+/// What may still be going on, or come by itself: the caller calls again, as a kubelet does.
+pub(crate) fn is_put_off(why: &str) -> bool {
+    ["currently unavailable", "aborted", "deadline"]
+        .iter()
+        .any(|word| why.to_lowercase().contains(word))
+}
+
+/// Calls until the answer is one that stays.
+pub(crate) async fn insist<T>(mut call: impl AsyncFnMut() -> Held<T>) -> Held<T> {
+    let mut last = String::new();
+    let done = within(PATIENCE, async || match call().await {
+        Err(why) if is_put_off(&why) => {
+            last = why;
+            None
+        }
+        done => Some(done),
+    });
+    done.await.unwrap_or_else(|| Err(format!("put off for too long: {last}")))
+}
+
+/// Calls go on at once on so many drives: more would only be slower on two emulated processors, and an `lvm` command
+/// has a deadline.
+const AT_ONCE: usize = 4;
+
+/// Lets them go on at once, a few at a time; answers in their order.
 pub(crate) async fn together<T>(all: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut all: Vec<_> = all.into_iter().map(|one| (Box::pin(one), None)).collect();
     std::future::poll_fn(|context| {
+        let mut going = 0;
         for (one, answer) in &mut all {
-            if answer.is_none()
-                && let Poll::Ready(done) = Pin::new(one).poll(context)
-            {
-                *answer = Some(done);
+            if answer.is_some() || going == AT_ONCE {
+                continue;
+            }
+            match Pin::new(one).poll(context) {
+                Poll::Ready(done) => *answer = Some(done),
+                Poll::Pending => going += 1,
             }
         }
-        let done = all.iter().all(|(_, answer)| answer.is_some());
-        if done { Poll::Ready(()) } else { Poll::Pending }
+        if all.iter().all(|(_, answer)| answer.is_some()) {
+            return Poll::Ready(());
+        }
+        Poll::Pending
     })
     .await;
     all.into_iter().filter_map(|(_, answer)| answer).collect()

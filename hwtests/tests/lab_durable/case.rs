@@ -5,7 +5,7 @@ use std::fmt;
 use drivebay_hwtests::{MIB, csi, node::Placed};
 use drivebay_proto::csi::VolumeCapability;
 
-use super::bench::{Bench, Held, PATIENCE, within};
+use super::bench::{Bench, Held, insist};
 
 /// A call that changes a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,14 +63,14 @@ impl Case {
             before: None,
         };
         if !matches!(op, Op::Claim | Op::Create | Op::CreateBlock) {
-            let placed = case.create(bench).await?;
+            let placed = insist(async || case.create(bench).await).await?;
             if matches!(op, Op::Expand | Op::Delete | Op::Erase) {
                 bench.fill(&placed, 2).await;
             }
             case.before = Some(placed);
         }
         if op == Op::Erase {
-            case.delete(bench).await?;
+            insist(async || case.delete(bench).await).await?;
         }
         if matches!(op, Op::Grow(_)) {
             case.stage(bench).await?;
@@ -192,15 +192,8 @@ impl Case {
         if !sizes.contains(&size) {
             return Err(format!("it has {size:?} bytes, not one of {sizes:?}: {there:?}"));
         }
-        let repeated = within(PATIENCE, async || match self.act(bench).await {
-            Ok(()) => Some(Ok(())),
-            // The drive may only just have been seen.
-            Err(why) if why.contains("Aborted") || why.contains("Unavailable") => None,
-            Err(why) => Some(Err(why)),
-        });
-        repeated
+        insist(async || self.act(bench).await)
             .await
-            .unwrap_or_else(|| Err("the same call is only put off".to_owned()))
             .map_err(|why| format!("the same call again: {why}"))?;
         if self.is_mounted() {
             self.use_it(bench).await?;
@@ -222,7 +215,7 @@ impl Case {
 
     /// Deletes what is there, and sees all space come back.
     async fn end(&self, bench: &Bench) -> Held<()> {
-        self.delete(bench).await?;
+        insist(async || self.delete(bench).await).await?;
         bench.gone(self.at, &self.name).await?;
         if self.op == Op::Claim {
             bench.command(self.at, "wipe").await?;
