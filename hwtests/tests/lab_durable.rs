@@ -17,7 +17,12 @@ mod lab_durable {
 
 use drivebay_hwtests::{
     GIB, MIB, csi,
-    lab::{DriveSpec, Kind::{Nvme, Scsi}, Machine, MachineSpec, progress::say},
+    lab::{
+        DriveSpec,
+        Kind::{Nvme, Scsi},
+        Machine, MachineSpec,
+        progress::say,
+    },
     long,
 };
 use lab_durable::{
@@ -51,9 +56,11 @@ fn the_counting_sees_what_lvm_and_dd_leave_unflushed() {
     let guest = machine.guest();
     let device = "/dev/$(lsblk --nodeps --noheadings --output NAME,SERIAL | awk '$2 == \"control-01\" { print $1 }')";
     let found = format!("test -b {device}");
-    guest.wait_until(lab_durable::bench::PATIENCE, "the drive is there", |guest| {
-        guest.ran(&found).ok().then_some(())
-    });
+    guest.wait_until(
+        lab_durable::bench::PATIENCE,
+        "the drive is there",
+        |guest| guest.ran(&found).ok().then_some(()),
+    );
     let unflushed = |script: String| {
         guest.run(&format!("sync {device}"));
         assert_eq!(machine.drive("control-01").nbd().unflushed(), []);
@@ -63,9 +70,13 @@ fn the_counting_sees_what_lvm_and_dd_leave_unflushed() {
         left
     };
     unflushed(format!("vgcreate --yes control {device}"));
-    unflushed("lvcreate --yes --wipesignatures n --zero n --extents 4 --name volume control".into());
+    unflushed(
+        "lvcreate --yes --wipesignatures n --zero n --extents 4 --name volume control".into(),
+    );
     unflushed("lvremove --yes control/volume".into());
-    let dd = unflushed(format!("dd if=/dev/urandom of={device} bs=4096 count=2 seek=1000 oflag=direct"));
+    let dd = unflushed(format!(
+        "dd if=/dev/urandom of={device} bs=4096 count=2 seek=1000 oflag=direct"
+    ));
     assert_eq!(dd, [8000..8016], "and says where");
 }
 
@@ -81,7 +92,9 @@ async fn no_call_is_answered_before_the_drive_has_flushed_what_it_wrote() {
     bench.lab.agent.configure();
     bench.lab.start_again().await;
     for at in 0..bench.bays.len() {
-        let there = lab_durable::bench::within(lab_durable::bench::PATIENCE, async || bench.drive(at).await);
+        let there = lab_durable::bench::within(lab_durable::bench::PATIENCE, async || {
+            bench.drive(at).await
+        });
         assert!(there.await.is_some(), "the drive is seen again");
         let none = (&[][..], &[][..]);
         for (call, verb) in [("drive adopt", "adopt"), ("drive wipe", "wipe")] {
@@ -90,9 +103,6 @@ async fn no_call_is_answered_before_the_drive_has_flushed_what_it_wrote() {
             }
             rows.push(counted(&bench, at, call, none.0, none.1, bench.command(at, verb)).await);
         }
-    }
-    for row in &rows {
-        say(format!("{row:?}"));
     }
     let late: Vec<&Counted> = rows.iter().filter(|row| row.own > 0).collect();
     assert!(late.is_empty(), "unflushed when answered: {late:#?}");
@@ -108,7 +118,12 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
     let mut rows = Vec::new();
     let mut volumes = Vec::new();
     for (call, kind, bytes, capability) in [
-        ("CreateVolume, claiming", "ext4", 64 * MIB, csi::mount("ext4")),
+        (
+            "CreateVolume, claiming",
+            "ext4",
+            64 * MIB,
+            csi::mount("ext4"),
+        ),
         ("CreateVolume", "xfs", 320 * MIB, csi::mount("xfs")),
         ("CreateVolume", "btrfs", 160 * MIB, csi::mount("btrfs")),
         ("CreateVolume, block", "block", 32 * MIB, csi::block()),
@@ -120,19 +135,30 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
         }
         let mut made = None;
         let create = async {
-            let placed = bench.create(at, &format!("{name}-{kind}"), bytes, &capability).await?;
+            let placed = bench
+                .create(at, &format!("{name}-{kind}"), bytes, &capability)
+                .await?;
             made = Some(placed);
             Ok(())
         };
         rows.push(counted(bench, at, call, &[], &[], create).await);
-        volumes.push((kind, made.unwrap()));
-    }
-    for (kind, of) in &volumes {
+        // Grown before the next one is made: a partition grows where it is.
+        let (kind, of) = (&kind, &made.unwrap());
         let call = |what: &str| format!("{what}, {kind}");
         let stage = async || said(csi.stage(&of.id, &of.staging, &of.capability).await);
         let mounted = if *kind == "block" { vec![] } else { vec![of] };
         if *kind != "block" {
-            rows.push(counted(bench, at, &call("first NodeStageVolume"), &[], &mounted, stage()).await);
+            rows.push(
+                counted(
+                    bench,
+                    at,
+                    &call("first NodeStageVolume"),
+                    &[],
+                    &mounted,
+                    stage(),
+                )
+                .await,
+            );
             let unstage = async { said(csi.unstage(&of.id, &of.staging).await) };
             rows.push(counted(bench, at, &call("NodeUnstageVolume"), &[], &[], unstage).await);
         } else {
@@ -143,12 +169,25 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
         let again = call("NodePublishVolume after staging again");
         let publish = async {
             stage().await?;
-            said(csi.publish(&of.id, &of.staging, &of.target, &of.capability, false).await)
+            said(
+                csi.publish(&of.id, &of.staging, &of.target, &of.capability, false)
+                    .await,
+            )
         };
         rows.push(counted(bench, at, &again, &[], &mounted, publish).await);
         let larger = of.bytes + 64 * MIB;
         let expand = async { said(csi.expand(&of.id, larger, &of.capability).await) };
-        rows.push(counted(bench, at, &call("ControllerExpandVolume"), &[], &mounted, expand).await);
+        rows.push(
+            counted(
+                bench,
+                at,
+                &call("ControllerExpandVolume"),
+                &[],
+                &mounted,
+                expand,
+            )
+            .await,
+        );
         if *kind != "block" {
             let grow = async { said(csi.node_expand(&of.id, &of.target, larger).await) };
             rows.push(counted(bench, at, &call("NodeExpandVolume"), &[], &mounted, grow).await);
@@ -159,6 +198,7 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
         };
         let both = call("NodeUnpublishVolume and unstage");
         rows.push(counted(bench, at, &both, &[], &[], leave).await);
+        volumes.push((*kind, of.clone()));
     }
     for (kind, of) in &volumes {
         let theirs = sectors(bench, of).await;
@@ -182,7 +222,9 @@ async fn what_was_answered_is_there_after_a_power_cut() {
 #[ignore = "needs the lab: hwtests/lab"]
 async fn what_was_answered_is_there_after_a_hundred_power_cuts() {
     long!();
-    let rounds: Vec<(f64, u64)> = (2..15).map(|seed| ([0.0, 0.5][seed as usize % 2], seed)).collect();
+    let rounds: Vec<(f64, u64)> = (2..15)
+        .map(|seed| ([0.0, 0.5][seed as usize % 2], seed))
+        .collect();
     answered_cuts(&rounds).await;
 }
 
@@ -244,14 +286,25 @@ async fn a_call_that_is_cut_in_the_middle_happened_or_did_not_and_torn_metadata_
     let plan = |layout, op, write, seed| Plan {
         layout,
         op,
-        moment: Moment { write, keep: 0.5, seed },
+        moment: Moment {
+            write,
+            keep: 0.5,
+            seed,
+        },
     };
     let mut plans = Vec::new();
     for seed in 1..=2 {
         plans.push(plan("lvm", Op::Claim, 2 + 2 * seed, seed));
         plans.push(plan("partition", Op::Claim, 1 + 2 * seed, seed));
     }
-    for (op, write) in [(Op::Create, 3), (Op::Expand, 3), (Op::Delete, 3), (Op::Create, 3), (Op::CreateBlock, 3), (Op::Delete, 3)] {
+    for (op, write) in [
+        (Op::Create, 3),
+        (Op::Expand, 3),
+        (Op::Delete, 3),
+        (Op::Create, 3),
+        (Op::CreateBlock, 3),
+        (Op::Delete, 3),
+    ] {
         plans.push(plan("lvm", op, write, 7));
         plans.push(plan("partition", op, write, 7));
     }
@@ -273,15 +326,25 @@ async fn a_call_that_is_cut_at_any_of_its_writes_happened_or_did_not() {
         for op in CALLS {
             // mkfs writes more than is worth cutting one by one.
             let keeps: &[f64] = if write <= 6 { &[0.5, 0.0, 1.0] } else { &[0.5] };
-            for (layout, keep) in LAYOUTS.iter().flat_map(|layout| keeps.iter().map(move |keep| (*layout, *keep))) {
-                let moment = Moment { write, keep, seed: write * 10 + plans.len() as u64 };
+            for (layout, keep) in LAYOUTS
+                .iter()
+                .flat_map(|layout| keeps.iter().map(move |keep| (*layout, *keep)))
+            {
+                let moment = Moment {
+                    write,
+                    keep,
+                    seed: write * 10 + plans.len() as u64,
+                };
                 plans.push(Plan { layout, op, moment });
             }
         }
     }
     let tally = midway::work(&mut bench, plans).await;
     say(format!("{} cuts: {:?}", tally.total(), tally.cuts));
-    say(format!("over after: {:?}; restored: {}", tally.over, tally.restores));
+    say(format!(
+        "over after: {:?}; restored: {}",
+        tally.over, tally.restores
+    ));
     assert!(tally.failures.is_empty(), "{:#?}", tally.failures);
     assert!(tally.restores > 0, "no cut tore LVM's metadata");
 }

@@ -43,14 +43,24 @@ pub(crate) async fn round(
 ) {
     let number = 1000 + seed;
     for (at, placed) in tenants {
-        bench.lab.csi.stage(&placed.id, &placed.staging, &placed.capability).await.unwrap();
+        bench
+            .lab
+            .csi
+            .stage(&placed.id, &placed.staging, &placed.capability)
+            .await
+            .unwrap();
         bench.lab.guest().write(&Bench::letter(placed), LETTER);
         let drive = bench.drive(*at).await.unwrap();
         bench.bays[*at].free_bytes = drive.free_bytes;
     }
     let mut cases = {
         let bench = &*bench;
-        together(calls.iter().map(async |&(at, op)| Case::prepare(bench, at, op, number).await)).await
+        together(
+            calls
+                .iter()
+                .map(async |&(at, op)| Case::prepare(bench, at, op, number).await),
+        )
+        .await
     };
     let answers = {
         let bench = &*bench;
@@ -58,7 +68,10 @@ pub(crate) async fn round(
             let case = case.as_mut().map_err(|why| why.clone())?;
             let answer = insist(async || case.act(bench).await).await;
             let seed = seed * 100 + at as u64;
-            bench.nbd(at).cut(keep, seed).map_err(|error| error.to_string())?;
+            bench
+                .nbd(at)
+                .cut(keep, seed)
+                .map_err(|error| error.to_string())?;
             answer
         }))
         .await
@@ -73,7 +86,12 @@ pub(crate) async fn round(
         case.after(bench, true).await
     }))
     .await;
-    let letters = together(tenants.iter().map(async |(at, placed)| read(bench, *at, placed).await)).await;
+    let letters = together(
+        tenants
+            .iter()
+            .map(async |(at, placed)| read(bench, *at, placed).await),
+    )
+    .await;
     for (&(at, op), ended) in calls.iter().zip(ended) {
         let bay = &bench.bays[at];
         *tally.cuts.entry((bay.layout, op)).or_default() += 1;
@@ -84,16 +102,27 @@ pub(crate) async fn round(
         }
     }
     let wrong = letters.into_iter().filter_map(Result::err);
-    tally.failures.extend(wrong.map(|why| format!("keep {keep}, seed {seed}: {why}")));
-    say(format!("keep {keep}, seed {seed}: {} cuts so far", tally.cuts.values().sum::<u32>()));
+    tally
+        .failures
+        .extend(wrong.map(|why| format!("keep {keep}, seed {seed}: {why}")));
+    say(format!(
+        "keep {keep}, seed {seed}: {} cuts so far",
+        tally.cuts.values().sum::<u32>()
+    ));
 }
 
 /// The tenant's file is as it was synced.
 async fn read(bench: &Bench, at: usize, placed: &Placed) -> Held<()> {
     let name = &bench.bays[at].name;
-    let staged = bench.csi().stage(&placed.id, &placed.staging, &placed.capability).await;
+    let staged = bench
+        .csi()
+        .stage(&placed.id, &placed.staging, &placed.capability)
+        .await;
     staged.map_err(|status| format!("{name}: the tenant's volume: {status}"))?;
-    let ran = bench.lab.guest().ran(&format!("cat {}", Bench::letter(placed).display()));
+    let ran = bench
+        .lab
+        .guest()
+        .ran(&format!("cat {}", Bench::letter(placed).display()));
     if ran.ok() && ran.stdout.as_bytes() == LETTER {
         return Ok(());
     }

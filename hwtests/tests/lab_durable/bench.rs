@@ -224,7 +224,10 @@ impl Bench {
             (words.map(String::clone), of.size_bytes)
         };
         if facts(&now) != facts(&kept.said) {
-            return Err(format!("the kept volume is {now:?}, and was {:?}", kept.said));
+            return Err(format!(
+                "the kept volume is {now:?}, and was {:?}",
+                kept.said
+            ));
         }
         if self.digest(&kept.placed).await? != kept.digest {
             return Err("the kept volume holds something else".to_owned());
@@ -265,7 +268,10 @@ impl Bench {
 }
 
 /// Looks until there is an answer; None when the deadline passed.
-pub(crate) async fn within<T>(limit: Duration, mut look: impl AsyncFnMut() -> Option<T>) -> Option<T> {
+pub(crate) async fn within<T>(
+    limit: Duration,
+    mut look: impl AsyncFnMut() -> Option<T>,
+) -> Option<T> {
     let start = std::time::Instant::now();
     loop {
         let found = look().await;
@@ -293,7 +299,8 @@ pub(crate) async fn insist<T>(mut call: impl AsyncFnMut() -> Held<T>) -> Held<T>
         }
         done => Some(done),
     });
-    done.await.unwrap_or_else(|| Err(format!("put off for too long: {last}")))
+    done.await
+        .unwrap_or_else(|| Err(format!("put off for too long: {last}")))
 }
 
 /// Calls go on at once on so many drives: more would only be slower on two emulated processors, and an `lvm` command

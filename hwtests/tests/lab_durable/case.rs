@@ -91,17 +91,15 @@ impl Case {
     }
 
     async fn create(&self, bench: &Bench) -> Held<Placed> {
-        let bytes = if self.is_mounted() {
-            FILESYSTEM
-        } else {
-            SMALL
-        };
+        let bytes = if self.is_mounted() { FILESYSTEM } else { SMALL };
         let capability = self.capability();
         bench.create(self.at, &self.name, bytes, &capability).await
     }
 
     fn placed(&self) -> Held<&Placed> {
-        self.before.as_ref().ok_or_else(|| "there is no volume".to_owned())
+        self.before
+            .as_ref()
+            .ok_or_else(|| "there is no volume".to_owned())
     }
 
     async fn delete(&self, bench: &Bench) -> Held<()> {
@@ -149,14 +147,21 @@ impl Case {
             Op::Delete => self.delete(bench).await,
             Op::Grow(_) => {
                 self.stage(bench).await?;
-                let Placed { id, staging, capability, .. } = self.placed()?;
+                let Placed {
+                    id,
+                    staging,
+                    capability,
+                    ..
+                } = self.placed()?;
                 let grown = bench.csi().expand(id, LARGER, capability).await;
                 grown.map_err(|status| format!("ControllerExpandVolume: {status}"))?;
                 let grown = bench.csi().node_expand(id, staging, LARGER).await;
                 grown.map_err(|status| format!("NodeExpandVolume: {status}"))?;
                 let script = format!("stat --file-system --format='%b %S' {}", staging.display());
                 let said = bench.lab.guest().run(&script);
-                let size = said.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
+                let size = said
+                    .split_whitespace()
+                    .map(|word| word.parse::<u64>().unwrap_or(0));
                 let size: u64 = size.product();
                 if size > FILESYSTEM {
                     return Ok(());
@@ -190,7 +195,9 @@ impl Case {
             (Op::Delete, false) => &[Some(SMALL), None],
         };
         if !sizes.contains(&size) {
-            return Err(format!("it has {size:?} bytes, not one of {sizes:?}: {there:?}"));
+            return Err(format!(
+                "it has {size:?} bytes, not one of {sizes:?}: {there:?}"
+            ));
         }
         insist(async || self.act(bench).await)
             .await

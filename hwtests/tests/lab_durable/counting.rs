@@ -6,7 +6,10 @@
 
 use std::ops::Range;
 
-use drivebay_hwtests::{lab::Guest, node::Placed};
+use drivebay_hwtests::{
+    lab::{Guest, progress::say},
+    node::Placed,
+};
 
 use super::bench::{Bench, Held};
 
@@ -46,14 +49,19 @@ pub(crate) async fn counted(
     let all = unflushed.iter().cloned().flatten();
     let (tenants, own): (Vec<u64>, Vec<u64>) =
         all.partition(|sector| theirs.iter().any(|run| run.contains(sector)));
-    Counted {
+    let row = Counted {
         drive,
         call: call.to_owned(),
         writes: after.writes + after.zeroes - before.writes - before.zeroes,
         flushes: after.flushes + after.fua - before.flushes - before.fua,
         own: own.len() as u64,
         tenants: tenants.len() as u64,
-    }
+    };
+    say(format!(
+        "{}: {}: {} writes, {} flushes; unflushed: {} sectors, and {} of tenants",
+        row.drive, row.call, row.writes, row.flushes, row.own, row.tenants
+    ));
+    row
 }
 
 /// Where a volume lies on its drive, in 512-byte sectors, as the kernel says.

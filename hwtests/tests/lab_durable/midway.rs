@@ -94,7 +94,9 @@ pub(crate) async fn work(bench: &mut Bench, plans: Vec<Plan>) -> Tally {
         say(format!("round {number}: {} cuts so far", tally.total()));
     }
     let log = bench.lab.agent.log();
-    let restored = log.iter().filter(|line| line.contains("is restored from its copy"));
+    let restored = log
+        .iter()
+        .filter(|line| line.contains("is restored from its copy"));
     tally.restores = restored.count();
     tally
 }
@@ -107,7 +109,12 @@ async fn cut_all(
 ) -> Vec<(usize, Plan, Held<bool>)> {
     let begun = {
         let bench = &*bench;
-        together(round.iter().map(|&(at, plan)| begin(bench, at, plan, number))).await
+        together(
+            round
+                .iter()
+                .map(|&(at, plan)| begin(bench, at, plan, number)),
+        )
+        .await
     };
     let mut begun: Vec<_> = round.into_iter().zip(begun).collect();
     for ((at, _), done) in &begun {
@@ -124,9 +131,7 @@ async fn cut_all(
     begun
         .into_iter()
         .zip(ended)
-        .map(|(((at, plan), done), ended)| {
-            (at, plan, ended.and(done.map(|(_, _, cut)| cut)))
-        })
+        .map(|(((at, plan), done), ended)| (at, plan, ended.and(done.map(|(_, _, cut)| cut))))
         .collect()
 }
 
