@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{blank, gptscan, magics, sysfs};
 use crate::{
-    carve::lvm::{self, metadata},
+    carve::{
+        gpt::is_our_mbr,
+        lvm::{self, metadata},
+    },
     model::{Cause, ClaimPolicy, DriveRef, Layout, MIB},
     sys::{
         blkid,
@@ -186,7 +189,9 @@ impl Job for Probe {
             self.read(&disk, offset, len as u64)
         })?;
         let signatures = with_own(signatures, pv_signature(&pv));
-        let ours = match (gpt.ours, lvm::is_ours(&pv)) {
+        // A claim may have been cut off before its first table: whether that is all there is, is looked at closely.
+        let begun = gpt.types.is_empty() && is_our_mbr(&head);
+        let ours = match (gpt.ours || begun, lvm::is_ours(&pv)) {
             (true, false) => Some(Layout::Partition),
             (false, true) => Some(Layout::Lvm),
             // Both marks: nobody can tell whose bytes the rest are.

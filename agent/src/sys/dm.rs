@@ -80,8 +80,10 @@ pub fn read(sys: &Path, kernel_name: &str) -> io::Result<DmDevice> {
     })
 }
 
+/// EINVAL is what device-mapper's own attributes answer while their device is being taken away.
 fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
+    error.kind() == io::ErrorKind::NotFound
+        || matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EINVAL))
 }
 
 /// `struct dm_ioctl` of linux/dm-ioctl.h.

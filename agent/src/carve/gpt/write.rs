@@ -38,11 +38,21 @@ pub fn create<D: Device + ?Sized>(dev: &D, table: &Table) -> io::Result<()> {
     write(dev, table)
 }
 
+/// In the boot code area of a protective MBR that we wrote.
+const MBR_MARK: &[u8] = b"drivebay";
+/// Its byte.
+const MBR_MARK_AT: usize = 400;
+
+/// Whether a first sector is a protective MBR of ours, by its mark alone.
+pub fn is_our_mbr(first: &[u8]) -> bool {
+    first.get(MBR_MARK_AT..MBR_MARK_AT + MBR_MARK.len()) == Some(MBR_MARK)
+}
+
 /// The protective MBR: one partition of type 0xEE over the whole drive. The boot code area says
 /// whose it is, which is how an interrupted claim is told from somebody's wiped table.
 pub fn protective_mbr(table: &Table) -> Vec<u8> {
     let mut out = vec![0; usize::try_from(table.sector).unwrap_or(512)];
-    codec::put(&mut out, 400, b"drivebay");
+    codec::put(&mut out, MBR_MARK_AT, MBR_MARK);
     codec::put(&mut out, 446, &[0, 0, 2, 0, 0xee, 0xff, 0xff, 0xff]);
     codec::put(&mut out, 454, &1u32.to_le_bytes());
     codec::put(

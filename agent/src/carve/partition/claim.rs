@@ -239,6 +239,11 @@ fn before_table<D: Device>(dev: &D) -> std::io::Result<Stage> {
     Ok(Stage::BeforeTable(table))
 }
 
+/// Whether nothing is on the drive but what a claim writes before its first header.
+pub(super) fn is_before_table<D: Device>(dev: &D) -> std::io::Result<bool> {
+    Ok(matches!(before_table(dev)?, Stage::BeforeTable(_)))
+}
+
 /// Takes back what a claim wrote before its first header.
 pub(super) fn undo<D: Device>(dev: &D, table: &Table) -> std::io::Result<()> {
     dev.write_at(array_start(table), &vec![0; gpt::ARRAY_BYTES as usize])?;

@@ -13,7 +13,7 @@ use crate::carve::{
 };
 use crate::model::{Cause, Contents, DriveId, ERASING_TYPE, Placed, Record};
 
-use super::io_error;
+use super::{claim, io_error};
 
 /// Rounds of looking and repairing. Each one completes at least one intent, and there is at most
 /// one per table entry and one per record.
@@ -318,6 +318,10 @@ pub(super) fn without_table<D: Device>(dev: &D, id: &DriveId) -> Result<CarveErr
             drive: id.to_string(),
             reason: "both copies of the partition table are gone, and our label is still there"
                 .into(),
+        }
+    } else if claim::is_before_table(dev).map_err(io_error(id, "looking for a claim"))? {
+        CarveError::Unlabelled {
+            drive: id.to_string(),
         }
     } else {
         not_ours(id)

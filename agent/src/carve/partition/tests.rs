@@ -329,6 +329,9 @@ fn a_claim_that_was_interrupted_is_finished_or_taken_back() {
                     }
                     claim::Stage::BeforeTable(table) => {
                         stages[1] += 1;
+                        // What makes discovery offer it as blank.
+                        let error = Session::open(&cut, &id(), false).unwrap_err();
+                        assert!(matches!(error, CarveError::Unlabelled { .. }), "{error:?}");
                         claim::undo(&cut, &table).unwrap();
                         assert!(cut.same_bytes(&FakeDrive::new(SIZE, sector)), "event {at}");
                     }

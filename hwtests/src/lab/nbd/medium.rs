@@ -102,6 +102,18 @@ impl Medium {
         self.newest.len() as u64
     }
 
+    /// Which these are, as runs of sector numbers.
+    pub(super) fn unflushed(&self) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for &sector in self.newest.keys() {
+            match runs.last_mut() {
+                Some(run) if run.end == sector => run.end += 1,
+                _ => runs.push(sector..sector + 1),
+            }
+        }
+        runs
+    }
+
     /// Writes that a power cut could lose a part of.
     pub(super) fn unflushed_writes(&self) -> u64 {
         self.unflushed.len() as u64

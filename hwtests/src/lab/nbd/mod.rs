@@ -15,6 +15,7 @@ mod tests;
 use std::{
     fs::{self, File},
     io,
+    ops::Range,
     os::unix::net::UnixListener,
     path::{Path, PathBuf},
     sync::Arc,
@@ -163,6 +164,11 @@ impl NbdDrive {
             connections: state.streams.len() as u64,
             ..state.stats
         }
+    }
+
+    /// The 512-byte sectors that a power cut now could lose, as runs of their numbers.
+    pub fn unflushed(&self) -> Vec<Range<u64>> {
+        self.shared.lock().medium.unflushed()
     }
 
     /// The last requests (at most 4096 are kept), oldest first.

@@ -1,0 +1,331 @@
+//! One machine with many served drives of both layouts. Each drive is the only one of a class of its own, so that a
+//! volume lands where a test wants it, and holds a volume that nothing may change.
+
+use std::{collections::HashMap, path::PathBuf, pin::Pin, task::Poll, time::Duration};
+
+use drivebay_hwtests::{
+    Csi, GIB, MIB, csi,
+    lab::{DriveSpec, Kind, LabRig, Machine, MachineSpec, NbdDrive},
+    node::Placed,
+};
+use drivebay_proto::{
+    agent as wire,
+    csi::{CreateVolumeRequest, Volume, VolumeCapability},
+};
+
+/// What a drive in the lab may take to come back, and a volume to be erased, on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+/// Bytes of the volume that nothing may change, and of what is written there.
+const KEPT: u64 = 32 * MIB;
+const PATTERN_MIB: u64 = 4;
+
+/// What a step of a case says when what must hold does not.
+pub(crate) type Held<T> = Result<T, String>;
+
+/// A drive.
+#[derive(Debug, Clone)]
+pub(crate) struct Bay {
+    /// Its name, serial number and class.
+    pub(crate) name: String,
+    pub(crate) layout: &'static str,
+    /// As it was when only the volume that is kept was there.
+    pub(crate) free_bytes: u64,
+    pub(crate) kept: Option<Kept>,
+}
+
+/// The volume that nothing may change.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    pub(crate) placed: Placed,
+    said: wire::Volume,
+    digest: String,
+}
+
+/// The machine.
+pub(crate) struct Bench {
+    pub(crate) lab: LabRig,
+    pub(crate) bays: Vec<Bay>,
+}
+
+/// Names are numbers of two digits, so that none is a part of another.
+fn bays(of: &[(&'static str, Kind)]) -> (Vec<Bay>, Vec<DriveSpec>) {
+    let mut numbered = of.iter().zip(1..).map(|((layout, kind), number)| {
+        let name = format!("{layout}-{number:02}").replace("partition", "gpt");
+        let spec = DriveSpec::new(*kind, &name, 2 * GIB).served();
+        let bay = Bay {
+            name,
+            layout,
+            free_bytes: 0,
+            kept: None,
+        };
+        (bay, spec)
+    });
+    numbered.by_ref().unzip()
+}
+
+impl Bench {
+    /// Drives of these layouts and kinds, each with its kept volume but the `blank` last ones.
+    pub(crate) async fn new(node: &str, of: &[(&'static str, Kind)], blank: usize) -> Self {
+        let (bays, specs) = bays(of);
+        let machine = Machine::restored(MachineSpec::new(node).with(specs)).unwrap();
+        let lab = LabRig::tuned(machine, "partition", |settings| {
+            settings.select = "drive = [\"none-of-them\"]".to_owned();
+            for Bay { name, layout, .. } in &bays {
+                settings.more.push_str(&format!(
+                    "[[class]]\nname = \"{name}\"\nlayout = \"{layout}\"\n[class.select]\ndrive = [\"*{name}*\"]\n"
+                ));
+            }
+        })
+        .await;
+        let mut bench = Self { lab, bays };
+        let used = bench.bays.len() - blank;
+        for at in 0..bench.bays.len() {
+            bench.back(at).await.unwrap();
+            if at < used {
+                bench.keep(at).await;
+            }
+        }
+        bench
+    }
+
+    /// Gives a drive its kept volume.
+    async fn keep(&mut self, at: usize) {
+        let name = format!("{}-kept", self.bays[at].name);
+        let placed = self.create(at, &name, KEPT, &csi::block()).await.unwrap();
+        self.fill(&placed, PATTERN_MIB).await;
+        let digest = self.digest(&placed).await.unwrap();
+        let said = self.lab.volume_of(&placed.id).await.unwrap();
+        let bay = &mut self.bays[at];
+        bay.kept = Some(Kept {
+            placed,
+            said,
+            digest,
+        });
+        self.bays[at].free_bytes = self.drive(at).await.unwrap().free_bytes;
+    }
+
+    pub(crate) fn nbd(&self, at: usize) -> &NbdDrive {
+        self.lab.machine.drive(&self.bays[at].name).nbd()
+    }
+
+    /// A volume on this drive.
+    pub(crate) async fn create(
+        &self,
+        at: usize,
+        name: &str,
+        bytes: u64,
+        capability: &VolumeCapability,
+    ) -> Held<Placed> {
+        let made = self.created(at, name, bytes, capability).await?;
+        Ok(self.lab.place(&made, name, capability))
+    }
+
+    async fn created(
+        &self,
+        at: usize,
+        name: &str,
+        bytes: u64,
+        capability: &VolumeCapability,
+    ) -> Held<Volume> {
+        let class = self.bays[at].name.clone();
+        let request = CreateVolumeRequest {
+            name: name.to_owned(),
+            capacity_range: Some(csi::bytes(bytes)),
+            volume_capabilities: vec![capability.clone()],
+            parameters: HashMap::from([("class".to_owned(), class)]),
+            ..Default::default()
+        };
+        let made = self.csi().create_with(request).await;
+        made.map_err(|status| format!("CreateVolume {name}: {status}"))
+    }
+
+    pub(crate) fn csi(&self) -> &Csi {
+        &self.lab.csi
+    }
+
+    /// Random bytes at the start of a volume, durably.
+    pub(crate) async fn fill(&self, placed: &Placed, mib: u64) {
+        let device = self.lab.device(placed).await;
+        self.lab.guest().run(&format!(
+            "dd if=/dev/urandom of={} bs=1M count={mib} oflag=direct conv=fsync status=none",
+            device.display()
+        ));
+    }
+
+    async fn digest(&self, placed: &Placed) -> Held<String> {
+        let inventory = self.lab.inventory().await;
+        let found = inventory.volumes.iter().find(|of| of.id == placed.id);
+        let device = found.map(|of| of.device.clone()).unwrap_or_default();
+        if device.is_empty() {
+            return Err(format!("volume {} has no device", placed.id));
+        }
+        let ran = self.lab.guest().ran(&format!(
+            "dd if=/dev/{device} of=/run/{device} bs=1M count={PATTERN_MIB} iflag=direct status=none && sha256sum </run/{device} && rm /run/{device}"
+        ));
+        if ran.ok() {
+            Ok(ran.stdout)
+        } else {
+            Err(format!("reading /dev/{device}: {}", ran.stderr))
+        }
+    }
+
+    /// What the agent says of a drive, if it lists it as plugged in.
+    pub(crate) async fn drive(&self, at: usize) -> Option<wire::Drive> {
+        let name = &self.bays[at].name;
+        let found = self.lab.drive_where(|drive| drive.id.contains(name)).await;
+        found.filter(|drive| !drive.kernel_name.is_empty())
+    }
+
+    /// What the agent says of a volume by its CSI name, whatever its state.
+    pub(crate) async fn named(&self, name: &str) -> Vec<wire::Volume> {
+        let inventory = self.lab.inventory().await;
+        let volumes = inventory.volumes.into_iter();
+        volumes.filter(|of| of.name == name).collect()
+    }
+
+    /// Waits until a drive is there, usable and without anything that an operator would have to look at.
+    pub(crate) async fn back(&self, at: usize) -> Held<wire::Drive> {
+        let claimed = self.bays[at].kept.is_some();
+        let good = |drive: &wire::Drive| match drive.state.as_str() {
+            "claimed" => drive.rejects.is_empty(),
+            "available" => !claimed,
+            _ => false,
+        };
+        let mut last = None;
+        let found = within(PATIENCE, async || {
+            last = self.drive(at).await;
+            last.clone().filter(good)
+        });
+        found.await.ok_or_else(|| format!("the drive is {last:?}"))
+    }
+
+    /// The kept volume is as it was, and nothing on the drive is unclear.
+    pub(crate) async fn kept(&self, at: usize) -> Held<()> {
+        let drive = self.back(at).await?;
+        let inventory = self.lab.inventory().await;
+        for of in inventory.volumes.iter().filter(|of| of.drive == drive.id) {
+            if !matches!(of.state.as_str(), "new" | "ready" | "erasing") {
+                return Err(format!("a volume is {of:?}"));
+            }
+        }
+        let Some(kept) = &self.bays[at].kept else {
+            return Ok(());
+        };
+        let now = within(PATIENCE, async || {
+            let now = self.lab.volume_of(&kept.placed.id).await;
+            now.filter(|now| !now.device.is_empty() && now.state == kept.said.state)
+        });
+        let Some(now) = now.await else {
+            let now = self.lab.volume_of(&kept.placed.id).await;
+            return Err(format!("the kept volume is {now:?}"));
+        };
+        let facts = |of: &wire::Volume| {
+            let words = [&of.name, &of.class, &of.drive, &of.mode, &of.fs_type];
+            (words.map(String::clone), of.size_bytes)
+        };
+        if facts(&now) != facts(&kept.said) {
+            return Err(format!(
+                "the kept volume is {now:?}, and was {:?}",
+                kept.said
+            ));
+        }
+        if self.digest(&kept.placed).await? != kept.digest {
+            return Err("the kept volume holds something else".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing of this name is on the drive and all its space is free again.
+    pub(crate) async fn gone(&self, at: usize, name: &str) -> Held<()> {
+        let free = self.bays[at].free_bytes;
+        let mut last = None;
+        let gone = within(PATIENCE, async || {
+            let (drive, left) = (self.drive(at).await, self.named(name).await);
+            let done = left.is_empty()
+                && (free == 0 || drive.as_ref().is_some_and(|drive| drive.free_bytes == free));
+            last = Some((left, drive.map(|drive| drive.free_bytes)));
+            done.then_some(())
+        });
+        let gone = gone.await;
+        gone.ok_or_else(|| format!("not erased, or not all free ({free} were): {last:?}"))
+    }
+
+    /// A file on a mounted volume.
+    pub(crate) fn letter(placed: &Placed) -> PathBuf {
+        placed.staging.join("letter")
+    }
+
+    /// Runs `drive wipe` or `drive adopt`.
+    pub(crate) async fn command(&self, at: usize, verb: &str) -> Held<()> {
+        let drive = self.drive(at).await.ok_or("the drive is not listed")?;
+        let args = ["drive", verb, &drive.id, "--confirm", &drive.id];
+        let ran = self.lab.agent.ask(&args);
+        if ran.ok() {
+            return Ok(());
+        }
+        Err(format!("drive {verb}: {}{}", ran.stdout, ran.stderr))
+    }
+}
+
+/// Looks until there is an answer; None when the deadline passed.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    mut look: impl AsyncFnMut() -> Option<T>,
+) -> Option<T> {
+    let start = std::time::Instant::now();
+    loop {
+        let found = look().await;
+        if found.is_some() || start.elapsed() > limit {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// What may still be going on, or come by itself: the caller calls again, as a kubelet does.
+pub(crate) fn is_put_off(why: &str) -> bool {
+    ["currently unavailable", "aborted", "deadline"]
+        .iter()
+        .any(|word| why.to_lowercase().contains(word))
+}
+
+/// Calls until the answer is one that stays.
+pub(crate) async fn insist<T>(mut call: impl AsyncFnMut() -> Held<T>) -> Held<T> {
+    let mut last = String::new();
+    let done = within(PATIENCE, async || match call().await {
+        Err(why) if is_put_off(&why) => {
+            last = why;
+            None
+        }
+        done => Some(done),
+    });
+    done.await
+        .unwrap_or_else(|| Err(format!("put off for too long: {last}")))
+}
+
+/// Calls go on at once on so many drives: more would only be slower on two emulated processors, and an `lvm` command
+/// has a deadline.
+const AT_ONCE: usize = 4;
+
+/// Lets them go on at once, a few at a time; answers in their order.
+pub(crate) async fn together<T>(all: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut all: Vec<_> = all.into_iter().map(|one| (Box::pin(one), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut going = 0;
+        for (one, answer) in &mut all {
+            if answer.is_some() || going == AT_ONCE {
+                continue;
+            }
+            match Pin::new(one).poll(context) {
+                Poll::Ready(done) => *answer = Some(done),
+                Poll::Pending => going += 1,
+            }
+        }
+        if all.iter().all(|(_, answer)| answer.is_some()) {
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    })
+    .await;
+    all.into_iter().filter_map(|(_, answer)| answer).collect()
+}
