@@ -21,6 +21,7 @@ pub mod rundir;
 pub mod shared;
 pub mod snapshot;
 pub mod ssh;
+pub mod starts;
 
 pub use agent::LabAgent;
 pub use drives::{DriveError, DriveSpec, Kind, LabDrive};
@@ -30,3 +31,4 @@ pub use nbd::{NbdDrive, NbdOptions};
 pub use qmp::{Qmp, QmpError};
 pub use rig::LabRig;
 pub use shared::shared;
+pub use starts::LvmStarts;
