@@ -20,6 +20,8 @@ pub enum Need {
     Capability(&'static str, u32),
     /// The conformance suite.
     Sanity,
+    /// A layout: the test is about how this one lies on a drive.
+    Layout(&'static str),
 }
 
 /// Growing a mounted ext4 asks for it; XFS and btrfs are content with CAP_SYS_ADMIN.
@@ -63,6 +65,14 @@ impl Need {
             Self::Capability(name, bit) if !capable(bit) => {
                 missing(true, format!("root lacks {name} here (a container?)"))
             }
+            // Like a kernel without the part: the test is about something else than what is run.
+            Self::Layout(name) if crate::settings::layout() != name => missing(
+                true,
+                format!(
+                    "it is about layout {name}, and the tests are run on {}",
+                    crate::settings::layout()
+                ),
+            ),
             Self::Sanity if crate::need::sanity().is_none() => missing(
                 false,
                 "needs csi-sanity: run hwtests/all-tests, or name it in CSI_SANITY".to_owned(),
@@ -150,6 +160,9 @@ macro_rules! need {
     };
     (@list [$($done:expr,)*] sanity $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Sanity,] $($($rest)*)?)
+    };
+    (@list [$($done:expr,)*] layout $layout:literal $(, $($rest:tt)*)?) => {
+        $crate::need!(@list [$($done,)* $crate::need::Need::Layout($layout),] $($($rest)*)?)
     };
     (@list [$($done:expr,)*] tool $tool:literal $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Tool($tool),] $($($rest)*)?)

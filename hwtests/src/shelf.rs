@@ -217,8 +217,10 @@ impl Shelf {
             let here = tree::loops_below(&self.dir)
                 .iter()
                 .any(|of| of.name == drive.kernel_name && of.file == drive.file);
-            if here || !tree::partitions(&drive.kernel_name).is_empty() {
-                // Again: an agent that looks at it just now gives the kernel its partitions back.
+            let left = !tree::partitions(&drive.kernel_name).is_empty()
+                || !tree::mapped(&drive.kernel_name).is_empty();
+            if here || left {
+                // Again: an agent that looks at it just now gives the kernel its partitions and LVs back.
                 tree::detach(&drive.kernel_name);
                 return None;
             }
@@ -243,14 +245,16 @@ impl Shelf {
         digest::of_all(&self.files())
     }
 
-    /// Flushes the drives and their partitions (each has a cache of its own) into the files.
+    /// Flushes the drives, their partitions and LVs (each has a cache of its own) into the files.
     ///
     /// # Errors
     /// A device cannot be flushed.
     pub fn flush(&self) -> io::Result<()> {
         for drive in &self.drives {
-            for (partition, _) in tree::partitions(&drive.kernel_name) {
-                match File::open(Path::new("/dev").join(partition)) {
+            let partitions = tree::partitions(&drive.kernel_name);
+            let partitions = partitions.into_iter().map(|(name, _)| name);
+            for part in partitions.chain(tree::mapped(&drive.kernel_name)) {
+                match File::open(Path::new("/dev").join(part)) {
                     Ok(node) => node.sync_all()?,
                     // Gone between the look and the open: the kernel flushed it.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -115,12 +115,32 @@ pub fn partitions(disk: &str) -> Vec<(String, u32)> {
     found
 }
 
+/// The device-mapper devices that lie on a device: kernel names.
+pub fn mapped(disk: &str) -> Vec<String> {
+    let holders = Path::new("/sys/block").join(disk).join("holders");
+    let mut found: Vec<String> = fs::read_dir(holders)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("dm-"))
+        .collect();
+    found.sort();
+    found
+}
+
 /// The mounts that belong to a directory: mounted below it, or from a loop device whose file is below it.
 pub fn mounts_of(dir: &Path) -> Vec<Mount> {
     let loops = loops_below(dir);
+    let mapped: Vec<String> = loops
+        .iter()
+        .flat_map(|of| mapped(&of.name))
+        .map(|name| fs::read_to_string(format!("/sys/block/{name}/dev")).unwrap_or_default())
+        .collect();
     let ours = |mount: &Mount| {
         let device = mount.source.strip_prefix("/dev/").unwrap_or("");
         mount.point.starts_with(dir)
+            || mapped.iter().any(|dev| dev.trim() == mount.dev)
             || loops.iter().any(|of| {
                 device
                     .strip_prefix(&of.name)
@@ -163,9 +183,14 @@ pub fn sweep(dir: &Path) -> Vec<String> {
     leftovers(dir)
 }
 
-/// Takes a loop device's partitions from the kernel, then its file. In use: it goes with its last user.
+/// Takes a loop device's partitions and LVs from the kernel, then its file. In use: it goes with its last user.
 pub fn detach(name: &str) {
     let node = format!("/dev/{name}");
+    for device in mapped(name) {
+        let by_name = fs::read_to_string(format!("/sys/block/{device}/dm/name"));
+        let by_name = by_name.unwrap_or_default();
+        let _ = tools::run("dmsetup", &["remove", "--noudevsync", by_name.trim()]);
+    }
     // Partitions that were added one by one would outlive the file.
     for (_, number) in partitions(name) {
         let _ = tools::run("delpart", &[&node, &number.to_string()]);

@@ -1,4 +1,4 @@
-//! Running a test program of this crate inside a guest: the loop shelf, or what the guest has.
+//! Running a test program of this workspace inside a guest: the loop shelf, or what the guest has.
 
 use std::{
     env, fs,
@@ -123,7 +123,7 @@ fn built(name: &str) -> Result<PathBuf, Trouble> {
         None => {
             let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
                 .args(["test", "--locked", "--no-run", "--message-format=json"])
-                .args(["-p", "drivebay-hwtests", "--test", name])
+                .args(["--workspace", "--test", name])
                 .current_dir(env!("CARGO_MANIFEST_DIR"))
                 .stdin(Stdio::null())
                 .stderr(Stdio::inherit())

@@ -23,6 +23,7 @@ pub mod service;
 pub mod shared;
 pub mod snapshot;
 pub mod ssh;
+pub mod starts;
 pub mod writer;
 
 pub use agent::LabAgent;
@@ -33,4 +34,5 @@ pub use nbd::{NbdDrive, NbdOptions};
 pub use qmp::{Qmp, QmpError};
 pub use rig::LabRig;
 pub use shared::shared;
+pub use starts::LvmStarts;
 pub use writer::{Events, Writer};

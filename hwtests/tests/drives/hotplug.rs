@@ -27,7 +27,6 @@ async fn volumes_of_a_pulled_drive_are_listed_as_missing_and_are_back_with_it() 
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let mut rig = Rig::with(vec![DriveSpec::blank("a", 512 * MIB)]).await;
     let volume = letter(&rig, "kept").await;
-    let device = rig.device(&volume).await;
     rig.shelf.pull("a");
     rig.drive_is("a", "missing").await;
     let away = rig.volume_is(&volume.id, "missing").await;
@@ -50,10 +49,10 @@ async fn volumes_of_a_pulled_drive_are_listed_as_missing_and_are_back_with_it() 
     let drive = rig.shelf.plug("a").unwrap();
     rig.drive_is("a", "claimed").await;
     rig.volume_is(&volume.id, "ready").await;
-    wait::until(Duration::from_secs(30), "the partitions are back", || {
-        let names = tree::partitions(&drive.kernel_name);
-        let same = names.iter().any(|(name, _)| device.ends_with(name));
-        (same || !names.is_empty()).then_some(())
+    wait::until(Duration::from_secs(30), "the volume is back", || {
+        let back = !tree::partitions(&drive.kernel_name).is_empty()
+            || !tree::mapped(&drive.kernel_name).is_empty();
+        back.then_some(())
     });
     read_letter(&rig, &volume, "kept").await;
     let entries = rig.csi.list().await.unwrap();

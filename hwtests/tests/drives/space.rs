@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_hwtests::{Csi, DriveSpec, MIB, Rig, csi, need, tools};
+use drivebay_hwtests::{Csi, DriveSpec, MIB, Rig, csi, need, settings, tools};
 use drivebay_proto::csi::CreateVolumeRequest;
 use tonic::{Code, Status};
 
@@ -24,7 +24,8 @@ async fn the_last_mib_of_a_drive_can_be_used() {
 async fn fill_to_the_last_mib(drive: DriveSpec) {
     let rig = Rig::with(vec![drive]).await;
     let free = u64::try_from(rig.csi.capacity().await.unwrap()).unwrap();
-    assert!(free >= 94 * MIB, "{free} of 100 MiB can be used");
+    let least = if is_lvm() { 92 } else { 94 };
+    assert!(free >= least * MIB, "{free} of 100 MiB can be used");
     let volume = rig.volume("all", free, &csi::block()).await;
     assert_eq!(volume.bytes, free);
     assert_eq!(rig.csi.capacity().await.unwrap(), 0);
@@ -89,8 +90,9 @@ async fn growing_is_refused_with_how_far_it_could_and_changes_nothing() {
     let first = rig.volume("first", 32 * MIB, &csi::block()).await;
     let second = rig.volume("second", 32 * MIB, &csi::block()).await;
     let free = rig.drive_is("a", "claimed").await.largest_free_bytes;
-    // The one with its neighbour behind it, and the one with the rest of the drive.
-    for (volume, possible) in [(&first, 32 * MIB), (&second, 32 * MIB + free)] {
+    // The one with its neighbour behind it, which LVM grows in another place, and the one with the rest of the drive.
+    let first_possible = if is_lvm() { 32 * MIB + free } else { 32 * MIB };
+    for (volume, possible) in [(&first, first_possible), (&second, 32 * MIB + free)] {
         let asked = 32 * MIB + free + MIB;
         let refused = rig.csi.expand(&volume.id, asked, &volume.capability).await;
         let refused = refused.unwrap_err();
@@ -127,7 +129,7 @@ async fn create(csi: Csi, name: String, size: u64) -> Result<String, Status> {
 
 #[tokio::test]
 async fn parallel_creates_never_overbook_and_each_volume_is_there_once() {
-    need!(root, loop, tool "sfdisk");
+    need!(root, loop, tool "sfdisk", tool "lvs");
     const NAMES: usize = 20;
     let size = 20 * MIB;
     let rig = Rig::with(vec![
@@ -164,32 +166,85 @@ async fn parallel_creates_never_overbook_and_each_volume_is_there_once() {
     rig.shelf.flush().unwrap();
     let mut carved = Vec::new();
     for name in ["a", "b", "c"] {
-        let file = rig.shelf.file(name).display().to_string();
-        let text = tools::run("sfdisk", &["-J", &file]).unwrap();
-        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let table = &json["partitiontable"];
-        let last = table["lastlba"].as_u64().unwrap();
-        let mut runs: Vec<(u64, u64, String)> = Vec::new();
-        for part in table["partitions"].as_array().unwrap() {
-            let start = part["start"].as_u64().unwrap();
-            let end = start + part["size"].as_u64().unwrap();
-            let uuid = part["uuid"].as_str().unwrap().to_lowercase();
-            runs.push((start, end, uuid));
-        }
+        let mut runs = if is_lvm() {
+            runs_of_pv(&rig, name)
+        } else {
+            runs_of_table(&rig, name)
+        };
         runs.sort();
         assert!(
             runs.windows(2).all(|pair| pair[0].1 <= pair[1].0),
             "{runs:?}"
         );
-        assert!(runs.iter().all(|run| run.1 <= last + 1), "{runs:?}");
-        // The first one is the label.
-        let volumes = runs.split_off(1);
-        assert!(volumes.iter().all(|run| run.1 - run.0 == size / 512));
-        carved.extend(volumes.into_iter().map(|run| run.2));
+        assert!(runs.iter().all(|run| run.1 - run.0 == size), "{runs:?}");
+        carved.extend(runs.into_iter().map(|run| run.2));
     }
     carved.sort();
     let uuids: Vec<&str> = ids.iter().filter_map(|id| id.split('@').next()).collect();
     assert_eq!(carved, uuids);
+}
+
+fn is_lvm() -> bool {
+    settings::layout() == "lvm"
+}
+
+/// The volumes of a drive with a partition table: first byte, end, uuid.
+fn runs_of_table(rig: &Rig, name: &str) -> Vec<(u64, u64, String)> {
+    let file = rig.shelf.file(name).display().to_string();
+    let text = tools::run("sfdisk", &["-J", &file]).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let table = &json["partitiontable"];
+    let end = (table["lastlba"].as_u64().unwrap() + 1) * 512;
+    let mut runs: Vec<(u64, u64, String)> = Vec::new();
+    for part in table["partitions"].as_array().unwrap() {
+        let start = part["start"].as_u64().unwrap() * 512;
+        let len = part["size"].as_u64().unwrap() * 512;
+        let uuid = part["uuid"].as_str().unwrap().to_lowercase();
+        runs.push((start, start + len, uuid));
+    }
+    runs.sort();
+    // The first one is the label.
+    let volumes = runs.split_off(1);
+    assert!(volumes.iter().all(|run| runs[0].1 <= run.0 && run.1 <= end));
+    volumes
+}
+
+/// The volumes of a drive with a VG, as LVM itself says it.
+fn runs_of_pv(rig: &Rig, name: &str) -> Vec<(u64, u64, String)> {
+    let drive = rig
+        .shelf
+        .drives()
+        .iter()
+        .find(|of| of.name == name)
+        .unwrap();
+    let columns = "pe_start,pvseg_start,pvseg_size,vg_extent_size,lv_tags";
+    let args = [
+        "--segments",
+        "--reportformat=json",
+        "--units=b",
+        "--nosuffix",
+        "-o",
+        columns,
+    ];
+    let node = drive.device.display().to_string();
+    let text = tools::run("pvs", &[&args[..], &[&node]].concat()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mut runs = Vec::new();
+    for segment in json["report"][0]["pvseg"].as_array().unwrap() {
+        let number = |key: &str| segment[key].as_str().unwrap().parse::<u64>().unwrap();
+        let tags = segment["lv_tags"].as_str().unwrap();
+        let mut tags = tags.split(',');
+        let Some(uuid) = tags.find_map(|tag| tag.strip_prefix("drivebay.uuid=")) else {
+            assert!(segment["lv_tags"] == "", "{segment}");
+            continue;
+        };
+        let extent = number("vg_extent_size");
+        let start = number("pe_start") + number("pvseg_start") * extent;
+        let end = start + number("pvseg_size") * extent;
+        assert!(end <= drive.bytes, "{segment}");
+        runs.push((start, end, uuid.to_owned()));
+    }
+    runs
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! One damaged copy of a table is made whole from the other, loudly; two are left as they are.
+//! One damaged copy of a partition table is made whole from the other, loudly; two are left as they are.
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path, process::Command, time::Duration};
 
@@ -22,7 +22,7 @@ fn is_whole(file: &Path) -> bool {
 
 #[tokio::test]
 async fn a_damaged_copy_of_the_table_is_written_again_and_the_log_says_so() {
-    need!(root, loop, tool "sgdisk", tool "mkfs.ext4", fs "ext4");
+    need!(root, loop, layout "partition", tool "sgdisk", tool "mkfs.ext4", fs "ext4");
     let mut rig = Rig::with(vec![DriveSpec::blank("a", SIZE)]).await;
     let volume = letter(&rig, "kept").await;
     let node = rig.shelf.drives()[0].device.clone();
@@ -55,7 +55,7 @@ async fn a_damaged_copy_of_the_table_is_written_again_and_the_log_says_so() {
 
 #[tokio::test]
 async fn a_lost_protective_mbr_is_written_again() {
-    need!(root, loop, tool "sgdisk", tool "mkfs.ext4", fs "ext4");
+    need!(root, loop, layout "partition", tool "sgdisk", tool "mkfs.ext4", fs "ext4");
     let mut rig = Rig::with(vec![DriveSpec::blank("a", SIZE)]).await;
     let volume = letter(&rig, "kept").await;
     rig.agent.stop().unwrap();
@@ -84,7 +84,7 @@ async fn without_table() -> (Rig, Placed) {
 
 #[tokio::test]
 async fn a_drive_with_both_copies_damaged_is_refused_and_not_touched() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
     let (mut rig, volume) = without_table().await;
     let before = print(&rig, "a");
     for _ in 0..2 {
@@ -112,7 +112,7 @@ async fn a_drive_with_both_copies_damaged_is_refused_and_not_touched() {
 
 #[tokio::test]
 async fn a_damaged_drive_is_given_up_by_deleting_its_volumes_and_wiping_it() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
     let (mut rig, volume) = without_table().await;
     let before = print(&rig, "a");
     rig.start_again().await;
@@ -129,7 +129,7 @@ async fn a_damaged_drive_is_given_up_by_deleting_its_volumes_and_wiping_it() {
 
 #[tokio::test]
 async fn a_volume_deleted_on_a_damaged_drive_is_quarantined_when_somebody_mends_it() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
     let mut rig = Rig::with(vec![DriveSpec::blank("a", SIZE)]).await;
     let volume = letter(&rig, "kept").await;
     rig.agent.stop().unwrap();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, shelf, tools};
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, digest, need, shelf, tools};
 
 use super::helpers::{codes, letter, print, read_letter, wipe};
 
@@ -31,7 +31,7 @@ async fn a_wipe_needs_the_identity_spelled_out_and_makes_the_drive_blank_and_ava
     assert_eq!(code, Some(0), "{said}");
     rig.shelf.flush().unwrap();
     let bytes = fs::read(rig.shelf.file("raw")).unwrap();
-    assert!(bytes.iter().all(|&byte| byte == 0), "not all is zeros");
+    assert!(digest::is_zeros(&bytes), "not all is zeros");
     rig.drive_is("raw", "available").await;
     let volume = rig.volume("first", 64 * MIB, &csi::block()).await;
     rig.use_volume(&volume).await;

@@ -217,10 +217,7 @@ async fn a_pattern_written_to_a_deleted_volume_is_nowhere_in_the_next() {
         .unwrap()
         .read_to_end(&mut bytes)
         .unwrap();
-    assert!(
-        bytes.iter().all(|&byte| byte == 0),
-        "the new volume is not zeros"
-    );
+    assert!(digest::is_zeros(&bytes), "the new volume is not zeros");
     rig.shelf.flush().unwrap();
     assert!(digest::find(&file, PATTERN).unwrap().is_empty());
     rig.leave_volume(&second).await;

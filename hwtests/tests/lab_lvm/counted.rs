@@ -1,0 +1,89 @@
+//! Counted, not timed: how many `lvm` processes each call costs.
+
+use drivebay_hwtests::{
+    GIB, MIB, csi,
+    lab::{DriveSpec, LabRig, LvmStarts},
+};
+use tonic::{Code, Status};
+
+/// Repeats a call that "is still being done", as an orchestrator does: strace makes a slow machine slower. The count is
+/// of all of them together.
+async fn repeated<T>(call: impl AsyncFn() -> Result<T, Status>) -> T {
+    for _ in 0..4 {
+        match call().await {
+            Err(status) if matches!(status.code(), Code::Unavailable | Code::Aborted) => {}
+            answer => return answer.unwrap(),
+        }
+    }
+    call().await.unwrap()
+}
+
+#[tokio::test]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn each_call_costs_no_more_lvm_processes_than_promised() {
+    let lab = LabRig::with(vec![DriveSpec::scsi("only", 4 * GIB)], "lvm").await;
+    let first = lab.volume("claims", 64 * MIB, &csi::block()).await;
+    let none = Vec::<String>::new();
+    let pid = lab.agent.pid();
+    let watch = || LvmStarts::watch(lab.guest(), pid);
+
+    let starts = watch();
+    let files = lab.volume("files", 256 * MIB, &csi::mount("ext4")).await;
+    assert_eq!(starts.finish(), ["lvcreate"], "create on a claimed drive");
+
+    let starts = watch();
+    let (id, staging) = (&files.id, &files.staging);
+    let staged = async || lab.csi.stage(id, staging, &files.capability).await;
+    repeated(staged).await;
+    let seen = starts.finish();
+    assert!(seen.len() <= 1, "first stage: {seen:?}");
+
+    let starts = watch();
+    for _ in 0..3 {
+        lab.publish(&files).await;
+        lab.csi.stats(id, &files.target).await.unwrap();
+        lab.csi.list().await.unwrap();
+        lab.csi.capacity().await.unwrap();
+        lab.use_volume(&first).await;
+        lab.csi.stats(&first.id, &first.target).await.unwrap();
+    }
+    lab.leave_volume(&files).await;
+    lab.use_volume(&files).await;
+    lab.leave_volume(&first).await;
+    assert_eq!(
+        starts.finish(),
+        none,
+        "publish, stats, list, capacity, stage again"
+    );
+
+    let starts = watch();
+    lab.csi
+        .expand(id, 2 * GIB, &files.capability)
+        .await
+        .unwrap();
+    lab.csi
+        .node_expand(id, &files.target, 2 * GIB)
+        .await
+        .unwrap();
+    assert_eq!(starts.finish(), ["lvextend"], "expand");
+
+    lab.leave_volume(&files).await;
+    let starts = watch();
+    repeated(async || lab.csi.delete(id).await).await;
+    let seen = starts.so_far();
+    // It is large enough that the erase is not done by now.
+    assert_eq!(seen, ["lvrename"], "delete, before the answer");
+    lab.erased().await;
+    assert_eq!(starts.finish(), ["lvrename", "lvremove"], "after the erase");
+}
+
+#[tokio::test]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn the_count_sees_a_claim() {
+    // Without this the test above could pass because nothing is ever seen.
+    let lab = LabRig::with(vec![DriveSpec::scsi("only", GIB)], "lvm").await;
+    let starts = LvmStarts::watch(lab.guest(), lab.agent.pid());
+    lab.volume("claims", 64 * MIB, &csi::block()).await;
+    let seen = starts.finish();
+    assert_eq!(seen, ["pvcreate", "vgcreate", "fullreport", "lvcreate"]);
+}

@@ -1,0 +1,14 @@
+//! Layout `lvm` while something goes wrong: a drive that hangs, with LVM commands stuck on it, and an agent that is killed
+//! at every command it runs.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+mod lab_lvm_faults {
+    pub(crate) mod hung;
+    pub(crate) mod killed;
+}

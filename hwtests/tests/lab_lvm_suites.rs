@@ -1,0 +1,108 @@
+//! The suites of the loop shelf, run inside the guest with layout `lvm`: the same tests with the same
+//! expectations as for partitions on this machine, which has no device-mapper.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+use drivebay_hwtests::{
+    GIB,
+    lab::{DriveSpec, Machine, MachineSpec, inside::Tally, shared},
+    wait,
+};
+
+/// Tests of `one_node`, of `drives`, and of the agent's own `lvm`.
+const ONE_NODE: u32 = 15;
+const DRIVES: u32 = 26;
+const AGENTS: u32 = 14;
+
+fn machine() -> shared::Shared {
+    shared(|| Machine::restored(MachineSpec::new("suites")))
+}
+
+/// Runs a test program with a layout; nothing may fail, and nothing be skipped but by what the kernel lacks.
+fn run(program: &str, layout: &str, words: &[&str]) -> Tally {
+    let variables = [("CI", "true"), ("DRIVEBAY_TEST_LAYOUT", layout)];
+    let machine = machine();
+    let tally = machine.guest().run_test_binary(program, words, &variables);
+    let tally = tally.unwrap();
+    assert_eq!(tally.failed, 0, "{program} on {layout}");
+    tally
+}
+
+#[test]
+#[ignore = "needs the lab: hwtests/lab"]
+fn the_conformance_suite_passes_on_lvm_with_mounted_and_with_block_volumes() {
+    let tally = run("sanity", "lvm", &["the_conformance_suite"]);
+    assert_eq!((tally.passed, tally.skipped), (2, vec![]));
+}
+
+#[test]
+#[ignore = "needs the lab: hwtests/lab"]
+fn what_must_hold_on_one_node_holds_on_lvm() {
+    let tally = run("one_node", "lvm", &[]);
+    assert_eq!((tally.passed, tally.skipped), (ONE_NODE, vec![]));
+}
+
+#[test]
+#[ignore = "needs the lab: hwtests/lab"]
+fn every_filesystem_is_grown_while_it_is_mounted_on_partitions_too() {
+    // In a container root may not grow a mounted ext4; here it may, so nothing is left out.
+    let tally = run("one_node", "partition", &["each_filesystem_is_made"]);
+    assert_eq!((tally.passed, tally.skipped), (1, vec![]));
+}
+
+#[test]
+#[ignore = "needs the lab: hwtests/lab"]
+fn the_life_of_drives_is_the_same_on_lvm() {
+    let tally = run("drives", "lvm", &[]);
+    assert_eq!(tally.passed, DRIVES);
+    // What is about a partition table says so; nothing else is left out.
+    let (tables, others): (Vec<_>, Vec<_>) = tally
+        .skipped
+        .into_iter()
+        .partition(|line| line.contains("it is about layout partition"));
+    assert_eq!(others, Vec::<String>::new());
+    assert_eq!(tables.len(), 6, "{tables:#?}");
+}
+
+#[test]
+#[ignore = "needs the lab: hwtests/lab"]
+fn the_jobs_of_the_layout_work_with_the_kernel_and_lvm_itself_on_every_kind_of_drive() {
+    let names = ["jobs-nvme", "jobs-scsi", "jobs-4096", "jobs-virtio"];
+    let drives = [
+        DriveSpec::nvme(names[0], 5 * GIB),
+        DriveSpec::scsi(names[1], 5 * GIB),
+        DriveSpec::scsi(names[2], 5 * GIB).sector(4096, 4096),
+        DriveSpec::virtio(names[3], 5 * GIB),
+    ];
+    let machine = Machine::restored(MachineSpec::new("jobs").with(drives.into())).unwrap();
+    let nodes = names.map(|name| {
+        let what = format!("drive {name} in the guest");
+        wait::until(std::time::Duration::from_secs(60), &what, || {
+            let listed = machine
+                .guest()
+                .run("lsblk --nodeps --noheadings -o PATH,SERIAL");
+            let line = listed.lines().find(|line| line.contains(name))?;
+            Some(line.split_whitespace().next()?.to_owned())
+        })
+    });
+    let variables = [
+        ("CI", "true"),
+        ("DRIVEBAY_TEST_GUEST", "1"),
+        ("DRIVEBAY_TEST_DRIVES", &nodes.join(" ")),
+    ];
+    let tally = machine
+        .guest()
+        .run_test_binary("lvm", &["--nocapture"], &variables);
+    let tally = tally.unwrap();
+    assert_eq!((tally.passed, tally.failed), (AGENTS, 0));
+    let skipped = tally
+        .output
+        .lines()
+        .filter(|line| line.contains("skipped:"));
+    assert_eq!(skipped.count(), 0);
+}
