@@ -362,7 +362,9 @@ impl Volumes {
                 Err(VolumeError::Carve(error))
             }
             _ => {
-                let (largest, place) = largest(&self.inner.inventory.current(), &class.name);
+                let now = self.inner.inventory.current();
+                let (largest, mut place) = largest(&now, &class.name);
+                place.push_str(&silent(&now, &class.name));
                 Err(VolumeError::NoRoom {
                     class: class.name.clone(),
                     needed: request.size_bytes,
@@ -389,6 +391,22 @@ fn largest(snapshot: &Snapshot, class: &str) -> (u64, String) {
         .map_or((0, String::new()), |(bytes, id)| {
             (bytes, format!(" on drive {id}"))
         })
+}
+
+/// The drives of a class that count for nothing because they give no answer, in words. Not an error of its own: a
+/// drive that hangs for good must not keep the volume from being made on another node. Pure.
+fn silent(snapshot: &Snapshot, class: &str) -> String {
+    let drives: Vec<String> = snapshot
+        .drives
+        .values()
+        .filter(|drive| drive.class.as_deref() == Some(class))
+        .filter(|drive| drive.state != DriveState::Missing)
+        .filter_map(|drive| Some(format!("{} ({})", drive.id, drive.trouble.as_ref()?)))
+        .collect();
+    if drives.is_empty() {
+        return String::new();
+    }
+    format!("; not counted, because they do not answer: {}", drives.join(", "))
 }
 
 #[cfg(test)]

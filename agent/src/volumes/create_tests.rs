@@ -138,3 +138,18 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
         }
     }
 }
+
+#[test]
+fn drives_that_do_not_answer_are_named_when_there_is_no_room() {
+    let mut stuck = claimed("a", 9 * GIB);
+    stuck.trouble = Some("hangs in probe".into());
+    let mut missing = claimed("b", 9 * GIB);
+    missing.state = DriveState::Missing;
+    missing.trouble = Some("not found on this node".into());
+    let all = snapshot(vec![stuck, missing, blank("c", GIB)]);
+    assert_eq!(
+        silent(&all, "bulk"),
+        "; not counted, because they do not answer: wwn-a (hangs in probe)"
+    );
+    assert_eq!(silent(&all, "other"), "");
+}
