@@ -406,7 +406,10 @@ fn silent(snapshot: &Snapshot, class: &str) -> String {
     if drives.is_empty() {
         return String::new();
     }
-    format!("; not counted, because they do not answer: {}", drives.join(", "))
+    format!(
+        "; not counted, because they do not answer: {}",
+        drives.join(", ")
+    )
 }
 
 #[cfg(test)]
