@@ -233,6 +233,14 @@ pub fn is_mount_of(entry: &MountEntry, dev: (u32, u32)) -> bool {
     entry.dev == dev || (entry.fs_type == "btrfs" && source_number(entry) == Some(dev))
 }
 
+/// Flushes the cache of the drive that a mount was of; nothing when its device is gone.
+pub fn flush_source(entry: &MountEntry) -> io::Result<()> {
+    if source_number(entry).is_none() {
+        return Ok(());
+    }
+    open_node(&std::fs::canonicalize(&entry.source)?, 0)?.sync_all()
+}
+
 /// The number of a mount's source, when that is a device which still exists.
 pub fn source_number(entry: &MountEntry) -> Option<(u32, u32)> {
     let name = entry.source.strip_prefix("/dev").ok()?.to_str()?;

@@ -77,6 +77,9 @@ pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsErro
             Ok(detached) => {
                 done.count += 1;
                 done.detached |= detached;
+                if !job.may_detach {
+                    flush(top, &entries, context);
+                }
             }
             // Somebody else was faster; look again.
             Err(error)
@@ -109,6 +112,20 @@ fn take_away(job: &Unmount, path: &Path, id: u64) -> io::Result<bool> {
         // left to detach, and the superblock lives on all the same.
         Err(_) if !is_mounted(path, id) => Ok(true),
         Ok(Err(_)) | Err(_) => mount::unmount(path, true).map(|()| true),
+    }
+}
+
+/// Has the drive flush its cache after the last mount of a filesystem went: ext4 and btrfs write last that they are
+/// clean, and flush it on no drive. Everything that matters was flushed by the unmount itself, and unmounting needs
+/// nothing from the drive: one that fails here is for the log.
+fn flush(gone: &MountEntry, before: &[MountEntry], context: &mut Context) {
+    let same = before.iter().filter(|entry| entry.dev == gone.dev);
+    if FsType::parse(&gone.fs_type).is_none() || same.count() > 1 {
+        return;
+    }
+    context.step("flushing the drive after unmounting");
+    if let Err(error) = device::flush_source(gone) {
+        tracing::warn!(source = %gone.source.display(), %error, "the drive did not flush its cache after unmounting");
     }
 }
 
