@@ -17,7 +17,7 @@ use drivebay_hwtests::{
 /// Tests of `one_node`, of `drives`, and of the agent's own `lvm`.
 const ONE_NODE: u32 = 15;
 const DRIVES: u32 = 26;
-const AGENTS: u32 = 14;
+const AGENTS: u32 = 15;
 
 fn machine() -> shared::Shared {
     shared(|| Machine::restored(MachineSpec::new("suites")))

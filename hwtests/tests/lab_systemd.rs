@@ -313,14 +313,11 @@ async fn a_mistake_in_the_configuration_fails_the_start_and_the_status_says_whic
         .try_run(&format!("systemctl restart {UNIT}"), LAB_LIMIT)
         .unwrap();
     assert!(!ran.ok(), "it starts with a mistake: {ran:?}");
-    let status = guest
-        .ran(&format!("systemctl status --no-pager --full {UNIT}"))
-        .stdout;
-    eprintln!("{status}");
-    assert!(
-        status.contains("lwm") && status.contains("partition"),
-        "{status}"
-    );
+    // journald learns whose a line was a moment after the process has ended.
+    guest.wait_until(LAB_LIMIT, "the status says what is wrong", |guest| {
+        let status = guest.ran(&format!("systemctl status --no-pager --full {UNIT}"));
+        (status.stdout.contains("lwm") && status.stdout.contains("partition")).then_some(())
+    });
     assert_eq!(mount_of_host(&guest, &volume.target), before);
     guest.run(&format!("mv {0}.good {0}", service::CONFIG));
     lab.start_again().await;

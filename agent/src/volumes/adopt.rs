@@ -3,7 +3,7 @@
 use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
     carve::jobs::Adopt,
-    model::{Contents, Drive, DriveRef, Label, RejectCode},
+    model::{Contents, Drive, DriveRef, Label, Layout, RejectCode},
     worker::Slot,
 };
 
@@ -17,10 +17,20 @@ fn adoptable(drive: &Drive) -> Result<&Label, String> {
             drive.state
         ));
     }
+    // LVs that are active here (the drive was another node's on this very host) stand on the VG that is meant.
+    let own_lvs = contents.is_some_and(|contents| contents.layout == Layout::Lvm)
+        && drive.facts.holders.iter().all(|holder| {
+            let uuid = holder.dm_uuid.as_deref();
+            uuid.is_some_and(|uuid| uuid.starts_with("LVM-"))
+        });
     // Only what a drive that is used by somebody looks like does not matter: nothing is claimed here.
     let other: Vec<String> = drive
         .rejects
         .iter()
+        .filter(|reject| {
+            let held = matches!(reject.code, RejectCode::Holders | RejectCode::Busy);
+            !(own_lvs && held)
+        })
         .filter(|reject| {
             !matches!(
                 reject.code,
@@ -128,6 +138,24 @@ mod tests {
             (&[Code::OursElsewhere, Code::OursDamaged], false),
         ] {
             assert_eq!(adoptable(&drive(codes)).is_ok(), may, "{codes:?}");
+        }
+        let held = [Code::OursElsewhere, Code::Holders, Code::Busy];
+        assert!(adoptable(&drive(&held)).is_err());
+        let mut active = drive(&held);
+        if let Some(contents) = &mut active.contents {
+            contents.layout = Layout::Lvm;
+        }
+        for (uuid, may) in [
+            (Some("LVM-x"), true),
+            (Some("CRYPT-x"), false),
+            (None, false),
+        ] {
+            active.facts.holders = vec![crate::model::drive::Holder {
+                held: "sda".into(),
+                name: "dm-0".into(),
+                dm_uuid: uuid.map(str::to_owned),
+            }];
+            assert_eq!(adoptable(&active).is_ok(), may, "{uuid:?}");
         }
         let mut unread = drive(&[Code::OursElsewhere]);
         unread.contents = None;

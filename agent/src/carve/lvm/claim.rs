@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::{
     backup,
-    metadata::{self, Found},
+    metadata::{self, Found, PvHeader},
     name, plan,
     session::{Session, damaged, lvm_error},
     tags::{self, VgMark},
@@ -146,24 +146,38 @@ pub(super) fn claim(
     Ok(dev)
 }
 
-/// What a claim left that got as far as the PV: made blank again, when it is that and nothing else.
-fn undo_interrupted(dev: &BlockDev, id: &DriveId, policy: ClaimPolicy) -> Result<(), CarveError> {
-    let found = metadata::read(dev).map_err(io_error(id, "reading the LVM label"))?;
-    let copies = match found {
-        Found::Orphan(header) if drive_uuid_of(&header.uuid).is_some() => header.bootloader,
-        // Anything else is the probe's to judge.
-        _ => return Ok(()),
-    };
-    let copy = copies
+/// That a PV of ours without a VG is a claim that was interrupted: a copy of the metadata is written when a claim is
+/// complete, so one that is there says that a VG, and volumes, were lost.
+pub(super) fn never_complete(
+    dev: &BlockDev,
+    id: &DriveId,
+    header: &PvHeader,
+) -> Result<(), CarveError> {
+    let copy = header
+        .bootloader
         .map(|area| backup::newest(dev, area))
         .transpose()
         .map_err(io_error(id, "reading the copy of LVM's metadata"))?
         .flatten();
-    if copy.is_some() {
-        return Err(damaged(
-            id,
-            "its VG is gone, and a copy of that VG's metadata is there: the claim was complete once".into(),
-        ));
+    if copy.is_none() {
+        return Ok(());
+    }
+    Err(damaged(
+        id,
+        "its VG is gone, and a copy of that VG's metadata is there: the claim was complete once"
+            .into(),
+    ))
+}
+
+/// What a claim left that got as far as the PV: made blank again, when it is that and nothing else.
+fn undo_interrupted(dev: &BlockDev, id: &DriveId, policy: ClaimPolicy) -> Result<(), CarveError> {
+    let found = metadata::read(dev).map_err(io_error(id, "reading the LVM label"))?;
+    match found {
+        Found::Orphan(header) if drive_uuid_of(&header.uuid).is_some() => {
+            never_complete(dev, id, &header)?;
+        }
+        // Anything else is the probe's to judge.
+        _ => return Ok(()),
     }
     let behind = Extent {
         start: plan::METADATA_END,

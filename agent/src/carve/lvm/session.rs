@@ -78,6 +78,7 @@ impl<'a> Session<'a> {
             Found::Torn(torn) => return Ok(Err(torn)),
             Found::Vg(committed) => *committed,
             Found::Orphan(header) if claim::drive_uuid_of(&header.uuid).is_some() => {
+                claim::never_complete(dev, &id, &header)?;
                 return Err(CarveError::Unlabelled {
                     drive: id.to_string(),
                 });
