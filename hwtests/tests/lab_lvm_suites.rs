@@ -11,7 +11,7 @@
 use drivebay_hwtests::{
     GIB,
     lab::{DriveSpec, Machine, MachineSpec, inside::Tally, shared},
-    wait,
+    long, wait,
 };
 
 /// Tests of `one_node`, of `drives`, and of the agent's own `lvm`.
@@ -43,6 +43,7 @@ fn the_conformance_suite_passes_on_lvm_with_mounted_and_with_block_volumes() {
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
 fn what_must_hold_on_one_node_holds_on_lvm() {
+    long!();
     let tally = run("one_node", "lvm", &[]);
     assert_eq!((tally.passed, tally.skipped), (ONE_NODE, vec![]));
 }
@@ -58,6 +59,7 @@ fn every_filesystem_is_grown_while_it_is_mounted_on_partitions_too() {
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
 fn the_life_of_drives_is_the_same_on_lvm() {
+    long!();
     let tally = run("drives", "lvm", &[]);
     assert_eq!(tally.passed, DRIVES);
     // What is about a partition table says so; nothing else is left out.
@@ -72,6 +74,7 @@ fn the_life_of_drives_is_the_same_on_lvm() {
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
 fn the_jobs_of_the_layout_work_with_the_kernel_and_lvm_itself_on_every_kind_of_drive() {
+    long!();
     let names = ["jobs-nvme", "jobs-scsi", "jobs-4096", "jobs-virtio"];
     let drives = [
         DriveSpec::nvme(names[0], 5 * GIB),

@@ -83,7 +83,7 @@ async fn after_a_boot_with_drives_in_another_order_and_some_away_each_volume_is_
         .filter(|(id, name)| before[*id] != **name)
         .count();
     assert!(
-        moved >= 4,
+        moved >= 2,
         "the test moved {moved} names: {before:?} {after:?}"
     );
     eprintln!("{moved} of {} drives have another name", after.len());

@@ -9,6 +9,7 @@ use drivebay_hwtests::{
 use super::helpers::{drive_is, host, node, print};
 
 const SIZE: u64 = 256 * MIB;
+const SEEN: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
@@ -37,8 +38,14 @@ async fn other_vgs_also_partial_ones_and_namesakes_are_refused_and_left_byte_for
     let name = row["vg_name"].as_str().unwrap();
     lab.machine.add(DriveSpec::scsi("namesake", SIZE));
     let twin = node(&guest, "namesake");
+    guest.run(&format!("rm -r /dev/{name}"));
+    // The agent, or udevd, may be looking at the new drive just now.
+    guest.wait_until(SEEN, "the namesake is made", |guest| {
+        let made = guest.ran(&format!("vgcreate -q --devices {twin} {name} {twin}"));
+        made.ok().then_some(())
+    });
     guest.run(&format!(
-        "set -e; rm -r /dev/{name}; vgcreate -q --devices {twin} {name} {twin}; lvcreate -q --devices {twin} -an -Zn -Wn -l 4 -n first {name}
+        "set -e; lvcreate -q --devices {twin} -an -Zn -Wn -l 4 -n first {name}
          sync {twin}; udevadm trigger --settle {twin}"
     ));
     let others = [
