@@ -13,6 +13,8 @@ pub struct Settings {
     pub allow_loop: bool,
     /// How drives are carved: "partition", "lvm".
     pub layout: String,
+    /// The agent's runtime directory: on tmpfs where the machine is booted again.
+    pub runtime: PathBuf,
     /// Node id.
     pub node: String,
     /// Cluster name.
@@ -36,6 +38,7 @@ impl Settings {
     pub fn new(dir: &Path, pattern: &str) -> Self {
         Self {
             dir: dir.to_owned(),
+            runtime: dir.join("run"),
             select: format!("path = [\"{pattern}\"]"),
             allow_loop: true,
             layout: layout(),
@@ -79,6 +82,7 @@ impl Settings {
     /// The configuration, as TOML.
     pub fn toml(&self) -> String {
         let dir = self.dir.display();
+        let runtime = self.runtime.display();
         let Self {
             select,
             allow_loop,
@@ -101,7 +105,7 @@ socket = "{dir}/csi.sock"
 [agent]
 socket = "{dir}/agent.sock"
 state-dir = "{dir}/state"
-runtime-dir = "{dir}/run"
+runtime-dir = "{runtime}"
 
 [kubelet]
 dir = "{dir}/kubelet"

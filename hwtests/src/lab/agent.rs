@@ -46,6 +46,8 @@ pub fn settings(node: &str, layout: &str) -> Settings {
         select: "min-size = \"1MiB\"".to_owned(),
         allow_loop: false,
         layout: layout.to_owned(),
+        // A power cut tears what is not on tmpfs, also the notes of workers.
+        runtime: "/run/drivebay-lab".into(),
         ..Settings::new(Path::new(DIR), "")
     }
 }
