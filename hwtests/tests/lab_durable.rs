@@ -87,6 +87,7 @@ fn the_counting_sees_what_lvm_and_dd_leave_unflushed() {
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn no_call_is_answered_before_the_drive_has_flushed_what_it_wrote() {
+    long!();
     let mut bench = Bench::new("node1", &ALL, 4).await;
     let mut rows = Vec::new();
     let lives = together((0..bench.bays.len()).map(|at| life(&bench, at))).await;
@@ -227,6 +228,7 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn what_was_answered_is_there_after_a_power_cut() {
+    long!();
     answered_cuts(&[(0.0, 1)]).await;
 }
 

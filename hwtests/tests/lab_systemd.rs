@@ -15,6 +15,7 @@ use drivebay_hwtests::{
         nbd::Throttle,
         service,
     },
+    long,
     node::Placed,
     wait,
 };
@@ -236,6 +237,7 @@ async fn restarts_and_a_kill_leave_mounts_and_writers_alone_and_a_stop_ends_the_
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_worker_stuck_in_a_drive_holds_up_neither_a_stop_nor_a_start() {
+    long!();
     let mut lab = lab().await;
     let lab = lab.as_mut().unwrap();
     let guest = lab.guest().clone();
@@ -328,6 +330,7 @@ async fn a_mistake_in_the_configuration_fails_the_start_and_the_status_says_whic
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn with_the_unit_enabled_it_is_there_after_a_reboot_and_volumes_are_served_again() {
+    long!();
     let mut lab = lab().await;
     let lab = lab.as_mut().unwrap();
     let mut used_ones = Vec::new();
