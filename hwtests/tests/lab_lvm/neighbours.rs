@@ -82,7 +82,7 @@ async fn other_vgs_also_partial_ones_and_namesakes_are_refused_and_left_byte_for
         lab.erased().await;
         let too_much = lab
             .csi
-            .create("too much", SIZE - 64 * MIB, &csi::block())
+            .create("too much", SIZE - 32 * MIB, &csi::block())
             .await;
         assert_eq!(too_much.unwrap_err().code(), tonic::Code::ResourceExhausted);
         lab.agent.kill9();
