@@ -111,6 +111,14 @@ fn scsi(place: &Place, disk: &Node, transport: Transport) -> io::Result<Said> {
         suffix: String::new(),
     };
     if vendor == "ATA" {
+        // Of the firmware's eight characters the kernel's SCSI layer hands over the last four.
+        if let Some(firmware) = device
+            .bytes("vpd_pg89")?
+            .as_deref()
+            .and_then(vpd::ata_firmware)
+        {
+            said.firmware = firmware;
+        }
         // sysfs cuts the model to 16 characters; the T10 designator has all of it.
         if let Some((model, serial)) = pages.ata {
             said.model = model;

@@ -65,6 +65,20 @@ pub(super) fn unit_serial(page: &[u8]) -> Option<String> {
     (!serial.is_empty()).then_some(serial)
 }
 
+/// SAT: VPD page 0x89 holds an ATA disk's IDENTIFY data from byte 60 on; its words 23 to 26 are the firmware
+/// revision, two characters a word, swapped.
+pub(super) fn ata_firmware(page: &[u8]) -> Option<String> {
+    let words = page.get(60 + 46..60 + 54)?;
+    let swapped: Vec<u8> = words
+        .chunks(2)
+        .flat_map(|word| word.iter().rev().copied())
+        .collect();
+    let text = String::from_utf8_lossy(&swapped)
+        .trim_matches(|c: char| c.is_whitespace() || c.is_control())
+        .to_owned();
+    (!text.is_empty()).then_some(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,5 +126,17 @@ mod tests {
         assert_eq!(unit_serial(b"\0\x80\0\x40AB").as_deref(), Some("AB"));
         assert_eq!(unit_serial(b"\0\x80\0\x04    "), None);
         assert_eq!(unit_serial(b"\0"), None);
+    }
+
+    #[test]
+    fn the_firmware_of_an_ata_disk_is_unswapped_and_whole() {
+        let mut page = vec![0; 572];
+        page[106..114].copy_from_slice(b"WF.7 1  ");
+        assert_eq!(ata_firmware(&page).as_deref(), Some("FW7.1"));
+        page[106..114].copy_from_slice(b"XH5T4Q02");
+        assert_eq!(ata_firmware(&page).as_deref(), Some("HXT5Q420"));
+        assert_eq!(ata_firmware(&page[..113]), None);
+        page[106..114].fill(b' ');
+        assert_eq!(ata_firmware(&page), None);
     }
 }
