@@ -4,6 +4,7 @@
 use drivebay_hwtests::{
     MIB, csi,
     lab::{DriveSpec, LabRig, Machine, MachineSpec},
+    long,
 };
 
 use super::helpers::{drive_is, host, node, print};
@@ -14,6 +15,7 @@ const SEEN: std::time::Duration = std::time::Duration::from_secs(60);
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn other_vgs_also_partial_ones_and_namesakes_are_refused_and_left_byte_for_byte() {
+    long!();
     let names = ["mine", "foreign", "spread-1", "spread-2"];
     let drives = names.map(|name| DriveSpec::scsi(name, SIZE));
     let machine = Machine::restored(MachineSpec::new("node1").with(drives.into())).unwrap();
