@@ -253,7 +253,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
     }
-    manager::say_stopping();
+    manager::say_stopping().await;
     // The kubelet first, so that it sends nothing more; then the sockets; then what is running.
     registering.cancel();
     if let Some(task) = registered

@@ -190,7 +190,7 @@ impl Job for Probe {
         })?;
         let signatures = with_own(signatures, pv_signature(&pv));
         // A claim may have been cut off before its first table: whether that is all there is, is looked at closely.
-        let begun = gpt.types.is_empty() && is_our_mbr(&head);
+        let begun = gpt.types.is_empty() && is_our_mbr(&head) && only_tables(&signatures);
         let ours = match (gpt.ours || begun, lvm::is_ours(&pv)) {
             (true, false) => Some(Layout::Partition),
             (false, true) => Some(Layout::Lvm),
@@ -283,6 +283,16 @@ impl Probe {
     }
 }
 
+/// Whether nothing but tables was found. With anything else, a mark in the first sector is left over from a claim long
+/// ago, and what is there now is what counts.
+fn only_tables(signatures: &Signatures) -> bool {
+    match signatures {
+        Signatures::Empty => true,
+        Signatures::Found(found) => found.iter().all(|one| one.usage == blkid::USAGE_TABLE),
+        Signatures::Ambiguous(_) => false,
+    }
+}
+
 /// An LVM label is one also when it is damaged, which libblkid passes over.
 fn pv_signature(found: &metadata::Found) -> Vec<Signature> {
     let uuid = match found {
@@ -334,6 +344,18 @@ mod tests {
             label: String::new(),
             offset: None,
         }
+    }
+
+    #[test]
+    fn a_claim_that_was_begun_has_nothing_but_tables() {
+        let table = Signature {
+            usage: blkid::USAGE_TABLE.into(),
+            ..one("PMBR")
+        };
+        assert!(only_tables(&Signatures::Empty));
+        assert!(only_tables(&Signatures::Found(vec![table.clone()])));
+        assert!(!only_tables(&Signatures::Found(vec![table, one("btrfs")])));
+        assert!(!only_tables(&Signatures::Ambiguous(vec![])));
     }
 
     #[test]

@@ -152,3 +152,24 @@ pub struct Record {
     /// Its life. Not flattened: `RecordState::Fs` has an `fs_type` of its own.
     pub state: RecordState,
 }
+
+impl Record {
+    /// The record of a volume that is made as asked, lying there, in this state.
+    pub fn new(spec: &VolumeSpec, extent: Extent, state: RecordState) -> Self {
+        Self {
+            uuid: spec.uuid,
+            name: spec.name.clone(),
+            class: spec.class.clone(),
+            mode: spec.mode,
+            fs_type: spec.fs_type,
+            mkfs_options: spec.mkfs_options.clone(),
+            mount_options: spec.mount_options.clone(),
+            parameters: spec.parameters.clone(),
+            erase: spec.erase,
+            requested_bytes: spec.size_bytes,
+            extent,
+            growing_to: None,
+            state,
+        }
+    }
+}

@@ -38,10 +38,7 @@ fn adoptable(drive: &Drive) -> Result<&Label, String> {
                     | RejectCode::HasPartitions
                     | RejectCode::NotSelected
                     | RejectCode::AmbiguousClass
-                    | RejectCode::PartitionTable
-                    | RejectCode::LvmPv
                     | RejectCode::Removable
-                    | RejectCode::NotBlank
             )
         })
         .map(|reject| format!("{}: {}", reject.code, reject.detail))
@@ -135,6 +132,8 @@ mod tests {
             (&[Code::OursElsewhere, Code::NotSelected], true),
             (&[Code::OursElsewhere, Code::DuplicateIdentity], false),
             (&[Code::OursElsewhere, Code::Mounted], false),
+            (&[Code::OursElsewhere, Code::LvmPv], false),
+            (&[Code::OursElsewhere, Code::Filesystem], false),
             (&[Code::OursElsewhere, Code::OursDamaged], false),
         ] {
             assert_eq!(adoptable(&drive(codes)).is_ok(), may, "{codes:?}");

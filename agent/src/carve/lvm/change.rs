@@ -222,22 +222,8 @@ fn new_record(spec: &VolumeSpec) -> Record {
         (Mode::Mount, None) => RecordState::New,
         (Mode::Block, _) => RecordState::Block,
     };
-    Record {
-        uuid: spec.uuid,
-        name: spec.name.clone(),
-        class: spec.class.clone(),
-        mode: spec.mode,
-        fs_type: spec.fs_type,
-        mkfs_options: spec.mkfs_options.clone(),
-        mount_options: spec.mount_options.clone(),
-        parameters: spec.parameters.clone(),
-        erase: spec.erase,
-        requested_bytes: spec.size_bytes,
-        // LVM knows where it lies.
-        extent: Extent { start: 0, len: 0 },
-        growing_to: None,
-        state,
-    }
+    // LVM knows where it lies.
+    Record::new(spec, Extent { start: 0, len: 0 }, state)
 }
 
 /// The size that LVM had no room for.

@@ -27,10 +27,9 @@ use crate::carve::{
     device::{self, Device},
     jobs::{CarveError, Claim},
     partition::{claim as partition_claim, io_error, lock, open_error},
-    plan as carving,
     record::FreeSpace,
 };
-use crate::model::{ClaimPolicy, DriveId, DriveRef, Extent, MIB, VolumeSpec};
+use crate::model::{ClaimPolicy, DriveId, DriveRef, Extent, Layout, MIB, VolumeSpec};
 use crate::sys::{blockdev::BlockDev, lvm};
 use crate::worker::Context;
 
@@ -97,17 +96,7 @@ pub(super) fn is_labelled(dev: &BlockDev, claim: &Claim) -> Result<bool, CarveEr
     };
     match tags::vg(&committed.vg.tags) {
         tags::Read::Ours(mark) => {
-            let (label, asked) = (&mark.label, &claim.label);
-            if (&label.cluster, &label.node) == (&asked.cluster, &asked.node) {
-                return Ok(true);
-            }
-            Err(partition_claim::refused(
-                id,
-                format!(
-                    "it belongs to cluster {:?}, node {:?}",
-                    label.cluster, label.node
-                ),
-            ))
+            partition_claim::same_owner(id, &mark.label, claim).map(|()| true)
         }
         tags::Read::Broken { why, .. } => Err(damaged(id, why)),
         tags::Read::Stranger => Ok(false),
@@ -133,7 +122,7 @@ pub(super) fn claim(
             format!("HasPartitions: the kernel has {}", facts.kernel_name),
         ));
     }
-    room(&dev, id, spec)?;
+    partition_claim::room(&dev, Layout::Lvm, spec)?;
     context.step("undo an interrupted claim");
     undo_interrupted(&dev, id, claim.policy)?;
     context.step("probe before claiming");
@@ -267,25 +256,6 @@ fn make(dev: &BlockDev, id: &DriveId, claim: &Claim) -> Result<(), CarveError> {
         ));
     }
     session.keep_copy()
-}
-
-/// Whether the volume that the drive is claimed for will fit.
-fn room(dev: &BlockDev, id: &DriveId, spec: &VolumeSpec) -> Result<(), CarveError> {
-    let largest = plan::claimable_bytes(dev.size(), u64::from(dev.sector()));
-    if largest == 0 {
-        return Err(partition_claim::refused(
-            id,
-            "TooSmall: it cannot hold LVM's metadata and a volume".into(),
-        ));
-    }
-    match carving::rounded(spec.size_bytes) {
-        Some(needed) if needed <= largest => Ok(()),
-        needed => Err(CarveError::NoSpace {
-            drive: id.to_string(),
-            needed: needed.unwrap_or(spec.size_bytes),
-            largest,
-        }),
-    }
 }
 
 pub(super) fn not_ours(id: &DriveId) -> CarveError {

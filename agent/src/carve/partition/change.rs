@@ -84,21 +84,8 @@ impl<D: Device + Kernel> Session<'_, D> {
 
     fn carve(&mut self, spec: &VolumeSpec, extent: Extent, number: u32) -> Result<(), CarveError> {
         let mut intent = self.label.content.clone();
-        intent.records.push(Stored::from(Record {
-            uuid: spec.uuid,
-            name: spec.name.clone(),
-            class: spec.class.clone(),
-            mode: spec.mode,
-            fs_type: spec.fs_type,
-            mkfs_options: spec.mkfs_options.clone(),
-            mount_options: spec.mount_options.clone(),
-            parameters: spec.parameters.clone(),
-            erase: spec.erase,
-            requested_bytes: spec.size_bytes,
-            extent,
-            growing_to: None,
-            state: RecordState::Creating,
-        }));
+        let record = Record::new(spec, extent, RecordState::Creating);
+        intent.records.push(Stored::from(record));
         self.commit_label(intent)?;
         let entry = Entry::new(VOLUME_TYPE, spec.uuid, extent, self.table.sector);
         self.commit_table(self.table.with(number, entry))?;

@@ -12,11 +12,11 @@ use crate::carve::{
     device::{self, Device},
     gpt::{self, LABEL_EXTENT, Table, Which},
     jobs::{CarveError, Claim},
-    plan,
+    layout, plan,
     record::{self, Content, FreeSpace},
 };
 use crate::discovery::probe::{Blankness, GptState, Probe, Probed, Signatures};
-use crate::model::{Cause, ClaimPolicy, DriveId, DriveRef, Extent, Label, MIB, VolumeSpec};
+use crate::model::{Cause, ClaimPolicy, DriveId, DriveRef, Extent, Label, Layout, MIB, VolumeSpec};
 use crate::sys::blockdev::BlockDev;
 use crate::worker::{Context, Job};
 
@@ -39,18 +39,7 @@ pub(super) enum Stage {
 /// Whether the drive has a label already, and it is of the same cluster and node.
 pub(super) fn is_labelled(dev: &BlockDev, id: &DriveId, claim: &Claim) -> Result<bool, CarveError> {
     match stage(dev, id)? {
-        Stage::Labelled(label)
-            if (&label.cluster, &label.node) == (&claim.label.cluster, &claim.label.node) =>
-        {
-            Ok(true)
-        }
-        Stage::Labelled(label) => Err(refused(
-            id,
-            format!(
-                "it belongs to cluster {:?}, node {:?}",
-                label.cluster, label.node
-            ),
-        )),
+        Stage::Labelled(label) => same_owner(id, &label, claim).map(|()| true),
         _ => Ok(false),
     }
 }
@@ -78,7 +67,7 @@ pub(super) fn claim(
             format!("HasPartitions: the kernel has {}", facts.kernel_name),
         ));
     }
-    room(&dev, id, spec)?;
+    room(&dev, Layout::Partition, spec)?;
     context.step("probe before claiming");
     match stage(&dev, id)? {
         Stage::Labelled(_) => return Ok(dev),
@@ -263,14 +252,17 @@ fn extent(facts: &crate::model::drive::PartitionFacts) -> Extent {
     }
 }
 
-/// Whether the volume that the drive is claimed for will fit.
-fn room(dev: &BlockDev, id: &DriveId, spec: &VolumeSpec) -> Result<(), CarveError> {
-    let largest = plan::claimable_bytes(dev.size(), u64::from(dev.sector()));
+/// Whether the volume that the drive is claimed for will fit, so carved.
+pub(in crate::carve) fn room(
+    dev: &BlockDev,
+    layout: Layout,
+    spec: &VolumeSpec,
+) -> Result<(), CarveError> {
+    let id = &dev.drive().id;
+    let largest = layout::claimable_bytes(layout, dev.size(), u64::from(dev.sector()));
     if largest == 0 {
-        return Err(refused(
-            id,
-            "TooSmall: it cannot hold a label and a volume".into(),
-        ));
+        let reason = "TooSmall: it cannot hold what Drivebay keeps of it and a volume";
+        return Err(refused(id, reason.into()));
     }
     match plan::rounded(spec.size_bytes) {
         Some(needed) if needed <= largest => Ok(()),
@@ -280,6 +272,24 @@ fn room(dev: &BlockDev, id: &DriveId, spec: &VolumeSpec) -> Result<(), CarveErro
             largest,
         }),
     }
+}
+
+/// Whether a claim may go on with a drive that has this label; another owner's is refused.
+pub(in crate::carve) fn same_owner(
+    id: &DriveId,
+    label: &Label,
+    claim: &Claim,
+) -> Result<(), CarveError> {
+    if (&label.cluster, &label.node) == (&claim.label.cluster, &claim.label.node) {
+        return Ok(());
+    }
+    Err(refused(
+        id,
+        format!(
+            "it belongs to cluster {:?}, node {:?}",
+            label.cluster, label.node
+        ),
+    ))
 }
 
 pub(in crate::carve) fn probe(
