@@ -1,18 +1,27 @@
 //! Compiles the protocol files, without needing protoc on the machine.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = [
+    let alone = [
         "csi/v1/csi.proto",
         "agent/v1/agent.proto",
         "pluginregistration/v1/api.proto",
     ];
-    for file in files {
+    // Shows what agents report, in their words.
+    let over_agents = "controller/v1/controller.proto";
+    for file in alone.iter().chain([&over_agents]) {
         println!("cargo::rerun-if-changed={file}");
     }
-    let descriptors = protox::compile(files, ["."])?;
     // Descriptor extensions (csi_secret and its like) are for readers; no code comes of them.
     tonic_prost_build::configure()
         .build_transport(true)
-        .compile_fds(descriptors)?;
+        .compile_fds(protox::compile(alone, ["."])?)?;
+    // A folder of its own, or it would write the agent's protocol over, without its messages.
+    let folder = std::path::PathBuf::from(std::env::var("OUT_DIR")?).join("over_agents");
+    std::fs::create_dir_all(&folder)?;
+    tonic_prost_build::configure()
+        .build_transport(true)
+        .out_dir(folder)
+        .extern_path(".drivebay.agent.v1", "crate::agent")
+        .compile_fds(protox::compile([over_agents], ["."])?)?;
     Ok(())
 }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, pin::Pin, sync::Arc};
 
-use drivebay_proto::agent::{self as wire, agent_server::Agent};
+use drivebay_proto::{
+    agent::{self as wire, agent_server::Agent},
+    names,
+};
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status};
@@ -48,6 +51,9 @@ impl Agent for AgentService {
             instance: self.volumes.sender().instance.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine_id: self.machine_id.clone(),
+            protocol: names::AGENT_PROTOCOL,
+            oldest_protocol: names::OLDEST_AGENT_PROTOCOL,
+            features: Vec::new(),
         }))
     }
 
@@ -100,9 +106,10 @@ impl Agent for AgentService {
         &self,
         request: Request<wire::DeleteVolumeRequest>,
     ) -> Answer<wire::DeleteVolumeResponse> {
+        let request = request.into_inner();
         let revision = self
             .volumes
-            .delete(request.into_inner().id)
+            .delete(request.id, request.quarantine)
             .await
             .map_err(|error| status(&error))?;
         Ok(Response::new(wire::DeleteVolumeResponse { revision }))

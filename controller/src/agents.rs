@@ -246,7 +246,7 @@ async fn follow(client: &AgentClient<Channel>, inner: &std::sync::Weak<Inner>) -
     let hello = {
         let mut client = client.clone();
         let asked = call(HELLO_DEADLINE, async move {
-            client.hello(HelloRequest {}).await
+            client.hello(HelloRequest::default()).await
         });
         match asked.await {
             Ok(hello) => hello,

@@ -21,6 +21,15 @@ pub mod agent {
     tonic::include_proto!("drivebay.agent.v1");
 }
 
+/// What a controller serves to its command line.
+#[allow(missing_docs, clippy::all, clippy::disallowed_methods, rustdoc::all)]
+pub mod controller {
+    include!(concat!(
+        env!("OUT_DIR"),
+        "/over_agents/drivebay.controller.v1.rs"
+    ));
+}
+
 /// The kubelet's plugin registration, version 1.
 #[allow(missing_docs, clippy::all, clippy::disallowed_methods, rustdoc::all)]
 pub mod registration {

@@ -4,6 +4,14 @@
 /// Default CSI driver name. At most 63 characters, begins and ends with a letter.
 pub const DRIVER_NAME: &str = "csi.drivebay.io";
 
+/// Newest version of the protocol between controller and agent that is spoken here.
+pub const AGENT_PROTOCOL: u32 = 1;
+/// Oldest version of it that is still spoken: a release speaks its own and the one before.
+pub const OLDEST_AGENT_PROTOCOL: u32 = 1;
+
+/// URI in a node's certificate that names the node: this, and the node id.
+pub const NODE_URI_PREFIX: &str = "drivebay://node/";
+
 /// Topology key whose value is the node id. Immutable per node: the kubelet writes it as a node label.
 pub fn topology_key(driver: &str) -> String {
     format!("{driver}/node")

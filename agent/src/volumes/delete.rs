@@ -10,7 +10,8 @@ use crate::{
 
 impl Volumes {
     /// Deletes the volume; one that does not exist is deleted already. Answers the revision that shows it.
-    pub async fn delete(&self, id: String) -> Result<u64, VolumeError> {
+    /// `quarantine`: keep it, shown and used by nobody, until the quarantine is over.
+    pub async fn delete(&self, id: String, quarantine: bool) -> Result<u64, VolumeError> {
         let revision = self.inner.inventory.current().revision;
         let volume = match self.require(&id) {
             Ok(volume) => volume,
@@ -24,7 +25,7 @@ impl Volumes {
             .ok_or_else(|| VolumeError::Pending { what: id.clone() })?;
         let this = self.clone();
         self.tracked(async move {
-            let result = this.delete_guarded(&volume).await;
+            let result = this.delete_guarded(&volume, quarantine).await;
             drop(guard);
             result
         })
@@ -66,7 +67,11 @@ impl Volumes {
         drop(guard);
     }
 
-    async fn delete_guarded(&self, volume: &crate::model::Volume) -> Result<u64, VolumeError> {
+    async fn delete_guarded(
+        &self,
+        volume: &crate::model::Volume,
+        quarantine: bool,
+    ) -> Result<u64, VolumeError> {
         if volume.in_use {
             return Err(VolumeError::InUse { uuid: volume.uuid });
         }
@@ -78,9 +83,10 @@ impl Volumes {
             .drives
             .get(&volume.drive)
             .is_none_or(|drive| drive.state == DriveState::Missing || is_damaged(drive));
-        if volume.state == VolumeState::Missing && missing {
-            // The drive is away, or damaged and not read until somebody mends it: note it durably. When
-            // the volume is seen again it is quarantined, shown, and erased after a delay.
+        if quarantine || (volume.state == VolumeState::Missing && missing) {
+            // The drive is away, or damaged and not read until somebody mends it; or its node was, when the
+            // volume was deleted: note it durably. A volume so noted that is seen is quarantined, shown, and
+            // erased after a delay.
             return self.inner.keeper.bury(volume).await;
         }
         let job = Delete {

@@ -75,7 +75,10 @@ impl ControllerService {
         };
         let instance = agent.instance();
         let mut client = agent.client();
-        let request = agent::DeleteVolumeRequest { id };
+        let request = agent::DeleteVolumeRequest {
+            id,
+            quarantine: false,
+        };
         let asked = async move { client.delete_volume(request).await };
         match call(CHANGE_DEADLINE, asked).await {
             Ok(answer) => agent.shows(&instance, answer.revision).await,

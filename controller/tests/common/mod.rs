@@ -217,6 +217,7 @@ impl Agent for Fake {
             instance: state.instance.clone(),
             version: "0".into(),
             machine_id: "m".into(),
+            ..HelloResponse::default()
         }))
     }
 
