@@ -217,6 +217,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
             ControllerConfig {
                 driver_name: config.driver_name.clone(),
                 health_api: options.health_api,
+                attach: false,
             },
             agents,
         );

@@ -57,6 +57,15 @@ impl Agent for AgentService {
         }))
     }
 
+    async fn refused(
+        &self,
+        request: Request<wire::RefusedRequest>,
+    ) -> Answer<wire::RefusedResponse> {
+        let reason = request.into_inner().reason;
+        tracing::error!(reason, "a controller does not let this agent in");
+        Ok(Response::new(wire::RefusedResponse {}))
+    }
+
     type WatchInventoryStream = Updates<wire::InventoryUpdate>;
 
     async fn watch_inventory(

@@ -73,6 +73,7 @@ pub async fn serve(
         ControllerConfig {
             driver_name: options.driver_name,
             health_api: options.health_api,
+            attach: options.attach,
         },
         agents,
     );

@@ -23,6 +23,14 @@ pub enum CallError {
         /// Its message; never empty.
         message: String,
     },
+    /// Nothing was sent: the agent has no connection here.
+    #[error(
+        "the agent of node {node} is not connected, so nothing was asked of it; see that it runs and reaches the controller, then call again"
+    )]
+    NotConnected {
+        /// The node.
+        node: String,
+    },
     /// Not delivered, or not answered: the change may have happened.
     #[error(
         "the agent did not answer, so whether it was done is not known ({message}); call again"

@@ -83,6 +83,10 @@ pub struct RunOptions {
     /// Which volume-health API to advertise
     #[arg(long, value_name = "API", value_enum, default_value_t)]
     pub health_api: HealthApi,
+    /// Advertise attaching (ControllerPublishVolume), for external-attacher's real handler. Not needed with
+    /// attachRequired: false in the CSIDriver object
+    #[arg(long)]
+    pub attach: bool,
 }
 
 fn parse_driver_name(name: &str) -> Result<String, validate::InvalidRequest> {

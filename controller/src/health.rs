@@ -16,14 +16,33 @@ pub const MAX_MESSAGE_BYTES: usize = 1024;
 /// Reason given for volumes of a node whose agent is away.
 pub const NODE_UNREACHABLE: &str = "NodeUnreachable";
 
+/// Reason given for a volume whose drive was moved to another node.
+pub const VOLUME_MOVED: &str = "VolumeMoved";
+
+/// Where a volume is, as far as its usability goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whereabouts<'a> {
+    /// Where its id says, and the agent there is connected.
+    Here,
+    /// Where its id says, by the last word of an agent that is away.
+    Away,
+    /// The node its id names is another than the one that has it, `now`.
+    Moved {
+        /// The node in the id.
+        from: &'a str,
+        /// The node that has it.
+        now: &'a str,
+    },
+}
+
 /// What CSI hears when no trouble is known; CSI wants a message either way.
 const HEALTHY: &str = "no trouble is known";
 
 /// What is wrong with a volume, in a stable order, each (status, reason) once, within Kubernetes' limits.
 ///
 /// A state that says that the volume cannot be used is a condition even when the agent
-/// sent none. `away`: the volume's agent is not connected, so what it said last is not known to hold.
-pub fn entries(volume: &agent::Volume, away: bool) -> Vec<VolumeHealthEntry> {
+/// sent none. Of one that is away or was moved, what was said last is not known to hold, or does not help.
+pub fn entries(volume: &agent::Volume, at: Whereabouts<'_>) -> Vec<VolumeHealthEntry> {
     let mut all: Vec<VolumeHealthEntry> = entries_of(&volume.conditions);
     let mut add = |reason: &str, message: String| {
         all.push(VolumeHealthEntry {
@@ -32,14 +51,23 @@ pub fn entries(volume: &agent::Volume, away: bool) -> Vec<VolumeHealthEntry> {
             message,
         });
     };
-    if away {
-        let node = volume.id.rsplit_once('@').map_or("", |(_, node)| node);
-        add(
-            NODE_UNREACHABLE,
+    match at {
+        Whereabouts::Here => {}
+        Whereabouts::Away => {
+            let node = volume.id.rsplit_once('@').map_or("", |(_, node)| node);
+            add(
+                NODE_UNREACHABLE,
+                format!(
+                    "the agent of node {node} is not connected; the volume cannot be used until it is back"
+                ),
+            );
+        }
+        Whereabouts::Moved { from, now } => add(
+            VOLUME_MOVED,
             format!(
-                "the agent of node {node} is not connected; the volume cannot be used until it is back"
+                "its drive was moved from node {from} to node {now}; `volume pv` prints the PersistentVolume that makes it usable there"
             ),
-        );
+        ),
     }
     if volume
         .conditions
@@ -190,14 +218,22 @@ mod tests {
                 state: state.into(),
                 ..agent::Volume::default()
             };
-            assert_eq!(entries(&volume, false).len(), 1, "{state}");
+            assert_eq!(entries(&volume, Whereabouts::Here).len(), 1, "{state}");
         }
         let fine = agent::Volume {
             id: "x@n".into(),
             state: "ready".into(),
             ..agent::Volume::default()
         };
-        assert!(entries(&fine, false).is_empty());
-        assert_eq!(entries(&fine, true)[0].reason, NODE_UNREACHABLE);
+        assert!(entries(&fine, Whereabouts::Here).is_empty());
+        assert_eq!(
+            entries(&fine, Whereabouts::Away)[0].reason,
+            NODE_UNREACHABLE
+        );
+        let moved = Whereabouts::Moved {
+            from: "a",
+            now: "b",
+        };
+        assert_eq!(entries(&fine, moved)[0].reason, VOLUME_MOVED);
     }
 }

@@ -1,7 +1,7 @@
 //! What one agent last said of its node: a full snapshot, then deltas, in order.
 //!
-//! Pure: updates go in, or are refused as not following from what is known, in which
-//! case the caller asks for a full snapshot again. Nothing is guessed over a gap.
+//! Pure but for the catalog that it keeps: updates go in, or are refused as not following from
+//! what is known, in which case the caller asks for a full snapshot again. Nothing is guessed over a gap.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,8 +11,11 @@ use std::{
 
 use drivebay_proto::{
     VolumeId,
-    agent::{Class, InventoryUpdate, Volume},
+    agent::{Class, Drive, InventoryUpdate, Volume},
 };
+use uuid::Uuid;
+
+use crate::catalog::{Catalog, Key, marks};
 
 /// The update does not follow from what is known: ask for a full snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,159 +41,220 @@ pub enum Gap {
         /// The revision the delta leads to.
         to: u64,
     },
+    /// A full snapshot that is older than what the same agent process said before.
+    #[error(
+        "an inventory snapshot of revision {got} came after revision {known}: it is an old one"
+    )]
+    Old {
+        /// The revision that is known.
+        known: u64,
+        /// The revision that came.
+        got: u64,
+    },
 }
 
-/// Everything known of one node at one revision.
-#[derive(Debug, Clone, Default)]
-pub struct Contents {
-    /// The agent process; empty before the first snapshot.
-    pub instance: String,
-    /// Grows with every change of this instance.
-    pub revision: u64,
-    /// The agent has looked at every drive.
-    pub ready: bool,
-    /// Classes by name.
-    pub classes: BTreeMap<String, Class>,
-    volumes: BTreeMap<String, Arc<Volume>>,
-    // CSI names of volumes that exist, so that a create finds its volume without a search.
-    names: BTreeMap<String, BTreeSet<String>>,
-}
+/// Classes of drives by name.
+pub type Classes = Arc<BTreeMap<String, Class>>;
 
-/// Whether this volume exists for CSI. One that is being erased, or waits for it, was deleted.
-pub fn exists(volume: &Volume) -> bool {
-    !matches!(volume.state.as_str(), "erasing" | "quarantined")
-}
-
-impl Contents {
-    fn put(&mut self, node: &str, volume: Volume) {
-        let ours = volume
-            .id
-            .parse::<VolumeId>()
-            .is_ok_and(|id| id.node == node);
-        if !ours {
-            tracing::error!(
-                node,
-                volume = volume.id,
-                "the agent reports a volume whose id is not one of its own; not listed"
-            );
-            return;
-        }
-        self.remove(&volume.id);
-        if exists(&volume) {
-            self.names
-                .entry(volume.name.clone())
-                .or_default()
-                .insert(volume.id.clone());
-        }
-        self.volumes.insert(volume.id.clone(), Arc::new(volume));
-    }
-
-    fn remove(&mut self, id: &str) {
-        let Some(old) = self.volumes.remove(id) else {
-            return;
-        };
-        if let Some(ids) = self.names.get_mut(&old.name) {
-            ids.remove(id);
-            if ids.is_empty() {
-                self.names.remove(&old.name);
-            }
-        }
-    }
-
-    /// The volume of this id, if it exists for CSI.
-    pub fn volume(&self, id: &str) -> Option<&Arc<Volume>> {
-        self.volumes.get(id).filter(|volume| exists(volume))
-    }
-
-    /// The volume of this CSI name, if it exists.
-    pub fn named(&self, name: &str) -> Option<&Arc<Volume>> {
-        let id = self.names.get(name)?.first()?;
-        self.volumes.get(id)
-    }
-
-    /// The volumes that exist, by id, after this one (None: from the first).
-    pub fn volumes_after(&self, after: Option<&str>) -> impl Iterator<Item = &Arc<Volume>> {
-        use std::ops::Bound;
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.volumes
-            .range::<str, _>((from, Bound::Unbounded))
-            .map(|(_, volume)| volume)
-            .filter(|volume| exists(volume))
-    }
+/// How many volumes there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// That exist.
+    pub volumes: u64,
+    /// Of those, with trouble that the agent tells of.
+    pub troubled: u64,
 }
 
 /// One node's inventory, and whether its agent is there.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Inventory {
-    node: String,
-    current: Contents,
-    // What was known before the agent restarted, shown until it has looked at every drive again.
-    before: Option<Contents>,
+    node: Arc<str>,
+    instance: String,
+    revision: u64,
+    // Being told by an agent that has not looked at every drive yet; not shown.
+    making: Option<Making>,
+    // The last complete view. Its volumes are in the catalog.
+    shown: Option<Shown>,
     away_since: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Making {
+    classes: BTreeMap<String, Class>,
+    drives: BTreeMap<String, Drive>,
+    volumes: BTreeMap<Uuid, Volume>,
+}
+
+#[derive(Debug, Default)]
+struct Shown {
+    classes: Classes,
+    drives: BTreeMap<String, Drive>,
+    // (exists, troubled) of each.
+    volumes: BTreeMap<Uuid, (bool, bool)>,
 }
 
 impl Inventory {
     /// Nothing known yet of this node.
-    pub fn new(node: impl Into<String>) -> Self {
+    pub fn new(node: Arc<str>) -> Self {
         Self {
-            node: node.into(),
-            ..Self::default()
+            node,
+            instance: String::new(),
+            revision: 0,
+            making: None,
+            shown: None,
+            away_since: None,
         }
     }
 
     /// Takes in one update of the stream.
-    pub fn apply(&mut self, update: InventoryUpdate) -> Result<(), Gap> {
+    pub fn apply(&mut self, update: InventoryUpdate, catalog: &Catalog) -> Result<(), Gap> {
         if update.full {
-            let old = std::mem::take(&mut self.current);
-            if old.ready {
-                self.before = Some(old);
+            if self.instance == update.instance && update.revision < self.revision {
+                return Err(Gap::Old {
+                    known: self.revision,
+                    got: update.revision,
+                });
             }
-            self.current.instance = update.instance;
+            self.making = Some(Making::default());
+            self.instance = update.instance;
         } else {
             self.check_follows(&update)?;
         }
-        let known = &mut self.current;
-        known.revision = update.revision;
-        known.ready = update.ready;
-        for id in &update.removed_volumes {
-            known.remove(id);
-        }
-        for volume in update.volumes {
-            known.put(&self.node, volume);
-        }
-        for class in update.classes {
-            known.classes.insert(class.name.clone(), class);
-        }
-        if known.ready {
-            self.before = None;
-        }
+        self.revision = update.revision;
         self.away_since = None;
+        let put = self.ours(update.volumes);
+        let removed: Vec<Uuid> = update
+            .removed_volumes
+            .iter()
+            .filter_map(|id| id.parse::<VolumeId>().ok())
+            .map(|id| id.uuid)
+            .collect();
+        match &mut self.making {
+            Some(making) => {
+                for uuid in removed {
+                    making.volumes.remove(&uuid);
+                }
+                making.volumes.extend(put);
+                for id in &update.removed_drives {
+                    making.drives.remove(id);
+                }
+                let drives = update.drives.into_iter();
+                making
+                    .drives
+                    .extend(drives.map(|drive| (drive.id.clone(), drive)));
+                let classes = update.classes.into_iter();
+                making
+                    .classes
+                    .extend(classes.map(|class| (class.name.clone(), class)));
+            }
+            None => {
+                let shown = self.shown.get_or_insert_default();
+                for uuid in &removed {
+                    shown.volumes.remove(uuid);
+                }
+                for (uuid, volume) in &put {
+                    let marks = marks(volume);
+                    shown.volumes.insert(*uuid, (marks.exists, marks.troubled));
+                }
+                catalog.change(&self.node, put, &removed);
+                for id in &update.removed_drives {
+                    shown.drives.remove(id);
+                }
+                for drive in update.drives {
+                    shown.drives.insert(drive.id.clone(), drive);
+                }
+                if !update.classes.is_empty() {
+                    let classes = Arc::make_mut(&mut shown.classes);
+                    for class in update.classes {
+                        classes.insert(class.name.clone(), class);
+                    }
+                }
+            }
+        }
+        if update.ready
+            && let Some(made) = self.making.take()
+        {
+            self.show(made, catalog);
+        }
         Ok(())
     }
 
+    // The volumes whose id is one of this node's.
+    fn ours(&self, volumes: Vec<Volume>) -> Vec<(Uuid, Volume)> {
+        let node = &*self.node;
+        let ours = volumes
+            .into_iter()
+            .filter_map(|volume| match volume.id.parse::<VolumeId>() {
+                Ok(id) if id.node == node => Some((id.uuid, volume)),
+                _ => {
+                    tracing::error!(
+                        node,
+                        volume = volume.id,
+                        "the agent reports a volume whose id is not one of its own; not listed"
+                    );
+                    None
+                }
+            });
+        ours.collect()
+    }
+
+    fn show(&mut self, made: Making, catalog: &Catalog) {
+        let before = self.shown.take().unwrap_or_default();
+        let gone: Vec<Uuid> = before
+            .volumes
+            .keys()
+            .filter(|uuid| !made.volumes.contains_key(*uuid))
+            .copied()
+            .collect();
+        let volumes = made
+            .volumes
+            .iter()
+            .map(|(uuid, volume)| {
+                let marks = marks(volume);
+                (*uuid, (marks.exists, marks.troubled))
+            })
+            .collect();
+        catalog.change(&self.node, made.volumes.into_iter().collect(), &gone);
+        self.shown = Some(Shown {
+            classes: Arc::new(made.classes),
+            drives: made.drives,
+            volumes,
+        });
+    }
+
     fn check_follows(&self, update: &InventoryUpdate) -> Result<(), Gap> {
-        let known = &self.current;
-        if known.instance.is_empty() {
+        if self.making.is_none() && self.shown.is_none() {
             return Err(Gap::NoSnapshot);
         }
-        if known.instance != update.instance {
+        if self.instance != update.instance {
             return Err(Gap::OtherInstance {
-                known: known.instance.clone(),
+                known: self.instance.clone(),
                 got: update.instance.clone(),
             });
         }
         let follows = match update.since_revision {
-            0 => update.revision > known.revision,
-            since => since == known.revision && update.revision >= since,
+            0 => update.revision > self.revision,
+            since => since == self.revision && update.revision >= since,
         };
         if !follows {
             return Err(Gap::Revision {
-                known: known.revision,
+                known: self.revision,
                 since: update.since_revision,
                 to: update.revision,
             });
         }
         Ok(())
+    }
+
+    /// Forgets everything, as if the node had never been.
+    pub fn clear(&mut self, catalog: &Catalog) {
+        if let Some(shown) = self.shown.take() {
+            let gone: Vec<Uuid> = shown.volumes.into_keys().collect();
+            catalog.change(&self.node, Vec::new(), &gone);
+        }
+        let away_since = self.away_since;
+        *self = Self::new(self.node.clone());
+        self.away_since = away_since;
     }
 
     /// The stream has ended; the time is kept from the first such notice.
@@ -205,20 +269,65 @@ impl Inventory {
 
     /// Whether the agent is there and has looked at every drive: then what is not shown does not exist.
     pub fn complete(&self) -> bool {
-        self.current.ready && self.away_since.is_none()
-    }
-
-    /// What there is to show: the last complete view while a newer one is still being made.
-    pub fn shown(&self) -> &Contents {
-        match &self.before {
-            Some(before) if !self.current.ready => before,
-            _ => &self.current,
-        }
+        self.making.is_none() && self.known() && self.away_since.is_none()
     }
 
     /// Whether a complete view has ever been had.
     pub fn known(&self) -> bool {
-        self.shown().ready
+        self.shown.is_some()
+    }
+
+    /// Its classes, of the last complete view.
+    pub fn classes(&self) -> Classes {
+        self.shown
+            .as_ref()
+            .map(|shown| shown.classes.clone())
+            .unwrap_or_default()
+    }
+
+    /// Its drives by identity, of the last complete view.
+    pub fn drives(&self) -> impl Iterator<Item = &Drive> {
+        self.shown.iter().flat_map(|shown| shown.drives.values())
+    }
+
+    /// The uuids of its volumes, deleted ones too, of the last complete view.
+    pub fn volumes(&self) -> BTreeSet<Uuid> {
+        self.shown
+            .iter()
+            .flat_map(|shown| shown.volumes.keys().copied())
+            .collect()
+    }
+
+    /// How many volumes it has.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for (exists, troubled) in self.shown.iter().flat_map(|shown| shown.volumes.values()) {
+            counts.volumes += u64::from(*exists);
+            counts.troubled += u64::from(*exists && *troubled);
+        }
+        counts
+    }
+
+    /// All that is shown, as one full update; None when nothing ever was.
+    pub fn dump(&self, catalog: &Catalog) -> Option<InventoryUpdate> {
+        let shown = self.shown.as_ref()?;
+        let volume = |uuid: &Uuid| {
+            catalog.get(&Key {
+                uuid: *uuid,
+                node: self.node.clone(),
+            })
+        };
+        Some(InventoryUpdate {
+            instance: self.instance.clone(),
+            revision: self.revision,
+            full: true,
+            ready: true,
+            node_id: self.node.to_string(),
+            drives: shown.drives.values().cloned().collect(),
+            volumes: shown.volumes.keys().filter_map(volume).collect(),
+            classes: shown.classes.values().cloned().collect(),
+            ..InventoryUpdate::default()
+        })
     }
 
     /// The node.
@@ -228,128 +337,21 @@ impl Inventory {
 
     /// The agent process of the newest update.
     pub fn instance(&self) -> &str {
-        &self.current.instance
+        &self.instance
+    }
+
+    /// The revision of the newest update.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Whether what is shown includes this revision of this instance. A later instance
     /// that is complete includes all that earlier ones acknowledged.
     pub fn includes(&self, instance: &str, revision: u64) -> bool {
-        self.complete() && (self.current.instance != instance || self.current.revision >= revision)
+        self.complete() && (self.instance != instance || self.revision >= revision)
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    const ID: &str = "00000000-0000-4000-8000-000000000001@n1";
-
-    fn volume(name: &str, state: &str) -> Volume {
-        Volume {
-            id: ID.into(),
-            name: name.into(),
-            state: state.into(),
-            ..Volume::default()
-        }
-    }
-
-    fn update(full: bool, instance: &str, since: u64, revision: u64) -> InventoryUpdate {
-        InventoryUpdate {
-            instance: instance.into(),
-            revision,
-            full,
-            ready: true,
-            since_revision: since,
-            ..InventoryUpdate::default()
-        }
-    }
-
-    #[test]
-    fn a_delta_that_does_not_follow_is_refused_and_changes_nothing() {
-        let mut inventory = Inventory::new("n1");
-        assert_eq!(
-            inventory.apply(update(false, "a", 0, 1)),
-            Err(Gap::NoSnapshot)
-        );
-        inventory.apply(update(true, "a", 0, 5)).unwrap();
-        for bad in [
-            update(false, "b", 5, 6),
-            update(false, "a", 4, 6),
-            update(false, "a", 6, 7),
-            update(false, "a", 0, 5),
-        ] {
-            let mut bad = bad;
-            bad.volumes.push(volume("v", "ready"));
-            assert!(inventory.apply(bad.clone()).is_err(), "{bad:?}");
-            assert_eq!(inventory.shown().revision, 5);
-            assert!(inventory.shown().volume(ID).is_none());
-        }
-        inventory.apply(update(false, "a", 5, 9)).unwrap();
-        inventory.apply(update(false, "a", 0, 12)).unwrap();
-        assert_eq!(inventory.shown().revision, 12);
-    }
-
-    #[test]
-    fn a_deleted_volume_does_not_exist_while_it_is_erased_nor_keeps_its_name() {
-        let mut inventory = Inventory::new("n1");
-        let mut full = update(true, "a", 0, 1);
-        full.volumes.push(volume("v", "ready"));
-        inventory.apply(full).unwrap();
-        assert!(inventory.shown().named("v").is_some());
-        for state in ["erasing", "quarantined"] {
-            let mut delta = update(false, "a", 0, inventory.shown().revision + 1);
-            delta.volumes.push(volume("v", state));
-            inventory.apply(delta).unwrap();
-            assert!(inventory.shown().volume(ID).is_none());
-            assert!(inventory.shown().named("v").is_none());
-            assert_eq!(inventory.shown().volumes_after(None).count(), 0);
-        }
-    }
-
-    #[test]
-    fn missing_and_ambiguous_volumes_stay_listed() {
-        for state in ["new", "ready", "missing", "ambiguous"] {
-            let mut inventory = Inventory::new("n1");
-            let mut full = update(true, "a", 0, 1);
-            full.volumes.push(volume("v", state));
-            inventory.apply(full).unwrap();
-            assert_eq!(inventory.shown().volumes_after(None).count(), 1, "{state}");
-        }
-    }
-
-    #[test]
-    fn a_restarted_agent_does_not_empty_the_list_before_it_has_looked() {
-        let mut inventory = Inventory::new("n1");
-        let mut full = update(true, "a", 0, 7);
-        full.volumes.push(volume("v", "ready"));
-        inventory.apply(full).unwrap();
-        let mut first = update(true, "b", 0, 1);
-        first.ready = false;
-        inventory.apply(first).unwrap();
-        assert!(inventory.shown().volume(ID).is_some());
-        assert!(inventory.known() && !inventory.complete());
-        assert!(!inventory.includes("a", 7));
-        inventory.apply(update(false, "b", 1, 2)).unwrap();
-        assert!(inventory.complete());
-        assert!(inventory.shown().volume(ID).is_none());
-    }
-
-    #[test]
-    fn a_foreign_id_is_not_taken_in() {
-        let mut inventory = Inventory::new("other");
-        let mut full = update(true, "a", 0, 1);
-        full.volumes.push(volume("v", "ready"));
-        inventory.apply(full).unwrap();
-        assert_eq!(inventory.shown().volumes_after(None).count(), 0);
-    }
-
-    #[test]
-    fn an_acknowledged_change_is_included_from_its_revision_on() {
-        let mut inventory = Inventory::new("n1");
-        inventory.apply(update(true, "a", 0, 3)).unwrap();
-        assert!(inventory.includes("a", 3));
-        assert!(!inventory.includes("a", 4));
-        assert!(inventory.includes("before", 400));
-    }
-}
+#[path = "inventory_tests.rs"]
+mod tests;

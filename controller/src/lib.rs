@@ -15,7 +15,7 @@
 //!     ready: agents.ready(),
 //! });
 //! let controller = ControllerService::new(
-//!     ControllerConfig { driver_name: "csi.drivebay.io".into(), health_api: HealthApi::Legacy },
+//!     ControllerConfig { driver_name: "csi.drivebay.io".into(), health_api: HealthApi::Legacy, attach: false },
 //!     agents,
 //! );
 //! # }
@@ -27,12 +27,16 @@ pub mod agents;
 pub mod app;
 pub mod call;
 mod capability;
+pub mod catalog;
 pub mod config;
 pub mod csi;
 pub mod dial;
+mod files;
 pub mod health;
 pub mod inprocess;
 pub mod inventory;
+pub mod last_known;
+pub mod notes;
 pub mod page;
 pub mod placement;
 pub mod size;

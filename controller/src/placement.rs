@@ -1,10 +1,15 @@
 //! Which node a new volume goes to. Pure: a request and what the nodes report, in; an order of nodes, out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use drivebay_proto::{agent::Class, csi::TopologyRequirement};
 
 use crate::{
+    inventory::Classes,
     size::{self, SizeError, SizeRules},
     topology::TopologyKey,
     validate::SizeRange,
@@ -47,15 +52,26 @@ impl Want {
     }
 }
 
+/// Whether a node can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// The agent is there and has looked at every drive.
+    There,
+    /// It is starting, or away for a moment: worth waiting for.
+    Coming,
+    /// It has been away for so long that another node should be chosen, if that is possible.
+    Gone,
+}
+
 /// A node, as far as placement needs it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// Node id.
     pub id: String,
-    /// The agent is there and has looked at every drive.
-    pub available: bool,
-    /// What it reports; the last known when it is not available.
-    pub classes: BTreeMap<String, Class>,
+    /// Whether it can be asked.
+    pub presence: Presence,
+    /// What it reports; the last known when it is not there.
+    pub classes: Classes,
 }
 
 /// One node that can be asked.
@@ -98,6 +114,15 @@ pub enum PlacementError {
     /// The accessibility requirements name no node of ours.
     #[error("none of the nodes in accessibility_requirements has an agent of this driver")]
     NoSuchNode,
+    /// The nodes asked for are away, and have been for long. Nothing was sent to them.
+    #[error(
+        "the agents of the nodes asked for are away: {}; another node has to be chosen, or they have to come back",
+        listed(nodes)
+    )]
+    Gone {
+        /// The nodes.
+        nodes: Vec<String>,
+    },
     /// The nodes asked for have no drive of the class.
     #[error("class {class:?} is on none of the nodes asked for: {}", listed(nodes))]
     ClassNotThere {
@@ -149,28 +174,38 @@ fn starting(nodes: &[String]) -> String {
     format!("starting or away on {}", listed(nodes))
 }
 
-/// The nodes to ask for this volume, best first: as `preferred` has them, then the one with the largest free piece.
+/// The nodes to ask for this volume, best first: as `preferred` has them, then the one with the largest free piece;
+/// among equals the name decides, so that many volumes spread over them.
 ///
 /// Each has the class and, by its report, the room. A node that is the only one asked for is
 /// asked whatever it reported: it may have the volume already, from a call whose answer was
 /// lost, and its own word is the only one that is certain.
 pub fn place(
+    name: &str,
     want: &Want,
     topology: Option<&TopologyRequirement>,
     key: &TopologyKey,
     nodes: &[Node],
 ) -> Result<Vec<Choice>, PlacementError> {
-    let (asked, away): (Vec<_>, Vec<_>) = nodes
+    let allowed: Vec<&Node> = nodes
         .iter()
         .filter(|node| key.allows(topology, &node.id))
-        .partition(|node| node.available);
-    let away: Vec<String> = away.iter().map(|node| node.id.clone()).collect();
+        .collect();
+    let of = |presence| allowed.iter().filter(move |node| node.presence == presence);
+    let ids = |presence| -> Vec<String> { of(presence).map(|node| node.id.clone()).collect() };
+    let asked: Vec<&Node> = of(Presence::There).copied().collect();
+    let away = ids(Presence::Coming);
     if nodes.is_empty() || (asked.is_empty() && !away.is_empty()) {
         return Err(PlacementError::NotReady { nodes: away });
     }
     let class = class(want, nodes)?;
     if asked.is_empty() {
-        return Err(PlacementError::NoSuchNode);
+        let gone = ids(Presence::Gone);
+        return Err(if gone.is_empty() {
+            PlacementError::NoSuchNode
+        } else {
+            PlacementError::Gone { nodes: gone }
+        });
     }
     let having: Vec<_> = asked
         .iter()
@@ -229,10 +264,18 @@ pub fn place(
             PlacementError::NotReady { nodes: away }
         });
     }
-    choices.sort_by(|(rank_a, room_a, a), (rank_b, room_b, b)| {
-        (rank_a, room_b, &a.node).cmp(&(rank_b, room_a, &b.node))
+    choices.sort_by_cached_key(|(rank, room, choice)| {
+        let turn = turn(name, &choice.node);
+        (*rank, Reverse(*room), turn, choice.node.clone())
     });
     Ok(choices.into_iter().map(|(_, _, choice)| choice).collect())
+}
+
+// Rendezvous hashing: each name has its own order of the nodes.
+fn turn(name: &str, node: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (name, node).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The class a request means: the one it names if any node has it, or the only one there is.
@@ -240,7 +283,7 @@ fn class(want: &Want, nodes: &[Node]) -> Result<String, PlacementError> {
     let known: BTreeSet<&String> = nodes.iter().flat_map(|node| node.classes.keys()).collect();
     // Of an agent that was there before, the last report counts.
     let away = || -> Vec<String> {
-        let silent = |node: &&Node| !node.available && node.classes.is_empty();
+        let silent = |node: &&Node| node.presence == Presence::Coming && node.classes.is_empty();
         let away = nodes.iter().filter(silent);
         away.map(|node| node.id.clone()).collect()
     };

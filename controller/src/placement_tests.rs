@@ -28,16 +28,22 @@ fn class(name: &str, largest: u64) -> (String, Class) {
 fn node(id: &str, classes: &[(&str, u64)]) -> Node {
     Node {
         id: id.into(),
-        available: true,
+        presence: Presence::There,
         classes: classes
             .iter()
             .map(|(name, largest)| class(name, *largest))
-            .collect(),
+            .collect::<std::collections::BTreeMap<_, _>>()
+            .into(),
     }
 }
 
 fn away(mut node: Node) -> Node {
-    node.available = false;
+    node.presence = Presence::Coming;
+    node
+}
+
+fn gone(mut node: Node) -> Node {
+    node.presence = Presence::Gone;
     node
 }
 
@@ -69,7 +75,7 @@ fn nodes_of(
     topology: Option<TopologyRequirement>,
     nodes: &[Node],
 ) -> Result<Vec<String>, PlacementError> {
-    let choices = place(want, topology.as_ref(), &key(), nodes)?;
+    let choices = place("v", want, topology.as_ref(), &key(), nodes)?;
     Ok(choices.into_iter().map(|choice| choice.node).collect())
 }
 
@@ -188,12 +194,12 @@ fn a_topology_of_others_contains_no_node_of_ours() {
 #[test]
 fn the_filesystem_of_the_class_sets_the_smallest_size() {
     let mut xfs = node("a", &[("hdd", GIB)]);
-    if let Some(class) = xfs.classes.get_mut("hdd") {
+    if let Some(class) = std::sync::Arc::make_mut(&mut xfs.classes).get_mut("hdd") {
         class.fs_type = "xfs".into();
     }
     let mut wanted = want(Some("hdd"), MIB);
     let bytes = |want: &Want| {
-        place(want, None, &key(), std::slice::from_ref(&xfs)).map(|choices| choices[0].bytes)
+        place("v", want, None, &key(), std::slice::from_ref(&xfs)).map(|choices| choices[0].bytes)
     };
     assert_eq!(bytes(&wanted), Ok(300 * MIB));
     wanted.range.limit = Some(299 * MIB);
@@ -215,18 +221,18 @@ proptest! {
             let mut classes = Vec::new();
             if let Some(gib) = hdd { classes.push(("hdd", gib * GIB)); }
             if let Some(gib) = ssd { classes.push(("ssd", gib * GIB)); }
-            Node { available: *available, ..node(&i.to_string(), &classes) }
+            Node { presence: if *available { Presence::There } else { Presence::Coming }, ..node(&i.to_string(), &classes) }
         }).collect();
         let name = |all: &[usize]| all.iter().map(|i| key().of(&i.to_string())).collect::<Vec<_>>();
         let topology = TopologyRequirement { requisite: name(&requisite), preferred: name(&preferred) };
         let want = want(named, gib * GIB);
-        match place(&want, Some(&topology), &key(), &nodes) {
+        match place("v", &want, Some(&topology), &key(), &nodes) {
             Ok(choices) => {
                 prop_assert!(!choices.is_empty());
                 let mut last = None;
                 for choice in &choices {
                     let node = nodes.iter().find(|node| node.id == choice.node);
-                    prop_assert!(node.is_some_and(|node| node.available));
+                    prop_assert!(node.is_some_and(|node| node.presence == Presence::There));
                     prop_assert!(key().allows(Some(&topology), &choice.node));
                     let report = node.and_then(|node| node.classes.get(&choice.class));
                     let room = report.map(|report| report.largest_volume_bytes);
@@ -241,10 +247,50 @@ proptest! {
             }
             // Nothing is denied for certain while an agent that may have it is away.
             Err(PlacementError::NoRoom { .. } | PlacementError::ClassNotThere { .. }) => {
-                let silent = nodes.iter().any(|node| !node.available && key().allows(Some(&topology), &node.id));
+                let silent = nodes.iter().any(|node| node.presence != Presence::There && key().allows(Some(&topology), &node.id));
                 prop_assert!(!silent);
             }
             Err(_) => {}
         }
     }
+}
+
+#[test]
+fn a_node_that_is_gone_for_long_makes_way_for_others_and_is_not_waited_for() {
+    let nodes = [
+        gone(node("a", &[("hdd", 30 * GIB)])),
+        node("b", &[("hdd", 10 * GIB)]),
+    ];
+    let want = want(Some("hdd"), GIB);
+    assert_eq!(nodes_of(&want, None, &nodes), Ok(vec!["b".to_owned()]));
+    let both = asked(&["a", "b"], &["a"]);
+    assert_eq!(nodes_of(&want, both, &nodes), Ok(vec!["b".to_owned()]));
+    assert_eq!(
+        nodes_of(&want, asked(&["a"], &["a"]), &nodes),
+        Err(PlacementError::Gone {
+            nodes: vec!["a".to_owned()]
+        })
+    );
+}
+
+#[test]
+fn equal_nodes_share_the_volumes() {
+    let nodes: Vec<Node> = (0..10)
+        .map(|n| node(&format!("n{n}"), &[("hdd", 10 * GIB)]))
+        .collect();
+    let want = want(Some("hdd"), GIB);
+    let mut firsts = std::collections::BTreeMap::<String, usize>::new();
+    for n in 0..1000 {
+        let name = format!("pvc-{n}");
+        let choices = place(&name, &want, None, &key(), &nodes).unwrap();
+        let again = place(&name, &want, None, &key(), &nodes).unwrap();
+        assert_eq!(choices, again);
+        assert_eq!(choices.len(), nodes.len());
+        *firsts.entry(choices[0].node.clone()).or_default() += 1;
+    }
+    // A fair share is 100; one in a million of fair draws is below 55 or above 152.
+    assert!(
+        firsts.len() == 10 && firsts.values().all(|count| (50..160).contains(count)),
+        "{firsts:?}"
+    );
 }

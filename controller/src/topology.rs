@@ -31,6 +31,32 @@ impl TopologyKey {
             .all(|(key, value)| *key == self.0 && value == node)
     }
 
+    /// The one node that can be in it; None when that is not said by our key alone.
+    pub fn only_node<'a>(&self, topology: &'a Topology) -> Option<&'a str> {
+        let mut segments = topology.segments.iter();
+        match (segments.next(), segments.next()) {
+            (Some((key, node)), None) if *key == self.0 => Some(node),
+            _ => None,
+        }
+    }
+
+    /// The nodes on which a volume may be, when each of `requisite` is one node; None when it may be on more.
+    pub fn only_nodes<'a>(&self, wanted: Option<&'a TopologyRequirement>) -> Option<Vec<&'a str>> {
+        let requisite = &wanted?.requisite;
+        if requisite.is_empty() {
+            return None;
+        }
+        requisite
+            .iter()
+            .map(|topology| self.only_node(topology))
+            .collect()
+    }
+
+    /// The key itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// Whether a volume may be on the node: in one of `requisite`, or anywhere when there is none.
     pub fn allows(&self, wanted: Option<&TopologyRequirement>, node: &str) -> bool {
         wanted.is_none_or(|wanted| {

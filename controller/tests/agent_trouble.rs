@@ -256,6 +256,7 @@ async fn the_binary_serves_before_its_agent_is_there_finds_it_and_ends_on_reques
         agent_socket: agent_socket.clone(),
         driver_name: DRIVER.into(),
         health_api: HealthApi::Legacy,
+        attach: false,
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = tokio::spawn(app::serve(options, csi_socket.clone(), async {

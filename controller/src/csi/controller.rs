@@ -1,16 +1,17 @@
 //! CSI Controller: each RPC checked, answered from the inventory or handed to the volume's agent.
 
 use drivebay_proto::{
-    agent,
     csi::{
         controller_server::Controller, controller_service_capability::rpc::Type as Capability, *,
     },
     names,
 };
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
 use super::{
+    attach::{Attached, publish, unpublish},
     create::{Create, Pending, create},
+    delete::delete,
     grow::grow,
     logged,
     status::unimplemented,
@@ -18,9 +19,9 @@ use super::{
     volumes::{self, CapacityQuery, signed},
 };
 use crate::{
-    agents::{Agents, LookupError},
-    call::{CHANGE_DEADLINE, CallError, call},
+    agents::{Agents, Found},
     config::HealthApi,
+    health::Whereabouts,
     page::parse_token,
     placement::PlacementError,
     size,
@@ -35,15 +36,19 @@ pub struct ControllerConfig {
     pub driver_name: String,
     /// The health API that is advertised.
     pub health_api: HealthApi,
+    /// Attaching is advertised, for external-attacher's real handler.
+    pub attach: bool,
 }
 
 /// CSI Controller over the agents.
 #[derive(Debug, Clone)]
 pub struct ControllerService {
     health_api: HealthApi,
+    attach: bool,
     key: TopologyKey,
     agents: Agents,
     pending: Pending,
+    attached: Attached,
 }
 
 impl ControllerService {
@@ -51,9 +56,11 @@ impl ControllerService {
     pub fn new(config: ControllerConfig, agents: Agents) -> Self {
         Self {
             health_api: config.health_api,
+            attach: config.attach,
             key: TopologyKey::new(&config.driver_name),
             agents,
             pending: Pending::default(),
+            attached: Attached::default(),
         }
     }
 
@@ -68,26 +75,7 @@ impl ControllerService {
 
     async fn delete(&self, request: DeleteVolumeRequest) -> Result<DeleteVolumeResponse, Status> {
         let id = validate::required("volume_id", &request.volume_id)?.to_owned();
-        let agent = match self.agents.of_volume(&id) {
-            // Never given out, so there is nothing to delete.
-            Err(LookupError::NotAnId { .. }) => return Ok(DeleteVolumeResponse {}),
-            found => found?,
-        };
-        let instance = agent.instance();
-        let mut client = agent.client();
-        let request = agent::DeleteVolumeRequest {
-            id,
-            quarantine: false,
-        };
-        let asked = async move { client.delete_volume(request).await };
-        match call(CHANGE_DEADLINE, asked).await {
-            Ok(answer) => agent.shows(&instance, answer.revision).await,
-            Err(CallError::Answered {
-                code: Code::NotFound,
-                ..
-            }) => {}
-            Err(error) => return Err(error.into()),
-        }
+        delete(&self.agents, id).await?;
         Ok(DeleteVolumeResponse {})
     }
 
@@ -102,7 +90,7 @@ impl ControllerService {
             wanted => wanted,
         };
         validate::map_size("volume_context", &request.volume_context)?;
-        let (_, volume) = self.agents.volume(id)?;
+        let volume = self.agents.volume(id)?.volume;
         let refusal = match wanted {
             Err(error) => Some(error.to_string()),
             Ok(wanted) => unsuitable(&volume, wanted, &request),
@@ -141,8 +129,9 @@ impl ControllerService {
         let max = validate::max_entries(request.max_entries)?;
         let from = parse_token(&request.starting_token)?;
         self.known()?;
-        let (key, api) = (&self.key, self.health_api);
-        Ok(volumes::list(&self.agents, key, api, from.as_deref(), max))
+        let (agents, key, attached) = (&self.agents, &self.key, &self.attached);
+        let (api, from) = (self.health_api, from.as_ref());
+        Ok(volumes::list(agents, key, attached, api, from, max))
     }
 
     fn list_health(
@@ -152,7 +141,7 @@ impl ControllerService {
         let max = validate::max_entries(request.max_entries)?;
         let from = parse_token(&request.starting_token)?;
         self.known()?;
-        Ok(volumes::list_health(&self.agents, from.as_deref(), max))
+        Ok(volumes::list_health(&self.agents, from.as_ref(), max))
     }
 
     // An error would leave the provisioner's last figure standing, so what cannot be had is 0:
@@ -196,7 +185,18 @@ impl ControllerService {
         let range = validate::required_capacity_range(request.capacity_range.as_ref())?;
         let capability = request.volume_capability.as_ref();
         let capability = capability.map(validate::capability).transpose()?;
-        let (agent, volume) = self.agents.volume(id)?;
+        let Found {
+            agent,
+            volume,
+            moved_from,
+        } = self.agents.volume(id)?;
+        if moved_from.is_some() {
+            return Err(Status::failed_precondition(format!(
+                "the drive of volume {id} was moved to node {}, where it is {}: expand that one",
+                agent.node(),
+                volume.id
+            )));
+        }
         if let Some(capability) = capability
             && capability.access.as_str() != volume.mode
         {
@@ -206,7 +206,7 @@ impl ControllerService {
                 volume.mode,
             )));
         }
-        let class = agent.look(|inventory| inventory.shown().classes.get(&volume.class).cloned());
+        let class = agent.look(|inventory| inventory.classes().get(&volume.class).cloned());
         let extent = class.map_or(size::DEFAULT_EXTENT_BYTES, |class| class.extent_bytes);
         let bytes = size::grown_volume(range, volume.size_bytes, extent)?;
         let grown = grow(&agent, id, bytes, range.limit).await?;
@@ -221,11 +221,17 @@ impl ControllerService {
         request: &ControllerGetVolumeRequest,
     ) -> Result<ControllerGetVolumeResponse, Status> {
         let id = validate::required("volume_id", &request.volume_id)?;
-        let (agent, volume) = self.agents.volume(id)?;
+        let found = self.agents.volume(id)?;
+        let node = found.agent.node();
+        let at = whereabouts(&found);
+        let attached = &self.attached;
         let (published_node_ids, volume_condition) =
-            volumes::status(&volume, agent.node(), agent.unreachable(), self.health_api);
+            volumes::status(&found.volume, node, at, attached, self.health_api);
+        let mut volume = volumes::volume(&found.volume, node, &self.key);
+        // The caller knows it by the id it asked for.
+        id.clone_into(&mut volume.volume_id);
         Ok(ControllerGetVolumeResponse {
-            volume: Some(volumes::volume(&volume, agent.node(), &self.key)),
+            volume: Some(volume),
             status: Some(controller_get_volume_response::VolumeStatus {
                 published_node_ids,
                 volume_condition,
@@ -238,9 +244,11 @@ impl ControllerService {
         request: &ControllerGetVolumeHealthRequest,
     ) -> Result<ControllerGetVolumeHealthResponse, Status> {
         let id = validate::required("volume_id", &request.volume_id)?;
-        let (agent, volume) = self.agents.volume(id)?;
+        let found = self.agents.volume(id)?;
+        let mut health = volumes::volume_health(&found.volume, whereabouts(&found));
+        id.clone_into(&mut health.volume_id);
         Ok(ControllerGetVolumeHealthResponse {
-            volume_health: Some(volumes::volume_health(&volume, agent.unreachable())),
+            volume_health: Some(health),
         })
     }
 
@@ -253,6 +261,12 @@ impl ControllerService {
             Capability::GetVolume,
             Capability::SingleNodeMultiWriter,
         ];
+        if self.attach {
+            all.extend([
+                Capability::PublishUnpublishVolume,
+                Capability::ListVolumesPublishedNodes,
+            ]);
+        }
         if self.health_api.legacy() {
             all.push(Capability::VolumeCondition);
         }
@@ -269,6 +283,17 @@ impl ControllerService {
         ControllerGetCapabilitiesResponse {
             capabilities: all.into_iter().map(capability).collect(),
         }
+    }
+}
+
+fn whereabouts(found: &Found) -> Whereabouts<'_> {
+    match &found.moved_from {
+        Some(from) => Whereabouts::Moved {
+            from,
+            now: found.agent.node(),
+        },
+        None if found.agent.unreachable() => Whereabouts::Away,
+        None => Whereabouts::Here,
     }
 }
 
@@ -352,16 +377,28 @@ impl Controller for ControllerService {
 
     async fn controller_publish_volume(
         &self,
-        _: Request<ControllerPublishVolumeRequest>,
+        request: Request<ControllerPublishVolumeRequest>,
     ) -> Result<Response<ControllerPublishVolumeResponse>, Status> {
-        Err(unimplemented("ControllerPublishVolume", NO_ATTACHING))
+        if !self.attach {
+            return Err(unimplemented("ControllerPublishVolume", NO_ATTACHING));
+        }
+        logged("ControllerPublishVolume", async {
+            Ok(publish(&self.agents, &self.attached, request.get_ref())?)
+        })
+        .await
     }
 
     async fn controller_unpublish_volume(
         &self,
-        _: Request<ControllerUnpublishVolumeRequest>,
+        request: Request<ControllerUnpublishVolumeRequest>,
     ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
-        Err(unimplemented("ControllerUnpublishVolume", NO_ATTACHING))
+        if !self.attach {
+            return Err(unimplemented("ControllerUnpublishVolume", NO_ATTACHING));
+        }
+        logged("ControllerUnpublishVolume", async {
+            Ok(unpublish(&self.agents, &self.attached, request.get_ref())?)
+        })
+        .await
     }
 
     async fn create_snapshot(
@@ -401,6 +438,5 @@ impl Controller for ControllerService {
     }
 }
 
-const NO_ATTACHING: &str =
-    "a local volume needs no attaching; set attachRequired: false in the CSIDriver object";
+const NO_ATTACHING: &str = "a local volume needs no attaching; set attachRequired: false in the CSIDriver object, or run the controller with --attach";
 const NO_SNAPSHOTS: &str = "Drivebay has no snapshots";

@@ -5,13 +5,19 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use drivebay_proto::{VolumeId, agent, csi};
-use tonic::Code;
+use drivebay_proto::{
+    VolumeId,
+    agent::{self, agent_client::AgentClient},
+    csi,
+};
+use tonic::{Code, transport::Channel};
 
 use crate::{
     agents::{Agent, Agents},
     call::{CHANGE_DEADLINE, CallError, call},
-    placement::{self, Choice, Node, PlacementError, Want},
+    inventory::{Classes, Inventory},
+    notes::NotesError,
+    placement::{self, Choice, Node, PlacementError, Presence, Want},
     size::{self, SizeError},
     topology::TopologyKey,
     validate::{self, Capabilities, InvalidRequest, Parameters, SizeRange},
@@ -135,6 +141,12 @@ pub(crate) enum CreateError {
         "volume {name:?} exists on node {node}, which is not among the accessibility_requirements"
     )]
     Elsewhere { name: String, node: String },
+    #[error(
+        "volume {name:?} may have been created on node {node}, which is away: it was asked for it and has not answered; it is asked again when it is back"
+    )]
+    InDoubt { name: String, node: String },
+    #[error(transparent)]
+    Notes(#[from] NotesError),
     #[error(transparent)]
     Placement(#[from] PlacementError),
     #[error(transparent)]
@@ -184,81 +196,190 @@ pub(crate) async fn create(
     // A caller that gives up drops its future; the name stays taken until the agent has answered.
     let task = tokio::spawn(async move {
         let _guard = guard;
-        let choices = choose(&agents, &key, &create)?;
-        try_each(&agents, &create, &choices).await
+        let plan = choose(&agents, &key, &create)?;
+        try_each(&agents, &create, &plan).await
     });
     task.await.unwrap_or(Err(CreateError::Lost))
 }
 
-/// The nodes to ask, best first; the one that has a volume of this name already, and no other, if there is one.
-fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Vec<Choice>, CreateError> {
+/// What is to be asked of whom.
+struct Plan {
+    /// Best first.
+    choices: Vec<Choice>,
+    /// Which node it is sent to must be known after a restart of the controller: there are several.
+    several: bool,
+}
+
+/// The nodes to ask, best first; the one that has a volume of this name already, and no other, if there is one;
+/// first of all the one that was sent this name before and has not given a final answer.
+fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Plan, CreateError> {
     let want = create.want();
     let topology = create.topology.as_ref();
-    let all = agents.all();
-    let found = all.iter().find_map(|agent| {
-        agent.look(|inventory| {
-            let volume = inventory.shown().named(&create.name)?.clone();
-            let class = want.class.clone().unwrap_or_else(|| volume.class.clone());
-            let report = inventory.shown().classes.get(&class).cloned();
-            Some((agent.node().to_owned(), class, report.unwrap_or_default()))
-        })
-    });
-    if let Some((node, class, report)) = found {
+    if let Some((agent, volume)) = named(agents, &create.name) {
+        let node = agent.node().to_owned();
         if !key.allows(topology, &node) {
             let name = create.name.clone();
             return Err(CreateError::Elsewhere { name, node });
         }
-        let bytes = size::new_volume(want.range, want.rules(&report))?;
-        return Ok(vec![Choice { node, class, bytes }]);
+        let class = want.class.clone().unwrap_or(volume.class);
+        let report = agent.look(|inventory| inventory.classes().get(&class).cloned());
+        let bytes = size::new_volume(want.range, want.rules(&report.unwrap_or_default()))?;
+        return Ok(Plan {
+            choices: vec![Choice { node, class, bytes }],
+            several: false,
+        });
     }
-    let nodes: Vec<Node> = all
+    let place = |nodes: &[Node]| placement::place(&create.name, &want, topology, key, nodes);
+    let only = key.only_nodes(topology);
+    let nodes = candidates(agents, only.as_deref());
+    let several = nodes
         .iter()
-        .map(|agent| {
-            agent.look(|inventory| Node {
-                id: agent.node().to_owned(),
-                available: inventory.complete(),
-                classes: inventory.shown().classes.clone(),
-            })
-        })
+        .filter(|node| key.allows(topology, &node.id))
+        .nth(1)
+        .is_some();
+    let doubts = agents.notes().doubts(&create.name);
+    let doubted: Vec<Node> = nodes
+        .iter()
+        .filter(|node| doubts.contains(&node.id) && key.allows(topology, &node.id))
+        .cloned()
         .collect();
-    Ok(placement::place(&want, topology, key, &nodes)?)
+    if let Some(away) = doubted.iter().find(|node| node.presence != Presence::There) {
+        return Err(CreateError::InDoubt {
+            name: create.name.clone(),
+            node: away.id.clone(),
+        });
+    }
+    let mut choices = Vec::new();
+    // Each is asked whatever room it reports: it may be at it still, and its own word is the only one that is certain.
+    for node in &doubted {
+        choices.extend(place(std::slice::from_ref(node))?);
+    }
+    let rest: Vec<Node> = nodes
+        .iter()
+        .filter(|node| !doubts.contains(&node.id))
+        .cloned()
+        .collect();
+    let others = match place(&rest) {
+        // What is known of the nodes asked for is not all that is known; errors tell of the whole.
+        Err(
+            PlacementError::NoSuchNode
+            | PlacementError::UnknownClass { .. }
+            | PlacementError::ClassNotNamed { .. },
+        ) if only.is_some() => place(&candidates(agents, None)),
+        placed => placed,
+    };
+    match others {
+        Ok(others) => choices.extend(others),
+        Err(error) if choices.is_empty() => return Err(error.into()),
+        Err(_) => {}
+    }
+    Ok(Plan { choices, several })
+}
+
+/// The volume of this name and its agent; of several, one whose agent is there.
+fn named(agents: &Agents, name: &str) -> Option<(Arc<Agent>, agent::Volume)> {
+    let found = agents.catalog().named(name).into_iter();
+    found
+        .filter_map(|(key, volume)| Some((agents.get(&key.node)?, volume)))
+        .max_by_key(|(agent, _)| agent.look(Inventory::complete))
+}
+
+/// What placement is told of these nodes, or of all.
+fn candidates(agents: &Agents, only: Option<&[&str]>) -> Vec<Node> {
+    let seen = |agent: Arc<Agent>| {
+        agent.look(|inventory| Node {
+            id: agent.node().to_owned(),
+            presence: if inventory.complete() {
+                Presence::There
+            } else if agent.unreachable() {
+                Presence::Gone
+            } else {
+                Presence::Coming
+            },
+            classes: inventory.classes(),
+        })
+    };
+    let Some(only) = only else {
+        return agents.all().into_iter().map(seen).collect();
+    };
+    let named: BTreeSet<&str> = only.iter().copied().collect();
+    named
+        .into_iter()
+        .filter_map(|node| match agents.get(node) {
+            Some(agent) => Some(seen(agent)),
+            // It may be connecting: the controller has just begun.
+            None if agents.is_young() => Some(Node {
+                id: node.to_owned(),
+                presence: Presence::Coming,
+                classes: Classes::default(),
+            }),
+            None => None,
+        })
+        .collect()
+}
+
+/// Whether the agent has said for certain that it has not done it, and is not at it.
+fn is_final(code: Code) -> bool {
+    !matches!(
+        code,
+        Code::Ok
+            | Code::Aborted
+            | Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Internal
+            | Code::Unavailable
+            | Code::Unknown
+    )
 }
 
 async fn try_each(
     agents: &Agents,
     create: &Create,
-    choices: &[Choice],
+    plan: &Plan,
 ) -> Result<(String, agent::Volume), CreateError> {
-    let mut full = None;
-    for choice in choices {
+    let mut refused = None;
+    for choice in &plan.choices {
         let Some(agent) = agents.get(&choice.node) else {
             continue;
         };
-        match ask(&agent, create, choice).await {
-            Ok(volume) => return Ok((choice.node.clone(), volume)),
+        let client = match agent.client() {
+            Ok(client) => client,
+            // Nothing was sent, so another may be asked.
+            Err(error) => {
+                refused.get_or_insert(error);
+                continue;
+            }
+        };
+        let (name, node) = (&create.name, &choice.node);
+        agents.notes().doubt(name, node, plan.several).await?;
+        match ask(&agent, client, create, choice).await {
+            Ok(volume) => {
+                agents.notes().settle(name, node);
+                return Ok((choice.node.clone(), volume));
+            }
             // Its own word that it has made nothing: the report was older than somebody's last volume.
-            Err(CallError::Answered {
-                code: Code::ResourceExhausted,
-                message,
-            }) => {
-                full = Some(CallError::Answered {
-                    code: Code::ResourceExhausted,
-                    message,
-                });
+            Err(error @ CallError::Answered { code, .. }) => {
+                if is_final(code) {
+                    agents.notes().settle(name, node);
+                }
+                if code != Code::ResourceExhausted {
+                    return Err(error.into());
+                }
+                refused = Some(error);
             }
             Err(error) => return Err(error.into()),
         }
     }
-    Err(full.map_or(CreateError::Lost, CreateError::Call))
+    Err(refused.map_or(CreateError::Lost, CreateError::Call))
 }
 
 async fn ask(
     agent: &Arc<Agent>,
+    mut client: AgentClient<Channel>,
     create: &Create,
     choice: &Choice,
 ) -> Result<agent::Volume, CallError> {
     let instance = agent.instance();
-    let mut client = agent.client();
     let request = create.ask(choice);
     let answer = call(CHANGE_DEADLINE, async move {
         client.create_volume(request).await

@@ -18,7 +18,7 @@ pub(crate) async fn grow(
     limit: Option<u64>,
 ) -> Result<agent::Volume, CallError> {
     let instance = agent.instance();
-    let mut client = agent.client();
+    let mut client = agent.client()?;
     let request = agent::ExpandVolumeRequest {
         id: id.to_owned(),
         required_bytes: bytes,

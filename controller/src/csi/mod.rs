@@ -1,7 +1,9 @@
 //! The CSI services of the controller: identity and controller, and how errors become status codes.
 
+mod attach;
 mod controller;
 mod create;
+mod delete;
 mod grow;
 mod identity;
 mod status;

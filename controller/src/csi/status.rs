@@ -5,7 +5,7 @@
 
 use tonic::{Code, Status};
 
-use super::create::CreateError;
+use super::{attach::AttachError, create::CreateError, delete::DeleteError};
 use crate::{
     agents::LookupError, call::CallError, page::BadToken, placement::PlacementError,
     size::SizeError, validate::InvalidRequest,
@@ -70,9 +70,10 @@ impl HasCode for PlacementError {
             Self::NotReady { .. } => Code::Unavailable,
             Self::ClassNotNamed { .. } | Self::UnknownClass { .. } => Code::InvalidArgument,
             // Makes the provisioner give the pod back to the scheduler, which picks another node.
-            Self::NoSuchNode | Self::ClassNotThere { .. } | Self::NoRoom { .. } => {
-                Code::ResourceExhausted
-            }
+            Self::NoSuchNode
+            | Self::Gone { .. }
+            | Self::ClassNotThere { .. }
+            | Self::NoRoom { .. } => Code::ResourceExhausted,
             Self::Size(error) => error.code(),
         }
     }
@@ -81,7 +82,9 @@ impl HasCode for PlacementError {
 impl HasCode for LookupError {
     fn code(&self) -> Code {
         match self {
-            Self::NotAnId { .. } | Self::NoSuchVolume { .. } => Code::NotFound,
+            Self::NotAnId { .. } | Self::NoSuchVolume { .. } | Self::GivenUp { .. } => {
+                Code::NotFound
+            }
             // Absence is not known, so it is not claimed.
             Self::NotKnownYet { .. } | Self::NodeNeverSeen { .. } => Code::Unavailable,
         }
@@ -93,7 +96,10 @@ impl HasCode for CallError {
         match self {
             Self::Answered { code, .. } => *code,
             // Whether anything was done is not known: a final code would make the caller forget it.
-            Self::InDoubt { .. } | Self::Deadline(_) | Self::Nonsense { .. } => Code::Unavailable,
+            Self::NotConnected { .. }
+            | Self::InDoubt { .. }
+            | Self::Deadline(_)
+            | Self::Nonsense { .. } => Code::Unavailable,
         }
     }
 }
@@ -102,12 +108,37 @@ impl HasCode for CreateError {
     fn code(&self) -> Code {
         match self {
             Self::Pending { .. } => Code::Aborted,
+            // Final codes would make the provisioner try another node, or forget the volume.
+            Self::InDoubt { .. } | Self::Notes(_) => Code::Unavailable,
             Self::Elsewhere { .. } => Code::AlreadyExists,
             Self::Placement(error) => error.code(),
             Self::Size(error) => error.code(),
             Self::Call(error) => error.code(),
             // The task that carried it died; the agent may have done it.
             Self::Lost => Code::Unavailable,
+        }
+    }
+}
+
+impl HasCode for DeleteError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Lookup(error) => error.code(),
+            Self::Call(error) => error.code(),
+            Self::Moved { .. } => Code::FailedPrecondition,
+            Self::Notes(_) => Code::Unavailable,
+        }
+    }
+}
+
+impl HasCode for AttachError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Invalid(error) => error.code(),
+            Self::Lookup(error) => error.code(),
+            Self::NoSuchNode { .. } => Code::NotFound,
+            Self::OtherNode { .. } => Code::FailedPrecondition,
+            Self::OtherMode { .. } | Self::ReadOnly => Code::InvalidArgument,
         }
     }
 }
@@ -135,6 +166,8 @@ statuses!(
     LookupError,
     CallError,
     CreateError,
+    DeleteError,
+    AttachError,
     BadToken,
 );
 

@@ -1,17 +1,19 @@
 //! How the agents' volumes and classes are shown to CSI: listed, capacities summed.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use drivebay_proto::{
-    agent,
+    VolumeId, agent,
     csi::{self, list_volumes_response},
     names,
 };
 
+use super::attach::Attached;
 use crate::{
-    agents::{Agent, Agents},
+    agents::Agents,
+    catalog::{Key, Marks},
     config::HealthApi,
-    health,
+    health::{self, Whereabouts},
     page::{MAX_ENTRIES, page},
     placement::Want,
     topology::TopologyKey,
@@ -38,65 +40,96 @@ pub(crate) fn volume(volume: &agent::Volume, node: &str, key: &TopologyKey) -> c
 pub(crate) fn status(
     volume: &agent::Volume,
     node: &str,
-    away: bool,
+    at: Whereabouts<'_>,
+    attached: &Attached,
     api: HealthApi,
 ) -> (Vec<String>, Option<csi::VolumeCondition>) {
-    let published = if volume.published {
+    let published = if volume.published || attached.contains(&volume.id) {
         vec![node.to_owned()]
     } else {
         Vec::new()
     };
     let condition = api
         .legacy()
-        .then(|| health::legacy(&health::entries(volume, away)));
+        .then(|| health::legacy(&health::entries(volume, at)));
     (published, condition)
 }
 
-/// A volume with its agent, and whether that is unreachable.
-type Listed = (Arc<Agent>, Arc<agent::Volume>, bool);
+/// A volume of a list, with the node that has it when that is another than the one it is listed for.
+struct Listed {
+    key: Key,
+    volume: agent::Volume,
+    away: bool,
+    now_on: Option<String>,
+}
+
+impl Listed {
+    fn at(&self) -> Whereabouts<'_> {
+        match &self.now_on {
+            Some(now) => Whereabouts::Moved {
+                from: &self.key.node,
+                now,
+            },
+            None if self.away => Whereabouts::Away,
+            None => Whereabouts::Here,
+        }
+    }
+}
 
 /// The volumes of all nodes by id, after this one: as many as a page may need, and one more.
 fn after(
     agents: &Agents,
-    after: Option<&str>,
-    keep: impl Fn(&agent::Volume, bool) -> bool,
+    after: Option<&VolumeId>,
+    mut keep: impl FnMut(Marks, bool) -> bool,
 ) -> Vec<Listed> {
-    let mut all: Vec<Listed> = Vec::new();
-    for agent in agents.all() {
-        let away = agent.unreachable();
-        agent.look(|inventory| {
-            let volumes = inventory.shown().volumes_after(after);
-            let kept = volumes.filter(|volume| keep(volume, away));
-            all.extend(
-                kept.take(MAX_ENTRIES + 1)
-                    .map(|volume| (agent.clone(), volume.clone(), away)),
-            );
+    let after = after.map(Key::from);
+    let away = |key: &Key| {
+        agents
+            .get(&key.node)
+            .is_none_or(|agent| agent.unreachable())
+    };
+    let found = agents
+        .catalog()
+        .after(after.as_ref(), MAX_ENTRIES + 1, |key, marks| {
+            marks.exists && keep(marks, away(key))
         });
-    }
-    all.sort_unstable_by(|(_, a, _), (_, b, _)| a.id.cmp(&b.id));
-    all.truncate(MAX_ENTRIES + 1);
-    all
+    found
+        .into_iter()
+        .map(|(key, volume)| {
+            let away = away(&key);
+            let moved = away.then(|| agents.elsewhere(&key.id())).flatten();
+            Listed {
+                away,
+                now_on: moved.map(|(agent, _)| agent.node().to_owned()),
+                key,
+                volume,
+            }
+        })
+        .collect()
 }
 
 /// One page of ListVolumes.
 pub(crate) fn list(
     agents: &Agents,
     key: &TopologyKey,
+    attached: &Attached,
     api: HealthApi,
-    from: Option<&str>,
+    from: Option<&VolumeId>,
     max_entries: Option<usize>,
 ) -> csi::ListVolumesResponse {
     let listed = after(agents, from, |_, _| true);
-    let entries = listed.into_iter().map(|(agent, shown, away)| {
-        let (published_node_ids, volume_condition) = status(&shown, agent.node(), away, api);
+    let entries = listed.into_iter().map(|listed| {
+        let node = &listed.key.node;
+        let (published_node_ids, volume_condition) =
+            status(&listed.volume, node, listed.at(), attached, api);
         let entry = list_volumes_response::Entry {
-            volume: Some(volume(&shown, agent.node(), key)),
+            volume: Some(volume(&listed.volume, node, key)),
             status: Some(list_volumes_response::VolumeStatus {
                 published_node_ids,
                 volume_condition,
             }),
         };
-        (shown.id.clone(), entry)
+        (listed.volume.id.clone(), entry)
     });
     let (entries, next_token) = page(entries, max_entries);
     csi::ListVolumesResponse {
@@ -106,24 +139,24 @@ pub(crate) fn list(
 }
 
 /// A volume's health in the words of CSI 1.13.
-pub(crate) fn volume_health(volume: &agent::Volume, away: bool) -> csi::VolumeHealth {
+pub(crate) fn volume_health(volume: &agent::Volume, at: Whereabouts<'_>) -> csi::VolumeHealth {
     csi::VolumeHealth {
         volume_id: volume.id.clone(),
-        health_statuses: health::entries(volume, away),
+        health_statuses: health::entries(volume, at),
     }
 }
 
 /// One page of ControllerListVolumeHealth: volumes with trouble only.
 pub(crate) fn list_health(
     agents: &Agents,
-    from: Option<&str>,
+    from: Option<&VolumeId>,
     max_entries: Option<usize>,
 ) -> csi::ControllerListVolumeHealthResponse {
-    let troubled = |volume: &agent::Volume, away| !health::entries(volume, away).is_empty();
-    let listed = after(agents, from, troubled);
-    let entries = listed
-        .into_iter()
-        .map(|(_, shown, away)| (shown.id.clone(), volume_health(&shown, away)));
+    let listed = after(agents, from, |marks, away| marks.troubled || away);
+    let entries = listed.into_iter().map(|listed| {
+        let health = volume_health(&listed.volume, listed.at());
+        (listed.volume.id.clone(), health)
+    });
     let (entries, next_token) = page(entries, max_entries);
     csi::ControllerListVolumeHealthResponse {
         entries,
@@ -162,7 +195,13 @@ pub(crate) fn capacity(
         range: SizeRange::default(),
     };
     let (mut free, mut largest, mut smallest) = (0u64, 0u64, None::<u64>);
-    for agent in agents.all() {
+    // The provisioner asks for each node and class on its own, of a fleet many times a minute.
+    let only = query.topology.and_then(|topology| key.only_node(topology));
+    let asked = match only {
+        Some(node) => agents.get(node).into_iter().collect(),
+        None => agents.all(),
+    };
+    for agent in asked {
         if query
             .topology
             .is_some_and(|topology| !key.contains(topology, agent.node()))
@@ -173,8 +212,11 @@ pub(crate) fn capacity(
             if !inventory.complete() {
                 return;
             }
-            let classes = inventory.shown().classes.values();
-            for class in classes.filter(|class| query.class.is_none_or(|name| class.name == name)) {
+            let classes = inventory.classes();
+            for class in classes
+                .values()
+                .filter(|class| query.class.is_none_or(|name| class.name == name))
+            {
                 let least = want.rules(class).smallest_volume();
                 free = free.saturating_add(class.free_bytes);
                 smallest = Some(smallest.map_or(least, |known| known.min(least)));

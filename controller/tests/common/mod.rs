@@ -172,6 +172,7 @@ pub fn service(agents: Agents, health_api: HealthApi) -> ControllerService {
     let config = ControllerConfig {
         driver_name: DRIVER.into(),
         health_api,
+        attach: false,
     };
     ControllerService::new(config, agents)
 }
@@ -219,6 +220,19 @@ impl Agent for Fake {
             machine_id: "m".into(),
             ..HelloResponse::default()
         }))
+    }
+
+    async fn refused(
+        &self,
+        request: Request<RefusedRequest>,
+    ) -> Result<Response<RefusedResponse>, Status> {
+        let reason = request.into_inner().reason;
+        self.state
+            .lock()
+            .unwrap()
+            .calls
+            .push(format!("refused: {reason}"));
+        Ok(Response::new(RefusedResponse {}))
     }
 
     type WatchInventoryStream = ReceiverStream<Result<InventoryUpdate, Status>>;

@@ -1,0 +1,431 @@
+//! The life of one session: hello, admission, the inventory followed until the connection ends.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use drivebay_proto::{
+    agent::{
+        HelloRequest, HelloResponse, RefusedRequest, WatchInventoryRequest,
+        agent_client::AgentClient,
+    },
+    names,
+    volume_id::is_node_id,
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Status, Streaming, transport::Channel};
+
+use super::{
+    Agent, Entered, Inner, MAX_MESSAGE_BYTES,
+    admission::{Facts, Refusal},
+};
+use crate::{
+    call::{CallError, call},
+    catalog::Catalog,
+    inventory::{Gap, Inventory},
+};
+
+/// An agent that accepts a connection says hello within this.
+const HELLO_DEADLINE: Duration = Duration::from_secs(5);
+/// Largest hello that is taken, bytes.
+const MAX_HELLO_BYTES: usize = 64 << 10;
+/// An agent that is refused has this long to take note of the reason.
+const REFUSED_DEADLINE: Duration = Duration::from_secs(1);
+/// A machine that has to show its drives first has this long to look at them all.
+const PROOF_DEADLINE: Duration = Duration::from_secs(300);
+/// Full snapshots asked for one after the other without a delta that followed from one.
+const MAX_GAPS: u32 = 5;
+/// Longest text of the agent's own that is kept or logged, bytes.
+const MAX_WORD_BYTES: usize = 256;
+
+/// A connection that may become a session.
+#[derive(Debug)]
+pub struct Visitor {
+    /// The connection; never one that reconnects.
+    pub channel: Channel,
+    /// Where it comes from, for people.
+    pub address: String,
+    /// The node its certificate names; None where no certificates are used.
+    pub certified: Option<String>,
+    /// Ends it.
+    pub end: CancellationToken,
+}
+
+/// Why there is no session, or no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// No hello.
+    #[error("the agent did not say hello: {0}")]
+    Hello(#[source] CallError),
+    /// A name that cannot be one.
+    #[error("the agent calls itself {0:?}, which is not a node id")]
+    NodeId(String),
+    /// Its certificate is another node's.
+    #[error(
+        "the agent at {address} calls itself {said:?}, but its certificate is that of node {certified:?}: it has another node's certificate, or its name was changed; see `certs node`"
+    )]
+    OtherCertificate {
+        /// Where it comes from.
+        address: String,
+        /// What it says.
+        said: String,
+        /// What its certificate says.
+        certified: String,
+    },
+    /// Versions that do not meet.
+    #[error(
+        "agent {node} ({version}) speaks versions {oldest} to {newest} of the protocol, and this controller {ours_oldest} to {ours}: update the older of the two"
+    )]
+    Version {
+        /// The node.
+        node: String,
+        /// The agent's version.
+        version: String,
+        /// The oldest it speaks.
+        oldest: u32,
+        /// The newest it speaks.
+        newest: u32,
+        /// The oldest spoken here.
+        ours_oldest: u32,
+        /// The newest spoken here.
+        ours: u32,
+    },
+    /// Not let in.
+    #[error(transparent)]
+    Refused(#[from] Box<Refusal>),
+    /// It had to show its drives, and did not.
+    #[error("the agent of another machine has not shown its drives within {} s", .0.as_secs())]
+    NotProved(Duration),
+    /// The stream of its inventory broke.
+    #[error("the inventory stream broke: {}", .0.message())]
+    Stream(#[source] Status),
+    /// It ended the stream.
+    #[error("the agent ended the inventory stream")]
+    Ended,
+    /// Its updates do not follow from each other.
+    #[error(transparent)]
+    Gap(#[from] Gap),
+    /// A newer connection of the same agent, or of a newer one on the same machine.
+    #[error("a newer connection has replaced it")]
+    Replaced,
+    /// Ended from here.
+    #[error("the controller has ended the session")]
+    Stopped,
+}
+
+/// Whether two parties, each with the newest and the oldest version it speaks, have one in common. 0 is version 1,
+/// of a party that does not say.
+fn versions_meet(a: (u32, u32), b: (u32, u32)) -> bool {
+    let known = |(newest, oldest): (u32, u32)| (newest.max(1), oldest.max(1));
+    let ((a_new, a_old), (b_new, b_old)) = (known(a), known(b));
+    a_new >= b_old && b_new >= a_old
+}
+
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_WORD_BYTES)].to_owned()
+}
+
+async fn hello(
+    client: &AgentClient<Channel>,
+    announce: HelloRequest,
+) -> Result<HelloResponse, SessionError> {
+    // Nothing is known of who answers yet, so nothing large is taken from it.
+    let mut client = client.clone().max_decoding_message_size(MAX_HELLO_BYTES);
+    let asked = async move { client.hello(announce).await };
+    let hello = call(HELLO_DEADLINE, asked)
+        .await
+        .map_err(SessionError::Hello)?;
+    if !is_node_id(&hello.node_id) {
+        return Err(SessionError::NodeId(cut(&hello.node_id)));
+    }
+    let ours = (names::AGENT_PROTOCOL, names::OLDEST_AGENT_PROTOCOL);
+    if !versions_meet(ours, (hello.protocol, hello.oldest_protocol)) {
+        return Err(SessionError::Version {
+            node: hello.node_id,
+            version: cut(&hello.version),
+            oldest: hello.oldest_protocol,
+            newest: hello.protocol,
+            ours_oldest: ours.1,
+            ours: ours.0,
+        });
+    }
+    Ok(hello)
+}
+
+fn facts(hello: HelloResponse, address: String) -> Facts {
+    Facts {
+        node: hello.node_id,
+        instance: cut(&hello.instance),
+        machine_id: cut(&hello.machine_id),
+        version: cut(&hello.version),
+        address,
+    }
+}
+
+/// See [`Agents::visit`](super::Agents::visit).
+pub(super) async fn visit(
+    inner: &Arc<Inner>,
+    visitor: Visitor,
+    announce: HelloRequest,
+) -> SessionError {
+    let client =
+        AgentClient::new(visitor.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let end = visitor.end.clone();
+    let ended = tokio::select! {
+        error = admitted(inner, &client, visitor, announce) => error,
+        () = end.cancelled() => SessionError::Stopped,
+    };
+    if let Some(reason) = worth_telling(&ended) {
+        let mut client = client;
+        let told = client.refused(RefusedRequest { reason });
+        // It hears of it from us at the latest when somebody reads this controller's log.
+        let _ = tokio::time::timeout(REFUSED_DEADLINE, told).await;
+    }
+    end.cancel();
+    ended
+}
+
+// What the agent's operator should find in the agent's own log.
+fn worth_telling(error: &SessionError) -> Option<String> {
+    match error {
+        SessionError::NodeId(_)
+        | SessionError::OtherCertificate { .. }
+        | SessionError::Version { .. }
+        | SessionError::Refused(_)
+        | SessionError::NotProved(_)
+        | SessionError::Gap(_) => Some(error.to_string()),
+        SessionError::Hello(_)
+        | SessionError::Stream(_)
+        | SessionError::Ended
+        | SessionError::Replaced
+        | SessionError::Stopped => None,
+    }
+}
+
+// Leaves when it is dropped, wherever the session was.
+struct Stay {
+    agent: Arc<Agent>,
+    number: u64,
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.agent.leave(self.number);
+    }
+}
+
+async fn admitted(
+    inner: &Arc<Inner>,
+    client: &AgentClient<Channel>,
+    visitor: Visitor,
+    announce: HelloRequest,
+) -> SessionError {
+    let hello = match hello(client, announce).await {
+        Ok(hello) => hello,
+        Err(error) => return error,
+    };
+    if let Some(certified) = visitor.certified
+        && certified != hello.node_id
+    {
+        return SessionError::OtherCertificate {
+            address: visitor.address,
+            said: hello.node_id,
+            certified,
+        };
+    }
+    let facts = facts(hello, visitor.address);
+    let agent = inner.enrol(&facts.node);
+    let mut proved = false;
+    let number = loop {
+        let given_up = inner.given_up.borrow().contains_key(&facts.node);
+        let end = visitor.end.clone();
+        match agent.enter(facts.clone(), client.clone(), end, given_up, proved) {
+            Err(refusal) => return refusal.into(),
+            Ok(Entered::Session(number)) => break number,
+            Ok(Entered::Prove) => {}
+        }
+        tracing::warn!(
+            node = facts.node,
+            machine = facts.machine_id,
+            "another machine has the name of a node that is away: it is let in if it has that one's drives"
+        );
+        match tokio::time::timeout(
+            PROOF_DEADLINE,
+            has_drives_of(client, &agent, &inner.catalog),
+        )
+        .await
+        {
+            Err(_) => return SessionError::NotProved(PROOF_DEADLINE),
+            Ok(Err(error)) => return error,
+            Ok(Ok(true)) => proved = true,
+            Ok(Ok(false)) => {
+                let refusal = Refusal::NotItsDrives {
+                    holder: agent
+                        .facts()
+                        .map(|facts| facts.machine_id)
+                        .unwrap_or_default(),
+                    node: facts.node,
+                    machine: facts.machine_id,
+                    address: facts.address,
+                };
+                agent.note_refused(&refusal);
+                return Box::new(refusal).into();
+            }
+        }
+    };
+    tracing::info!(
+        node = facts.node,
+        version = facts.version,
+        address = facts.address,
+        instance = facts.instance,
+        "agent connected"
+    );
+    let stay = Stay { agent, number };
+    let error = watch(&Arc::downgrade(inner), &stay.agent, number, client).await;
+    drop(stay);
+    error
+}
+
+/// One life of the agent behind a channel that reconnects by itself.
+pub(super) async fn visit_lasting(
+    inner: &Weak<Inner>,
+    client: &AgentClient<Channel>,
+) -> SessionError {
+    let hello = match hello(client, HelloRequest::default()).await {
+        Ok(hello) => hello,
+        Err(error) => return error,
+    };
+    let facts = facts(hello, String::new());
+    let agent = {
+        let Some(inner) = inner.upgrade() else {
+            return SessionError::Stopped;
+        };
+        inner.enrol(&facts.node)
+    };
+    let number = agent.enter_lasting(facts, client.clone());
+    let error = watch(inner, &agent, number, client).await;
+    agent.silent(number);
+    error
+}
+
+async fn inventory(
+    client: &AgentClient<Channel>,
+) -> Result<Streaming<drivebay_proto::agent::InventoryUpdate>, SessionError> {
+    let mut client = client.clone();
+    let asked = client.watch_inventory(Request::new(WatchInventoryRequest {}));
+    match tokio::time::timeout(HELLO_DEADLINE, asked).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Err(status)) => Err(SessionError::Stream(status)),
+        Err(_) => Err(SessionError::Stream(Status::deadline_exceeded(
+            "the agent does not begin to tell its inventory",
+        ))),
+    }
+}
+
+async fn watch(
+    inner: &Weak<Inner>,
+    agent: &Agent,
+    number: u64,
+    client: &AgentClient<Channel>,
+) -> SessionError {
+    let mut gaps = 0;
+    loop {
+        let gap = match watch_once(inner, agent, number, client, &mut gaps).await {
+            SessionError::Gap(gap) if gaps < MAX_GAPS => gap,
+            error => return error,
+        };
+        gaps += 1;
+        tracing::warn!(node = agent.node(), %gap, "asking the agent for a full snapshot again");
+    }
+}
+
+async fn watch_once(
+    inner: &Weak<Inner>,
+    agent: &Agent,
+    number: u64,
+    client: &AgentClient<Channel>,
+    gaps: &mut u32,
+) -> SessionError {
+    let mut stream = match inventory(client).await {
+        Ok(stream) => stream,
+        Err(error) => return error,
+    };
+    loop {
+        let update = match stream.message().await {
+            Ok(Some(update)) => update,
+            Ok(None) => return SessionError::Ended,
+            Err(status) => return SessionError::Stream(status),
+        };
+        if !update.node_id.is_empty() && update.node_id != agent.node() {
+            return SessionError::NodeId(cut(&update.node_id));
+        }
+        let Some(inner) = inner.upgrade() else {
+            return SessionError::Stopped;
+        };
+        let full = update.full;
+        match agent.apply(number, update, &inner.catalog) {
+            None => return SessionError::Replaced,
+            Some(Err(gap)) => return gap.into(),
+            Some(Ok(())) if !full => *gaps = 0,
+            Some(Ok(())) => {}
+        }
+        if agent.look(Inventory::complete) {
+            inner
+                .ready
+                .send_if_modified(|ready| !std::mem::replace(ready, true));
+        }
+    }
+}
+
+/// Whether a machine has one of the drives on which the node's volumes are.
+async fn has_drives_of(
+    client: &AgentClient<Channel>,
+    agent: &Agent,
+    catalog: &Catalog,
+) -> Result<bool, SessionError> {
+    let wanted: BTreeSet<String> = agent
+        .look(|inventory| inventory.dump(catalog))
+        .into_iter()
+        .flat_map(|dump| dump.volumes)
+        .map(|volume| volume.drive)
+        .collect();
+    let scratch = Catalog::default();
+    let mut seen = Inventory::new(agent.node_id());
+    let mut stream = inventory(client).await?;
+    loop {
+        let update = match stream.message().await {
+            Ok(Some(update)) => update,
+            Ok(None) => return Err(SessionError::Ended),
+            Err(status) => return Err(SessionError::Stream(status)),
+        };
+        seen.apply(update, &scratch)?;
+        if seen.complete() {
+            return Ok(seen
+                .drives()
+                .any(|drive| drive.state == "claimed" && wanted.contains(&drive.id)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_meet_when_they_have_one_in_common() {
+        for (a, b, meet) in [
+            ((1, 1), (1, 1), true),
+            ((0, 0), (1, 1), true),
+            ((2, 1), (1, 1), true),
+            ((2, 1), (0, 0), true),
+            ((2, 2), (1, 1), false),
+            ((3, 2), (2, 1), true),
+            ((3, 3), (2, 1), false),
+        ] {
+            assert_eq!(versions_meet(a, b), meet, "{a:?} {b:?}");
+            assert_eq!(versions_meet(b, a), meet, "{b:?} {a:?}");
+        }
+    }
+}

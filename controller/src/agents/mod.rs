@@ -1,0 +1,215 @@
+//! The agents: who is connected, what each last said, and where a volume is.
+//!
+//! `admission` decides who is let in, `agent` is one node's, `follow` is the life of one session,
+//! `lookup` finds the agent and the volume of an id.
+
+pub mod admission;
+mod agent;
+mod follow;
+mod lookup;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, PoisonError, RwLock, Weak},
+    time::{Duration, Instant},
+};
+
+use drivebay_proto::agent::{HelloRequest, InventoryUpdate, agent_client::AgentClient};
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::transport::Channel;
+
+pub use admission::{Facts, Refusal};
+use agent::AWAY_GRACE;
+pub use agent::Agent;
+use agent::Entered;
+pub use follow::{SessionError, Visitor};
+pub use lookup::{Found, LookupError, parse};
+
+use crate::{catalog::Catalog, notes::Notes};
+
+/// Largest message taken from an agent that was let in: a full snapshot of 20,000 volumes with much to say of each, bytes.
+pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
+/// First pause before reconnecting; doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+type Map = BTreeMap<Arc<str>, Arc<Agent>>;
+
+/// Nodes that an operator has given up, with the time in unix seconds.
+pub type GivenUp = BTreeMap<String, u64>;
+
+#[derive(Debug)]
+struct Inner {
+    map: RwLock<Map>,
+    catalog: Catalog,
+    ready: watch::Sender<bool>,
+    given_up: watch::Receiver<GivenUp>,
+    notes: Notes,
+    began: Instant,
+    // Ends the watch tasks when the last `Agents` goes.
+    _stop: DropGuard,
+}
+
+/// All agents that have ever said hello, by node id. Clones share one map.
+#[derive(Debug, Clone)]
+pub struct Agents {
+    inner: Arc<Inner>,
+}
+
+impl Agents {
+    /// No agent yet; they come by [`visit`](Self::visit). `given_up`: nodes that an operator has forgotten;
+    /// `notes`: what must outlive this process.
+    pub fn new(given_up: watch::Receiver<GivenUp>, notes: Notes) -> Self {
+        Self::with_stop(given_up, notes, CancellationToken::new())
+    }
+
+    fn with_stop(
+        given_up: watch::Receiver<GivenUp>,
+        notes: Notes,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                map: RwLock::default(),
+                catalog: Catalog::default(),
+                ready: watch::Sender::new(false),
+                given_up,
+                notes,
+                began: Instant::now(),
+                _stop: stop.drop_guard(),
+            }),
+        }
+    }
+
+    /// The one agent behind this channel, which may not be there yet, and which reconnects by itself. Spawns the
+    /// task that follows its inventory; it ends with the last clone of the returned value. Must be called within
+    /// a tokio runtime.
+    pub fn single(channel: Channel) -> Self {
+        let stop = CancellationToken::new();
+        let none = watch::Sender::new(GivenUp::new()).subscribe();
+        let agents = Self::with_stop(none, Notes::in_memory(), stop.clone());
+        let client = AgentClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let weak = Arc::downgrade(&agents.inner);
+        let follow = async move {
+            let mut pause = FIRST_PAUSE;
+            loop {
+                let began = Instant::now();
+                let error = visit_once(&weak, &client).await;
+                // What lasted was a connection; what did not is not asked for in a tight loop.
+                if began.elapsed() > LONGEST_PAUSE {
+                    pause = FIRST_PAUSE;
+                }
+                tracing::warn!(%error, retry_in = ?pause, "the agent's inventory is not followed");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        };
+        tokio::spawn(async move { stop.run_until_cancelled(follow).await });
+        agents
+    }
+
+    /// One connection to an agent, from its hello to its end. Answers why it ended. The session ends, too, when
+    /// `visitor.end` is cancelled.
+    pub async fn visit(&self, visitor: Visitor, announce: HelloRequest) -> SessionError {
+        follow::visit(&self.inner, visitor, announce).await
+    }
+
+    /// Turns true when a first agent has looked at every drive, and stays so.
+    pub fn ready(&self) -> watch::Receiver<bool> {
+        self.inner.ready.subscribe()
+    }
+
+    /// Whether this process has begun so recently that an agent may not have reached it yet.
+    pub fn is_young(&self) -> bool {
+        self.inner.began.elapsed() < AWAY_GRACE
+    }
+
+    /// The volumes of all nodes.
+    pub fn catalog(&self) -> &Catalog {
+        &self.inner.catalog
+    }
+
+    /// What must outlive this process.
+    pub fn notes(&self) -> &Notes {
+        &self.inner.notes
+    }
+
+    /// The agents now, by node id.
+    pub fn all(&self) -> Vec<Arc<Agent>> {
+        self.inner.all()
+    }
+
+    /// The agent of this node.
+    pub fn get(&self, node: &str) -> Option<Arc<Agent>> {
+        self.inner.get(node)
+    }
+
+    /// Nodes that were given up, and are not connected.
+    pub fn given_up(&self) -> BTreeSet<String> {
+        let given_up = self.inner.given_up.borrow().clone();
+        given_up
+            .into_keys()
+            .filter(|node| !self.get(node).is_some_and(|agent| agent.connected()))
+            .collect()
+    }
+
+    /// Whether the node was given up, and is not connected.
+    pub fn is_given_up(&self, node: &str) -> bool {
+        self.inner.given_up.borrow().contains_key(node)
+            && !self.get(node).is_some_and(|agent| agent.connected())
+    }
+
+    /// Drops what is known of nodes that were given up and are away.
+    pub fn forget_given_up(&self) {
+        for node in self.given_up() {
+            let Some(agent) = self.get(&node) else {
+                continue;
+            };
+            if agent.look(|inventory| inventory.known()) && agent.forget(&self.inner.catalog) {
+                tracing::warn!(
+                    node,
+                    "the node was given up: its volumes are no longer listed, and deleting them is answered with OK; what it has is kept on its drives"
+                );
+            }
+        }
+    }
+
+    /// Takes in what was known of a node before this process began.
+    pub fn recall(
+        &self,
+        facts: Facts,
+        update: InventoryUpdate,
+    ) -> Result<(), crate::inventory::Gap> {
+        let agent = self.inner.enrol(&facts.node);
+        agent.recall(facts, update, &self.inner.catalog)
+    }
+}
+
+async fn visit_once(inner: &Weak<Inner>, client: &AgentClient<Channel>) -> SessionError {
+    follow::visit_lasting(inner, client).await
+}
+
+impl Inner {
+    fn all(&self) -> Vec<Arc<Agent>> {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        map.values().cloned().collect()
+    }
+
+    fn get(&self, node: &str) -> Option<Arc<Agent>> {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        map.get(node).cloned()
+    }
+
+    // The agent's entry in the map; the one there is, if it has been here before, with all that is known of it.
+    fn enrol(&self, node: &str) -> Arc<Agent> {
+        if let Some(agent) = self.get(node) {
+            return agent;
+        }
+        let node: Arc<str> = node.into();
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        map.entry(node.clone())
+            .or_insert_with(|| Arc::new(Agent::new(node)))
+            .clone()
+    }
+}

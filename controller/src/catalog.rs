@@ -1,0 +1,331 @@
+//! The volumes of all nodes in one order, for pages, for names and for what is on another node than its id says.
+//!
+//! A cluster may have a million volumes, so each is kept as the bytes it came in, without its id, which
+//! the order holds already: about 300 bytes each, decoded when it is shown.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, hash_map::RandomState},
+    hash::BuildHasher,
+    ops::Bound,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use drivebay_proto::{VolumeId, agent::Volume};
+use prost::Message;
+use uuid::Uuid;
+
+use crate::health::{self, Whereabouts};
+
+/// Entries looked at in one go; updates get their turn in between.
+const STRIDE: usize = 4096;
+
+/// A volume's place: by its uuid, then by the node it is on. Ids in text have the same order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Random, per creation.
+    pub uuid: Uuid,
+    /// The node whose agent reports it.
+    pub node: Arc<str>,
+}
+
+impl Key {
+    /// The volume id.
+    pub fn id(&self) -> VolumeId {
+        VolumeId {
+            uuid: self.uuid,
+            node: self.node.to_string(),
+        }
+    }
+}
+
+impl From<&VolumeId> for Key {
+    fn from(id: &VolumeId) -> Self {
+        Self {
+            uuid: id.uuid,
+            node: id.node.as_str().into(),
+        }
+    }
+}
+
+/// What can be said of a volume without decoding it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marks {
+    /// It exists for CSI: it was not deleted.
+    pub exists: bool,
+    /// Its agent says of it what CSI calls abnormal.
+    pub troubled: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    bytes: Box<[u8]>,
+    marks: Marks,
+}
+
+impl Entry {
+    fn decode(&self, key: &Key) -> Volume {
+        // These are bytes that encoding a volume gave.
+        let mut volume = Volume::decode(self.bytes.as_ref()).unwrap_or_default();
+        volume.id = key.id().to_string();
+        volume
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    volumes: BTreeMap<Key, Entry>,
+    // By a hash of the CSI name; only of volumes that exist.
+    names: BTreeSet<(u64, Key)>,
+}
+
+/// Every volume that any agent has reported.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    tables: RwLock<Tables>,
+    hasher: RandomState,
+}
+
+/// Whether this volume exists for CSI. One that is being erased, or waits for it, was deleted.
+pub fn exists(volume: &Volume) -> bool {
+    !matches!(volume.state.as_str(), "erasing" | "quarantined")
+}
+
+/// The marks of a volume.
+pub fn marks(volume: &Volume) -> Marks {
+    Marks {
+        exists: exists(volume),
+        troubled: !health::entries(volume, Whereabouts::Here).is_empty(),
+    }
+}
+
+impl Catalog {
+    fn read(&self) -> RwLockReadGuard<'_, Tables> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Tables> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in what changed on one node: volumes new or changed, and volumes gone.
+    pub fn change(&self, node: &Arc<str>, put: Vec<(Uuid, Volume)>, removed: &[Uuid]) {
+        let put: Vec<(Uuid, u64, Entry)> = put
+            .into_iter()
+            .map(|(uuid, mut volume)| {
+                let marks = marks(&volume);
+                let name = self.hasher.hash_one(&volume.name);
+                volume.id = String::new();
+                let bytes = volume.encode_to_vec().into_boxed_slice();
+                (uuid, name, Entry { bytes, marks })
+            })
+            .collect();
+        let key = |uuid: Uuid| Key {
+            uuid,
+            node: node.clone(),
+        };
+        let mut tables = self.write();
+        for uuid in removed {
+            self.take(&mut tables, &key(*uuid));
+        }
+        for (uuid, name, entry) in put {
+            let key = key(uuid);
+            self.take(&mut tables, &key);
+            if entry.marks.exists {
+                tables.names.insert((name, key.clone()));
+            }
+            tables.volumes.insert(key, entry);
+        }
+    }
+
+    fn take(&self, tables: &mut Tables, key: &Key) {
+        if let Some(old) = tables.volumes.remove(key)
+            && old.marks.exists
+        {
+            let name = self.hasher.hash_one(old.decode(key).name);
+            tables.names.remove(&(name, key.clone()));
+        }
+    }
+
+    /// The volume at this place, deleted or not.
+    pub fn get(&self, key: &Key) -> Option<Volume> {
+        self.read().volumes.get(key).map(|entry| entry.decode(key))
+    }
+
+    /// The volumes of this CSI name that exist, wherever they are.
+    pub fn named(&self, name: &str) -> Vec<(Key, Volume)> {
+        let hash = self.hasher.hash_one(name);
+        let first = Key {
+            uuid: Uuid::nil(),
+            node: "".into(),
+        };
+        let tables = self.read();
+        tables
+            .names
+            .range((hash, first)..)
+            .take_while(|(other, _)| *other == hash)
+            .filter_map(|(_, key)| {
+                let volume = tables.volumes.get(key)?.decode(key);
+                (volume.name == name).then(|| (key.clone(), volume))
+            })
+            .collect()
+    }
+
+    /// Every place at which a volume of this uuid exists: more than one when its drive was moved.
+    pub fn places(&self, uuid: Uuid) -> Vec<Key> {
+        let first = Key {
+            uuid,
+            node: "".into(),
+        };
+        self.read()
+            .volumes
+            .range(first..)
+            .take_while(|(key, _)| key.uuid == uuid)
+            .filter(|(_, entry)| entry.marks.exists)
+            .map(|(key, _)| key.clone())
+            .collect()
+    }
+
+    /// The first volumes after this place, in order, that `keep` wants: at most `most`.
+    pub fn after(
+        &self,
+        after: Option<&Key>,
+        most: usize,
+        mut keep: impl FnMut(&Key, Marks) -> bool,
+    ) -> Vec<(Key, Volume)> {
+        let mut found = Vec::new();
+        let mut from = after.cloned();
+        loop {
+            let bound = from.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let mut last = None;
+            let mut looked_at = 0;
+            let tables = self.read();
+            for (key, entry) in tables
+                .volumes
+                .range::<Key, _>((bound, Bound::Unbounded))
+                .take(STRIDE)
+            {
+                looked_at += 1;
+                last = Some(key.clone());
+                if keep(key, entry.marks) {
+                    found.push((key.clone(), entry.decode(key)));
+                    if found.len() == most {
+                        return found;
+                    }
+                }
+            }
+            drop(tables);
+            if looked_at < STRIDE {
+                return found;
+            }
+            from = last;
+        }
+    }
+
+    /// How many volumes there are, deleted ones among them.
+    pub fn len(&self) -> usize {
+        self.read().volumes.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn volume(name: &str, state: &str) -> Volume {
+        Volume {
+            id: "given".into(),
+            name: name.into(),
+            state: state.into(),
+            ..Volume::default()
+        }
+    }
+
+    fn key(n: u128, node: &str) -> Key {
+        Key {
+            uuid: Uuid::from_u128(n),
+            node: node.into(),
+        }
+    }
+
+    #[test]
+    fn a_volume_comes_back_as_it_was_put_in_with_the_id_of_its_place() {
+        let catalog = Catalog::default();
+        let mut given = volume("v", "ready");
+        given.parameters.insert("a".into(), "b".into());
+        catalog.change(&"n".into(), vec![(Uuid::from_u128(7), given.clone())], &[]);
+        given.id = key(7, "n").id().to_string();
+        assert_eq!(catalog.get(&key(7, "n")), Some(given.clone()));
+        assert_eq!(catalog.named("v"), [(key(7, "n"), given)]);
+        assert!(catalog.named("w").is_empty());
+    }
+
+    #[test]
+    fn a_deleted_volume_keeps_neither_its_name_nor_its_place_among_those_that_exist() {
+        let catalog = Catalog::default();
+        let node: Arc<str> = "n".into();
+        let uuid = Uuid::from_u128(7);
+        catalog.change(&node, vec![(uuid, volume("v", "ready"))], &[]);
+        for state in ["erasing", "quarantined"] {
+            catalog.change(&node, vec![(uuid, volume("v", state))], &[]);
+            assert!(catalog.named("v").is_empty());
+            assert!(catalog.places(uuid).is_empty());
+            assert_eq!(catalog.len(), 1);
+        }
+        catalog.change(&node, vec![], &[uuid]);
+        assert!(catalog.is_empty());
+    }
+
+    #[test]
+    fn a_renamed_volume_is_found_under_its_new_name_only() {
+        let catalog = Catalog::default();
+        let uuid = Uuid::from_u128(7);
+        catalog.change(&"n".into(), vec![(uuid, volume("v", "ready"))], &[]);
+        catalog.change(&"n".into(), vec![(uuid, volume("w", "ready"))], &[]);
+        assert!(catalog.named("v").is_empty());
+        assert_eq!(catalog.named("w").len(), 1);
+    }
+
+    #[test]
+    fn one_uuid_on_two_nodes_is_two_places() {
+        let catalog = Catalog::default();
+        let uuid = Uuid::from_u128(7);
+        for node in ["b", "a"] {
+            catalog.change(&node.into(), vec![(uuid, volume("v", "ready"))], &[]);
+        }
+        assert_eq!(catalog.places(uuid), [key(7, "a"), key(7, "b")]);
+    }
+
+    #[test]
+    fn more_volumes_than_are_looked_at_in_one_go_are_all_found_in_order() {
+        let catalog = Catalog::default();
+        let count = STRIDE as u128 * 2 + 10;
+        let all = (0..count)
+            .map(|n| (Uuid::from_u128(n), volume("v", "ready")))
+            .collect();
+        catalog.change(&"n".into(), all, &[]);
+        let every = catalog.after(None, usize::MAX, |_, _| true);
+        assert_eq!(every.len(), count as usize);
+        assert!(every.is_sorted_by(|(a, _), (b, _)| a < b));
+        let last = key(count - 1, "n");
+        let found = catalog.after(Some(&key(5, "n")), 1, |key, _| *key == last);
+        assert_eq!(found.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn places_have_the_order_of_ids_in_text(
+            a: u128, b: u128, m in "[a-z0-9]{1,4}", n in "[a-z0-9]{1,4}", same: bool,
+        ) {
+            let (one, other) = (key(a, &m), key(if same { a } else { b }, &n));
+            prop_assert_eq!(one.cmp(&other), one.id().to_string().cmp(&other.id().to_string()));
+        }
+    }
+}

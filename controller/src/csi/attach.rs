@@ -1,0 +1,129 @@
+//! ControllerPublish and ControllerUnpublish, for a CO that insists on attaching: a local volume is where it is, so
+//! attaching it is checking that the node is the right one.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use drivebay_proto::csi::{
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse,
+    ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
+};
+
+use crate::{
+    agents::{Agents, LookupError},
+    validate::{self, InvalidRequest},
+};
+
+/// Volumes that were attached by this process: what the attacher compares its own list with. Lost with the process;
+/// the attacher then attaches again, which changes nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Attached(Arc<Mutex<BTreeSet<String>>>);
+
+impl Attached {
+    pub(crate) fn contains(&self, id: &str) -> bool {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(id)
+    }
+
+    fn set(&self, id: &str, attached: bool) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if attached {
+            all.insert(id.to_owned());
+        } else {
+            all.remove(id);
+        }
+    }
+}
+
+/// The volume cannot be attached.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AttachError {
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    #[error(
+        "no agent of node {node} is known; see its id in the CSINode object, and that the agent runs there"
+    )]
+    NoSuchNode { node: String },
+    #[error("volume {id} is on node {on}; it cannot be used on node {node}")]
+    OtherNode {
+        id: String,
+        on: String,
+        node: String,
+    },
+    #[error("volume {id} is a {is} volume, not a {wanted} volume")]
+    OtherMode {
+        id: String,
+        is: String,
+        wanted: &'static str,
+    },
+    #[error("readonly is not supported when attaching; mount it read-only instead")]
+    ReadOnly,
+}
+
+/// Attaches.
+pub(crate) fn publish(
+    agents: &Agents,
+    attached: &Attached,
+    request: &ControllerPublishVolumeRequest,
+) -> Result<ControllerPublishVolumeResponse, AttachError> {
+    let id = validate::required("volume_id", &request.volume_id)?;
+    let node = validate::required("node_id", &request.node_id)?;
+    let capability = request
+        .volume_capability
+        .as_ref()
+        .ok_or(InvalidRequest::Missing {
+            field: "volume_capability",
+        })?;
+    let capability = validate::capability(capability)?;
+    validate::map_size("volume_context", &request.volume_context)?;
+    if request.readonly {
+        return Err(AttachError::ReadOnly);
+    }
+    let found = agents.volume(id)?;
+    if agents.get(node).is_none() {
+        let node = node.chars().take(128).collect();
+        return Err(AttachError::NoSuchNode { node });
+    }
+    if found.agent.node() != node {
+        return Err(AttachError::OtherNode {
+            id: id.to_owned(),
+            on: found.agent.node().to_owned(),
+            node: node.to_owned(),
+        });
+    }
+    if capability.access.as_str() != found.volume.mode {
+        return Err(AttachError::OtherMode {
+            id: id.to_owned(),
+            is: found.volume.mode,
+            wanted: capability.access.as_str(),
+        });
+    }
+    attached.set(id, true);
+    Ok(ControllerPublishVolumeResponse::default())
+}
+
+/// Detaches; what is not attached, or not there at all, is detached already. Whether it is still mounted is the
+/// node's business: DeleteVolume looks.
+pub(crate) fn unpublish(
+    agents: &Agents,
+    attached: &Attached,
+    request: &ControllerUnpublishVolumeRequest,
+) -> Result<ControllerUnpublishVolumeResponse, AttachError> {
+    let id = validate::required("volume_id", &request.volume_id)?;
+    let node = request.node_id.as_str();
+    let elsewhere = match agents.volume(id) {
+        Ok(found) => found.agent.node() != node,
+        Err(_) => false,
+    };
+    // Of another node: it never was attached there.
+    if node.is_empty() || !elsewhere {
+        attached.set(id, false);
+    }
+    Ok(ControllerUnpublishVolumeResponse {})
+}

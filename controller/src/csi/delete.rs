@@ -1,0 +1,78 @@
+//! DeleteVolume: its agent asked; never answered with OK on somebody else's word, but for a node that was given up.
+
+use tonic::Code;
+
+use drivebay_proto::agent;
+
+use crate::{
+    agents::{Agents, LookupError},
+    call::{CHANGE_DEADLINE, CallError, call},
+    catalog::{Key, exists},
+    inventory::Inventory,
+    notes::NotesError,
+};
+
+/// The volume was not deleted, or that is not known.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DeleteError {
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(
+        "the drive of volume {id} was moved to node {node}, where it is {now}: it is not deleted under its former id. If it goes on there, set this PersistentVolume's reclaim policy to Retain; to delete the data, delete {now}"
+    )]
+    Moved {
+        id: String,
+        node: String,
+        now: String,
+    },
+    #[error(transparent)]
+    Notes(#[from] NotesError),
+}
+
+/// Deletes the volume; one that was never made, or that its node does not have, is deleted already.
+pub(crate) async fn delete(agents: &Agents, id: String) -> Result<(), DeleteError> {
+    let Ok(parsed) = crate::agents::parse(&id) else {
+        return Ok(());
+    };
+    let owner = agents.of_volume(&id);
+    let on_its_node = owner.as_ref().is_ok_and(|agent| {
+        agent.look(Inventory::complete)
+            && agents
+                .catalog()
+                .get(&Key::from(&parsed))
+                .is_some_and(|volume| exists(&volume))
+    });
+    if !on_its_node && let Some((at, volume)) = agents.elsewhere(&parsed) {
+        return Err(DeleteError::Moved {
+            id,
+            node: at.node().to_owned(),
+            now: volume.id,
+        });
+    }
+    let agent = match owner {
+        Err(LookupError::GivenUp { .. }) => {
+            // Should the node come back after all, it hears of it, and keeps the volume in quarantine.
+            agents.notes().bury(&id).await?;
+            return Ok(());
+        }
+        found => found?,
+    };
+    let instance = agent.instance();
+    let mut client = agent.client()?;
+    let request = agent::DeleteVolumeRequest {
+        id,
+        quarantine: false,
+    };
+    let asked = async move { client.delete_volume(request).await };
+    match call(CHANGE_DEADLINE, asked).await {
+        Ok(answer) => agent.shows(&instance, answer.revision).await,
+        Err(CallError::Answered {
+            code: Code::NotFound,
+            ..
+        }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}

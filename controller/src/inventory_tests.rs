@@ -1,0 +1,170 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+const ID: &str = "00000000-0000-4000-8000-000000000001@n1";
+
+struct Seen {
+    inventory: Inventory,
+    catalog: Catalog,
+}
+
+impl Seen {
+    fn of(node: &str) -> Self {
+        Self {
+            inventory: Inventory::new(node.into()),
+            catalog: Catalog::default(),
+        }
+    }
+
+    fn apply(&mut self, update: InventoryUpdate) -> Result<(), Gap> {
+        self.inventory.apply(update, &self.catalog)
+    }
+
+    fn listed(&self) -> usize {
+        let listed = self
+            .catalog
+            .after(None, usize::MAX, |_, marks| marks.exists);
+        assert_eq!(listed.len() as u64, self.inventory.counts().volumes);
+        listed.len()
+    }
+}
+
+fn volume(name: &str, state: &str) -> Volume {
+    Volume {
+        id: ID.into(),
+        name: name.into(),
+        state: state.into(),
+        ..Volume::default()
+    }
+}
+
+fn update(full: bool, instance: &str, since: u64, revision: u64) -> InventoryUpdate {
+    InventoryUpdate {
+        instance: instance.into(),
+        revision,
+        full,
+        ready: true,
+        since_revision: since,
+        ..InventoryUpdate::default()
+    }
+}
+
+#[test]
+fn a_delta_that_does_not_follow_is_refused_and_changes_nothing() {
+    let mut seen = Seen::of("n1");
+    assert_eq!(seen.apply(update(false, "a", 0, 1)), Err(Gap::NoSnapshot));
+    seen.apply(update(true, "a", 0, 5)).unwrap();
+    for bad in [
+        update(false, "b", 5, 6),
+        update(false, "a", 4, 6),
+        update(false, "a", 6, 7),
+        update(false, "a", 0, 5),
+    ] {
+        let mut bad = bad;
+        bad.volumes.push(volume("v", "ready"));
+        assert!(seen.apply(bad.clone()).is_err(), "{bad:?}");
+        assert_eq!(seen.inventory.revision(), 5);
+        assert_eq!(seen.listed(), 0);
+    }
+    seen.apply(update(false, "a", 5, 9)).unwrap();
+    seen.apply(update(false, "a", 0, 12)).unwrap();
+    assert_eq!(seen.inventory.revision(), 12);
+}
+
+#[test]
+fn an_old_snapshot_of_the_same_agent_is_refused_and_changes_nothing() {
+    let mut seen = Seen::of("n1");
+    let mut new = update(true, "a", 0, 5);
+    new.volumes.push(volume("v", "ready"));
+    seen.apply(new).unwrap();
+    let old = update(true, "a", 0, 4);
+    assert_eq!(seen.apply(old), Err(Gap::Old { known: 5, got: 4 }));
+    assert_eq!(seen.listed(), 1);
+    seen.apply(update(true, "a", 0, 5)).unwrap();
+    seen.apply(update(true, "b", 0, 1)).unwrap();
+}
+
+#[test]
+fn a_deleted_volume_does_not_exist_while_it_is_erased_nor_keeps_its_name() {
+    let mut seen = Seen::of("n1");
+    let mut full = update(true, "a", 0, 1);
+    full.volumes.push(volume("v", "ready"));
+    seen.apply(full).unwrap();
+    assert_eq!(seen.catalog.named("v").len(), 1);
+    for state in ["erasing", "quarantined"] {
+        let mut delta = update(false, "a", 0, seen.inventory.revision() + 1);
+        delta.volumes.push(volume("v", state));
+        seen.apply(delta).unwrap();
+        assert!(seen.catalog.named("v").is_empty());
+        assert_eq!(seen.listed(), 0);
+    }
+}
+
+#[test]
+fn missing_and_ambiguous_volumes_stay_listed() {
+    for state in ["new", "ready", "missing", "ambiguous"] {
+        let mut seen = Seen::of("n1");
+        let mut full = update(true, "a", 0, 1);
+        full.volumes.push(volume("v", state));
+        seen.apply(full).unwrap();
+        assert_eq!(seen.listed(), 1, "{state}");
+    }
+}
+
+#[test]
+fn a_restarted_agent_does_not_empty_the_list_before_it_has_looked() {
+    let mut seen = Seen::of("n1");
+    let mut full = update(true, "a", 0, 7);
+    full.volumes.push(volume("v", "ready"));
+    seen.apply(full).unwrap();
+    let mut first = update(true, "b", 0, 1);
+    first.ready = false;
+    seen.apply(first).unwrap();
+    assert_eq!(seen.listed(), 1);
+    assert!(seen.inventory.known() && !seen.inventory.complete());
+    assert!(!seen.inventory.includes("a", 7));
+    seen.apply(update(false, "b", 1, 2)).unwrap();
+    assert!(seen.inventory.complete());
+    assert_eq!(seen.listed(), 0);
+}
+
+#[test]
+fn a_foreign_id_is_not_taken_in() {
+    let mut seen = Seen::of("other");
+    let mut full = update(true, "a", 0, 1);
+    full.volumes.push(volume("v", "ready"));
+    seen.apply(full).unwrap();
+    assert_eq!(seen.listed(), 0);
+}
+
+#[test]
+fn an_acknowledged_change_is_included_from_its_revision_on() {
+    let mut seen = Seen::of("n1");
+    seen.apply(update(true, "a", 0, 3)).unwrap();
+    assert!(seen.inventory.includes("a", 3));
+    assert!(!seen.inventory.includes("a", 4));
+    assert!(seen.inventory.includes("before", 400));
+}
+
+#[test]
+fn what_is_dumped_gives_the_same_inventory_again_and_clearing_leaves_nothing() {
+    let mut seen = Seen::of("n1");
+    let mut full = update(true, "a", 0, 3);
+    full.volumes.push(volume("v", "ready"));
+    full.drives.push(Drive {
+        id: "d".into(),
+        ..Drive::default()
+    });
+    full.classes.push(Class {
+        name: "hdd".into(),
+        ..Class::default()
+    });
+    seen.apply(full).unwrap();
+    let dumped = seen.inventory.dump(&seen.catalog).unwrap();
+    let mut again = Seen::of("n1");
+    again.apply(dumped.clone()).unwrap();
+    assert_eq!(again.inventory.dump(&again.catalog), Some(dumped));
+    again.inventory.clear(&again.catalog);
+    assert!(again.catalog.is_empty() && !again.inventory.known());
+}

@@ -1,0 +1,308 @@
+//! The nodes as they were last known, one file each, so that a node that is away when a controller starts is
+//! still listed as away. Disposable: no data is lost with these files, and nothing is decided by them but
+//! that "not known" is not "does not exist".
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use drivebay_proto::{controller::LastKnown, volume_id::is_node_id};
+use prost::Message;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    agents::{Agents, Facts},
+    files,
+};
+
+/// The files' format; another one is not read.
+const FORMAT: u32 = 1;
+const SUFFIX: &str = ".known";
+/// How often changed nodes are looked for.
+const TICK: Duration = Duration::from_secs(30);
+/// A node that is there is written at most this often: what is new on it since is asked of it anyway.
+const WRITE_EVERY: Duration = Duration::from_secs(300);
+/// A batch of files takes no longer, or the disk is in trouble.
+const WRITE_DEADLINE: Duration = Duration::from_secs(10);
+/// Files written in one go while others wait.
+const BATCH: usize = 64;
+
+/// The directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use the state directory {path}; see --state-dir")]
+pub struct StoreError {
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// Where the files are.
+#[derive(Debug, Clone)]
+pub struct Store {
+    dir: PathBuf,
+}
+
+impl Store {
+    /// In this state directory, which is made if need be. Blocks.
+    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+        let dir = dir.join("nodes");
+        fs::create_dir_all(&dir).map_err(|source| StoreError {
+            path: dir.clone(),
+            source,
+        })?;
+        Ok(Self { dir })
+    }
+
+    fn path(&self, node: &str) -> PathBuf {
+        // A node id is 1 to 63 characters in label syntax, so it is a file name.
+        self.dir.join(format!("{node}{SUFFIX}"))
+    }
+
+    /// Tells `agents` of every node there is a file of. A file that cannot be read is left out, with a warning. Blocks.
+    pub fn load(&self, agents: &Agents) -> Result<usize, StoreError> {
+        let failed = |source| StoreError {
+            path: self.dir.clone(),
+            source,
+        };
+        let mut count = 0;
+        for entry in fs::read_dir(&self.dir).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let Some(node) = name.and_then(|name| name.strip_suffix(SUFFIX)) else {
+                continue;
+            };
+            match read(&path, node) {
+                Ok((facts, inventory)) => match agents.recall(facts, inventory) {
+                    Ok(()) => count += 1,
+                    Err(error) => {
+                        tracing::warn!(path = %path.display(), %error, "a last-known file makes no sense; not used");
+                    }
+                },
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "a last-known file cannot be read; not used");
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    fn write(&self, node: &str, known: &LastKnown) -> io::Result<()> {
+        // Not synced: after a power cut the former file, or none, is as good.
+        let path = self.path(node);
+        let hidden = path.with_extension("new");
+        fs::write(&hidden, known.encode_to_vec())?;
+        fs::rename(&hidden, &path)
+    }
+
+    fn remove(&self, node: &str) -> io::Result<()> {
+        match fs::remove_file(self.path(node)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn read(
+    path: &Path,
+    node: &str,
+) -> Result<(Facts, drivebay_proto::agent::InventoryUpdate), Box<dyn std::error::Error>> {
+    let known = LastKnown::decode(fs::read(path)?.as_slice())?;
+    if known.format != FORMAT {
+        return Err(format!("format {} is not {FORMAT}", known.format).into());
+    }
+    let inventory = known.inventory.ok_or("no inventory in it")?;
+    if inventory.node_id != node || !is_node_id(node) || !inventory.full || !inventory.ready {
+        return Err("it is not a whole inventory of this node".into());
+    }
+    let facts = Facts {
+        node: node.to_owned(),
+        instance: inventory.instance.clone(),
+        machine_id: known.machine_id,
+        version: known.version,
+        address: known.address,
+    };
+    Ok((facts, inventory))
+}
+
+/// What the file of a node holds.
+#[derive(Debug, Clone)]
+struct Written {
+    instance: String,
+    revision: u64,
+    at: Instant,
+}
+
+/// Writes nodes as they change and as they go away, until `stop`; then what has changed once more.
+pub async fn keep(store: Store, agents: Agents, stop: CancellationToken) {
+    let mut written: BTreeMap<String, Written> = BTreeMap::new();
+    loop {
+        let last = tokio::select! {
+            () = stop.cancelled() => true,
+            () = tokio::time::sleep(TICK) => false,
+        };
+        save(&store, &agents, &mut written, last).await;
+        if let Err(error) = agents.notes().flush().await {
+            tracing::error!(%error, "notes are not written; they are tried again");
+        }
+        if last {
+            return;
+        }
+    }
+}
+
+async fn save(store: &Store, agents: &Agents, written: &mut BTreeMap<String, Written>, all: bool) {
+    let now = Instant::now();
+    let mut due = Vec::new();
+    for agent in agents.all() {
+        let (instance, revision, away, known) = agent.look(|inventory| {
+            (
+                inventory.instance().to_owned(),
+                inventory.revision(),
+                inventory.away_since().is_some(),
+                inventory.known(),
+            )
+        });
+        let before = written.get(agent.node());
+        let same = before.is_some_and(|before| {
+            before.instance == instance && before.revision == revision && known
+        });
+        let early = before.is_some_and(|before| before.at + WRITE_EVERY > now);
+        if same || (early && !away && !all) || (!known && before.is_none()) {
+            continue;
+        }
+        let at = now;
+        due.push((
+            agent,
+            Written {
+                instance,
+                revision,
+                at,
+            },
+        ));
+    }
+    for batch in due.chunks(BATCH) {
+        let files: Vec<_> = batch
+            .iter()
+            .map(|(agent, _)| {
+                let inventory = agent.look(|inventory| inventory.dump(agents.catalog()));
+                let facts = agent.facts();
+                let known = inventory.zip(facts).map(|(inventory, facts)| LastKnown {
+                    format: FORMAT,
+                    machine_id: facts.machine_id,
+                    version: facts.version,
+                    address: facts.address,
+                    inventory: Some(inventory),
+                });
+                (agent.node().to_owned(), known)
+            })
+            .collect();
+        let store = store.clone();
+        let written_now = files::work(WRITE_DEADLINE, move || {
+            files.iter().try_for_each(|(node, known)| match known {
+                Some(known) => store.write(node, known),
+                // Given up.
+                None => store.remove(node),
+            })
+        });
+        match written_now.await {
+            Ok(()) => {
+                for (agent, now_written) in batch {
+                    written.insert(agent.node().to_owned(), now_written.clone());
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "last-known files are not written; nodes that are away will not be listed after a restart");
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use drivebay_proto::agent::{InventoryUpdate, Volume};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::{agents::GivenUp, notes::Notes};
+
+    const ID: &str = "00000000-0000-4000-8000-000000000001@n1";
+
+    fn agents() -> (Agents, watch::Sender<GivenUp>) {
+        let (sender, receiver) = watch::channel(GivenUp::new());
+        (Agents::new(receiver, Notes::in_memory()), sender)
+    }
+
+    fn facts() -> Facts {
+        Facts {
+            node: "n1".into(),
+            instance: "a".into(),
+            machine_id: "m".into(),
+            version: "1".into(),
+            address: "1.2.3.4:5".into(),
+        }
+    }
+
+    fn inventory() -> InventoryUpdate {
+        InventoryUpdate {
+            node_id: "n1".into(),
+            instance: "a".into(),
+            revision: 3,
+            full: true,
+            ready: true,
+            volumes: vec![Volume {
+                id: ID.into(),
+                name: "v".into(),
+                state: "ready".into(),
+                ..Volume::default()
+            }],
+            ..InventoryUpdate::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_away_is_listed_after_a_restart_and_a_given_up_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let (before, given_up) = agents();
+        before.recall(facts(), inventory()).unwrap();
+        let mut written = BTreeMap::new();
+        save(&store, &before, &mut written, false).await;
+
+        let (after, _keep) = agents();
+        assert_eq!(store.load(&after).unwrap(), 1);
+        assert!(after.volume(ID).is_ok());
+        assert_eq!(after.get("n1").unwrap().facts(), Some(facts()));
+        assert!(!after.get("n1").unwrap().connected());
+
+        given_up.send_replace([("n1".to_owned(), 1)].into());
+        before.forget_given_up();
+        save(&store, &before, &mut written, false).await;
+        let (last, _keep) = agents();
+        assert_eq!(store.load(&last).unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_file_of_another_node_format_or_none_at_all_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let known = |format, node: &str| LastKnown {
+            format,
+            inventory: Some(InventoryUpdate {
+                node_id: node.into(),
+                ..inventory()
+            }),
+            ..LastKnown::default()
+        };
+        store.write("n1", &known(FORMAT, "n2")).unwrap();
+        store.write("n2", &known(FORMAT + 1, "n2")).unwrap();
+        fs::write(store.path("n3"), b"\xff\xfe garbage").unwrap();
+        fs::write(store.path("n4"), b"").unwrap();
+        let (agents, _keep) = agents();
+        assert_eq!(store.load(&agents).unwrap(), 0);
+    }
+}
