@@ -27,6 +27,7 @@ pub mod agents;
 pub mod app;
 pub mod call;
 mod capability;
+pub mod certs;
 pub mod config;
 pub mod csi;
 pub mod dial;
@@ -37,6 +38,7 @@ pub mod page;
 pub mod placement;
 pub mod size;
 pub mod socket;
+pub mod tls;
 pub mod topology;
 pub mod validate;
 
