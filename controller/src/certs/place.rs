@@ -230,3 +230,54 @@ fn parent(path: &Path) -> &Path {
         None => path,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn leaf(text: &str) -> Leaf {
+        Leaf {
+            certificate: format!("certificate {text}"),
+            key: format!("key {text}"),
+            until: SystemTime::UNIX_EPOCH,
+            shortened: false,
+        }
+    }
+
+    #[test]
+    fn what_appeared_since_it_was_looked_for_is_not_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = Pair::node(dir.path());
+        pair.check(false).unwrap();
+        pair.create(&leaf("1")).unwrap();
+        let error = pair.create(&leaf("2")).unwrap_err();
+        assert!(matches!(error, CertsError::Exists { .. }), "{error}");
+        assert_eq!(fs::read_to_string(&pair.key).unwrap(), "key 1");
+        let certificate = fs::read_to_string(&pair.certificate).unwrap();
+        assert_eq!(certificate, "certificate 1");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no litter");
+    }
+
+    #[test]
+    fn a_renewed_key_is_private_even_if_the_former_one_was_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = Pair::node(dir.path());
+        pair.create(&leaf("1")).unwrap();
+        fs::set_permissions(&pair.key, fs::Permissions::from_mode(0o644)).unwrap();
+        pair.replace(&leaf("2")).unwrap();
+        let mode = fs::metadata(&pair.key).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read_to_string(&pair.key).unwrap(), "key 2");
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_in_is_warned_of() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(private_dir(dir.path()).unwrap(), "");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(private_dir(dir.path()).unwrap().contains("chmod 700"));
+    }
+}
