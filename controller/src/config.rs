@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use drivebay_proto::names;
 
-use crate::validate;
+use crate::{certs::args::CertsCommand, validate};
 
 /// Which generation of CSI's volume-health API is advertised. All its RPCs are served regardless.
 ///
@@ -65,6 +65,9 @@ drivebay-controller run --csi-socket /csi/csi.sock --agent-socket /run/drivebay/
 The log's detail is set by RUST_LOG, e.g. RUST_LOG=debug. SIGTERM and SIGINT let running calls \
 finish for ten seconds, then end it; what an agent has begun, it finishes.")]
     Run(RunOptions),
+    /// Make the certificates with which controller and agents know each other
+    #[command(subcommand)]
+    Certs(CertsCommand),
 }
 
 /// Options of `run`.
@@ -125,7 +128,7 @@ impl RunOptions {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use clap::CommandFactory;
 
@@ -153,8 +156,10 @@ mod tests {
         let options = |socket: &[&str]| {
             let mut args = vec!["drivebay-controller", "run", "--agent-socket", "/a"];
             args.extend(socket);
-            let Command::Run(options) = Cli::try_parse_from(args).unwrap().command;
-            options
+            match Cli::try_parse_from(args).unwrap().command {
+                Command::Run(options) => options,
+                other => panic!("{other:?}"),
+            }
         };
         let path =
             |socket: &[&str], env: Option<&str>| options(socket).csi_path(env.map(str::to_owned));

@@ -1,16 +1,31 @@
 //! `drivebay-controller`.
 
-use std::{error::Error, io::IsTerminal, process::ExitCode};
+use std::{
+    error::Error,
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
 
 use clap::Parser;
 use drivebay_controller::{
-    app,
+    app, certs,
     config::{Cli, Command},
 };
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let Command::Run(options) = Cli::parse().command;
+    let options = match Cli::parse().command {
+        Command::Run(options) => options,
+        Command::Certs(command) => {
+            return match certs::run(&command) {
+                Ok(said) => match std::io::stdout().write_all(said.as_bytes()) {
+                    Ok(()) => ExitCode::SUCCESS,
+                    Err(error) => failed(&error),
+                },
+                Err(error) => failed(&error),
+            };
+        }
+    };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -30,11 +45,13 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("drivebay-controller: {error}{}", causes(error.as_ref()));
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(error.as_ref()),
     }
+}
+
+fn failed(error: &dyn Error) -> ExitCode {
+    eprintln!("drivebay-controller: {error}{}", causes(error));
+    ExitCode::FAILURE
 }
 
 fn causes(error: &dyn Error) -> String {

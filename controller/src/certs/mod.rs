@@ -1,0 +1,163 @@
+//! `drivebay-controller certs`: a private CA in a directory, and the certificates of controllers and nodes.
+//!
+//! ```text
+//! DIR/ca.pem ca-key.pem                       the CA; only the first one ever leaves DIR
+//!     controller.pem controller-key.pem       the controller's, for servers
+//!     nodes/NAME/ca.pem node.pem node-key.pem a node's, for clients: all that the node needs
+//! ```
+//!
+//! Nothing is overwritten but by `--renew`, and the CA by nothing: without its key no node can ever be added, and
+//! another CA in its place cuts all of them off. Keys have mode 0600, directories that are made 0700. No
+//! certificate outlives its CA, since nothing in TLS looks at the validity of a trusted CA itself.
+
+pub mod args;
+mod authority;
+mod error;
+mod names;
+mod place;
+
+use std::{path::Path, time::SystemTime};
+
+use args::{CertsCommand, ControllerArgs, InitArgs, NodeArgs};
+use authority::{Authority, Copied, Leaf, Subject};
+pub use error::CertsError;
+pub use names::Name;
+use place::{Pair, exists};
+
+use crate::tls::Moment;
+
+const CA: &str = "ca.pem";
+const NODES: &str = "nodes";
+
+/// Does it, and says what was made and what to do with it.
+///
+/// # Errors
+/// [`CertsError`]. What was made before the error is whole and stays; the same command goes on from there.
+pub fn run(command: &CertsCommand) -> Result<String, CertsError> {
+    let now = SystemTime::now();
+    match command {
+        CertsCommand::Init(args) => init(args, now),
+        CertsCommand::Controller(args) => controller(args, now),
+        CertsCommand::Node(args) => node(args, now),
+    }
+}
+
+fn init(args: &InitArgs, now: SystemTime) -> Result<String, CertsError> {
+    let dir = &args.dir;
+    let (ca, pair) = (Pair::ca(dir), Pair::controller(dir));
+    let mut said = Said(place::private_dir(dir)?);
+    let fresh = !exists(&ca.certificate)? && !exists(&ca.key)?;
+    let authority = if fresh {
+        // Whoever signed what is there, it was not the CA that would be made.
+        pair.refuse_if_there(CertsError::controller_of_another_ca)?;
+        let authority = Authority::make(dir, args.ca_days, now)?;
+        said.made(&ca, authority.until());
+        authority
+    } else {
+        let authority = Authority::load(dir, now)?;
+        pair.refuse_if_there(CertsError::init_again)?;
+        let (path, until) = (ca.certificate.display(), Moment(authority.until()));
+        said.line(format!(
+            "{path} is there already, valid until {until}; it was left as it is"
+        ));
+        authority
+    };
+    let names = match args.names.as_slice() {
+        [] => Name::defaults(),
+        given => given.to_vec(),
+    };
+    let leaf = authority.issue(&Subject::Controller(&names), args.days, now)?;
+    pair.create(&leaf)?;
+    said.controller(dir, &pair, &names, &leaf);
+    said.line(format!(
+        "Keep {} from everybody and off the cluster, with a backup: whoever has it can be any node, and without it none can be added.",
+        ca.key.display()
+    ));
+    said.line(format!(
+        "Next, for every node: drivebay-controller certs node NODE_ID --dir {}",
+        dir.display()
+    ));
+    Ok(said.0)
+}
+
+fn controller(args: &ControllerArgs, now: SystemTime) -> Result<String, CertsError> {
+    let authority = Authority::load(&args.dir, now)?;
+    let pair = Pair::controller(&args.dir);
+    pair.check(args.renew)?;
+    let names = match args.names.as_slice() {
+        [] if exists(&pair.certificate)? => Name::of_certificate(&pair.certificate)?,
+        [] => Name::defaults(),
+        given => given.to_vec(),
+    };
+    let leaf = authority.issue(&Subject::Controller(&names), args.days, now)?;
+    pair.write(&leaf, args.renew)?;
+    let mut said = Said(String::new());
+    said.controller(&args.dir, &pair, &names, &leaf);
+    Ok(said.0)
+}
+
+fn node(args: &NodeArgs, now: SystemTime) -> Result<String, CertsError> {
+    let own_dir = || args.dir.join(NODES).join(&args.name);
+    let out = args.out.clone().unwrap_or_else(own_dir);
+    let authority = Authority::load(&args.dir, now)?;
+    let pair = Pair::node(&out);
+    pair.check(args.renew)?;
+    if exists(&pair.certificate)? {
+        authority::refuse_another_nodes(&pair.certificate, &args.name)?;
+    }
+    let mut said = Said(place::private_dir(&out)?);
+    let ca = out.join(CA);
+    if authority.copy_to(&ca)? == Copied::Differs {
+        let of = args.dir.join(CA);
+        said.line(format!(
+            "{} differs from {}; it was left as it is",
+            ca.display(),
+            of.display()
+        ));
+    }
+    let leaf = authority.issue(&Subject::Node(&args.name), args.days, now)?;
+    pair.write(&leaf, args.renew)?;
+    said.leaf(&pair, &leaf);
+    said.line(format!(
+        "The agent of node {} needs ca.pem, node.pem and node-key.pem of {}",
+        args.name,
+        out.display()
+    ));
+    Ok(said.0)
+}
+
+/// What is told at the end.
+struct Said(String);
+
+impl Said {
+    fn line(&mut self, line: String) {
+        self.0.push_str(&line);
+        self.0.push('\n');
+    }
+
+    fn made(&mut self, pair: &Pair, until: SystemTime) {
+        self.line(format!(
+            "made {} and {}, valid until {}",
+            pair.certificate.display(),
+            pair.key.display(),
+            Moment(until)
+        ));
+    }
+
+    fn leaf(&mut self, pair: &Pair, leaf: &Leaf) {
+        self.made(pair, leaf.until);
+        if leaf.shortened {
+            self.line("that is less than asked for: no certificate outlives its CA".to_owned());
+        }
+    }
+
+    fn controller(&mut self, dir: &Path, pair: &Pair, names: &[Name], leaf: &Leaf) {
+        self.leaf(pair, leaf);
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        self.line(format!(
+            "The controller needs ca.pem, controller.pem and controller-key.pem of {}",
+            dir.display()
+        ));
+        self.line(format!("Agents can dial it as {}", names.join(", ")));
+    }
+}

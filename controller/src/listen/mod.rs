@@ -1,0 +1,309 @@
+//! Where agents dial in: connections accepted, TLS, each one's session run until it ends.
+//!
+//! The controller is server of the TCP and TLS connection and client of the gRPC on it. Each step before an
+//! agent is let in has five seconds, and nothing large is taken from it.
+
+mod door;
+mod once;
+
+use std::{
+    io,
+    net::SocketAddr,
+    time::{Duration, SystemTime},
+};
+
+use drivebay_proto::{agent::HelloRequest, names};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+};
+use tokio_rustls::{TlsAcceptor, rustls::pki_types::CertificateDer};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use uuid::Uuid;
+
+use crate::{
+    agents::{Agents, SessionError, Visitor},
+    listen::{door::Door, once::channel_over},
+    tls::{self, Credentials},
+};
+
+/// A handshake takes no longer.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Connections that have not shown who they are, at a time.
+const MAX_STRANGERS: usize = 512;
+/// After an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// At the end, sessions may close for this long.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// How agents show who they are.
+#[derive(Debug, Clone)]
+pub enum Security {
+    /// By certificates of our CA.
+    Mtls(Credentials),
+    /// Not at all; for one machine, where nothing but loopback is listened on.
+    InsecureLoopback,
+}
+
+/// Listening failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The address.
+    #[error("cannot listen for agents on {address}; see --listen")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Not loopback.
+    #[error(
+        "--insecure-loopback is for a loopback address such as 127.0.0.1:9443, not for {address}: others could reach it, and every connection there is trusted"
+    )]
+    NotLoopback {
+        /// The address.
+        address: SocketAddr,
+    },
+}
+
+/// How this controller presents itself to agents.
+#[derive(Debug, Clone)]
+pub struct Announce {
+    /// A random id of this process.
+    pub instance: Uuid,
+    /// How many replicas there are; 1 when that is not known.
+    pub replicas: u32,
+}
+
+impl Announce {
+    fn hello(&self) -> HelloRequest {
+        HelloRequest {
+            protocol: names::AGENT_PROTOCOL,
+            oldest_protocol: names::OLDEST_AGENT_PROTOCOL,
+            features: Vec::new(),
+            controller_instance: self.instance.to_string(),
+            controller_version: env!("CARGO_PKG_VERSION").to_owned(),
+            replicas: self.replicas,
+        }
+    }
+}
+
+/// Listens for agents; to be called before anything else starts, so that a mistake shows at once.
+pub async fn bind(address: SocketAddr, security: &Security) -> Result<TcpListener, ListenError> {
+    if matches!(security, Security::InsecureLoopback) && !address.ip().is_loopback() {
+        return Err(ListenError::NotLoopback { address });
+    }
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| ListenError::Bind { address, source })
+}
+
+/// Lets agents in until `stop`.
+pub async fn serve(
+    listener: TcpListener,
+    security: Security,
+    announce: Announce,
+    agents: Agents,
+    stop: CancellationToken,
+) {
+    let door = Door::new(MAX_STRANGERS);
+    let sessions = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if is_the_peers(&error) => continue,
+            Err(error) => {
+                tracing::error!(%error, "cannot take an agent's connection; see the limit of open files");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let place = door.enter();
+        let (security, agents) = (security.clone(), agents.clone());
+        let hello = announce.hello();
+        let end = stop.child_token();
+        sessions.spawn(async move {
+            let shaken = tokio::select! {
+                shaken = tokio::time::timeout(HANDSHAKE, shake_hands(stream, &security)) => {
+                    shaken.unwrap_or_else(|_| Err(Stranger::Silent))
+                }
+                () = place.turned_away() => Err(Stranger::TurnedAway),
+                () = end.cancelled() => return,
+            };
+            drop(place);
+            match shaken {
+                Ok(shaken) => attend(shaken, &security, &agents, address, hello, end).await,
+                Err(error) => {
+                    tracing::warn!(%address, "a connection was not taken: {error}");
+                }
+            }
+        });
+    }
+    sessions.close();
+    let _ = tokio::time::timeout(DRAIN, sessions.wait()).await;
+}
+
+// The peer was gone before it was accepted.
+fn is_the_peers(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}
+
+/// Why a connection did not get as far as its hello.
+#[derive(Debug, thiserror::Error)]
+enum Stranger {
+    #[error("it has not finished its handshake within {} s", HANDSHAKE.as_secs())]
+    Silent,
+    #[error("too many connections at a time do not say who they are, and it was the oldest of them")]
+    TurnedAway,
+    #[error("{0}")]
+    Tls(String),
+    #[error("its certificate is good, but {0}")]
+    NoNode(#[from] tls::NoNodeId),
+    #[error("its certificate cannot be read")]
+    Certificate(#[from] tls::NotACertificate),
+    #[error("it has no certificate")]
+    NoCertificate,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection whose other end is known.
+struct Shaken {
+    stream: Box<dyn Stream>,
+    identity: Option<Identity>,
+}
+
+struct Identity {
+    node: String,
+    chain: Vec<CertificateDer<'static>>,
+    until: SystemTime,
+}
+
+async fn shake_hands(stream: TcpStream, security: &Security) -> Result<Shaken, Stranger> {
+    // Without it each small message waits for the one before to be acknowledged: 45 ms a call.
+    stream
+        .set_nodelay(true)
+        .map_err(|error| Stranger::Tls(error.to_string()))?;
+    let Security::Mtls(credentials) = security else {
+        return Ok(Shaken {
+            stream: Box::new(stream),
+            identity: None,
+        });
+    };
+    let stream = TlsAcceptor::from(credentials.server_config())
+        .accept(stream)
+        .await
+        .map_err(|error| Stranger::Tls(tls::explain(&error)))?;
+    let chain: Vec<CertificateDer<'static>> = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .unwrap_or_default()
+        .iter()
+        .map(|certificate| certificate.clone().into_owned())
+        .collect();
+    let certificate = chain.first().ok_or(Stranger::NoCertificate)?;
+    let identity = Identity {
+        node: tls::node_id(certificate)?,
+        until: tls::expires(certificate)?,
+        chain,
+    };
+    Ok(Shaken {
+        stream: Box::new(stream),
+        identity: Some(identity),
+    })
+}
+
+async fn attend(
+    shaken: Shaken,
+    security: &Security,
+    agents: &Agents,
+    address: SocketAddr,
+    hello: HelloRequest,
+    end: CancellationToken,
+) {
+    let channel = match tokio::time::timeout(HANDSHAKE, channel_over(shaken.stream, end.clone())).await {
+        Ok(Ok(channel)) => channel,
+        Ok(Err(error)) => {
+            tracing::warn!(%address, "a connection does not speak gRPC: {error}");
+            return;
+        }
+        Err(_) => {
+            tracing::warn!(%address, "a connection does not begin to speak gRPC");
+            return;
+        }
+    };
+    let certified = shaken
+        .identity
+        .as_ref()
+        .map(|identity| identity.node.clone());
+    let visitor = Visitor {
+        channel,
+        address: address.to_string(),
+        certified: certified.clone(),
+        end: end.clone(),
+    };
+    let trusted = still_trusted(shaken.identity, security);
+    let ended = tokio::select! {
+        ended = agents.visit(visitor, hello) => ended,
+        why = trusted => {
+            tracing::warn!(%address, node = certified, "the session is ended: {why}");
+            end.cancel();
+            return;
+        }
+    };
+    end.cancel();
+    let node = certified.as_deref().unwrap_or("?");
+    match ended {
+        SessionError::Stopped | SessionError::Replaced => {}
+        SessionError::Stream(_) | SessionError::Ended => {
+            tracing::warn!(%address, node, "the agent's connection has ended: {ended}");
+        }
+        refused => tracing::error!(%address, node, "the agent is not let in: {refused}"),
+    }
+}
+
+/// Waits until the certificate is no longer good: it has expired, or its CA was taken away. Says why.
+async fn still_trusted(identity: Option<Identity>, security: &Security) -> String {
+    let (Some(identity), Security::Mtls(credentials)) = (identity, security) else {
+        return std::future::pending().await;
+    };
+    let mut changes = credentials.trust_changes();
+    loop {
+        // Looked at anew each time, since the clock may be set.
+        let left = identity
+            .until
+            .duration_since(SystemTime::now())
+            .unwrap_or_default();
+        tokio::select! {
+            () = tokio::time::sleep(left.min(LOOK_AT_CLOCK)) => {
+                if identity.until <= SystemTime::now() {
+                    return "its certificate has expired; the agent connects again with the one in its files".to_owned();
+                }
+            }
+            changed = changes.changed() => {
+                if changed.is_err() {
+                    return std::future::pending().await;
+                }
+                if let Err(error) = credentials.still_trusts(&identity.chain) {
+                    return error.to_string();
+                }
+            }
+        }
+    }
+}
+
+/// How often an expiry is compared with the clock.
+const LOOK_AT_CLOCK: Duration = Duration::from_secs(60);
+

@@ -1,0 +1,39 @@
+//! A gRPC channel over one connection that somebody else dialled: it never reconnects, and its end is known.
+
+use std::{io, time::Duration};
+
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower::service_fn;
+
+/// A ping after so much silence …
+const PING_EVERY: Duration = Duration::from_secs(4);
+/// … has to be answered within this: a dead peer is found within ten seconds.
+const PING_ANSWER: Duration = Duration::from_secs(5);
+/// What an agent may send ahead, bytes: a snapshot of a few hundred volumes in one go.
+const WINDOW: u32 = 1 << 20;
+
+/// The channel. Asked to connect a second time, it has lost its connection: that cancels `end`.
+pub(super) async fn channel_over(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    end: CancellationToken,
+) -> Result<Channel, tonic::transport::Error> {
+    let mut given = Some(TokioIo::new(stream));
+    // Never resolved; what a node is called is said in its hello.
+    Endpoint::from_static("http://agent")
+        .http2_keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_ANSWER)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .connect_with_connector(service_fn(move |_: Uri| {
+            let stream = given.take();
+            if stream.is_none() {
+                end.cancel();
+            }
+            async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionReset)) }
+        }))
+        .await
+}

@@ -1,0 +1,239 @@
+//! From the files' bytes to what TLS works with: checked, so that a mistake shows at the start and on the host
+//! that it was made on, not as a peer's refusal.
+
+use std::{fmt, sync::Arc, time::SystemTime};
+
+use rustls::{
+    CertificateError, ClientConfig, Error, InconsistentKeys, RootCertStore, ServerConfig,
+    client::{Resumption, verify_server_cert_signed_by_trust_anchor},
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, UnixTime},
+    server::{
+        NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier, danger::ClientCertVerifier,
+    },
+    sign::{CertifiedKey, SingleCertAndKey},
+    version::TLS13,
+};
+
+use super::{
+    cert::{self, Moment, Validity},
+    error::TlsError,
+    files::{self, Contents, TlsFiles},
+};
+
+/// HTTP/2, which is all that is spoken over these connections.
+const ALPN: &[u8] = b"h2";
+
+/// Which side the own certificate is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A controller's: for servers, with the names that agents dial.
+    Controller,
+    /// A node's: for clients, with its node id.
+    Agent,
+}
+
+impl Role {
+    pub(super) fn wants(self) -> &'static str {
+        match self {
+            Self::Controller => {
+                "a controller needs one for servers (drivebay-controller certs controller)"
+            }
+            Self::Agent => {
+                "an agent needs its node's, which is for clients (drivebay-controller certs node)"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Controller => "a controller",
+            Self::Agent => "an agent",
+        })
+    }
+}
+
+/// What one reading of the files amounts to.
+pub(super) struct Checked {
+    pub(super) contents: Contents,
+    pub(super) leaf: CertificateDer<'static>,
+    pub(super) validity: Validity,
+    /// An agent's.
+    pub(super) node: Option<String>,
+    pub(super) clients: Arc<dyn ClientCertVerifier>,
+    pub(super) server: Arc<ServerConfig>,
+    pub(super) client: Arc<ClientConfig>,
+}
+
+impl Checked {
+    pub(super) fn new(files: &TlsFiles, role: Role, contents: Contents) -> Result<Self, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let setup = |source| TlsError::Setup {
+            path: files.cert.clone(),
+            source,
+        };
+        let roots = Arc::new(trusted(files, &contents.ca)?);
+        let own = own(files, &contents, &provider)?;
+        let [leaf, intermediates @ ..] = own.cert.as_slice() else {
+            return Err(setup(Error::NoCertificatesPresented));
+        };
+        let leaf = leaf.clone();
+        let validity = valid_now(files, &leaf)?;
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+            .build()
+            .map_err(|error| setup(Error::General(error.to_string())))?;
+        let verified = match role {
+            Role::Controller => ParsedCertificate::try_from(&leaf).and_then(|parsed| {
+                verify_server_cert_signed_by_trust_anchor(
+                    &parsed,
+                    &roots,
+                    intermediates,
+                    UnixTime::now(),
+                    provider.signature_verification_algorithms.all,
+                )
+            }),
+            Role::Agent => clients
+                .verify_client_cert(&leaf, intermediates, UnixTime::now())
+                .map(|_| ()),
+        };
+        verified.map_err(|source| refused(files, role, source))?;
+        let node = match role {
+            Role::Controller => None,
+            Role::Agent => Some(cert::node_id(&leaf).map_err(|source| TlsError::NoNodeId {
+                path: files.cert.clone(),
+                source,
+            })?),
+        };
+        let own = Arc::new(SingleCertAndKey::from(own));
+        let mut server = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(setup)?
+            .with_client_cert_verifier(clients.clone())
+            .with_cert_resolver(own.clone());
+        server.alpn_protocols = vec![ALPN.to_vec()];
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(setup)?
+            .with_root_certificates(roots)
+            .with_client_cert_resolver(own);
+        client.alpn_protocols = vec![ALPN.to_vec()];
+        client.resumption = Resumption::disabled();
+        Ok(Self {
+            contents,
+            leaf,
+            validity,
+            node,
+            clients,
+            server: Arc::new(server),
+            client: Arc::new(client),
+        })
+    }
+}
+
+/// The CAs. A certificate that is no CA's would be trusted as one in this place, so it is refused. Their own
+/// validity is not looked at, as TLS does not either: none of the certificates that [`crate::certs`] makes
+/// outlives its CA.
+fn trusted(files: &TlsFiles, bytes: &[u8]) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for (index, der) in files::certificates(&files.ca, bytes)?
+        .into_iter()
+        .enumerate()
+    {
+        let is_ca = cert::parse(&der)
+            .map_err(|source| TlsError::NotACertificate {
+                path: files.ca.clone(),
+                source,
+            })?
+            .is_ca();
+        if !is_ca {
+            return Err(TlsError::NotACa {
+                path: files.ca.clone(),
+                number: index + 1,
+            });
+        }
+        roots
+            .add(der)
+            .map_err(|source| TlsError::UnusableCertificate {
+                path: files.ca.clone(),
+                source,
+            })?;
+    }
+    Ok(roots)
+}
+
+fn own(
+    files: &TlsFiles,
+    contents: &Contents,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, TlsError> {
+    let chain = files::certificates(&files.cert, &contents.cert)?;
+    for der in &chain {
+        cert::parse(der).map_err(|source| TlsError::NotACertificate {
+            path: files.cert.clone(),
+            source,
+        })?;
+    }
+    let key = files::private_key(&files.key, &contents.key)?;
+    let key = provider
+        .key_provider
+        .load_private_key(key)
+        .map_err(|source| TlsError::UnusableKey {
+            path: files.key.clone(),
+            source,
+        })?;
+    let own = CertifiedKey::new(chain, key);
+    match own.keys_match() {
+        Ok(()) => Ok(own),
+        Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => Err(TlsError::KeyMismatch {
+            certificate: files.cert.clone(),
+            key: files.key.clone(),
+        }),
+        Err(source) => Err(TlsError::Setup {
+            path: files.cert.clone(),
+            source,
+        }),
+    }
+}
+
+fn valid_now(files: &TlsFiles, leaf: &CertificateDer<'_>) -> Result<Validity, TlsError> {
+    let path = || files.cert.clone();
+    let validity = cert::validity(leaf).map_err(|source| TlsError::NotACertificate {
+        path: path(),
+        source,
+    })?;
+    let now = SystemTime::now();
+    if validity.until < now {
+        return Err(TlsError::Expired {
+            path: path(),
+            until: Moment(validity.until),
+        });
+    }
+    if now < validity.from {
+        return Err(TlsError::NotYetValid {
+            path: path(),
+            from: Moment(validity.from),
+        });
+    }
+    Ok(validity)
+}
+
+fn refused(files: &TlsFiles, role: Role, source: Error) -> TlsError {
+    let path = files.cert.clone();
+    match &source {
+        Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => TlsError::NotSignedByCa {
+            certificate: path,
+            ca: files.ca.clone(),
+            source,
+        },
+        Error::InvalidCertificate(
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
+        ) => TlsError::WrongRole { path, role, source },
+        _ => TlsError::UnusableCertificate { path, source },
+    }
+}
