@@ -5,6 +5,7 @@ use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 use drivebay_controller::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
     in_process_channel,
+    tls::{Credentials, Role, TlsError},
 };
 use drivebay_proto::{
     agent::agent_server::AgentServer,
@@ -37,7 +38,7 @@ use crate::{
     state::Store,
     survey_loop,
     sys::{lvm, mountwatch::MountWatch, offload::offload, statefile},
-    uplink::AgentService,
+    uplink::{self, AgentService, UplinkConfig},
     volumes::Volumes,
     worker::{Pool, PoolConfig},
 };
@@ -46,6 +47,8 @@ use crate::{
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// A batch is looked at after this long even when events go on.
 const AT_MOST: Duration = Duration::from_secs(2);
+/// Certificates are looked at this often.
+const CERTIFICATES: Duration = Duration::from_secs(5);
 /// Callers that may wait for one drive's slot.
 const SLOT_QUEUE: usize = 16;
 /// One step older than this is Stuck (design, invariant 6).
@@ -75,6 +78,9 @@ pub enum AppError {
         #[source]
         source: std::io::Error,
     },
+    /// The certificates towards the controllers.
+    #[error("[controller] in the config: {0}")]
+    Tls(#[from] TlsError),
     /// A socket could not be served.
     #[error(transparent)]
     Serve(#[from] server::ServeError),
@@ -160,6 +166,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
 
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
+    let uplink = uplink_config(&config, &tasks, &stop).await?;
     let events = udev::watch(UdevConfig {
         debounce: DEBOUNCE,
         at_most: AT_MOST,
@@ -223,6 +230,9 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         );
         csi = csi.add_service(ControllerServer::new(controller));
     }
+    if let Some(config) = uplink {
+        tasks.spawn(uplink::run(config, agent.clone(), stop.clone()));
+    }
     let agent_server = tokio::spawn(server::serve(
         Server::builder().add_service(AgentServer::new(agent)),
         agent_socket,
@@ -276,6 +286,38 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let _ = tokio::time::timeout(Duration::from_secs(1), tasks.wait()).await;
     tracing::info!("stopped; mounts stay as they are");
     Ok(())
+}
+
+/// What is needed to dial controllers; None when the config names none.
+async fn uplink_config(
+    config: &Config,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> Result<Option<UplinkConfig>, AppError> {
+    let Some(controller) = &config.controller else {
+        return Ok(None);
+    };
+    let credentials = match &controller.tls {
+        None => None,
+        Some(files) => {
+            let credentials = Credentials::load(files.clone(), Role::Agent).await?;
+            if let Some(certified) = credentials.own_node()
+                && certified != config.node_id
+            {
+                tracing::error!(
+                    certified,
+                    node = config.node_id,
+                    "the certificate is that of another node: controllers will refuse this agent; see [node] name, or `drivebay-controller certs node`"
+                );
+            }
+            tasks.spawn(credentials.clone().follow(CERTIFICATES, stop.clone()));
+            Some(credentials)
+        }
+    };
+    Ok(Some(UplinkConfig {
+        targets: controller.targets.clone(),
+        credentials,
+    }))
 }
 
 /// Readies what the `lvm` layout needs, and says what is missing if a class wants it. Nothing here is fatal: classes

@@ -26,6 +26,13 @@ struct FakeAgent {
 
 #[tonic::async_trait]
 impl Agent for FakeAgent {
+    async fn refused(
+        &self,
+        _: Request<drivebay_proto::agent::RefusedRequest>,
+    ) -> Result<Response<drivebay_proto::agent::RefusedResponse>, Status> {
+        Err(Status::unimplemented("not asked by a command line"))
+    }
+
     type WatchInventoryStream = ReceiverStream<Result<InventoryUpdate, Status>>;
     type WipeDriveStream = ReceiverStream<Result<WipeDriveProgress, Status>>;
 

@@ -1,28 +1,47 @@
-//! `drivebay-controller run`: an agent dialled, CSI served, an end that does not wait for ever.
+//! `drivebay-controller run`: agents let in or dialled, CSI served, an end that does not wait for ever.
 
 use std::{io, path::PathBuf, time::Duration};
 
-use drivebay_proto::csi::{controller_server::ControllerServer, identity_server::IdentityServer};
+use drivebay_proto::{
+    controller::cluster_server::ClusterServer,
+    csi::{controller_server::ControllerServer, identity_server::IdentityServer},
+};
 use tokio::{
+    net::TcpListener,
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::transport::Server;
 
 use crate::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
+    agents::GivenUp,
+    burials,
+    cluster::ClusterService,
     config::{ConfigError, RunOptions},
-    dial,
+    dial, files, last_known,
+    listen::{self, Announce, ListenError, Security},
+    notes::{Notes, NotesError},
     socket::{self, BindError},
+    tls::{Credentials, Role, TlsError},
 };
 
 /// Running calls may finish for this long after a signal.
 const DRAIN: Duration = Duration::from_secs(10);
 /// Probe says ready after this even without an agent: the calls say UNAVAILABLE themselves, and
 /// restarting the controller would not bring an agent back.
-const STARTING: Duration = Duration::from_secs(30);
+const STARTING: Duration = Duration::from_secs(15);
 /// An agent's socket accepts within this, or is tried again.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Certificates are looked at this often.
+const REREAD: Duration = Duration::from_secs(5);
+/// Nodes that were given up are forgotten within this.
+const FORGET_EVERY: Duration = Duration::from_secs(1);
+/// Reading the state of a fleet of thousands of nodes takes seconds.
+const LOAD_DEADLINE: Duration = Duration::from_secs(60);
+/// Writing it at the end.
+const SAVE_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Why the controller ended.
 #[derive(Debug, thiserror::Error)]
@@ -30,9 +49,21 @@ pub enum RunError {
     /// The command line.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The socket.
+    /// A socket.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The agents' address.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The state directory's notes.
+    #[error(transparent)]
+    Notes(#[from] NotesError),
+    /// The state directory.
+    #[error("cannot read the state directory; see --state-dir")]
+    State(#[source] io::Error),
     /// Signals cannot be waited for.
     #[error("cannot wait for signals")]
     Signals(#[source] io::Error),
@@ -62,7 +93,16 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let bound = socket::bind(&path).await?;
-    let agents = Agents::single(dial::reconnecting(options.agent_socket, CONNECT));
+    let admin = match &options.socket {
+        Some(path) => Some(socket::bind(path).await?),
+        None => None,
+    };
+    let ending = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    let agents = match &options.agent_socket {
+        Some(socket) => Agents::single(dial::reconnecting(socket.clone(), CONNECT)),
+        None => open_to_agents(&options, &tasks, &ending).await?,
+    };
     let identity = IdentityService::new(IdentityConfig {
         driver_name: options.driver_name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -71,18 +111,105 @@ pub async fn serve(
     });
     let controller = ControllerService::new(
         ControllerConfig {
-            driver_name: options.driver_name,
+            driver_name: options.driver_name.clone(),
             health_api: options.health_api,
             attach: options.attach,
         },
-        agents,
+        agents.clone(),
     );
+    if let Some(admin) = admin {
+        let cluster = ClusterService::new(agents, options.driver_name);
+        let router = Server::builder().add_service(ClusterServer::new(cluster));
+        let end = ending.clone().cancelled_owned();
+        tasks.spawn(async move {
+            if let Err(error) = socket::serve(router, admin, end, CONNECT).await {
+                tracing::error!(%error, "the command line is no longer served");
+            }
+        });
+    }
     tracing::info!(socket = %path.display(), "serving CSI Identity and Controller");
     let router = Server::builder()
         .add_service(IdentityServer::new(identity))
         .add_service(ControllerServer::new(controller));
-    socket::serve(router, bound, stop, DRAIN).await?;
-    Ok(())
+    let served = socket::serve(router, bound, stop, DRAIN).await;
+    ending.cancel();
+    tasks.close();
+    if tokio::time::timeout(SAVE_DEADLINE, tasks.wait())
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            "what is last known of the nodes could not be written in time; no data is lost by that"
+        );
+    }
+    Ok(served?)
+}
+
+/// Listens for agents, and keeps what belongs to a fleet of them.
+async fn open_to_agents(
+    options: &RunOptions,
+    tasks: &TaskTracker,
+    ending: &CancellationToken,
+) -> Result<Agents, RunError> {
+    let security = match options.tls_files()? {
+        Some(files) => {
+            let credentials = Credentials::load(files, Role::Controller).await?;
+            tasks.spawn(credentials.clone().follow(REREAD, ending.clone()));
+            Security::Mtls(credentials)
+        }
+        None => Security::InsecureLoopback,
+    };
+    let address = options.listen.ok_or(ConfigError::NoSecurity)?;
+    let listener: TcpListener = listen::bind(address, &security).await?;
+    let given_up = watch::Sender::new(GivenUp::new()).subscribe();
+    let agents = match &options.state_dir {
+        None => {
+            tracing::warn!(
+                "without --state-dir, nodes that are away are not listed after a restart of the controller"
+            );
+            Agents::new(given_up, Notes::in_memory())
+        }
+        Some(dir) => {
+            let dir = dir.clone();
+            let (agents, store) = files::work(LOAD_DEADLINE, move || {
+                let notes = Notes::open(&dir).map_err(io::Error::other)?;
+                let store = last_known::Store::open(&dir).map_err(io::Error::other)?;
+                let agents = Agents::new(given_up, notes);
+                let count = store.load(&agents).map_err(io::Error::other)?;
+                tracing::info!(nodes = count, "nodes are known from before");
+                Ok((agents, store))
+            })
+            .await
+            .map_err(RunError::State)?;
+            tasks.spawn(last_known::keep(store, agents.clone(), ending.clone()));
+            agents
+        }
+    };
+    tasks.spawn(burials::deliver(agents.clone(), ending.clone()));
+    tasks.spawn(forget(agents.clone(), ending.clone()));
+    let announce = Announce {
+        instance: uuid::Uuid::new_v4(),
+        replicas: options.replicas,
+    };
+    tracing::info!(%address, instance = %announce.instance, "listening for agents");
+    tasks.spawn(listen::serve(
+        listener,
+        security,
+        announce,
+        agents.clone(),
+        ending.clone(),
+    ));
+    Ok(agents)
+}
+
+async fn forget(agents: Agents, stop: CancellationToken) {
+    loop {
+        agents.forget_given_up();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(FORGET_EVERY) => {}
+        }
+    }
 }
 
 fn ready_or_late(mut agents: watch::Receiver<bool>) -> watch::Receiver<bool> {

@@ -1,11 +1,11 @@
 //! Command line of `drivebay-controller`, and the options that the agent shares.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use drivebay_proto::names;
 
-use crate::{certs::args::CertsCommand, validate};
+use crate::{certs::args::CertsCommand, tls::TlsFiles, validate};
 
 /// Which generation of CSI's volume-health API is advertised. All its RPCs are served regardless.
 ///
@@ -59,9 +59,14 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve CSI Identity and Controller on a unix socket, for the agent behind another
-    #[command(after_help = "Example:\n  \
+    /// Serve CSI Identity and Controller on a unix socket, for the agents that dial in
+    #[command(after_help = "Examples:\n  \
+drivebay-controller run --csi-socket /csi/csi.sock --listen 0.0.0.0:9443 \\\n      \
+--ca ca.pem --cert controller.pem --key controller-key.pem --state-dir /var/lib/drivebay-controller\n  \
+drivebay-controller run --csi-socket /csi/csi.sock --listen 127.0.0.1:9443 --insecure-loopback\n  \
 drivebay-controller run --csi-socket /csi/csi.sock --agent-socket /run/drivebay/agent.sock\n\n\
+Certificates are made by `drivebay-controller certs`, or by cert-manager; the files are read again when they \
+change.\n\n\
 The log's detail is set by RUST_LOG, e.g. RUST_LOG=debug. SIGTERM and SIGINT let running calls \
 finish for ten seconds, then end it; what an agent has begun, it finishes.")]
     Run(RunOptions),
@@ -77,9 +82,39 @@ pub struct RunOptions {
     /// taken off. Default: the environment's CSI_ENDPOINT
     #[arg(long, value_name = "PATH")]
     pub csi_socket: Option<String>,
-    /// Socket on which the agent serves (agent_socket in its config)
+    /// Address to listen on for agents, which dial in
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Certificates of the CAs whose agents are let in (PEM)
+    #[arg(long, value_name = "FILE", requires = "listen", requires = "cert")]
+    pub ca: Option<PathBuf>,
+    /// This controller's certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "ca")]
+    pub key: Option<PathBuf>,
+    /// Let agents in without certificates; only on a loopback address
+    #[arg(long, requires = "listen", conflicts_with = "ca")]
+    pub insecure_loopback: bool,
+    /// How many controllers there are, when agents reach them all under one virtual address
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub replicas: u32,
+    /// Socket of the one agent there is, instead of --listen (agent_socket in its config)
+    #[arg(
+        long,
+        value_name = "PATH",
+        required_unless_present = "listen",
+        conflicts_with = "listen"
+    )]
+    pub agent_socket: Option<PathBuf>,
+    /// Directory for what is last known of the nodes, so that one that is away is still listed after a restart.
+    /// Deleting it loses no data
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Socket for this program's other commands; made with mode 0600
     #[arg(long, value_name = "PATH")]
-    pub agent_socket: PathBuf,
+    pub socket: Option<PathBuf>,
     /// CSI driver name; the same as the agents', and as provisioner in StorageClasses
     #[arg(long, value_name = "NAME", default_value = names::DRIVER_NAME, value_parser = parse_driver_name)]
     pub driver_name: String,
@@ -102,6 +137,11 @@ pub enum ConfigError {
     /// Neither option nor environment.
     #[error("no socket to serve on: give --csi-socket PATH, or set CSI_ENDPOINT=unix:///PATH")]
     NoSocket,
+    /// Neither certificates nor their absence was asked for.
+    #[error(
+        "--listen needs --ca, --cert and --key (see `drivebay-controller certs`), or --insecure-loopback on one machine"
+    )]
+    NoSecurity,
     /// Not a unix socket path.
     #[error("{given:?} is not a path of a unix socket: give a path, with or without unix://")]
     NotAPath {
@@ -111,6 +151,19 @@ pub enum ConfigError {
 }
 
 impl RunOptions {
+    /// The certificate files; None with --insecure-loopback.
+    pub fn tls_files(&self) -> Result<Option<TlsFiles>, ConfigError> {
+        match (&self.ca, &self.cert, &self.key) {
+            (Some(ca), Some(cert), Some(key)) => Ok(Some(TlsFiles {
+                ca: ca.clone(),
+                cert: cert.clone(),
+                key: key.clone(),
+            })),
+            _ if self.insecure_loopback => Ok(None),
+            _ => Err(ConfigError::NoSecurity),
+        }
+    }
+
     /// The socket to serve on, from the option or from CSI_ENDPOINT's value.
     pub fn csi_path(&self, csi_endpoint: Option<String>) -> Result<PathBuf, ConfigError> {
         let given = self

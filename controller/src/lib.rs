@@ -25,10 +25,12 @@
 
 pub mod agents;
 pub mod app;
+pub mod burials;
 pub mod call;
 mod capability;
 pub mod catalog;
 pub mod certs;
+pub mod cluster;
 pub mod config;
 pub mod csi;
 pub mod dial;

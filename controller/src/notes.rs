@@ -65,6 +65,9 @@ struct Contents {
     doubts: BTreeMap<String, BTreeSet<String>>,
     /// Volumes deleted while their node was given up, with the time in unix seconds.
     deleted: BTreeMap<String, u64>,
+    /// Nodes that came back after they were given up, with the time of the giving up that this ended, unix seconds.
+    #[serde(default)]
+    returned: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -221,6 +224,16 @@ impl Notes {
     /// The node itself knows now that the volume was deleted.
     pub fn unbury(&self, id: &str) {
         self.change(|contents| contents.deleted.remove(id));
+    }
+
+    /// The node has come back, so its giving up at this time (unix seconds) no longer holds.
+    pub fn returned(&self, node: &str, given_up_at: u64) {
+        self.change(|contents| contents.returned.insert(node.to_owned(), given_up_at));
+    }
+
+    /// Whether the node has come back since it was given up at this time.
+    pub fn has_returned(&self, node: &str, given_up_at: u64) -> bool {
+        self.look(|contents| contents.returned.get(node) == Some(&given_up_at))
     }
 
     /// Writes what has changed.

@@ -6,8 +6,14 @@ mod common;
 
 use std::time::Duration;
 
+use clap::Parser;
+
 use common::*;
-use drivebay_controller::{Agents, HealthApi, app, config::RunOptions, in_process_channel};
+use drivebay_controller::{
+    Agents, HealthApi, app,
+    config::{Cli, Command},
+    in_process_channel,
+};
 use drivebay_proto::csi::{
     self, controller_client::ControllerClient, controller_server::Controller,
     identity_client::IdentityClient,
@@ -251,12 +257,11 @@ fn dial(path: std::path::PathBuf) -> Channel {
 async fn the_binary_serves_before_its_agent_is_there_finds_it_and_ends_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let (csi_socket, agent_socket) = (dir.path().join("csi.sock"), dir.path().join("agent.sock"));
-    let options = RunOptions {
-        csi_socket: None,
-        agent_socket: agent_socket.clone(),
-        driver_name: DRIVER.into(),
-        health_api: HealthApi::Legacy,
-        attach: false,
+    let socket = agent_socket.to_str().unwrap();
+    let Command::Run(options) =
+        Cli::parse_from(["drivebay-controller", "run", "--agent-socket", socket]).command
+    else {
+        panic!("that is `run`");
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = tokio::spawn(app::serve(options, csi_socket.clone(), async {

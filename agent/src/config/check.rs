@@ -12,7 +12,7 @@ use std::{
 use drivebay_proto::{names, volume_id::is_node_id};
 
 use super::{
-    Checked, Config, classes,
+    Checked, Config, classes, controller,
     node_id::node_id_from_hostname,
     raw::Raw,
     section::{At, Problem},
@@ -181,6 +181,7 @@ pub fn check(
         &mut notes,
     );
     let erase_bytes_per_second = erase_rate(raw.erase_rate.as_ref(), &mut notes);
+    let controller = controller::check(&raw.controller, &mut notes);
     let checked_classes = classes::check(&raw.classes, allow_loop, &mut notes);
 
     let Notes {
@@ -205,6 +206,7 @@ pub fn check(
             quarantine,
             erase_bytes_per_second,
             worker_idle,
+            controller,
             classes: checked_classes,
         };
         Ok(Checked { config, warnings })

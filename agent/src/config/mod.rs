@@ -13,12 +13,14 @@ use crate::{model::ClassConfig, sys::statefile};
 
 pub mod check;
 pub mod classes;
+pub mod controller;
 pub mod node_id;
 pub mod raw;
 pub mod section;
 pub mod units;
 
 pub use check::Surroundings;
+pub use controller::ControllerConfig;
 pub use drivebay_controller::HealthApi;
 pub use section::Problem;
 
@@ -62,6 +64,8 @@ pub struct Config {
     pub erase_bytes_per_second: Option<u64>,
     /// A worker without work for this long is let go.
     pub worker_idle: Duration,
+    /// The controllers to dial; None: none.
+    pub controller: Option<ControllerConfig>,
     /// Classes of drives.
     pub classes: Vec<ClassConfig>,
 }

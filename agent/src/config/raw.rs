@@ -41,8 +41,25 @@ pub struct Raw {
     pub quarantine: Text,
     /// `[workers] idle`
     pub worker_idle: Text,
+    /// `[controller]`
+    pub controller: RawController,
     /// `[[class]]`
     pub classes: Vec<RawClass>,
+}
+
+/// `[controller]`.
+#[derive(Debug, Default)]
+pub struct RawController {
+    /// `addresses`
+    pub addresses: Texts,
+    /// `ca`
+    pub ca: Text,
+    /// `cert`
+    pub cert: Text,
+    /// `key`
+    pub key: Text,
+    /// `insecure-loopback`
+    pub insecure_loopback: Flag,
 }
 
 /// One `[[class]]`.
@@ -145,6 +162,16 @@ pub fn parse(text: &str, problems: &mut Vec<Problem>) -> Raw {
     let mut workers = root.table("workers", problems);
     raw.worker_idle = workers.string("idle", problems);
     workers.finish(problems);
+
+    let mut controller = root.table("controller", problems);
+    raw.controller = RawController {
+        addresses: controller.strings("addresses", problems),
+        ca: controller.string("ca", problems),
+        cert: controller.string("cert", problems),
+        key: controller.string("key", problems),
+        insecure_loopback: controller.boolean("insecure-loopback", problems),
+    };
+    controller.finish(problems);
 
     for section in root.tables("class", problems) {
         raw.classes.push(class(section, problems));

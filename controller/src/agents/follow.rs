@@ -15,7 +15,7 @@ use drivebay_proto::{
     volume_id::is_node_id,
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Status, Streaming, transport::Channel};
+use tonic::{Code, Request, Status, Streaming, transport::Channel};
 
 use super::{
     Agent, Entered, Inner, MAX_MESSAGE_BYTES,
@@ -107,6 +107,9 @@ pub enum SessionError {
     /// Its updates do not follow from each other.
     #[error(transparent)]
     Gap(#[from] Gap),
+    /// The agent has a session here already, and came again through a virtual address.
+    #[error("the agent has a session with this controller already")]
+    MetAlready,
     /// A newer connection of the same agent, or of a newer one on the same machine.
     #[error("a newer connection has replaced it")]
     Replaced,
@@ -199,6 +202,7 @@ fn worth_telling(error: &SessionError) -> Option<String> {
         SessionError::Hello(_)
         | SessionError::Stream(_)
         | SessionError::Ended
+        | SessionError::MetAlready
         | SessionError::Replaced
         | SessionError::Stopped => None,
     }
@@ -224,6 +228,10 @@ async fn admitted(
 ) -> SessionError {
     let hello = match hello(client, announce).await {
         Ok(hello) => hello,
+        Err(SessionError::Hello(CallError::Answered {
+            code: Code::AlreadyExists,
+            ..
+        })) => return SessionError::MetAlready,
         Err(error) => return error,
     };
     if let Some(certified) = visitor.certified
@@ -239,11 +247,26 @@ async fn admitted(
     let agent = inner.enrol(&facts.node);
     let mut proved = false;
     let number = loop {
-        let given_up = inner.given_up.borrow().contains_key(&facts.node);
+        let given_up = inner.is_given_up(&facts.node);
         let end = visitor.end.clone();
-        match agent.enter(facts.clone(), client.clone(), end, given_up, proved) {
+        match agent.enter(
+            facts.clone(),
+            client.clone(),
+            end,
+            given_up.is_some(),
+            proved,
+        ) {
             Err(refusal) => return refusal.into(),
-            Ok(Entered::Session(number)) => break number,
+            Ok(Entered::Session(number)) => {
+                if let Some(at) = given_up {
+                    inner.notes.returned(&facts.node, at);
+                    tracing::warn!(
+                        node = facts.node,
+                        "a node that was given up is back: what was deleted meanwhile is quarantined on it; take its entry out of the configuration with `node remember`"
+                    );
+                }
+                break number;
+            }
             Ok(Entered::Prove) => {}
         }
         tracing::warn!(

@@ -145,19 +145,18 @@ impl Agents {
         self.inner.get(node)
     }
 
-    /// Nodes that were given up, and are not connected.
+    /// Nodes that were given up, and have not come back.
     pub fn given_up(&self) -> BTreeSet<String> {
         let given_up = self.inner.given_up.borrow().clone();
         given_up
             .into_keys()
-            .filter(|node| !self.get(node).is_some_and(|agent| agent.connected()))
+            .filter(|node| self.is_given_up(node))
             .collect()
     }
 
-    /// Whether the node was given up, and is not connected.
+    /// Whether the node was given up, and has not come back.
     pub fn is_given_up(&self, node: &str) -> bool {
-        self.inner.given_up.borrow().contains_key(node)
-            && !self.get(node).is_some_and(|agent| agent.connected())
+        self.inner.is_given_up(node).is_some()
     }
 
     /// Drops what is known of nodes that were given up and are away.
@@ -191,6 +190,14 @@ async fn visit_once(inner: &Weak<Inner>, client: &AgentClient<Channel>) -> Sessi
 }
 
 impl Inner {
+    // When it was given up, unix seconds.
+    fn is_given_up(&self, node: &str) -> Option<u64> {
+        let at = self.given_up.borrow().get(node).copied()?;
+        let back = self.notes.has_returned(node, at)
+            || self.get(node).is_some_and(|agent| agent.connected());
+        (!back).then_some(at)
+    }
+
     fn all(&self) -> Vec<Arc<Agent>> {
         let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
         map.values().cloned().collect()

@@ -163,7 +163,9 @@ fn is_the_peers(error: &io::Error) -> bool {
 enum Stranger {
     #[error("it has not finished its handshake within {} s", HANDSHAKE.as_secs())]
     Silent,
-    #[error("too many connections at a time do not say who they are, and it was the oldest of them")]
+    #[error(
+        "too many connections at a time do not say who they are, and it was the oldest of them"
+    )]
     TurnedAway,
     #[error("{0}")]
     Tls(String),
@@ -233,17 +235,18 @@ async fn attend(
     hello: HelloRequest,
     end: CancellationToken,
 ) {
-    let channel = match tokio::time::timeout(HANDSHAKE, channel_over(shaken.stream, end.clone())).await {
-        Ok(Ok(channel)) => channel,
-        Ok(Err(error)) => {
-            tracing::warn!(%address, "a connection does not speak gRPC: {error}");
-            return;
-        }
-        Err(_) => {
-            tracing::warn!(%address, "a connection does not begin to speak gRPC");
-            return;
-        }
-    };
+    let channel =
+        match tokio::time::timeout(HANDSHAKE, channel_over(shaken.stream, end.clone())).await {
+            Ok(Ok(channel)) => channel,
+            Ok(Err(error)) => {
+                tracing::warn!(%address, "a connection does not speak gRPC: {error}");
+                return;
+            }
+            Err(_) => {
+                tracing::warn!(%address, "a connection does not begin to speak gRPC");
+                return;
+            }
+        };
     let certified = shaken
         .identity
         .as_ref()
@@ -267,6 +270,7 @@ async fn attend(
     let node = certified.as_deref().unwrap_or("?");
     match ended {
         SessionError::Stopped | SessionError::Replaced => {}
+        SessionError::MetAlready => tracing::debug!(%address, node, "{ended}"),
         SessionError::Stream(_) | SessionError::Ended => {
             tracing::warn!(%address, node, "the agent's connection has ended: {ended}");
         }
@@ -280,6 +284,10 @@ async fn still_trusted(identity: Option<Identity>, security: &Security) -> Strin
         return std::future::pending().await;
     };
     let mut changes = credentials.trust_changes();
+    // The CA may have been exchanged while hands were shaken.
+    if let Err(error) = credentials.still_trusts(&identity.chain) {
+        return error.to_string();
+    }
     loop {
         // Looked at anew each time, since the clock may be set.
         let left = identity
@@ -306,4 +314,3 @@ async fn still_trusted(identity: Option<Identity>, security: &Security) -> Strin
 
 /// How often an expiry is compared with the clock.
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(60);
-

@@ -1,0 +1,240 @@
+//! One connection to a controller: TCP, TLS, then gRPC served on it until it ends. Each step before the
+//! controller's hello has five seconds.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use drivebay_controller::tls;
+use drivebay_proto::agent::agent_server::{Agent, AgentServer};
+use rustls::pki_types::ServerName;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    sync::watch,
+};
+use tokio_rustls::TlsConnector;
+use tokio_stream::{StreamExt, once, pending};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::transport::{Server, server::Connected};
+
+use super::{
+    Shared,
+    remote::{Remote, Stage},
+    targets::Slot,
+};
+
+/// Connecting, the handshake and the hello each take no longer.
+const STEP: Duration = Duration::from_secs(5);
+/// A ping after so much silence …
+const PING_EVERY: Duration = Duration::from_secs(4);
+/// … has to be answered within this: a dead controller is found within ten seconds.
+const PING_ANSWER: Duration = Duration::from_secs(5);
+/// Open calls may finish for this long when the agent stops.
+const DRAIN: Duration = Duration::from_secs(2);
+/// Largest request that is taken from a controller, bytes.
+const MAX_REQUEST_BYTES: usize = 1 << 20;
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// This agent stops.
+    Stopped,
+    /// The replica at the other end has a session already.
+    MetAlready,
+    /// The controller does not let this agent in; the reason is logged.
+    Refused,
+    /// A session has ended.
+    Ended(&'static str),
+    /// There was none.
+    Failed(String),
+}
+
+/// Dials, and serves until the connection ends.
+pub(super) async fn dial<S: Agent + Clone>(
+    slot: &Slot,
+    shared: &Arc<Shared>,
+    service: S,
+    stop: &CancellationToken,
+) -> Outcome {
+    let stream = tokio::select! {
+        () = stop.cancelled() => return Outcome::Stopped,
+        connected = connect(slot, shared) => match connected {
+            Ok(stream) => stream,
+            Err(why) => return Outcome::Failed(why),
+        },
+    };
+    let (stage, mut seen) = watch::channel(Stage::Silent);
+    let remote = Remote {
+        service,
+        shared: shared.clone(),
+        slot: slot.clone(),
+        stage: stage.clone(),
+    };
+    let gone = CancellationToken::new();
+    let failure = Failure::default();
+    let stream = Watched {
+        stream,
+        failure: failure.clone(),
+        _gone: gone.clone().drop_guard(),
+    };
+    let end = CancellationToken::new();
+    let ended = {
+        let (end, gone) = (end.clone(), gone.clone());
+        async move {
+            tokio::select! {
+                () = end.cancelled() => {}
+                () = gone.cancelled() => {}
+            }
+        }
+    };
+    let served = Server::builder()
+        .http2_keepalive_interval(Some(PING_EVERY))
+        .http2_keepalive_timeout(Some(PING_ANSWER))
+        .add_service(AgentServer::new(remote).max_decoding_message_size(MAX_REQUEST_BYTES))
+        .serve_with_incoming_shutdown(once(Ok::<_, io::Error>(stream)).chain(pending()), ended);
+    let hello = async {
+        let open = seen.wait_for(|stage| *stage != Stage::Silent);
+        let silent = tokio::time::timeout(STEP, open).await.is_err();
+        if silent {
+            return "it has not said hello within 5 s";
+        }
+        // Not let in, or open; then it lasts as long as the connection does.
+        std::future::pending().await
+    };
+    let mut served = std::pin::pin!(served);
+    let why = tokio::select! {
+        result = &mut served => {
+            drop(end);
+            let why = failure.take().or(result.err().map(|error| error.to_string()));
+            return after(*stage.borrow(), why);
+        }
+        why = hello => why,
+        () = stop.cancelled() => "this agent stops",
+    };
+    end.cancel();
+    // The connection's task ends with the drain; one whose peer is dead is left to the keepalive.
+    let _ = tokio::time::timeout(DRAIN, served).await;
+    if stop.is_cancelled() {
+        Outcome::Stopped
+    } else {
+        Outcome::Failed(why.to_owned())
+    }
+}
+
+fn after(stage: Stage, error: Option<String>) -> Outcome {
+    match (stage, error) {
+        (Stage::MetAlready, _) => Outcome::MetAlready,
+        (Stage::Refused, _) => Outcome::Refused,
+        (Stage::Open, _) => Outcome::Ended("the connection was closed, or its other end is dead"),
+        (Stage::Silent, Some(error)) => Outcome::Failed(error),
+        (Stage::Silent, None) => Outcome::Failed(
+            "it closed the connection; its log says why (a certificate that it does not trust, for one)"
+                .to_owned(),
+        ),
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+async fn connect(slot: &Slot, shared: &Shared) -> Result<Box<dyn Stream>, String> {
+    let late = |what: &str| format!("{what} took longer than {} s", STEP.as_secs());
+    let stream = tokio::time::timeout(STEP, TcpStream::connect(slot.address))
+        .await
+        .map_err(|_| late("connecting"))?
+        .map_err(|error| format!("cannot connect: {error}"))?;
+    // Without it each small message waits for the one before to be acknowledged: 45 ms a call.
+    stream
+        .set_nodelay(true)
+        .map_err(|error| format!("cannot set up the connection: {error}"))?;
+    let Some(credentials) = &shared.credentials else {
+        return Ok(Box::new(stream));
+    };
+    let name = ServerName::try_from(slot.host.clone())
+        .map_err(|_| format!("{:?} cannot be in a certificate", slot.host))?;
+    let stream = tokio::time::timeout(
+        STEP,
+        TlsConnector::from(credentials.client_config()).connect(name, stream),
+    )
+    .await
+    .map_err(|_| late("the TLS handshake"))?
+    .map_err(|error| tls::explain(&error))?;
+    Ok(Box::new(stream))
+}
+
+/// What reading from a connection failed with. In TLS 1.3 a client reads of its refusal only after the handshake.
+#[derive(Debug, Clone, Default)]
+struct Failure(Arc<Mutex<Option<String>>>);
+
+impl Failure {
+    fn put(&self, error: &io::Error) {
+        let mut failure = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.get_or_insert_with(|| tls::explain(error));
+    }
+
+    fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A connection whose end is noticed, however it comes.
+struct Watched {
+    stream: Box<dyn Stream>,
+    failure: Failure,
+    _gone: DropGuard,
+}
+
+impl Connected for Watched {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Poll::Ready(Err(error)) = &read {
+            self.failure.put(error);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,212 @@
+//! The agent's side of its sessions with controllers: it dials every replica, then serves on the connection.
+//!
+//! `targets` says which connections there should be, purely; `dial` makes one and serves on it until it ends;
+//! `remote` is what a controller may ask; `service` is the service itself, also behind the agent's own socket.
+
+mod dial;
+mod remote;
+pub mod service;
+mod targets;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use drivebay_controller::tls::Credentials;
+use drivebay_proto::agent::agent_server::Agent;
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use service::AgentService;
+pub use targets::Target;
+
+use dial::{Outcome, dial};
+use targets::{Slot, plan};
+
+/// Names are resolved again this often, give or take a quarter: replicas come and go.
+const RESOLVE_EVERY: Duration = Duration::from_secs(15);
+/// A resolver that takes longer is tried again.
+const RESOLVE_DEADLINE: Duration = Duration::from_secs(5);
+/// Longest pause before dialling again, without the chance that shortens it; the first is [`FIRST_PAUSE`].
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// A session that has lasted so long was one; the next failure is the first.
+const LASTED: Duration = Duration::from_secs(10);
+/// Longest pause when one virtual address leads to replicas that are met already, or when one refuses this agent.
+const AGAIN_PAUSE: Duration = Duration::from_secs(30);
+/// Sessions close within this at the end.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Where the controllers are, and who this agent is to them.
+#[derive(Debug, Clone)]
+pub struct UplinkConfig {
+    /// What to dial.
+    pub targets: Vec<Target>,
+    /// Certificates; None only towards loopback addresses.
+    pub credentials: Option<Credentials>,
+}
+
+/// What the sessions share.
+#[derive(Debug)]
+struct Shared {
+    credentials: Option<Credentials>,
+    /// Which slot serves which replica.
+    met: Mutex<BTreeMap<String, Slot>>,
+    /// The largest number of replicas that any of them told of.
+    announced: watch::Sender<u32>,
+}
+
+impl Shared {
+    /// Takes the replica for this slot; false when another slot serves it.
+    fn meet(&self, replica: &str, slot: &Slot) -> bool {
+        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        match met.get(replica) {
+            Some(other) if other != slot => false,
+            _ => {
+                met.insert(replica.to_owned(), slot.clone());
+                true
+            }
+        }
+    }
+
+    fn part(&self, slot: &Slot) {
+        self.met
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|_, other| other != slot);
+    }
+}
+
+/// Serves `service` to every controller there is, until `stop`. Never gives up.
+pub async fn run<S: Agent + Clone>(config: UplinkConfig, service: S, stop: CancellationToken) {
+    let shared = Arc::new(Shared {
+        credentials: config.credentials,
+        met: Mutex::default(),
+        announced: watch::Sender::new(1),
+    });
+    let tasks = TaskTracker::new();
+    let mut announced = shared.announced.subscribe();
+    let mut known: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
+    let mut slots: BTreeMap<Slot, watch::Sender<bool>> = BTreeMap::new();
+    loop {
+        for target in &config.targets {
+            resolve(target, shared.credentials.is_some(), &mut known).await;
+        }
+        let wanted = plan(&known, *announced.borrow_and_update());
+        // A session that stands is not ended because a name leads elsewhere now; it is not made again.
+        for (slot, keep) in &slots {
+            keep.send_if_modified(|keep| std::mem::replace(keep, wanted.contains(slot)) != *keep);
+        }
+        slots.retain(|_, keep| keep.receiver_count() > 0);
+        for slot in wanted {
+            if !slots.contains_key(&slot) {
+                let (keep, wanted) = watch::channel(true);
+                slots.insert(slot.clone(), keep);
+                tasks.spawn(hold(
+                    slot,
+                    shared.clone(),
+                    service.clone(),
+                    wanted,
+                    stop.clone(),
+                ));
+            }
+        }
+        let pause = RESOLVE_EVERY.mul_f64(fastrand::f64().mul_add(0.5, 0.75));
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(pause) => {}
+            _ = announced.changed() => {}
+        }
+    }
+    tasks.close();
+    let _ = tokio::time::timeout(DRAIN, tasks.wait()).await;
+}
+
+// What a name leads to; while that cannot be found out, what it led to last.
+async fn resolve(
+    target: &Target,
+    certified: bool,
+    known: &mut BTreeMap<String, BTreeSet<SocketAddr>>,
+) {
+    let asked = tokio::net::lookup_host((target.host.as_str(), target.port));
+    let found: Result<BTreeSet<SocketAddr>, String> =
+        match tokio::time::timeout(RESOLVE_DEADLINE, asked).await {
+            Ok(Ok(addresses)) => Ok(addresses.collect()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", RESOLVE_DEADLINE.as_secs())),
+        };
+    match found {
+        Ok(addresses) if addresses.is_empty() => {
+            tracing::warn!(controller = %target, "the controller's name leads to no address");
+        }
+        Ok(addresses) => {
+            let (good, bad): (BTreeSet<_>, BTreeSet<_>) = addresses
+                .into_iter()
+                .partition(|address| certified || address.ip().is_loopback());
+            if !bad.is_empty() {
+                tracing::error!(
+                    controller = %target,
+                    addresses = ?bad,
+                    "not dialled: without certificates only loopback addresses are; give ca, cert and key under [controller]"
+                );
+            }
+            known.insert(target.to_string(), good);
+        }
+        Err(error) => {
+            tracing::warn!(
+                controller = %target,
+                error,
+                known = known.get(&target.to_string()).map_or(0, BTreeSet::len),
+                "the controller's name cannot be resolved; what it led to before is used"
+            );
+        }
+    }
+}
+
+/// Keeps one connection: dials, serves, dials again, as long as it is wanted.
+async fn hold<S: Agent + Clone>(
+    slot: Slot,
+    shared: Arc<Shared>,
+    service: S,
+    mut wanted: watch::Receiver<bool>,
+    stop: CancellationToken,
+) {
+    let mut longest = FIRST_PAUSE;
+    let mut said = String::new();
+    while *wanted.borrow_and_update() && !stop.is_cancelled() {
+        let began = Instant::now();
+        let outcome = dial(&slot, &shared, service.clone(), &stop).await;
+        shared.part(&slot);
+        if began.elapsed() >= LASTED {
+            longest = FIRST_PAUSE;
+        }
+        let limit = match &outcome {
+            Outcome::Stopped => return,
+            Outcome::MetAlready | Outcome::Refused => AGAIN_PAUSE,
+            Outcome::Ended(_) | Outcome::Failed(_) => LONGEST_PAUSE,
+        };
+        match &outcome {
+            Outcome::Ended(why) => {
+                tracing::warn!(controller = %slot, "the session with the controller has ended: {why}");
+                said.clear();
+            }
+            // Once, and again when it is another reason.
+            Outcome::Failed(why) if *why != said => {
+                tracing::warn!(controller = %slot, "no session with the controller: {why}; tried again");
+                said.clone_from(why);
+            }
+            _ => {}
+        }
+        // All agents lose a controller that restarts at the same moment; they do not come back at the same moment.
+        let pause = longest.min(limit).mul_f64(fastrand::f64());
+        longest = (longest * 2).min(limit);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+            _ = wanted.wait_for(|wanted| !wanted) => return,
+        }
+    }
+}

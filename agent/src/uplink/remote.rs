@@ -1,0 +1,113 @@
+//! What a controller may ask of this agent over a session: everything but what a person does to one drive.
+
+use std::sync::Arc;
+
+use drivebay_proto::agent::{agent_server::Agent, *};
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+
+use super::{Shared, targets::Slot};
+
+/// How far a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nobody has said hello.
+    Silent,
+    /// The replica at the other end has a session with this agent already.
+    MetAlready,
+    /// It does not let this agent in.
+    Refused,
+    /// A session.
+    Open,
+}
+
+/// A service behind one session.
+#[derive(Debug, Clone)]
+pub(super) struct Remote<S> {
+    pub(super) service: S,
+    pub(super) shared: Arc<Shared>,
+    pub(super) slot: Slot,
+    pub(super) stage: watch::Sender<Stage>,
+}
+
+const BY_HAND: &str = "this is done by a person on the node itself, with `drivebay-agent drive`";
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl<S: Agent> Agent for Remote<S> {
+    async fn hello(&self, request: Request<HelloRequest>) -> Answer<HelloResponse> {
+        let asker = request.get_ref();
+        let replica = asker.controller_instance.clone();
+        if !self.shared.meet(&replica, &self.slot) {
+            self.stage.send_replace(Stage::MetAlready);
+            return Err(Status::already_exists(
+                "this agent has a session with this controller already",
+            ));
+        }
+        let replicas = asker.replicas;
+        self.shared
+            .announced
+            .send_if_modified(|known| replicas > std::mem::replace(known, replicas.max(*known)));
+        tracing::info!(
+            controller = %self.slot,
+            version = asker.controller_version,
+            replica,
+            "connected to the controller"
+        );
+        let answer = self.service.hello(request).await;
+        if answer.is_ok() {
+            self.stage.send_replace(Stage::Open);
+        }
+        answer
+    }
+
+    async fn refused(&self, request: Request<RefusedRequest>) -> Answer<RefusedResponse> {
+        self.stage.send_replace(Stage::Refused);
+        self.service.refused(request).await
+    }
+
+    type WatchInventoryStream = S::WatchInventoryStream;
+
+    async fn watch_inventory(
+        &self,
+        request: Request<WatchInventoryRequest>,
+    ) -> Answer<Self::WatchInventoryStream> {
+        self.service.watch_inventory(request).await
+    }
+
+    async fn create_volume(
+        &self,
+        request: Request<CreateVolumeRequest>,
+    ) -> Answer<CreateVolumeResponse> {
+        self.service.create_volume(request).await
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<DeleteVolumeRequest>,
+    ) -> Answer<DeleteVolumeResponse> {
+        self.service.delete_volume(request).await
+    }
+
+    async fn expand_volume(
+        &self,
+        request: Request<ExpandVolumeRequest>,
+    ) -> Answer<ExpandVolumeResponse> {
+        self.service.expand_volume(request).await
+    }
+
+    async fn rescan(&self, request: Request<RescanRequest>) -> Answer<RescanResponse> {
+        self.service.rescan(request).await
+    }
+
+    type WipeDriveStream = S::WipeDriveStream;
+
+    async fn wipe_drive(&self, _: Request<WipeDriveRequest>) -> Answer<Self::WipeDriveStream> {
+        Err(Status::permission_denied(BY_HAND))
+    }
+
+    async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
+        Err(Status::permission_denied(BY_HAND))
+    }
+}

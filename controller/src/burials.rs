@@ -1,0 +1,56 @@
+//! Tells nodes that were given up and have come back which of their volumes were deleted meanwhile.
+
+use std::{sync::Arc, time::Duration};
+
+use drivebay_proto::agent::DeleteVolumeRequest;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    agents::{Agent, Agents},
+    call::{CHANGE_DEADLINE, CallError, call},
+    inventory::Inventory,
+};
+
+/// How often it is tried.
+const TICK: Duration = Duration::from_secs(10);
+
+/// Tells them, until `stop`.
+pub async fn deliver(agents: Agents, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(TICK) => {}
+        }
+        for agent in agents.all() {
+            let buried = agents.notes().buried(agent.node());
+            if buried.is_empty() || !agent.look(Inventory::complete) {
+                continue;
+            }
+            for id in buried {
+                match quarantine(&agent, &id).await {
+                    Ok(()) => {
+                        tracing::warn!(
+                            node = agent.node(),
+                            volume = id,
+                            "deleted while its node was given up; the node keeps it in quarantine and erases it after the delay"
+                        );
+                        agents.notes().unbury(&id);
+                    }
+                    Err(error) => {
+                        tracing::error!(node = agent.node(), volume = id, %error, "deleted while its node was given up, but the node does not take note of it; tried again");
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn quarantine(agent: &Arc<Agent>, id: &str) -> Result<(), CallError> {
+    let mut client = agent.client()?;
+    let request = DeleteVolumeRequest {
+        id: id.to_owned(),
+        quarantine: true,
+    };
+    let asked = async move { client.delete_volume(request).await };
+    call(CHANGE_DEADLINE, asked).await.map(|_| ())
+}

@@ -1,0 +1,231 @@
+//! The `Cluster` service: what the command line asks of this controller, answered from memory.
+
+use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Instant};
+
+use drivebay_proto::{
+    agent,
+    controller::{
+        GetVolumeRequest, GetVolumeResponse, ListDrivesRequest, ListNodesRequest,
+        ListVolumesRequest, Node, NodeDrives, VolumeOnNode, cluster_server::Cluster,
+    },
+    csi::{VolumeHealthErrorType, volume_health::VolumeHealthEntry},
+};
+use tokio_stream::{Stream, StreamExt, iter};
+use tonic::{Request, Response, Status};
+
+use crate::{
+    agents::{Agent, Agents},
+    catalog::Key,
+    health::{self, Whereabouts},
+    inventory::Inventory,
+    topology::TopologyKey,
+};
+
+/// Volumes taken from the catalog in one go.
+const STRIDE: usize = 1000;
+
+/// Serves the command line.
+#[derive(Debug, Clone)]
+pub struct ClusterService {
+    agents: Agents,
+    driver: String,
+}
+
+impl ClusterService {
+    /// Over these agents, for this CSI driver.
+    pub fn new(agents: Agents, driver: String) -> Self {
+        Self { agents, driver }
+    }
+
+    /// The agents of these nodes; of all when none is named.
+    fn named(&self, nodes: &[String]) -> Vec<Arc<Agent>> {
+        if nodes.is_empty() {
+            return self.agents.all();
+        }
+        let nodes: BTreeSet<&String> = nodes.iter().collect();
+        nodes
+            .into_iter()
+            .filter_map(|node| self.agents.get(node))
+            .collect()
+    }
+
+    fn state(&self, agent: &Agent) -> &'static str {
+        if self.agents.is_given_up(agent.node()) {
+            "forgotten"
+        } else if agent.look(Inventory::complete) {
+            "connected"
+        } else if agent.connected() {
+            "starting"
+        } else {
+            "away"
+        }
+    }
+
+    fn node(&self, agent: &Agent) -> Node {
+        let facts = agent.facts();
+        let connected = agent.connected();
+        let state = self.state(agent);
+        let mut notes: Vec<String> = agent.refused().into_iter().collect();
+        if facts.is_none() {
+            notes.push("no agent of this node was ever let in".to_owned());
+        }
+        let trouble = |drive: &&agent::Drive| {
+            drive.state == "missing" || !matches!(drive.verdict.as_str(), "GOOD" | "UNKNOWN" | "")
+        };
+        let facts = facts.as_ref();
+        agent.look(|inventory| Node {
+            node_id: agent.node().to_owned(),
+            state: state.to_owned(),
+            version: facts.map(|facts| facts.version.clone()).unwrap_or_default(),
+            instance: facts
+                .map(|facts| facts.instance.clone())
+                .unwrap_or_default(),
+            machine_id: facts
+                .map(|facts| facts.machine_id.clone())
+                .unwrap_or_default(),
+            address: facts
+                .filter(|_| connected)
+                .map(|facts| facts.address.clone())
+                .unwrap_or_default(),
+            away_seconds: inventory
+                .away_since()
+                .map_or(0, |since: Instant| since.elapsed().as_secs()),
+            drives: inventory.drives().count() as u64,
+            drives_in_trouble: inventory.drives().filter(trouble).count() as u64,
+            volumes: inventory.counts().volumes,
+            volumes_abnormal: if inventory.away_since().is_some() && state != "connected" {
+                inventory.counts().volumes
+            } else {
+                inventory.counts().troubled
+            },
+            classes: inventory.classes().values().cloned().collect(),
+            notes,
+            revision: inventory.revision(),
+        })
+    }
+
+    fn on_node(&self, key: &Key, mut volume: agent::Volume) -> VolumeOnNode {
+        let agent = self.agents.get(&key.node);
+        let state = agent.as_ref().map_or("away", |agent| self.state(agent));
+        let away = agent.as_ref().is_none_or(|agent| agent.unreachable());
+        let moved = away
+            .then(|| self.agents.elsewhere(&key.id()))
+            .flatten()
+            .map(|(now, _)| now);
+        let at = match &moved {
+            Some(now) => Whereabouts::Moved {
+                from: &key.node,
+                now: now.node(),
+            },
+            None if away => Whereabouts::Away,
+            None => Whereabouts::Here,
+        };
+        volume.conditions = conditions(health::entries(&volume, at));
+        VolumeOnNode {
+            volume: Some(volume),
+            node_id: key.node.to_string(),
+            node_state: state.to_owned(),
+        }
+    }
+}
+
+fn conditions(entries: Vec<VolumeHealthEntry>) -> Vec<agent::Condition> {
+    entries
+        .into_iter()
+        .map(|entry| agent::Condition {
+            abnormal: true,
+            status: match entry.status() {
+                VolumeHealthErrorType::DataLoss => "DATA_LOSS",
+                VolumeHealthErrorType::Inaccessible => "INACCESSIBLE",
+                VolumeHealthErrorType::Degraded
+                | VolumeHealthErrorType::UnknownVolumeHealthType => "DEGRADED",
+            }
+            .to_owned(),
+            reason: entry.reason,
+            message: entry.message,
+        })
+        .collect()
+}
+
+type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Cluster for ClusterService {
+    type ListNodesStream = Streamed<Node>;
+
+    async fn list_nodes(
+        &self,
+        request: Request<ListNodesRequest>,
+    ) -> Result<Response<Self::ListNodesStream>, Status> {
+        let agents = self.named(&request.into_inner().nodes);
+        let this = self.clone();
+        let nodes = iter(agents).map(move |agent| Ok(this.node(&agent)));
+        Ok(Response::new(Box::pin(nodes)))
+    }
+
+    type ListDrivesStream = Streamed<NodeDrives>;
+
+    async fn list_drives(
+        &self,
+        request: Request<ListDrivesRequest>,
+    ) -> Result<Response<Self::ListDrivesStream>, Status> {
+        let agents = self.named(&request.into_inner().nodes);
+        let this = self.clone();
+        let drives = iter(agents).map(move |agent| {
+            Ok(NodeDrives {
+                node_id: agent.node().to_owned(),
+                state: this.state(&agent).to_owned(),
+                drives: agent.look(|inventory| inventory.drives().cloned().collect()),
+            })
+        });
+        Ok(Response::new(Box::pin(drives)))
+    }
+
+    type ListVolumesStream = Streamed<VolumeOnNode>;
+
+    async fn list_volumes(
+        &self,
+        request: Request<ListVolumesRequest>,
+    ) -> Result<Response<Self::ListVolumesStream>, Status> {
+        let ListVolumesRequest { nodes, deleted } = request.into_inner();
+        let nodes: BTreeSet<String> = nodes.into_iter().collect();
+        let this = self.clone();
+        let (mut from, mut done) = (None::<Key>, false);
+        // Taken as the reader takes them: a cluster's volumes are never all in one place twice.
+        let pages = std::iter::from_fn(move || {
+            if done {
+                return None;
+            }
+            let page = this
+                .agents
+                .catalog()
+                .after(from.as_ref(), STRIDE, |key, marks| {
+                    (marks.exists || deleted) && (nodes.is_empty() || nodes.contains(&*key.node))
+                });
+            done = page.len() < STRIDE;
+            from = page.last().map(|(key, _)| key.clone());
+            let shown: Vec<_> = page
+                .into_iter()
+                .map(|(key, volume)| Ok(this.on_node(&key, volume)))
+                .collect();
+            Some(shown)
+        });
+        Ok(Response::new(Box::pin(iter(pages.flatten()))))
+    }
+
+    async fn get_volume(
+        &self,
+        request: Request<GetVolumeRequest>,
+    ) -> Result<Response<GetVolumeResponse>, Status> {
+        let found = self.agents.volume(&request.into_inner().id)?;
+        let key = Key {
+            uuid: crate::agents::parse(&found.volume.id)?.uuid,
+            node: found.agent.node_id(),
+        };
+        Ok(Response::new(GetVolumeResponse {
+            volume: Some(self.on_node(&key, found.volume)),
+            driver: self.driver.clone(),
+            topology_key: TopologyKey::new(&self.driver).as_str().to_owned(),
+        }))
+    }
+}
