@@ -10,7 +10,7 @@ use std::{fs, io, sync::Arc, time::Duration, time::SystemTime};
 use ca::{Ca, DAY, Issued, certs, put};
 use drivebay_controller::tls::{TlsError, expires, explain, node_id};
 use rcgen::ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
-use rustls::{ClientConfig, ProtocolVersion, ServerConfig, pki_types::ServerName};
+use rustls::{ClientConfig, HandshakeKind, ProtocolVersion, ServerConfig, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream},
     net::{TcpListener, TcpStream},
@@ -94,20 +94,28 @@ async fn controller_and_agent_know_each_other_over_tcp() {
     assert_eq!(server.alpn_protocol(), Some(b"h2".as_slice()));
     let (_, client) = client.get_ref();
     assert_eq!(client.alpn_protocol(), Some(b"h2".as_slice()));
-    assert_eq!(client.tls13_tickets_received(), 0, "nothing to resume from");
+}
+
+/// How the second of two connections between the same configurations was made, as both sides say.
+async fn second(server: Arc<ServerConfig>, client: Arc<ClientConfig>) -> Option<HandshakeKind> {
+    meet(server.clone(), client.clone()).await.1.unwrap();
+    let (server, client) = meet(server, client).await;
+    let kind = server.unwrap().get_ref().1.handshake_kind();
+    assert_eq!(kind, client.unwrap().get_ref().1.handshake_kind());
+    kind
 }
 
 #[tokio::test]
-async fn a_second_connection_is_a_full_handshake() {
+async fn no_session_is_resumed_whatever_the_other_side_would_do() {
     let ca = Ca::new();
     let (controller, agent) = (ca.controller().await, ca.agent().await);
-    for _ in 0..2 {
-        let (server, client) = meet(controller.server_config(), agent.client_config()).await;
-        let (server, client) = (server.unwrap(), client.unwrap());
-        let full = Some(rustls::HandshakeKind::Full);
-        assert_eq!(server.get_ref().1.handshake_kind(), full);
-        assert_eq!(client.get_ref().1.handshake_kind(), full);
-    }
+    let client = ca.raw_client(Some(Ca::read(&ca.node_files("n1"))));
+    let server = ca.raw_server(Ca::read(&ca.controller_files()));
+    let resumed = second(server.clone(), client.clone()).await;
+    assert_eq!(resumed, Some(HandshakeKind::Resumed), "others do resume");
+    let full = Some(HandshakeKind::Full);
+    assert_eq!(second(controller.server_config(), client).await, full);
+    assert_eq!(second(server, agent.client_config()).await, full);
 }
 
 #[tokio::test]
