@@ -210,7 +210,8 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let identity = IdentityService::new(IdentityConfig {
         driver_name: config.driver_name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        controller: options.headless,
+        // Of the plugin as it is deployed, not of this process: CSI wants the same answer everywhere.
+        controller: options.headless || config.controller.is_some(),
         ready: ready.clone(),
     });
     let mut csi = Server::builder()

@@ -110,7 +110,7 @@ impl Agent {
         let log = File::options().create(true).append(true).open(log)?;
         let mut command = Command::new(&self.program);
         command
-            .args(["run", "--headless", "--config"])
+            .args(["run", "--config"])
             .arg(config)
             .env("DRIVEBAY_LOG", &self.settings.log)
             .stdin(Stdio::null())
@@ -118,6 +118,9 @@ impl Agent {
             .stderr(log)
             // Ctrl-C on the terminal is for the harness, which then stops the agent in order.
             .process_group(0);
+        if self.settings.headless {
+            command.arg("--headless");
+        }
         if let Some(api) = &self.settings.health_api {
             command.args(["--health-api", api]);
         }

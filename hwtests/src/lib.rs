@@ -12,6 +12,8 @@
 )]
 
 pub mod agent;
+pub mod cluster;
+pub mod controller;
 pub mod csi;
 pub mod digest;
 pub mod fixtures;
@@ -31,6 +33,7 @@ pub mod used_drives;
 pub mod wait;
 
 pub use agent::Agent;
+pub use controller::Controller;
 pub use csi::Csi;
 pub use node::Node;
 pub use rig::Rig;

@@ -25,6 +25,8 @@ pub struct Settings {
     pub class: String,
     /// Further sections at the end of the file.
     pub more: String,
+    /// Whether it serves the Controller service too; else the CSI socket has Identity and Node.
+    pub headless: bool,
     /// Value of --health-api; the default when None.
     pub health_api: Option<String>,
     /// Program and arguments that the agent is started under (unshare), in the lab; usually none.
@@ -53,6 +55,7 @@ impl Settings {
             quarantine: "24h".to_owned(),
             class: String::new(),
             more: String::new(),
+            headless: true,
             health_api: None,
             under: String::new(),
             log: "info,drivebay_agent=debug,drivebay_controller=debug".to_owned(),

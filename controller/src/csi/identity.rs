@@ -21,7 +21,7 @@ pub struct IdentityConfig {
     pub driver_name: String,
     /// The plugin's version.
     pub version: String,
-    /// The same socket serves the Controller service.
+    /// The plugin has a Controller service, here or in another process.
     pub controller: bool,
     /// False while starting: Probe then answers ready=false. Its last value holds when the sender is gone.
     pub ready: watch::Receiver<bool>,
