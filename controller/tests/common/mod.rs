@@ -47,6 +47,8 @@ pub enum Trouble {
 #[derive(Debug, Clone)]
 pub struct State {
     pub node: String,
+    pub machine: String,
+    pub drives: Vec<Drive>,
     pub instance: String,
     pub revision: u64,
     pub ready: bool,
@@ -89,6 +91,8 @@ impl Fake {
     pub fn new(node: &str) -> Self {
         let state = State {
             node: node.into(),
+            machine: "m".into(),
+            drives: Vec::new(),
             instance: "first".into(),
             revision: 1,
             ready: true,
@@ -199,6 +203,7 @@ fn update(state: &State, told: Option<&State>) -> InventoryUpdate {
         instance: state.instance.clone(),
         revision: state.revision,
         full: told.is_none(),
+        drives: state.drives.clone(),
         volumes: state.volumes.values().filter(changed).cloned().collect(),
         classes: state.classes.values().cloned().collect(),
         removed_volumes: removed,
@@ -217,7 +222,7 @@ impl Agent for Fake {
             node_id: state.node.clone(),
             instance: state.instance.clone(),
             version: "0".into(),
-            machine_id: "m".into(),
+            machine_id: state.machine.clone(),
             ..HelloResponse::default()
         }))
     }
@@ -339,11 +344,16 @@ impl Agent for Fake {
         &self,
         request: Request<DeleteVolumeRequest>,
     ) -> Result<Response<DeleteVolumeResponse>, Status> {
-        let id = request.into_inner().id;
-        let trouble = self.begin(format!("delete {id}")).await?;
+        let DeleteVolumeRequest { id, quarantine } = request.into_inner();
+        let (how, becomes) = if quarantine {
+            ("quarantine", "quarantined")
+        } else {
+            ("delete", "erasing")
+        };
+        let trouble = self.begin(format!("{how} {id}")).await?;
         self.change(|state| {
             if let Some(volume) = state.volumes.get_mut(&id) {
-                volume.state = "erasing".into();
+                volume.state = becomes.into();
             }
         });
         end(trouble, &mut Volume::default());

@@ -1,0 +1,476 @@
+//! Several nodes behind one controller: who is let in, where a volume is, what is in doubt, what was given up.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use drivebay_controller::{
+    Agents, ControllerConfig, ControllerService, HealthApi,
+    agents::{GivenUp, SessionError, Visitor},
+    burials, in_process_channel,
+    notes::Notes,
+};
+use drivebay_proto::{
+    agent::{Drive, HelloRequest},
+    csi::{self, controller_server::Controller},
+};
+use tokio::{sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request};
+
+struct Cluster {
+    agents: Agents,
+    given_up: watch::Sender<GivenUp>,
+    service: ControllerService,
+}
+
+struct Member {
+    end: CancellationToken,
+    ended: JoinHandle<SessionError>,
+}
+
+impl Cluster {
+    fn new(notes: Notes) -> Self {
+        let (given_up, receiver) = watch::channel(GivenUp::new());
+        let agents = Agents::new(receiver, notes);
+        let config = ControllerConfig {
+            driver_name: DRIVER.into(),
+            health_api: HealthApi::Legacy,
+            attach: true,
+        };
+        Self {
+            service: ControllerService::new(config, agents.clone()),
+            agents,
+            given_up,
+        }
+    }
+
+    /// An agent dials in; whether it is let in is another matter.
+    fn dials(&self, fake: &Fake, certified: Option<&str>) -> Member {
+        let end = CancellationToken::new();
+        let visitor = Visitor {
+            channel: in_process_channel(fake.router()),
+            address: format!("10.0.0.{}:1", fake.state.lock().unwrap().instance.len()),
+            certified: certified.map(str::to_owned),
+            end: end.clone(),
+        };
+        let agents = self.agents.clone();
+        let ended =
+            tokio::spawn(async move { agents.visit(visitor, HelloRequest::default()).await });
+        Member { end, ended }
+    }
+
+    /// As `dials`, until its inventory is there.
+    async fn join(&self, fake: &Fake) -> Member {
+        let member = self.dials(fake, None);
+        let node = fake.state.lock().unwrap().node.clone();
+        let instance = fake.state.lock().unwrap().instance.clone();
+        until(async || {
+            self.agents.get(&node).is_some_and(|agent| {
+                agent.look(|inventory| inventory.complete() && inventory.instance() == instance)
+            })
+        })
+        .await;
+        member
+    }
+
+    async fn get(&self, id: &str) -> Result<csi::ControllerGetVolumeResponse, tonic::Status> {
+        let request = csi::ControllerGetVolumeRequest {
+            volume_id: id.into(),
+        };
+        let answer = self.service.controller_get_volume(Request::new(request));
+        answer.await.map(tonic::Response::into_inner)
+    }
+
+    async fn delete(&self, id: &str) -> Code {
+        let request = csi::DeleteVolumeRequest {
+            volume_id: id.into(),
+            ..Default::default()
+        };
+        code(self.service.delete_volume(Request::new(request)).await)
+    }
+
+    async fn expand(&self, id: &str) -> Code {
+        let request = csi::ControllerExpandVolumeRequest {
+            volume_id: id.into(),
+            capacity_range: range(2 * GIB as i64, 0),
+            ..Default::default()
+        };
+        code(
+            self.service
+                .controller_expand_volume(Request::new(request))
+                .await,
+        )
+    }
+
+    async fn create(&self, name: &str, nodes: &[&str]) -> Result<String, tonic::Status> {
+        let on = |node: &&str| csi::Topology {
+            segments: [(format!("{DRIVER}/node"), (*node).to_owned())].into(),
+        };
+        let mut request = create(name);
+        request.accessibility_requirements = Some(csi::TopologyRequirement {
+            requisite: nodes.iter().map(on).collect(),
+            preferred: nodes.iter().map(on).collect(),
+        });
+        let made = self.service.create_volume(Request::new(request)).await?;
+        Ok(made.into_inner().volume.unwrap().volume_id)
+    }
+}
+
+impl Member {
+    async fn leave(self) {
+        self.end.cancel();
+        self.ended.await.unwrap();
+    }
+
+    async fn refusal(self) -> String {
+        let ended = tokio::time::timeout(Duration::from_secs(10), self.ended);
+        ended.await.unwrap().unwrap().to_string()
+    }
+}
+
+async fn until(mut holds: impl AsyncFnMut() -> bool) {
+    let waited = tokio::time::timeout(Duration::from_secs(20), async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    waited.await.unwrap();
+}
+
+fn calls(fake: &Fake) -> Vec<String> {
+    fake.state.lock().unwrap().calls.clone()
+}
+
+fn machine(fake: &Fake, id: &str, instance: &str) {
+    let mut state = fake.state.lock().unwrap();
+    id.clone_into(&mut state.machine);
+    instance.clone_into(&mut state.instance);
+}
+
+#[tokio::test]
+async fn a_volume_of_a_node_that_was_never_seen_is_neither_absent_nor_deleted() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let fake = Fake::new("a");
+    let _a = cluster.join(&fake).await;
+    let stranger = volume(7, "b").id;
+    assert_eq!(
+        cluster.get(&stranger).await.unwrap_err().code(),
+        Code::Unavailable
+    );
+    assert_eq!(cluster.delete(&stranger).await, Code::Unavailable);
+    assert_eq!(cluster.expand(&stranger).await, Code::Unavailable);
+    // Of a node that is there, absence is known.
+    let absent = volume(7, "a").id;
+    assert_eq!(
+        cluster.get(&absent).await.unwrap_err().code(),
+        Code::NotFound
+    );
+    assert_eq!(cluster.delete(&absent).await, Code::Ok);
+    assert_eq!(cluster.expand(&absent).await, Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_volume_of_a_node_that_is_away_is_listed_and_not_deleted() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let (one, other) = (Fake::new("a"), Fake::new("b"));
+    one.put(volume(1, "a"));
+    other.put(volume(2, "b"));
+    let _a = cluster.join(&one).await;
+    cluster.join(&other).await.leave().await;
+    let id = volume(2, "b").id;
+    let listed = cluster
+        .service
+        .list_volumes(Request::new(csi::ListVolumesRequest::default()))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(listed.entries.len(), 2);
+    assert!(cluster.get(&id).await.is_ok());
+    assert_eq!(cluster.delete(&id).await, Code::Unavailable);
+    assert_eq!(cluster.expand(&id).await, Code::Unavailable);
+    // The other node's business goes on.
+    assert_eq!(cluster.delete(&volume(1, "a").id).await, Code::Ok);
+    let _again = cluster.join(&other).await;
+    assert_eq!(cluster.delete(&id).await, Code::Ok);
+}
+
+#[tokio::test]
+async fn a_moved_volume_is_found_where_it_is_and_not_deleted_under_its_former_id() {
+    for away in [false, true] {
+        let cluster = Cluster::new(Notes::in_memory());
+        let (from, to) = (Fake::new("a"), Fake::new("b"));
+        let (was, now) = (volume(7, "a"), volume(7, "b"));
+        from.put(was.clone());
+        let member = cluster.join(&from).await;
+        if away {
+            member.leave().await;
+        } else {
+            from.change(|state| state.volumes.clear());
+        }
+        to.put(now.clone());
+        let _b = cluster.join(&to).await;
+        until(async || {
+            cluster
+                .get(&was.id)
+                .await
+                .is_ok_and(|got| got.status.unwrap().volume_condition.unwrap().abnormal)
+        })
+        .await;
+
+        let got = cluster.get(&was.id).await.unwrap();
+        let shown = got.volume.unwrap();
+        assert_eq!(shown.volume_id, was.id);
+        assert_eq!(
+            shown.accessible_topology[0]
+                .segments
+                .values()
+                .next()
+                .unwrap(),
+            "b"
+        );
+        let condition = got.status.unwrap().volume_condition.unwrap();
+        assert!(condition.message.contains("VolumeMoved"), "{condition:?}");
+        assert_eq!(cluster.delete(&was.id).await, Code::FailedPrecondition);
+        assert_eq!(cluster.expand(&was.id).await, Code::FailedPrecondition);
+        assert!(calls(&to).is_empty());
+        // Under its new id it is a volume like any other.
+        let got = cluster.get(&now.id).await.unwrap();
+        assert!(!got.status.unwrap().volume_condition.unwrap().abnormal);
+        assert_eq!(cluster.delete(&now.id).await, Code::Ok);
+    }
+}
+
+#[tokio::test]
+async fn what_was_deleted_of_a_given_up_node_is_quarantined_when_it_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::new(Notes::open(dir.path()).unwrap());
+    let fake = Fake::new("a");
+    fake.put(volume(1, "a"));
+    fake.put(volume(2, "a"));
+    cluster.join(&fake).await.leave().await;
+    let (deleted, kept) = (volume(1, "a").id, volume(2, "a").id);
+    assert_eq!(cluster.delete(&deleted).await, Code::Unavailable);
+
+    cluster
+        .given_up
+        .send_replace([("a".to_owned(), 1_700_000_000)].into());
+    cluster.agents.forget_given_up();
+    assert_eq!(
+        cluster.get(&deleted).await.unwrap_err().code(),
+        Code::NotFound
+    );
+    assert_eq!(cluster.delete(&deleted).await, Code::Ok);
+
+    // The controller starts anew, and then the node comes back after all.
+    let after = Cluster::new(Notes::open(dir.path()).unwrap());
+    after
+        .given_up
+        .send_replace(cluster.given_up.borrow().clone());
+    drop(cluster);
+    let member = after.join(&fake).await;
+    let stop = CancellationToken::new();
+    let delivering = tokio::spawn(burials::deliver(after.agents.clone(), stop.clone()));
+    until(async || !calls(&fake).is_empty()).await;
+    assert_eq!(calls(&fake), [format!("quarantine {deleted}")]);
+    assert!(after.get(&kept).await.is_ok());
+    stop.cancel();
+    delivering.await.unwrap();
+
+    // It is no longer given up: away again, it is away and nothing else.
+    member.leave().await;
+    after.agents.forget_given_up();
+    assert!(after.get(&kept).await.is_ok());
+    assert_eq!(after.delete(&kept).await, Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_name_in_doubt_on_a_node_that_is_away_is_not_made_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::new(Notes::open(dir.path()).unwrap());
+    let (one, other) = (Fake::new("a"), Fake::new("b"));
+    let member = cluster.join(&one).await;
+    let _b = cluster.join(&other).await;
+    one.trouble(Trouble::LoseAnswer);
+    let lost = cluster.create("v", &["a", "b"]).await.unwrap_err();
+    assert_eq!(lost.code(), Code::Unavailable);
+    // Not told before it went away.
+    one.state.lock().unwrap().silent = true;
+    member.leave().await;
+    let after = Cluster::new(Notes::open(dir.path()).unwrap());
+    let _b = after.join(&other).await;
+    let _away = after.join(&Fake::new("a")).await.leave().await;
+    for cluster in [&cluster, &after] {
+        let doubt = cluster.create("v", &["a", "b"]).await.unwrap_err();
+        assert_eq!(doubt.code(), Code::Unavailable, "{doubt:?}");
+        assert!(doubt.message().contains("node a"), "{doubt:?}");
+    }
+    assert!(calls(&other).is_empty());
+
+    one.state.lock().unwrap().silent = false;
+    let _a = after.join(&one).await;
+    let id = after.create("v", &["a", "b"]).await.unwrap();
+    assert!(id.ends_with("@a"));
+    assert_eq!(one.state.lock().unwrap().volumes.len(), 1);
+    assert!(calls(&other).is_empty());
+}
+
+#[tokio::test]
+async fn a_name_that_was_never_sent_to_the_node_that_is_away_is_made_elsewhere() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let (one, other) = (Fake::new("a"), Fake::new("b"));
+    cluster.join(&one).await.leave().await;
+    let _b = cluster.join(&other).await;
+    let id = cluster.create("v", &["a", "b"]).await.unwrap();
+    assert!(id.ends_with("@b"));
+    assert!(calls(&one).is_empty());
+}
+
+#[tokio::test]
+async fn a_name_in_doubt_is_asked_of_its_node_again_even_when_it_reports_no_room() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let (one, other) = (Fake::new("a"), Fake::new("b"));
+    let _a = cluster.join(&one).await;
+    let _b = cluster.join(&other).await;
+    one.trouble(Trouble::Refuse(Code::Aborted));
+    assert!(cluster.create("v", &["a", "b"]).await.is_err());
+    one.change(|state| state.classes.get_mut("hdd").unwrap().largest_volume_bytes = 0);
+    until(async || {
+        let agent = cluster.agents.get("a").unwrap();
+        agent.look(|inventory| inventory.classes()["hdd"].largest_volume_bytes == 0)
+    })
+    .await;
+    // Its own word that it has no room is final; then, and only then, the other is asked.
+    let id = cluster.create("v", &["a", "b"]).await.unwrap();
+    assert!(id.ends_with("@b"));
+    assert_eq!(calls(&one), ["create v", "create v"]);
+}
+
+#[tokio::test]
+async fn a_newer_agent_of_the_machine_replaces_the_older_one_at_once() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let (old, new) = (Fake::new("a"), Fake::new("a"));
+    machine(&old, "m", "first");
+    machine(&new, "m", "second");
+    new.put(volume(1, "a"));
+    let before = cluster.join(&old).await;
+    let _after = cluster.join(&new).await;
+    let ended = tokio::time::timeout(Duration::from_secs(10), before.ended);
+    ended.await.unwrap().unwrap();
+    assert!(cluster.get(&volume(1, "a").id).await.is_ok());
+    // What the older one still says is not heard.
+    old.change(|state| state.volumes.clear());
+    // And if it comes again, there are two of them.
+    let refusal = cluster.dials(&old, None).refusal().await;
+    assert!(
+        refusal.contains("first") && refusal.contains("second"),
+        "{refusal}"
+    );
+    until(async || calls(&old).iter().any(|call| call.starts_with("refused"))).await;
+    assert!(cluster.get(&volume(1, "a").id).await.is_ok());
+}
+
+#[tokio::test]
+async fn another_machine_is_not_taken_for_the_one_whose_name_it_has() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let (real, other) = (Fake::new("a"), Fake::new("a"));
+    machine(&real, "m1", "r");
+    machine(&other, "m2", "o");
+    real.put(volume(1, "a"));
+    let member = cluster.join(&real).await;
+    let refusal = cluster.dials(&other, None).refusal().await;
+    assert!(
+        refusal.contains("m1") && refusal.contains("m2"),
+        "{refusal}"
+    );
+    // Nor while it is away: what the other does not have would count as deleted.
+    member.leave().await;
+    let refusal = cluster.dials(&other, None).refusal().await;
+    assert!(refusal.contains("none of its drives"), "{refusal}");
+    assert_eq!(cluster.delete(&volume(1, "a").id).await, Code::Unavailable);
+
+    // A machine that was installed anew, or exchanged around its drives, has them.
+    other.put(volume(1, "a"));
+    other.change(|state| {
+        state.drives.push(Drive {
+            id: volume(1, "a").drive,
+            state: "claimed".into(),
+            ..Drive::default()
+        });
+    });
+    let _other = cluster.join(&other).await;
+    assert_eq!(cluster.delete(&volume(1, "a").id).await, Code::Ok);
+    assert_eq!(
+        calls(&other).last().unwrap(),
+        &format!("delete {}", volume(1, "a").id)
+    );
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_node_opens_no_session() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let fake = Fake::new("a");
+    let refusal = cluster.dials(&fake, Some("b")).refusal().await;
+    assert!(
+        refusal.contains("\"a\"") && refusal.contains("\"b\""),
+        "{refusal}"
+    );
+    assert!(cluster.agents.get("a").is_none());
+}
+
+#[tokio::test]
+async fn attaching_checks_the_node_and_shows_in_lists() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let (one, other) = (Fake::new("a"), Fake::new("b"));
+    one.put(volume(1, "a"));
+    let _a = cluster.join(&one).await;
+    let _b = cluster.join(&other).await;
+    let id = volume(1, "a").id;
+    let attach = async |id: &str, node: &str| {
+        let request = csi::ControllerPublishVolumeRequest {
+            volume_id: id.into(),
+            node_id: node.into(),
+            volume_capability: Some(mount("ext4")),
+            ..Default::default()
+        };
+        code(
+            cluster
+                .service
+                .controller_publish_volume(Request::new(request))
+                .await,
+        )
+    };
+    let published = async || {
+        let status = cluster.get(&id).await.unwrap().status.unwrap();
+        status.published_node_ids
+    };
+    assert_eq!(attach(&volume(9, "a").id, "a").await, Code::NotFound);
+    assert_eq!(attach(&id, "nobody").await, Code::NotFound);
+    assert_eq!(attach(&id, "b").await, Code::FailedPrecondition);
+    assert!(published().await.is_empty());
+    for _ in 0..2 {
+        assert_eq!(attach(&id, "a").await, Code::Ok);
+        assert_eq!(published().await, ["a"]);
+    }
+    let detach = async |node: &str| {
+        let request = csi::ControllerUnpublishVolumeRequest {
+            volume_id: id.clone(),
+            node_id: node.into(),
+            ..Default::default()
+        };
+        code(
+            cluster
+                .service
+                .controller_unpublish_volume(Request::new(request))
+                .await,
+        )
+    };
+    // From where it never was.
+    assert_eq!(detach("b").await, Code::Ok);
+    assert_eq!(published().await, ["a"]);
+    assert_eq!(detach("a").await, Code::Ok);
+    assert!(published().await.is_empty());
+}
