@@ -27,6 +27,7 @@ pub mod agents;
 pub mod app;
 pub mod call;
 mod capability;
+pub mod cli;
 pub mod config;
 pub mod csi;
 pub mod dial;
