@@ -36,6 +36,7 @@ pub mod inprocess;
 pub mod inventory;
 pub mod page;
 pub mod placement;
+pub mod settings;
 pub mod size;
 pub mod socket;
 pub mod topology;
