@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use drivebay_proto::names;
 
-use crate::validate;
+use crate::{cli, validate};
 
 /// Which generation of CSI's volume-health API is advertised. All its RPCs are served regardless.
 ///
@@ -48,6 +48,8 @@ impl HealthApi {
     long_about = "Drivebay's CSI Controller service: answers external-provisioner, external-resizer and \
 external-health-monitor from what the agents report, and has the agents create, grow and delete volumes. \
 It keeps nothing on disk: the volumes' records are on their drives.",
+    after_help = cli::args::EXIT_CODES,
+    max_term_width = 110,
     arg_required_else_help = true
 )]
 pub struct Cli {
@@ -65,6 +67,9 @@ drivebay-controller run --csi-socket /csi/csi.sock --agent-socket /run/drivebay/
 The log's detail is set by RUST_LOG, e.g. RUST_LOG=debug. SIGTERM and SIGINT let running calls \
 finish for ten seconds, then end it; what an agent has begun, it finishes.")]
     Run(RunOptions),
+    /// Ask a running controller
+    #[command(flatten)]
+    Ask(cli::Ask),
 }
 
 /// Options of `run`.
@@ -149,7 +154,9 @@ mod tests {
         let options = |socket: &[&str]| {
             let mut args = vec!["drivebay-controller", "run", "--agent-socket", "/a"];
             args.extend(socket);
-            let Command::Run(options) = Cli::try_parse_from(args).unwrap().command;
+            let Command::Run(options) = Cli::try_parse_from(args).unwrap().command else {
+                panic!("run");
+            };
             options
         };
         let path =

@@ -4,13 +4,16 @@ use std::{error::Error, io::IsTerminal, process::ExitCode};
 
 use clap::Parser;
 use drivebay_controller::{
-    app,
+    app, cli,
     config::{Cli, Command},
 };
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let Command::Run(options) = Cli::parse().command;
+    let options = match Cli::parse().command {
+        Command::Run(options) => options,
+        Command::Ask(command) => return cli::run(&command),
+    };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -1,11 +1,21 @@
-//! A drive as both command lines show it: cells of a table, JSON, the lines below. Pure.
+//! A drive as both command lines show it: cells of a table, JSON, the lines below. And
+//! `drivebay-controller drives`: those of all nodes.
+
+use std::io::Write;
 
 use drivebay_proto::agent::Drive;
 use serde::Serialize;
 
-use super::table::{
-    Align::{self, Left, Right},
-    human_size,
+use super::{
+    CommandError,
+    args::{DrivesArgs, Format},
+    client::Client,
+    listing::Listing,
+    nodes,
+    table::{
+        Align::{self, Left, Right},
+        human_size,
+    },
 };
 
 /// Codes of devices that are only shown with `--all`.
@@ -178,4 +188,67 @@ pub fn reason(code: &str, detail: &str) -> String {
     } else {
         format!("{code}: {detail}")
     }
+}
+
+/// Whether a drive is not well: missing, or with a verdict other than GOOD and UNKNOWN.
+pub fn in_trouble(drive: &Drive) -> bool {
+    drive.state == "missing" || !matches!(drive.verdict.as_str(), "" | "GOOD" | "UNKNOWN")
+}
+
+#[derive(Debug, Serialize)]
+struct OnNodeJson<'a> {
+    node: &'a str,
+    node_state: &'a str,
+    #[serde(flatten)]
+    drive: DriveJson<'a>,
+}
+
+/// `drivebay-controller drives`: asks and shows.
+pub async fn run(
+    client: &mut Client,
+    args: &DrivesArgs,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let known = nodes::known(client, &args.show.nodes).await?;
+    let format = args.show.output;
+    let wide = format == Format::Wide;
+    let mut columns = columns(wide);
+    columns.insert(0, ("NODE", Left));
+    let mut listing = Listing::new(out, format, "drives", &columns);
+    let (mut all, mut hidden) = (0, 0);
+    let mut incoming = client.drives(&args.show.nodes).await?;
+    while let Some(node) = incoming.next().await? {
+        for drive in &node.drives {
+            if format != Format::Json && !args.all && is_noise(drive) {
+                hidden += 1;
+                continue;
+            }
+            all += 1;
+            if args.trouble && !in_trouble(drive) {
+                continue;
+            }
+            let row = || {
+                let mut cells = cells(drive, wide);
+                cells.insert(0, node.node_id.clone());
+                (cells, below(drive))
+            };
+            let json = || OnNodeJson {
+                node: &node.node_id,
+                node_state: &node.state,
+                drive: drive.into(),
+            };
+            listing.add(row, json)?;
+        }
+    }
+    let nothing = match (all, args.trouble) {
+        (0, _) => "no drives\n".to_owned(),
+        _ => format!("no drive of {all} is in trouble\n"),
+    };
+    let hidden = if args.trouble {
+        String::new()
+    } else {
+        hidden_note(hidden)
+    };
+    listing.end(&nothing, &(hidden + &nodes::footnotes(&known)))?;
+    Ok(())
 }

@@ -1,13 +1,22 @@
-//! A volume as both command lines show it: cells of a table, JSON, the lines below. Pure.
+//! A volume as both command lines show it: cells of a table, JSON, the lines below. And
+//! `drivebay-controller volumes`: those of all nodes.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io::Write};
 
 use drivebay_proto::agent::Volume;
 use serde::Serialize;
 
-use super::table::{
-    Align::{self, Left, Right},
-    human_seconds, human_size,
+use super::{
+    CommandError,
+    args::{Format, VolumesArgs},
+    claims::{Claim, Claims, Tally, claim_of},
+    client::Client,
+    listing::{Listing, write},
+    nodes,
+    table::{
+        Align::{self, Left, Right},
+        human_seconds, human_size,
+    },
 };
 
 /// One volume in JSON. Field names are stable; sizes are bytes.
@@ -151,4 +160,99 @@ fn condition(volume: &Volume) -> String {
         None if volume.conditions.iter().any(|condition| condition.abnormal) => "abnormal".into(),
         None => "ok".into(),
     }
+}
+
+#[derive(Debug, Serialize)]
+struct OnNodeJson<'a> {
+    node: &'a str,
+    node_state: &'a str,
+    #[serde(flatten)]
+    volume: VolumeJson<'a>,
+    /// With `--unclaimed`: the PersistentVolume that names it on another node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    named_elsewhere: Option<ElsewhereJson<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ElsewhereJson<'a> {
+    persistent_volume: &'a str,
+    node: &'a str,
+}
+
+/// `drivebay-controller volumes`: asks and shows. Lines for a person go to `notes` when the list is JSON.
+pub async fn run(
+    client: &mut Client,
+    args: &VolumesArgs,
+    claims: Option<&Claims>,
+    out: &mut dyn Write,
+    notes: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let known = nodes::known(client, &args.show.nodes).await?;
+    if let Some(claims) = claims {
+        claims.must_fit(client).await?;
+    }
+    let format = args.show.output;
+    let wide = format == Format::Wide;
+    let mut columns = columns(wide);
+    columns.insert(0, ("NODE", Left));
+    let mut listing = Listing::new(out, format, "volumes", &columns);
+    let (mut all, mut tally) = (0, Tally::default());
+    let mut incoming = client.volumes(&args.show.nodes, args.deleted).await?;
+    while let Some(there) = incoming.next().await? {
+        let Some(volume) = &there.volume else {
+            return Err(client.senseless("a volume without a description").into());
+        };
+        all += 1;
+        let claim = match claims {
+            None => Claim::Nobody,
+            Some(claims) => claim_of(client, claims, volume)?,
+        };
+        if claims.is_some() {
+            tally.count(claim);
+        }
+        let class = args
+            .class
+            .as_ref()
+            .is_none_or(|class| *class == volume.class);
+        let abnormal = volume.conditions.iter().any(|condition| condition.abnormal);
+        if !class || (args.abnormal && !abnormal) || claim == Claim::Here {
+            continue;
+        }
+        let row = || {
+            let mut cells = cells(volume, wide);
+            cells.insert(0, there.node_id.clone());
+            let mut below = below(volume);
+            if claims.is_some() {
+                below.extend(claim.note(volume));
+            }
+            (cells, below)
+        };
+        let json = || OnNodeJson {
+            node: &there.node_id,
+            node_state: &there.node_state,
+            volume: volume.into(),
+            named_elsewhere: match claim {
+                Claim::Elsewhere { pv, node } => Some(ElsewhereJson {
+                    persistent_volume: pv,
+                    node,
+                }),
+                Claim::Here | Claim::Nobody => None,
+            },
+        };
+        listing.add(row, json)?;
+    }
+    let nothing = match all {
+        0 => "no volumes\n".to_owned(),
+        _ => format!("none of {all} volumes\n"),
+    };
+    let told = match claims {
+        Some(_) if all > 0 => tally.told(),
+        _ => String::new(),
+    };
+    let below = nodes::footnotes(&known) + &told;
+    listing.end(&nothing, &below)?;
+    if format == Format::Json {
+        write(notes, &told)?;
+    }
+    Ok(())
 }
