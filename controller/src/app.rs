@@ -1,6 +1,10 @@
 //! `drivebay-controller run`: agents let in or dialled, CSI served, an end that does not wait for ever.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
 
 use drivebay_proto::{
     controller::cluster_server::ClusterServer,
@@ -23,6 +27,7 @@ use crate::{
     dial, files, last_known,
     listen::{self, Announce, ListenError, Security},
     notes::{Notes, NotesError},
+    settings::{self, Settings, SettingsError},
     socket::{self, BindError},
     tls::{Credentials, Role, TlsError},
 };
@@ -34,7 +39,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 const STARTING: Duration = Duration::from_secs(15);
 /// An agent's socket accepts within this, or is tried again.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Certificates are looked at this often.
+/// Certificates and the config file are looked at this often.
 const REREAD: Duration = Duration::from_secs(5);
 /// Nodes that were given up are forgotten within this.
 const FORGET_EVERY: Duration = Duration::from_secs(1);
@@ -52,6 +57,18 @@ pub enum RunError {
     /// A socket.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The directory of the command line's socket.
+    #[error("cannot make {path}, where the command line's socket is to be; see --socket")]
+    SocketDir {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The config file.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
     /// The agents' address.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -93,10 +110,7 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let bound = socket::bind(&path).await?;
-    let admin = match &options.socket {
-        Some(path) => Some(socket::bind(path).await?),
-        None => None,
-    };
+    let admin = bind_admin(&options.socket).await?;
     let ending = CancellationToken::new();
     let tasks = TaskTracker::new();
     let agents = match &options.agent_socket {
@@ -117,16 +131,14 @@ pub async fn serve(
         },
         agents.clone(),
     );
-    if let Some(admin) = admin {
-        let cluster = ClusterService::new(agents, options.driver_name);
-        let router = Server::builder().add_service(ClusterServer::new(cluster));
-        let end = ending.clone().cancelled_owned();
-        tasks.spawn(async move {
-            if let Err(error) = socket::serve(router, admin, end, CONNECT).await {
-                tracing::error!(%error, "the command line is no longer served");
-            }
-        });
-    }
+    let cluster = ClusterService::new(agents, options.driver_name);
+    let commands = Server::builder().add_service(ClusterServer::new(cluster));
+    let end = ending.clone().cancelled_owned();
+    tasks.spawn(async move {
+        if let Err(error) = socket::serve(commands, admin, end, CONNECT).await {
+            tracing::error!(%error, "the command line is no longer served");
+        }
+    });
     tracing::info!(socket = %path.display(), "serving CSI Identity and Controller");
     let router = Server::builder()
         .add_service(IdentityServer::new(identity))
@@ -145,6 +157,47 @@ pub async fn serve(
     Ok(served?)
 }
 
+async fn bind_admin(path: &Path) -> Result<socket::Bound, RunError> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).map_err(|source| RunError::SocketDir {
+            path: dir.to_owned(),
+            source,
+        })?;
+    }
+    Ok(socket::bind(path).await?)
+}
+
+/// The nodes that the config gives up, as it changes.
+fn given_up(
+    options: &RunOptions,
+    tasks: &TaskTracker,
+    ending: &CancellationToken,
+) -> Result<watch::Receiver<GivenUp>, RunError> {
+    let Some(path) = &options.config else {
+        return Ok(watch::Sender::new(GivenUp::new()).subscribe());
+    };
+    let settings = Settings::load(path)?;
+    let (sender, given_up) = watch::channel(of_settings(&settings));
+    let mut changes = settings::follow(path.clone(), settings, REREAD, ending.clone());
+    tasks.spawn(async move {
+        while changes.changed().await.is_ok() {
+            sender.send_replace(of_settings(&changes.borrow_and_update()));
+        }
+    });
+    Ok(given_up)
+}
+
+fn of_settings(settings: &Settings) -> GivenUp {
+    let seconds = |at: SystemTime| {
+        at.duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs())
+    };
+    let forgotten = settings.forgotten.iter();
+    forgotten
+        .map(|(node, at)| (node.to_owned(), seconds(at)))
+        .collect()
+}
+
 /// Listens for agents, and keeps what belongs to a fleet of them.
 async fn open_to_agents(
     options: &RunOptions,
@@ -161,7 +214,7 @@ async fn open_to_agents(
     };
     let address = options.listen.ok_or(ConfigError::NoSecurity)?;
     let listener: TcpListener = listen::bind(address, &security).await?;
-    let given_up = watch::Sender::new(GivenUp::new()).subscribe();
+    let given_up = given_up(options, tasks, ending)?;
     let agents = match &options.state_dir {
         None => {
             tracing::warn!(

@@ -5,7 +5,12 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{Parser, Subcommand, ValueEnum};
 use drivebay_proto::names;
 
-use crate::{certs::args::CertsCommand, tls::TlsFiles, validate};
+use crate::{
+    certs::args::CertsCommand,
+    cli::{self, args::DEFAULT_SOCKET},
+    tls::TlsFiles,
+    validate,
+};
 
 /// Which generation of CSI's volume-health API is advertised. All its RPCs are served regardless.
 ///
@@ -48,6 +53,8 @@ impl HealthApi {
     long_about = "Drivebay's CSI Controller service: answers external-provisioner, external-resizer and \
 external-health-monitor from what the agents report, and has the agents create, grow and delete volumes. \
 It keeps nothing on disk: the volumes' records are on their drives.",
+    after_help = cli::args::EXIT_CODES,
+    max_term_width = 110,
     arg_required_else_help = true
 )]
 pub struct Cli {
@@ -73,6 +80,9 @@ finish for ten seconds, then end it; what an agent has begun, it finishes.")]
     /// Make the certificates with which controller and agents know each other
     #[command(subcommand)]
     Certs(CertsCommand),
+    /// Ask a running controller
+    #[command(flatten)]
+    Ask(cli::Ask),
 }
 
 /// Options of `run`.
@@ -113,8 +123,11 @@ pub struct RunOptions {
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Socket for this program's other commands; made with mode 0600
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    pub socket: PathBuf,
+    /// Config file: nodes that were given up (see `node forget`). It is read again when it changes
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// CSI driver name; the same as the agents', and as provisioner in StorageClasses
     #[arg(long, value_name = "NAME", default_value = names::DRIVER_NAME, value_parser = parse_driver_name)]
     pub driver_name: String,

@@ -8,7 +8,7 @@ use std::{
 
 use clap::Parser;
 use drivebay_controller::{
-    app, certs,
+    app, certs, cli,
     config::{Cli, Command},
 };
 use tracing_subscriber::EnvFilter;
@@ -25,6 +25,7 @@ fn main() -> ExitCode {
                 Err(error) => failed(&error),
             };
         }
+        Command::Ask(command) => return cli::run(&command),
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()

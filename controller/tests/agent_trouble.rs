@@ -258,9 +258,17 @@ async fn the_binary_serves_before_its_agent_is_there_finds_it_and_ends_on_reques
     let dir = tempfile::tempdir().unwrap();
     let (csi_socket, agent_socket) = (dir.path().join("csi.sock"), dir.path().join("agent.sock"));
     let socket = agent_socket.to_str().unwrap();
-    let Command::Run(options) =
-        Cli::parse_from(["drivebay-controller", "run", "--agent-socket", socket]).command
-    else {
+    let commands = dir.path().join("cluster.sock");
+    let commands = commands.to_str().unwrap();
+    let args = [
+        "drivebay-controller",
+        "run",
+        "--agent-socket",
+        socket,
+        "--socket",
+        commands,
+    ];
+    let Command::Run(options) = Cli::parse_from(args).command else {
         panic!("that is `run`");
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

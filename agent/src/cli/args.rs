@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use drivebay_controller::cli::Format;
+
 use crate::config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HealthApi};
 
 const EXIT_CODES: &str = "\
@@ -213,17 +215,6 @@ pub struct Show {
     /// Where the agent is.
     #[command(flatten)]
     pub socket: SocketArg,
-}
-
-/// How a table is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Aligned columns.
-    Table,
-    /// More of them.
-    Wide,
-    /// For programs.
-    Json,
 }
 
 #[cfg(test)]

@@ -18,9 +18,10 @@ pub mod client;
 pub mod drives;
 pub mod logging;
 pub mod one_drive;
-pub mod table;
 pub mod volumes;
 pub mod wipe;
+
+pub use drivebay_controller::cli::table;
 
 pub use args::{Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions};
 

@@ -1,82 +1,16 @@
 //! `drivebay-agent volumes`: every volume of the node. Rendering is pure.
 
-use std::collections::BTreeMap;
-
+use drivebay_controller::cli::volumes::{VolumeJson, below, cells, columns};
 use drivebay_proto::agent::{InventoryUpdate, Volume};
 use serde::Serialize;
 
-use super::{
-    args::Format,
-    table::{Align, Table, human_seconds, human_size},
-};
-
-/// One volume in JSON. Field names are stable; sizes are bytes.
-#[derive(Debug, Serialize)]
-struct VolumeJson<'a> {
-    id: &'a str,
-    name: &'a str,
-    class: &'a str,
-    drive: &'a str,
-    device: &'a str,
-    size_bytes: u64,
-    mode: &'a str,
-    fs_type: &'a str,
-    state: &'a str,
-    in_use: bool,
-    conditions: Vec<ConditionJson<'a>>,
-    erased_bytes: u64,
-    erase_eta_seconds: u64,
-    /// Sorted: a map of the wire has no order.
-    parameters: BTreeMap<&'a str, &'a str>,
-}
-
-#[derive(Debug, Serialize)]
-struct ConditionJson<'a> {
-    abnormal: bool,
-    status: &'a str,
-    reason: &'a str,
-    message: &'a str,
-}
+use super::{args::Format, table::Table};
 
 #[derive(Debug, Serialize)]
 struct VolumesJson<'a> {
     node: &'a str,
     ready: bool,
     volumes: Vec<VolumeJson<'a>>,
-}
-
-impl<'a> From<&'a Volume> for VolumeJson<'a> {
-    fn from(volume: &'a Volume) -> Self {
-        Self {
-            id: &volume.id,
-            name: &volume.name,
-            class: &volume.class,
-            drive: &volume.drive,
-            device: &volume.device,
-            size_bytes: volume.size_bytes,
-            mode: &volume.mode,
-            fs_type: &volume.fs_type,
-            state: &volume.state,
-            in_use: volume.published,
-            conditions: volume
-                .conditions
-                .iter()
-                .map(|condition| ConditionJson {
-                    abnormal: condition.abnormal,
-                    status: &condition.status,
-                    reason: &condition.reason,
-                    message: &condition.message,
-                })
-                .collect(),
-            erased_bytes: volume.erased_bytes,
-            erase_eta_seconds: volume.erase_eta_seconds,
-            parameters: volume
-                .parameters
-                .iter()
-                .map(|(key, value)| (key.as_str(), value.as_str()))
-                .collect(),
-        }
-    }
 }
 
 /// The volumes of an inventory as text.
@@ -102,77 +36,9 @@ pub fn render(inventory: &InventoryUpdate, format: Format) -> serde_json::Result
 }
 
 fn table(volumes: &[Volume], wide: bool) -> String {
-    use Align::{Left, Right};
-    let mut columns = vec![
-        ("NAME", Left),
-        ("CLASS", Left),
-        ("SIZE", Right),
-        ("USE", Left),
-        ("STATE", Left),
-        ("CONDITION", Left),
-        ("DRIVE", Left),
-    ];
-    if wide {
-        columns.extend([("DEVICE", Left), ("ID", Left)]);
-    }
-    let mut table = Table::new(&columns);
+    let mut table = Table::new(&columns(wide));
     for volume in volumes {
-        let mut cells = vec![
-            volume.name.clone(),
-            volume.class.clone(),
-            human_size(volume.size_bytes),
-            if volume.mode == "block" {
-                "block".into()
-            } else {
-                volume.fs_type.clone()
-            },
-            state(volume),
-            condition(volume),
-            volume.drive.clone(),
-        ];
-        if wide {
-            cells.extend([volume.device.clone(), volume.id.clone()]);
-        }
-        let troubles = volume
-            .conditions
-            .iter()
-            .filter(|condition| condition.abnormal);
-        let below = troubles
-            .map(|trouble| format!("{}: {}", trouble.reason, trouble.message))
-            .collect();
-        table.row(cells, below);
+        table.row(cells(volume, wide), below(volume));
     }
     table.render()
-}
-
-fn state(volume: &Volume) -> String {
-    if volume.state == "erasing" && volume.size_bytes > 0 {
-        let percent = u128::from(volume.erased_bytes.min(volume.size_bytes)) * 100
-            / u128::from(volume.size_bytes);
-        let eta = match volume.erase_eta_seconds {
-            0 => String::new(),
-            seconds => format!(", {} left", human_seconds(seconds)),
-        };
-        format!("erasing {percent}%{eta}")
-    } else if volume.published {
-        format!("{}, in use", volume.state)
-    } else {
-        volume.state.clone()
-    }
-}
-
-fn condition(volume: &Volume) -> String {
-    let worst = ["DATA_LOSS", "INACCESSIBLE", "DEGRADED"]
-        .into_iter()
-        .find(|status| {
-            volume
-                .conditions
-                .iter()
-                .any(|condition| condition.abnormal && condition.status == *status)
-        });
-    match worst {
-        Some(status) => status.to_owned(),
-        None if volume.conditions.iter().any(|condition| condition.abnormal) => "abnormal".into(),
-        None => "ok".into(),
-    }
 }

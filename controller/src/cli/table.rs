@@ -18,7 +18,10 @@ pub enum Align {
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<(&'static str, Align)>,
+    widths: Vec<usize>,
     rows: Vec<(Vec<String>, Vec<String>)>,
+    // Whether `take` has shown the header.
+    begun: bool,
 }
 
 impl Table {
@@ -26,13 +29,15 @@ impl Table {
     pub fn new(columns: &[(&'static str, Align)]) -> Self {
         Self {
             columns: columns.to_vec(),
+            widths: columns.iter().map(|(name, _)| name.width()).collect(),
             rows: Vec::new(),
+            begun: false,
         }
     }
 
     /// Adds a row, and lines to be shown indented below it. An empty cell is shown as `-`.
     pub fn row(&mut self, cells: Vec<String>, below: Vec<String>) {
-        let cells = cells
+        let cells: Vec<String> = cells
             .into_iter()
             .map(|cell| {
                 if cell.is_empty() {
@@ -42,35 +47,67 @@ impl Table {
                 }
             })
             .collect();
+        for (width, cell) in self.widths.iter_mut().zip(&cells) {
+            *width = (*width).max(cell.width());
+        }
         let below = below.iter().map(|line| printable(line)).collect();
         self.rows.push((cells, below));
     }
 
+    /// Rows that were added and not yet taken.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is no row that was not yet taken.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// The text, each line ended by a newline; no spaces at line ends.
     pub fn render(&self) -> String {
-        let mut widths: Vec<usize> = self.columns.iter().map(|(name, _)| name.width()).collect();
-        for (cells, _) in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(cells) {
-                *width = (*width).max(cell.width());
-            }
+        let mut text = self.header();
+        self.body(&mut text);
+        text
+    }
+
+    /// The rows so far, which are then forgotten, so that a table of any length fits into memory: the
+    /// header comes once, and columns only ever grow wider. Nothing when there is no new row.
+    pub fn take(&mut self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
         }
-        let header: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
-        let mut text = self.line(&header, &widths);
+        let mut text = if self.begun {
+            String::new()
+        } else {
+            self.header()
+        };
+        self.begun = true;
+        self.body(&mut text);
+        self.rows.clear();
+        text
+    }
+
+    fn header(&self) -> String {
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        self.line(&names)
+    }
+
+    fn body(&self, text: &mut String) {
         for (cells, below) in &self.rows {
             let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
-            text.push_str(&self.line(&cells, &widths));
+            text.push_str(&self.line(&cells));
             for line in below {
                 text.push_str("    ");
                 text.push_str(line);
                 text.push('\n');
             }
         }
-        text
     }
 
-    fn line(&self, cells: &[&str], widths: &[usize]) -> String {
+    fn line(&self, cells: &[&str]) -> String {
         let mut line = String::new();
-        for ((cell, width), (_, align)) in cells.iter().zip(widths).zip(&self.columns) {
+        for ((cell, width), (_, align)) in cells.iter().zip(&self.widths).zip(&self.columns) {
             if !line.is_empty() {
                 line.push_str(GAP);
             }
@@ -177,6 +214,25 @@ mod tests {
              数据库     1 GiB  -\n    under it\n\
              a       10.5 GiB  é\n"
         );
+    }
+
+    #[test]
+    fn a_table_in_pieces_is_the_whole_table_when_no_column_grows() {
+        let rows = ["alpha", "b", "gamma"].map(|name| vec![name.to_owned(), "1".into()]);
+        let columns = [("NAME", Align::Left), ("N", Align::Right)];
+        let (mut whole, mut pieces) = (Table::new(&columns), Table::new(&columns));
+        assert_eq!(pieces.take(), "", "no header over nothing");
+        let mut taken = String::new();
+        for row in rows {
+            whole.row(row.clone(), vec!["below".into()]);
+            pieces.row(row, vec!["below".into()]);
+            taken.push_str(&pieces.take());
+        }
+        assert_eq!(taken, whole.render());
+        assert!(pieces.is_empty() && pieces.take().is_empty());
+        pieces.row(vec!["a longer name".into(), String::new()], Vec::new());
+        pieces.row(vec!["c".into(), "1".into()], Vec::new());
+        assert_eq!(pieces.take(), "a longer name  -\nc              1\n");
     }
 
     #[test]

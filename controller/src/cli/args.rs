@@ -1,0 +1,284 @@
+//! What can be asked of a running controller at the command line. The help is the manual: each command says
+//! what it does, what it changes, and shows how.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use drivebay_proto::{VolumeId, volume_id::is_node_id};
+
+use super::kube::{self, ClaimRef};
+
+/// Where the controller's command line finds it when nobody says otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/drivebay/controller.sock";
+
+/// For the end of the help.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed; the message says what and what to do
+  2  wrong usage, or a confirmation is missing; nothing was done
+  3  no controller answers";
+
+/// Everything that is asked of a controller.
+#[derive(Debug, Subcommand)]
+pub enum Ask {
+    /// Show the nodes: who is there, who is away, and where there is trouble
+    #[command(after_help = "\
+States:
+  connected  its agent is there
+  starting   its agent is there, and still looking at its drives
+  away       its agent was there, and is not now; its volumes are listed as last reported
+  forgotten  given up for good (`drivebay-controller node forget`)
+
+Examples:
+  drivebay-controller nodes
+  drivebay-controller nodes --state away
+  drivebay-controller nodes -o wide --node n7
+  drivebay-controller nodes -o json | jq -r '.nodes[] | select(.drives_in_trouble > 0) | .node'")]
+    Nodes(NodesArgs),
+    /// Show the drives of all nodes, with every reason against each
+    #[command(after_help = "\
+States are those of `drivebay-agent drives`: claimed, available, rejected, missing, unprobed.
+
+Examples:
+  drivebay-controller drives --trouble
+  drivebay-controller drives --node n7 --node n8 -o wide
+  drivebay-controller drives -o json | jq -r '.drives[] | select(.verdict == \"BAD\") | .serial'")]
+    Drives(DrivesArgs),
+    /// Show the volumes of all nodes
+    #[command(after_help = "\
+--unclaimed shows what is left over: volumes that no PersistentVolume names, because a creation stayed in \
+doubt or because the PersistentVolume was lost. A volume that is just being created has no PersistentVolume \
+yet, so look twice, some minutes apart. The list must be of all PersistentVolumes of this cluster; one that \
+names no volume here at all is refused. One that names a volume on the wrong node (its drive was moved) is noted.
+
+Examples:
+  drivebay-controller volumes --abnormal
+  drivebay-controller volumes --node n7 --class fast -o wide
+  kubectl get pv -o json | drivebay-controller volumes --unclaimed -
+  drivebay-controller volumes --deleted -o json | grep '\"state\":\"quarantined\"'")]
+    Volumes(VolumesArgs),
+    /// Act on one volume
+    #[command(subcommand, arg_required_else_help = true)]
+    Volume(VolumeCommand),
+    /// Give up a node for good, or take that back
+    #[command(subcommand, arg_required_else_help = true)]
+    Node(NodeCommand),
+}
+
+/// What can be done for one volume.
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Print the PersistentVolume that makes a volume usable on the node where it is now
+    ///
+    /// For a volume whose drive was moved to another node, or whose PersistentVolume was lost. Changes
+    /// nothing: what is printed says what to do before it is applied.
+    #[command(after_help = "\
+Examples:
+  ID=7b1d5c1e-58f3-4f0e-9d1a-2f6c1f0b3a77@n1
+  drivebay-controller volume pv $ID --pvc shop/data-db-0 --storage-class fast > pv.yaml
+  drivebay-controller volume pv $ID -o json | jq .spec.nodeAffinity")]
+    Pv(PvArgs),
+}
+
+/// What can be done about one node.
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// Give up a node that will not come back: ITS VOLUMES ARE LOST TO THE CLUSTER
+    ///
+    /// Adds the node to the controller's config. From then on deleting one of its volumes is answered with OK,
+    /// so that PersistentVolumes and namespaces that wait for it can go. Nothing on the node is touched. If it
+    /// returns after all, volumes that were deleted meanwhile are quarantined there before they are erased.
+    /// Refused while the node is connected. Without --confirm nothing is done: what would be given up is shown.
+    #[command(after_help = "\
+Examples:
+  drivebay-controller node forget n7 --config c.toml                  shows what would be given up
+  drivebay-controller node forget n7 --config c.toml --confirm n7     gives it up
+  drivebay-controller node forget n7 --print                          the entry, for a ConfigMap
+
+Every replica of the controller needs the entry. Each takes it up when it reads its config again.")]
+    Forget(ForgetArgs),
+    /// Take back that a node was given up
+    ///
+    /// Removes the node from the controller's config. What was deleted in the meantime stays deleted.
+    #[command(after_help = "\
+Examples:
+  drivebay-controller node remember n7 --config c.toml")]
+    Remember(RememberArgs),
+}
+
+/// Where the controller is.
+#[derive(Debug, Args)]
+pub struct SocketArg {
+    /// The controller's socket for its command line
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    pub socket: PathBuf,
+}
+
+/// How a list is shown.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// How to show it; JSON has bytes and stable field names
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// Only this node; may be given again
+    #[arg(long = "node", value_name = "NODE")]
+    pub nodes: Vec<String>,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// How a table is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Aligned columns.
+    Table,
+    /// More of them.
+    Wide,
+    /// For programs.
+    Json,
+}
+
+/// Options of `nodes`.
+#[derive(Debug, Args)]
+pub struct NodesArgs {
+    /// How to show them.
+    #[command(flatten)]
+    pub show: Show,
+    /// Only nodes in this state
+    #[arg(long, value_enum)]
+    pub state: Option<NodeState>,
+}
+
+/// How a node stands with the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum NodeState {
+    /// Its agent is there.
+    Connected,
+    /// Its agent is there and still looks at its drives.
+    Starting,
+    /// Its agent was there.
+    Away,
+    /// It was given up.
+    Forgotten,
+}
+
+impl NodeState {
+    /// The word, as the controller says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Starting => "starting",
+            Self::Away => "away",
+            Self::Forgotten => "forgotten",
+        }
+    }
+}
+
+/// Options of `drives`.
+#[derive(Debug, Args)]
+pub struct DrivesArgs {
+    /// How to show them.
+    #[command(flatten)]
+    pub show: Show,
+    /// Virtual devices and partitions too (loop, ram, dm, ...)
+    #[arg(long)]
+    pub all: bool,
+    /// Only drives that are not well: missing, or with a verdict other than GOOD and UNKNOWN
+    #[arg(long)]
+    pub trouble: bool,
+}
+
+/// Options of `volumes`.
+#[derive(Debug, Args)]
+pub struct VolumesArgs {
+    /// How to show them.
+    #[command(flatten)]
+    pub show: Show,
+    /// Only volumes of this class of drives
+    #[arg(long, value_name = "CLASS")]
+    pub class: Option<String>,
+    /// Only volumes with something wrong
+    #[arg(long)]
+    pub abnormal: bool,
+    /// Deleted ones too: being erased, or quarantined
+    #[arg(long)]
+    pub deleted: bool,
+    /// Only volumes that no PersistentVolume names. PVS is what `kubectl get pv -o json` prints, or - for
+    /// standard input
+    #[arg(long, value_name = "PVS", conflicts_with = "deleted")]
+    pub unclaimed: Option<PathBuf>,
+}
+
+/// Options of `volume pv`.
+#[derive(Debug, Args)]
+pub struct PvArgs {
+    /// The volume's id, as a PersistentVolume's volumeHandle or `drivebay-controller volumes -o wide` shows it
+    #[arg(value_name = "ID", value_parser = volume_id)]
+    pub id: VolumeId,
+    /// The claim that shall have it, and no other
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = kube::claim_ref)]
+    pub pvc: Option<ClaimRef>,
+    /// The claim's StorageClass
+    #[arg(long, value_name = "NAME", value_parser = kube::subdomain)]
+    pub storage_class: Option<String>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t = PvFormat::Yaml)]
+    pub output: PvFormat,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// How a manifest is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PvFormat {
+    /// With comments that say what to do first.
+    Yaml,
+    /// What to do first goes to stderr.
+    Json,
+}
+
+/// Options of `node forget`.
+#[derive(Debug, Args)]
+pub struct ForgetArgs {
+    /// The node
+    #[arg(value_name = "NAME", value_parser = node_id)]
+    pub node: String,
+    /// The controller's config, to be changed
+    #[arg(long, value_name = "FILE", required_unless_present = "print")]
+    pub config: Option<PathBuf>,
+    /// The node's name, spelled out again
+    #[arg(long, value_name = "NAME")]
+    pub confirm: Option<String>,
+    /// Print the entry and change nothing
+    #[arg(long, conflicts_with_all = ["config", "confirm"])]
+    pub print: bool,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// Options of `node remember`.
+#[derive(Debug, Args)]
+pub struct RememberArgs {
+    /// The node
+    #[arg(value_name = "NAME", value_parser = node_id)]
+    pub node: String,
+    /// The controller's config, to be changed
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+fn volume_id(text: &str) -> Result<VolumeId, drivebay_proto::ParseVolumeIdError> {
+    text.parse()
+}
+
+fn node_id(text: &str) -> Result<String, &'static str> {
+    if is_node_id(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("not a node id: 1 to 63 letters, digits, '-', '_' and '.'")
+    }
+}

@@ -1,0 +1,171 @@
+//! The command line: what can be asked of a running controller (`args`), asking it (`client`), showing what it
+//! says. The agent's command line shows drives and volumes the same way.
+//!
+//! Everything but `run` is here. A command asks within a runtime of its own; files and standard input are read
+//! outside of it, since that blocks.
+
+use std::{
+    error::Error,
+    future::Future,
+    io::{self, BufWriter, Write},
+    process::ExitCode,
+    time::SystemTime,
+};
+
+pub mod args;
+pub mod claims;
+pub mod client;
+pub mod drives;
+pub mod kube;
+pub mod listing;
+pub mod node;
+pub mod nodes;
+pub mod pv;
+pub mod table;
+pub mod volumes;
+pub mod yaml;
+
+pub use args::{Ask, Format};
+
+use args::{NodeCommand, VolumeCommand};
+use claims::{Claims, ClaimsError};
+use client::{Client, ClientError};
+use node::NodeError;
+use pv::PvError;
+
+/// Failed.
+pub const FAILED: u8 = 1;
+/// Wrong usage, or a confirmation is missing. Also clap's own.
+pub const USAGE: u8 = 2;
+/// No controller answers.
+pub const NO_CONTROLLER: u8 = 3;
+
+/// How a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// No runtime.
+    #[error("cannot start")]
+    Start(#[source] io::Error),
+    /// The controller.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// `--node` names none.
+    #[error(
+        "no node {} is known; `drivebay-controller nodes` shows all of them",
+        .0.join(", ")
+    )]
+    NoSuchNode(Vec<String>),
+    /// `--unclaimed`.
+    #[error(transparent)]
+    Claims(#[from] ClaimsError),
+    /// `volume pv`.
+    #[error(transparent)]
+    Pv(#[from] PvError),
+    /// `node forget` and `node remember`.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// Writing the answer.
+    #[error("cannot write the answer")]
+    Output(#[source] io::Error),
+    /// Making JSON.
+    #[error("cannot write the answer as JSON")]
+    Json(#[from] serde_json::Error),
+}
+
+impl CommandError {
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Client(error)
+            | Self::Claims(ClaimsError::Client(error))
+            | Self::Node(NodeError::Client(error))
+                if error.is_absence() =>
+            {
+                NO_CONTROLLER
+            }
+            Self::Node(error) if error.is_usage() => USAGE,
+            _ => FAILED,
+        }
+    }
+
+    /// Whether the reader has heard enough (`| head`), which is no failure.
+    fn is_hang_up(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// Runs any command but `run`; answers go to stdout, the rest to stderr.
+pub fn run(command: &Ask) -> ExitCode {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let done = execute(command, &mut out, &mut io::stderr())
+        .and_then(|()| out.flush().map_err(CommandError::Output));
+    // What is still in it after a failure has a reader, or would only fail again.
+    let _ = out.flush();
+    match done {
+        Err(error) if !error.is_hang_up() => {
+            complain(&error);
+            ExitCode::from(error.code())
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// An error as a person at a prompt sees it, with its reasons.
+pub fn complain(error: &(dyn Error + 'static)) {
+    let reasons: String = std::iter::successors(error.source(), |error| (*error).source())
+        .map(|reason| format!(": {reason}"))
+        .collect();
+    eprintln!("drivebay-controller: {error}{reasons}");
+}
+
+/// Runs any command but `run`, outside of any runtime: what answers the question goes to `out`, what a person
+/// should know besides to `notes`.
+pub fn execute(
+    command: &Ask,
+    out: &mut dyn Write,
+    notes: &mut dyn Write,
+) -> Result<(), CommandError> {
+    match command {
+        Ask::Nodes(args) => wait(async {
+            let mut client = Client::connect(&args.show.socket.socket).await?;
+            nodes::run(&mut client, args, out).await
+        }),
+        Ask::Drives(args) => wait(async {
+            let mut client = Client::connect(&args.show.socket.socket).await?;
+            drives::run(&mut client, args, out).await
+        }),
+        Ask::Volumes(args) => {
+            let claims = args.unclaimed.as_deref().map(Claims::read).transpose()?;
+            wait(async {
+                let mut client = Client::connect(&args.show.socket.socket).await?;
+                volumes::run(&mut client, args, claims.as_ref(), out, notes).await
+            })
+        }
+        Ask::Volume(VolumeCommand::Pv(args)) => wait(async {
+            let mut client = Client::connect(&args.socket.socket).await?;
+            pv::run(&mut client, args, out, notes).await
+        }),
+        Ask::Node(NodeCommand::Forget(args)) => {
+            let ask = || {
+                wait(async {
+                    let mut client = Client::connect(&args.socket.socket).await?;
+                    Ok(node::loss(&mut client, &args.node).await?)
+                })
+            };
+            node::forget(args, SystemTime::now(), ask, out, notes)
+        }
+        Ask::Node(NodeCommand::Remember(args)) => node::remember(args, out),
+    }
+}
+
+/// Nothing but the one command is in this runtime: writing its answer may block it.
+fn wait<T>(command: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(CommandError::Start)?
+        .block_on(command)
+}
+
+#[cfg(test)]
+mod tests;

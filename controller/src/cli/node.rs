@@ -1,0 +1,258 @@
+//! `drivebay-controller node forget` and `node remember`: giving a node up for good, and taking that back.
+//!
+//! The decision is an entry in the controller's config; it is made by a person who has seen what is given up.
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write},
+    path::Path,
+    time::SystemTime,
+};
+
+use drivebay_proto::{agent::Volume, controller::Node};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use super::{
+    CommandError,
+    args::{ForgetArgs, RememberArgs},
+    client::{Client, ClientError},
+    listing::write,
+    table::{human_seconds, human_size, printable},
+};
+use crate::settings::{
+    Settings, SettingsError,
+    edit::{self, EditError},
+    store::{self, StoreError},
+};
+
+/// Why nothing was done.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The controller.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The config as it is.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The config as it should be.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The entry.
+    #[error(transparent)]
+    Edit(#[from] EditError),
+    /// It is there.
+    #[error(
+        "node {node} is {state}: its agent answers, so it is not given up. Delete its volumes, or stop its agent for good first"
+    )]
+    StillThere {
+        /// The node.
+        node: String,
+        /// `connected` or `starting`.
+        state: String,
+    },
+    /// Not known how it stands.
+    #[error(
+        "the controller says that node {node} is {state:?}, which this version does not know; it is not given up. Use the controller's own version of this command"
+    )]
+    UnknownState {
+        /// The node.
+        node: String,
+        /// The state.
+        state: String,
+    },
+    /// Nothing was confirmed.
+    #[error("{0}")]
+    NotConfirmed(String),
+    /// Something else was confirmed.
+    #[error("--confirm says {typed:?}, but the node is {node:?}; nothing was changed")]
+    WrongConfirmation {
+        /// The node.
+        node: String,
+        /// As typed.
+        typed: String,
+    },
+}
+
+impl NodeError {
+    /// Whether the command line was at fault and nothing was done.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::NotConfirmed(_) | Self::WrongConfirmation { .. })
+    }
+}
+
+/// What would be given up.
+#[derive(Debug)]
+pub struct Loss {
+    /// As the controller knows the node; None: not at all.
+    pub node: Option<Node>,
+    /// Its volumes that exist.
+    pub volumes: Vec<Volume>,
+}
+
+/// What the controller knows of a node.
+pub async fn loss(client: &mut Client, node: &str) -> Result<Loss, ClientError> {
+    let named = [node.to_owned()];
+    let known = client.nodes(&named).await?;
+    let mut volumes = Vec::new();
+    let mut incoming = client.volumes(&named, false).await?;
+    while let Some(there) = incoming.next().await? {
+        if there.node_id != node {
+            return Err(client.senseless("a volume of another node"));
+        }
+        volumes.extend(there.volume);
+    }
+    Ok(Loss {
+        node: known.into_iter().find(|known| known.node_id == node),
+        volumes,
+    })
+}
+
+/// `node forget`. `ask` is only called when there is something to decide; `notes` has what is given up when the
+/// answer is the entry alone.
+pub fn forget(
+    args: &ForgetArgs,
+    now: SystemTime,
+    ask: impl FnOnce() -> Result<Loss, CommandError>,
+    out: &mut dyn Write,
+    notes: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let node = &args.node;
+    if let Some(typed) = args.confirm.as_ref().filter(|typed| *typed != node) {
+        return Err(CommandError::Node(NodeError::WrongConfirmation {
+            node: node.clone(),
+            typed: typed.clone(),
+        }));
+    }
+    let stanza = edit::stanza(node, now).map_err(NodeError::Edit)?;
+    // Without --config there is --print.
+    let Some(config) = &args.config else {
+        let loss = ask()?;
+        may_be_given_up(node, &loss).map_err(CommandError::Node)?;
+        write(notes, &shown(node, &loss))?;
+        return write(out, &stanza);
+    };
+    let settings = load(config).map_err(CommandError::Node)?;
+    if let Some(at) = settings.forgotten.since(node) {
+        let at = OffsetDateTime::from(at).format(&Rfc3339);
+        let since = at.map_or_else(|_| String::new(), |at| format!(", since {at}"));
+        let said = format!(
+            "{node} is forgotten in {} already{since}; nothing was changed\n",
+            config.display()
+        );
+        return write(out, &said);
+    }
+    let loss = ask()?;
+    may_be_given_up(node, &loss).map_err(CommandError::Node)?;
+    if args.confirm.is_none() {
+        let text = format!(
+            "forgetting gives a node up for good:\n\n{}\n\
+             Nothing was changed. To give it up, spell out its name:\n\n  \
+             drivebay-controller node forget {node} --config {} --confirm {node}",
+            shown(node, &loss),
+            config.display()
+        );
+        return Err(CommandError::Node(NodeError::NotConfirmed(text)));
+    }
+    store::change(config, |text| edit::with(text, node, now)).map_err(NodeError::Store)?;
+    write(
+        out,
+        &format!(
+            "{node} is forgotten now, in {}; the controller takes it up when it reads its config again. \
+             Every replica needs the entry. To take it back: drivebay-controller node remember {node} --config {}\n",
+            config.display(),
+            config.display()
+        ),
+    )
+}
+
+/// `node remember`.
+pub fn remember(args: &RememberArgs, out: &mut dyn Write) -> Result<(), CommandError> {
+    let node = &args.node;
+    store::change(&args.config, |text| edit::without(text, node)).map_err(NodeError::Store)?;
+    write(
+        out,
+        &format!(
+            "{node} is not forgotten any more, in {}; the controller takes it up when it reads its config again. \
+             Volumes that were deleted meanwhile stay deleted\n",
+            args.config.display()
+        ),
+    )
+}
+
+/// As the editing would say it: with what to do about a file that is not there.
+fn load(path: &Path) -> Result<Settings, NodeError> {
+    Settings::load(path).map_err(|error| match error {
+        SettingsError::Read { path, source } if source.kind() == io::ErrorKind::NotFound => {
+            StoreError::NoFile { path }.into()
+        }
+        error => error.into(),
+    })
+}
+
+fn may_be_given_up(name: &str, loss: &Loss) -> Result<(), NodeError> {
+    match loss.node.as_ref().map(|node| node.state.as_str()) {
+        None | Some("away" | "forgotten") => Ok(()),
+        Some(state @ ("connected" | "starting")) => Err(NodeError::StillThere {
+            node: name.to_owned(),
+            state: state.to_owned(),
+        }),
+        Some(state) => Err(NodeError::UnknownState {
+            node: name.to_owned(),
+            state: state.to_owned(),
+        }),
+    }
+}
+
+/// What is given up, in lines that each end.
+fn shown(name: &str, loss: &Loss) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let mut line = |key: &str, value: &str| {
+        let _ = writeln!(text, "  {key:<9}{}", printable(value));
+    };
+    line("node", name);
+    match &loss.node {
+        None => line(
+            "state",
+            "unknown to this controller: is the name right? What volumes it has is not known either",
+        ),
+        Some(node) => {
+            let state = match node.away_seconds {
+                0 => node.state.clone(),
+                seconds => format!("{} for {}", node.state, human_seconds(seconds)),
+            };
+            line("state", &state);
+            if !node.machine_id.is_empty() {
+                line("machine", &node.machine_id);
+            }
+            line("drives", &node.drives.to_string());
+            for note in &node.notes {
+                line("note", note);
+            }
+        }
+    }
+    for volume in &loss.volumes {
+        let what = format!(
+            "{} ({}, {}, {})",
+            volume.name,
+            human_size(volume.size_bytes),
+            volume.class,
+            volume.state
+        );
+        line("volume", &what);
+    }
+    let lost = match loss.volumes.len() {
+        0 => "No volume of it is known. Deleting one that turns up is answered with OK".to_owned(),
+        1 => "This volume is lost to the cluster: deleting it is answered with OK".to_owned(),
+        count => format!(
+            "These {count} volumes are lost to the cluster: deleting one is answered with OK"
+        ),
+    };
+    let _ = write!(
+        text,
+        "\n{lost}, without anything being erased.\n\
+         If the node returns after all, those that were deleted meanwhile are quarantined there before they\n\
+         are erased, and the others are there again.\n"
+    );
+    text
+}

@@ -1,0 +1,225 @@
+//! `drivebay-controller nodes`: who is there, and where there is trouble. Rendering is pure.
+
+use std::{collections::BTreeMap, io::Write};
+
+use drivebay_proto::{agent::Class, controller::Node};
+use serde::Serialize;
+
+use super::{
+    CommandError,
+    args::{Format, NodesArgs},
+    client::Client,
+    listing::Listing,
+    table::{
+        Align::{self, Left, Right},
+        human_seconds, human_size, printable,
+    },
+};
+
+/// Nodes that a footnote names one by one.
+const NAMED: usize = 5;
+
+/// One node in JSON. Field names are stable; sizes are bytes.
+#[derive(Debug, Serialize)]
+struct NodeJson<'a> {
+    node: &'a str,
+    state: &'a str,
+    version: &'a str,
+    instance: &'a str,
+    machine_id: &'a str,
+    address: &'a str,
+    away_seconds: u64,
+    drives: u64,
+    drives_in_trouble: u64,
+    volumes: u64,
+    volumes_abnormal: u64,
+    classes: Vec<ClassJson<'a>>,
+    notes: &'a [String],
+    revision: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct ClassJson<'a> {
+    name: &'a str,
+    layout: &'a str,
+    fs_type: &'a str,
+    total_bytes: u64,
+    free_bytes: u64,
+    largest_volume_bytes: u64,
+    smallest_volume_bytes: u64,
+    extent_bytes: u64,
+}
+
+impl<'a> From<&'a Node> for NodeJson<'a> {
+    fn from(node: &'a Node) -> Self {
+        Self {
+            node: &node.node_id,
+            state: &node.state,
+            version: &node.version,
+            instance: &node.instance,
+            machine_id: &node.machine_id,
+            address: &node.address,
+            away_seconds: node.away_seconds,
+            drives: node.drives,
+            drives_in_trouble: node.drives_in_trouble,
+            volumes: node.volumes,
+            volumes_abnormal: node.volumes_abnormal,
+            classes: node.classes.iter().map(ClassJson::from).collect(),
+            notes: &node.notes,
+            revision: node.revision,
+        }
+    }
+}
+
+impl<'a> From<&'a Class> for ClassJson<'a> {
+    fn from(class: &'a Class) -> Self {
+        Self {
+            name: &class.name,
+            layout: &class.layout,
+            fs_type: &class.fs_type,
+            total_bytes: class.total_bytes,
+            free_bytes: class.free_bytes,
+            largest_volume_bytes: class.largest_volume_bytes,
+            smallest_volume_bytes: class.smallest_volume_bytes,
+            extent_bytes: class.extent_bytes,
+        }
+    }
+}
+
+/// Asks and shows.
+pub async fn run(
+    client: &mut Client,
+    args: &NodesArgs,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let nodes = known(client, &args.show.nodes).await?;
+    let wide = args.show.output == Format::Wide;
+    let mut listing = Listing::new(out, args.show.output, "nodes", &columns(wide));
+    let wanted = |node: &Node| args.state.is_none_or(|state| node.state == state.as_str());
+    for node in nodes.iter().filter(|node| wanted(node)) {
+        listing.add(
+            || (cells(node, wide), below(node, wide)),
+            || NodeJson::from(node),
+        )?;
+    }
+    let nothing = match args.state {
+        Some(state) if !nodes.is_empty() => {
+            format!("no node of {} is {}\n", nodes.len(), state.as_str())
+        }
+        _ => "no nodes\n".to_owned(),
+    };
+    listing.end(&nothing, "")?;
+    Ok(())
+}
+
+/// These nodes (none named: all). One that is named and not known is an error: that nothing is shown of it
+/// must not read as if it were well.
+pub async fn known(client: &mut Client, names: &[String]) -> Result<Vec<Node>, CommandError> {
+    let nodes = client.nodes(names).await?;
+    let unknown: Vec<String> = names
+        .iter()
+        .filter(|name| !nodes.iter().any(|node| node.node_id == **name))
+        .cloned()
+        .collect();
+    if unknown.is_empty() {
+        Ok(nodes)
+    } else {
+        Err(CommandError::NoSuchNode(unknown))
+    }
+}
+
+fn columns(wide: bool) -> Vec<(&'static str, Align)> {
+    let mut columns = vec![
+        ("NODE", Left),
+        ("STATE", Left),
+        ("VERSION", Left),
+        ("DRIVES", Right),
+        ("TROUBLE", Right),
+        ("VOLUMES", Right),
+        ("ABNORMAL", Right),
+        ("FREE", Right),
+    ];
+    if wide {
+        columns.extend([
+            ("ADDRESS", Left),
+            ("MACHINE", Left),
+            ("INSTANCE", Left),
+            ("REVISION", Right),
+        ]);
+    }
+    columns
+}
+
+fn cells(node: &Node, wide: bool) -> Vec<String> {
+    let free = node
+        .classes
+        .iter()
+        .fold(0_u64, |sum, class| sum.saturating_add(class.free_bytes));
+    let mut cells = vec![
+        node.node_id.clone(),
+        match (node.state.as_str(), node.away_seconds) {
+            ("away", seconds @ 1..) => format!("away {}", human_seconds(seconds)),
+            (state, _) => state.to_owned(),
+        },
+        node.version.clone(),
+        node.drives.to_string(),
+        node.drives_in_trouble.to_string(),
+        node.volumes.to_string(),
+        node.volumes_abnormal.to_string(),
+        if node.classes.is_empty() {
+            String::new()
+        } else {
+            human_size(free)
+        },
+    ];
+    if wide {
+        cells.extend([
+            node.address.clone(),
+            node.machine_id.clone(),
+            node.instance.clone(),
+            node.revision.to_string(),
+        ]);
+    }
+    cells
+}
+
+fn below(node: &Node, wide: bool) -> Vec<String> {
+    let classes = node.classes.iter().filter(|_| wide).map(|class| {
+        format!(
+            "class {} ({}): {} free of {}, largest volume {}, {}",
+            class.name,
+            class.layout,
+            human_size(class.free_bytes),
+            human_size(class.total_bytes),
+            human_size(class.largest_volume_bytes),
+            class.fs_type,
+        )
+    });
+    classes
+        .chain(node.notes.iter().map(|note| format!("note: {note}")))
+        .collect()
+}
+
+/// A line for each kind of node whose drives and volumes may have changed since they were reported.
+pub fn footnotes(nodes: &[Node]) -> String {
+    let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for node in nodes.iter().filter(|node| node.state != "connected") {
+        kinds.entry(&node.state).or_default().push(&node.node_id);
+    }
+    kinds
+        .iter()
+        .map(|(state, names)| {
+            let meaning = match *state {
+                "starting" => "starting: still looking at its drives".to_owned(),
+                state => format!("{state}: shown as last reported"),
+            };
+            let named: Vec<&str> = names.iter().copied().take(NAMED).collect();
+            let named = printable(&named.join(", "));
+            match names.len() {
+                1 => format!("({named} is {meaning})\n"),
+                2..=NAMED => format!("({named} are {meaning})\n"),
+                all => format!("({named} and {} more are {meaning})\n", all - NAMED),
+            }
+        })
+        .collect()
+}

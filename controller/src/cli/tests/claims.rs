@@ -1,0 +1,209 @@
+//! `volumes --unclaimed`: what is left over, and every list that is not believed.
+
+use serde_json::{Value, json};
+use tonic::Status;
+
+use super::{
+    super::claims::{Claims, ClaimsError},
+    fake::{Fake, Served},
+    *,
+};
+
+fn pv(name: &str, handle: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "uid": "x"},
+        "spec": {"csi": {"driver": "csi.drivebay.io", "volumeHandle": handle}, "capacity": {}},
+    })
+}
+
+fn list(items: &[Value]) -> String {
+    json!({"apiVersion": "v1", "kind": "List", "items": items, "metadata": {"resourceVersion": ""}})
+        .to_string()
+}
+
+fn cluster() -> Served {
+    let mut used = volume(4, "n2", "pvc-4");
+    inside(&mut used).published = true;
+    Fake {
+        nodes: vec![node("n1", "connected"), node("n2", "connected")],
+        volumes: vec![
+            volume(1, "n1", "pvc-1"),
+            volume(2, "n1", "pvc-2"),
+            volume(3, "n2", "pvc-3"),
+            used,
+        ],
+        ..Fake::default()
+    }
+    .serve()
+}
+
+fn unclaimed(served: &Served, pvs: &str, more: &[&str]) -> Said {
+    let file = served.dir().join("pvs.json");
+    std::fs::write(&file, pvs).unwrap();
+    let mut line = vec!["volumes", "--unclaimed", file.to_str().unwrap()];
+    line.extend(more);
+    ask(&served.socket(), &line)
+}
+
+fn pvs() -> String {
+    list(&[
+        json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "nfs"}, "spec": {"nfs": {}}}),
+        pv("pvc-1", &id(1, "n1")),
+        pv("old-3", &id(3, "n1")),
+    ])
+}
+
+#[test]
+fn what_no_persistent_volume_names_is_shown_and_what_was_moved_is_noted() {
+    let served = cluster();
+    assert_eq!(
+        unclaimed(&served, &pvs(), &[]).ok(),
+        format!(
+            "\
+NODE  NAME   CLASS    SIZE  USE   STATE          CONDITION  DRIVE
+n1    pvc-2  fast   10 GiB  ext4  ready          ok         wwn-a
+n2    pvc-3  fast   10 GiB  ext4  ready          ok         wwn-a
+    PersistentVolume old-3 names it on node n1; see `drivebay-controller volume pv {}`
+n2    pvc-4  fast   10 GiB  ext4  ready, in use  ok         wwn-a
+    no PersistentVolume names it, but it is in use: it is not left over
+(2 of 4 volumes without a PersistentVolume; 1 with one, 1 with one that names another node)
+(one that is just being created has none yet: look again in some minutes before taking it for left over)
+",
+            id(3, "n2")
+        )
+    );
+    let said = unclaimed(&served, &pvs(), &["-o", "json", "--node", "n2"]);
+    assert!(said.notes.starts_with("(1 of 2 volumes"), "{}", said.notes);
+    let json: Value = serde_json::from_str(&said.ok()).unwrap();
+    let elsewhere = json!({"persistent_volume": "old-3", "node": "n1"});
+    assert_eq!(json["volumes"].as_array().unwrap().len(), 2);
+    assert_eq!(json["volumes"][0]["named_elsewhere"], elsewhere);
+    assert_eq!(json["volumes"][1].get("named_elsewhere"), None);
+}
+
+#[test]
+fn a_volume_that_is_named_where_it_is_and_elsewhere_is_claimed() {
+    let served = cluster();
+    for order in [[0, 1], [1, 0]] {
+        let pvs = [pv("old", &id(3, "n1")), pv("new", &id(3, "n2"))];
+        let pvs = order.map(|index| pvs[index].clone());
+        let out = unclaimed(&served, &list(&pvs), &[]).ok();
+        assert!(!out.contains("pvc-3"), "{out}");
+        assert!(out.contains("(most volumes have none:"), "{out}");
+    }
+}
+
+#[test]
+fn another_drivers_name_on_it_is_a_claim_all_the_same() {
+    let served = cluster();
+    let mut other = pv("pvc-2", &id(2, "n1"));
+    other["spec"]["csi"]["driver"] = "csi.example.org".into();
+    let out = unclaimed(&served, &list(&[other]), &[]).ok();
+    assert!(!out.contains("pvc-2"), "{out}");
+}
+
+#[test]
+fn a_wrong_list_is_an_error_and_never_everything() {
+    let served = cluster();
+    let mut partial: Value = serde_json::from_str(&pvs()).unwrap();
+    partial["metadata"]["continue"] = "abc".into();
+    let mut claim = pv("pvc-1", &id(1, "n1"));
+    claim["kind"] = "PersistentVolumeClaim".into();
+    let mut no_kind = pv("pvc-1", &id(1, "n1"));
+    no_kind.as_object_mut().unwrap().remove("kind");
+    let mut no_handle = pv("pvc-1", "x");
+    no_handle["spec"]["csi"] = json!({"driver": "csi.drivebay.io"});
+    for (pvs, words) in [
+        (String::new(), "is not what `kubectl"),
+        ("{}".into(), "is not what `kubectl"),
+        ("[]".into(), "is not what `kubectl"),
+        ("No resources found\n".into(), "is not what `kubectl"),
+        (pvs()[..pvs().len() - 9].into(), "is not what `kubectl"),
+        (pvs() + &pvs(), "is not what `kubectl"),
+        (list(&[no_handle]), "is not what `kubectl"),
+        (
+            list(&[json!({"kind": "PersistentVolume"})]),
+            "is not what `kubectl",
+        ),
+        (list(&[]), "names no volume of Drivebay"),
+        (list(&[pv("x", "vol-0123")]), "names no volume of Drivebay"),
+        (
+            pv("pvc-1", &id(1, "n1")).to_string(),
+            "a PersistentVolume, not a list",
+        ),
+        (
+            list(&[pv("pvc-1", &id(1, "n1")), claim]),
+            "a PersistentVolumeClaim, not",
+        ),
+        (list(&[no_kind]), "not a list of PersistentVolumes"),
+        (pvs().replace("\"List\"", "\"PodList\""), "a PodList, not"),
+        (pvs().replace("\"items\"", "\"things\""), "a List, not"),
+        (partial.to_string(), "only a part"),
+        (list(&[pv("x", &id(99, "n1"))]), "another cluster's list"),
+    ] {
+        for format in ["table", "json"] {
+            let said = unclaimed(&served, &pvs, &["-o", format]);
+            assert_eq!(said.out, "", "{pvs}");
+            let (error, code) = said.error();
+            assert!(error.contains(words), "{pvs}: {error}");
+            assert_eq!(code, 1);
+        }
+    }
+    let (error, _) = ask(
+        &served.socket(),
+        &["volumes", "--unclaimed", "/nonexistent"],
+    )
+    .error();
+    assert!(error.contains("cannot read /nonexistent"), "{error}");
+}
+
+#[test]
+fn the_api_servers_own_list_is_one_too() {
+    let served = cluster();
+    let mut item = pv("pvc-1", &id(1, "n1"));
+    item.as_object_mut().unwrap().remove("kind");
+    let raw = json!({"kind": "PersistentVolumeList", "apiVersion": "v1", "metadata": {}, "items": [item]});
+    let out = unclaimed(&served, &raw.to_string(), &[]).ok();
+    assert!(out.contains("pvc-2") && !out.contains("pvc-1"), "{out}");
+}
+
+#[test]
+fn without_volumes_nothing_is_left_over() {
+    let served = Fake::default().serve();
+    assert_eq!(unclaimed(&served, &pvs(), &[]).ok(), "no volumes\n");
+}
+
+#[test]
+fn a_list_that_breaks_off_while_it_is_compared_is_no_evidence() {
+    let fake = Fake {
+        volumes: vec![volume(9, "n1", "pvc-9")],
+        end: Some(Status::unavailable("not all of it is known")),
+        ..Fake::default()
+    };
+    let said = unclaimed(&fake.serve(), &pvs(), &[]);
+    assert_eq!(said.out, "");
+    assert_eq!(
+        said.error(),
+        ("the controller refused: not all of it is known".into(), 1)
+    );
+}
+
+#[test]
+fn deleted_volumes_are_not_compared() {
+    let line = ["x", "volumes", "--unclaimed", "-", "--deleted"];
+    assert!(Cli::try_parse_from(line).is_err());
+}
+
+#[test]
+fn a_broken_reader_is_not_a_wrong_list() {
+    struct Broken;
+    impl std::io::Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::TimedOut.into())
+        }
+    }
+    let error = Claims::parse(Path::new("-"), Broken).unwrap_err();
+    assert!(matches!(error, ClaimsError::Read { .. }), "{error}");
+}

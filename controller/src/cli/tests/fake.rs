@@ -1,0 +1,146 @@
+//! A controller that says what it was told to, over a real socket.
+
+use std::path::{Path, PathBuf};
+
+use drivebay_proto::controller::{
+    GetVolumeRequest, GetVolumeResponse, ListDrivesRequest, ListNodesRequest, ListVolumesRequest,
+    Node, NodeDrives, VolumeOnNode,
+    cluster_server::{Cluster, ClusterServer},
+};
+use tokio::{net::UnixListener, runtime::Runtime};
+use tokio_stream::{Iter, wrappers::UnixListenerStream};
+use tonic::{Request, Response, Status, transport::Server};
+
+/// What it says.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fake {
+    pub(super) nodes: Vec<Node>,
+    pub(super) drives: Vec<NodeDrives>,
+    pub(super) volumes: Vec<VolumeOnNode>,
+    pub(super) driver: String,
+    /// Lists end with this, after what they have.
+    pub(super) end: Option<Status>,
+}
+
+/// It, on a socket of its own.
+pub(super) struct Served {
+    dir: tempfile::TempDir,
+    runtime: Option<Runtime>,
+}
+
+impl Served {
+    pub(super) fn socket(&self) -> PathBuf {
+        self.dir.path().join("c.sock")
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Fake {
+    pub(super) fn serve(self) -> Served {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = Runtime::new().unwrap();
+        let listener = {
+            let _inside = runtime.enter();
+            UnixListener::bind(dir.path().join("c.sock")).unwrap()
+        };
+        let serving = Server::builder()
+            .add_service(ClusterServer::new(self))
+            .serve_with_incoming(UnixListenerStream::new(listener));
+        runtime.spawn(serving);
+        Served {
+            dir,
+            runtime: Some(runtime),
+        }
+    }
+
+    fn list<T: Clone>(
+        &self,
+        items: &[T],
+        keep: impl Fn(&T) -> bool,
+    ) -> Iter<std::vec::IntoIter<Result<T, Status>>> {
+        let kept = items.iter().filter(|item| keep(item)).cloned().map(Ok);
+        let all: Vec<_> = kept.chain(self.end.clone().map(Err)).collect();
+        tokio_stream::iter(all)
+    }
+}
+
+fn wanted(nodes: &[String], node: &str) -> bool {
+    nodes.is_empty() || nodes.iter().any(|wanted| wanted == node)
+}
+
+type List<T> = Iter<std::vec::IntoIter<Result<T, Status>>>;
+
+#[tonic::async_trait]
+impl Cluster for Fake {
+    type ListNodesStream = List<Node>;
+    type ListDrivesStream = List<NodeDrives>;
+    type ListVolumesStream = List<VolumeOnNode>;
+
+    async fn list_nodes(
+        &self,
+        request: Request<ListNodesRequest>,
+    ) -> Result<Response<Self::ListNodesStream>, Status> {
+        let nodes = request.into_inner().nodes;
+        // Only the list that a test is about is cut short.
+        let whole = Self {
+            end: None,
+            ..self.clone()
+        };
+        Ok(Response::new(
+            whole.list(&self.nodes, |node| wanted(&nodes, &node.node_id)),
+        ))
+    }
+
+    async fn list_drives(
+        &self,
+        request: Request<ListDrivesRequest>,
+    ) -> Result<Response<Self::ListDrivesStream>, Status> {
+        let nodes = request.into_inner().nodes;
+        Ok(Response::new(
+            self.list(&self.drives, |node| wanted(&nodes, &node.node_id)),
+        ))
+    }
+
+    async fn list_volumes(
+        &self,
+        request: Request<ListVolumesRequest>,
+    ) -> Result<Response<Self::ListVolumesStream>, Status> {
+        let request = request.into_inner();
+        Ok(Response::new(self.list(&self.volumes, |there| {
+            let state = there.volume.as_ref().map(|volume| volume.state.as_str());
+            let deleted = matches!(state, Some("erasing" | "quarantined"));
+            wanted(&request.nodes, &there.node_id) && (request.deleted || !deleted)
+        })))
+    }
+
+    async fn get_volume(
+        &self,
+        request: Request<GetVolumeRequest>,
+    ) -> Result<Response<GetVolumeResponse>, Status> {
+        let id = request.into_inner().id;
+        let uuid = |id: &str| id.split('@').next().map(str::to_owned);
+        let found = self.volumes.iter().find(|there| {
+            there
+                .volume
+                .as_ref()
+                .is_some_and(|volume| uuid(&volume.id) == uuid(&id))
+        });
+        let found = found.ok_or_else(|| Status::not_found(format!("there is no volume {id}")))?;
+        Ok(Response::new(GetVolumeResponse {
+            volume: Some(found.clone()),
+            driver: self.driver.clone(),
+            topology_key: format!("{}/node", self.driver),
+        }))
+    }
+}

@@ -1,0 +1,327 @@
+//! `nodes`, `drives`, `volumes`: literally, since people read them and scripts parse them.
+
+use std::io::{self, Write};
+
+use tonic::Status;
+
+use super::{fake::Fake, *};
+
+fn trouble(status: &str, reason: &str, message: &str) -> Condition {
+    Condition {
+        abnormal: true,
+        status: status.into(),
+        reason: reason.into(),
+        message: message.into(),
+    }
+}
+
+fn cluster() -> Fake {
+    let mut first = node("n1", "connected");
+    first.drives = 24;
+    first.drives_in_trouble = 1;
+    first.volumes = 310;
+    first.volumes_abnormal = 2;
+    first.address = "10.0.0.7:43210".into();
+    first.machine_id = "8f1c".into();
+    first.instance = "i1".into();
+    first.revision = 77;
+    first.classes = vec![Class {
+        name: "fast".into(),
+        layout: "lvm".into(),
+        total_bytes: 2048 * GIB,
+        free_bytes: 1500 * GIB,
+        largest_volume_bytes: 700 * GIB,
+        smallest_volume_bytes: 4 << 20,
+        fs_type: "ext4".into(),
+        extent_bytes: 4 << 20,
+    }];
+    let mut second = node("n2", "away");
+    second.away_seconds = 7380;
+    second.notes = vec!["another machine calls itself n2 and was refused".into()];
+    let mut sick = drive("wwn-b", "sdb", "claimed");
+    sick.verdict = "BAD".into();
+    sick.notes = vec!["12 pending sectors\u{1b}[2J".into()];
+    let mut rejected = drive("wwn-c", "sdc", "rejected");
+    rejected.verdict = "UNKNOWN".into();
+    rejected.rejects = vec![Reject {
+        code: "Mounted".into(),
+        detail: "/".into(),
+    }];
+    let mut noise = drive("loop-0", "loop0", "rejected");
+    noise.rejects = vec![Reject {
+        code: "NotADisk".into(),
+        detail: "loop".into(),
+    }];
+    let mut bulky = volume(2, "n1", "pvc-2");
+    inside(&mut bulky).class = "bulk".into();
+    inside(&mut bulky).published = true;
+    let mut lost = volume(3, "n2", "pvc-3");
+    lost.node_state = "away".into();
+    inside(&mut lost).conditions = vec![trouble(
+        "INACCESSIBLE",
+        "NodeAway",
+        "node n2 is not connected",
+    )];
+    let mut deleted = volume(4, "n1", "pvc-4");
+    inside(&mut deleted).state = "quarantined".into();
+    Fake {
+        nodes: vec![first, second, node("n3", "starting")],
+        drives: vec![
+            NodeDrives {
+                node_id: "n1".into(),
+                state: "connected".into(),
+                drives: vec![drive("wwn-a", "sda", "claimed"), sick, rejected, noise],
+            },
+            NodeDrives {
+                node_id: "n2".into(),
+                state: "away".into(),
+                drives: vec![drive("wwn-d", "", "missing")],
+            },
+        ],
+        volumes: vec![volume(1, "n1", "pvc-1"), bulky, lost, deleted],
+        ..Fake::default()
+    }
+}
+
+#[test]
+fn nodes_are_shown_with_what_is_wrong() {
+    let served = cluster().serve();
+    let nodes = |line: &[&str]| ask(&served.socket(), line).ok();
+    assert_eq!(
+        nodes(&["nodes"]),
+        "\
+NODE  STATE       VERSION  DRIVES  TROUBLE  VOLUMES  ABNORMAL     FREE
+n1    connected   0.1.0        24        1      310         2  1.4 TiB
+n2    away 2h03m  0.1.0         0        0        0         0        -
+    note: another machine calls itself n2 and was refused
+n3    starting    0.1.0         0        0        0         0        -
+"
+    );
+    assert_eq!(
+        nodes(&["nodes", "-o", "wide", "--node", "n1"]),
+        "\
+NODE  STATE      VERSION  DRIVES  TROUBLE  VOLUMES  ABNORMAL     FREE  ADDRESS         MACHINE  INSTANCE  REVISION
+n1    connected  0.1.0        24        1      310         2  1.4 TiB  10.0.0.7:43210  8f1c     i1              77
+    class fast (lvm): 1.4 TiB free of 2 TiB, largest volume 700 GiB, ext4
+"
+    );
+    let away = nodes(&["nodes", "--state", "away"]);
+    assert!(away.contains("\nn2 ") && !away.contains("\nn1 "), "{away}");
+    assert_eq!(
+        nodes(&["nodes", "--state", "forgotten"]),
+        "no node of 3 is forgotten\n"
+    );
+    assert_eq!(
+        ask(&Fake::default().serve().socket(), &["nodes"]).ok(),
+        "no nodes\n"
+    );
+}
+
+#[test]
+fn node_json_is_in_bytes_under_stable_names() {
+    let served = cluster().serve();
+    let text = ask(&served.socket(), &["nodes", "-o", "json", "--node", "n1"]).ok();
+    assert_eq!(
+        text,
+        r#"{"nodes": [
+{"node":"n1","state":"connected","version":"0.1.0","instance":"i1","machine_id":"8f1c","address":"10.0.0.7:43210","away_seconds":0,"drives":24,"drives_in_trouble":1,"volumes":310,"volumes_abnormal":2,"classes":[{"name":"fast","layout":"lvm","fs_type":"ext4","total_bytes":2199023255552,"free_bytes":1610612736000,"largest_volume_bytes":751619276800,"smallest_volume_bytes":4194304,"extent_bytes":4194304}],"notes":[],"revision":77}
+]}
+"#
+    );
+    let _: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let none = ask(
+        &served.socket(),
+        &["nodes", "-o", "json", "--state", "forgotten"],
+    )
+    .ok();
+    assert_eq!(none, "{\"nodes\": []}\n");
+}
+
+#[test]
+fn drives_are_shown_with_their_node_and_every_reason() {
+    let served = cluster().serve();
+    let drives = |line: &[&str]| ask(&served.socket(), line).ok();
+    assert_eq!(
+        drives(&["drives"]),
+        "\
+NODE  DRIVE  DEVICE  MEDIA      SIZE  STATE     CLASS  FREE  HEALTH
+n1    wwn-a  sda     nvme   1000 GiB  claimed   -       0 B  GOOD
+n1    wwn-b  sdb     nvme   1000 GiB  claimed   -       0 B  BAD
+    note: 12 pending sectors\\u{1b}[2J
+n1    wwn-c  sdc     nvme   1000 GiB  rejected  -         -  UNKNOWN
+    Mounted: /
+n2    wwn-d  -       nvme   1000 GiB  missing   -         -  GOOD
+(1 virtual device is not shown; --all shows it)
+(n2 is away: shown as last reported)
+(n3 is starting: still looking at its drives)
+"
+    );
+    assert_eq!(
+        drives(&["drives", "--trouble"]),
+        "\
+NODE  DRIVE  DEVICE  MEDIA      SIZE  STATE    CLASS  FREE  HEALTH
+n1    wwn-b  sdb     nvme   1000 GiB  claimed  -       0 B  BAD
+    note: 12 pending sectors\\u{1b}[2J
+n2    wwn-d  -       nvme   1000 GiB  missing  -         -  GOOD
+(n2 is away: shown as last reported)
+(n3 is starting: still looking at its drives)
+"
+    );
+    let all = drives(&["drives", "--all", "-o", "wide", "--node", "n1"]);
+    assert!(all.contains("loop-0") && all.contains("FIRMWARE"), "{all}");
+    assert!(!all.contains("n2"), "{all}");
+    let json = drives(&["drives", "-o", "json", "--node", "n1", "--node", "n2"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let list = json["drives"].as_array().unwrap();
+    assert_eq!(list.len(), 5, "virtual devices too");
+    assert_eq!(
+        (&list[4]["node"], &list[4]["node_state"], &list[4]["id"]),
+        (&"n2".into(), &"away".into(), &"wwn-d".into())
+    );
+}
+
+#[test]
+fn volumes_are_shown_with_their_node_and_filtered() {
+    let served = cluster().serve();
+    let volumes = |line: &[&str]| ask(&served.socket(), line).ok();
+    assert_eq!(
+        volumes(&["volumes"]),
+        "\
+NODE  NAME   CLASS    SIZE  USE   STATE          CONDITION     DRIVE
+n1    pvc-1  fast   10 GiB  ext4  ready          ok            wwn-a
+n1    pvc-2  bulk   10 GiB  ext4  ready, in use  ok            wwn-a
+n2    pvc-3  fast   10 GiB  ext4  ready          INACCESSIBLE  wwn-a
+    NodeAway: node n2 is not connected
+(n2 is away: shown as last reported)
+(n3 is starting: still looking at its drives)
+"
+    );
+    let names = |line: &[&str]| {
+        let mut words = vec!["volumes", "-o", "json"];
+        words.extend(line);
+        let json: serde_json::Value = serde_json::from_str(&volumes(&words)).unwrap();
+        let list = json["volumes"].as_array().unwrap().clone();
+        list.iter()
+            .map(|volume| volume["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&["--class", "bulk"]), ["pvc-2"]);
+    assert_eq!(names(&["--abnormal"]), ["pvc-3"]);
+    assert_eq!(names(&["--node", "n2"]), ["pvc-3"]);
+    assert_eq!(
+        names(&["--deleted", "--node", "n1"]),
+        ["pvc-1", "pvc-2", "pvc-4"]
+    );
+    assert_eq!(
+        volumes(&["volumes", "--class", "none", "--node", "n1"]),
+        "none of 2 volumes\n"
+    );
+    let wide = volumes(&["volumes", "-o", "wide"]);
+    assert!(wide.contains(&id(1, "n1")), "{wide}");
+}
+
+#[test]
+fn volume_json_says_where_it_is() {
+    let served = cluster().serve();
+    let text = ask(
+        &served.socket(),
+        &["volumes", "-o", "json", "--class", "bulk"],
+    )
+    .ok();
+    assert_eq!(
+        text,
+        r#"{"volumes": [
+{"node":"n1","node_state":"connected","id":"00000000-0000-4000-8000-000000000002@n1","name":"pvc-2","class":"bulk","drive":"wwn-a","device":"sda2","size_bytes":10737418240,"mode":"mount","fs_type":"ext4","state":"ready","in_use":true,"conditions":[],"erased_bytes":0,"erase_eta_seconds":0,"parameters":{}}
+]}
+"#
+    );
+}
+
+#[test]
+fn a_node_that_is_not_known_is_an_error_and_not_a_node_without_trouble() {
+    let served = cluster().serve();
+    for list in ["nodes", "drives", "volumes"] {
+        let (error, code) = ask(&served.socket(), &[list, "--node", "n1", "--node", "n9"]).error();
+        assert!(error.starts_with("no node n9 is known"), "{error}");
+        assert_eq!(code, 1);
+    }
+}
+
+#[test]
+fn a_list_that_breaks_off_is_a_failure_and_a_short_one_is_not_shown() {
+    let mut fake = cluster();
+    fake.end = Some(Status::resource_exhausted("too slow"));
+    let served = fake.serve();
+    for list in ["drives", "volumes"] {
+        let said = ask(&served.socket(), &[list]);
+        assert_eq!(said.out, "");
+        assert_eq!(said.error(), ("the controller refused: too slow".into(), 1));
+    }
+}
+
+#[test]
+fn nobody_there_has_a_code_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let (error, code) = ask(&dir.path().join("none"), &["nodes"]).error();
+    assert!(error.starts_with("no controller answers at"), "{error}");
+    assert_eq!(code, 3);
+    let (error, code) = ask(&dir.path().join("none"), &["volume", "pv", &id(1, "n1")]).error();
+    assert!(error.starts_with("no controller answers at"), "{error}");
+    assert_eq!(code, 3);
+}
+
+#[test]
+fn one_that_goes_away_within_its_answer_is_nobody_there() {
+    use std::os::unix::net::UnixListener;
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("c.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    // Takes the connection, waits for the call's first bytes, hangs up.
+    let hangs_up = std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        let mut bytes = [0; 24];
+        io::Read::read_exact(&mut connection, &mut bytes).unwrap();
+    });
+    let (error, code) = ask(&socket, &["nodes"]).error();
+    assert_eq!(code, 3, "{error}");
+    hangs_up.join().unwrap();
+}
+
+#[test]
+fn lists_of_any_length_come_in_pieces_and_whole() {
+    const MANY: usize = 25_001;
+    let one = volume(1, "n1", "pvc-1");
+    let served = Fake {
+        nodes: vec![node("n1", "connected")],
+        volumes: vec![one; MANY],
+        ..Fake::default()
+    }
+    .serve();
+    let table = ask(&served.socket(), &["volumes"]).ok();
+    assert_eq!(table.lines().count(), MANY + 1);
+    assert_eq!(table.matches("NODE").count(), 1);
+    let text = ask(&served.socket(), &["volumes", "-o", "json"]).ok();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["volumes"].as_array().unwrap().len(), MANY);
+}
+
+#[test]
+fn a_reader_that_hangs_up_is_told_apart() {
+    struct Gone;
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let served = cluster().serve();
+    let socket = served.socket();
+    let line = ["x", "volumes", "--socket", socket.to_str().unwrap()];
+    let Command::Ask(command) = Cli::try_parse_from(line).unwrap().command else {
+        panic!("not a question");
+    };
+    let error = execute(&command, &mut Gone, &mut Vec::new()).unwrap_err();
+    assert!(error.is_hang_up(), "{error}");
+}

@@ -1,0 +1,210 @@
+//! The config file while it changes: read again now and then, the former settings kept while it is wrong.
+
+use std::{path::PathBuf, pin::pin, time::Duration};
+
+use tokio::{
+    fs::File,
+    io::AsyncReadExt,
+    sync::watch,
+    time::{MissedTickBehavior, interval, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{MAX_FILE, Settings, SettingsError};
+
+/// A file that takes longer than this to read is complained about, and waited for.
+const SLOW: Duration = Duration::from_secs(10);
+
+/// Follows the file until `stop`, beginning with what was loaded of it: reads it every `every`, since a mounted
+/// ConfigMap is replaced under its name. A change is taken when two readings in a row agree on it: an editor that
+/// saves in place shows a file that is empty or cut for a moment. A file that cannot be read or is wrong changes
+/// nothing and is logged, once until it says something else. The receiver ends, with the last settings in it,
+/// after `stop`.
+pub fn follow(
+    path: PathBuf,
+    loaded: Settings,
+    every: Duration,
+    stop: CancellationToken,
+) -> watch::Receiver<Settings> {
+    let (settings, receiver) = watch::channel(loaded);
+    tokio::spawn(async move {
+        stop.run_until_cancelled(keep(path, every, settings)).await;
+    });
+    receiver
+}
+
+async fn keep(path: PathBuf, every: Duration, settings: watch::Sender<Settings>) {
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut judge = Judge::default();
+    let file = path.display();
+    loop {
+        ticks.tick().await;
+        let read = read_patiently(&path).await;
+        let heard = judge.hear(read, &settings.borrow());
+        match heard {
+            Heard::Nothing => {}
+            Heard::Well => tracing::info!(%file, "the config can be read again"),
+            Heard::Changed(now) => {
+                let forgotten_nodes = now.forgotten.len();
+                tracing::info!(%file, forgotten_nodes, "the config has changed");
+                settings.send_replace(now);
+            }
+            Heard::Trouble(error) => {
+                tracing::error!(%file, error, "the config cannot be used; what it said before stays in force");
+            }
+        }
+    }
+}
+
+/// What a reading amounts to.
+#[derive(Debug, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    Well,
+    Changed(Settings),
+    Trouble(String),
+}
+
+/// Takes a change that was read twice in a row, and tells each trouble once.
+#[derive(Debug, Default)]
+struct Judge {
+    seen: Option<Settings>,
+    trouble: Option<String>,
+}
+
+impl Judge {
+    fn hear(&mut self, read: Result<Settings, SettingsError>, known: &Settings) -> Heard {
+        match read {
+            Ok(read) => {
+                let again = self.seen.as_ref() == Some(&read);
+                self.seen = Some(read.clone());
+                if again && read != *known {
+                    self.trouble = None;
+                    Heard::Changed(read)
+                } else if self.trouble.take().is_some() {
+                    Heard::Well
+                } else {
+                    Heard::Nothing
+                }
+            }
+            Err(error) => {
+                self.seen = None;
+                let text = chain(&error);
+                if self.trouble.as_ref() == Some(&text) {
+                    return Heard::Nothing;
+                }
+                self.trouble = Some(text.clone());
+                Heard::Trouble(text)
+            }
+        }
+    }
+}
+
+/// One reading at a time, however long it takes: a hung file must not use up threads.
+async fn read_patiently(path: &PathBuf) -> Result<Settings, SettingsError> {
+    let mut reading = pin!(read(path));
+    match timeout(SLOW, &mut reading).await {
+        Ok(done) => done,
+        Err(_) => {
+            tracing::error!(file = %path.display(), "the config takes long to read; what it said before stays in force");
+            reading.await
+        }
+    }
+}
+
+async fn read(path: &PathBuf) -> Result<Settings, SettingsError> {
+    let mut bytes = Vec::new();
+    let whole = async {
+        let file = File::open(path).await?;
+        file.take(MAX_FILE + 1).read_to_end(&mut bytes).await
+    };
+    whole.await.map_err(|source| SettingsError::Read {
+        path: path.clone(),
+        source,
+    })?;
+    Settings::from_bytes(path, &bytes)
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    async fn until(receiver: &mut watch::Receiver<Settings>, count: usize) {
+        let arrived = receiver.wait_for(|settings| settings.forgotten.len() == count);
+        timeout(PATIENCE, arrived).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_change_arrives_until_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("controller.toml");
+        let entry =
+            |node: &str| format!("[[forgotten]]\nnode = '{node}'\nat = 2026-11-21T10:00:00Z\n");
+        std::fs::write(&path, entry("n1")).unwrap();
+        let loaded = Settings::load(&path).unwrap();
+        let stop = CancellationToken::new();
+        let mut receiver = follow(path.clone(), loaded, Duration::from_millis(1), stop.clone());
+        until(&mut receiver, 1).await;
+
+        let replace = |text: String| {
+            let next = dir.path().join("next");
+            std::fs::write(&next, text).unwrap();
+            std::fs::rename(&next, &path).unwrap();
+        };
+        replace(entry("n1") + &entry("n2"));
+        until(&mut receiver, 2).await;
+        std::fs::remove_file(&path).unwrap();
+        replace(entry("n3"));
+        until(&mut receiver, 1).await;
+
+        stop.cancel();
+        let ended = timeout(PATIENCE, receiver.changed()).await.unwrap();
+        assert!(ended.is_err(), "nobody follows it any more");
+    }
+
+    #[test]
+    fn a_change_counts_when_read_twice_and_a_trouble_is_told_once_and_changes_nothing() {
+        let empty = Settings::default();
+        let one =
+            || Settings::parse("[[forgotten]]\nnode = 'n1'\nat = 2026-11-21T10:00:00Z\n").unwrap();
+        let wrong = |line| {
+            Err(SettingsError::Invalid {
+                path: "f".into(),
+                mistake: super::super::Mistake {
+                    line: Some(line),
+                    message: "m".into(),
+                },
+            })
+        };
+        let trouble = |line| Heard::Trouble(format!("f:{line}: m"));
+        let mut judge = Judge::default();
+        // A save in place: cut to nothing, then whole.
+        for (read, known, heard) in [
+            (Ok(one()), one(), Heard::Nothing),
+            (Ok(empty.clone()), one(), Heard::Nothing),
+            (Ok(one()), one(), Heard::Nothing),
+            (Ok(empty.clone()), one(), Heard::Nothing),
+            (wrong(1), one(), trouble(1)),
+            (wrong(1), one(), Heard::Nothing),
+            (wrong(2), one(), trouble(2)),
+            (Ok(empty.clone()), one(), Heard::Well),
+            (Ok(empty.clone()), one(), Heard::Changed(empty.clone())),
+            (Ok(empty.clone()), empty.clone(), Heard::Nothing),
+            (wrong(2), empty.clone(), trouble(2)),
+        ] {
+            let words = format!("{read:?}");
+            assert_eq!(judge.hear(read, &known), heard, "{words}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Replacing the config file: all or nothing, durable, and not over somebody else's change.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, fchown},
+    path::{Path, PathBuf},
+};
+
+use super::{MAX_FILE, edit::EditError};
+
+/// Why the file was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is none.
+    #[error(
+        "there is no {}; the controller reads the file that its --config names. Name that one, or make it (it may be empty) and start the controller with it",
+        path.display()
+    )]
+    NoFile {
+        /// As given.
+        path: PathBuf,
+    },
+    /// It cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is a directory, a pipe, or too large.
+    #[error("{} is not a config: {what}", path.display())]
+    NotAConfig {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Another process changes it now.
+    #[error("{} is being changed by somebody else; nothing was done, try again", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The text could not be changed.
+    #[error("{}: {source}", path.display())]
+    Edit {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: EditError,
+    },
+    /// The new file could not be made.
+    #[error(
+        "cannot write {} ({step}); it is as it was. A ConfigMap cannot be written through its mount: `node forget --print` prints the entry for it",
+        path.display()
+    )]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        step: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The new file is in place, and might not survive a power cut.
+    #[error("{} was changed, but it is not known to be on disk", path.display())]
+    Flush {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Replaces the file's text by what `edit` makes of it: a new file beside it with the same owner and mode, flushed,
+/// then renamed over it. Symbolic links are followed. Blocks.
+pub fn change(
+    path: &Path,
+    edit: impl FnOnce(&str) -> Result<String, EditError>,
+) -> Result<(), StoreError> {
+    let read = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => StoreError::NoFile {
+            path: path.to_owned(),
+        },
+        _ => StoreError::Read {
+            path: path.to_owned(),
+            source,
+        },
+    };
+    let not_a_config = |what| StoreError::NotAConfig {
+        path: path.to_owned(),
+        what,
+    };
+    let real = fs::canonicalize(path).map_err(read)?;
+    // Opening a pipe would wait for its other end.
+    let seen = fs::metadata(&real).map_err(read)?;
+    if !seen.is_file() {
+        return Err(not_a_config("not a regular file"));
+    }
+    let mut file = File::open(&real).map_err(read)?;
+    let before = file.metadata().map_err(read)?;
+    lock(path, &file)?;
+    let mut bytes = Vec::new();
+    (&mut file)
+        .take(MAX_FILE + 1)
+        .read_to_end(&mut bytes)
+        .map_err(read)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(not_a_config("too large"));
+    }
+    let text = str::from_utf8(&bytes).map_err(|_| not_a_config("not UTF-8"))?;
+    let edited = edit(text).map_err(|source| StoreError::Edit {
+        path: path.to_owned(),
+        source,
+    })?;
+
+    let write = |step| {
+        move |source| StoreError::Write {
+            path: path.to_owned(),
+            step,
+            source,
+        }
+    };
+    let dir = real.parent().unwrap_or_else(|| Path::new("/"));
+    let mut new = tempfile::Builder::new()
+        .prefix(".drivebay-")
+        .tempfile_in(dir)
+        .map_err(write("making a new file beside it"))?;
+    new.write_all(edited.as_bytes())
+        .map_err(write("writing the new file"))?;
+    let made = new
+        .as_file()
+        .metadata()
+        .map_err(write("looking at the new file"))?;
+    if (made.uid(), made.gid()) != (before.uid(), before.gid()) {
+        fchown(new.as_file(), Some(before.uid()), Some(before.gid()))
+            .map_err(write("keeping its owner"))?;
+    }
+    new.as_file()
+        .set_permissions(before.permissions())
+        .map_err(write("keeping its mode"))?;
+    new.as_file()
+        .sync_all()
+        .map_err(write("flushing the new file"))?;
+    // One that waited for nobody's lock may have saved it meanwhile, or put another in its place.
+    let now = fs::metadata(&real).map_err(read)?;
+    if identity(&now) != identity(&before) || fs::read(&real).map_err(read)? != bytes {
+        return Err(StoreError::Busy {
+            path: path.to_owned(),
+        });
+    }
+    new.persist(&real)
+        .map_err(|error| write("renaming the new file")(error.error))?;
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(|source| StoreError::Flush {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+/// Held until the file is closed, and only ever tried: nobody waits here.
+fn lock(path: &Path, file: &File) -> Result<(), StoreError> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => StoreError::Busy {
+            path: path.to_owned(),
+        },
+        TryLockError::Error(source) => StoreError::Read {
+            path: path.to_owned(),
+            source,
+        },
+    })
+}
+
+fn identity(meta: &fs::Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
+}
