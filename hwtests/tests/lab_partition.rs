@@ -228,11 +228,22 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
         .iter()
         .map(|of| of.target.display().to_string())
         .collect();
-    guest.run(&format!(
-        "n=0; for t in {0}; do n=$((n+1)); printf 'volume %s.' $n | dd of=$t bs=512 conv=notrunc,fsync status=none || exit 1; done; \
-         n=0; for t in {0}; do n=$((n+1)); dd if=$t bs=4096 count=1 iflag=direct status=none | grep -aq \"^volume $n[.]\" || exit 1; done",
-        targets.join(" ")
-    ));
+    // In groups: each write waits for the drive, on which three others sync line by line.
+    let marks = |script: &dyn Fn(&str, usize) -> String| {
+        for (group, targets) in targets.chunks(8).enumerate() {
+            let each = targets.iter().enumerate();
+            let each = each.map(|(at, target)| script(target, group * 8 + at));
+            guest.run(&each.collect::<Vec<_>>().join(" && "));
+        }
+    };
+    marks(&|target, n| {
+        format!("printf 'volume {n}.' | dd of={target} bs=512 conv=notrunc,fsync status=none")
+    });
+    marks(&|target, n| {
+        format!(
+            "dd if={target} bs=4096 count=1 iflag=direct status=none | grep -aq '^volume {n}[.]'"
+        )
+    });
     let mut listed = lab.csi.ids().await.unwrap();
     let mut ids: Vec<String> = written
         .iter()
