@@ -16,6 +16,7 @@ use tonic::{Request, Response, Status};
 use crate::{
     agents::{Agent, Agents},
     catalog::Key,
+    cli::drives::{in_trouble, is_noise},
     health::{self, Whereabouts},
     inventory::Inventory,
     topology::TopologyKey,
@@ -69,9 +70,6 @@ impl ClusterService {
         if facts.is_none() {
             notes.push("no agent of this node was ever let in".to_owned());
         }
-        let trouble = |drive: &&agent::Drive| {
-            drive.state == "missing" || !matches!(drive.verdict.as_str(), "GOOD" | "UNKNOWN" | "")
-        };
         let facts = facts.as_ref();
         agent.look(|inventory| Node {
             node_id: agent.node().to_owned(),
@@ -90,8 +88,8 @@ impl ClusterService {
             away_seconds: inventory
                 .away_since()
                 .map_or(0, |since: Instant| since.elapsed().as_secs()),
-            drives: inventory.drives().count() as u64,
-            drives_in_trouble: inventory.drives().filter(trouble).count() as u64,
+            drives: inventory.drives().filter(|drive| !is_noise(drive)).count() as u64,
+            drives_in_trouble: inventory.drives().filter(|drive| in_trouble(drive)).count() as u64,
             volumes: inventory.counts().volumes,
             volumes_abnormal: if inventory.away_since().is_some() && state != "connected" {
                 inventory.counts().volumes

@@ -42,6 +42,21 @@ pub fn summary(config: &Config) -> String {
             None => "no registration".into(),
         },
     );
+    line(
+        "controllers",
+        match &config.controller {
+            None => "none is dialled".into(),
+            Some(controller) => {
+                let targets: Vec<String> =
+                    controller.targets.iter().map(ToString::to_string).collect();
+                let how = match &controller.tls {
+                    Some(files) => format!("with the certificate {}", files.cert.display()),
+                    None => "without certificates, on loopback addresses only".into(),
+                };
+                format!("{}, {how}", targets.join(", "))
+            }
+        },
+    );
     line("state", config.state_dir.display().to_string());
     line("rescan", format!("every {}", seconds(config.rescan)));
     line(

@@ -454,6 +454,7 @@ OK
   CSI socket   /var/lib/kubelet/plugins/csi.drivebay.io/csi.sock
   agent socket /run/drivebay/agent.sock
   kubelet      registers in /var/lib/kubelet/plugins_registry, CSI socket there: /var/lib/kubelet/plugins/csi.drivebay.io/csi.sock
+  controllers  none is dialled
   state        /var/lib/drivebay
   rescan       every 5m
   erasing      at most 200 MiB/s a drive; quarantine 1d

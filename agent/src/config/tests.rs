@@ -281,3 +281,56 @@ proptest::proptest! {
         let _ = parse(&text, &bare());
     }
 }
+
+fn controller_of(section: &str) -> Result<Option<crate::config::ControllerConfig>, String> {
+    let text = format!("{section}\n[[class]]\nname = \"a\"\n[class.select]\nmedia = [\"hdd\"]\n");
+    let surroundings = Surroundings {
+        hostname: "n".into(),
+        has_dir: |_| false,
+    };
+    parse(&text, &surroundings)
+        .map(|checked| checked.config.controller)
+        .map_err(|problems| problems[0].message.clone())
+}
+
+#[test]
+fn controllers_are_dialled_with_certificates_or_on_loopback_and_never_half() {
+    const FILES: &str = "ca = \"/a\"\ncert = \"/b\"\nkey = \"/c\"\n";
+    let section = |lines: &str| controller_of(&format!("[controller]\n{lines}"));
+    assert_eq!(controller_of("").unwrap(), None);
+    let addresses = "addresses = [\"c.example:9443\", \"10.0.0.1:9443\"]\n";
+    let both = section(&format!("{addresses}{FILES}")).unwrap().unwrap();
+    assert_eq!(both.targets.len(), 2);
+    assert_eq!(both.tls.unwrap().key, std::path::Path::new("/c"));
+    let loopback = section(&format!("{addresses}insecure-loopback = true\n"));
+    assert_eq!(loopback.unwrap().unwrap().tls, None);
+    for (wrong, says) in [
+        (addresses.to_owned(), "all three"),
+        (
+            format!("{addresses}ca = \"/a\"\ncert = \"/b\"\n"),
+            "all three",
+        ),
+        (
+            format!("{addresses}insecure-loopback = false\n"),
+            "all three",
+        ),
+        (
+            format!("{addresses}{FILES}insecure-loopback = true\n"),
+            "contradicts",
+        ),
+        (FILES.to_owned(), "addresses"),
+        (format!("addresses = []\n{FILES}"), "names no controller"),
+        (format!("addresses = [\"c\"]\n{FILES}"), "NAME:PORT"),
+        (
+            format!("addresses = [\"https://c:1\"]\n{FILES}"),
+            "NAME:PORT",
+        ),
+        (
+            format!("{addresses}ca = \"a\"\ncert = \"/b\"\nkey = \"/c\"\n"),
+            "absolute",
+        ),
+    ] {
+        let message = section(&wrong).unwrap_err();
+        assert!(message.contains(says), "{wrong}: {message}");
+    }
+}

@@ -74,6 +74,7 @@ pub(super) async fn dial<S: Agent + Clone>(
         shared: shared.clone(),
         slot: slot.clone(),
         stage: stage.clone(),
+        replica: watch::Sender::default(),
     };
     let gone = CancellationToken::new();
     let failure = Failure::default();
@@ -132,6 +133,9 @@ fn after(stage: Stage, error: Option<String>) -> Outcome {
         (Stage::Refused, _) => Outcome::Refused,
         (Stage::Open, _) => Outcome::Ended("the connection was closed, or its other end is dead"),
         (Stage::Silent, Some(error)) => Outcome::Failed(error),
+        (Stage::Greeted, why) => Outcome::Failed(
+            why.unwrap_or_else(|| "it said hello and closed the connection".to_owned()),
+        ),
         (Stage::Silent, None) => Outcome::Failed(
             "it closed the connection; its log says why (a certificate that it does not trust, for one)"
                 .to_owned(),

@@ -37,6 +37,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LASTED: Duration = Duration::from_secs(10);
 /// Longest pause when one virtual address leads to replicas that are met already, or when one refuses this agent.
 const AGAIN_PAUSE: Duration = Duration::from_secs(30);
+/// … and the first such pause.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 /// Sessions close within this at the end.
 const DRAIN: Duration = Duration::from_secs(2);
 
@@ -188,6 +190,10 @@ async fn hold<S: Agent + Clone>(
             Outcome::MetAlready | Outcome::Refused => AGAIN_PAUSE,
             Outcome::Ended(_) | Outcome::Failed(_) => LONGEST_PAUSE,
         };
+        if matches!(outcome, Outcome::Refused | Outcome::MetAlready) {
+            // Nothing that changes within seconds.
+            longest = longest.max(REFUSED_PAUSE);
+        }
         match &outcome {
             Outcome::Ended(why) => {
                 tracing::warn!(controller = %slot, "the session with the controller has ended: {why}");

@@ -15,6 +15,8 @@ pub(super) enum Stage {
     Silent,
     /// The replica at the other end has a session with this agent already.
     MetAlready,
+    /// It has said hello.
+    Greeted,
     /// It does not let this agent in.
     Refused,
     /// A session.
@@ -28,6 +30,8 @@ pub(super) struct Remote<S> {
     pub(super) shared: Arc<Shared>,
     pub(super) slot: Slot,
     pub(super) stage: watch::Sender<Stage>,
+    /// Who has said hello: replica and version.
+    pub(super) replica: watch::Sender<(String, String)>,
 }
 
 const BY_HAND: &str = "this is done by a person on the node itself, with `drivebay-agent drive`";
@@ -49,15 +53,11 @@ impl<S: Agent> Agent for Remote<S> {
         self.shared
             .announced
             .send_if_modified(|known| replicas > std::mem::replace(known, replicas.max(*known)));
-        tracing::info!(
-            controller = %self.slot,
-            version = asker.controller_version,
-            replica,
-            "connected to the controller"
-        );
+        self.replica
+            .send_replace((replica, asker.controller_version.clone()));
         let answer = self.service.hello(request).await;
         if answer.is_ok() {
-            self.stage.send_replace(Stage::Open);
+            self.stage.send_replace(Stage::Greeted);
         }
         answer
     }
@@ -73,6 +73,11 @@ impl<S: Agent> Agent for Remote<S> {
         &self,
         request: Request<WatchInventoryRequest>,
     ) -> Answer<Self::WatchInventoryStream> {
+        // Asked for by one that has let this agent in.
+        let (replica, version) = self.replica.borrow().clone();
+        if self.stage.send_replace(Stage::Open) != Stage::Open {
+            tracing::info!(controller = %self.slot, version, replica, "connected to the controller");
+        }
         self.service.watch_inventory(request).await
     }
 
