@@ -29,6 +29,7 @@ use crate::{
         claim::Rules,
         udev::{self, UdevConfig},
     },
+    health,
     inventory::{Inventory, wire::Sender},
     keeper::{self, Keeper},
     lock, manager,
@@ -192,6 +193,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     }
     tasks.spawn(keeper::run(volumes.clone(), store, burials, stop.clone()));
     tasks.spawn(watch_mounts(volumes.clone(), stop.clone()));
+    tasks.spawn(health::watch::run(volumes.clone(), stop.clone()));
 
     // Only to tell two machines of one name apart; a machine without one has an empty one.
     let machine_id = statefile::read_text(Path::new("/etc/machine-id"), 64)

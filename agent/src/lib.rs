@@ -13,6 +13,7 @@ pub mod config;
 pub mod csi;
 pub mod discovery;
 pub mod fs;
+pub mod health;
 pub mod inventory;
 pub mod keeper;
 pub mod lock;

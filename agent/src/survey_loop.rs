@@ -402,6 +402,8 @@ fn shown(key: &DriveId, seen: &Surveyed, classes: &[ClassConfig]) -> Drive {
         contents: seen.contents.clone(),
         claimable_bytes,
         trouble: seen.trouble.clone(),
+        // The inventory's to say.
+        health: crate::model::DriveHealth::default(),
     }
 }
 

@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::Known;
 use crate::{
+    health::book::of_its_drive,
     model::{
-        ClassReport, Drive, DriveId, DriveState, Placed, RecordState, Snapshot, Volume,
-        VolumeState,
+        ClassReport, Drive, DriveHealth, DriveId, DriveState, Placed, RecordState, Snapshot,
+        Volume, VolumeState,
         snapshot::{Erasing, Trouble},
     },
     state::{KnownDrive, Merged, Sight, merge},
@@ -46,6 +47,9 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
         if let Some(drive) = drives.get_mut(id) {
             drive.trouble = Some(stuck.clone());
         }
+    }
+    for (id, drive) in &mut drives {
+        drive.health = known.health.drive(id);
     }
     // A remembered drive that is not here stays in view.
     for id in &merged.missing_drives {
@@ -117,6 +121,10 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
             _ => (0, 0, 0),
         };
         report.total_bytes += total;
+        // What is free on a drive that takes no new volumes is nobody's to have.
+        if !drive.health.verdict.takes_new_volumes() {
+            continue;
+        }
         report.free_bytes += free;
         report.largest_bytes = report.largest_bytes.max(largest);
     }
@@ -139,6 +147,7 @@ fn missing(id: &DriveId, remembered: &KnownDrive) -> Drive {
         contents: None,
         claimable_bytes: 0,
         trouble: Some("not found on this node".to_owned()),
+        health: DriveHealth::default(),
     }
 }
 
@@ -256,6 +265,8 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
             format!("drive {} does not answer: {trouble}", drive.id),
         ));
     }
+    troubles.extend(known.health.volume(record.uuid));
+    troubles.extend(of_its_drive(drive));
     troubles.extend(
         known
             .troubles

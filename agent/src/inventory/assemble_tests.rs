@@ -184,3 +184,24 @@ fn an_unknown_volume_may_be_on_a_silent_drive_of_which_nothing_is_known() {
     remembered.remembered = remember(&seen, 0, Duration::ZERO, Duration::ZERO).known;
     assert!(stranger(&remembered).is_none());
 }
+
+#[test]
+fn a_drive_that_something_speaks_against_gets_no_new_volumes_and_its_volumes_say_why() {
+    let mut known = known(vec![claimed("sda", placed(1, RecordState::Block))]);
+    let whole = snapshot(&known).classes["bulk"].clone();
+    assert!(whole.free_bytes > 0);
+    let subject = crate::health::attribute::Subject {
+        drive: DriveId("wwn-sda".into()),
+        volume: None,
+    };
+    let kind = crate::health::kmsg::Kind::MediumError;
+    known.health.note(&subject, kind, Duration::ZERO);
+    let snapshot = snapshot(&known);
+    assert_eq!(reasons(only(&snapshot)), ["DriveSuspect"]);
+    assert_eq!(only(&snapshot).troubles[0].status, "DEGRADED");
+    let left = &snapshot.classes["bulk"];
+    assert_eq!(
+        (left.total_bytes, left.free_bytes, left.largest_bytes),
+        (whole.total_bytes, 0, 0)
+    );
+}

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::{
+    health::Book,
     model::{
         Contents, Drive, DriveId, Snapshot,
         snapshot::{Erasing, Trouble},
@@ -43,6 +44,8 @@ pub struct Known {
     pub erasing: BTreeMap<Uuid, Erasing>,
     /// Drives whose worker hangs, and since which step.
     pub stuck: BTreeMap<DriveId, String>,
+    /// What was seen of the health of drives and volumes.
+    pub health: Book,
     /// Volumes with a mount that was detached and may live on.
     pub detached: BTreeSet<Uuid>,
     /// The first survey is complete.
@@ -162,6 +165,11 @@ impl Inventory {
                 known.troubles.insert(uuid, found);
             }
         });
+    }
+
+    /// The volume was mounted just now: what its filesystem said before that is over.
+    pub fn mounted_afresh(&self, uuid: Uuid) {
+        self.update(|known| known.health.mounted_afresh(uuid));
     }
 
     /// Takes the contents that a job answered with. An older look at the same label never

@@ -168,11 +168,18 @@ pub fn drive(drive: &Drive) -> wire::Drive {
         free_bytes: contents.map_or(available, |c| c.free_bytes()),
         largest_free_bytes: contents.map_or(available, |c| c.largest_free()),
         usable_bytes: contents.map_or(available, |c| c.usable_bytes),
-        verdict: "UNKNOWN".to_owned(),
+        verdict: drive.health.verdict.as_str().to_owned(),
         notes: contents
             .iter()
             .flat_map(|c| c.notes.iter().cloned())
             .chain(drive.trouble.clone())
+            .chain(
+                drive
+                    .health
+                    .findings
+                    .iter()
+                    .map(|finding| format!("{}: {}", finding.code, finding.message)),
+            )
             .collect(),
     }
 }

@@ -4,6 +4,7 @@ pub mod cause;
 pub mod class;
 pub mod contents;
 pub mod drive;
+pub mod health;
 #[cfg(test)]
 pub mod samples;
 pub mod snapshot;
@@ -13,6 +14,7 @@ pub use cause::Cause;
 pub use class::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Selector};
 pub use contents::{Contents, Extent, Label, Placed};
 pub use drive::{DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport};
+pub use health::{DriveHealth, Finding, Verdict};
 pub use snapshot::{ClassReport, Drive, Snapshot, Volume, VolumeState};
 pub use volume::{FsType, Mode, Record, RecordState, VolumeSpec};
 

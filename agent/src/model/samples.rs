@@ -105,5 +105,6 @@ pub fn drive(name: &str, state: DriveState, contents: Option<Contents>) -> Drive
         },
         contents,
         trouble: None,
+        health: DriveHealth::default(),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Contents, DriveFacts, DriveId, DriveState, Placed, Reject};
+use super::{Contents, DriveFacts, DriveHealth, DriveId, DriveState, Placed, Reject};
 
 /// A drive as the inventory shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,9 @@ pub struct Drive {
     pub claimable_bytes: u64,
     /// Trouble of its worker or its probe, in stable words (`stuck`, `probe failed`).
     pub trouble: Option<String>,
+    /// How well it is.
+    #[serde(default)]
+    pub health: DriveHealth,
 }
 
 /// Where a volume is in its life, as shown.

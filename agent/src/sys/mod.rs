@@ -19,6 +19,7 @@ pub mod dm;
 pub mod drive;
 pub mod fssize;
 mod ioctl;
+pub mod kmsg;
 pub mod lockfile;
 pub mod lvm;
 pub mod mount;

@@ -13,8 +13,8 @@ use crate::{
     carve::jobs::{CarveError, Claim, Create, Look},
     inventory::assemble::is_live,
     model::{
-        ClassConfig, DriveId, DriveRef, DriveState, Label, Mode, Snapshot, Volume, VolumeSpec,
-        VolumeState,
+        ClassConfig, Drive, DriveId, DriveRef, DriveState, Label, Mode, Snapshot, Volume,
+        VolumeSpec, VolumeState,
     },
     worker::{RunError, Slot},
 };
@@ -60,7 +60,7 @@ pub fn candidates(snapshot: &Snapshot, class: &str, size: u64) -> Vec<Candidate>
     let mut found: Vec<(bool, u64, &DriveId)> = snapshot
         .drives
         .values()
-        .filter(|drive| drive.class.as_deref() == Some(class) && drive.trouble.is_none())
+        .filter(|drive| drive.class.as_deref() == Some(class) && takes_new_volumes(drive))
         .filter_map(|drive| match (drive.state, &drive.contents) {
             (DriveState::Claimed, Some(contents)) => {
                 Some((false, contents.largest_free(), &drive.id))
@@ -381,7 +381,7 @@ fn largest(snapshot: &Snapshot, class: &str) -> (u64, String) {
     snapshot
         .drives
         .values()
-        .filter(|drive| drive.class.as_deref() == Some(class) && drive.trouble.is_none())
+        .filter(|drive| drive.class.as_deref() == Some(class) && takes_new_volumes(drive))
         .filter_map(|drive| match (drive.state, &drive.contents) {
             (DriveState::Claimed, Some(contents)) => Some((contents.largest_free(), &drive.id)),
             (DriveState::Available, _) => Some((drive.claimable_bytes, &drive.id)),
@@ -393,7 +393,7 @@ fn largest(snapshot: &Snapshot, class: &str) -> (u64, String) {
         })
 }
 
-/// The drives of a class that count for nothing because they give no answer, in words. Not an error of its own: a
+/// The drives of a class that count for nothing, and why, in words. Not an error of its own: a
 /// drive that hangs for good must not keep the volume from being made on another node. Pure.
 fn silent(snapshot: &Snapshot, class: &str) -> String {
     let drives: Vec<String> = snapshot
@@ -401,15 +401,38 @@ fn silent(snapshot: &Snapshot, class: &str) -> String {
         .values()
         .filter(|drive| drive.class.as_deref() == Some(class))
         .filter(|drive| drive.state != DriveState::Missing)
-        .filter_map(|drive| Some(format!("{} ({})", drive.id, drive.trouble.as_ref()?)))
+        .filter_map(|drive| Some(format!("{} ({})", drive.id, why_not(drive)?)))
         .collect();
     if drives.is_empty() {
         return String::new();
     }
-    format!(
-        "; not counted, because they do not answer: {}",
-        drives.join(", ")
-    )
+    format!("; not counted: {}", drives.join(", "))
+}
+
+/// Whether new volumes may be put on the drive: it answers, and nothing speaks against its health.
+fn takes_new_volumes(drive: &Drive) -> bool {
+    drive.trouble.is_none() && drive.health.verdict.takes_new_volumes()
+}
+
+fn why_not(drive: &Drive) -> Option<String> {
+    if let Some(trouble) = &drive.trouble {
+        return Some(format!("it does not answer: {trouble}"));
+    }
+    let verdict = drive.health.verdict;
+    let codes = || {
+        drive
+            .health
+            .findings
+            .iter()
+            .map(|finding| finding.code.as_str())
+    };
+    (!verdict.takes_new_volumes()).then(|| {
+        format!(
+            "{}: {}",
+            verdict.as_str(),
+            codes().collect::<Vec<_>>().join(", ")
+        )
+    })
 }
 
 #[cfg(test)]

@@ -149,7 +149,7 @@ fn drives_that_do_not_answer_are_named_when_there_is_no_room() {
     let all = snapshot(vec![stuck, missing, blank("c", GIB)]);
     assert_eq!(
         silent(&all, "bulk"),
-        "; not counted, because they do not answer: wwn-a (hangs in probe)"
+        "; not counted: wwn-a (it does not answer: hangs in probe)"
     );
     assert_eq!(silent(&all, "other"), "");
 }

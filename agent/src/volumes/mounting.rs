@@ -161,6 +161,9 @@ impl Volumes {
             self.inner.inventory.put_contents(&volume.drive, contents);
         }
         self.refresh_mounts()?;
+        if !staged.already {
+            self.inner.inventory.mounted_afresh(volume.uuid);
+        }
         tracing::info!(volume = %volume.uuid, formatted = staged.formatted, grown = staged.grown, already = staged.already, "volume staged");
         Ok(())
     }

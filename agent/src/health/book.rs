@@ -1,0 +1,306 @@
+//! What was seen of drives and volumes, and what it adds up to. Pure: time comes in.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use uuid::Uuid;
+
+use super::{attribute::Subject, kmsg::Kind};
+use crate::model::{Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict, snapshot::Trouble};
+
+/// What the kernel has said of a drive counts for so long after it was said last (drives.md, state machine: SUSPECT
+/// is left after 24 clean hours).
+const COUNTS_FOR: Duration = Duration::from_secs(24 * 3600);
+
+/// When something was said last, on a clock that does not jump.
+type Seen = BTreeMap<Kind, Duration>;
+
+/// Everything seen. At most one entry per kind and drive or volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Book {
+    drives: BTreeMap<DriveId, Seen>,
+    volumes: BTreeMap<Uuid, Seen>,
+}
+
+impl Book {
+    /// Notes that the kernel said this of the subject. True when it is news: it was not known before.
+    /// `now`: time since this agent began.
+    pub fn note(&mut self, subject: &Subject, kind: Kind, now: Duration) -> bool {
+        let mut news = false;
+        if is_of_drive(kind) {
+            let seen = self.drives.entry(subject.drive.clone()).or_default();
+            news |= seen.insert(kind, now).is_none();
+        }
+        if let Some(volume) = subject.volume {
+            let seen = self.volumes.entry(volume).or_default();
+            news |= seen.insert(kind, now).is_none();
+        }
+        news
+    }
+
+    /// The volume has been mounted afresh: what its filesystem said before is over. What was said of its blocks is not.
+    pub fn mounted_afresh(&mut self, volume: Uuid) -> bool {
+        let Some(seen) = self.volumes.get_mut(&volume) else {
+            return false;
+        };
+        let before = seen.len();
+        seen.retain(|kind, _| is_of_drive(*kind));
+        before != seen.len()
+    }
+
+    /// Lets go of what no longer counts, and of what is about nothing there is. True when something went.
+    pub fn tidy(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
+        let before = self.clone();
+        let counts = |seen: &mut Seen| {
+            seen.retain(|kind, at| !is_of_drive(*kind) || now.saturating_sub(*at) < COUNTS_FOR);
+            !seen.is_empty()
+        };
+        self.drives
+            .retain(|id, seen| snapshot.drives.contains_key(id) && counts(seen));
+        self.volumes
+            .retain(|id, seen| snapshot.volumes.contains_key(id) && counts(seen));
+        *self != before
+    }
+
+    /// How well the drive is, by what was seen.
+    pub fn drive(&self, id: &DriveId) -> DriveHealth {
+        let findings: Vec<Finding> = self
+            .drives
+            .get(id)
+            .into_iter()
+            .flatten()
+            .filter_map(|(kind, _)| finding(*kind))
+            .collect();
+        DriveHealth {
+            verdict: if findings.is_empty() {
+                Verdict::Unknown
+            } else {
+                Verdict::Suspect
+            },
+            findings,
+        }
+    }
+
+    /// What is wrong with the volume, by what was seen.
+    pub fn volume(&self, volume: Uuid) -> Vec<Trouble> {
+        let seen = self.volumes.get(&volume).into_iter().flatten();
+        seen.map(|(kind, _)| trouble(*kind)).collect()
+    }
+}
+
+/// Whether it says something of the drive, and not of a filesystem alone.
+fn is_of_drive(kind: Kind) -> bool {
+    match kind {
+        Kind::MediumError | Kind::IoError | Kind::DeviceLost => true,
+        Kind::FilesystemError
+        | Kind::FilesystemCorrupt
+        | Kind::FilesystemShutDown
+        | Kind::FilesystemReadOnly => false,
+    }
+}
+
+fn finding(kind: Kind) -> Option<Finding> {
+    let (code, message) = match kind {
+        Kind::MediumError => (
+            "KernelMediumError",
+            "the kernel reports places that cannot be read or written; move the data off, and replace the drive",
+        ),
+        Kind::IoError => (
+            "KernelIoError",
+            "the kernel reports requests that failed; see its log, check cable and slot, and expect the drive to fail",
+        ),
+        Kind::DeviceLost => (
+            "KernelDeviceLost",
+            "the kernel lost its controller or link; check slot, cable and power",
+        ),
+        Kind::FilesystemError
+        | Kind::FilesystemCorrupt
+        | Kind::FilesystemShutDown
+        | Kind::FilesystemReadOnly => return None,
+    };
+    Some(Finding {
+        code: code.to_owned(),
+        message: message.to_owned(),
+    })
+}
+
+fn trouble(kind: Kind) -> Trouble {
+    let (status, reason, message) = match kind {
+        Kind::MediumError => (
+            "DEGRADED",
+            "MediumErrors",
+            "its drive has places under this volume that cannot be read or written; save the data, and move it off the drive",
+        ),
+        Kind::IoError => (
+            "DEGRADED",
+            "IoErrors",
+            "requests of this volume to its drive have failed; see the kernel log, and save the data",
+        ),
+        Kind::DeviceLost => (
+            "INACCESSIBLE",
+            "DeviceLost",
+            "the kernel lost its drive; check slot, cable and power",
+        ),
+        Kind::FilesystemError => (
+            "DEGRADED",
+            "FilesystemError",
+            "the kernel reports errors of its filesystem; save the data, delete the pod, and have the filesystem checked",
+        ),
+        Kind::FilesystemCorrupt => (
+            "DATA_LOSS",
+            "FilesystemCorrupted",
+            "the kernel found its filesystem damaged; save what reads, delete the pod, and have the filesystem checked and repaired",
+        ),
+        Kind::FilesystemShutDown => (
+            "INACCESSIBLE",
+            "FilesystemShutDown",
+            "its filesystem was shut down after an error; see the kernel log, and delete the pod so that it is mounted again",
+        ),
+        Kind::FilesystemReadOnly => (
+            "DEGRADED",
+            "ReadOnly",
+            "the filesystem turned read-only; see the kernel log, save the data, and check the filesystem",
+        ),
+    };
+    Trouble {
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+/// What a drive's verdict means for each volume on it.
+pub fn of_its_drive(drive: &Drive) -> Option<Trouble> {
+    let (reason, what) = match drive.health.verdict {
+        Verdict::Unknown | Verdict::Good => return None,
+        Verdict::Suspect => ("DriveSuspect", "is suspect"),
+        Verdict::Bad => ("DriveFailing", "is failing"),
+    };
+    let why: Vec<String> = drive
+        .health
+        .findings
+        .iter()
+        .map(|finding| format!("{}: {}", finding.code, finding.message))
+        .collect();
+    Some(Trouble {
+        status: "DEGRADED".to_owned(),
+        reason: reason.to_owned(),
+        message: format!(
+            "drive {} ({}) {what}: {}",
+            drive.id,
+            drive.facts.model,
+            why.join("; ")
+        ),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::model::DriveState;
+    use crate::model::samples;
+
+    const ALL: [Kind; 7] = [
+        Kind::MediumError,
+        Kind::IoError,
+        Kind::DeviceLost,
+        Kind::FilesystemError,
+        Kind::FilesystemCorrupt,
+        Kind::FilesystemShutDown,
+        Kind::FilesystemReadOnly,
+    ];
+
+    fn subject(volume: Option<u128>) -> Subject {
+        Subject {
+            drive: DriveId("wwn-sda".into()),
+            volume: volume.map(Uuid::from_u128),
+        }
+    }
+
+    fn snapshot() -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        let drive = samples::drive("sda", DriveState::Claimed, None);
+        snapshot.drives.insert(drive.id.clone(), drive);
+        snapshot
+    }
+
+    #[test]
+    fn a_filesystems_trouble_is_its_volumes_alone_and_the_drives_is_both() {
+        for kind in ALL {
+            let mut book = Book::default();
+            assert!(book.note(&subject(Some(7)), kind, Duration::ZERO));
+            assert!(!book.note(&subject(Some(7)), kind, Duration::from_secs(1)));
+            let of_drive = book.drive(&subject(None).drive);
+            assert_eq!(of_drive.findings.len(), usize::from(is_of_drive(kind)));
+            assert_eq!(
+                of_drive.verdict,
+                if is_of_drive(kind) {
+                    Verdict::Suspect
+                } else {
+                    Verdict::Unknown
+                }
+            );
+            assert_eq!(book.volume(Uuid::from_u128(7)).len(), 1, "{kind:?}");
+            assert!(book.volume(Uuid::from_u128(8)).is_empty());
+        }
+    }
+
+    #[test]
+    fn reasons_are_unique_so_that_none_hides_another() {
+        let mut book = Book::default();
+        for kind in ALL {
+            book.note(&subject(Some(7)), kind, Duration::ZERO);
+        }
+        let troubles = book.volume(Uuid::from_u128(7));
+        let reasons: std::collections::BTreeSet<_> =
+            troubles.iter().map(|trouble| &trouble.reason).collect();
+        assert_eq!(reasons.len(), ALL.len());
+    }
+
+    #[test]
+    fn mounting_afresh_ends_what_the_filesystem_said_and_not_what_the_drive_did() {
+        let mut book = Book::default();
+        for kind in ALL {
+            book.note(&subject(Some(7)), kind, Duration::ZERO);
+        }
+        assert!(book.mounted_afresh(Uuid::from_u128(7)));
+        assert!(!book.mounted_afresh(Uuid::from_u128(7)));
+        let left = book.volume(Uuid::from_u128(7)).len();
+        assert_eq!(left, ALL.iter().filter(|kind| is_of_drive(**kind)).count());
+    }
+
+    #[test]
+    fn a_drive_is_suspect_for_a_day_after_the_last_word_against_it() {
+        let mut book = Book::default();
+        let (snapshot, id) = (snapshot(), subject(None).drive);
+        book.note(&subject(None), Kind::IoError, Duration::ZERO);
+        let hour = Duration::from_secs(3600);
+        book.note(&subject(None), Kind::IoError, hour);
+        assert!(!book.tidy(&snapshot, COUNTS_FOR));
+        assert_eq!(book.drive(&id).verdict, Verdict::Suspect);
+        assert!(book.tidy(&snapshot, COUNTS_FOR + hour));
+        assert_eq!(book.drive(&id), DriveHealth::default());
+    }
+
+    #[test]
+    fn what_is_about_nothing_there_is_is_let_go() {
+        let mut book = Book::default();
+        book.note(&subject(Some(7)), Kind::FilesystemError, Duration::ZERO);
+        assert!(book.tidy(&snapshot(), Duration::ZERO));
+        assert_eq!(book, Book::default());
+    }
+
+    #[test]
+    fn a_volume_says_what_its_drive_is_suspected_of() {
+        let mut drive = samples::drive("sda", DriveState::Claimed, None);
+        assert_eq!(of_its_drive(&drive), None);
+        let mut book = Book::default();
+        book.note(&subject(None), Kind::MediumError, Duration::ZERO);
+        drive.health = book.drive(&drive.id);
+        let trouble = of_its_drive(&drive).unwrap();
+        assert_eq!(trouble.reason, "DriveSuspect");
+        assert!(trouble.message.contains("KernelMediumError"), "{trouble:?}");
+        drive.health.verdict = Verdict::Good;
+        assert_eq!(of_its_drive(&drive), None);
+    }
+}

@@ -1,0 +1,67 @@
+//! The kernel log, record by record.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Seek, SeekFrom},
+    os::unix::fs::OpenOptionsExt,
+};
+
+use nix::libc;
+use tokio::io::{Interest, unix::AsyncFd};
+
+/// The kernel cuts records at this many bytes (CONSOLE_EXT_LOG_MAX).
+const RECORD: usize = 8192;
+
+/// What came of waiting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// A record.
+    Record(String),
+    /// Records were overwritten before they were read.
+    Lost,
+}
+
+/// Reads /dev/kmsg from its end. It holds nothing of any drive, so it blocks on none.
+#[derive(Debug)]
+pub struct Kmsg(AsyncFd<File>);
+
+impl Kmsg {
+    /// Begins with what is said from now on. In a container it needs the device, and CAP_SYSLOG where the host
+    /// restricts the log.
+    pub fn open() -> io::Result<Self> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open("/dev/kmsg")?;
+        file.seek(SeekFrom::End(0))?;
+        // SAFETY: the File owns its descriptor for as long as the AsyncFd owns the File, and nothing
+        // replaces or closes it meanwhile.
+        let registered = unsafe { AsyncFd::register_with_interest(file, Interest::READABLE) };
+        Ok(Self(registered?))
+    }
+
+    /// The next record. One read takes exactly one.
+    pub async fn next(&self) -> io::Result<Next> {
+        let mut buffer = [0u8; RECORD];
+        loop {
+            let mut ready = self.0.readable().await?;
+            let read = ready.try_io(|file| file.get_ref().read(&mut buffer));
+            match read {
+                Ok(Ok(length)) => {
+                    let record = buffer.get(..length).unwrap_or_default();
+                    return Ok(Next::Record(String::from_utf8_lossy(record).into_owned()));
+                }
+                Ok(Err(error)) if error.raw_os_error() == Some(libc::EPIPE) => {
+                    return Ok(Next::Lost);
+                }
+                // Longer than the buffer: the kernel does not make such, and skips it.
+                Ok(Err(error)) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    return Ok(Next::Lost);
+                }
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(error)) => return Err(error),
+                Err(_not_ready) => {}
+            }
+        }
+    }
+}
