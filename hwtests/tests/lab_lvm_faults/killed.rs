@@ -1,11 +1,11 @@
 //! The agent is killed, with everything it started, right before, during or right after each `lvm` command of a volume's
 //! life. Repeating the call converges: one volume, its data there, all of the space back at the end.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use drivebay_hwtests::{
     GIB, MIB, csi,
-    lab::{DriveSpec, LabRig, agent},
+    lab::{DriveSpec, LabRig, agent, letters::LAB_LIMIT},
     long,
 };
 use tonic::Status;
@@ -131,7 +131,7 @@ async fn life(lab: &mut LabRig, when: &str) {
     killer.lab.agent.kill9();
     killer.restart().await;
     let guest = killer.lab.guest().clone();
-    guest.wait_until(Duration::from_secs(60), "the erase's end", |guest| {
+    guest.wait_until(LAB_LIMIT, "the erase's end", |guest| {
         let struck = guest.ran("mv /run/killed /run/was-killed");
         struck.ok().then_some(())
     });
