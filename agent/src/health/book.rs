@@ -1,6 +1,9 @@
 //! What was seen of drives and volumes, and what it adds up to. Pure: time comes in.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use uuid::Uuid;
 
@@ -11,6 +14,12 @@ use crate::model::{Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict, snap
 /// is left after 24 clean hours).
 const COUNTS_FOR: Duration = Duration::from_secs(24 * 3600);
 
+/// Code of a drive that has requests and completes none.
+const STALLED: &str = "IoStalled";
+
+/// What was noted within this is not noted again.
+const FRESH: Duration = Duration::from_secs(60);
+
 /// When something was said last, on a clock that does not jump.
 type Seen = BTreeMap<Kind, Duration>;
 
@@ -19,6 +28,10 @@ type Seen = BTreeMap<Kind, Duration>;
 pub struct Book {
     drives: BTreeMap<DriveId, Seen>,
     volumes: BTreeMap<Uuid, Seen>,
+    // Drives that have requests and complete none, now.
+    stalled: BTreeSet<DriveId>,
+    // Volumes whose ext4 has errors counted in its superblock, when it was mounted last.
+    counted: BTreeSet<Uuid>,
 }
 
 impl Book {
@@ -35,6 +48,40 @@ impl Book {
             news |= seen.insert(kind, now).is_none();
         }
         news
+    }
+
+    /// Whether this was noted within the last minute: a drive that fails says so a thousand times a second.
+    pub fn is_fresh(&self, subject: &Subject, kind: Kind, now: Duration) -> bool {
+        let fresh = |seen: Option<&Seen>| {
+            seen.and_then(|seen| seen.get(&kind))
+                .is_some_and(|at| now.saturating_sub(*at) < FRESH)
+        };
+        (!is_of_drive(kind) || fresh(self.drives.get(&subject.drive)))
+            && subject
+                .volume
+                .is_none_or(|volume| fresh(self.volumes.get(&volume)))
+    }
+
+    /// These drives are stalled, and no others. The ones whose state has changed, with it.
+    pub fn stalled(&mut self, now: BTreeSet<DriveId>) -> Vec<(DriveId, bool)> {
+        let changed = self.stalled.symmetric_difference(&now);
+        let changed = changed.map(|id| (id.clone(), now.contains(id))).collect();
+        self.stalled = now;
+        changed
+    }
+
+    /// Whether any drive is stalled.
+    pub fn any_stalled(&self) -> bool {
+        !self.stalled.is_empty()
+    }
+
+    /// Whether a volume's ext4 has counted errors. True when that is news.
+    pub fn counted(&mut self, volume: Uuid, errors: bool) -> bool {
+        if errors {
+            self.counted.insert(volume)
+        } else {
+            self.counted.remove(&volume)
+        }
     }
 
     /// The volume has been mounted afresh: what its filesystem said before is over. What was said of its blocks is not.
@@ -58,18 +105,21 @@ impl Book {
             .retain(|id, seen| snapshot.drives.contains_key(id) && counts(seen));
         self.volumes
             .retain(|id, seen| snapshot.volumes.contains_key(id) && counts(seen));
+        self.stalled.retain(|id| snapshot.drives.contains_key(id));
+        self.counted.retain(|id| snapshot.volumes.contains_key(id));
         *self != before
     }
 
     /// How well the drive is, by what was seen.
     pub fn drive(&self, id: &DriveId) -> DriveHealth {
-        let findings: Vec<Finding> = self
-            .drives
-            .get(id)
-            .into_iter()
-            .flatten()
-            .filter_map(|(kind, _)| finding(*kind))
-            .collect();
+        let seen = self.drives.get(id).into_iter().flatten();
+        let mut findings: Vec<Finding> = seen.filter_map(|(kind, _)| finding(*kind)).collect();
+        if self.stalled.contains(id) {
+            findings.push(Finding {
+                code: STALLED.to_owned(),
+                message: "it has requests and has completed none for ten seconds; see the kernel log, check cable and slot".to_owned(),
+            });
+        }
         DriveHealth {
             verdict: if findings.is_empty() {
                 Verdict::Unknown
@@ -82,8 +132,16 @@ impl Book {
 
     /// What is wrong with the volume, by what was seen.
     pub fn volume(&self, volume: Uuid) -> Vec<Trouble> {
-        let seen = self.volumes.get(&volume).into_iter().flatten();
-        seen.map(|(kind, _)| trouble(*kind)).collect()
+        let mut kinds: BTreeSet<Kind> = self
+            .volumes
+            .get(&volume)
+            .into_iter()
+            .flat_map(|seen| seen.keys().copied())
+            .collect();
+        if self.counted.contains(&volume) {
+            kinds.insert(Kind::FilesystemError);
+        }
+        kinds.into_iter().map(trouble).collect()
     }
 }
 
@@ -170,10 +228,16 @@ fn trouble(kind: Kind) -> Trouble {
 
 /// What a drive's verdict means for each volume on it.
 pub fn of_its_drive(drive: &Drive) -> Option<Trouble> {
-    let (reason, what) = match drive.health.verdict {
+    let stalled = drive
+        .health
+        .findings
+        .iter()
+        .any(|finding| finding.code == STALLED);
+    let (status, reason, what) = match drive.health.verdict {
         Verdict::Unknown | Verdict::Good => return None,
-        Verdict::Suspect => ("DriveSuspect", "is suspect"),
-        Verdict::Bad => ("DriveFailing", "is failing"),
+        _ if stalled => ("INACCESSIBLE", "DriveStalled", "stands still"),
+        Verdict::Suspect => ("DEGRADED", "DriveSuspect", "is suspect"),
+        Verdict::Bad => ("DEGRADED", "DriveFailing", "is failing"),
     };
     let why: Vec<String> = drive
         .health
@@ -182,7 +246,7 @@ pub fn of_its_drive(drive: &Drive) -> Option<Trouble> {
         .map(|finding| format!("{}: {}", finding.code, finding.message))
         .collect();
     Some(Trouble {
-        status: "DEGRADED".to_owned(),
+        status: status.to_owned(),
         reason: reason.to_owned(),
         message: format!(
             "drive {} ({}) {what}: {}",
@@ -280,6 +344,55 @@ mod tests {
         assert_eq!(book.drive(&id).verdict, Verdict::Suspect);
         assert!(book.tidy(&snapshot, COUNTS_FOR + hour));
         assert_eq!(book.drive(&id), DriveHealth::default());
+    }
+
+    #[test]
+    fn a_stalled_drive_is_suspect_and_its_volumes_cannot_be_used_until_it_goes_on() {
+        let mut drive = samples::drive("sda", DriveState::Claimed, None);
+        let mut book = Book::default();
+        let id = drive.id.clone();
+        let news = book.stalled([id.clone()].into());
+        assert_eq!(news, [(id.clone(), true)]);
+        assert!(book.stalled([id.clone()].into()).is_empty());
+        drive.health = book.drive(&id);
+        assert_eq!(drive.health.verdict, Verdict::Suspect);
+        let trouble = of_its_drive(&drive).unwrap();
+        assert_eq!(
+            (trouble.status.as_str(), trouble.reason.as_str()),
+            ("INACCESSIBLE", "DriveStalled")
+        );
+        assert_eq!(book.stalled(BTreeSet::new()), [(id.clone(), false)]);
+        assert_eq!(book.drive(&id), DriveHealth::default());
+    }
+
+    #[test]
+    fn errors_that_ext4_has_counted_are_one_trouble_with_those_it_reports() {
+        let mut book = Book::default();
+        let volume = Uuid::from_u128(7);
+        assert!(book.counted(volume, true) && !book.counted(volume, true));
+        book.note(&subject(Some(7)), Kind::FilesystemError, Duration::ZERO);
+        assert_eq!(book.volume(volume).len(), 1);
+        book.mounted_afresh(volume);
+        assert_eq!(book.volume(volume).len(), 1);
+        assert!(book.counted(volume, false));
+        assert!(book.volume(volume).is_empty());
+    }
+
+    #[test]
+    fn what_was_said_just_now_is_known_until_the_volume_is_mounted_afresh() {
+        let mut book = Book::default();
+        let second = Duration::from_secs(1);
+        for kind in ALL {
+            assert!(!book.is_fresh(&subject(Some(7)), kind, second));
+            book.note(&subject(Some(7)), kind, Duration::ZERO);
+            assert!(book.is_fresh(&subject(Some(7)), kind, second));
+            assert!(!book.is_fresh(&subject(Some(7)), kind, FRESH));
+            // Of another volume on the same drive it was not said.
+            assert!(!book.is_fresh(&subject(Some(8)), kind, second));
+        }
+        book.mounted_afresh(Uuid::from_u128(7));
+        assert!(!book.is_fresh(&subject(Some(7)), Kind::FilesystemShutDown, second));
+        assert!(book.is_fresh(&subject(Some(7)), Kind::IoError, second));
     }
 
     #[test]

@@ -167,6 +167,17 @@ impl Inventory {
         });
     }
 
+    /// Looks at what was seen of health.
+    pub fn health<T>(&self, look: impl FnOnce(&Book) -> T) -> T {
+        look(
+            &self
+                .known
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .health,
+        )
+    }
+
     /// The volume was mounted just now: what its filesystem said before that is over.
     pub fn mounted_afresh(&self, uuid: Uuid) {
         self.update(|known| known.health.mounted_afresh(uuid));

@@ -11,6 +11,7 @@
 
 pub mod blkid;
 pub mod blockdev;
+pub mod blockstat;
 pub mod clock;
 pub mod cmd;
 pub mod direct;

@@ -1,0 +1,98 @@
+//! Drives that have requests and complete none. Pure.
+//!
+//! A hung drive is `running` to the kernel for two minutes and more; requests in flight with counters that stand
+//! still show it early (linux.md, "Hung disk").
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{model::DriveId, sys::blockstat::Activity};
+
+/// A drive that completes nothing for so long is stalled. The slowest honest request, a flush of a shingled drive's
+/// cache, takes a few seconds.
+pub const LIMIT: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    completed: u64,
+    // Since when it has requests and this count.
+    since: Duration,
+}
+
+/// What was seen of each drive.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stalls(BTreeMap<DriveId, Seen>);
+
+impl Stalls {
+    /// Takes in a look; the drives that are stalled. Drives that were not looked at are forgotten.
+    pub fn look(&mut self, looks: &BTreeMap<DriveId, Activity>, now: Duration) -> Vec<DriveId> {
+        let mut next = BTreeMap::new();
+        let mut stalled = Vec::new();
+        for (id, activity) in looks {
+            if activity.in_flight == 0 {
+                continue;
+            }
+            let since = match self.0.get(id) {
+                Some(seen) if seen.completed == activity.completed => seen.since,
+                _ => now,
+            };
+            if now.saturating_sub(since) >= LIMIT {
+                stalled.push(id.clone());
+            }
+            let completed = activity.completed;
+            next.insert(id.clone(), Seen { completed, since });
+        }
+        self.0 = next;
+        stalled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_requests_that_stand_still_for_ten_seconds_are_a_stall() {
+        let mut stalls = Stalls::default();
+        for (at, in_flight, completed, stalled) in [
+            (0, 0, 5, false),
+            (100, 0, 5, false),
+            // Busy and working.
+            (101, 3, 6, false),
+            (111, 3, 7, false),
+            // Stands still.
+            (112, 3, 8, false),
+            (121, 3, 8, false),
+            (122, 3, 8, true),
+            (130, 64, 8, true),
+            // One came back.
+            (132, 63, 9, false),
+            (141, 63, 9, false),
+            (142, 63, 9, true),
+            // All came back.
+            (144, 0, 72, false),
+            (160, 1, 72, false),
+        ] {
+            let activity = Activity {
+                in_flight,
+                completed,
+            };
+            let looks = [(DriveId("d".into()), activity)].into();
+            let found = stalls.look(&looks, Duration::from_secs(at));
+            assert_eq!(!found.is_empty(), stalled, "at {at} s");
+        }
+    }
+
+    #[test]
+    fn a_drive_that_was_away_begins_anew() {
+        let mut stalls = Stalls::default();
+        let activity = Activity {
+            in_flight: 1,
+            completed: 1,
+        };
+        let looks = [(DriveId("d".into()), activity)].into();
+        stalls.look(&looks, Duration::ZERO);
+        stalls.look(&BTreeMap::new(), Duration::from_secs(5));
+        assert!(stalls.look(&looks, Duration::from_secs(12)).is_empty());
+        assert_eq!(stalls.look(&looks, Duration::from_secs(22)).len(), 1);
+    }
+}
