@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     facts::{self, ExitStatus, Facts, MAX_BYTES, ParseError, Protocol, sleeping},
     history::History,
+    json::tidy,
     outcome::{Failure, FailureReason, Outcome},
 };
 use crate::{
@@ -53,7 +54,7 @@ pub struct DeviceTypeError(String);
 impl DeviceType {
     /// Checks the form; whether smartctl knows the type is seen when it is used.
     pub fn parse(text: &str) -> Result<Self, DeviceTypeError> {
-        let word = |c: char| c.is_ascii_alphanumeric() || "+,/_.".contains(c);
+        let word = |c: char| c.is_ascii_alphanumeric() || "+,/_.-".contains(c);
         let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric());
         if begins && text.len() <= 64 && text.chars().all(word) {
             Ok(Self(text.to_owned()))
@@ -254,16 +255,17 @@ fn outcome(poll: &Poll, result: Result<Output, CmdError>) -> Outcome {
         let why = ParseError::TooLarge { len: MAX_BYTES };
         return failed(FailureReason::TooLarge, why.to_string());
     }
-    let mut outcome = match facts::parse(output.stdout.as_bytes()) {
-        Ok(facts) => of_facts(facts),
-        Err(_) if code == ASLEEP && sleeping(&output.stdout).is_some() => Outcome::Standby,
-        Err(error) => of_garbage(&error, &output, code),
+    let facts = match facts::parse(output.stdout.as_bytes()) {
+        Ok(facts) => facts,
+        Err(_) if code == ASLEEP && sleeping(&output.stdout).is_some() => return Outcome::Standby,
+        Err(error) => return of_garbage(&error, &output, code),
     };
-    if let Outcome::Answered(facts) = &mut outcome {
-        facts.exit = ExitStatus::new(u64::from(facts.exit.bits()) | u64::from(code.unsigned_abs()));
-        facts.not_running.clone_from(&poll.not_running);
-    }
-    outcome
+    let status = u64::from(facts.exit.bits()) | u64::from(code.unsigned_abs());
+    of_facts(Facts {
+        exit: ExitStatus::new(status),
+        not_running: poll.not_running.clone(),
+        ..facts
+    })
 }
 
 /// What an output says, whether or not it came from a process of ours.
@@ -303,23 +305,34 @@ pub fn of_facts(facts: Facts) -> Outcome {
     Outcome::Answered(Box::new(facts))
 }
 
-fn of_garbage(error: &ParseError, output: &Output, code: i32) -> Outcome {
-    let reason = match error {
+/// What a recorded output says.
+pub fn of_bytes(bytes: &[u8]) -> Outcome {
+    match facts::parse(bytes) {
+        Ok(facts) => of_facts(facts),
+        Err(error) => failed(reason(&error), error.to_string()),
+    }
+}
+
+fn reason(error: &ParseError) -> FailureReason {
+    match error {
         ParseError::TooLarge { .. } => FailureReason::TooLarge,
         ParseError::Truncated { .. } => FailureReason::Truncated,
         ParseError::Empty | ParseError::NotJson { .. } => FailureReason::Garbage,
-    };
-    let stderr: String = super::json::tidy(&output.stderr, QUOTE);
+    }
+}
+
+fn of_garbage(error: &ParseError, output: &Output, code: i32) -> Outcome {
+    let stderr = tidy(&output.stderr, QUOTE);
     let said = if stderr.is_empty() {
         String::new()
     } else {
         format!("; on standard error: {stderr:?}")
     };
+    let status = ExitStatus::new(u64::from(code.unsigned_abs()));
     failed(
-        reason,
+        reason(error),
         format!(
-            "{error} (exit status {}){said}; check that smartctl is smartmontools 7.0 or later",
-            ExitStatus::new(u64::from(code.unsigned_abs()))
+            "{error} (exit status {status}){said}; check that smartctl is smartmontools 7.0 or later"
         ),
     )
 }

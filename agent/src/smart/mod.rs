@@ -7,6 +7,8 @@
 
 pub mod collect;
 pub mod facts;
+#[cfg(test)]
+mod fixtures;
 pub mod history;
 mod json;
 mod judge;

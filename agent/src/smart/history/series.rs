@@ -83,10 +83,15 @@ impl Series {
     }
 
     /// The lowest value known in the time before now. A value holds from its point to the next one, the
-    /// last until it was read last; so what was not looked at says nothing.
+    /// last until it was read last; so what was not looked at says nothing. Rounded up to the hour: when
+    /// within the next point's hour the value ended is not known.
     fn lowest(&self, now: u64, span: u64) -> Option<u64> {
         let from = now.saturating_sub(span);
-        let ends = self.points.iter().skip(1).map(|point| point.0);
+        let ends = self
+            .points
+            .iter()
+            .skip(1)
+            .map(|point| point.0.saturating_add(HOUR));
         let ends = ends.chain([self.at]);
         let inside = self
             .points
