@@ -21,6 +21,7 @@ pub mod manager;
 pub mod model;
 pub mod registration;
 pub mod server;
+pub mod smart;
 pub mod state;
 pub mod survey_loop;
 pub mod sys;

@@ -1,0 +1,341 @@
+//! Asking one drive with smartctl. Blocks: for the drive's worker only.
+//!
+//! A poll is killed, with its process group, after `HARD`. One that took longer than `SOFT` is marked
+//! slow; that is also when the pool calls the slot stuck. A smartctl that cannot be killed stays with
+//! the worker (`sys::cmd::left_behind`), which takes no more work: no second one is started beside it.
+
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    facts::{self, ExitStatus, Facts, MAX_BYTES, ParseError, Protocol, sleeping},
+    history::History,
+    json::tidy,
+    outcome::{Failure, FailureReason, Outcome},
+};
+use crate::{
+    model::{DriveFacts, Media, Transport},
+    sys::cmd::{self, CmdError, Output, Tool},
+};
+
+/// A poll that takes longer than this is slow.
+pub const SOFT: Duration = Duration::from_secs(30);
+/// A poll that takes longer than this is killed.
+pub const HARD: Duration = Duration::from_secs(90);
+/// Between two light polls of a turning drive: SMART reads hold up its queue.
+pub const HDD_INTERVAL: Duration = Duration::from_secs(30 * 60);
+/// Between two light polls of any other drive.
+pub const SSD_INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// Between two deep polls.
+pub const DEEP_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+/// The exit status that we ask smartctl for when the drive sleeps. Its own ones for not opening and for
+/// a wrong command line never come together.
+const ASLEEP: i32 = 3;
+/// How much of a message is quoted.
+const QUOTE: usize = 200;
+
+/// A value for smartctl's `-d`: `sat`, `megaraid,0`, `areca,3/1`, …
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DeviceType(String);
+
+/// What `-d` does not take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not a device type of smartctl's; write for example \"sat\", \"megaraid,0\" or \"cciss,1\""
+)]
+pub struct DeviceTypeError(String);
+
+impl DeviceType {
+    /// Checks the form; whether smartctl knows the type is seen when it is used.
+    pub fn parse(text: &str) -> Result<Self, DeviceTypeError> {
+        let word = |c: char| c.is_ascii_alphanumeric() || "+,/_.-".contains(c);
+        let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+        if begins && text.len() <= 64 && text.chars().all(word) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(DeviceTypeError(text.to_owned()))
+        }
+    }
+
+    /// As it is given to smartctl.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for DeviceType {
+    type Error = DeviceTypeError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text)
+    }
+}
+
+impl From<DeviceType> for String {
+    fn from(kind: DeviceType) -> Self {
+        kind.0
+    }
+}
+
+/// One question to one drive. Plain data, fit to travel to a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Poll {
+    /// The device node.
+    pub node: PathBuf,
+    /// queue/rotational: such a drive is left asleep when it sleeps. (Solid state drives say standby
+    /// when they are not.)
+    pub rotational: bool,
+    /// For `-d`: an operator's word, else what smartctl found the last time.
+    pub device_type: Option<DeviceType>,
+    /// SCSI drives are asked for two more logs.
+    pub scsi: bool,
+    /// Everything there is, once a day.
+    pub deep: bool,
+    /// There is nothing to ask: virtual, remote, or of a kind without SMART. The reason.
+    pub unsupported: Option<String>,
+    /// The drive's state in sysfs when it is not the running one; a finding by itself.
+    pub not_running: Option<String>,
+}
+
+impl Poll {
+    /// The question for a drive. `given` is the operator's device type for it; where there is one, a
+    /// virtual drive is asked too (a RAID controller's volume hides the real ones).
+    pub fn of(
+        drive: &DriveFacts,
+        history: &History,
+        given: Option<DeviceType>,
+        deep: bool,
+    ) -> Self {
+        let unsupported = if given.is_some() {
+            None
+        } else {
+            unsupported(drive)
+        };
+        let cached = history
+            .device_type()
+            .and_then(|kind| DeviceType::parse(kind).ok());
+        Self {
+            node: PathBuf::from("/dev").join(drive.kernel_name.replace('!', "/")),
+            rotational: drive.media == Media::Hdd,
+            device_type: given.or(cached),
+            scsi: match history.protocol() {
+                Some(protocol) => protocol == Protocol::Scsi,
+                None => matches!(drive.transport, Transport::Sas | Transport::Scsi),
+            },
+            deep,
+            unsupported,
+            not_running: drive.not_running.clone(),
+        }
+    }
+
+    /// smartctl's arguments.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["--json=c".into()];
+        let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+        if self.deep {
+            add(&["-x"]);
+        } else {
+            add(&["-i", "-H", "-A", "-l", "selftest"]);
+            if self.scsi {
+                add(&["-l", "error", "-l", "ssd"]);
+            }
+        }
+        if self.rotational {
+            add(&["-n", "standby,3"]);
+        }
+        if let Some(kind) = &self.device_type {
+            add(&["-d", kind.as_str()]);
+        }
+        arguments.push(self.node.clone().into_os_string());
+        arguments
+    }
+}
+
+/// Why smartctl has nothing to say of a drive.
+fn unsupported(drive: &DriveFacts) -> Option<String> {
+    if let Some(kind) = &drive.virtual_kind {
+        return Some(format!("a virtual device ({kind}) has no SMART"));
+    }
+    let without = match drive.transport {
+        Transport::Virtio | Transport::Loop => "is virtual",
+        Transport::Iscsi | Transport::Fc | Transport::NvmeOf => {
+            "is remote: ask the storage system behind it"
+        }
+        Transport::Mmc => "is an MMC device: its life time is in sysfs, not in SMART",
+        _ => return None,
+    };
+    Some(format!("the drive {without}"))
+}
+
+/// What came of a poll, and how long it took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Polled {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// Milliseconds.
+    pub took_ms: u64,
+    /// Longer than `SOFT`.
+    pub slow: bool,
+}
+
+/// Asks. Blocks for `HARD` at most, and a second more to bury what did not end. Without a process when
+/// there is nothing to ask.
+pub fn poll(poll: &Poll) -> Polled {
+    run(poll, HARD, Vec::new())
+}
+
+fn run(poll: &Poll, deadline: Duration, env: Vec<(&'static str, OsString)>) -> Polled {
+    let begun = Instant::now();
+    let outcome = match &poll.unsupported {
+        Some(why) => failed(FailureReason::Unsupported, why.clone()),
+        None => outcome(
+            poll,
+            cmd::run(&Tool {
+                program: "smartctl",
+                args: poll.arguments(),
+                env,
+                deadline,
+            }),
+        ),
+    };
+    let took = begun.elapsed();
+    Polled {
+        outcome,
+        took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        slow: took > SOFT,
+    }
+}
+
+fn failed(reason: FailureReason, detail: impl Into<String>) -> Outcome {
+    Outcome::Failed(Failure {
+        reason,
+        detail: detail.into(),
+    })
+}
+
+fn outcome(poll: &Poll, result: Result<Output, CmdError>) -> Outcome {
+    let output = match result {
+        Ok(output) => output,
+        Err(CmdError::Missing(_)) => {
+            return failed(
+                FailureReason::Missing,
+                "smartctl is not installed; install smartmontools 7.0 or later",
+            );
+        }
+        Err(CmdError::Spawn { source, .. }) => {
+            return failed(
+                FailureReason::NotStarted,
+                format!("smartctl cannot be started: {source}"),
+            );
+        }
+        Err(CmdError::Deadline { limit_ms, .. }) => {
+            return failed(
+                FailureReason::Timeout,
+                format!(
+                    "the drive did not answer smartctl within {} s; see dmesg",
+                    limit_ms.div_ceil(1000)
+                ),
+            );
+        }
+    };
+    let Some(code) = output.code else {
+        return failed(
+            FailureReason::Killed,
+            "a signal ended smartctl; see dmesg (out of memory?)",
+        );
+    };
+    // What is kept of an output is as much as is parsed: a full one was cut off.
+    if output.stdout.len() >= MAX_BYTES {
+        let why = ParseError::TooLarge { len: MAX_BYTES };
+        return failed(FailureReason::TooLarge, why.to_string());
+    }
+    let facts = match facts::parse(output.stdout.as_bytes()) {
+        Ok(facts) => facts,
+        Err(_) if code == ASLEEP && sleeping(&output.stdout).is_some() => return Outcome::Standby,
+        Err(error) => return of_garbage(&error, &output, code),
+    };
+    let status = u64::from(facts.exit.bits()) | u64::from(code.unsigned_abs());
+    of_facts(Facts {
+        exit: ExitStatus::new(status),
+        not_running: poll.not_running.clone(),
+        ..facts
+    })
+}
+
+/// What an output says, whether or not it came from a process of ours.
+pub fn of_facts(facts: Facts) -> Outcome {
+    // Health that was told counts, whatever else went wrong.
+    if facts.tells_health() {
+        return Outcome::Answered(Box::new(facts));
+    }
+    if facts.asleep() {
+        return Outcome::Standby;
+    }
+    let said: Vec<&str> = facts
+        .messages
+        .iter()
+        .filter(|message| message.severity != "information")
+        .map(|message| message.text.as_str())
+        .collect();
+    let said = if said.is_empty() {
+        "it does not say why".to_owned()
+    } else {
+        said.join("; ").chars().take(QUOTE).collect()
+    };
+    if facts.exit.has(ExitStatus::USAGE) {
+        return failed(
+            FailureReason::Unsupported,
+            format!(
+                "smartctl does not know how to talk to the drive ({said}); give its type in the configuration"
+            ),
+        );
+    }
+    if facts.exit.has(ExitStatus::OPEN) {
+        return failed(
+            FailureReason::OpenFailed,
+            format!("smartctl cannot open the drive ({said}); see dmesg"),
+        );
+    }
+    Outcome::Answered(Box::new(facts))
+}
+
+/// What a recorded output says.
+pub fn of_bytes(bytes: &[u8]) -> Outcome {
+    match facts::parse(bytes) {
+        Ok(facts) => of_facts(facts),
+        Err(error) => failed(reason(&error), error.to_string()),
+    }
+}
+
+fn reason(error: &ParseError) -> FailureReason {
+    match error {
+        ParseError::TooLarge { .. } => FailureReason::TooLarge,
+        ParseError::Truncated { .. } => FailureReason::Truncated,
+        ParseError::Empty | ParseError::NotJson { .. } => FailureReason::Garbage,
+    }
+}
+
+fn of_garbage(error: &ParseError, output: &Output, code: i32) -> Outcome {
+    let stderr = tidy(&output.stderr, QUOTE);
+    let said = if stderr.is_empty() {
+        String::new()
+    } else {
+        format!("; on standard error: {stderr:?}")
+    };
+    let status = ExitStatus::new(u64::from(code.unsigned_abs()));
+    failed(
+        reason(error),
+        format!(
+            "{error} (exit status {status}){said}; check that smartctl is smartmontools 7.0 or later"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests;

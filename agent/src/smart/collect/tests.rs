@@ -1,0 +1,248 @@
+//! Polls with a real child: a script in smartctl's place, for each way in which it can fail.
+
+use std::{os::unix::fs::PermissionsExt, path::Path};
+
+use super::*;
+use crate::{model::samples, smart::fixtures};
+
+/// A directory with a `smartctl` in it, first in the path that the poll searches.
+struct Fake {
+    dir: tempfile::TempDir,
+}
+
+impl Fake {
+    fn new(script: &str) -> Self {
+        let fake = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        let path = fake.file("smartctl");
+        // Every script says who it is, so that it can be looked for afterwards.
+        let pids = fake.file("pids");
+        let text = format!("#!/bin/sh\necho $$ >> {}\n{script}\n", pids.display());
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        fake
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn poll(&self, deadline_ms: u64) -> Outcome {
+        let path = format!("{}:/usr/bin:/bin", self.dir.path().display());
+        let deadline = Duration::from_millis(deadline_ms);
+        run(&question(), deadline, vec![("PATH", path.into())]).outcome
+    }
+
+    /// Waits until none of the processes it started is left, a zombie neither.
+    fn is_gone(&self) {
+        let pids = std::fs::read_to_string(self.file("pids")).unwrap();
+        assert!(!pids.is_empty());
+        let end = Instant::now() + Duration::from_secs(10);
+        for pid in pids.split_whitespace() {
+            while Path::new("/proc").join(pid).exists() {
+                assert!(Instant::now() < end, "process {pid} is still there");
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+fn question() -> Poll {
+    Poll {
+        node: "/dev/null".into(),
+        rotational: false,
+        device_type: None,
+        scsi: false,
+        deep: false,
+        unsupported: None,
+        not_running: None,
+    }
+}
+
+fn reason(outcome: &Outcome) -> FailureReason {
+    match outcome {
+        Outcome::Failed(failure) => failure.reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The file of an output, for `cat`.
+fn written(fake: &Fake, text: &str) {
+    std::fs::write(fake.file("output"), text).unwrap();
+}
+
+fn cat(text: &str, then: &str) -> Fake {
+    let fake = Fake::new(&format!("cat \"$(dirname \"$0\")/output\"\n{then}"));
+    written(&fake, text);
+    fake
+}
+
+#[test]
+fn an_answer_is_read_whatever_the_exit_status_says() {
+    let fake = cat(fixtures::ATA_HDD, "exit 64");
+    let Outcome::Answered(facts) = fake.poll(30_000) else {
+        panic!("no answer");
+    };
+    assert_eq!(facts.exit.bits(), 64);
+    assert_eq!(facts.model, "EXAMPLE HD8000");
+    fake.is_gone();
+}
+
+#[test]
+fn text_before_the_json_is_no_garbage() {
+    let fake = cat(fixtures::SCSI_HDD, "exit 4");
+    assert!(matches!(fake.poll(30_000), Outcome::Answered(_)));
+    fake.is_gone();
+}
+
+#[test]
+fn a_missing_smartctl_is_said() {
+    let path = tempfile::tempdir().unwrap();
+    let env = vec![("PATH", path.path().as_os_str().to_owned())];
+    let polled = run(&question(), Duration::from_secs(30), env);
+    assert_eq!(reason(&polled.outcome), FailureReason::Missing);
+}
+
+#[test]
+fn a_smartctl_that_may_not_be_run_is_said() {
+    let fake = Fake::new("exit 0");
+    let path = fake.file("smartctl");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let env = vec![("PATH", fake.dir.path().as_os_str().to_owned())];
+    let polled = run(&question(), Duration::from_secs(30), env);
+    assert_eq!(reason(&polled.outcome), FailureReason::NotStarted);
+}
+
+#[test]
+fn a_hanging_smartctl_is_killed_with_all_that_it_started() {
+    let fake = Fake::new(
+        "sh -c 'echo $$ >> '\"$(dirname \"$0\")\"'/pids; exec sleep 300' &\n\
+         while [ $(wc -l < \"$(dirname \"$0\")/pids\") -lt 2 ]; do :; done\nexec sleep 300",
+    );
+    assert_eq!(reason(&fake.poll(2_000)), FailureReason::Timeout);
+    let pids = std::fs::read_to_string(fake.file("pids")).unwrap();
+    assert_eq!(pids.lines().count(), 2);
+    fake.is_gone();
+}
+
+#[test]
+fn a_killed_smartctl_is_told_from_one_that_failed() {
+    let fake = cat(fixtures::NVME, "kill -9 $$");
+    assert_eq!(reason(&fake.poll(30_000)), FailureReason::Killed);
+    fake.is_gone();
+}
+
+#[test]
+fn garbage_is_quoted() {
+    let fake = Fake::new("echo 'smartctl 6.6'; echo 'no such option' >&2; exit 1");
+    let outcome = fake.poll(30_000);
+    assert_eq!(reason(&outcome), FailureReason::Garbage);
+    let Outcome::Failed(failure) = outcome else {
+        panic!("no failure");
+    };
+    for said in ["smartctl 6.6", "no such option", "1 (usage)"] {
+        assert!(failure.detail.contains(said), "{failure}");
+    }
+    fake.is_gone();
+    let silent = Fake::new("exit 0");
+    assert_eq!(reason(&silent.poll(30_000)), FailureReason::Garbage);
+}
+
+#[test]
+fn a_truncated_output_is_told_from_garbage() {
+    let fake = cat(&fixtures::NVME[..fixtures::NVME.len() / 2], "");
+    assert_eq!(reason(&fake.poll(30_000)), FailureReason::Truncated);
+    fake.is_gone();
+}
+
+#[test]
+fn a_huge_output_is_refused_and_does_not_block() {
+    let fake = cat(fixtures::NVME, "head -c 20000000 /dev/zero | tr '\\0' ' '");
+    assert_eq!(reason(&fake.poll(60_000)), FailureReason::TooLarge);
+    fake.is_gone();
+}
+
+#[test]
+fn a_drive_that_sleeps_is_left_alone() {
+    let json = fixtures::ALL
+        .iter()
+        .find(|(name, _)| *name == "standby-message")
+        .unwrap()
+        .1;
+    assert_eq!(cat(json, "exit 3").poll(30_000), Outcome::Standby);
+    let text = "Device is in STANDBY mode, exit(3)";
+    assert_eq!(cat(text, "exit 3").poll(30_000), Outcome::Standby);
+    assert_eq!(
+        reason(&cat(text, "exit 1").poll(30_000)),
+        FailureReason::Garbage
+    );
+}
+
+#[test]
+fn the_exit_status_of_the_process_counts_too() {
+    let text = fixtures::ALL
+        .iter()
+        .find(|(name, _)| *name == "open-failed")
+        .unwrap()
+        .1;
+    let fake = cat(
+        &text.replace("\"exit_status\": 2", "\"exit_status\": 0"),
+        "exit 2",
+    );
+    assert_eq!(reason(&fake.poll(30_000)), FailureReason::OpenFailed);
+}
+
+#[test]
+fn what_there_is_to_ask_depends_on_the_drive() {
+    let words = |poll: &Poll| {
+        let words = poll.arguments();
+        let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap()).collect();
+        words.join(" ")
+    };
+    let mut poll = question();
+    assert_eq!(words(&poll), "--json=c -i -H -A -l selftest /dev/null");
+    poll.rotational = true;
+    poll.scsi = true;
+    poll.device_type = Some(DeviceType::parse("sat+megaraid,0").unwrap());
+    assert_eq!(
+        words(&poll),
+        "--json=c -i -H -A -l selftest -l error -l ssd -n standby,3 -d sat+megaraid,0 /dev/null"
+    );
+    poll.deep = true;
+    assert_eq!(
+        words(&poll),
+        "--json=c -x -n standby,3 -d sat+megaraid,0 /dev/null"
+    );
+}
+
+#[test]
+fn virtual_and_remote_drives_are_not_asked_unless_the_operator_says_how() {
+    let mut drive = samples::facts("sda");
+    let history = History::default();
+    drive.transport = Transport::Sata;
+    assert_eq!(Poll::of(&drive, &history, None, false).unsupported, None);
+    drive.transport = Transport::Virtio;
+    let question = Poll::of(&drive, &history, None, false);
+    assert_eq!(reason(&poll(&question).outcome), FailureReason::Unsupported);
+    let given = DeviceType::parse("megaraid,1").ok();
+    assert_eq!(Poll::of(&drive, &history, given, false).unsupported, None);
+}
+
+#[test]
+fn a_device_type_is_a_word_and_never_an_option() {
+    for good in [
+        "sat",
+        "megaraid,0",
+        "sat+megaraid,3",
+        "areca,3/1",
+        "jmb39x-q,0",
+        "3ware,2",
+    ] {
+        assert!(DeviceType::parse(good).is_ok(), "{good}");
+    }
+    for bad in ["", "-x", ",0", "sat; reboot", "a b", "sat\n", "é"] {
+        assert!(DeviceType::parse(bad).is_err(), "{bad}");
+    }
+    assert!(serde_json::from_str::<DeviceType>("\"--json=o\"").is_err());
+}

@@ -1,0 +1,203 @@
+//! What an ATA drive says: attributes, self-tests, error log, device statistics, pending defects.
+
+use serde::{Deserialize, Serialize};
+
+use super::{NAME, SelfTest, SelfTestResult};
+use crate::smart::json::Node;
+
+/// More attributes (the format has room for 30) or statistics than this are not kept.
+const MOST: usize = 512;
+
+/// Facts of an ATA drive.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ata {
+    /// The attribute table, in the drive's order.
+    pub attributes: Vec<Attribute>,
+    /// Newest first.
+    pub self_tests: Vec<SelfTest>,
+    /// Entries ever written to the error log.
+    pub error_count: Option<u64>,
+    /// Device statistics that the drive marks as valid.
+    pub statistics: Vec<Statistic>,
+    /// Entries of the pending defects log.
+    pub pending_defects: Option<u64>,
+}
+
+/// One row of the attribute table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attribute {
+    /// Number, 1 to 255. What it means can differ by vendor.
+    pub id: u8,
+    /// smartctl's name for it on this drive.
+    pub name: String,
+    /// Normalised value, usually counting down from 100 or 200.
+    pub value: Option<u64>,
+    /// The lowest normalised value so far.
+    pub worst: Option<u64>,
+    /// At or below it, the drive counts the attribute as failed.
+    pub thresh: Option<u64>,
+    /// True: failing predicts the drive's failure. False: it tells of age.
+    pub prefail: bool,
+    /// True when updated during normal operation.
+    pub online: bool,
+    /// The vendor's raw value, 48 bits as a rule.
+    pub raw: u64,
+    /// Whether value or worst is at or below the threshold.
+    pub failed: Failed,
+}
+
+/// `when_failed` of an attribute.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Failed {
+    /// Never.
+    #[default]
+    Never,
+    /// Worst is, value is not.
+    Past,
+    /// Value is.
+    Now,
+}
+
+/// One number of the device statistics log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Statistic {
+    /// Page, e.g. 7 for solid state devices.
+    pub page: u64,
+    /// Byte offset in the page: what identifies the number.
+    pub offset: u64,
+    /// smartctl's name for it.
+    pub name: String,
+    /// The number; a negative temperature is not kept.
+    pub value: u64,
+}
+
+impl Attribute {
+    /// The low 16 bits of the raw value: where the count is when a vendor packs several numbers.
+    pub fn raw16(&self) -> u64 {
+        self.raw & 0xffff
+    }
+
+    fn parse(node: Node<'_>) -> Option<Self> {
+        let id = node.get("id").u64().and_then(|id| u8::try_from(id).ok())?;
+        let flags = node.get("flags");
+        let word = flags.get("value").u64().unwrap_or(0);
+        let raw = node.get("raw");
+        Some(Self {
+            id,
+            name: node.get("name").text(NAME),
+            value: node.get("value").u64(),
+            worst: node.get("worst").u64(),
+            thresh: node.get("thresh").u64(),
+            prefail: flags.get("prefailure").bool().unwrap_or(word & 1 != 0),
+            online: flags.get("updated_online").bool().unwrap_or(word & 2 != 0),
+            raw: raw
+                .count("value")
+                .or_else(|| leading_number(&raw.get("string").text(NAME)))
+                .unwrap_or(0),
+            failed: match node.get("when_failed").text(NAME).to_lowercase().as_str() {
+                "now" | "failing_now" => Failed::Now,
+                "past" | "in_the_past" => Failed::Past,
+                _ => Failed::Never,
+            },
+        })
+    }
+}
+
+/// "32 (Min/Max 24/38)" → 32.
+fn leading_number(text: &str) -> Option<u64> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    text.get(..end)?.parse().ok()
+}
+
+impl Ata {
+    pub(super) fn parse(root: Node<'_>) -> Self {
+        let log = root.get("ata_smart_self_test_log");
+        let tests = ["extended", "standard"]
+            .map(|kind| self_tests(log.get(kind)))
+            .into_iter()
+            .find(|tests| !tests.is_empty());
+        Self {
+            attributes: root
+                .path(&["ata_smart_attributes", "table"])
+                .items()
+                .filter_map(Attribute::parse)
+                .take(MOST)
+                .collect(),
+            self_tests: tests.unwrap_or_else(|| last_self_test(root)),
+            error_count: ["extended", "summary"]
+                .iter()
+                .find_map(|kind| root.path(&["ata_smart_error_log", kind, "count"]).u64()),
+            statistics: statistics(root),
+            pending_defects: root.path(&["ata_pending_defects_log", "count"]).u64(),
+        }
+    }
+
+    /// The first attribute of this number.
+    pub fn attribute(&self, id: u8) -> Option<&Attribute> {
+        self.attributes.iter().find(|attribute| attribute.id == id)
+    }
+
+    /// A device statistic by where it stands.
+    pub fn statistic(&self, page: u64, offset: u64) -> Option<u64> {
+        self.statistics
+            .iter()
+            .find(|statistic| (statistic.page, statistic.offset) == (page, offset))
+            .map(|statistic| statistic.value)
+    }
+}
+
+fn self_tests(log: Node<'_>) -> Vec<SelfTest> {
+    let tests = log.get("table").items().map(|entry| SelfTest {
+        kind: entry.path(&["type", "value"]).u64().unwrap_or(0) & 0x7f,
+        result: result(entry.get("status")),
+        hours: entry.get("lifetime_hours").u64(),
+    });
+    tests.take(super::MOST_TESTS).collect()
+}
+
+/// Without the log: the status byte of the last self-test.
+fn last_self_test(root: Node<'_>) -> Vec<SelfTest> {
+    let status = root.path(&["ata_smart_data", "self_test", "status"]);
+    // Zero also stands for "never run".
+    let test = status.get("value").u64().filter(|value| *value != 0);
+    test.map(|_| SelfTest {
+        kind: 0,
+        result: result(status),
+        hours: None,
+    })
+    .into_iter()
+    .collect()
+}
+
+/// The upper four bits say how it ended, the lower how much was left.
+fn result(status: Node<'_>) -> SelfTestResult {
+    let code = status.get("value").u64().map(|value| (value >> 4) & 0xf);
+    match (code, status.get("passed").bool()) {
+        (Some(0), _) | (None, Some(true)) => SelfTestResult::Passed,
+        (Some(1 | 2), _) => SelfTestResult::Aborted,
+        (Some(15), _) => SelfTestResult::Running,
+        (Some(code @ 3..=8), _) => SelfTestResult::Failed(code as u8),
+        (_, Some(false)) => SelfTestResult::Failed(4),
+        _ => SelfTestResult::Unknown,
+    }
+}
+
+fn statistics(root: Node<'_>) -> Vec<Statistic> {
+    let pages = root.path(&["ata_device_statistics", "pages"]);
+    let rows = pages.items().flat_map(|page| {
+        let number = page.get("number").u64();
+        page.get("table").items().filter_map(move |row| {
+            // A row without flags is from a smartctl that lists valid ones only.
+            let valid = row.path(&["flags", "valid"]).bool().unwrap_or(true);
+            Some(Statistic {
+                page: number?,
+                offset: row.get("offset").u64()?,
+                name: row.get("name").text(NAME),
+                value: row.count("value").filter(|_| valid)?,
+            })
+        })
+    });
+    rows.take(MOST).collect()
+}

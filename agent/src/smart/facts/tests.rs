@@ -1,0 +1,313 @@
+//! What is read from the outputs of each protocol, and that nothing odd in them loses a drive.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::smart::{
+    History, Thresholds,
+    collect::{of_bytes, of_facts},
+    fixtures::{self, changed, document},
+    judge,
+};
+
+#[test]
+fn an_ata_drive_is_read() {
+    let facts = parse(fixtures::ATA_HDD.as_bytes()).unwrap();
+    assert_eq!(facts.protocol(), Some(Protocol::Ata));
+    assert_eq!(
+        (facts.model.as_str(), facts.serial.as_str()),
+        ("EXAMPLE HD8000", "HDD00001")
+    );
+    assert_eq!(facts.wwn, "0x5123456123456789");
+    assert_eq!(facts.rotational, Some(true));
+    assert_eq!(facts.exit.bits(), ExitStatus::ERROR_LOG);
+    assert_eq!(
+        (facts.passed, facts.temperature.current),
+        (Some(true), Some(34))
+    );
+    assert_eq!(
+        (facts.power_on_hours, facts.power_cycles),
+        (Some(22334), Some(37))
+    );
+    let Detail::Ata(ata) = &facts.detail else {
+        panic!("not ATA");
+    };
+    assert_eq!(ata.attributes.len(), 16);
+    let reallocated = ata.attribute(5).unwrap();
+    assert!(reallocated.prefail && reallocated.online);
+    assert!(!ata.attribute(198).unwrap().online);
+    assert_eq!(ata.attribute(188).unwrap().raw16(), 1);
+    assert_eq!(ata.attribute(190).unwrap().failed, Failed::Past);
+    assert_eq!(ata.error_count, Some(12));
+    let results: Vec<_> = ata.self_tests.iter().map(|test| test.result).collect();
+    assert_eq!(
+        results,
+        [
+            SelfTestResult::Running,
+            SelfTestResult::Aborted,
+            SelfTestResult::Passed
+        ]
+    );
+}
+
+#[test]
+fn statistics_and_logs_of_a_deep_poll_are_read() {
+    let facts = parse(fixtures::ATA_SSD.as_bytes()).unwrap();
+    let Detail::Ata(ata) = &facts.detail else {
+        panic!("not ATA");
+    };
+    assert_eq!(ata.statistic(7, 8), Some(6));
+    assert_eq!(ata.pending_defects, Some(0));
+    assert_eq!(facts.temperature.operating_max, Some(70));
+    assert_eq!(ata.self_tests[0].kind, SelfTest::EXTENDED);
+}
+
+#[test]
+fn a_scsi_drive_is_read_behind_a_line_of_text() {
+    let facts = parse(fixtures::SCSI_HDD.as_bytes()).unwrap();
+    assert_eq!(facts.protocol(), Some(Protocol::Scsi));
+    assert_eq!(
+        (facts.model.as_str(), facts.firmware.as_str()),
+        ("EXAMPLE SAS4000", "C0DE")
+    );
+    assert_eq!(facts.wwn, "0x5000c500aabbccdd");
+    assert_eq!(facts.temperature.trip, Some(60));
+    let Detail::Scsi(scsi) = &facts.detail else {
+        panic!("not SCSI");
+    };
+    assert_eq!((scsi.grown_defects, scsi.uncorrected()), (Some(3), Some(0)));
+    assert_eq!(scsi.verify.unwrap().bytes, Some(1_525_000_000));
+    assert_eq!(scsi.self_tests[0].result, SelfTestResult::Passed);
+}
+
+#[test]
+fn an_nvme_drive_is_read() {
+    let facts = parse(fixtures::NVME.as_bytes()).unwrap();
+    let Detail::Nvme(nvme) = &facts.detail else {
+        panic!("not NVMe");
+    };
+    assert_eq!(nvme.sensors, [42, 34]);
+    assert_eq!(nvme.bytes_read, Some(1_087_990_952 * 512_000));
+    assert_eq!(nvme.bytes_written, Some(u64::MAX));
+    assert_eq!(nvme.error_log_entries, Some(9_007_199_254_740_993));
+    assert_eq!(
+        (nvme.warning_temperature, nvme.critical_temperature),
+        (Some(75), Some(83))
+    );
+    assert_eq!(nvme.self_tests.len(), 1);
+    assert_eq!(facts.rotational, Some(false));
+}
+
+#[test]
+fn the_protocol_is_the_drives_not_the_bridges() {
+    for (name, protocol, kind) in [
+        ("nvme-usb", Protocol::Nvme, "sntasmedia"),
+        ("ata-megaraid", Protocol::Ata, "sat+megaraid,3"),
+    ] {
+        let text = fixtures::ALL
+            .iter()
+            .find(|(known, _)| *known == name)
+            .unwrap()
+            .1;
+        let facts = parse(text.as_bytes()).unwrap();
+        assert_eq!(
+            (facts.protocol(), facts.device_type.as_str()),
+            (Some(protocol), kind)
+        );
+    }
+}
+
+#[test]
+fn without_a_protocol_the_sections_give_it_away() {
+    for (text, protocol) in [
+        (fixtures::ATA_HDD, Protocol::Ata),
+        (fixtures::SCSI_SSD, Protocol::Scsi),
+        (fixtures::NVME, Protocol::Nvme),
+    ] {
+        let facts = changed(text, &[("device", Value::Null)]);
+        assert_eq!(facts.protocol(), Some(protocol));
+    }
+}
+
+#[test]
+fn a_status_that_is_missing_is_taken_from_the_exit_status() {
+    let facts = changed(
+        fixtures::ATA_HDD,
+        &[
+            ("smart_status", Value::Null),
+            ("smartctl.exit_status", json!(8)),
+        ],
+    );
+    assert_eq!(facts.status(), Some(false));
+}
+
+#[test]
+fn each_broken_output_says_what_is_wrong_with_it() {
+    assert_eq!(parse(b" \n"), Err(ParseError::Empty));
+    assert_eq!(
+        parse(&vec![b' '; MAX_BYTES + 1]),
+        Err(ParseError::TooLarge { len: MAX_BYTES + 1 })
+    );
+    let cut = &fixtures::NVME.as_bytes()[..fixtures::NVME.len() / 2];
+    assert_eq!(parse(cut), Err(ParseError::Truncated { len: cut.len() }));
+    for garbage in [
+        "Segmentation fault",
+        "[1, 2]",
+        "{\"error\": \"no\"}",
+        "smartctl 6.6 2016-05-31 r4324\n=== START ===\n{oops}",
+    ] {
+        let error = parse(garbage.as_bytes()).unwrap_err();
+        assert!(
+            matches!(error, ParseError::NotJson { .. }),
+            "{garbage}: {error}"
+        );
+        assert!(error.to_string().contains("it begins"), "{error}");
+    }
+}
+
+#[test]
+fn text_around_the_json_and_odd_bytes_in_it_lose_nothing() {
+    let plain = parse(fixtures::NVME.as_bytes()).unwrap();
+    let text = fixtures::NVME;
+    for odd in [
+        format!("{{oops}} some line\n{text}"),
+        format!("some text {text}\nmore text {{}}"),
+        text.replace("\n  ", "\u{0}\n\t"),
+    ] {
+        assert_eq!(parse(odd.as_bytes()).unwrap(), plain);
+    }
+    let mut bytes = text
+        .replace("EXAMPLE NV1920", "EXAMPLE\u{1}NV!")
+        .into_bytes();
+    let bang = bytes.iter().position(|byte| *byte == b'!').unwrap();
+    bytes[bang] = 0xff;
+    assert_eq!(parse(&bytes).unwrap().model, "EXAMPLE NV\u{fffd}");
+}
+
+#[test]
+fn a_drive_that_sleeps_is_told_from_one_that_cannot_be_opened() {
+    use crate::smart::{FailureReason, Outcome};
+    let outcome = |name: &str| {
+        let text = fixtures::ALL
+            .iter()
+            .find(|(known, _)| *known == name)
+            .unwrap()
+            .1;
+        of_bytes(text.as_bytes())
+    };
+    assert_eq!(outcome("standby-message"), Outcome::Standby);
+    assert_eq!(outcome("standby-power-mode"), Outcome::Standby);
+    for (name, reason, said) in [
+        ("open-failed", FailureReason::OpenFailed, "No such device"),
+        (
+            "unknown-bridge",
+            FailureReason::Unsupported,
+            "Unknown USB bridge",
+        ),
+    ] {
+        let Outcome::Failed(failure) = outcome(name) else {
+            panic!("{name} did not fail");
+        };
+        assert_eq!(failure.reason, reason);
+        assert!(failure.detail.contains(said), "{failure}");
+    }
+    // Health that was told counts, with bit 1 and a message too.
+    let told = changed(
+        fixtures::ATA_HDD,
+        &[
+            ("smartctl.exit_status", json!(2)),
+            ("power_mode", json!({"ata_string": "STANDBY"})),
+        ],
+    );
+    assert!(matches!(of_facts(told), Outcome::Answered(_)));
+}
+
+/// Every place in a document, as a JSON pointer.
+fn places(value: &Value, at: &str, into: &mut Vec<String>) {
+    into.push(at.to_owned());
+    match value {
+        Value::Object(members) => {
+            for (key, member) in members {
+                places(
+                    member,
+                    &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")),
+                    into,
+                );
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                places(item, &format!("{at}/{index}"), into);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn odd() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        Just(json!(-1)),
+        Just(json!(u64::MAX)),
+        Just(json!(1e300)),
+        Just(json!("18446744073709551616")),
+        Just(json!("")),
+        Just(json!("now")),
+        Just(json!([])),
+        Just(json!({})),
+        Just(json!([null, {"value": {}}])),
+        Just(json!(true)),
+        any::<u64>().prop_map(|number| json!(number)),
+        any::<i64>().prop_map(|number| json!(number)),
+        ".{0,12}".prop_map(|text| json!(text)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn no_document_makes_it_panic_or_loses_what_was_known(
+        which in 0..fixtures::ALL.len(),
+        changes in proptest::collection::vec((any::<proptest::sample::Index>(), odd()), 1..8),
+        cut in proptest::option::of(any::<proptest::sample::Index>()),
+    ) {
+        let mut document = document(fixtures::ALL[which].1);
+        for (index, value) in changes {
+            let mut all = Vec::new();
+            places(&document, "", &mut all);
+            let place = index.get(&all);
+            // Not the document as a whole.
+            if !place.is_empty() && let Some(at) = document.pointer_mut(place) {
+                *at = value;
+            }
+        }
+        let mut bytes = serde_json::to_vec(&document).unwrap();
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        let outcome = of_bytes(&bytes);
+        let mut history = History::default();
+        for poll in 0..3 {
+            let assessment = judge(&outcome, &mut history, poll * 600, &Thresholds::default(), None);
+            prop_assert_eq!(assessment.reasons.is_empty(), assessment.verdict.weight() == 0);
+            // Without an answer it says why.
+            prop_assert_eq!(
+                assessment.stale,
+                assessment.failure.is_some() || assessment.standby
+            );
+        }
+        let written = history.to_json().unwrap();
+        prop_assert_eq!(History::from_json(&written).unwrap(), history);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), brace in any::<bool>()) {
+        let mut bytes = bytes;
+        if brace {
+            bytes.insert(0, b'{');
+        }
+        let _ = of_bytes(&bytes);
+    }
+}

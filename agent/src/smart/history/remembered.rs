@@ -1,0 +1,58 @@
+//! What only a deep poll tells, kept for the light ones in between: or a finding would come and go
+//! with the kind of poll.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::{
+    facts::{Detail, Facts, Temperature},
+    rules::{WearSource, wear},
+};
+
+/// Facts of the last poll that had them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Remembered {
+    #[serde(default)]
+    pending_defects: Option<u64>,
+    #[serde(default)]
+    endurance_used: Option<u64>,
+    #[serde(default)]
+    limits: Temperature,
+    #[serde(default)]
+    nvme_limits: (Option<i32>, Option<i32>),
+}
+
+/// Takes the new value where there is one, else the old.
+fn newest<T: Copy>(new: &mut Option<T>, old: &mut Option<T>) {
+    match new {
+        Some(_) => *old = *new,
+        None => *new = *old,
+    }
+}
+
+impl Remembered {
+    /// Fills in what these facts do not say, and keeps what they do.
+    pub(super) fn complete(&mut self, facts: &mut Facts) {
+        let temperature = &mut facts.temperature;
+        newest(
+            &mut temperature.operating_max,
+            &mut self.limits.operating_max,
+        );
+        newest(&mut temperature.critical_max, &mut self.limits.critical_max);
+        newest(&mut temperature.trip, &mut self.limits.trip);
+        // The best sources are in every poll or in deep ones only; an attribute is the weakest.
+        let worn = wear(facts).filter(|wear| wear.source != WearSource::Attribute);
+        match worn {
+            Some(wear) => self.endurance_used = Some(wear.percent),
+            None => facts.endurance_used = self.endurance_used,
+        }
+        match &mut facts.detail {
+            Detail::Ata(ata) => newest(&mut ata.pending_defects, &mut self.pending_defects),
+            Detail::Scsi(scsi) => newest(&mut scsi.pending_defects, &mut self.pending_defects),
+            Detail::Nvme(nvme) => {
+                newest(&mut nvme.warning_temperature, &mut self.nvme_limits.0);
+                newest(&mut nvme.critical_temperature, &mut self.nvme_limits.1);
+            }
+            Detail::Unknown => {}
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! One counter over the last week: what growth is measured on.
+
+use serde::{Deserialize, Serialize};
+
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+const WEEK: u64 = 7 * DAY;
+
+/// A counter's values over the last seven days. Kept by the hour and only where it changed, the lowest
+/// of each hour: at most 169 points, mostly one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Series {
+    /// The last value.
+    value: u64,
+    /// When it was read, in seconds since 1970.
+    at: u64,
+    /// Polls in a row in which it grew.
+    #[serde(default)]
+    polls: u32,
+    /// (start of an hour in seconds since 1970, lowest value from then on).
+    #[serde(default)]
+    points: Vec<(u64, u64)>,
+}
+
+/// How a counter moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trend {
+    /// Now.
+    pub value: u64,
+    /// Growth over the lowest value of the last 24 hours; None when there is none to compare with.
+    pub day: Option<u64>,
+    /// The same for seven days.
+    pub week: Option<u64>,
+    /// Polls in a row in which it grew.
+    pub polls: u32,
+}
+
+impl Series {
+    /// Begins with this value: growth counts from here.
+    pub(super) fn new(value: u64, now: u64) -> Self {
+        Self {
+            value,
+            at: now,
+            polls: 0,
+            points: vec![(now - now % HOUR, value)],
+        }
+    }
+
+    /// Takes a new value and says how it moved.
+    pub(super) fn observe(&mut self, value: u64, now: u64) -> Trend {
+        // A clock that was put back: what lies in the future is as old as it can be.
+        let hour = now - now % HOUR;
+        for point in &mut self.points {
+            point.0 = point.0.min(hour);
+        }
+        self.at = self.at.min(now);
+        let day = self.lowest(now, DAY);
+        let week = self.lowest(now, WEEK);
+        self.polls = if value > self.value {
+            self.polls.saturating_add(1)
+        } else {
+            0
+        };
+        self.value = value;
+        self.at = now;
+        match self.points.last_mut() {
+            Some(last) if last.1 == value => {}
+            Some(last) if last.0 == hour => last.1 = last.1.min(value),
+            _ => self.points.push((hour, value)),
+        }
+        self.forget(now.saturating_sub(WEEK));
+        Trend {
+            value,
+            day: day.map(|lowest| value.saturating_sub(lowest)),
+            week: week.map(|lowest| value.saturating_sub(lowest)),
+            polls: self.polls,
+        }
+    }
+
+    /// The last value.
+    pub(super) fn value(&self) -> u64 {
+        self.value
+    }
+
+    /// The lowest value known in the time before now. A value holds from its point to the next one, the
+    /// last until it was read last; so what was not looked at says nothing. Rounded up to the hour: when
+    /// within the next point's hour the value ended is not known.
+    fn lowest(&self, now: u64, span: u64) -> Option<u64> {
+        let from = now.saturating_sub(span);
+        let ends = self
+            .points
+            .iter()
+            .skip(1)
+            .map(|point| point.0.saturating_add(HOUR));
+        let ends = ends.chain([self.at]);
+        let inside = self
+            .points
+            .iter()
+            .zip(ends)
+            .filter(|(_, end)| *end >= from)
+            .map(|((_, value), _)| *value);
+        // Within one hour the last value may be above the hour's lowest, and nothing but it be inside.
+        inside.chain((self.at >= from).then_some(self.value)).min()
+    }
+
+    /// Drops what lies before, except for the value that held then.
+    fn forget(&mut self, before: u64) {
+        let old = self.points.iter().filter(|point| point.0 < before).count();
+        if old > 1 {
+            self.points.drain(..old - 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 1_700_000_000;
+
+    #[test]
+    fn the_first_value_shows_no_growth() {
+        let mut series = Series::new(5, START);
+        let trend = series.observe(5, START + 600);
+        assert_eq!((trend.day, trend.week, trend.polls), (Some(0), Some(0), 0));
+    }
+
+    #[test]
+    fn growth_is_measured_over_its_own_time() {
+        let mut series = Series::new(0, START);
+        for day in 1..=3 {
+            series.observe(0, START + day * DAY);
+        }
+        assert_eq!(series.observe(9, START + 3 * DAY + 600).day, Some(9));
+        let mut trend = series.observe(9, START + 4 * DAY);
+        assert_eq!((trend.day, trend.week), (Some(9), Some(9)));
+        for hour in 1..=48 {
+            trend = series.observe(9, START + 4 * DAY + hour * HOUR);
+        }
+        assert_eq!((trend.day, trend.week), (Some(0), Some(9)));
+        for hour in 49..=24 * 8 {
+            trend = series.observe(9, START + 4 * DAY + hour * HOUR);
+        }
+        assert_eq!((trend.day, trend.week), (Some(0), Some(0)));
+    }
+
+    #[test]
+    fn growth_while_nobody_looked_is_not_taken_for_growth_today() {
+        let mut series = Series::new(0, START);
+        let trend = series.observe(50, START + 30 * DAY);
+        assert_eq!((trend.day, trend.week), (None, None));
+        assert_eq!(trend.polls, 1);
+    }
+
+    #[test]
+    fn growth_within_one_hour_is_seen() {
+        let mut series = Series::new(0, START);
+        for step in 1..=5 {
+            let trend = series.observe(step, START + step * 60);
+            assert_eq!((trend.day, trend.polls), (Some(step), step as u32));
+        }
+    }
+
+    #[test]
+    fn a_value_that_fell_and_rises_again_has_grown() {
+        let mut series = Series::new(5, START);
+        series.observe(0, START + 2 * HOUR);
+        let trend = series.observe(3, START + 4 * HOUR);
+        assert_eq!((trend.day, trend.polls), (Some(3), 1));
+    }
+
+    #[test]
+    fn a_clock_put_back_loses_no_growth() {
+        let mut series = Series::new(0, START);
+        let trend = series.observe(4, START - 100 * DAY);
+        assert_eq!(trend.day, Some(4));
+    }
+
+    #[test]
+    fn it_stays_small() {
+        let mut series = Series::new(0, START);
+        for poll in 1..10_000_u64 {
+            series.observe(poll, START + poll * 600);
+        }
+        assert!(series.points.len() <= 170, "{}", series.points.len());
+    }
+}

@@ -1,0 +1,203 @@
+//! How the held verdict moves: SUSPECT and BAD are entered at once; SUSPECT is left after enough clean
+//! polls and time; BAD is left by an acknowledgement, or when the drive is another one; not knowing
+//! changes nothing.
+
+use super::{
+    super::{
+        facts::Facts,
+        outcome::{Failure, FailureReason},
+        rules::{Code, ConditionKind, Evaluation, Finding, Severity, Verdict},
+        thresholds::Thresholds,
+    },
+    Counter, History, Identity, REASONS, Series, Trend, Trends,
+};
+
+impl History {
+    /// Before the rules: whose answer it is, what is known besides, how the counters moved. True when
+    /// it is another drive, of which nothing is known.
+    pub(in crate::smart) fn observe(&mut self, facts: &mut Facts, now: u64) -> (Trends, bool) {
+        let identity = Identity::of(facts);
+        let another = self.identity.differs(&identity);
+        if another {
+            *self = Self::default();
+        }
+        self.identity.fill_from(identity);
+        self.remembered.complete(facts);
+        let mut trends = Vec::new();
+        for (counter, value) in Counter::read(facts) {
+            // An acknowledged level follows a counter down: what comes back counts again.
+            if let Some(level) = self.acknowledged.get_mut(counter.as_str()) {
+                *level = (*level).min(value);
+            }
+            trends.push((counter, self.trend(counter, value, now)));
+        }
+        (trends.into_iter().collect(), another)
+    }
+
+    fn trend(&mut self, counter: Counter, value: u64, now: u64) -> Trend {
+        if let Some(series) = self.counters.get_mut(&counter) {
+            return series.observe(value, now);
+        }
+        self.counters.insert(counter, Series::new(value, now));
+        Trend {
+            value,
+            day: None,
+            week: None,
+            polls: 0,
+        }
+    }
+
+    /// After the rules: an answer moves the held verdict. One that tells nothing does not.
+    pub(in crate::smart) fn answered(
+        &mut self,
+        facts: &Facts,
+        evaluation: &Evaluation,
+        limits: &Thresholds,
+        now: u64,
+    ) {
+        self.awake();
+        self.hanging = false;
+        self.answered_at = Some(now);
+        self.protocol = facts.protocol();
+        self.device_type.clone_from(&facts.device_type);
+        if evaluation.verdict == Verdict::Unknown {
+            return;
+        }
+        self.findings.clone_from(&evaluation.findings);
+        for finding in &evaluation.findings {
+            if let Some(level) = self.acknowledged.get_mut(&finding.subject) {
+                *level = (*level).min(finding.level);
+            }
+        }
+        self.overheating = evaluation
+            .conditions
+            .iter()
+            .any(|condition| condition.kind == ConditionKind::Overheating);
+        if evaluation.verdict == Verdict::Good {
+            self.clean(limits, now);
+        } else {
+            let counted = evaluation
+                .findings
+                .iter()
+                .filter(|finding| !finding.acknowledged);
+            self.enter(evaluation.verdict, counted.cloned().collect(), now);
+        }
+    }
+
+    /// The drive did something: it does not hang.
+    pub(in crate::smart) fn awake(&mut self) {
+        self.timeouts = 0;
+    }
+
+    /// A poll without an answer: counted, and nothing forgotten.
+    pub(in crate::smart) fn failed(&mut self, failure: &Failure, limits: &Thresholds, now: u64) {
+        let count = self.failures.entry(failure.reason).or_default();
+        *count = count.saturating_add(1);
+        match failure.reason {
+            FailureReason::OpenFailed | FailureReason::Unsupported | FailureReason::NoData => {
+                // Perhaps the cached type is wrong by now: the next poll finds it out anew.
+                self.device_type.clear();
+            }
+            FailureReason::Timeout => self.timeouts = self.timeouts.saturating_add(1),
+            _ => {}
+        }
+        if self.timeouts >= limits.timeouts.max(1) && self.answered_at.is_some() {
+            self.hanging = true;
+            self.enter(Verdict::Suspect, vec![hang(limits)], now);
+        }
+    }
+
+    fn enter(&mut self, verdict: Verdict, findings: Vec<Finding>, now: u64) {
+        self.clean_polls = 0;
+        self.clean_since = None;
+        if verdict.weight() > self.verdict.weight() {
+            self.verdict = verdict;
+            self.since = now;
+            self.reasons.clear();
+        }
+        for finding in findings {
+            if Verdict::from(finding.severity) != self.verdict {
+                continue;
+            }
+            let same =
+                |old: &&mut Finding| (old.code, &old.subject) == (finding.code, &finding.subject);
+            if let Some(old) = self.reasons.iter_mut().find(same) {
+                *old = finding;
+            } else if self.reasons.len() < REASONS {
+                self.reasons.push(finding);
+            }
+        }
+    }
+
+    fn clean(&mut self, limits: &Thresholds, now: u64) {
+        self.clean_polls = self.clean_polls.saturating_add(1);
+        // After a clock that was put back, the time is counted anew.
+        let since = self
+            .clean_since
+            .filter(|since| *since <= now)
+            .unwrap_or(now);
+        self.clean_since = Some(since);
+        let enough = self.clean_polls >= limits.clean_polls && now - since >= limits.clean_seconds;
+        match self.verdict {
+            Verdict::Unknown => self.settle(Verdict::Good, now),
+            Verdict::Suspect if enough => self.settle(Verdict::Good, now),
+            Verdict::Suspect | Verdict::Bad | Verdict::Good => {}
+        }
+    }
+
+    fn settle(&mut self, verdict: Verdict, now: u64) {
+        self.verdict = verdict;
+        self.since = now;
+        self.reasons.clear();
+    }
+
+    /// After an acknowledgement: what is left speaks.
+    pub(super) fn leave(&mut self, now: u64) {
+        let mut left: Vec<Finding> = self
+            .findings
+            .iter()
+            .filter(|finding| !finding.acknowledged)
+            .cloned()
+            .collect();
+        if self.hanging {
+            let hangs = self
+                .reasons
+                .iter()
+                .find(|reason| reason.code == Code::ProbeHang);
+            left.extend(hangs.cloned());
+        }
+        if self.verdict.weight() == 0 {
+            return;
+        }
+        let before = (self.verdict, self.since);
+        match left.iter().map(|finding| finding.severity).max() {
+            None if self.hanging => self.settle(Verdict::Suspect, now),
+            None => self.settle(Verdict::Good, now),
+            Some(worst) => {
+                self.settle(Verdict::Good, now);
+                self.enter(worst.into(), left, now);
+            }
+        }
+        if self.verdict == before.0 {
+            self.since = before.1;
+        }
+    }
+}
+
+/// A drive that does not answer any more.
+fn hang(limits: &Thresholds) -> Finding {
+    Finding {
+        code: Code::ProbeHang,
+        subject: "probe".to_owned(),
+        severity: Severity::Suspect,
+        value: u64::from(limits.timeouts),
+        threshold: Some(u64::from(limits.timeouts)),
+        level: u64::from(limits.timeouts),
+        message: format!(
+            "the drive used to answer health queries, and {} or more in a row timed out; see dmesg, \
+             make sure that its data exists elsewhere, and reseat or replace it",
+            limits.timeouts
+        ),
+        acknowledged: false,
+    }
+}

@@ -1,0 +1,117 @@
+//! One poll's outcome and what is known from before → an assessment. Pure.
+
+use super::{
+    facts::{ExitStatus, Facts},
+    history::{Acknowledgement, History},
+    outcome::{Failure, FailureReason, Outcome},
+    rules::{Condition, Finding, Verdict, evaluate},
+    thresholds::Thresholds,
+};
+
+/// How a drive is, as of one poll.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assessment {
+    /// The verdict that is held: what to act on.
+    pub verdict: Verdict,
+    /// What this poll alone shows; UNKNOWN without an answer.
+    pub observed: Verdict,
+    /// The held verdict rests on an earlier poll.
+    pub stale: bool,
+    /// The drive sleeps and was left alone.
+    pub standby: bool,
+    /// Why this poll told nothing.
+    pub failure: Option<Failure>,
+    /// A command to the drive failed: what was read may not be all there is.
+    pub reduced_confidence: bool,
+    /// What this poll found, worst first, with what is acknowledged.
+    pub findings: Vec<Finding>,
+    /// Why the verdict is held; not empty for SUSPECT and BAD.
+    pub reasons: Vec<Finding>,
+    /// Wear, heat, cable, timeouts, as of this poll.
+    pub conditions: Vec<Condition>,
+    /// It answered as another drive than before: everything known of the old one was forgotten.
+    pub another_drive: bool,
+}
+
+/// Judges one poll, at `now` (seconds since 1970). An acknowledgement is of what was shown before this
+/// poll: what this one shows besides has not been seen by anybody.
+pub fn judge(
+    outcome: &Outcome,
+    history: &mut History,
+    now: u64,
+    thresholds: &Thresholds,
+    ack: Option<&Acknowledgement>,
+) -> Assessment {
+    if let Some(ack) = ack {
+        history.acknowledge(ack, now);
+    }
+    let mut assessment = match outcome {
+        Outcome::Answered(facts) => answered(facts, history, now, thresholds),
+        Outcome::Standby => {
+            history.awake();
+            Assessment {
+                standby: true,
+                ..nothing(None)
+            }
+        }
+        Outcome::Failed(failure) => {
+            history.failed(failure, thresholds, now);
+            nothing(Some(failure.clone()))
+        }
+    };
+    assessment.verdict = history.verdict();
+    assessment.reasons = history.reasons().to_vec();
+    assessment
+}
+
+fn nothing(failure: Option<Failure>) -> Assessment {
+    Assessment {
+        verdict: Verdict::Unknown,
+        observed: Verdict::Unknown,
+        stale: true,
+        standby: false,
+        failure,
+        reduced_confidence: false,
+        findings: Vec::new(),
+        reasons: Vec::new(),
+        conditions: Vec::new(),
+        another_drive: false,
+    }
+}
+
+fn answered(facts: &Facts, history: &mut History, now: u64, thresholds: &Thresholds) -> Assessment {
+    let mut facts = facts.clone();
+    let (trends, another_drive) = history.observe(&mut facts, now);
+    let evaluation = evaluate(&facts, &trends, &history.known(), thresholds);
+    history.answered(&facts, &evaluation, thresholds, now);
+    let unknown = evaluation.verdict == Verdict::Unknown;
+    let failure = unknown.then(|| no_data(&facts));
+    if let Some(failure) = &failure {
+        history.failed(failure, thresholds, now);
+    }
+    Assessment {
+        observed: evaluation.verdict,
+        stale: unknown,
+        reduced_confidence: facts.exit.has(ExitStatus::COMMAND),
+        findings: evaluation.findings,
+        conditions: evaluation.conditions,
+        another_drive,
+        ..nothing(failure)
+    }
+}
+
+/// Why an answer tells nothing of the drive's health.
+fn no_data(facts: &Facts) -> Failure {
+    let detail = match (facts.smart_available, facts.smart_enabled) {
+        (Some(false), _) => "the drive has no SMART",
+        (_, Some(false)) => "SMART is switched off in the drive; switch it on with smartctl -s on",
+        _ => {
+            "smartctl answered without a status and without counters; a RAID controller or USB bridge \
+             may need its type in the configuration"
+        }
+    };
+    Failure {
+        reason: FailureReason::NoData,
+        detail: detail.to_owned(),
+    }
+}

@@ -1,0 +1,25 @@
+//! SMART: asking a drive how it is, and judging the answer.
+//!
+//! `collect` runs smartctl (in the drive's worker, for it blocks); `facts` is what it said, typed; `rules`
+//! (pure) turns facts into findings and conditions; `history` (pure) remembers what growth, hysteresis and
+//! acknowledgements need. Thresholds stand in one table. A failed poll never loses a drive: it keeps its
+//! last verdict, marked as stale, and the failure is counted.
+
+pub mod collect;
+pub mod facts;
+#[cfg(test)]
+mod fixtures;
+pub mod history;
+mod json;
+mod judge;
+pub mod outcome;
+pub mod rules;
+pub mod thresholds;
+
+pub use collect::{Poll, Polled, poll};
+pub use facts::Facts;
+pub use history::{Acknowledgement, History};
+pub use judge::{Assessment, judge};
+pub use outcome::{Failure, FailureReason, Outcome};
+pub use rules::{Code, Condition, Finding, Severity, Verdict};
+pub use thresholds::Thresholds;

@@ -1,0 +1,819 @@
+//! Every rule on both sides of its threshold.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Code, ConditionKind, ConditionLevel, Severity, Verdict, WearSource, wear};
+use crate::smart::{
+    Acknowledgement, Assessment, Failure, FailureReason, History, Outcome, Thresholds,
+    fixtures::{ATA_HDD, ATA_SSD, NVME, SCSI_HDD, SCSI_SSD, changed},
+    judge,
+};
+
+/// Polls of one place with one value after the other, ten minutes apart; the last one counts.
+struct Case {
+    code: Code,
+    severity: Severity,
+    text: &'static str,
+    place: &'static str,
+    below: Vec<Value>,
+    at: Vec<Value>,
+    /// The same in all polls.
+    also: Vec<(&'static str, Value)>,
+}
+
+fn case(code: Code, text: &'static str, place: &'static str, below: &[i64], at: &[i64]) -> Case {
+    let values = |numbers: &[i64]| numbers.iter().map(|number| json!(number)).collect();
+    Case {
+        code,
+        severity: code.severity(),
+        text,
+        place,
+        below: values(below),
+        at: values(at),
+        also: Vec::new(),
+    }
+}
+
+fn words(code: Code, text: &'static str, place: &'static str, below: Value, at: Value) -> Case {
+    Case {
+        below: vec![below],
+        at: vec![at],
+        ..case(code, text, place, &[], &[])
+    }
+}
+
+impl Case {
+    fn also(mut self, place: &'static str, value: Value) -> Self {
+        self.also.push((place, value));
+        self
+    }
+
+    fn severity(mut self, severity: Severity) -> Self {
+        self.severity = severity;
+        self
+    }
+}
+
+/// An entry of an ATA self-test log; the status has the result in its upper four bits.
+fn ata_test(kind: u64, result: u64, hours: u64) -> Value {
+    json!({"type": {"value": kind}, "status": {"value": result << 4, "passed": result == 0}, "lifetime_hours": hours})
+}
+
+fn ata_tests(tests: &[(u64, u64)]) -> Value {
+    let table: Vec<Value> = tests
+        .iter()
+        .enumerate()
+        .map(|(index, (kind, result))| ata_test(*kind, *result, 1000 - index as u64))
+        .collect();
+    json!(table)
+}
+
+const ATA_TESTS: &str = "ata_smart_self_test_log.standard.table";
+const READ: &str = "scsi_error_counter_log.read.total_uncorrected_errors";
+const WARNING: &str = "nvme_smart_health_information_log.critical_warning";
+const MEDIA: &str = "nvme_smart_health_information_log.media_errors";
+const SPARE: &str = "nvme_smart_health_information_log.available_spare";
+const STATUS: &str = "smart_status.passed";
+
+fn cases() -> Vec<Case> {
+    vec![
+        // ATA
+        words(
+            Code::StatusFailed,
+            ATA_HDD,
+            STATUS,
+            json!(true),
+            json!(false),
+        )
+        .severity(Severity::Bad),
+        case(
+            Code::StatusFailed,
+            ATA_HDD,
+            "smartctl.exit_status",
+            &[0],
+            &[8],
+        )
+        .also("smart_status", Value::Null)
+        .severity(Severity::Bad),
+        words(
+            Code::PrefailNow,
+            ATA_HDD,
+            "attr 5 when_failed",
+            json!(""),
+            json!("now"),
+        ),
+        words(
+            Code::PrefailNow,
+            ATA_HDD,
+            "attr 9 when_failed",
+            json!("now"),
+            json!("now"),
+        )
+        .below_is(vec![json!("past")])
+        .also("ata_smart_attributes.table.4.flags.prefailure", json!(true)),
+        words(
+            Code::OldAgeNow,
+            ATA_HDD,
+            "attr 9 when_failed",
+            json!("past"),
+            json!("now"),
+        ),
+        words(
+            Code::PrefailPast,
+            ATA_HDD,
+            "attr 5 when_failed",
+            json!(""),
+            json!("past"),
+        ),
+        words(
+            Code::SelfTestFatal,
+            ATA_HDD,
+            ATA_TESTS,
+            ata_tests(&[(1, 4)]),
+            ata_tests(&[(1, 5)]),
+        ),
+        words(
+            Code::SelfTestFatal,
+            ATA_HDD,
+            ATA_TESTS,
+            ata_tests(&[(1, 0), (1, 6)]),
+            ata_tests(&[(1, 1), (1, 6)]),
+        ),
+        words(
+            Code::SelfTestFailed,
+            ATA_HDD,
+            ATA_TESTS,
+            ata_tests(&[(2, 0), (1, 7)]),
+            ata_tests(&[(1, 0), (2, 7)]),
+        ),
+        words(
+            Code::SelfTestFailed,
+            ATA_HDD,
+            ATA_TESTS,
+            ata_tests(&[(1, 1), (1, 15)]),
+            ata_tests(&[(1, 3)]),
+        ),
+        case(
+            Code::PendingSectorsMany,
+            ATA_HDD,
+            "attr 197 raw",
+            &[39],
+            &[40],
+        ),
+        case(Code::PendingSectors, ATA_HDD, "attr 197 raw", &[0], &[1]),
+        case(Code::PendingSectors, ATA_HDD, "attr 197 raw", &[40], &[39]),
+        case(
+            Code::OfflineUncorrectableMany,
+            ATA_HDD,
+            "attr 198 raw",
+            &[9],
+            &[10],
+        ),
+        case(
+            Code::OfflineUncorrectable,
+            ATA_HDD,
+            "attr 198 raw",
+            &[0],
+            &[1],
+        ),
+        case(
+            Code::ErrorsGrowing,
+            ATA_HDD,
+            "attr 5 raw",
+            &[0, 1, 2, 2, 3],
+            &[0, 1, 2, 3],
+        ),
+        case(
+            Code::ErrorsGrowing,
+            ATA_HDD,
+            "attr 187 raw",
+            &[0, 1, 2],
+            &[0, 1, 2, 3],
+        ),
+        case(
+            Code::ErrorsGrowing,
+            ATA_HDD,
+            "attr 197 raw",
+            &[0, 1, 2],
+            &[0, 1, 2, 3],
+        ),
+        case(
+            Code::ErrorsGrowing,
+            ATA_SSD,
+            "attr 197 raw",
+            &[3, 2, 1, 0],
+            &[0, 1, 2, 3],
+        ),
+        case(
+            Code::ErrorsGrowing,
+            ATA_HDD,
+            "attr 198 raw",
+            &[0, 1, 2],
+            &[0, 1, 2, 3],
+        ),
+        case(
+            Code::ReallocatedManyGrowing,
+            ATA_HDD,
+            "attr 5 raw",
+            &[258, 259],
+            &[259, 260],
+        ),
+        case(
+            Code::ReallocatedManyGrowing,
+            ATA_SSD,
+            "attr 5 raw",
+            &[260, 260],
+            &[259, 260],
+        ),
+        case(
+            Code::ReallocatedSectors,
+            ATA_HDD,
+            "attr 5 raw",
+            &[15],
+            &[16],
+        ),
+        case(
+            Code::ReallocatedSectors,
+            ATA_HDD,
+            "attr 5 raw",
+            &[0x0001_0000],
+            &[0x0001_0010],
+        ),
+        case(
+            Code::ReallocatedGrew,
+            ATA_HDD,
+            "attr 5 raw",
+            &[3, 3],
+            &[3, 4],
+        ),
+        case(Code::ReportedUncorrect, ATA_HDD, "attr 187 raw", &[0], &[1]),
+        case(Code::EndToEndErrors, ATA_HDD, "attr 184 raw", &[0], &[1]),
+        case(Code::SpinRetries, ATA_HDD, "attr 10 raw", &[0], &[1]),
+        case(
+            Code::PendingDefects,
+            ATA_SSD,
+            "ata_pending_defects_log.count",
+            &[0],
+            &[1],
+        ),
+        // SCSI
+        words(
+            Code::StatusFailed,
+            SCSI_HDD,
+            STATUS,
+            json!(true),
+            json!(false),
+        ),
+        case(
+            Code::FailurePredicted,
+            SCSI_HDD,
+            "smart_status.scsi.asc",
+            &[0x5c],
+            &[0x5d],
+        )
+        .also(STATUS, json!(false)),
+        case(
+            Code::DriveWarning,
+            SCSI_HDD,
+            "smart_status.scsi.asc",
+            &[0x0c],
+            &[0x0b],
+        )
+        .also(STATUS, json!(false)),
+        case(
+            Code::UncorrectedErrorsFast,
+            SCSI_HDD,
+            READ,
+            &[5, 14],
+            &[5, 15],
+        ),
+        case(Code::UncorrectedErrors, SCSI_HDD, READ, &[0], &[1]),
+        case(
+            Code::UncorrectedErrors,
+            SCSI_SSD,
+            "scsi_error_counter_log.verify.total_uncorrected_errors",
+            &[0],
+            &[1],
+        ),
+        case(
+            Code::GrownDefectsFast,
+            SCSI_HDD,
+            "scsi_grown_defect_list",
+            &[0, 9],
+            &[0, 10],
+        ),
+        case(
+            Code::GrownDefects,
+            SCSI_HDD,
+            "scsi_grown_defect_list",
+            &[9],
+            &[10],
+        ),
+        case(
+            Code::GrownDefectsGrew,
+            SCSI_HDD,
+            "scsi_grown_defect_list",
+            &[3, 3],
+            &[3, 4],
+        ),
+        case(
+            Code::PendingDefects,
+            SCSI_HDD,
+            "scsi_pending_defects.count",
+            &[0],
+            &[1],
+        ),
+        case(
+            Code::SelfTestFailed,
+            SCSI_HDD,
+            "scsi_self_test_0.result.value",
+            &[2],
+            &[3],
+        ),
+        case(
+            Code::SelfTestFailed,
+            SCSI_SSD,
+            "smartctl.exit_status",
+            &[64],
+            &[128],
+        ),
+        // NVMe
+        words(Code::StatusFailed, NVME, STATUS, json!(true), json!(false)),
+        case(Code::SpareLow, NVME, WARNING, &[2], &[1]),
+        case(Code::ReliabilityDegraded, NVME, WARNING, &[2], &[4]),
+        case(Code::MediumReadOnly, NVME, WARNING, &[4], &[8]),
+        case(Code::BackupFailed, NVME, WARNING, &[8], &[16]),
+        case(Code::PmrUnreliable, NVME, WARNING, &[16], &[32]),
+        case(Code::SpareExhausted, NVME, SPARE, &[6], &[5]),
+        case(Code::SpareExhausted, NVME, SPARE, &[1], &[0]).also(
+            "nvme_smart_health_information_log.available_spare_threshold",
+            json!(0),
+        ),
+        case(Code::MediaErrorsFast, NVME, MEDIA, &[7, 16], &[7, 17]),
+        case(Code::MediaErrors, NVME, MEDIA, &[0], &[1]),
+        case(
+            Code::SelfTestFailed,
+            NVME,
+            "nvme_self_test_log.table.0.self_test_result.value",
+            &[8],
+            &[7],
+        ),
+    ]
+}
+
+impl Case {
+    fn below_is(mut self, below: Vec<Value>) -> Self {
+        self.below = below;
+        self
+    }
+
+    fn polled(&self, values: &[Value]) -> Assessment {
+        let mut history = History::default();
+        let mut last = None;
+        for (poll, value) in (0_u64..).zip(values) {
+            let mut changes = self.also.clone();
+            changes.push((self.place, value.clone()));
+            let outcome = Outcome::Answered(Box::new(changed(self.text, &changes)));
+            let now = 1_700_000_000 + poll * 600;
+            last = Some(judge(
+                &outcome,
+                &mut history,
+                now,
+                &Thresholds::default(),
+                None,
+            ));
+        }
+        last.unwrap()
+    }
+}
+
+#[test]
+fn every_json_rule_fires_at_its_threshold_and_not_below() {
+    for case in cases() {
+        let what = format!("{} by {}", case.code, case.place);
+        let found = |assessment: &Assessment| {
+            let mut findings = assessment.findings.iter();
+            findings.find(|finding| finding.code == case.code).cloned()
+        };
+        assert_eq!(found(&case.polled(&case.below)), None, "{what}: below");
+        let assessment = case.polled(&case.at);
+        let finding = found(&assessment).unwrap_or_else(|| panic!("{what}: at"));
+        assert_eq!(finding.severity, case.severity, "{what}");
+        assert!(
+            assessment.verdict.weight() >= Verdict::from(case.severity).weight(),
+            "{what}: {assessment:?}"
+        );
+        assert!(finding.message.len() <= 300, "{what}: {}", finding.message);
+    }
+}
+
+fn timeouts(count: usize, answers_first: bool) -> Assessment {
+    let mut history = History::default();
+    let judge = |outcome: &Outcome, history: &mut History| {
+        judge(
+            outcome,
+            history,
+            1_700_000_000,
+            &Thresholds::default(),
+            None,
+        )
+    };
+    if answers_first {
+        judge(
+            &Outcome::Answered(Box::new(changed(NVME, &[]))),
+            &mut history,
+        );
+    }
+    let timeout = Outcome::Failed(Failure {
+        reason: FailureReason::Timeout,
+        detail: "no answer".to_owned(),
+    });
+    let mut last = None;
+    for _ in 0..count {
+        last = Some(judge(&timeout, &mut history));
+    }
+    last.unwrap()
+}
+
+fn hangs(assessment: &Assessment) -> bool {
+    assessment.verdict == Verdict::Suspect
+        && assessment
+            .reasons
+            .iter()
+            .any(|reason| reason.code == Code::ProbeHang)
+}
+
+#[test]
+fn three_timeouts_of_a_drive_that_used_to_answer_are_a_hang() {
+    assert!(!hangs(&timeouts(2, true)));
+    assert!(hangs(&timeouts(3, true)));
+    assert_eq!(timeouts(5, false).verdict, Verdict::Unknown);
+}
+
+#[test]
+fn a_state_other_than_running_is_suspect() {
+    let with = |state: Option<&str>| {
+        let mut facts = changed(NVME, &[]);
+        facts.not_running = state.map(str::to_owned);
+        let outcome = Outcome::Answered(Box::new(facts));
+        judge(
+            &outcome,
+            &mut History::default(),
+            0,
+            &Thresholds::default(),
+            None,
+        )
+    };
+    assert_eq!(with(None).verdict, Verdict::Good);
+    let resetting = with(Some("resetting"));
+    assert_eq!(resetting.verdict, Verdict::Suspect);
+    assert_eq!(resetting.findings[0].code, Code::NotRunning);
+}
+
+#[test]
+fn every_code_has_a_case() {
+    let mut seen: BTreeSet<Code> = cases().iter().map(|case| case.code).collect();
+    // These do not come from JSON; the two tests above are theirs.
+    seen.extend([Code::ProbeHang, Code::NotRunning]);
+    for code in Code::ALL {
+        assert!(seen.contains(code), "no case for {code}");
+    }
+}
+
+#[test]
+fn messages_do_not_move_with_the_number() {
+    for case in cases().into_iter().filter(|case| case.at.len() == 1) {
+        let Some(number) = case.at[0]
+            .as_u64()
+            .filter(|_| case.place.starts_with("attr") || case.place == MEDIA)
+        else {
+            continue;
+        };
+        let message = |values: Vec<Value>| {
+            let assessment = case.polled(&values);
+            let mut findings = assessment.findings.iter();
+            let finding = findings.find(|finding| finding.code == case.code);
+            finding.map(|finding| (finding.message.clone(), finding.value))
+        };
+        let now = message(case.at.clone()).unwrap();
+        // One more, where that is still the same rule.
+        if let Some(later) = message(vec![json!(number + 1)]) {
+            assert_eq!(now.0, later.0);
+            assert_eq!(now.1 + 1, later.1);
+        }
+    }
+}
+
+#[test]
+fn what_means_nothing_is_ignored() {
+    for (text, place, value) in [
+        (ATA_HDD, "attr 1 raw", json!(999_999)),
+        (ATA_HDD, "attr 7 raw", json!(999_999)),
+        (ATA_HDD, "attr 195 raw", json!(999_999)),
+        (ATA_HDD, "attr 188 raw", json!(999_999_999_999_u64)),
+        (ATA_HDD, "attr 199 raw", json!(999_999)),
+        (ATA_HDD, "smartctl.exit_status", json!(64 | 32 | 4)),
+        (ATA_HDD, "attr 190 when_failed", json!("now")),
+        (ATA_HDD, "attr 194 when_failed", json!("now")),
+        // A solid state drive replaces blocks, and does not spin.
+        (ATA_SSD, "attr 5 raw", json!(200)),
+        // By this name it is no end-to-end check, and 198 are gigabytes.
+        (ATA_HDD, "attr 184 name", json!("Later_Bad_Block")),
+        (ATA_SSD, "attr 198 raw", json!(88_124)),
+        (
+            NVME,
+            "nvme_smart_health_information_log.num_err_log_entries",
+            json!(5000),
+        ),
+        (
+            NVME,
+            "nvme_smart_health_information_log.unsafe_shutdowns",
+            json!(5000),
+        ),
+        (
+            SCSI_HDD,
+            "scsi_error_counter_log.read.total_errors_corrected",
+            json!(99_999_999),
+        ),
+    ] {
+        let changes = [(place, value), ("attr 184 raw", json!(3))];
+        let changes = if place.starts_with("attr 184") {
+            &changes[..]
+        } else {
+            &changes[..1]
+        };
+        let outcome = Outcome::Answered(Box::new(changed(text, changes)));
+        let assessment = judge(
+            &outcome,
+            &mut History::default(),
+            0,
+            &Thresholds::default(),
+            None,
+        );
+        assert_eq!(assessment.verdict, Verdict::Good, "{place}: {assessment:?}");
+        assert_eq!(assessment.findings, []);
+    }
+}
+
+#[test]
+fn a_drive_without_status_and_counters_is_unknown_and_says_why() {
+    for (changes, text, said) in [
+        (
+            vec![("ata_smart_attributes", Value::Null)],
+            ATA_HDD,
+            "without a status",
+        ),
+        (
+            vec![
+                ("scsi_grown_defect_list", Value::Null),
+                ("scsi_error_counter_log", Value::Null),
+            ],
+            SCSI_HDD,
+            "without a status",
+        ),
+        (
+            vec![("nvme_smart_health_information_log", Value::Null)],
+            NVME,
+            "without a status",
+        ),
+        (
+            vec![
+                ("ata_smart_attributes", Value::Null),
+                ("smart_support.enabled", json!(false)),
+            ],
+            ATA_HDD,
+            "switched off",
+        ),
+    ] {
+        let mut changes = changes;
+        changes.push(("smart_status", Value::Null));
+        let outcome = Outcome::Answered(Box::new(changed(text, &changes)));
+        let assessment = judge(
+            &outcome,
+            &mut History::default(),
+            0,
+            &Thresholds::default(),
+            None,
+        );
+        assert_eq!(assessment.verdict, Verdict::Unknown);
+        let failure = assessment.failure.unwrap();
+        assert_eq!(failure.reason, FailureReason::NoData);
+        assert!(failure.detail.contains(said), "{failure}");
+    }
+}
+
+fn condition(case: &Case, values: &[Value]) -> Option<(ConditionKind, ConditionLevel)> {
+    let assessment = case.polled(values);
+    assert_eq!(assessment.verdict, Verdict::Good, "{assessment:?}");
+    let condition = assessment.conditions.first()?;
+    Some((condition.kind, condition.level))
+}
+
+#[test]
+fn every_condition_begins_at_its_threshold() {
+    use ConditionKind::{CableErrors, CommandTimeouts, Overheating, Wear};
+    use ConditionLevel::{Info, NoNewVolumes, Warning};
+    const HEAT: &str = "temperature.current";
+    let any = Code::StatusFailed;
+    let mut seen = BTreeSet::new();
+    for (case, kind, level) in [
+        (
+            case(
+                any,
+                NVME,
+                "nvme_smart_health_information_log.percentage_used",
+                &[79],
+                &[80],
+            ),
+            Wear,
+            Info,
+        ),
+        (
+            case(
+                any,
+                SCSI_SSD,
+                "scsi_percentage_used_endurance_indicator",
+                &[79],
+                &[90],
+            ),
+            Wear,
+            Warning,
+        ),
+        (
+            case(
+                any,
+                ATA_SSD,
+                "ata_device_statistics.pages.2.table.0.value",
+                &[79],
+                &[100],
+            ),
+            Wear,
+            NoNewVolumes,
+        ),
+        (
+            case(any, ATA_HDD, "endurance_used.current_percent", &[79], &[89]),
+            Wear,
+            Info,
+        ),
+        (
+            case(any, ATA_SSD, "attr 177 value", &[21], &[20])
+                .also("ata_device_statistics", Value::Null),
+            Wear,
+            Info,
+        ),
+        (case(any, ATA_HDD, HEAT, &[59], &[60]), Overheating, Warning),
+        (
+            case(any, ATA_SSD, HEAT, &[69], &[70])
+                .also("temperature.op_limit_max", Value::Null)
+                .also("ata_device_statistics", Value::Null),
+            Overheating,
+            Warning,
+        ),
+        (
+            case(any, ATA_SSD, HEAT, &[64], &[65]).also("temperature.op_limit_max", json!(65)),
+            Overheating,
+            Warning,
+        ),
+        (case(any, NVME, HEAT, &[74], &[75]), Overheating, Warning),
+        (
+            case(any, NVME, HEAT, &[79], &[80])
+                .also(
+                    "nvme_composite_temperature_threshold",
+                    json!({"warning": 0, "critical": 0}),
+                )
+                .also("temperature.op_limit_max", json!(0))
+                .also("temperature.critical_limit_max", Value::Null),
+            Overheating,
+            Warning,
+        ),
+        (
+            case(any, SCSI_HDD, HEAT, &[67], &[68]).also("temperature.drive_trip", json!(68)),
+            Overheating,
+            Warning,
+        ),
+        (case(any, NVME, WARNING, &[0], &[2]), Overheating, Warning),
+        (
+            case(any, ATA_HDD, "attr 199 raw", &[12, 12], &[12, 13]),
+            CableErrors,
+            Warning,
+        ),
+        (
+            case(
+                any,
+                ATA_HDD,
+                "attr 188 raw",
+                &[0x0001_0001_0001, 0x0001_0001_000a],
+                &[0x0001_0001_0001, 0x0001_0001_000b],
+            ),
+            CommandTimeouts,
+            Warning,
+        ),
+    ] {
+        assert_eq!(condition(&case, &case.below), None, "{}", case.place);
+        assert_eq!(
+            condition(&case, &case.at),
+            Some((kind, level)),
+            "{}",
+            case.place
+        );
+        seen.insert(kind);
+    }
+    assert_eq!(seen.len(), ConditionKind::ALL.len());
+}
+
+#[test]
+fn a_status_that_failed_for_the_heat_alone_is_no_verdict() {
+    let facts = changed(NVME, &[(WARNING, json!(2)), (STATUS, json!(false))]);
+    let outcome = Outcome::Answered(Box::new(facts));
+    let limits = Thresholds::default();
+    let assessment = judge(&outcome, &mut History::default(), 0, &limits, None);
+    assert_eq!(assessment.verdict, Verdict::Good);
+    assert_eq!(assessment.conditions[0].kind, ConditionKind::Overheating);
+}
+
+#[test]
+fn heat_ends_five_degrees_lower() {
+    let mut history = History::default();
+    let mut hot = |degrees: i64| {
+        let facts = changed(ATA_HDD, &[("temperature.current", json!(degrees))]);
+        let outcome = Outcome::Answered(Box::new(facts));
+        let assessment = judge(&outcome, &mut history, 0, &Thresholds::default(), None);
+        !assessment.conditions.is_empty()
+    };
+    assert_eq!(
+        [59, 60, 59, 56, 55, 59, 60].map(&mut hot),
+        [false, true, true, true, false, false, true]
+    );
+}
+
+#[test]
+fn wear_comes_from_the_best_source() {
+    let worn = changed(ATA_SSD, &[]);
+    assert_eq!(
+        wear(&worn).map(|wear| (wear.percent, wear.source)),
+        Some((6, WearSource::Statistics))
+    );
+    let worn = changed(ATA_SSD, &[("endurance_used.current_percent", json!(7))]);
+    assert_eq!(
+        wear(&worn).map(|wear| (wear.percent, wear.source)),
+        Some((7, WearSource::Smartctl))
+    );
+    let worn = changed(ATA_SSD, &[("ata_device_statistics", Value::Null)]);
+    assert_eq!(
+        wear(&worn).map(|wear| (wear.percent, wear.source)),
+        Some((7, WearSource::Attribute))
+    );
+    // The number 177 alone says nothing.
+    let worn = changed(
+        ATA_SSD,
+        &[
+            ("ata_device_statistics", Value::Null),
+            ("attr 177 name", json!("Unknown_Attribute")),
+        ],
+    );
+    assert_eq!(wear(&worn), None);
+}
+
+#[test]
+fn a_real_combination_is_told_whole() {
+    // Passed, and yet hundreds of writes that were lost.
+    let facts = changed(
+        SCSI_HDD,
+        &[
+            (
+                "scsi_error_counter_log.write.total_uncorrected_errors",
+                json!(535),
+            ),
+            (READ, json!(1)),
+            ("scsi_grown_defect_list", json!(260)),
+        ],
+    );
+    let outcome = Outcome::Answered(Box::new(facts));
+    let mut history = History::default();
+    let limits = Thresholds::default();
+    let assessment = judge(&outcome, &mut history, 0, &limits, None);
+    assert_eq!(assessment.verdict, Verdict::Suspect);
+    let found: Vec<_> = assessment
+        .findings
+        .iter()
+        .map(|f| (f.code, f.value))
+        .collect();
+    assert_eq!(
+        found,
+        [(Code::UncorrectedErrors, 536), (Code::GrownDefects, 260)]
+    );
+    let ack = Acknowledgement {
+        by: "operator".to_owned(),
+        note: "old".to_owned(),
+    };
+    let assessment = judge(&outcome, &mut history, 600, &limits, Some(&ack));
+    assert_eq!(assessment.verdict, Verdict::Good);
+    assert!(
+        assessment
+            .findings
+            .iter()
+            .all(|finding| finding.acknowledged)
+    );
+}
