@@ -16,7 +16,7 @@ use drivebay_proto::{
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::watch,
+    sync::{mpsc, watch},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::transport::Server;
@@ -50,6 +50,8 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 const AT_MOST: Duration = Duration::from_secs(2);
 /// Certificates are looked at this often.
 const CERTIFICATES: Duration = Duration::from_secs(5);
+/// Drives that the kernel complained of and that wait to be asked.
+const COMPLAINTS: usize = 64;
 /// Callers that may wait for one drive's slot.
 const SLOT_QUEUE: usize = 16;
 /// One step older than this is Stuck (design, invariant 6).
@@ -193,7 +195,17 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     }
     tasks.spawn(keeper::run(volumes.clone(), store, burials, stop.clone()));
     tasks.spawn(watch_mounts(volumes.clone(), stop.clone()));
-    tasks.spawn(health::watch::run(volumes.clone(), stop.clone()));
+    let (complaints, complained) = mpsc::channel(COMPLAINTS);
+    tasks.spawn(health::watch::run(
+        volumes.clone(),
+        complaints,
+        stop.clone(),
+    ));
+    tasks.spawn(health::smart::run(
+        volumes.clone(),
+        complained,
+        stop.clone(),
+    ));
 
     // Only to tell two machines of one name apart; a machine without one has an empty one.
     let machine_id = statefile::read_text(Path::new("/etc/machine-id"), 64)

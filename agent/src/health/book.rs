@@ -32,6 +32,8 @@ pub struct Book {
     stalled: BTreeSet<DriveId>,
     // Volumes whose ext4 has errors counted in its superblock, when it was mounted last.
     counted: BTreeSet<Uuid>,
+    // What the drives themselves say.
+    smart: BTreeMap<DriveId, DriveHealth>,
 }
 
 impl Book {
@@ -68,6 +70,11 @@ impl Book {
         let changed = changed.map(|id| (id.clone(), now.contains(id))).collect();
         self.stalled = now;
         changed
+    }
+
+    /// What the drive says of itself, by SMART.
+    pub fn says(&mut self, drive: DriveId, health: DriveHealth) {
+        self.smart.insert(drive, health);
     }
 
     /// Whether any drive is stalled.
@@ -107,6 +114,7 @@ impl Book {
             .retain(|id, seen| snapshot.volumes.contains_key(id) && counts(seen));
         self.stalled.retain(|id| snapshot.drives.contains_key(id));
         self.counted.retain(|id| snapshot.volumes.contains_key(id));
+        self.smart.retain(|id, _| snapshot.drives.contains_key(id));
         *self != before
     }
 
@@ -120,13 +128,19 @@ impl Book {
                 message: "it has requests and has completed none for ten seconds; see the kernel log, check cable and slot".to_owned(),
             });
         }
+        let against = if findings.is_empty() {
+            Verdict::Unknown
+        } else {
+            Verdict::Suspect
+        };
+        let said = self.smart.get(id).cloned().unwrap_or_default();
+        findings.extend(said.findings);
         DriveHealth {
-            verdict: if findings.is_empty() {
-                Verdict::Unknown
-            } else {
-                Verdict::Suspect
-            },
+            // The worst word counts; of two that say nothing against it, the one that knows.
+            verdict: against.max(said.verdict),
             findings,
+            conditions: said.conditions,
+            worn_out: said.worn_out,
         }
     }
 
@@ -344,6 +358,39 @@ mod tests {
         assert_eq!(book.drive(&id).verdict, Verdict::Suspect);
         assert!(book.tidy(&snapshot, COUNTS_FOR + hour));
         assert_eq!(book.drive(&id), DriveHealth::default());
+    }
+
+    #[test]
+    fn the_worst_word_on_a_drive_counts_and_all_are_told() {
+        use Verdict::{Bad, Good, Suspect, Unknown};
+        for (says, kernel, expected) in [
+            (Unknown, false, Unknown),
+            (Good, false, Good),
+            (Suspect, false, Suspect),
+            (Bad, false, Bad),
+            (Unknown, true, Suspect),
+            (Good, true, Suspect),
+            (Suspect, true, Suspect),
+            (Bad, true, Bad),
+        ] {
+            let mut book = Book::default();
+            let id = subject(None).drive;
+            let said = DriveHealth {
+                verdict: says,
+                findings: vec![Finding {
+                    code: "Said".into(),
+                    message: String::new(),
+                }],
+                ..DriveHealth::default()
+            };
+            book.says(id.clone(), said);
+            if kernel {
+                book.note(&subject(None), Kind::IoError, Duration::ZERO);
+            }
+            let health = book.drive(&id);
+            assert_eq!(health.verdict, expected, "{says} {kernel}");
+            assert_eq!(health.findings.len(), 1 + usize::from(kernel));
+        }
     }
 
     #[test]

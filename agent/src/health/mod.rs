@@ -6,6 +6,7 @@
 pub mod attribute;
 pub mod book;
 pub mod kmsg;
+pub mod smart;
 pub mod stalls;
 pub mod watch;
 

@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    sync::mpsc,
+    time::{MissedTickBehavior, interval},
+};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -30,7 +33,8 @@ const COUNTERS_EVERY: u32 = 10;
 const LOOK_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Follows it until `stop`. Without the log, drives and volumes are judged by everything else.
-pub async fn run(volumes: Volumes, stop: CancellationToken) {
+/// `complaints` takes drives that the kernel has complained of.
+pub async fn run(volumes: Volumes, complaints: mpsc::Sender<DriveId>, stop: CancellationToken) {
     let began = Instant::now();
     let mut log = match Kmsg::open() {
         Ok(log) => Some(log),
@@ -68,7 +72,7 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
                 looks = looks.wrapping_add(1);
             }
             next = next => match next {
-                Ok(Next::Record(record)) => hear(&volumes, &record, began.elapsed()),
+                Ok(Next::Record(record)) => hear(&volumes, &complaints, &record, began.elapsed()),
                 Ok(Next::Lost) => tracing::warn!("the kernel log was faster than it is read; something in it was missed"),
                 Err(error) => {
                     tracing::error!(%error, "the kernel log can no longer be read");
@@ -163,7 +167,7 @@ async fn look_at_counters(volumes: &Volumes) {
     }
 }
 
-fn hear(volumes: &Volumes, record: &str, now: Duration) {
+fn hear(volumes: &Volumes, complaints: &mpsc::Sender<DriveId>, record: &str, now: Duration) {
     let Some(report) = kmsg::parse(record) else {
         return;
     };
@@ -185,5 +189,7 @@ fn hear(volumes: &Volumes, record: &str, now: Duration) {
             kind = ?report.kind,
             "the kernel reports trouble"
         );
+        // Full: there are enough to be asked already, and all are asked in time.
+        let _ = complaints.try_send(subject.drive);
     }
 }

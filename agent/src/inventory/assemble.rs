@@ -122,7 +122,7 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
         };
         report.total_bytes += total;
         // What is free on a drive that takes no new volumes is nobody's to have.
-        if !drive.health.verdict.takes_new_volumes() {
+        if !drive.health.takes_new_volumes() {
             continue;
         }
         report.free_bytes += free;

@@ -178,6 +178,7 @@ pub fn drive(drive: &Drive) -> wire::Drive {
                     .health
                     .findings
                     .iter()
+                    .chain(&drive.health.conditions)
                     .map(|finding| format!("{}: {}", finding.code, finding.message)),
             )
             .collect(),

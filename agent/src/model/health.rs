@@ -1,5 +1,7 @@
 //! How well a drive is: a verdict, and what it rests on.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// What the evidence adds up to. Ordered from well to ill.
@@ -20,6 +22,18 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Every verdict there is.
+    pub const ALL: [Self; 4] = [Self::Good, Self::Suspect, Self::Bad, Self::Unknown];
+
+    /// How much it speaks against the drive; not knowing does not.
+    pub fn weight(self) -> u8 {
+        match self {
+            Self::Good | Self::Unknown => 0,
+            Self::Suspect => 1,
+            Self::Bad => 2,
+        }
+    }
+
     /// The word in tables and on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -33,6 +47,12 @@ impl Verdict {
     /// Whether new volumes may be put on it.
     pub fn takes_new_volumes(self) -> bool {
         matches!(self, Self::Unknown | Self::Good)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -50,6 +70,19 @@ pub struct Finding {
 pub struct DriveHealth {
     /// What the findings add up to.
     pub verdict: Verdict,
-    /// In a stable order.
+    /// What speaks against it, in a stable order.
     pub findings: Vec<Finding>,
+    /// What a person should know besides: wear, heat, cables, why it cannot be asked.
+    #[serde(default)]
+    pub conditions: Vec<Finding>,
+    /// Its rated endurance is used up.
+    #[serde(default)]
+    pub worn_out: bool,
+}
+
+impl DriveHealth {
+    /// Whether new volumes may be put on it.
+    pub fn takes_new_volumes(&self) -> bool {
+        self.verdict.takes_new_volumes() && !self.worn_out
+    }
 }

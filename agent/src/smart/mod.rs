@@ -10,6 +10,7 @@ pub mod facts;
 #[cfg(test)]
 mod fixtures;
 pub mod history;
+pub mod job;
 mod json;
 mod judge;
 pub mod outcome;

@@ -141,6 +141,7 @@ impl Agent for AgentService {
     }
 
     async fn rescan(&self, _request: Request<wire::RescanRequest>) -> Answer<wire::RescanResponse> {
+        self.volumes.ask_drives();
         self.rescans
             .now()
             .await

@@ -411,28 +411,20 @@ fn silent(snapshot: &Snapshot, class: &str) -> String {
 
 /// Whether new volumes may be put on the drive: it answers, and nothing speaks against its health.
 fn takes_new_volumes(drive: &Drive) -> bool {
-    drive.trouble.is_none() && drive.health.verdict.takes_new_volumes()
+    drive.trouble.is_none() && drive.health.takes_new_volumes()
 }
 
 fn why_not(drive: &Drive) -> Option<String> {
     if let Some(trouble) = &drive.trouble {
         return Some(format!("it does not answer: {trouble}"));
     }
-    let verdict = drive.health.verdict;
-    let codes = || {
-        drive
-            .health
-            .findings
-            .iter()
-            .map(|finding| finding.code.as_str())
-    };
-    (!verdict.takes_new_volumes()).then(|| {
-        format!(
-            "{}: {}",
-            verdict.as_str(),
-            codes().collect::<Vec<_>>().join(", ")
-        )
-    })
+    let health = &drive.health;
+    if health.takes_new_volumes() {
+        return None;
+    }
+    let against = health.findings.iter().chain(&health.conditions);
+    let codes: Vec<&str> = against.map(|finding| finding.code.as_str()).collect();
+    Some(format!("{}: {}", health.verdict, codes.join(", ")))
 }
 
 #[cfg(test)]

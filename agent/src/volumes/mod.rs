@@ -22,6 +22,7 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -65,6 +66,8 @@ struct Inner {
     keeper: Keeper,
     /// Names whose creation was cut off on a drive that has not been looked at since.
     doubts: Mutex<BTreeMap<String, DriveId>>,
+    /// Somebody wants to know how the drives are, now.
+    asked: Notify,
 }
 
 impl Volumes {
@@ -88,6 +91,7 @@ impl Volumes {
                 tasks: TaskTracker::new(),
                 keeper,
                 doubts: Mutex::default(),
+                asked: Notify::new(),
             }),
         }
     }
@@ -95,6 +99,16 @@ impl Volumes {
     /// The node's configuration.
     pub fn config(&self) -> &Config {
         &self.inner.config
+    }
+
+    /// Has the drives asked how they are, soon and not when it is their turn.
+    pub fn ask_drives(&self) {
+        self.inner.asked.notify_one();
+    }
+
+    /// Waits until somebody wants the drives asked.
+    pub async fn drives_are_to_be_asked(&self) {
+        self.inner.asked.notified().await;
     }
 
     /// The inventory that calls read and change.

@@ -479,6 +479,16 @@ impl Machine {
         bay.plugged = false;
     }
 
+    /// Sets the critical warning of an NVMe drive's SMART log, a set of bits.
+    ///
+    /// # Panics
+    /// When it is no NVMe drive, or not plugged in.
+    pub fn smart_warning(&mut self, name: &str, bits: u8) {
+        let mut qmp = self.qmp().unwrap();
+        let drive = &self.bay(name).drive;
+        drive.set_smart_warning(&mut qmp, bits).unwrap();
+    }
+
     /// Makes a drive, and plugs it in.
     ///
     /// # Panics

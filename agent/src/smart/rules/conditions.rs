@@ -50,6 +50,16 @@ impl ConditionKind {
         Self::CableErrors,
         Self::CommandTimeouts,
     ];
+
+    /// The kind as text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Wear => "Wear",
+            Self::Overheating => "Overheating",
+            Self::CableErrors => "CableErrors",
+            Self::CommandTimeouts => "CommandTimeouts",
+        }
+    }
 }
 
 /// How much it matters.

@@ -11,63 +11,19 @@ mod scsi;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 pub(in crate::smart) use ata::counting;
 pub use code::{Acknowledging, Code, Severity};
 pub use conditions::{Condition, ConditionKind, ConditionLevel, Wear, WearSource, wear};
 
+pub use crate::model::Verdict;
+
 use super::{
     facts::{Detail, ExitStatus, Facts, SelfTestResult},
     history::{Known, Trends},
     thresholds::Thresholds,
 };
-
-/// Whether to trust a drive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Verdict {
-    /// Nothing speaks against it. No proof of health.
-    Good,
-    /// It may be failing: no new volumes.
-    Suspect,
-    /// It fails, or says that it will: no new volumes, move the data.
-    Bad,
-    /// Nothing is known.
-    Unknown,
-}
-
-impl Verdict {
-    /// Every verdict there is.
-    pub const ALL: [Self; 4] = [Self::Good, Self::Suspect, Self::Bad, Self::Unknown];
-
-    /// The word in tables, metrics and JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Good => "GOOD",
-            Self::Suspect => "SUSPECT",
-            Self::Bad => "BAD",
-            Self::Unknown => "UNKNOWN",
-        }
-    }
-
-    /// How much it speaks against the drive; not knowing does not.
-    pub fn weight(self) -> u8 {
-        match self {
-            Self::Good | Self::Unknown => 0,
-            Self::Suspect => 1,
-            Self::Bad => 2,
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 impl From<Severity> for Verdict {
     fn from(severity: Severity) -> Self {

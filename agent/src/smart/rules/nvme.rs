@@ -99,6 +99,10 @@ fn spare(nvme: &Nvme, limits: &Thresholds, found: &mut Found<'_>) {
     let Some(spare) = nvme.available_spare else {
         return;
     };
+    // Neither is reported: an emulated drive says nothing of its spare blocks, and one that has used them up warns.
+    if spare == 0 && nvme.spare_threshold.unwrap_or(0) == 0 {
+        return;
+    }
     let limit = nvme.spare_threshold.unwrap_or(0) / limits.spare_divisor.max(1);
     if spare > limit {
         return;

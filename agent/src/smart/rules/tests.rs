@@ -349,7 +349,7 @@ fn cases() -> Vec<Case> {
         case(Code::SpareExhausted, NVME, SPARE, &[6], &[5]),
         case(Code::SpareExhausted, NVME, SPARE, &[1], &[0]).also(
             "nvme_smart_health_information_log.available_spare_threshold",
-            json!(0),
+            json!(1),
         ),
         case(Code::MediaErrorsFast, NVME, MEDIA, &[7, 16], &[7, 17]),
         case(Code::MediaErrors, NVME, MEDIA, &[0], &[1]),

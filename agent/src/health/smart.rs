@@ -1,0 +1,333 @@
+//! Asks the drives how they are: each in its own worker's background slot, now and then, a few at a time, and soon
+//! after the kernel has complained of one.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use tokio::{sync::mpsc, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    model::{
+        DriveFacts, DriveHealth, DriveId, DriveRef, DriveState, Finding, Media, Snapshot,
+        cause::chain,
+    },
+    smart::{
+        self, Assessment, Failure, FailureReason, History, Outcome, Poll, Polled, Thresholds,
+        job::Ask, rules::ConditionLevel,
+    },
+    sys::{clock::unix_seconds, offload::offload, statefile},
+    volumes::Volumes,
+    worker::{RunError, Slot},
+};
+
+/// Turning drives (drives.md §2: SMART reads are not queued, and polling often cuts what a drive can do).
+const TURNING: Duration = Duration::from_secs(30 * 60);
+/// Solid state drives.
+const SOLID: Duration = Duration::from_secs(10 * 60);
+/// Everything there is, once a day.
+const DEEP: Duration = Duration::from_secs(24 * 3600);
+/// After the kernel has complained; at most one such in this time.
+const COMPLAINED: Duration = Duration::from_secs(5 * 60);
+/// A drive that is busy with an RPC is asked again after this.
+const BUSY: Duration = Duration::from_secs(60);
+/// Drives asked at a time.
+const AT_ONCE: usize = 4;
+/// How often it is looked which drives are due.
+const TICK: Duration = Duration::from_secs(2);
+/// smartctl's own deadline, and time to start and bury it.
+const DEADLINE: Duration = Duration::from_secs(100);
+/// Reading or writing one small file.
+const FILE_DEADLINE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+struct Tracked {
+    history: History,
+    due: Option<Instant>,
+    asked: Option<Instant>,
+    deep: Option<Instant>,
+    asking: bool,
+    // Logged once, and again when it is another.
+    failure: Option<FailureReason>,
+}
+
+/// Asks until `stop`. `complaints`: drives of which the kernel has just reported trouble.
+pub async fn run(
+    volumes: Volumes,
+    mut complaints: mpsc::Receiver<DriveId>,
+    stop: CancellationToken,
+) {
+    let dir = volumes.config().state_dir.join("smart");
+    let mut drives: BTreeMap<DriveId, Tracked> = BTreeMap::new();
+    let mut asking: JoinSet<(DriveId, Outcome)> = JoinSet::new();
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {
+                let snapshot = volumes.inventory().current();
+                follow(&mut drives, &snapshot, &dir).await;
+                for (id, facts) in due(&mut drives, &snapshot, AT_ONCE.saturating_sub(asking.len())) {
+                    ask(&volumes, &mut drives, &mut asking, id, &facts);
+                }
+            }
+            Some(done) = asking.join_next() => {
+                match done {
+                    Ok((id, outcome)) => take(&volumes, &mut drives, &dir, id, &outcome).await,
+                    Err(error) => tracing::error!(%error, "asking a drive how it is has failed"),
+                }
+            }
+            () = volumes.drives_are_to_be_asked() => {
+                for tracked in drives.values_mut() {
+                    tracked.due = Some(Instant::now());
+                }
+            }
+            Some(drive) = complaints.recv() => {
+                if let Some(tracked) = drives.get_mut(&drive) {
+                    let now = Instant::now();
+                    let earliest = tracked.asked.map_or(now, |asked| (asked + COMPLAINED).max(now));
+                    tracked.due = Some(tracked.due.map_or(earliest, |due| due.min(earliest)));
+                }
+            }
+        }
+    }
+}
+
+/// Takes up drives that are new, lets go of those that are gone.
+async fn follow(drives: &mut BTreeMap<DriveId, Tracked>, snapshot: &Snapshot, dir: &Path) {
+    let here = |id: &DriveId| {
+        snapshot
+            .drives
+            .get(id)
+            .is_some_and(|drive| drive.class.is_some() && drive.state != DriveState::Missing)
+    };
+    drives.retain(|id, tracked| tracked.asking || here(id));
+    for id in snapshot.drives.keys() {
+        if here(id) && !drives.contains_key(id) {
+            let tracked = Tracked {
+                history: read(dir, id).await,
+                // Not all of a shelf at the same moment.
+                due: Some(Instant::now() + Duration::from_secs(10).mul_f64(fastrand::f64())),
+                ..Tracked::default()
+            };
+            drives.insert(id.clone(), tracked);
+        }
+    }
+}
+
+/// The drives to be asked now, at most `most`.
+fn due(
+    drives: &mut BTreeMap<DriveId, Tracked>,
+    snapshot: &Snapshot,
+    most: usize,
+) -> Vec<(DriveId, DriveFacts)> {
+    let now = Instant::now();
+    drives
+        .iter()
+        .filter(|(_, tracked)| !tracked.asking && tracked.due.is_some_and(|due| due <= now))
+        .filter_map(|(id, _)| Some((id.clone(), snapshot.drives.get(id)?.facts.clone())))
+        .take(most)
+        .collect()
+}
+
+fn ask(
+    volumes: &Volumes,
+    drives: &mut BTreeMap<DriveId, Tracked>,
+    asking: &mut JoinSet<(DriveId, Outcome)>,
+    id: DriveId,
+    facts: &DriveFacts,
+) {
+    let Some(tracked) = drives.get_mut(&id) else {
+        return;
+    };
+    let now = Instant::now();
+    let deep = tracked
+        .deep
+        .is_none_or(|deep| now.duration_since(deep) >= DEEP);
+    let poll = Poll::of(facts, &tracked.history, None, deep);
+    let every = if facts.media == Media::Hdd {
+        TURNING
+    } else {
+        SOLID
+    };
+    tracked.due = Some(now + every.mul_f64(fastrand::f64().mul_add(0.2, 0.9)));
+    tracked.asked = Some(now);
+    tracked.asking = true;
+    if deep {
+        tracked.deep = Some(now);
+    }
+    let (pool, drive) = (volumes.pool().clone(), DriveRef::from(facts));
+    asking.spawn(async move {
+        let outcome = match poll.unsupported.clone() {
+            // Nothing to ask, so no worker is started for it.
+            Some(why) => failed(FailureReason::Unsupported, why),
+            None => match pool
+                .run(&id, Slot::Background, Ask { drive, poll }, DEADLINE)
+                .await
+            {
+                Ok(Polled { outcome, .. }) => outcome,
+                Err(error) => not_asked(&error),
+            },
+        };
+        (id, outcome)
+    });
+}
+
+fn failed(reason: FailureReason, detail: String) -> Outcome {
+    Outcome::Failed(Failure { reason, detail })
+}
+
+fn not_asked<E: std::error::Error + 'static>(error: &RunError<E>) -> Outcome {
+    let reason = match error {
+        RunError::Deadline { .. } | RunError::Stuck { .. } => FailureReason::Timeout,
+        _ => FailureReason::NotStarted,
+    };
+    failed(reason, chain(error))
+}
+
+/// Judges an outcome, tells the inventory, and keeps the history.
+async fn take(
+    volumes: &Volumes,
+    drives: &mut BTreeMap<DriveId, Tracked>,
+    dir: &Path,
+    id: DriveId,
+    outcome: &Outcome,
+) {
+    let Some(tracked) = drives.get_mut(&id) else {
+        return;
+    };
+    tracked.asking = false;
+    if matches!(outcome, Outcome::Failed(failure) if failure.reason == FailureReason::NotStarted) {
+        tracked.due = Some(Instant::now() + BUSY);
+    }
+    let before = tracked.history.verdict();
+    let thresholds = Thresholds::default();
+    let assessment = smart::judge(
+        outcome,
+        &mut tracked.history,
+        unix_seconds(),
+        &thresholds,
+        None,
+    );
+    let verdict = assessment.verdict;
+    if verdict != before {
+        let why: Vec<String> = assessment
+            .reasons
+            .iter()
+            .map(|finding| {
+                format!(
+                    "{} = {}: {}",
+                    finding.subject, finding.value, finding.message
+                )
+            })
+            .collect();
+        tracing::warn!(drive = %id, %before, %verdict, why = why.join("; "), "the drive's verdict has changed");
+    }
+    let failure = assessment.failure.as_ref().map(|failure| failure.reason);
+    if failure != tracked.failure {
+        match &assessment.failure {
+            Some(failure) if failure.reason == FailureReason::Unsupported => {
+                tracing::debug!(drive = %id, "{failure}");
+            }
+            Some(failure) => {
+                tracing::warn!(drive = %id, "how the drive is cannot be found out: {failure}")
+            }
+            None => tracing::info!(drive = %id, "the drive tells again how it is"),
+        }
+        tracked.failure = failure;
+    }
+    let health = health(&assessment);
+    volumes
+        .inventory()
+        .update(|known| known.health.says(id.clone(), health));
+    if let Err(error) = write(dir, &id, &tracked.history).await {
+        tracing::warn!(drive = %id, %error, "what is remembered of the drive's health is not written; after a restart its growth is not known");
+    }
+}
+
+/// An assessment in the inventory's words. Pure.
+fn health(assessment: &Assessment) -> DriveHealth {
+    let mut findings: Vec<Finding> = assessment
+        .reasons
+        .iter()
+        .map(|reason| Finding {
+            code: reason.code.as_str().to_owned(),
+            message: reason.message.clone(),
+        })
+        .collect();
+    findings.dedup();
+    let mut conditions: Vec<Finding> = assessment
+        .conditions
+        .iter()
+        .map(|condition| Finding {
+            code: condition.kind.as_str().to_owned(),
+            message: condition.message.clone(),
+        })
+        .collect();
+    if let Some(failure) = &assessment.failure
+        && failure.reason != FailureReason::Unsupported
+    {
+        conditions.push(Finding {
+            code: format!("Smart{}", failure.reason.as_str()),
+            message: failure.detail.clone(),
+        });
+    }
+    let worn_out = assessment
+        .conditions
+        .iter()
+        .any(|condition| condition.level == ConditionLevel::NoNewVolumes);
+    DriveHealth {
+        verdict: assessment.verdict,
+        findings,
+        conditions,
+        worn_out,
+    }
+}
+
+fn file(dir: &Path, id: &DriveId) -> PathBuf {
+    // An identity is made of characters that a file name takes.
+    dir.join(format!("{id}.json"))
+}
+
+async fn read(dir: &Path, id: &DriveId) -> History {
+    let path = file(dir, id);
+    let wanted = path.clone();
+    let max = smart::history::MAX_BYTES as u64;
+    let read = offload("smart-read", FILE_DEADLINE, move || {
+        statefile::read(&wanted, max)
+    })
+    .await;
+    let bytes = match read.and_then(|read| read) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return History::default(),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "what is remembered of a drive's health cannot be read; beginning anew");
+            return History::default();
+        }
+    };
+    match History::from_json(&bytes) {
+        Ok(history) => history,
+        Err(error) => {
+            let aside = offload("smart-aside", FILE_DEADLINE, move || {
+                statefile::move_aside(&path)
+            })
+            .await;
+            tracing::error!(drive = %id, error = %chain(&error), aside = ?aside.and_then(|aside| aside), "what is remembered of a drive's health is damaged; put aside, beginning anew");
+            History::default()
+        }
+    }
+}
+
+async fn write(dir: &Path, id: &DriveId, history: &History) -> std::io::Result<()> {
+    let bytes = history.to_json().map_err(std::io::Error::other)?;
+    let (dir, path) = (dir.to_owned(), file(dir, id));
+    offload("smart-write", FILE_DEADLINE, move || {
+        statefile::make_dir(&dir)?;
+        statefile::write_atomic(&path, &bytes)
+    })
+    .await?
+}
