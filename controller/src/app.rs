@@ -167,14 +167,14 @@ async fn open_to_agents(
             tracing::warn!(
                 "without --state-dir, nodes that are away are not listed after a restart of the controller"
             );
-            Agents::new(given_up, Notes::in_memory())
+            Agents::with_away_grace(given_up, Notes::in_memory(), options.away_grace())
         }
         Some(dir) => {
-            let dir = dir.clone();
+            let (dir, away_grace) = (dir.clone(), options.away_grace());
             let (agents, store) = files::work(LOAD_DEADLINE, move || {
                 let notes = Notes::open(&dir).map_err(io::Error::other)?;
                 let store = last_known::Store::open(&dir).map_err(io::Error::other)?;
-                let agents = Agents::new(given_up, notes);
+                let agents = Agents::with_away_grace(given_up, notes, away_grace);
                 let count = store.load(&agents).map_err(io::Error::other)?;
                 tracing::info!(nodes = count, "nodes are known from before");
                 Ok((agents, store))
