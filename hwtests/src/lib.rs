@@ -12,12 +12,16 @@
 )]
 
 pub mod agent;
+pub mod authority;
+pub mod balancer;
+pub mod children;
 pub mod csi;
 pub mod digest;
 pub mod fixtures;
 pub mod hang;
 pub mod lab;
 pub mod need;
+pub mod netns;
 pub mod node;
 pub mod program;
 pub mod rig;
