@@ -15,6 +15,7 @@ pub mod agent;
 pub mod csi;
 pub mod digest;
 pub mod fixtures;
+pub mod fleet;
 pub mod hang;
 pub mod lab;
 pub mod need;
