@@ -12,7 +12,6 @@ pub mod contents;
 pub mod controller;
 pub mod feed;
 pub mod journal;
-pub mod limits;
 pub mod node;
 pub mod plan;
 pub mod process;

@@ -14,9 +14,10 @@ use std::{
 
 use clap::Parser;
 use drivebay_agent::uplink::Target;
+use drivebay_controller::limits::raise_open_files;
 use drivebay_hwtests::{
     Trouble,
-    fleet::{Command, Plan, Seats, command::Percent, limits::raise_open_files, seats::Way},
+    fleet::{Command, Plan, Seats, command::Percent, seats::Way},
 };
 use tokio::{sync::mpsc, time::MissedTickBehavior};
 use tracing_subscriber::EnvFilter;
@@ -87,7 +88,8 @@ fn say(line: &str) -> Result<(), Trouble> {
 }
 
 async fn run(args: Args) -> Result<(), Trouble> {
-    let limit = raise_open_files()?;
+    let limit = raise_open_files()
+        .map_err(|error| Trouble::doing("preparing for so many sessions", &error))?;
     let way = Way {
         targets: args.controllers,
         certs: args.certs,
