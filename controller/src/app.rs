@@ -20,7 +20,7 @@ use crate::{
     burials,
     cluster::ClusterService,
     config::{ConfigError, RunOptions},
-    dial, files, last_known,
+    dial, files, last_known, limits,
     listen::{self, Announce, ListenError, Security},
     notes::{Notes, NotesError},
     socket::{self, BindError},
@@ -75,6 +75,11 @@ pub enum RunError {
 /// Serves until SIGTERM or SIGINT.
 pub async fn run(options: RunOptions) -> Result<(), RunError> {
     let path = options.csi_path(std::env::var("CSI_ENDPOINT").ok())?;
+    match limits::raise_open_files() {
+        Ok(files) => tracing::info!(files, "this many files may be open, one for each agent"),
+        // A small cluster needs no more than it has.
+        Err(error) => tracing::warn!(%error, "the limit of open files stays as it is"),
+    }
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
     let stop = async move {

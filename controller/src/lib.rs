@@ -39,6 +39,7 @@ pub mod health;
 pub mod inprocess;
 pub mod inventory;
 pub mod last_known;
+pub mod limits;
 pub mod listen;
 pub mod notes;
 pub mod page;

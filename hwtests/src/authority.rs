@@ -38,7 +38,7 @@ impl Authority {
     }
 
     fn certs(&self, words: &[&str]) -> Result<(), Trouble> {
-        let program = program::built("drivebay-controller")?;
+        let program = program::controller()?;
         let dir = self.dir.display().to_string();
         let mut args = vec!["certs"];
         args.extend(words);

@@ -18,6 +18,7 @@ pub mod children;
 pub mod csi;
 pub mod digest;
 pub mod fixtures;
+pub mod fleet;
 pub mod hang;
 pub mod lab;
 pub mod need;

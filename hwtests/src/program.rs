@@ -5,29 +5,37 @@ use std::{env, io, path::PathBuf};
 /// `DRIVEBAY_AGENT`, else `drivebay-agent` in the directory above this test's own executable
 /// (`target/debug`). NotFound, and what to do, when there is none.
 pub fn agent() -> io::Result<PathBuf> {
-    built("drivebay-agent")
+    built("DRIVEBAY_AGENT", "drivebay-agent", "drivebay-agent")
 }
 
-/// A program of this workspace by its name: as the environment says (`DRIVEBAY_AGENT` for `drivebay-agent`), else
-/// beside this executable, else in the directory above it.
-///
-/// # Errors
-/// NotFound, and what to do, when there is none.
-pub fn built(name: &str) -> io::Result<PathBuf> {
-    let variable = name.to_uppercase().replace('-', "_");
-    let places = match env::var_os(&variable) {
-        Some(named) => vec![PathBuf::from(named)],
+/// `DRIVEBAY_CONTROLLER`, else `drivebay-controller` there.
+pub fn controller() -> io::Result<PathBuf> {
+    let name = "drivebay-controller";
+    built("DRIVEBAY_CONTROLLER", name, name)
+}
+
+/// `DRIVEBAY_FLEET`, else `drivebay-fleet` there.
+pub fn fleet() -> io::Result<PathBuf> {
+    built("DRIVEBAY_FLEET", "drivebay-fleet", "drivebay-hwtests")
+}
+
+fn built(variable: &str, name: &str, package: &str) -> io::Result<PathBuf> {
+    let path = match env::var_os(variable) {
+        Some(path) => PathBuf::from(path),
         None => {
             let own = env::current_exe()?;
-            let above = own.ancestors().skip(1).take(2);
-            above.map(|dir| dir.join(name)).collect()
+            let dir = own.parent().and_then(|deps| deps.parent());
+            dir.map(|dir| dir.join(name)).unwrap_or_default()
         }
     };
-    let found = places.iter().find(|path| path.is_file());
-    found.cloned().ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("none of {places:?} is there: run `cargo build --workspace` first, or name the program in {variable}"),
-        )
-    })
+    if path.is_file() {
+        return Ok(path);
+    }
+    Err(io::Error::new(
+        io::ErrorKind::NotFound,
+        format!(
+            "no {name} at {}: run `cargo build -p {package}` first, or set {variable}",
+            path.display()
+        ),
+    ))
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// How often is looked.
-const STEP: Duration = Duration::from_millis(25);
+pub const STEP: Duration = Duration::from_millis(25);
 
 /// Looks until there is an answer; None when the deadline passed.
 pub fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
