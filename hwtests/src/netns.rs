@@ -19,7 +19,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use crate::{Trouble, children, tools};
 
 /// The network's first three bytes; nobody outside sees it.
-const NET: [u8; 3] = [10, 77, 0];
+pub const NET: [u8; 3] = [10, 77, 0];
 const BRIDGE: &str = "bridge";
 
 /// A network namespace.
@@ -119,8 +119,8 @@ impl Network {
     }
 }
 
-/// A host: dropped together with what runs on it, it is gone without a word to anybody.
-#[derive(Debug)]
+/// A host. When the last clone and all processes on it are gone, so is the host, without a word to anybody.
+#[derive(Debug, Clone)]
 pub struct Host {
     space: Space,
     switch: Space,
@@ -187,9 +187,22 @@ impl Host {
     /// # Errors
     /// The program, or nsenter, is not installed.
     pub fn command(&self, program: &str) -> Result<Command, Trouble> {
+        self.enter(children::mortal("nsenter")?, program)
+    }
+
+    /// As `command`, for a program that ends by itself when this process does.
+    ///
+    /// # Errors
+    /// The program, or nsenter, is not installed.
+    pub fn plain_command(&self, program: &str) -> Result<Command, Trouble> {
+        let nsenter =
+            tools::find("nsenter").ok_or_else(|| Trouble::new("nsenter is not installed"))?;
+        self.enter(Command::new(nsenter), program)
+    }
+
+    fn enter(&self, mut command: Command, program: &str) -> Result<Command, Trouble> {
         let found = tools::find(program)
             .ok_or_else(|| Trouble::new(format!("{program} is not installed")))?;
-        let mut command = children::mortal("nsenter")?;
         command
             .arg(format!("--net={}", self.space.path().display()))
             .arg("--")

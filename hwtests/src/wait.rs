@@ -52,3 +52,9 @@ pub async fn until_async<T, F: Future<Output = Option<T>>>(
         tokio::time::sleep(STEP).await;
     }
 }
+
+/// The first line that has all these words.
+pub fn line(text: &str, words: &[&str]) -> Option<String> {
+    let has = |line: &&str| words.iter().all(|word| line.contains(word));
+    text.lines().find(has).map(str::to_owned)
+}

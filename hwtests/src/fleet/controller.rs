@@ -9,7 +9,14 @@ use std::{
 
 use drivebay_proto::controller::{ListNodesRequest, Node, cluster_client::ClusterClient};
 
-use crate::{Csi, Trouble, agent::terminate, children::Process, csi, program, wait};
+use crate::{
+    Csi, Trouble,
+    agent::terminate,
+    children::{self, Process},
+    csi,
+    netns::Host,
+    program, wait,
+};
 
 /// A started controller serves within this; it may have the state of a fleet to read.
 const START_LIMIT: Duration = Duration::from_secs(90);
@@ -24,6 +31,7 @@ pub struct Controller {
     dir: PathBuf,
     args: Vec<String>,
     address: SocketAddr,
+    host: Option<Host>,
     process: Option<Process>,
 }
 
@@ -45,6 +53,19 @@ impl Controller {
     pub async fn start(dir: &Path, certs: Option<&Path>, more: &[&str]) -> Result<Self, Trouble> {
         // Free now; every start of this controller binds it again, as agents dial no other.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let mut controller = Self::prepare(None, address, dir, certs, more);
+        controller.start_again().await?;
+        Ok(controller)
+    }
+
+    /// What [`Self::start_again`] starts: as `start` has it, at this address, on a host of a test's own network.
+    pub fn prepare(
+        host: Option<Host>,
+        address: SocketAddr,
+        dir: &Path,
+        certs: Option<&Path>,
+        more: &[&str],
+    ) -> Self {
         let mut args: Vec<String> = ["run", "--listen", &address.to_string()]
             .map(str::to_owned)
             .to_vec();
@@ -62,14 +83,13 @@ impl Controller {
             None => args.push("--insecure-loopback".to_owned()),
         }
         args.extend(more.iter().map(|&word| word.to_owned()));
-        let mut controller = Self {
+        Self {
             dir: dir.to_owned(),
             args,
             address,
+            host,
             process: None,
-        };
-        controller.start_again().await?;
-        Ok(controller)
+        }
     }
 
     /// Starts it, on the same port and sockets; it serves when this returns, but need not be ready.
@@ -77,8 +97,7 @@ impl Controller {
     /// # Errors
     /// It does not serve: with the end of its log.
     pub async fn start_again(&mut self) -> Result<(), Trouble> {
-        let path = program::controller()?.display().to_string();
-        let mut process = Process::start(&path, &self.args, &self.log_file())?;
+        let mut process = self.spawn()?;
         let began = std::time::Instant::now();
         loop {
             if Csi::connect(&self.socket()).await.is_ok() {
@@ -99,6 +118,20 @@ impl Controller {
             }
             tokio::time::sleep(wait::STEP).await;
         }
+    }
+
+    /// Starts a process of it, and waits for nothing.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn(&self) -> Result<Process, Trouble> {
+        let path = program::controller()?.display().to_string();
+        let mut command = match &self.host {
+            Some(host) => host.command(&path)?,
+            None => children::mortal(&path)?,
+        };
+        command.args(&self.args);
+        Process::of(command, &self.log_file())
     }
 
     /// Ends it with SIGKILL.

@@ -22,5 +22,5 @@ pub use contents::Contents;
 pub use controller::Controller;
 pub use node::{Machine, SimNode};
 pub use plan::Plan;
-pub use process::{Fleet, FleetOptions};
+pub use process::{Fleet, FleetOptions, Place};
 pub use seats::Seats;

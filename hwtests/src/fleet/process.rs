@@ -1,6 +1,6 @@
 //! The test's end of a simulated fleet in a process of its own.
 
-use std::{collections::BTreeSet, path::PathBuf, process::Stdio, time::Duration};
+use std::{collections::BTreeSet, fs::File, path::PathBuf, process::Stdio, time::Duration};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
@@ -11,7 +11,7 @@ use super::{
     command::{Command, Nodes, Percent},
     plan::Plan,
 };
-use crate::{Trouble, program, wait};
+use crate::{Trouble, netns::Host, program, wait};
 
 /// Thousands of certificates are read before the first line.
 const READY_LIMIT: Duration = Duration::from_secs(120);
@@ -33,6 +33,17 @@ pub struct FleetOptions {
     pub change: Percent,
 }
 
+/// Where it runs, and what is made of its log.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
+    /// The host of a test's own network; None: where the test runs.
+    pub host: Option<Host>,
+    /// Where its agents' log goes; None: errors, to standard error.
+    pub log: Option<PathBuf>,
+    /// Whether certificates are read again when they change.
+    pub follow_certs: bool,
+}
+
 /// A running fleet; killed when dropped.
 #[derive(Debug)]
 pub struct Fleet {
@@ -48,9 +59,20 @@ impl Fleet {
     /// # Errors
     /// It cannot be started, or says why it has ended on its standard error.
     pub async fn start(options: &FleetOptions) -> Result<Self, Trouble> {
+        Self::start_at(options, &Place::default()).await
+    }
+
+    /// As `start`, elsewhere.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub async fn start_at(options: &FleetOptions, place: &Place) -> Result<Self, Trouble> {
         let plan = &options.plan;
         let program = program::fleet()?;
-        let mut command = Program::new(&program);
+        let mut command = match &place.host {
+            Some(host) => host.plain_command(&program.display().to_string())?.into(),
+            None => Program::new(&program),
+        };
         command
             .args(["--nodes", &plan.nodes.to_string()])
             .args(["--volumes", &plan.volumes.to_string()])
@@ -69,8 +91,15 @@ impl Fleet {
             Some(certs) => command.arg("--certs").arg(certs),
             None => command.arg("--insecure-loopback"),
         };
+        if place.follow_certs {
+            command.arg("--follow-certs");
+        }
         if let Some(journal) = &options.journal {
             command.arg("--volumes-file").arg(journal);
+        }
+        if let Some(log) = &place.log {
+            let log = File::options().create(true).append(true).open(log)?;
+            command.env("RUST_LOG", "info").stderr(log);
         }
         let mut child = command
             .spawn()

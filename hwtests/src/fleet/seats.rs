@@ -24,6 +24,8 @@ use crate::Trouble;
 
 /// An agent that is told to end has this long; its own limit is two seconds.
 const END: Duration = Duration::from_secs(10);
+/// Certificates are looked at this often.
+const REREAD: Duration = Duration::from_secs(1);
 
 /// How the nodes reach their controllers.
 #[derive(Debug, Clone)]
@@ -32,6 +34,8 @@ pub struct Way {
     pub targets: Vec<Target>,
     /// The directory of the CA, as `certs` makes it, with every node's own; None: loopback without certificates.
     pub certs: Option<PathBuf>,
+    /// Whether certificates are read again when they change, as an agent does.
+    pub follow_certs: bool,
 }
 
 /// A running agent.
@@ -64,6 +68,7 @@ struct Seat {
 pub struct Seats {
     plan: Plan,
     targets: Vec<Target>,
+    follow_certs: bool,
     seats: Vec<Seat>,
     rng: Rng,
 }
@@ -107,6 +112,7 @@ impl Seats {
         Ok(Self {
             rng: Rng::with_seed(plan.seed),
             targets: way.targets,
+            follow_certs: way.follow_certs,
             plan,
             seats,
         })
@@ -126,6 +132,9 @@ impl Seats {
             if seat.running.is_none() {
                 let node = SimNode::start(&seat.machine);
                 let stop = CancellationToken::new();
+                if let Some(credentials) = seat.credentials.clone().filter(|_| self.follow_certs) {
+                    tokio::spawn(credentials.follow(REREAD, stop.clone()));
+                }
                 let config = UplinkConfig {
                     targets: self.targets.clone(),
                     credentials: seat.credentials.clone(),

@@ -42,6 +42,9 @@ struct Args {
     /// Directory of the CA as `drivebay-controller certs` makes it, with a certificate of every node
     #[arg(long, required_unless_present = "insecure_loopback")]
     certs: Option<PathBuf>,
+    /// Read certificates again when they change, each second
+    #[arg(long, requires = "certs")]
+    follow_certs: bool,
     /// Without certificates, to loopback addresses only
     #[arg(long, conflicts_with = "certs")]
     insecure_loopback: bool,
@@ -93,6 +96,7 @@ async fn run(args: Args) -> Result<(), Trouble> {
     let way = Way {
         targets: args.controllers,
         certs: args.certs,
+        follow_certs: args.follow_certs,
     };
     let needed = (args.plan.nodes * way.targets.len() + 100) as u64;
     if limit < needed {
