@@ -46,6 +46,11 @@ impl Authority {
         tools::run(&program.display().to_string(), &args).map(drop)
     }
 
+    /// Where all this is: as `certs` makes it, with `nodes/NODE` for each node.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -81,6 +86,14 @@ impl Authority {
     /// What the command says.
     pub fn renew(&self, node: &str) -> Result<(), Trouble> {
         self.certs(&["node", node, "--renew"])
+    }
+
+    /// Replaces the controllers' certificate and key by new ones.
+    ///
+    /// # Errors
+    /// What the command says.
+    pub fn renew_controller(&self) -> Result<(), Trouble> {
+        self.certs(&["controller", "--renew"])
     }
 
     /// Replaces a node's certificate by one that expires after this time.

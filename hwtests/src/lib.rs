@@ -14,7 +14,9 @@
 pub mod agent;
 pub mod authority;
 pub mod balancer;
+pub mod boaster;
 pub mod children;
+pub mod cluster;
 pub mod csi;
 pub mod digest;
 pub mod fixtures;

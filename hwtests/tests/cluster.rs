@@ -8,5 +8,19 @@
     reason = "tests run tools and fail loudly"
 )]
 
+#[path = "cluster/admission.rs"]
+mod admission;
+#[path = "cluster/away.rs"]
+mod away;
+#[path = "cluster/certificates.rs"]
+mod certificates;
+#[path = "cluster/doubt.rs"]
+mod doubt;
+#[path = "cluster/helpers.rs"]
+mod helpers;
 #[path = "cluster/network.rs"]
 mod network;
+#[path = "cluster/replicas.rs"]
+mod replicas;
+#[path = "cluster/strangers.rs"]
+mod strangers;
