@@ -11,7 +11,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
-use super::admission::{Admission, Facts, Holder, Refusal, admit};
+use super::{
+    admission::{Admission, Facts, Holder, Refusal, admit},
+    alone::Alone,
+};
 use crate::{
     call::CallError,
     catalog::Catalog,
@@ -116,8 +119,10 @@ impl Agent {
         self.standing().refused.clone()
     }
 
-    /// Looks at the inventory, now. Short: updates wait meanwhile.
+    /// Looks at the inventory, now. Short: updates wait meanwhile. `read` looks at no inventory itself, or both may
+    /// wait for an update for ever.
     pub fn look<T>(&self, read: impl FnOnce(&Inventory) -> T) -> T {
+        let _alone = Alone::look();
         read(&self.inventory.borrow())
     }
 

@@ -5,6 +5,7 @@
 
 pub mod admission;
 mod agent;
+mod alone;
 mod follow;
 mod lookup;
 

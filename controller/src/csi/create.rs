@@ -279,11 +279,12 @@ fn named(agents: &Agents, name: &str) -> Option<(Arc<Agent>, agent::Volume)> {
 /// What placement is told of these nodes, or of all.
 fn candidates(agents: &Agents, only: Option<&[&str]>) -> Vec<Node> {
     let seen = |agent: Arc<Agent>| {
+        let unreachable = agent.unreachable();
         agent.look(|inventory| Node {
             id: agent.node().to_owned(),
             presence: if inventory.complete() {
                 Presence::There
-            } else if agent.unreachable() {
+            } else if unreachable {
                 Presence::Gone
             } else {
                 Presence::Coming

@@ -40,8 +40,8 @@ pub enum Command {
     GoOn(Nodes),
     /// `list NODE`: the names of its volumes, as JSON
     List(String),
-    /// `ids NODE`: the ids of its volumes, as JSON
-    Ids(String),
+    /// `ids NODES`: the ids of their volumes, as JSON
+    Ids(Nodes),
     /// `count`: how many volumes there are
     Count,
     /// `connected`: how many nodes have a session, and how many sessions there are
@@ -118,7 +118,7 @@ impl fmt::Display for Command {
             Self::Hush(nodes) => write!(f, "hush {nodes}"),
             Self::GoOn(nodes) => write!(f, "go-on {nodes}"),
             Self::List(node) => write!(f, "list {node}"),
-            Self::Ids(node) => write!(f, "ids {node}"),
+            Self::Ids(nodes) => write!(f, "ids {nodes}"),
             Self::Count => f.write_str("count"),
             Self::Connected => f.write_str("connected"),
             Self::Restart(nodes) => write!(f, "restart {nodes}"),
@@ -141,7 +141,7 @@ impl FromStr for Command {
             ["hush", nodes] => Self::Hush(nodes.parse()?),
             ["go-on", nodes] => Self::GoOn(nodes.parse()?),
             ["list", node] => Self::List((*node).to_owned()),
-            ["ids", node] => Self::Ids((*node).to_owned()),
+            ["ids", nodes] => Self::Ids(nodes.parse()?),
             ["count"] => Self::Count,
             ["connected"] => Self::Connected,
             ["restart", nodes] => Self::Restart(nodes.parse()?),
@@ -179,10 +179,14 @@ impl Command {
                 let names = contents.living().map(|(_, volume)| volume.name.clone());
                 Ok(json(names.collect()))
             }
-            Self::Ids(node) => {
-                let contents = seats.machine(index(&plan, &node)?)?.contents();
-                let ids = contents.living().map(|(uuid, _)| format!("{uuid}@{node}"));
-                Ok(json(ids.collect()))
+            Self::Ids(nodes) => {
+                let mut ids = Vec::new();
+                for index in nodes.indexes(&plan)? {
+                    let node = plan.node(index);
+                    let contents = seats.machine(index)?.contents();
+                    ids.extend(contents.living().map(|(uuid, _)| format!("{uuid}@{node}")));
+                }
+                Ok(json(ids))
             }
             Self::Count => Ok(seats.count().to_string()),
             Self::Connected => {
@@ -240,7 +244,7 @@ mod tests {
             "hush all",
             "go-on n1..n3",
             "list n1",
-            "ids n1",
+            "ids n1..n2",
             "count",
             "connected",
             "restart n1",

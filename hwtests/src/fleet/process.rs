@@ -186,12 +186,13 @@ impl Fleet {
         }
     }
 
-    /// The ids of a node's volumes.
+    /// The ids of these nodes' volumes.
     ///
     /// # Errors
     /// There is no such node.
-    pub async fn ids(&mut self, node: &str) -> Result<Vec<String>, Trouble> {
-        self.words(Command::Ids(node.to_owned())).await
+    pub async fn ids(&mut self, nodes: Nodes) -> Result<BTreeSet<String>, Trouble> {
+        let ids = self.words(Command::Ids(nodes)).await?;
+        Ok(ids.into_iter().collect())
     }
 
     /// The CSI names of a node's volumes.
@@ -206,19 +207,6 @@ impl Fleet {
         let answer = self.ask(&command).await?;
         serde_json::from_str(&answer)
             .map_err(|error| Trouble::doing(format!("reading the answer to {command}"), &error))
-    }
-
-    /// The ids of all volumes of all nodes.
-    ///
-    /// # Errors
-    /// It does not answer.
-    pub async fn all_ids(&mut self) -> Result<BTreeSet<String>, Trouble> {
-        let mut all = BTreeSet::new();
-        for index in 0..self.plan.nodes {
-            let node = self.plan.node(index);
-            all.extend(self.ids(&node).await?);
-        }
-        Ok(all)
     }
 
     /// Nodes by their numbers, the last among them.

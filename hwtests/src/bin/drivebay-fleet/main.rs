@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// A simulated fleet of nodes, for the controller's tests.
 ///
 /// Says `ready NODES VOLUMES` when its agents begin to dial. After that each line of standard input is a command,
-/// answered by one line, `ok ...` or `error ...`: hold-create NODES, hush NODES, go-on NODES, list NODE, ids NODE,
+/// answered by one line, `ok ...` or `error ...`: hold-create NODES, hush NODES, go-on NODES, list NODE, ids NODES,
 /// count, connected, restart NODES, stop NODES, start NODES, replay-old-snapshot NODES, machine NODE ID,
 /// change PERCENT. NODES is a node id, FIRST..LAST, or all.
 /// It ends when its standard input does.
