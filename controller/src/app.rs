@@ -24,7 +24,7 @@ use crate::{
     burials,
     cluster::ClusterService,
     config::{ConfigError, RunOptions},
-    dial, files, last_known,
+    dial, files, last_known, limits,
     listen::{self, Announce, ListenError, Security},
     notes::{Notes, NotesError},
     settings::{self, Settings, SettingsError},
@@ -92,6 +92,11 @@ pub enum RunError {
 /// Serves until SIGTERM or SIGINT.
 pub async fn run(options: RunOptions) -> Result<(), RunError> {
     let path = options.csi_path(std::env::var("CSI_ENDPOINT").ok())?;
+    match limits::raise_open_files() {
+        Ok(files) => tracing::info!(files, "this many files may be open, one for each agent"),
+        // A small cluster needs no more than it has.
+        Err(error) => tracing::warn!(%error, "the limit of open files stays as it is"),
+    }
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
     let stop = async move {
@@ -220,14 +225,14 @@ async fn open_to_agents(
             tracing::warn!(
                 "without --state-dir, nodes that are away are not listed after a restart of the controller"
             );
-            Agents::new(given_up, Notes::in_memory())
+            Agents::with_away_grace(given_up, Notes::in_memory(), options.away_grace())
         }
         Some(dir) => {
-            let dir = dir.clone();
+            let (dir, away_grace) = (dir.clone(), options.away_grace());
             let (agents, store) = files::work(LOAD_DEADLINE, move || {
                 let notes = Notes::open(&dir).map_err(io::Error::other)?;
                 let store = last_known::Store::open(&dir).map_err(io::Error::other)?;
-                let agents = Agents::new(given_up, notes);
+                let agents = Agents::with_away_grace(given_up, notes, away_grace);
                 let count = store.load(&agents).map_err(io::Error::other)?;
                 tracing::info!(nodes = count, "nodes are known from before");
                 Ok((agents, store))

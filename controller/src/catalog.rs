@@ -16,8 +16,8 @@ use uuid::Uuid;
 
 use crate::health::{self, Whereabouts};
 
-/// Entries looked at in one go; updates get their turn in between.
-const STRIDE: usize = 4096;
+/// Entries taken in one go, a page of CSI's and a few more; updates get their turn in between.
+const STRIDE: usize = 1024;
 
 /// A volume's place: by its uuid, then by the node it is on. Ids in text have the same order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,9 +56,10 @@ pub struct Marks {
     pub troubled: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry {
-    bytes: Box<[u8]>,
+    // Shared with whoever is looking at it, so that nothing is decoded while updates wait.
+    bytes: Arc<[u8]>,
     marks: Marks,
 }
 
@@ -115,7 +116,7 @@ impl Catalog {
                 let marks = marks(&volume);
                 let name = self.hasher.hash_one(&volume.name);
                 volume.id = String::new();
-                let bytes = volume.encode_to_vec().into_boxed_slice();
+                let bytes = volume.encode_to_vec().into();
                 (uuid, name, Entry { bytes, marks })
             })
             .collect();
@@ -186,6 +187,9 @@ impl Catalog {
     }
 
     /// The first volumes after this place, in order, that `keep` wants: at most `most`.
+    ///
+    /// `keep` is called while nothing is held here: it may look at inventories, which are locked before this when
+    /// they change.
     pub fn after(
         &self,
         after: Option<&Key>,
@@ -195,30 +199,31 @@ impl Catalog {
         let mut found = Vec::new();
         let mut from = after.cloned();
         loop {
-            let bound = from.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-            let mut last = None;
-            let mut looked_at = 0;
-            let tables = self.read();
-            for (key, entry) in tables
-                .volumes
-                .range::<Key, _>((bound, Bound::Unbounded))
-                .take(STRIDE)
-            {
-                looked_at += 1;
-                last = Some(key.clone());
-                if keep(key, entry.marks) {
-                    found.push((key.clone(), entry.decode(key)));
-                    if found.len() == most {
-                        return found;
-                    }
+            let stride = self.stride(from.as_ref());
+            let last = stride.len() < STRIDE;
+            from = stride.last().map(|(key, _)| key.clone());
+            for (key, entry) in stride {
+                if found.len() == most {
+                    return found;
+                }
+                if keep(&key, entry.marks) {
+                    let volume = entry.decode(&key);
+                    found.push((key, volume));
                 }
             }
-            drop(tables);
-            if looked_at < STRIDE {
+            if last || found.len() == most {
                 return found;
             }
-            from = last;
         }
+    }
+
+    fn stride(&self, after: Option<&Key>) -> Vec<(Key, Entry)> {
+        let bound = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let tables = self.read();
+        let rest = tables.volumes.range::<Key, _>((bound, Bound::Unbounded));
+        rest.take(STRIDE)
+            .map(|(key, entry)| (key.clone(), entry.clone()))
+            .collect()
     }
 
     /// How many volumes there are, deleted ones among them.
@@ -317,6 +322,26 @@ mod tests {
         let last = key(count - 1, "n");
         let found = catalog.after(Some(&key(5, "n")), 1, |key, _| *key == last);
         assert_eq!(found.len(), 1);
+    }
+
+    // An inventory is locked while it changes what is here; a reader that looked at it with this locked
+    // would wait for ever.
+    #[test]
+    fn changes_go_on_while_a_reader_looks_at_what_it_found() {
+        let (done, finished) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let catalog = Catalog::default();
+            let node: Arc<str> = "n".into();
+            let put = |n| vec![(Uuid::from_u128(n), volume("v", "ready"))];
+            catalog.change(&node, put(1), &[]);
+            let found = catalog.after(None, 10, |_, _| {
+                catalog.change(&node, put(2), &[]);
+                true
+            });
+            done.send(found.len()).unwrap();
+        });
+        let found = finished.recv_timeout(std::time::Duration::from_secs(60));
+        assert_eq!(found, Ok(1));
     }
 
     proptest! {

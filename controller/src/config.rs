@@ -1,11 +1,12 @@
 //! Command line of `drivebay-controller`, and the options that the agent shares.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use drivebay_proto::names;
 
 use crate::{
+    agents::AWAY_GRACE,
     certs::args::CertsCommand,
     cli::{self, args::DEFAULT_SOCKET},
     tls::TlsFiles,
@@ -110,6 +111,10 @@ pub struct RunOptions {
     /// How many controllers there are, when agents reach them all under one virtual address
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub replicas: u32,
+    /// A node whose agent is away for less is restarting; after it, its volumes are reported as unreachable and
+    /// new ones go elsewhere
+    #[arg(long, value_name = "SECONDS", default_value_t = AWAY_GRACE.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub away_grace: u64,
     /// Socket of the one agent there is, instead of --listen (agent_socket in its config)
     #[arg(
         long,
@@ -175,6 +180,11 @@ impl RunOptions {
             _ if self.insecure_loopback => Ok(None),
             _ => Err(ConfigError::NoSecurity),
         }
+    }
+
+    /// For how long an agent that is away counts as restarting.
+    pub fn away_grace(&self) -> Duration {
+        Duration::from_secs(self.away_grace)
     }
 
     /// The socket to serve on, from the option or from CSI_ENDPOINT's value.

@@ -25,6 +25,7 @@
 
 pub mod agents;
 pub mod app;
+pub mod breakable;
 pub mod burials;
 pub mod call;
 mod capability;
@@ -40,6 +41,7 @@ pub mod health;
 pub mod inprocess;
 pub mod inventory;
 pub mod last_known;
+pub mod limits;
 pub mod listen;
 pub mod notes;
 pub mod page;

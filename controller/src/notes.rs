@@ -165,8 +165,8 @@ impl Notes {
         look(&kept.contents)
     }
 
-    /// Notes that the node is going to be sent a create of this name. `durable`: on disk when this returns.
-    pub async fn doubt(&self, name: &str, node: &str, durable: bool) -> Result<(), NotesError> {
+    /// Notes durably that the node is going to be sent a create of this name.
+    pub async fn doubt(&self, name: &str, node: &str) -> Result<(), NotesError> {
         let ((), change) = self.change(|contents| {
             contents
                 .doubts
@@ -177,10 +177,7 @@ impl Notes {
                 contents.doubts.pop_first();
             }
         });
-        if durable {
-            self.written(change).await?;
-        }
-        Ok(())
+        self.written(change).await
     }
 
     /// The node has given its final answer.
@@ -297,8 +294,8 @@ mod tests {
     async fn what_was_noted_durably_is_there_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let notes = Notes::open(dir.path()).unwrap();
-        notes.doubt("v", "a", true).await.unwrap();
-        notes.doubt("v", "b", true).await.unwrap();
+        notes.doubt("v", "a").await.unwrap();
+        notes.doubt("v", "b").await.unwrap();
         notes.bury("x@a").await.unwrap();
         let again = Notes::open(dir.path()).unwrap();
         assert_eq!(again.doubts("v"), ["a".into(), "b".into()].into());
@@ -317,7 +314,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FILE), "{ torn").unwrap();
         let notes = Notes::open(dir.path()).unwrap();
-        notes.doubt("v", "a", true).await.unwrap();
+        notes.doubt("v", "a").await.unwrap();
         let aside = dir.path().join(format!("{FILE}.damaged"));
         assert_eq!(fs::read_to_string(aside).unwrap(), "{ torn");
     }
@@ -328,7 +325,7 @@ mod tests {
         let notes = Notes::open(dir.path()).unwrap();
         fs::create_dir(dir.path().join("notes.new")).unwrap();
         assert!(matches!(
-            notes.doubt("v", "a", true).await,
+            notes.doubt("v", "a").await,
             Err(NotesError::Write { .. })
         ));
         assert!(notes.bury("x@a").await.is_err());
@@ -340,7 +337,7 @@ mod tests {
         let notes = Notes::open(dir.path()).unwrap();
         let all = (0..200).map(|n| {
             let notes = notes.clone();
-            tokio::spawn(async move { notes.doubt(&format!("v{n}"), "a", true).await })
+            tokio::spawn(async move { notes.doubt(&format!("v{n}"), "a").await })
         });
         for one in all.collect::<Vec<_>>() {
             one.await.unwrap().unwrap();

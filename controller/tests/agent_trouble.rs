@@ -51,7 +51,9 @@ async fn nothing_is_claimed_while_the_agent_is_starting() {
     let controller = service(agents.clone(), HealthApi::Both);
     for _ in 0..2 {
         let created = controller.create_volume(Request::new(create("v"))).await;
-        assert_eq!(code(created), Code::Unavailable);
+        let refused = created.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable);
+        assert!(refused.message().contains("no agent is ready"), "{refused}");
         assert_eq!(
             code(
                 controller

@@ -8,7 +8,7 @@ mod ca;
 use std::{fs, io, sync::Arc, time::Duration, time::SystemTime};
 
 use ca::{Ca, DAY, Issued, certs, put};
-use drivebay_controller::tls::{TlsError, expires, explain, node_id};
+use drivebay_controller::tls::{Role, TlsError, expires, explain, node_id};
 use rcgen::ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
 use rustls::{ClientConfig, HandshakeKind, ProtocolVersion, ServerConfig, pki_types::ServerName};
 use tokio::{
@@ -89,7 +89,7 @@ async fn controller_and_agent_know_each_other_over_tcp() {
     assert_eq!(node_id(leaf).as_deref(), Ok("n1"));
     assert_eq!(expires(leaf).unwrap(), agent.valid_until());
     assert_eq!(agent.own_node().as_deref(), Some("n1"));
-    controller.still_trusts(chain).unwrap();
+    controller.still_trusts(chain, Role::Agent).unwrap();
     assert_eq!(server.protocol_version(), Some(ProtocolVersion::TLSv1_3));
     assert_eq!(server.alpn_protocol(), Some(b"h2".as_slice()));
     let (_, client) = client.get_ref();
@@ -385,7 +385,7 @@ async fn a_ca_is_exchanged_without_cutting_anybody_off() {
         chains.push(server.get_ref().1.peer_certificates().unwrap().to_vec());
     }
     for chain in &chains {
-        controller.still_trusts(chain).unwrap();
+        controller.still_trusts(chain, Role::Agent).unwrap();
     }
 
     // The controller has one of the new CA, and trusts only that.
@@ -399,9 +399,9 @@ async fn a_ca_is_exchanged_without_cutting_anybody_off() {
     let [old_chain, new_chain] = chains.as_slice() else {
         panic!("two")
     };
-    let error = controller.still_trusts(old_chain).unwrap_err();
+    let error = controller.still_trusts(old_chain, Role::Agent).unwrap_err();
     assert!(matches!(error, TlsError::NotTrusted { .. }), "{error}");
-    controller.still_trusts(new_chain).unwrap();
+    controller.still_trusts(new_chain, Role::Agent).unwrap();
 
     let old_leaf = Ca::read(&old.node_files("n1"));
     let (server, _) = refusal(controller.server_config(), new.raw_client(Some(old_leaf))).await;
@@ -416,15 +416,26 @@ async fn a_chain_that_has_expired_or_is_empty_is_trusted_no_longer() {
     let controller = ca.controller().await;
     let (from, until) = (at(2 * DAY, true), at(DAY, true));
     let expired = ca.issue(from, until, ClientAuth, "drivebay://node/n1");
-    let error = controller.still_trusts(&expired.chain).unwrap_err();
+    let error = controller
+        .still_trusts(&expired.chain, Role::Agent)
+        .unwrap_err();
     says(&error.to_string(), "expired at");
     let server = Ca::read(&ca.controller_files());
-    let error = controller.still_trusts(&server.chain).unwrap_err();
+    let error = controller
+        .still_trusts(&server.chain, Role::Agent)
+        .unwrap_err();
     says(&error.to_string(), "not meant for clients");
-    assert!(matches!(
-        controller.still_trusts(&[]),
-        Err(TlsError::NoChain)
-    ));
+    let agent = ca.agent().await;
+    agent.still_trusts(&server.chain, Role::Controller).unwrap();
+    let node = Ca::read(&ca.node_files("n1"));
+    let error = agent
+        .still_trusts(&node.chain, Role::Controller)
+        .unwrap_err();
+    says(&error.to_string(), "not meant for servers");
+    for peer in [Role::Agent, Role::Controller] {
+        let error = controller.still_trusts(&[], peer);
+        assert!(matches!(error, Err(TlsError::NoChain)));
+    }
 }
 
 #[tokio::test]
@@ -441,7 +452,7 @@ async fn files_that_are_followed_come_into_force_by_themselves() {
         .unwrap()
         .unwrap();
     let chain = Ca::read(&other.node_files("n1")).chain;
-    controller.still_trusts(&chain).unwrap();
+    controller.still_trusts(&chain, Role::Agent).unwrap();
     stop.cancel();
     tokio::time::timeout(DEADLINE, following)
         .await

@@ -12,14 +12,19 @@
 )]
 
 pub mod agent;
+pub mod authority;
+pub mod balancer;
+pub mod boaster;
+pub mod children;
 pub mod cluster;
-pub mod controller;
 pub mod csi;
 pub mod digest;
 pub mod fixtures;
+pub mod fleet;
 pub mod hang;
 pub mod lab;
 pub mod need;
+pub mod netns;
 pub mod node;
 pub mod program;
 pub mod rig;
@@ -33,7 +38,6 @@ pub mod used_drives;
 pub mod wait;
 
 pub use agent::Agent;
-pub use controller::Controller;
 pub use csi::Csi;
 pub use node::Node;
 pub use rig::Rig;

@@ -18,6 +18,8 @@ pub enum Need {
     Filesystem(&'static str),
     /// A capability that root may lack, as in most containers: its name and its bit.
     Capability(&'static str, u32),
+    /// Network namespaces, and leave to make them.
+    Network,
     /// The conformance suite.
     Sanity,
     /// A layout: the test is about how this one lies on a drive.
@@ -65,6 +67,11 @@ impl Need {
             Self::Capability(name, bit) if !capable(bit) => {
                 missing(true, format!("root lacks {name} here (a container?)"))
             }
+            // Like a kernel without the part: a container that may not make networks.
+            Self::Network => match crate::netns::Space::new() {
+                Ok(_) => Ok(()),
+                Err(error) => missing(true, format!("network namespaces cannot be made: {error}")),
+            },
             // Like a kernel without the part: the test is about something else than what is run.
             Self::Layout(name) if crate::settings::layout() != name => missing(
                 true,
@@ -157,6 +164,9 @@ macro_rules! need {
     };
     (@list [$($done:expr,)*] loop $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Loop,] $($($rest)*)?)
+    };
+    (@list [$($done:expr,)*] network $(, $($rest:tt)*)?) => {
+        $crate::need!(@list [$($done,)* $crate::need::Need::Network,] $($($rest)*)?)
     };
     (@list [$($done:expr,)*] sanity $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Sanity,] $($($rest)*)?)

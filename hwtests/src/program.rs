@@ -1,17 +1,31 @@
-//! Where the agent's program is, for tests that start it or its workers.
+//! Where the product's programs are, for tests that start them.
 
 use std::{env, io, path::PathBuf};
 
 /// `DRIVEBAY_AGENT`, else `drivebay-agent` in the directory above this test's own executable
 /// (`target/debug`). NotFound, and what to do, when there is none.
 pub fn agent() -> io::Result<PathBuf> {
-    let path = match env::var_os("DRIVEBAY_AGENT") {
+    built("DRIVEBAY_AGENT", "drivebay-agent", "drivebay-agent")
+}
+
+/// `DRIVEBAY_CONTROLLER`, else `drivebay-controller` there.
+pub fn controller() -> io::Result<PathBuf> {
+    let name = "drivebay-controller";
+    built("DRIVEBAY_CONTROLLER", name, name)
+}
+
+/// `DRIVEBAY_FLEET`, else `drivebay-fleet` there.
+pub fn fleet() -> io::Result<PathBuf> {
+    built("DRIVEBAY_FLEET", "drivebay-fleet", "drivebay-hwtests")
+}
+
+fn built(variable: &str, name: &str, package: &str) -> io::Result<PathBuf> {
+    let path = match env::var_os(variable) {
         Some(path) => PathBuf::from(path),
         None => {
             let own = env::current_exe()?;
             let dir = own.parent().and_then(|deps| deps.parent());
-            dir.map(|dir| dir.join("drivebay-agent"))
-                .unwrap_or_default()
+            dir.map(|dir| dir.join(name)).unwrap_or_default()
         }
     };
     if path.is_file() {
@@ -20,7 +34,7 @@ pub fn agent() -> io::Result<PathBuf> {
     Err(io::Error::new(
         io::ErrorKind::NotFound,
         format!(
-            "no agent at {}: run `cargo build -p drivebay-agent` first, or set DRIVEBAY_AGENT",
+            "no {name} at {}: run `cargo build -p {package}` first, or set {variable}",
             path.display()
         ),
     ))

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// How often is looked.
-const STEP: Duration = Duration::from_millis(25);
+pub const STEP: Duration = Duration::from_millis(25);
 
 /// Looks until there is an answer; None when the deadline passed.
 pub fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
@@ -51,4 +51,10 @@ pub async fn until_async<T, F: Future<Output = Option<T>>>(
         );
         tokio::time::sleep(STEP).await;
     }
+}
+
+/// The first line that has all these words.
+pub fn line(text: &str, words: &[&str]) -> Option<String> {
+    let has = |line: &&str| words.iter().all(|word| line.contains(word));
+    text.lines().find(has).map(str::to_owned)
 }

@@ -10,11 +10,16 @@
 
 use std::{
     fs,
+    net::Ipv4Addr,
     process::{Command, Stdio},
+    time::Duration,
 };
 
-use drivebay_hwtests::{Controller, DriveSpec, GIB, Rig, need, tree};
+use drivebay_hwtests::{DriveSpec, GIB, Rig, authority::Authority, fleet::Controller, need, tree};
+use tempfile::TempDir;
 
+/// The agent dials at once; the machine may be building at the same time.
+const CONNECTED: Duration = Duration::from_secs(60);
 /// Stands in every secret that the suite sends.
 const CANARY: &str = "canary-3f9c1e7a-do-not-print";
 
@@ -98,19 +103,40 @@ fn drives() -> Vec<DriveSpec> {
 }
 
 /// An agent that serves the node, and a controller that it dials.
-async fn with_controller(options: &[&str]) -> (Rig, Controller) {
-    let controller = Controller::new(options).await.unwrap();
-    let config = controller.agent_config("node1").unwrap();
+async fn with_controller(options: &[&str]) -> (Rig, Central) {
+    let dir = TempDir::with_prefix("drivebay-controller-").unwrap();
+    let authority = Authority::new(&dir.path().join("ca"), &[Ipv4Addr::LOCALHOST.into()]).unwrap();
+    let controller = Controller::start(dir.path(), Some(authority.dir()), options)
+        .await
+        .unwrap();
+    let files = authority.node("node1").unwrap();
+    let config = format!(
+        "\n[controller]\naddresses = [\"{}\"]\nca = {:?}\ncert = {:?}\nkey = {:?}\n",
+        controller.address(),
+        files.ca,
+        files.cert,
+        files.key
+    );
     let rig = Rig::tuned(drives(), |settings| {
         settings.headless = false;
         settings.more = config;
     })
     .await;
-    controller.connected("node1").await.unwrap();
-    (rig, controller)
+    controller.until_connected(1, CONNECTED).await;
+    let central = Central {
+        controller,
+        _dir: dir,
+    };
+    (rig, central)
 }
 
-async fn conforms(access: &str, rig: Rig, controller: Option<Controller>, expected: usize) {
+/// A controller and its directory, which goes after it.
+struct Central {
+    controller: Controller,
+    _dir: TempDir,
+}
+
+async fn conforms(access: &str, rig: Rig, central: Option<Central>, expected: usize) {
     let dir = rig.dir().to_owned();
     let secrets = dir.join("secrets.yaml");
     let yaml = SECRETS.map(|group| format!("{group}:\n  {CANARY}-key: {CANARY}\n"));
@@ -120,10 +146,10 @@ async fn conforms(access: &str, rig: Rig, controller: Option<Controller>, expect
     let (mounts, staging) = (dir.join("sanity-mount"), dir.join("sanity-staging"));
 
     let mut suite = Command::new(need::sanity().unwrap());
-    if let Some(controller) = &controller {
+    if let Some(central) = &central {
         suite.arg(format!(
             "--csi.controllerendpoint={}",
-            controller.csi_socket().display()
+            central.controller.socket().display()
         ));
     }
     let output = suite
@@ -172,7 +198,7 @@ async fn conforms(access: &str, rig: Rig, controller: Option<Controller>, expect
     rig.erased().await;
     let log = rig.agent.log();
     assert!(!log.contains(CANARY), "the agent's log shows a secret");
-    let said = controller.map_or_else(String::new, |controller| controller.log());
+    let said = central.map_or_else(String::new, |central| central.controller.log());
     assert!(
         !said.contains(CANARY),
         "the controller's log shows a secret"

@@ -9,9 +9,12 @@ use std::{
     time::Duration,
 };
 
-use drivebay_controller::tls;
+use drivebay_controller::{
+    breakable::Breakable,
+    tls::{self, Credentials, Role},
+};
 use drivebay_proto::agent::agent_server::{Agent, AgentServer};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -20,7 +23,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use tokio_stream::{StreamExt, once, pending};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::transport::{Server, server::Connected};
+use tonic::transport::{Server, server};
 
 use super::{
     Shared,
@@ -49,7 +52,7 @@ pub(super) enum Outcome {
     /// The controller does not let this agent in; the reason is logged.
     Refused,
     /// A session has ended.
-    Ended(&'static str),
+    Ended(String),
     /// There was none.
     Failed(String),
 }
@@ -61,10 +64,10 @@ pub(super) async fn dial<S: Agent + Clone>(
     service: S,
     stop: &CancellationToken,
 ) -> Outcome {
-    let stream = tokio::select! {
+    let (stream, chain) = tokio::select! {
         () = stop.cancelled() => return Outcome::Stopped,
         connected = connect(slot, shared) => match connected {
-            Ok(stream) => stream,
+            Ok(connected) => connected,
             Err(why) => return Outcome::Failed(why),
         },
     };
@@ -78,8 +81,11 @@ pub(super) async fn dial<S: Agent + Clone>(
     };
     let gone = CancellationToken::new();
     let failure = Failure::default();
+    // However this ends, nothing goes on over the connection after that.
+    let over = CancellationToken::new();
+    let _over = over.clone().drop_guard();
     let stream = Watched {
-        stream,
+        stream: Box::new(Breakable::new(stream, over)),
         failure: failure.clone(),
         _gone: gone.clone().drop_guard(),
     };
@@ -102,7 +108,7 @@ pub(super) async fn dial<S: Agent + Clone>(
         let open = seen.wait_for(|stage| *stage != Stage::Silent);
         let silent = tokio::time::timeout(STEP, open).await.is_err();
         if silent {
-            return "it has not said hello within 5 s";
+            return "it has not said hello within 5 s".to_owned();
         }
         // Not let in, or open; then it lasts as long as the connection does.
         std::future::pending().await
@@ -115,15 +121,15 @@ pub(super) async fn dial<S: Agent + Clone>(
             return after(*stage.borrow(), why);
         }
         why = hello => why,
-        () = stop.cancelled() => "this agent stops",
+        why = distrusted(shared.credentials.as_ref(), &chain) => return Outcome::Ended(why),
+        () = stop.cancelled() => "this agent stops".to_owned(),
     };
     end.cancel();
-    // The connection's task ends with the drain; one whose peer is dead is left to the keepalive.
     let _ = tokio::time::timeout(DRAIN, served).await;
     if stop.is_cancelled() {
         Outcome::Stopped
     } else {
-        Outcome::Failed(why.to_owned())
+        Outcome::Failed(why)
     }
 }
 
@@ -131,7 +137,9 @@ fn after(stage: Stage, error: Option<String>) -> Outcome {
     match (stage, error) {
         (Stage::MetAlready, _) => Outcome::MetAlready,
         (Stage::Refused, _) => Outcome::Refused,
-        (Stage::Open, _) => Outcome::Ended("the connection was closed, or its other end is dead"),
+        (Stage::Open, _) => {
+            Outcome::Ended("the connection was closed, or its other end is dead".to_owned())
+        }
         (Stage::Silent, Some(error)) => Outcome::Failed(error),
         (Stage::Greeted, why) => Outcome::Failed(
             why.unwrap_or_else(|| "it said hello and closed the connection".to_owned()),
@@ -146,7 +154,18 @@ fn after(stage: Stage, error: Option<String>) -> Outcome {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-async fn connect(slot: &Slot, shared: &Shared) -> Result<Box<dyn Stream>, String> {
+/// Waits until the controller's certificate is no longer good, and says why.
+async fn distrusted(credentials: Option<&Credentials>, chain: &[CertificateDer<'_>]) -> String {
+    match credentials {
+        Some(credentials) => credentials.until_distrusted(chain, Role::Controller).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A connection, and the chain of certificates at its other end, if any are used.
+type Connected = (Box<dyn Stream>, Vec<CertificateDer<'static>>);
+
+async fn connect(slot: &Slot, shared: &Shared) -> Result<Connected, String> {
     let late = |what: &str| format!("{what} took longer than {} s", STEP.as_secs());
     let stream = tokio::time::timeout(STEP, TcpStream::connect(slot.address))
         .await
@@ -157,7 +176,7 @@ async fn connect(slot: &Slot, shared: &Shared) -> Result<Box<dyn Stream>, String
         .set_nodelay(true)
         .map_err(|error| format!("cannot set up the connection: {error}"))?;
     let Some(credentials) = &shared.credentials else {
-        return Ok(Box::new(stream));
+        return Ok((Box::new(stream), Vec::new()));
     };
     let name = ServerName::try_from(slot.host.clone())
         .map_err(|_| format!("{:?} cannot be in a certificate", slot.host))?;
@@ -168,7 +187,12 @@ async fn connect(slot: &Slot, shared: &Shared) -> Result<Box<dyn Stream>, String
     .await
     .map_err(|_| late("the TLS handshake"))?
     .map_err(|error| tls::explain(&error))?;
-    Ok(Box::new(stream))
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let chain = chain
+        .iter()
+        .map(|certificate| certificate.clone().into_owned())
+        .collect();
+    Ok((Box::new(stream), chain))
 }
 
 /// What reading from a connection failed with. In TLS 1.3 a client reads of its refusal only after the handshake.
@@ -193,7 +217,7 @@ struct Watched {
     _gone: DropGuard,
 }
 
-impl Connected for Watched {
+impl server::Connected for Watched {
     type ConnectInfo = ();
 
     fn connect_info(&self) {}

@@ -117,7 +117,9 @@ pub fn admit(holder: Option<Holder<'_>>, new: &Facts) -> Admission {
             Admission::Enter
         };
     }
-    if holder.connected && holder.fenced.contains(&new.instance) {
+    // One that was let in again after it had made way is the holder itself, with a connection that has died.
+    let takes_turns = old.instance != new.instance && holder.fenced.contains(&new.instance);
+    if holder.connected && takes_turns {
         return Admission::Refuse(Refusal::Fenced {
             node: new.node.clone(),
             instance: new.instance.clone(),
@@ -180,6 +182,7 @@ mod tests {
             // One that made way and comes again is alive: there are two.
             (&a1, true, &fenced, true, &a2, "fenced"),
             (&a1, false, &fenced, true, &a2, "enter"),
+            (&a2, true, &fenced, true, &a2, "enter"),
             (&a1, true, &[], true, &b1, "other machine"),
             (&a1, true, &[], false, &b1, "other machine"),
             (&a1, false, &[], true, &b1, "prove"),

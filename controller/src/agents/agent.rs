@@ -11,7 +11,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
-use super::admission::{Admission, Facts, Holder, Refusal, admit};
+use super::{
+    admission::{Admission, Facts, Holder, Refusal, admit},
+    alone::Alone,
+};
 use crate::{
     call::CallError,
     catalog::Catalog,
@@ -20,8 +23,6 @@ use crate::{
 
 /// How long an acknowledged change may take to show in lists before the answer goes out anyway.
 const SHOW_DEADLINE: Duration = Duration::from_secs(2);
-/// An agent that is away for less is restarting; its volumes are not called unreachable yet.
-pub(super) const AWAY_GRACE: Duration = Duration::from_secs(60);
 /// Instances that made way for others, kept to see when one of them is still alive.
 const MAX_FENCED: usize = 8;
 
@@ -56,6 +57,7 @@ pub struct Agent {
     node: Arc<str>,
     standing: Mutex<Standing>,
     inventory: watch::Sender<Inventory>,
+    away_grace: Duration,
 }
 
 /// What came of a hello.
@@ -68,13 +70,14 @@ pub(super) enum Entered {
 }
 
 impl Agent {
-    pub(super) fn new(node: Arc<str>) -> Self {
+    pub(super) fn new(node: Arc<str>, away_grace: Duration) -> Self {
         let mut inventory = Inventory::new(node.clone());
         inventory.away(Instant::now());
         Self {
             inventory: watch::Sender::new(inventory),
             standing: Mutex::default(),
             node,
+            away_grace,
         }
     }
 
@@ -116,8 +119,10 @@ impl Agent {
         self.standing().refused.clone()
     }
 
-    /// Looks at the inventory, now. Short: updates wait meanwhile.
+    /// Looks at the inventory, now. Short: updates wait meanwhile. `read` looks at no inventory itself, or both may
+    /// wait for an update for ever.
     pub fn look<T>(&self, read: impl FnOnce(&Inventory) -> T) -> T {
+        let _alone = Alone::look();
         read(&self.inventory.borrow())
     }
 
@@ -131,7 +136,7 @@ impl Agent {
         self.look(|inventory| {
             inventory
                 .away_since()
-                .is_some_and(|since| since.elapsed() >= AWAY_GRACE)
+                .is_some_and(|since| since.elapsed() >= self.away_grace)
         })
     }
 

@@ -5,6 +5,7 @@
 
 pub mod admission;
 mod agent;
+mod alone;
 mod follow;
 mod lookup;
 
@@ -20,7 +21,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 
 pub use admission::{Facts, Refusal};
-use agent::AWAY_GRACE;
 pub use agent::Agent;
 use agent::Entered;
 pub use follow::{SessionError, Visitor};
@@ -30,6 +30,8 @@ use crate::{catalog::Catalog, notes::Notes};
 
 /// Largest message taken from an agent that was let in: a full snapshot of 20,000 volumes with much to say of each, bytes.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
+/// An agent that is away for less is restarting; its volumes are not called unreachable yet. The default.
+pub const AWAY_GRACE: Duration = Duration::from_secs(60);
 /// First pause before reconnecting; doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -47,6 +49,7 @@ struct Inner {
     given_up: watch::Receiver<GivenUp>,
     notes: Notes,
     began: Instant,
+    away_grace: Duration,
     // Ends the watch tasks when the last `Agents` goes.
     _stop: DropGuard,
 }
@@ -61,12 +64,22 @@ impl Agents {
     /// No agent yet; they come by [`visit`](Self::visit). `given_up`: nodes that an operator has forgotten;
     /// `notes`: what must outlive this process.
     pub fn new(given_up: watch::Receiver<GivenUp>, notes: Notes) -> Self {
-        Self::with_stop(given_up, notes, CancellationToken::new())
+        Self::with_away_grace(given_up, notes, AWAY_GRACE)
+    }
+
+    /// As [`new`](Self::new), with another time after which the volumes of an agent that is away are unreachable.
+    pub fn with_away_grace(
+        given_up: watch::Receiver<GivenUp>,
+        notes: Notes,
+        away_grace: Duration,
+    ) -> Self {
+        Self::with_stop(given_up, notes, away_grace, CancellationToken::new())
     }
 
     fn with_stop(
         given_up: watch::Receiver<GivenUp>,
         notes: Notes,
+        away_grace: Duration,
         stop: CancellationToken,
     ) -> Self {
         Self {
@@ -77,6 +90,7 @@ impl Agents {
                 given_up,
                 notes,
                 began: Instant::now(),
+                away_grace,
                 _stop: stop.drop_guard(),
             }),
         }
@@ -88,7 +102,7 @@ impl Agents {
     pub fn single(channel: Channel) -> Self {
         let stop = CancellationToken::new();
         let none = watch::Sender::new(GivenUp::new()).subscribe();
-        let agents = Self::with_stop(none, Notes::in_memory(), stop.clone());
+        let agents = Self::with_stop(none, Notes::in_memory(), AWAY_GRACE, stop.clone());
         let client = AgentClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let weak = Arc::downgrade(&agents.inner);
         let follow = async move {
@@ -122,7 +136,7 @@ impl Agents {
 
     /// Whether this process has begun so recently that an agent may not have reached it yet.
     pub fn is_young(&self) -> bool {
-        self.inner.began.elapsed() < AWAY_GRACE
+        self.inner.began.elapsed() < self.inner.away_grace
     }
 
     /// The volumes of all nodes.
@@ -216,7 +230,7 @@ impl Inner {
         let node: Arc<str> = node.into();
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         map.entry(node.clone())
-            .or_insert_with(|| Arc::new(Agent::new(node)))
+            .or_insert_with(|| Arc::new(Agent::new(node, self.away_grace)))
             .clone()
     }
 }

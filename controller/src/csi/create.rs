@@ -142,7 +142,7 @@ pub(crate) enum CreateError {
     )]
     Elsewhere { name: String, node: String },
     #[error(
-        "volume {name:?} may have been created on node {node}, which is away: it was asked for it and has not answered; it is asked again when it is back"
+        "volume {name:?} may have been created on node {node}, which is away: it was asked for it and has not answered; it is asked again when it is back. If it never comes back, give it up with `node forget {node}`"
     )]
     InDoubt { name: String, node: String },
     #[error(transparent)]
@@ -196,23 +196,15 @@ pub(crate) async fn create(
     // A caller that gives up drops its future; the name stays taken until the agent has answered.
     let task = tokio::spawn(async move {
         let _guard = guard;
-        let plan = choose(&agents, &key, &create)?;
-        try_each(&agents, &create, &plan).await
+        let choices = choose(&agents, &key, &create)?;
+        try_each(&agents, &create, &choices).await
     });
     task.await.unwrap_or(Err(CreateError::Lost))
 }
 
-/// What is to be asked of whom.
-struct Plan {
-    /// Best first.
-    choices: Vec<Choice>,
-    /// Which node it is sent to must be known after a restart of the controller: there are several.
-    several: bool,
-}
-
 /// The nodes to ask, best first; the one that has a volume of this name already, and no other, if there is one;
 /// first of all the one that was sent this name before and has not given a final answer.
-fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Plan, CreateError> {
+fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Vec<Choice>, CreateError> {
     let want = create.want();
     let topology = create.topology.as_ref();
     if let Some((agent, volume)) = named(agents, &create.name) {
@@ -224,31 +216,26 @@ fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Plan, C
         let class = want.class.clone().unwrap_or(volume.class);
         let report = agent.look(|inventory| inventory.classes().get(&class).cloned());
         let bytes = size::new_volume(want.range, want.rules(&report.unwrap_or_default()))?;
-        return Ok(Plan {
-            choices: vec![Choice { node, class, bytes }],
-            several: false,
-        });
+        return Ok(vec![Choice { node, class, bytes }]);
     }
     let place = |nodes: &[Node]| placement::place(&create.name, &want, topology, key, nodes);
+    let mut doubts = agents.notes().doubts(&create.name);
+    doubts.retain(|node| !agents.is_given_up(node));
+    // Whether or not this process has ever heard of the node, and wherever the requirements point now: a volume of this
+    // name may be there.
+    if let Some(away) = doubts.iter().find(|node| !is_there(agents, node)) {
+        return Err(CreateError::InDoubt {
+            name: create.name.clone(),
+            node: away.clone(),
+        });
+    }
     let only = key.only_nodes(topology);
     let nodes = candidates(agents, only.as_deref());
-    let several = nodes
-        .iter()
-        .filter(|node| key.allows(topology, &node.id))
-        .nth(1)
-        .is_some();
-    let doubts = agents.notes().doubts(&create.name);
     let doubted: Vec<Node> = nodes
         .iter()
         .filter(|node| doubts.contains(&node.id) && key.allows(topology, &node.id))
         .cloned()
         .collect();
-    if let Some(away) = doubted.iter().find(|node| node.presence != Presence::There) {
-        return Err(CreateError::InDoubt {
-            name: create.name.clone(),
-            node: away.id.clone(),
-        });
-    }
     let mut choices = Vec::new();
     // Each is asked whatever room it reports: it may be at it still, and its own word is the only one that is certain.
     for node in &doubted {
@@ -273,7 +260,12 @@ fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Plan, C
         Err(error) if choices.is_empty() => return Err(error.into()),
         Err(_) => {}
     }
-    Ok(Plan { choices, several })
+    Ok(choices)
+}
+
+fn is_there(agents: &Agents, node: &str) -> bool {
+    let agent = agents.get(node);
+    agent.is_some_and(|agent| agent.look(Inventory::complete))
 }
 
 /// The volume of this name and its agent; of several, one whose agent is there.
@@ -287,11 +279,12 @@ fn named(agents: &Agents, name: &str) -> Option<(Arc<Agent>, agent::Volume)> {
 /// What placement is told of these nodes, or of all.
 fn candidates(agents: &Agents, only: Option<&[&str]>) -> Vec<Node> {
     let seen = |agent: Arc<Agent>| {
+        let unreachable = agent.unreachable();
         agent.look(|inventory| Node {
             id: agent.node().to_owned(),
             presence: if inventory.complete() {
                 Presence::There
-            } else if agent.unreachable() {
+            } else if unreachable {
                 Presence::Gone
             } else {
                 Presence::Coming
@@ -335,10 +328,10 @@ fn is_final(code: Code) -> bool {
 async fn try_each(
     agents: &Agents,
     create: &Create,
-    plan: &Plan,
+    choices: &[Choice],
 ) -> Result<(String, agent::Volume), CreateError> {
     let mut refused = None;
-    for choice in &plan.choices {
+    for choice in choices {
         let Some(agent) = agents.get(&choice.node) else {
             continue;
         };
@@ -351,7 +344,7 @@ async fn try_each(
             }
         };
         let (name, node) = (&create.name, &choice.node);
-        agents.notes().doubt(name, node, plan.several).await?;
+        agents.notes().doubt(name, node).await?;
         match ask(&agent, client, create, choice).await {
             Ok(volume) => {
                 agents.notes().settle(name, node);

@@ -1,6 +1,9 @@
 //! How the agents' volumes and classes are shown to CSI: listed, capacities summed.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use drivebay_proto::{
     VolumeId, agent,
@@ -83,11 +86,14 @@ fn after(
     mut keep: impl FnMut(Marks, bool) -> bool,
 ) -> Vec<Listed> {
     let after = after.map(Key::from);
-    let away = |key: &Key| {
-        agents
-            .get(&key.node)
-            .is_none_or(|agent| agent.unreachable())
-    };
+    // Once, not for each of the volumes that are looked at, which may be all there are.
+    let there: HashSet<Arc<str>> = agents
+        .all()
+        .into_iter()
+        .filter(|agent| !agent.unreachable())
+        .map(|agent| agent.node_id())
+        .collect();
+    let away = |key: &Key| !there.contains(&key.node);
     let found = agents
         .catalog()
         .after(after.as_ref(), MAX_ENTRIES + 1, |key, marks| {

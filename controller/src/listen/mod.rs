@@ -6,11 +6,7 @@
 mod door;
 mod once;
 
-use std::{
-    io,
-    net::SocketAddr,
-    time::{Duration, SystemTime},
-};
+use std::{io, net::SocketAddr, time::Duration};
 
 use drivebay_proto::{agent::HelloRequest, names};
 use tokio::{
@@ -24,7 +20,7 @@ use uuid::Uuid;
 use crate::{
     agents::{Agents, SessionError, Visitor},
     listen::{door::Door, once::channel_over},
-    tls::{self, Credentials},
+    tls::{self, Credentials, Role},
 };
 
 /// A handshake takes no longer.
@@ -171,8 +167,6 @@ enum Stranger {
     Tls(String),
     #[error("its certificate is good, but {0}")]
     NoNode(#[from] tls::NoNodeId),
-    #[error("its certificate cannot be read")]
-    Certificate(#[from] tls::NotACertificate),
     #[error("it has no certificate")]
     NoCertificate,
 }
@@ -189,7 +183,6 @@ struct Shaken {
 struct Identity {
     node: String,
     chain: Vec<CertificateDer<'static>>,
-    until: SystemTime,
 }
 
 async fn shake_hands(stream: TcpStream, security: &Security) -> Result<Shaken, Stranger> {
@@ -218,7 +211,6 @@ async fn shake_hands(stream: TcpStream, security: &Security) -> Result<Shaken, S
     let certificate = chain.first().ok_or(Stranger::NoCertificate)?;
     let identity = Identity {
         node: tls::node_id(certificate)?,
-        until: tls::expires(certificate)?,
         chain,
     };
     Ok(Shaken {
@@ -257,10 +249,10 @@ async fn attend(
         certified: certified.clone(),
         end: end.clone(),
     };
-    let trusted = still_trusted(shaken.identity, security);
+    let distrusted = distrusted(shaken.identity, security);
     let ended = tokio::select! {
         ended = agents.visit(visitor, hello) => ended,
-        why = trusted => {
+        why = distrusted => {
             tracing::warn!(%address, node = certified, "the session is ended: {why}");
             end.cancel();
             return;
@@ -278,39 +270,13 @@ async fn attend(
     }
 }
 
-/// Waits until the certificate is no longer good: it has expired, or its CA was taken away. Says why.
-async fn still_trusted(identity: Option<Identity>, security: &Security) -> String {
-    let (Some(identity), Security::Mtls(credentials)) = (identity, security) else {
-        return std::future::pending().await;
-    };
-    let mut changes = credentials.trust_changes();
-    // The CA may have been exchanged while hands were shaken.
-    if let Err(error) = credentials.still_trusts(&identity.chain) {
-        return error.to_string();
-    }
-    loop {
-        // Looked at anew each time, since the clock may be set.
-        let left = identity
-            .until
-            .duration_since(SystemTime::now())
-            .unwrap_or_default();
-        tokio::select! {
-            () = tokio::time::sleep(left.min(LOOK_AT_CLOCK)) => {
-                if identity.until <= SystemTime::now() {
-                    return "its certificate has expired; the agent connects again with the one in its files".to_owned();
-                }
-            }
-            changed = changes.changed() => {
-                if changed.is_err() {
-                    return std::future::pending().await;
-                }
-                if let Err(error) = credentials.still_trusts(&identity.chain) {
-                    return error.to_string();
-                }
-            }
+/// Waits until the certificate that was shown is no longer good, and says why.
+async fn distrusted(identity: Option<Identity>, security: &Security) -> String {
+    match (identity, security) {
+        (Some(identity), Security::Mtls(credentials)) => {
+            let chain = &identity.chain;
+            credentials.until_distrusted(chain, Role::Agent).await
         }
+        _ => std::future::pending().await,
     }
 }
-
-/// How often an expiry is compared with the clock.
-const LOOK_AT_CLOCK: Duration = Duration::from_secs(60);

@@ -1,4 +1,5 @@
-//! A gRPC channel over one connection that somebody else dialled: it never reconnects, and its end is known.
+//! A gRPC channel over one connection that somebody else dialled: it never reconnects, its end is known, and whoever
+//! has the token can end it with all calls on it.
 
 use std::{io, time::Duration};
 
@@ -8,6 +9,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
+use crate::breakable::Breakable;
+
 /// A ping after so much silence …
 const PING_EVERY: Duration = Duration::from_secs(4);
 /// … has to be answered within this: a dead peer is found within ten seconds.
@@ -15,12 +18,13 @@ const PING_ANSWER: Duration = Duration::from_secs(5);
 /// What an agent may send ahead, bytes: a snapshot of a few hundred volumes in one go.
 const WINDOW: u32 = 1 << 20;
 
-/// The channel. Asked to connect a second time, it has lost its connection: that cancels `end`.
+/// The channel. Asked to connect a second time, it has lost its connection: that cancels `end`. When `end` is cancelled, the
+/// connection is lost, and what is asked over it fails: a call must not be answered by an agent whose session is over.
 pub(super) async fn channel_over(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     end: CancellationToken,
 ) -> Result<Channel, tonic::transport::Error> {
-    let mut given = Some(TokioIo::new(stream));
+    let mut given = Some(TokioIo::new(Breakable::new(stream, end.clone())));
     // Never resolved; what a node is called is said in its hello.
     Endpoint::from_static("http://agent")
         .http2_keep_alive_interval(PING_EVERY)

@@ -62,6 +62,7 @@ pub(super) struct Checked {
     pub(super) validity: Validity,
     /// An agent's.
     pub(super) node: Option<String>,
+    pub(super) roots: Arc<RootCertStore>,
     pub(super) clients: Arc<dyn ClientCertVerifier>,
     pub(super) server: Arc<ServerConfig>,
     pub(super) client: Arc<ClientConfig>,
@@ -85,15 +86,7 @@ impl Checked {
             .build()
             .map_err(|error| setup(Error::General(error.to_string())))?;
         let verified = match role {
-            Role::Controller => ParsedCertificate::try_from(&leaf).and_then(|parsed| {
-                verify_server_cert_signed_by_trust_anchor(
-                    &parsed,
-                    &roots,
-                    intermediates,
-                    UnixTime::now(),
-                    provider.signature_verification_algorithms.all,
-                )
-            }),
+            Role::Controller => verify_controller(&roots, &leaf, intermediates),
             Role::Agent => clients
                 .verify_client_cert(&leaf, intermediates, UnixTime::now())
                 .map(|_| ()),
@@ -118,7 +111,7 @@ impl Checked {
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])
             .map_err(setup)?
-            .with_root_certificates(roots)
+            .with_root_certificates(roots.clone())
             .with_client_cert_resolver(own);
         client.alpn_protocols = vec![ALPN.to_vec()];
         client.resumption = Resumption::disabled();
@@ -127,11 +120,28 @@ impl Checked {
             leaf,
             validity,
             node,
+            roots,
             clients,
             server: Arc::new(server),
             client: Arc::new(client),
         })
     }
+}
+
+/// Whether a controller with this certificate is believed now, whatever its name.
+pub(super) fn verify_controller(
+    roots: &RootCertStore,
+    leaf: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+) -> Result<(), Error> {
+    let algorithms = rustls::crypto::ring::default_provider().signature_verification_algorithms;
+    verify_server_cert_signed_by_trust_anchor(
+        &ParsedCertificate::try_from(leaf)?,
+        roots,
+        intermediates,
+        UnixTime::now(),
+        algorithms.all,
+    )
 }
 
 /// The CAs. A certificate that is no CA's would be trusted as one in this place, so it is refused. Their own

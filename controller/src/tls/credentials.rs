@@ -14,12 +14,16 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    cert::Validity,
-    checks::{Checked, Role},
+    cert::{self, Validity},
+    checks::{Checked, Role, verify_controller},
     error::TlsError,
     files::TlsFiles,
     follow,
 };
+
+/// How often an expiry is compared with the clock.
+const LOOK_AT_CLOCK: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Certificate, key and trusted CAs, as they were when the files were last read whole and in order. Clones share
 /// them.
@@ -147,24 +151,57 @@ impl Credentials {
 
     /// Counts changes of the CA file. Take the receiver before accepting, and ask [`Self::still_trusts`] about
     /// every session at each change, and once when a session is entered where changes are acted on: a handshake
-    /// that was under way at the change may have ended under the former CAs.
+    /// that was under way at the change may have ended under the former CAs. [`Self::until_distrusted`] does all that.
     pub fn trust_changes(&self) -> watch::Receiver<u64> {
         self.shared.trust.subscribe()
     }
 
-    /// Whether a client with this chain (its own certificate first, as TLS gives it) would be let in now.
+    /// Whether a peer of this role with this chain (its own certificate first, as TLS gives it) would be believed now.
     ///
     /// # Errors
     /// [`TlsError::NotTrusted`] or [`TlsError::NoChain`], in an operator's words.
-    pub fn still_trusts(&self, chain: &[CertificateDer<'_>]) -> Result<(), TlsError> {
+    pub fn still_trusts(&self, chain: &[CertificateDer<'_>], peer: Role) -> Result<(), TlsError> {
         let [leaf, intermediates @ ..] = chain else {
             return Err(TlsError::NoChain);
         };
-        self.checked()
-            .clients
-            .verify_client_cert(leaf, intermediates, UnixTime::now())
-            .map(|_| ())
-            .map_err(|source| TlsError::NotTrusted { source })
+        let checked = self.checked();
+        let verified = match peer {
+            Role::Agent => checked
+                .clients
+                .verify_client_cert(leaf, intermediates, UnixTime::now())
+                .map(|_| ()),
+            Role::Controller => verify_controller(&checked.roots, leaf, intermediates),
+        };
+        verified.map_err(|source| TlsError::NotTrusted { source })
+    }
+
+    /// Waits until a session with a peer of this role and this chain has to end: its certificate has expired, or its
+    /// CA was taken away, also before this was called. Says why.
+    pub async fn until_distrusted(&self, chain: &[CertificateDer<'_>], peer: Role) -> String {
+        let mut changes = self.trust_changes();
+        loop {
+            if let Err(error) = self.still_trusts(chain, peer) {
+                return error.to_string();
+            }
+            let until = chain.first().map(cert::expires);
+            let left = match until {
+                Some(Ok(until)) => until.duration_since(SystemTime::now()).unwrap_or_default(),
+                Some(Err(error)) => return error.to_string(),
+                None => return TlsError::NoChain.to_string(),
+            };
+            // Looked at anew each time, since the clock may be set. Certificates count in whole seconds, and are good
+            // for the whole of their last one.
+            let look = (left + SECOND).min(LOOK_AT_CLOCK);
+            tokio::select! {
+                () = tokio::time::sleep(look) => {}
+                changed = changes.changed() => {
+                    // The sender is in this.
+                    if changed.is_err() {
+                        return std::future::pending().await;
+                    }
+                }
+            }
+        }
     }
 
     /// The own certificate.

@@ -9,9 +9,7 @@ use std::{
 use serde_json::json;
 
 use super::{
-    DriveError, DriveSpec, LabDrive, Qmp,
-    children::Process,
-    drives,
+    DriveError, DriveSpec, LabDrive, Qmp, drives,
     guest::{Guest, quote},
     image::{Image, target_dir},
     progress::say,
@@ -20,7 +18,7 @@ use super::{
     snapshot::{self, Booted},
     ssh::Ssh,
 };
-use crate::{Trouble, tools, wait};
+use crate::{Trouble, children::Process, tools, wait};
 
 /// Power on to ssh; half a minute when the host is idle.
 const BOOT_LIMIT: Duration = Duration::from_secs(240);

@@ -6,7 +6,6 @@
 //! with the test's, and its files lie in one directory that goes, or is kept when it failed.
 
 pub mod agent;
-pub mod children;
 pub mod drives;
 pub mod guest;
 pub mod image;

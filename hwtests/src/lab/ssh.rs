@@ -9,8 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::children::{self, Process};
-use crate::{Trouble, wait};
+use crate::{
+    Trouble,
+    children::{self, Process},
+    wait,
+};
 
 /// A command's deadline is kept in the guest; this much later the client is given up here.
 const GRACE: Duration = Duration::from_secs(15);

@@ -25,7 +25,7 @@ type Job = (Command, mpsc::Sender<io::Result<Child>>);
 static SPAWNER: LazyLock<Mutex<mpsc::Sender<Job>>> = LazyLock::new(|| {
     let (jobs, inbox) = mpsc::channel::<Job>();
     thread::Builder::new()
-        .name("lab-spawner".to_owned())
+        .name("spawner".to_owned())
         .spawn(move || {
             for (mut command, reply) in inbox {
                 let _ = reply.send(command.spawn());
@@ -42,7 +42,7 @@ static SPAWNER: LazyLock<Mutex<mpsc::Sender<Job>>> = LazyLock::new(|| {
 pub fn mortal(program: &str) -> Result<Command, Trouble> {
     let missing = |what: &str| {
         Trouble::new(format!(
-            "{what} is not installed; hwtests/lab build installs it"
+            "{what} is not installed; hwtests/all-tests and hwtests/lab install what they need"
         ))
     };
     let program = tools::find(program).ok_or_else(|| missing(program))?;
@@ -80,14 +80,22 @@ impl Process {
     /// It cannot be started.
     pub fn start<S: AsRef<OsStr>>(program: &str, args: &[S], log: &Path) -> Result<Self, Trouble> {
         let mut command = mortal(program)?;
+        command.args(args);
+        Self::of(command, log)
+    }
+
+    /// Starts a command that is [`mortal`] with its output in a file.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn of(mut command: Command, log: &Path) -> Result<Self, Trouble> {
         let log = File::options().create(true).append(true).open(log)?;
         command
-            .args(args)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        let child = start(command)
-            .map_err(|error| Trouble::doing(format!("starting {program}"), &error))?;
+        let what = format!("starting {command:?}");
+        let child = start(command).map_err(|error| Trouble::doing(what, &error))?;
         Ok(Self { child })
     }
 
@@ -105,7 +113,7 @@ impl Process {
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         if wait::poll(KILL_LIMIT, || self.ended()).is_none() {
-            eprintln!("lab: process {} cannot be killed", self.pid());
+            eprintln!("process {} cannot be killed", self.pid());
         }
     }
 }

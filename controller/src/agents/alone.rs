@@ -1,0 +1,45 @@
+//! No thread looks at two inventories at a time: a second look waits for whoever waits to change what is looked at,
+//! and that one waits for the first look to end. Debug builds end at the mistake instead of hanging now and then.
+
+use std::cell::Cell;
+
+thread_local! {
+    static LOOKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A look, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Alone(());
+
+impl Alone {
+    /// Begins one.
+    pub(super) fn look() -> Self {
+        let looking = LOOKING.replace(true);
+        debug_assert!(!looking, "an inventory is looked at while one is looked at");
+        Self(())
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        LOOKING.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_look_after_the_other_is_fine() {
+        drop(Alone::look());
+        drop(Alone::look());
+    }
+
+    #[test]
+    #[should_panic(expected = "while one is looked at")]
+    fn a_look_within_a_look_is_a_mistake() {
+        let _first = Alone::look();
+        let _second = Alone::look();
+    }
+}

@@ -1,0 +1,94 @@
+//! A connection that can be broken from outside, whatever is going on over it.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+/// Once its token is cancelled, reading from it fails; HTTP/2 always reads, so that all calls end with it.
+#[derive(Debug)]
+pub struct Breakable<S> {
+    stream: S,
+    over: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl<S> Breakable<S> {
+    /// Breaks this one when `over` is cancelled.
+    pub fn new(stream: S, over: CancellationToken) -> Self {
+        Self {
+            stream,
+            over: Box::pin(over.cancelled_owned()),
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Breakable<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.over.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Breakable<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_who_waits_for_bytes_hears_of_the_break() {
+        let (near, _far) = tokio::io::duplex(1);
+        let over = CancellationToken::new();
+        let mut near = Breakable::new(near, over.clone());
+        let reading = tokio::spawn(async move { near.read_u8().await });
+        tokio::task::yield_now().await;
+        assert!(!reading.is_finished());
+        over.cancel();
+        let read = tokio::time::timeout(Duration::from_secs(10), reading).await;
+        let error = read.unwrap().unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+    }
+}

@@ -1,0 +1,106 @@
+//! Creates that were sent to a node and not answered, when there are other nodes: none of them gets a second volume,
+//! unless an operator gives the first one up.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use common::*;
+use drivebay_controller::{
+    Agents, HealthApi,
+    agents::{GivenUp, Visitor},
+    in_process_channel,
+    inventory::Inventory,
+    notes::Notes,
+};
+use drivebay_proto::{agent::HelloRequest, csi::controller_server::Controller};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request};
+
+// Lets it in, and waits until its inventory is known; the answer ends the session.
+async fn enter(agents: &Agents, fake: &Fake) -> CancellationToken {
+    let (node, end) = (
+        fake.state.lock().unwrap().node.clone(),
+        CancellationToken::new(),
+    );
+    let visitor = Visitor {
+        channel: in_process_channel(fake.router()),
+        address: "here".into(),
+        certified: Some(node.clone()),
+        end: end.clone(),
+    };
+    let visiting = agents.clone();
+    tokio::spawn(async move { visiting.visit(visitor, HelloRequest::default()).await });
+    is_there(agents, &node, true).await;
+    end
+}
+
+async fn is_there(agents: &Agents, node: &str, there: bool) {
+    let waiting = async {
+        let known = || {
+            agents
+                .get(node)
+                .is_some_and(|agent| agent.look(Inventory::complete))
+        };
+        while known() != there {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waiting)
+        .await
+        .unwrap();
+}
+
+fn volumes(fake: &Fake) -> usize {
+    fake.state.lock().unwrap().volumes.len()
+}
+
+#[tokio::test]
+async fn a_volume_in_doubt_on_a_node_that_is_away_is_made_nowhere_else_until_the_node_is_given_up()
+{
+    let given_up = watch::Sender::new(GivenUp::new());
+    let agents = Agents::new(given_up.subscribe(), Notes::in_memory());
+    // The one with more room is asked first.
+    let roomy = Fake::new("roomy").with(|state| {
+        state.classes = BTreeMap::from([("hdd".into(), class("hdd", 200 * GIB))]);
+    });
+    let other = Fake::new("other");
+    let session = enter(&agents, &roomy).await;
+    enter(&agents, &other).await;
+    let controller = service(agents.clone(), HealthApi::Legacy);
+    let ask = async || code(controller.create_volume(Request::new(create("v"))).await);
+
+    roomy.change(|state| state.silent = true);
+    roomy.trouble(Trouble::LoseAnswer);
+    assert_eq!(ask().await, Code::Unavailable);
+    session.cancel();
+    is_there(&agents, "roomy", false).await;
+    assert_eq!(ask().await, Code::Unavailable);
+    assert_eq!(volumes(&other), 0);
+
+    given_up.send_replace(GivenUp::from([("roomy".to_owned(), 1)]));
+    assert_eq!(ask().await, Code::Ok);
+    assert_eq!(volumes(&other), 1);
+}
+
+#[tokio::test]
+async fn a_node_in_doubt_is_waited_for_though_this_process_has_never_seen_it() {
+    let notes = Notes::in_memory();
+    notes.doubt("v", "former").await.unwrap();
+    let given_up = watch::Sender::new(GivenUp::new());
+    let agents = Agents::with_away_grace(given_up.subscribe(), notes, Duration::ZERO);
+    let other = Fake::new("other");
+    enter(&agents, &other).await;
+    let controller = service(agents.clone(), HealthApi::Legacy);
+    let ask = async |name| code(controller.create_volume(Request::new(create(name))).await);
+    assert_eq!(ask("v").await, Code::Unavailable);
+    assert_eq!(ask("w").await, Code::Ok);
+
+    let former = Fake::new("former");
+    enter(&agents, &former).await;
+    assert_eq!(ask("v").await, Code::Ok);
+    assert_eq!((volumes(&former), volumes(&other)), (1, 1));
+}

@@ -1,0 +1,195 @@
+//! A controller of a cluster: a real one on a host of its own, with a client, and what tests ask of it.
+
+use std::{
+    net::SocketAddr,
+    ops::{Deref, DerefMut},
+    path::PathBuf,
+    process::ExitStatus,
+};
+
+use drivebay_proto::{
+    controller::Node,
+    csi::{
+        CreateVolumeRequest, GetCapacityRequest, Topology, TopologyRequirement,
+        list_volumes_response::Entry,
+    },
+    names::DRIVER_NAME,
+};
+use tonic::Status;
+
+use super::LIMIT;
+use crate::{Csi, MIB, Trouble, csi, fleet, netns::Host, wait};
+
+/// What a controller is started with.
+#[derive(Debug)]
+pub struct ControllerOptions {
+    /// Its host.
+    pub host: Host,
+    /// Where it listens for agents.
+    pub listen: SocketAddr,
+    /// Directory for its sockets and its log.
+    pub dir: PathBuf,
+    /// The CA's directory; None: `--insecure-loopback`.
+    pub certs: Option<PathBuf>,
+    /// Further arguments of `run`.
+    pub more: Vec<String>,
+}
+
+impl ControllerOptions {
+    fn prepare(&self) -> fleet::Controller {
+        let more: Vec<&str> = self.more.iter().map(String::as_str).collect();
+        let (host, certs) = (Some(self.host.clone()), self.certs.as_deref());
+        fleet::Controller::prepare(host, self.listen, &self.dir, certs, &more)
+    }
+}
+
+/// A controller of a cluster.
+#[derive(Debug)]
+pub struct Controller {
+    /// A client for its CSI socket.
+    pub csi: Csi,
+    address: SocketAddr,
+    process: fleet::Controller,
+}
+
+impl Deref for Controller {
+    type Target = fleet::Controller;
+
+    fn deref(&self) -> &fleet::Controller {
+        &self.process
+    }
+}
+
+impl DerefMut for Controller {
+    fn deref_mut(&mut self) -> &mut fleet::Controller {
+        &mut self.process
+    }
+}
+
+impl Controller {
+    /// Starts it, and waits until it serves. Agents are not waited for.
+    ///
+    /// # Errors
+    /// It does not serve: with the end of its log.
+    pub async fn start(options: ControllerOptions) -> Result<Self, Trouble> {
+        let mut process = options.prepare();
+        process.start_again().await?;
+        Ok(Self {
+            csi: process.csi().await?,
+            address: options.listen,
+            process,
+        })
+    }
+
+    /// Starts it to see it refuse: how it ends, and what it says.
+    ///
+    /// # Errors
+    /// It does not end by itself.
+    pub fn refused(options: &ControllerOptions) -> Result<(ExitStatus, String), Trouble> {
+        let controller = options.prepare();
+        let mut process = controller.spawn()?;
+        match wait::poll(LIMIT, || process.ended()) {
+            Some(status) => Ok((status, controller.log())),
+            None => Err(Trouble::new(format!("it runs:\n{}", controller.log()))),
+        }
+    }
+
+    /// Starts it again, after it was killed, as it was.
+    ///
+    /// # Errors
+    /// It does not serve: with the end of its log.
+    pub async fn start_again(&mut self) -> Result<(), Trouble> {
+        self.process.start_again().await?;
+        self.csi = self.process.csi().await?;
+        Ok(())
+    }
+
+    /// Where agents dial it.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits until its log has a line with all these words; answers with the line.
+    ///
+    /// # Panics
+    /// When it has none in time.
+    pub async fn says(&self, words: &[&str]) -> String {
+        let what = format!("the controller says {words:?}");
+        wait::until_async(LIMIT, &what, async || wait::line(&self.log(), words)).await
+    }
+
+    /// What it knows of one node, if it does.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub async fn node(&self, id: &str) -> Option<Node> {
+        let nodes = self.nodes().await.unwrap();
+        nodes.into_iter().find(|node| node.node_id == id)
+    }
+
+    /// Waits until a node has this state: connected, starting, away, forgotten.
+    ///
+    /// # Panics
+    /// When it has not in time.
+    pub async fn node_is(&self, id: &str, state: &str) -> Node {
+        let what = format!("node {id} is {state}");
+        wait::until_async(LIMIT, &what, async || {
+            self.node(id).await.filter(|node| node.state == state)
+        })
+        .await
+    }
+
+    /// A volume as ListVolumes shows it.
+    ///
+    /// # Panics
+    /// When the call fails.
+    pub async fn listed(&self, id: &str) -> Option<Entry> {
+        let of = |entry: &Entry| {
+            let volume = entry.volume.as_ref();
+            volume.is_some_and(|volume| volume.volume_id == id)
+        };
+        self.csi.list().await.unwrap().into_iter().find(of)
+    }
+
+    /// CreateVolume on one of these nodes; answers with the id.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn create_on(&self, name: &str, nodes: &[&str]) -> Result<String, Status> {
+        let created = self.csi.create_with(request(name, nodes)).await?;
+        Ok(created.volume_id)
+    }
+
+    /// GetCapacity of one node.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn capacity_of(&self, node: &str) -> Result<i64, Status> {
+        let request = GetCapacityRequest {
+            accessible_topology: Some(topology(node)),
+            ..GetCapacityRequest::default()
+        };
+        let answer = self.csi.controller().get_capacity(request).await?;
+        Ok(answer.into_inner().available_capacity)
+    }
+}
+
+fn topology(node: &str) -> Topology {
+    let key = drivebay_controller::topology::TopologyKey::new(DRIVER_NAME);
+    key.of(node)
+}
+
+/// A request for a small volume of this name on one of these nodes, the first if possible.
+pub fn request(name: &str, nodes: &[&str]) -> CreateVolumeRequest {
+    let requisite: Vec<Topology> = nodes.iter().map(|node| topology(node)).collect();
+    CreateVolumeRequest {
+        name: name.to_owned(),
+        capacity_range: Some(csi::bytes(64 * MIB)),
+        volume_capabilities: vec![csi::mount("ext4")],
+        accessibility_requirements: Some(TopologyRequirement {
+            preferred: requisite.clone(),
+            requisite,
+        }),
+        ..CreateVolumeRequest::default()
+    }
+}

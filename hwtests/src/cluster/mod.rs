@@ -1,0 +1,192 @@
+//! A cluster on a network of its own: controllers and simulated nodes, each a process on a host of its own, with
+//! certificates of one CA.
+
+use std::{
+    cell::Cell,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    Trouble,
+    authority::Authority,
+    balancer::Balancer,
+    fleet::{Fleet, FleetOptions, Place, Plan, command::Percent},
+    netns::{Host, NET, Network},
+};
+
+mod controller;
+mod node;
+
+pub use controller::{Controller, ControllerOptions, request};
+pub use node::SimHost;
+
+/// Where controllers listen for agents.
+pub const PORT: u16 = 9443;
+/// Their `--away-grace`, seconds.
+pub const GRACE: u64 = 2;
+/// For what is to happen by itself. A dead peer is found within ten seconds, and an agent that could not connect
+/// dials again within ten more; the machine may be building at the same time.
+pub const LIMIT: Duration = Duration::from_secs(60);
+/// The host of the balancer; controllers are 1 and on, nodes come later.
+const BALANCER: u8 = 10;
+const FIRST_NODE: u8 = 20;
+
+/// What a cluster is made of.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Certificates for controllers 1 to 3 and the balancer; for nodes as they are made.
+    pub authority: Authority,
+    network: Network,
+    dir: TempDir,
+    next: Cell<u8>,
+}
+
+impl Cluster {
+    /// A network, and a CA.
+    ///
+    /// # Errors
+    /// They cannot be made.
+    pub fn new() -> Result<Self, Trouble> {
+        let dir = tempfile::tempdir()?;
+        let address = |number| IpAddr::from(Ipv4Addr::new(NET[0], NET[1], NET[2], number));
+        let controllers = [1, 2, 3, BALANCER].map(address);
+        Ok(Self {
+            authority: Authority::new(&dir.path().join("ca"), &controllers)?,
+            network: Network::new()?,
+            dir,
+            next: Cell::new(FIRST_NODE),
+        })
+    }
+
+    /// A directory of this name, for a process of the cluster.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn dir(&self, name: &str) -> PathBuf {
+        let dir = self.dir.path().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    /// A host that nothing runs on yet.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn host(&self) -> Host {
+        let number = self.next.replace(self.next.get() + 1);
+        self.network.host(number).unwrap()
+    }
+
+    /// A controller on host 1, 2 or 3.
+    ///
+    /// # Panics
+    /// When it does not serve.
+    pub async fn controller(&self, number: u8) -> Controller {
+        self.controller_with(number, |_| ()).await
+    }
+
+    /// As `controller`, with other options.
+    ///
+    /// # Panics
+    /// When it does not serve.
+    pub async fn controller_with(
+        &self,
+        number: u8,
+        tune: impl FnOnce(&mut ControllerOptions),
+    ) -> Controller {
+        Controller::start(self.controller_options(number, tune))
+            .await
+            .unwrap()
+    }
+
+    /// What `controller_with` starts.
+    ///
+    /// # Panics
+    /// When there is no host for it.
+    pub fn controller_options(
+        &self,
+        number: u8,
+        tune: impl FnOnce(&mut ControllerOptions),
+    ) -> ControllerOptions {
+        let host = self.network.host(number).unwrap();
+        let dir = self.dir(&format!("controller-{number}"));
+        let state = self.dir(&format!("state-{number}")).display().to_string();
+        let grace = GRACE.to_string();
+        let more = ["--away-grace", &grace, "--state-dir", &state];
+        let mut options = ControllerOptions {
+            listen: host.at(PORT),
+            certs: Some(self.authority.dir().to_owned()),
+            more: more.map(str::to_owned).to_vec(),
+            host,
+            dir,
+        };
+        tune(&mut options);
+        options
+    }
+
+    /// One address for several controllers.
+    ///
+    /// # Panics
+    /// When it cannot listen.
+    pub fn balancer(&self, behind: &[&Controller]) -> Balancer {
+        let host = self.network.host(BALANCER).unwrap();
+        let behind = behind
+            .iter()
+            .map(|controller| controller.address())
+            .collect();
+        Balancer::start(host, PORT, behind).unwrap()
+    }
+
+    /// A host with one simulated node, whose id is the name with a 0, and which dials these.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn node(&self, name: &str, dial: &[SocketAddr]) -> SimHost {
+        self.node_on(self.host(), name, dial, |_| ()).await
+    }
+
+    /// As `node`, on a host that is there already, with other options.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn node_on(
+        &self,
+        host: Host,
+        name: &str,
+        dial: &[SocketAddr],
+        tune: impl FnOnce(&mut FleetOptions),
+    ) -> SimHost {
+        let plan = Plan {
+            nodes: 1,
+            prefix: name.to_owned(),
+            ..Plan::default()
+        };
+        let id = plan.node(0);
+        self.authority.node(&id).unwrap();
+        let log = self.dir(&format!("node-{}", host.address())).join("log");
+        let mut options = FleetOptions {
+            plan,
+            controllers: dial.iter().map(SocketAddr::to_string).collect(),
+            certs: Some(self.authority.dir().to_owned()),
+            journal: None,
+            change: Percent::default(),
+        };
+        tune(&mut options);
+        let place = Place {
+            host: Some(host.clone()),
+            log: Some(log.clone()),
+            follow_certs: options.certs.is_some(),
+        };
+        let fleet = Fleet::start_at(&options, &place).await.unwrap();
+        SimHost {
+            fleet,
+            host,
+            id,
+            log,
+        }
+    }
+}

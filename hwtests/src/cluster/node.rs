@@ -1,0 +1,121 @@
+//! A simulated node of a cluster, on a host of its own.
+
+use std::{fs, path::PathBuf, time::Instant};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::LIMIT;
+use crate::{
+    fleet::{Command, Fleet, command::Nodes},
+    netns::Host,
+    wait,
+};
+
+/// A host with one simulated node.
+#[derive(Debug)]
+pub struct SimHost {
+    /// The node's process.
+    pub fleet: Fleet,
+    /// The host.
+    pub host: Host,
+    /// The node's id.
+    pub id: String,
+    pub(super) log: PathBuf,
+}
+
+impl SimHost {
+    /// Has the node do something: `a.tell(Command::HoldCreate)`.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub async fn tell(&mut self, command: impl FnOnce(Nodes) -> Command) {
+        let node = Nodes::Range(self.id.clone(), self.id.clone());
+        self.fleet.ask(&command(node)).await.unwrap();
+    }
+
+    /// The CSI names of the volumes on its drives.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub async fn names(&mut self) -> Vec<String> {
+        let id = self.id.clone();
+        self.fleet.names(&id).await.unwrap()
+    }
+
+    /// Waits until a volume of this name is on its drives, whoever knows of it.
+    ///
+    /// # Panics
+    /// When there is none in time.
+    pub async fn has(&mut self, name: &str) {
+        let began = Instant::now();
+        while !self.names().await.iter().any(|there| there == name) {
+            assert!(began.elapsed() < LIMIT, "{} makes no {name}", self.id);
+            tokio::time::sleep(wait::STEP).await;
+        }
+    }
+
+    /// Waits until it has so many sessions with controllers, as far as it knows.
+    ///
+    /// # Panics
+    /// When it has not in time.
+    pub async fn has_sessions(&mut self, count: usize) {
+        let began = Instant::now();
+        loop {
+            let (_, now) = self.fleet.connected().await.unwrap();
+            if now == count {
+                return;
+            }
+            let id = &self.id;
+            assert!(
+                began.elapsed() < LIMIT,
+                "{id} has {now} sessions, not {count}"
+            );
+            tokio::time::sleep(wait::STEP).await;
+        }
+    }
+
+    /// Stops its process where it is: its host's TCP goes on acknowledging, and nothing else happens.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn freeze(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Ends `freeze`.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn thaw(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.fleet.pid().expect("the node runs");
+        kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
+    }
+
+    /// Waits until its log has a line with all these words; answers with the line.
+    ///
+    /// # Panics
+    /// When it has none in time.
+    pub async fn says(&self, words: &[&str]) -> String {
+        let what = format!("{} says {words:?}", self.id);
+        wait::until_async(LIMIT, &what, async || {
+            wait::line(&fs::read_to_string(&self.log).ok()?, words)
+        })
+        .await
+    }
+}
+
+impl Drop for SimHost {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            eprintln!("--- {} at {}\n{log}---", self.id, self.host.address());
+        }
+    }
+}

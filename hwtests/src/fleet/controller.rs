@@ -1,0 +1,286 @@
+//! A real controller in a process of its own: started, killed, stopped, started again, measured.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use drivebay_proto::controller::{ListNodesRequest, Node, cluster_client::ClusterClient};
+
+use crate::{
+    Csi, Trouble,
+    agent::terminate,
+    children::{self, Process},
+    csi,
+    netns::Host,
+    program, wait,
+};
+
+/// A started controller serves within this; it may have the state of a fleet to read.
+const START_LIMIT: Duration = Duration::from_secs(90);
+/// A stopped one ends within this: ten seconds for calls, twenty for what it knows.
+const STOP_LIMIT: Duration = Duration::from_secs(40);
+/// Lines of its log that a failing test shows.
+const LOG_TAIL: usize = 40;
+
+/// A controller that runs, or has been killed.
+#[derive(Debug)]
+pub struct Controller {
+    dir: PathBuf,
+    args: Vec<String>,
+    address: SocketAddr,
+    host: Option<Host>,
+    process: Option<Process>,
+}
+
+/// What a process has used.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Usage {
+    /// Resident memory, bytes.
+    pub resident: u64,
+    /// Time on processors, seconds.
+    pub cpu: f64,
+}
+
+impl Controller {
+    /// Starts it with its sockets and log in this directory, on a free port of 127.0.0.1. `certs`: where
+    /// [`super::certs::make`] made them; None: without. `more`: further arguments of `run`.
+    ///
+    /// # Errors
+    /// It does not serve: with the end of its log.
+    pub async fn start(dir: &Path, certs: Option<&Path>, more: &[&str]) -> Result<Self, Trouble> {
+        // Free now; every start of this controller binds it again, as agents dial no other.
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let mut controller = Self::prepare(None, address, dir, certs, more);
+        controller.start_again().await?;
+        Ok(controller)
+    }
+
+    /// What [`Self::start_again`] starts: as `start` has it, at this address, on a host of a test's own network.
+    pub fn prepare(
+        host: Option<Host>,
+        address: SocketAddr,
+        dir: &Path,
+        certs: Option<&Path>,
+        more: &[&str],
+    ) -> Self {
+        let mut args: Vec<String> = ["run", "--listen", &address.to_string()]
+            .map(str::to_owned)
+            .to_vec();
+        let mut option = |name: &str, path: &Path| {
+            args.extend([name.to_owned(), path.display().to_string()]);
+        };
+        option("--csi-socket", &dir.join("csi.sock"));
+        option("--socket", &dir.join("admin.sock"));
+        match certs {
+            Some(certs) => {
+                option("--ca", &certs.join("ca.pem"));
+                option("--cert", &certs.join("controller.pem"));
+                option("--key", &certs.join("controller-key.pem"));
+            }
+            None => args.push("--insecure-loopback".to_owned()),
+        }
+        args.extend(more.iter().map(|&word| word.to_owned()));
+        Self {
+            dir: dir.to_owned(),
+            args,
+            address,
+            host,
+            process: None,
+        }
+    }
+
+    /// Starts it, on the same port and sockets; it serves when this returns, but need not be ready.
+    ///
+    /// # Errors
+    /// It does not serve: with the end of its log.
+    pub async fn start_again(&mut self) -> Result<(), Trouble> {
+        let mut process = self.spawn()?;
+        let began = std::time::Instant::now();
+        loop {
+            if Csi::connect(&self.socket()).await.is_ok() {
+                self.process = Some(process);
+                return Ok(());
+            }
+            if let Some(status) = process.ended() {
+                return Err(Trouble::new(format!(
+                    "it ended with {status}\n{}",
+                    self.log_tail()
+                )));
+            }
+            if began.elapsed() > START_LIMIT {
+                return Err(Trouble::new(format!(
+                    "it does not serve\n{}",
+                    self.log_tail()
+                )));
+            }
+            tokio::time::sleep(wait::STEP).await;
+        }
+    }
+
+    /// Starts a process of it, and waits for nothing.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn(&self) -> Result<Process, Trouble> {
+        let path = program::controller()?.display().to_string();
+        let mut command = match &self.host {
+            Some(host) => host.command(&path)?,
+            None => children::mortal(&path)?,
+        };
+        command.args(&self.args);
+        Process::of(command, &self.log_file())
+    }
+
+    /// Ends it with SIGKILL.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Ends it with SIGTERM, and waits until it is gone.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn stop(&mut self) -> Result<(), Trouble> {
+        let Some(mut process) = self.process.take() else {
+            return Ok(());
+        };
+        terminate(process.pid());
+        wait::poll(STOP_LIMIT, || process.ended())
+            .map(drop)
+            .ok_or_else(|| Trouble::new(format!("it does not end\n{}", self.log_tail())))
+    }
+
+    /// Where agents dial it.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Where it serves CSI.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join("csi.sock")
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.dir.join("controller.log")
+    }
+
+    /// Everything it has written so far, in all its lives.
+    pub fn log(&self) -> String {
+        let bytes = fs::read(self.log_file()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let from = lines.len().saturating_sub(LOG_TAIL);
+        format!(
+            "--- {}\n{}\n---",
+            self.log_file().display(),
+            lines[from..].join("\n")
+        )
+    }
+
+    /// Its CSI socket.
+    ///
+    /// # Errors
+    /// It does not serve.
+    pub async fn csi(&self) -> Result<Csi, Trouble> {
+        Csi::connect(&self.socket()).await
+    }
+
+    /// Its nodes, as its command line shows them.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn nodes(&self) -> Result<Vec<Node>, Trouble> {
+        let mut client = ClusterClient::new(csi::channel(&self.dir.join("admin.sock")).await?);
+        let mut stream = client
+            .list_nodes(ListNodesRequest::default())
+            .await?
+            .into_inner();
+        let mut nodes = Vec::new();
+        while let Some(node) = stream.message().await? {
+            nodes.push(node);
+        }
+        Ok(nodes)
+    }
+
+    /// Waits until that many nodes are connected and their inventory is known.
+    ///
+    /// # Panics
+    /// When that takes too long.
+    pub async fn until_connected(&self, count: usize, limit: Duration) {
+        let began = std::time::Instant::now();
+        loop {
+            let nodes = self.nodes().await.unwrap();
+            let connected = nodes
+                .iter()
+                .filter(|node| node.state == "connected")
+                .count();
+            if connected == count {
+                return;
+            }
+            assert!(
+                began.elapsed() < limit,
+                "{connected} of {count} nodes are connected\n{}",
+                self.log_tail()
+            );
+            tokio::time::sleep(wait::STEP).await;
+        }
+    }
+
+    /// What it has used since it was started.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn usage(&self) -> Result<Usage, Trouble> {
+        let process = self.process.as_ref();
+        let pid = process
+            .ok_or_else(|| Trouble::new("the controller does not run"))?
+            .pid();
+        usage(pid)
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log_tail());
+        }
+    }
+}
+
+/// What a process has used since it was started.
+///
+/// # Errors
+/// There is no such process.
+pub fn usage(pid: u32) -> Result<Usage, Trouble> {
+    let unreadable = || Trouble::new(format!("/proc/{pid} is not as expected"));
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let resident = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+        .ok_or_else(unreadable)?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // After the name, which may hold anything, come the fields from the third on; 14 and 15 are the times.
+    let (_, fields) = stat.rsplit_once(')').ok_or_else(unreadable)?;
+    let ticks: u64 = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|field| field.parse::<u64>().map_err(|_| unreadable()))
+        .sum::<Result<u64, Trouble>>()?;
+    let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)
+        .ok()
+        .flatten()
+        .unwrap_or(100);
+    Ok(Usage {
+        resident: resident * 1024,
+        cpu: ticks as f64 / per_second as f64,
+    })
+}

@@ -1,0 +1,155 @@
+//! Who is let in under a node's name: the newest agent of its machine, and no other machine.
+
+use drivebay_hwtests::{
+    cluster::{Cluster, Controller, LIMIT, SimHost},
+    fleet::{Command, FleetOptions},
+    need, wait,
+};
+
+use super::helpers::{creating, unavailable};
+
+/// Waits until the node's session is the one with this host.
+async fn is_at(controller: &Controller, node: &SimHost) {
+    let (what, ip) = (
+        format!("{} is at {}", node.id, node.host.address()),
+        node.host.address(),
+    );
+    wait::until_async(LIMIT, &what, async || {
+        let known = controller.node(&node.id).await?;
+        let here = known.address.starts_with(&format!("{ip}:"));
+        (here && known.state == "connected").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_vanished_makes_way_at_once_for_the_agent_that_comes_back() {
+    need!(root, network, tool "ip", tool "nsenter");
+    let cluster = Cluster::new().unwrap();
+    let controller = cluster.controller(1).await;
+    let dial = [controller.address()];
+    let journal = cluster.dir("drives").join("a0");
+    let mut old = cluster
+        .node_on(cluster.host(), "a", &dial, |options| {
+            options.journal = Some(journal.clone());
+        })
+        .await;
+    is_at(&controller, &old).await;
+    old.tell(Command::Hush).await;
+    old.tell(Command::HoldCreate).await;
+    let asked = creating(&controller, "v", &["a0"]);
+    old.has("v").await;
+    // The machine boots elsewhere on the network; it dials in vain as yet.
+    let host = cluster.host();
+    host.cut();
+    let new = cluster
+        .node_on(host, "a", &dial, |options| {
+            options.journal = Some(journal.clone());
+        })
+        .await;
+
+    // No farewell of the old one's kernel gets through.
+    old.host.cut();
+    new.host.heal();
+    unavailable(asked).await;
+    is_at(&controller, &new).await;
+    // Had the keepalive found the dead session, there would have been none to replace.
+    controller
+        .says(&["a newer connection", &new.host.address().to_string()])
+        .await;
+    let id = controller.create_on("v", &["a0"]).await.unwrap();
+    assert_eq!(old.fleet.ids("a0").await.unwrap(), [id]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clone_that_was_replaced_stays_out_and_its_late_answers_count_for_nothing() {
+    need!(root, network, tool "ip", tool "nsenter");
+    let cluster = Cluster::new().unwrap();
+    let controller = cluster.controller(1).await;
+    let dial = [controller.address()];
+    let mut first = cluster.node("a", &dial).await;
+    is_at(&controller, &first).await;
+    first.tell(Command::HoldCreate).await;
+    let asked = creating(&controller, "v", &["a0"]);
+    first.has("v").await;
+
+    // The same node id and the same machine id, while the first one lives.
+    let second = cluster.node("a", &dial).await;
+    is_at(&controller, &second).await;
+    unavailable(asked).await;
+    let (one, other) = (
+        first.host.address().to_string(),
+        second.host.address().to_string(),
+    );
+    controller
+        .says(&["not let in", "share the machine id", &one, &other])
+        .await;
+    first
+        .says(&["does not let this agent in", "machine id"])
+        .await;
+    first.tell(Command::GoOn).await;
+    is_at(&controller, &second).await;
+    let entered = controller.log().matches("agent connected").count();
+    assert_eq!(entered, 2, "they do not take turns");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_machine_is_refused_unless_it_has_the_drives_of_the_one_that_is_away() {
+    need!(root, network, tool "ip", tool "nsenter");
+    let cluster = Cluster::new().unwrap();
+    let controller = cluster.controller(1).await;
+    let dial = [controller.address()];
+    let journal = cluster.dir("drives").join("a0");
+    let drives = |options: &mut FleetOptions| options.journal = Some(journal.clone());
+    let first = cluster.node_on(cluster.host(), "a", &dial, drives).await;
+    is_at(&controller, &first).await;
+    // On the last of its drives.
+    let id = controller.create_on("v", &["a0"]).await.unwrap();
+    let other = |machine: &'static str| {
+        move |options: &mut FleetOptions| options.plan.machine = machine.to_owned()
+    };
+
+    let mut stranger = cluster
+        .node_on(cluster.host(), "a", &dial, |options| {
+            other("stranger-")(options);
+            options.plan.drives = 1;
+        })
+        .await;
+    let (here, there) = (
+        first.host.address().to_string(),
+        stranger.host.address().to_string(),
+    );
+    controller
+        .says(&["not let in", "machine-a0", &here, "stranger-a0", &there])
+        .await;
+    is_at(&controller, &first).await;
+
+    drop(first);
+    controller.node_is("a0", "away").await;
+    stranger.tell(Command::Restart).await;
+    controller
+        .says(&[
+            "not let in",
+            "machine-a0",
+            "stranger-a0",
+            &there,
+            "none of its drives",
+        ])
+        .await;
+    stranger
+        .says(&["does not let this agent in", "none of its drives"])
+        .await;
+    assert_eq!(
+        controller.csi.ids().await.unwrap(),
+        std::slice::from_ref(&id)
+    );
+
+    let moved = cluster
+        .node_on(cluster.host(), "a", &dial, |options| {
+            drives(options);
+            other("spare-")(options);
+        })
+        .await;
+    is_at(&controller, &moved).await;
+    assert_eq!(controller.csi.ids().await.unwrap(), [id]);
+}

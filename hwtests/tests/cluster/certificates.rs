@@ -1,0 +1,110 @@
+//! Certificates over their lifetimes: another node's, expired ones, new ones, and a CA that is taken away.
+
+use std::{fs, time::Duration};
+
+use drivebay_hwtests::{
+    authority::{Authority, replace},
+    cluster::{Cluster, LIMIT},
+    need, wait,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_with_another_nodes_certificate_is_refused_by_name() {
+    need!(root, network, tool "ip", tool "nsenter");
+    let cluster = Cluster::new().unwrap();
+    let controller = cluster.controller(1).await;
+    let (own, others) = (
+        cluster.authority.node("a0").unwrap(),
+        cluster.authority.node("b0").unwrap(),
+    );
+    fs::copy(&others.cert, &own.cert).unwrap();
+    fs::copy(&others.key, &own.key).unwrap();
+    let a = cluster.node("a", &[controller.address()]).await;
+    let address = a.host.address().to_string();
+    controller
+        .says(&["not let in", &address, "\"a0\"", "\"b0\""])
+        .await;
+    a.says(&["does not let this agent in", "b0"]).await;
+    assert!(controller.nodes().await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_last_as_long_as_their_certificates_and_new_ones_are_used_without_a_restart() {
+    need!(root, network, tool "ip", tool "nsenter");
+    let cluster = Cluster::new().unwrap();
+    let controller = cluster.controller(1).await;
+    let dial = [controller.address()];
+    let lasts = Duration::from_secs(15);
+    for node in ["renewed0", "forgotten0"] {
+        cluster.authority.shorten(node, lasts);
+    }
+    let renewed = cluster.node("renewed", &dial).await;
+    let forgotten = cluster.node("forgotten", &dial).await;
+    let before = controller.node_is(&renewed.id, "connected").await;
+    controller.node_is(&forgotten.id, "connected").await;
+
+    cluster.authority.renew(&renewed.id).unwrap();
+    cluster.authority.renew_controller().unwrap();
+    renewed.says(&["is in use now"]).await;
+    controller.says(&["is in use now"]).await;
+    let now = controller.node(&renewed.id).await.unwrap();
+    assert_eq!(now.address, before.address, "its session goes on");
+
+    // The session of the former certificate ends with it, and the next one has the new one.
+    controller
+        .says(&["the session is ended", "expired", "renewed0"])
+        .await;
+    wait::until_async(LIMIT, "the renewed one is back", async || {
+        let known = controller.node(&renewed.id).await.unwrap();
+        (known.state == "connected" && known.address != before.address).then_some(())
+    })
+    .await;
+    controller.says(&["not taken", "expired"]).await;
+    forgotten.says(&["no session", "expired"]).await;
+    controller.node_is(&forgotten.id, "away").await;
+    cluster.authority.renew(&forgotten.id).unwrap();
+    controller.node_is(&forgotten.id, "connected").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sessions_of_a_ca_end_when_it_is_taken_away_on_either_side() {
+    need!(root, network, tool "ip", tool "nsenter");
+    let cluster = Cluster::new().unwrap();
+    let one = &cluster.authority;
+    let two = Authority::new(&cluster.dir("ca2"), &[]).unwrap();
+    let bundles = [one, &two].map(|ca| fs::read_to_string(ca.controller().ca).unwrap());
+    let both = bundles.concat();
+    // Two nodes are of the other CA.
+    for node in ["b0", "c0"] {
+        let (place, from) = (one.node(node).unwrap(), two.node(node).unwrap());
+        fs::copy(from.cert, place.cert).unwrap();
+        fs::copy(from.key, place.key).unwrap();
+        replace(&place.ca, &both);
+    }
+    replace(&one.controller().ca, &both);
+    let controller = cluster.controller(1).await;
+    let dial = [controller.address()];
+    let a = cluster.node("a", &dial).await;
+    let b = cluster.node("b", &dial).await;
+    let c = cluster.node("c", &dial).await;
+    let before = controller.node_is(&a.id, "connected").await;
+    for node in [&b, &c] {
+        controller.node_is(&node.id, "connected").await;
+    }
+
+    // A node takes away the controller's.
+    replace(&one.node("c0").unwrap().ca, &bundles[1]);
+    c.says(&["the session with the controller has ended", "CA"])
+        .await;
+    c.says(&["no session with the controller", "CA"]).await;
+    controller.node_is(&c.id, "away").await;
+    // The controller takes away two nodes'.
+    replace(&one.controller().ca, &bundles[0]);
+    controller.says(&["the session is ended", "CA", "b0"]).await;
+    controller
+        .says(&["not taken", &b.host.address().to_string()])
+        .await;
+    controller.node_is(&b.id, "away").await;
+    let now = controller.node(&a.id).await.unwrap();
+    assert_eq!(now.address, before.address, "the other CA's sessions go on");
+}

@@ -1,0 +1,118 @@
+//! Creates whose answer was lost: however often they are repeated, and whoever was killed meanwhile, there is one
+//! volume.
+
+use std::time::{Duration, Instant};
+
+use drivebay_hwtests::{
+    cluster::{Cluster, Controller, GRACE, LIMIT},
+    fleet::Command,
+    need, wait,
+};
+use tonic::Code;
+
+use super::helpers::{creating, unavailable};
+
+/// Repeats a create until it is done, as a provisioner does.
+async fn create_at_last(controller: &Controller, name: &str, nodes: &[&str]) -> String {
+    let what = format!("{name} is created");
+    wait::until_async(LIMIT, &what, async || {
+        match controller.create_on(name, nodes).await {
+            Ok(id) => Some(id),
+            Err(status) => {
+                let code = status.code();
+                assert!(
+                    matches!(code, Code::Unavailable | Code::Aborted),
+                    "{status:?}"
+                );
+                None
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_is_killed_in_the_middle_of_a_create_leaves_exactly_one_volume() {
+    need!(root, network, tool "ip", tool "nsenter");
+    let cluster = Cluster::new().unwrap();
+    let mut controller = cluster.controller(1).await;
+    let mut a = cluster.node("a", &[controller.address()]).await;
+    let mut b = cluster.node("b", &[controller.address()]).await;
+    for node in [&a, &b] {
+        controller.node_is(&node.id, "connected").await;
+    }
+    a.tell(Command::Hush).await;
+    a.tell(Command::HoldCreate).await;
+    let asked = creating(&controller, "v", &["a0", "b0"]);
+    a.has("v").await;
+
+    controller.kill();
+    asked.await.unwrap().unwrap_err();
+    controller.start_again().await.unwrap();
+    // The one that has it may be the last to come back.
+    a.host.cut();
+    controller.node_is(&b.id, "connected").await;
+    unavailable(creating(&controller, "v", &["a0", "b0"])).await;
+    a.host.heal();
+    a.tell(Command::GoOn).await;
+    let id = create_at_last(&controller, "v", &["a0", "b0"]).await;
+    assert_eq!(a.fleet.ids("a0").await.unwrap(), [id]);
+    assert!(b.names().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_create_that_a_lost_node_has_carried_out_waits_for_it_also_after_a_restart() {
+    need!(root, network, tool "ip", tool "nsenter");
+    let cluster = Cluster::new().unwrap();
+    let mut controller = cluster.controller(1).await;
+    let mut a = cluster.node("a", &[controller.address()]).await;
+    let mut b = cluster.node("b", &[controller.address()]).await;
+    for node in [&a, &b] {
+        controller.node_is(&node.id, "connected").await;
+    }
+    a.tell(Command::Hush).await;
+    a.tell(Command::HoldCreate).await;
+    // The second as a scheduler asks for it: once it is told that the node cannot do it, it takes another.
+    let wanted: [(&str, &[&str]); 2] = [("v", &["a0", "b0"]), ("w", &["a0"])];
+    let asked = wanted.map(|(name, nodes)| creating(&controller, name, nodes));
+    for (name, _) in wanted {
+        a.has(name).await;
+    }
+    a.host.cut();
+    a.tell(Command::GoOn).await;
+    for call in asked {
+        unavailable(call).await;
+    }
+
+    for life in ["first", "second"] {
+        let start = Instant::now();
+        let grace = Duration::from_secs(GRACE);
+        while start.elapsed() < 2 * grace {
+            for (name, nodes) in wanted {
+                let status = controller.create_on(name, nodes).await.unwrap_err();
+                assert_eq!(
+                    status.code(),
+                    Code::Unavailable,
+                    "{life} life, {name}: {status:?}"
+                );
+            }
+            tokio::time::sleep(wait::STEP).await;
+        }
+        let status = controller.create_on("v", &["b0"]).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+        if life == "first" {
+            controller.kill();
+            controller.start_again().await.unwrap();
+            controller.node_is(&b.id, "connected").await;
+        }
+    }
+    a.host.heal();
+    for (name, nodes) in wanted {
+        let id = create_at_last(&controller, name, nodes).await;
+        assert!(id.ends_with("@a0"), "{id}");
+    }
+    let mut names = a.names().await;
+    names.sort();
+    assert_eq!(names, ["v", "w"]);
+    assert!(b.names().await.is_empty());
+}
