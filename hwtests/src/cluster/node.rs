@@ -32,8 +32,22 @@ impl SimHost {
     /// # Panics
     /// When it cannot.
     pub async fn tell(&mut self, command: impl FnOnce(Nodes) -> Command) {
-        let node = Nodes::Range(self.id.clone(), self.id.clone());
-        self.fleet.ask(&command(node)).await.unwrap();
+        let itself = self.itself();
+        self.fleet.ask(&command(itself)).await.unwrap();
+    }
+
+    fn itself(&self) -> Nodes {
+        Nodes::Range(self.id.clone(), self.id.clone())
+    }
+
+    /// The ids of the volumes on its drives, in order.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub async fn ids(&mut self) -> Vec<String> {
+        let itself = self.itself();
+        let ids = self.fleet.ids(itself).await.unwrap();
+        ids.into_iter().collect()
     }
 
     /// The CSI names of the volumes on its drives.

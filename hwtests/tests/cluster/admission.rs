@@ -58,7 +58,7 @@ async fn a_host_that_vanished_makes_way_at_once_for_the_agent_that_comes_back() 
         .says(&["a newer connection", &new.host.address().to_string()])
         .await;
     let id = controller.create_on("v", &["a0"]).await.unwrap();
-    assert_eq!(old.fleet.ids("a0").await.unwrap(), [id]);
+    assert_eq!(old.ids().await, [id]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

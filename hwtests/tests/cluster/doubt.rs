@@ -56,7 +56,7 @@ async fn a_controller_that_is_killed_in_the_middle_of_a_create_leaves_exactly_on
     a.host.heal();
     a.tell(Command::GoOn).await;
     let id = create_at_last(&controller, "v", &["a0", "b0"]).await;
-    assert_eq!(a.fleet.ids("a0").await.unwrap(), [id]);
+    assert_eq!(a.ids().await, [id]);
     assert!(b.names().await.is_empty());
 }
 
