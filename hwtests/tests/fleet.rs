@@ -1,6 +1,12 @@
 //! A fleet behind one controller: nothing is lost or listed twice while sessions end and volumes change. Counts are
 //! asserted; times are printed, but for the one that the health monitor insists on.
-#![allow(clippy::disallowed_methods)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
 
 use std::{
     collections::BTreeSet,

@@ -220,9 +220,10 @@ fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Vec<Cho
     }
     let place = |nodes: &[Node]| placement::place(&create.name, &want, topology, key, nodes);
     let mut doubts = agents.notes().doubts(&create.name);
-    doubts.retain(|node| !agents.is_given_up(node));
-    // Whether or not this process has ever heard of the node, and wherever the requirements point now: a volume of this
-    // name may be there.
+    // Whether or not this process has ever heard of the node: a volume of this name may be there. Of nodes that the
+    // requirements no longer allow nothing is asked: whoever changed them chose another node, and waiting for the
+    // former one would hold the volume up for ever.
+    doubts.retain(|node| !agents.is_given_up(node) && key.allows(topology, node));
     if let Some(away) = doubts.iter().find(|node| !is_there(agents, node)) {
         return Err(CreateError::InDoubt {
             name: create.name.clone(),
