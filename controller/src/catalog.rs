@@ -75,8 +75,21 @@ impl Entry {
 #[derive(Debug, Default)]
 struct Tables {
     volumes: BTreeMap<Key, Entry>,
-    // By a hash of the CSI name; only of volumes that exist.
-    names: BTreeSet<(u64, Key)>,
+    // Uuids by a hash of the CSI name; only of volumes that exist, wherever they are.
+    names: BTreeSet<(u64, Uuid)>,
+}
+
+impl Tables {
+    /// What there is of this uuid, on whatever nodes.
+    fn at(&self, uuid: Uuid) -> impl Iterator<Item = (&Key, &Entry)> {
+        let first = Key {
+            uuid,
+            node: "".into(),
+        };
+        self.volumes
+            .range(first..)
+            .take_while(move |(key, _)| key.uuid == uuid)
+    }
 }
 
 /// Every volume that any agent has reported.
@@ -132,7 +145,7 @@ impl Catalog {
             let key = key(uuid);
             self.take(&mut tables, &key);
             if entry.marks.exists {
-                tables.names.insert((name, key.clone()));
+                tables.names.insert((name, uuid));
             }
             tables.volumes.insert(key, entry);
         }
@@ -142,8 +155,14 @@ impl Catalog {
         if let Some(old) = tables.volumes.remove(key)
             && old.marks.exists
         {
-            let name = self.hasher.hash_one(old.decode(key).name);
-            tables.names.remove(&(name, key.clone()));
+            let name = old.decode(key).name;
+            let elsewhere = tables
+                .at(key.uuid)
+                .any(|(key, entry)| entry.marks.exists && entry.decode(key).name == name);
+            if !elsewhere {
+                let name = self.hasher.hash_one(name);
+                tables.names.remove(&(name, key.uuid));
+            }
         }
     }
 
@@ -155,17 +174,15 @@ impl Catalog {
     /// The volumes of this CSI name that exist, wherever they are.
     pub fn named(&self, name: &str) -> Vec<(Key, Volume)> {
         let hash = self.hasher.hash_one(name);
-        let first = Key {
-            uuid: Uuid::nil(),
-            node: "".into(),
-        };
         let tables = self.read();
         tables
             .names
-            .range((hash, first)..)
+            .range((hash, Uuid::nil())..)
             .take_while(|(other, _)| *other == hash)
-            .filter_map(|(_, key)| {
-                let volume = tables.volumes.get(key)?.decode(key);
+            .flat_map(|(_, uuid)| tables.at(*uuid))
+            .filter(|(_, entry)| entry.marks.exists)
+            .filter_map(|(key, entry)| {
+                let volume = entry.decode(key);
                 (volume.name == name).then(|| (key.clone(), volume))
             })
             .collect()
@@ -173,14 +190,8 @@ impl Catalog {
 
     /// Every place at which a volume of this uuid exists: more than one when its drive was moved.
     pub fn places(&self, uuid: Uuid) -> Vec<Key> {
-        let first = Key {
-            uuid,
-            node: "".into(),
-        };
         self.read()
-            .volumes
-            .range(first..)
-            .take_while(|(key, _)| key.uuid == uuid)
+            .at(uuid)
             .filter(|(_, entry)| entry.marks.exists)
             .map(|(key, _)| key.clone())
             .collect()
@@ -306,6 +317,24 @@ mod tests {
             catalog.change(&node.into(), vec![(uuid, volume("v", "ready"))], &[]);
         }
         assert_eq!(catalog.places(uuid), [key(7, "a"), key(7, "b")]);
+    }
+
+    #[test]
+    fn a_name_stays_as_long_as_the_volume_is_anywhere() {
+        let catalog = Catalog::default();
+        let uuid = Uuid::from_u128(7);
+        for node in ["a", "b"] {
+            catalog.change(&node.into(), vec![(uuid, volume("v", "ready"))], &[]);
+        }
+        catalog.change(&"c".into(), vec![(uuid, volume("w", "ready"))], &[]);
+        catalog.change(&"a".into(), vec![], &[uuid]);
+        let [(key, _)] = catalog.named("v").try_into().unwrap();
+        assert_eq!(&*key.node, "b");
+        catalog.change(&"b".into(), vec![(uuid, volume("v", "erasing"))], &[]);
+        assert!(catalog.named("v").is_empty());
+        assert_eq!(catalog.named("w").len(), 1);
+        catalog.change(&"c".into(), vec![], &[uuid]);
+        assert!(catalog.read().names.is_empty());
     }
 
     #[test]

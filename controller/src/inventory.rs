@@ -87,6 +87,9 @@ struct Making {
 
 #[derive(Debug, Default)]
 struct Shown {
+    // Which agent process said so, and when; behind what is known while a snapshot is being told.
+    instance: String,
+    revision: u64,
     classes: Classes,
     drives: BTreeMap<String, Drive>,
     // (exists, troubled) of each.
@@ -149,6 +152,8 @@ impl Inventory {
             }
             None => {
                 let shown = self.shown.get_or_insert_default();
+                shown.instance.clone_from(&self.instance);
+                shown.revision = self.revision;
                 for uuid in &removed {
                     shown.volumes.remove(uuid);
                 }
@@ -216,6 +221,8 @@ impl Inventory {
             .collect();
         catalog.change(&self.node, made.volumes.into_iter().collect(), &gone);
         self.shown = Some(Shown {
+            instance: self.instance.clone(),
+            revision: self.revision,
             classes: Arc::new(made.classes),
             drives: made.drives,
             volumes,
@@ -259,6 +266,7 @@ impl Inventory {
 
     /// The stream has ended; the time is kept from the first such notice.
     pub fn away(&mut self, now: Instant) {
+        self.making = None;
         self.away_since.get_or_insert(now);
     }
 
@@ -318,8 +326,8 @@ impl Inventory {
             })
         };
         Some(InventoryUpdate {
-            instance: self.instance.clone(),
-            revision: self.revision,
+            instance: shown.instance.clone(),
+            revision: shown.revision,
             full: true,
             ready: true,
             node_id: self.node.to_string(),
@@ -343,6 +351,12 @@ impl Inventory {
     /// The revision of the newest update.
     pub fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// The agent process and the revision of what is shown; of nothing when nothing ever was.
+    pub fn shown(&self) -> (&str, u64) {
+        let shown = self.shown.as_ref();
+        shown.map_or(("", 0), |shown| (&shown.instance, shown.revision))
     }
 
     /// Whether what is shown includes this revision of this instance. A later instance

@@ -168,3 +168,40 @@ fn what_is_dumped_gives_the_same_inventory_again_and_clearing_leaves_nothing() {
     again.inventory.clear(&again.catalog);
     assert!(again.catalog.is_empty() && !again.inventory.known());
 }
+
+#[test]
+fn a_snapshot_that_is_told_in_parts_is_shown_when_it_is_whole_and_not_mixed_up_with_the_former_one()
+{
+    let mut seen = Seen::of("n1");
+    seen.apply(InventoryUpdate {
+        volumes: vec![volume("old", "ready")],
+        ..update(true, "a", 0, 7)
+    })
+    .unwrap();
+    let other = "00000000-0000-4000-8000-000000000002@n1";
+    let part = |full, name: &str, id: &str, ready| InventoryUpdate {
+        volumes: vec![Volume {
+            id: id.into(),
+            ..volume(name, "ready")
+        }],
+        ready,
+        ..update(full, "b", if full { 0 } else { 3 }, 3)
+    };
+    seen.apply(part(true, "new", other, false)).unwrap();
+    assert!(!seen.inventory.complete() && !seen.inventory.includes("b", 3));
+    let kept = seen.inventory.dump(&seen.catalog).unwrap();
+    assert_eq!((kept.instance.as_str(), kept.revision), ("a", 7));
+    assert_eq!(
+        (kept.volumes.len(), kept.volumes[0].name.as_str()),
+        (1, "old")
+    );
+    assert_eq!(seen.inventory.shown(), ("a", 7));
+
+    // The stream broke: the part is worth nothing, and the next one begins anew.
+    seen.inventory.away(Instant::now());
+    seen.apply(part(true, "new", ID, false)).unwrap();
+    seen.apply(part(false, "newer", other, true)).unwrap();
+    assert!(seen.inventory.includes("b", 3));
+    assert_eq!((seen.listed(), seen.inventory.shown()), (2, ("b", 3)));
+    assert!(seen.catalog.named("old").is_empty());
+}

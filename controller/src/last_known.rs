@@ -158,9 +158,10 @@ async fn save(store: &Store, agents: &Agents, written: &mut BTreeMap<String, Wri
     let mut due = Vec::new();
     for agent in agents.all() {
         let (instance, revision, away, known) = agent.look(|inventory| {
+            let (instance, revision) = inventory.shown();
             (
-                inventory.instance().to_owned(),
-                inventory.revision(),
+                instance.to_owned(),
+                revision,
                 inventory.away_since().is_some(),
                 inventory.known(),
             )

@@ -48,8 +48,9 @@ struct Size {
     calls: usize,
     /// Processor time is taken over this.
     window: Duration,
-    /// Listings taken while volumes change.
+    /// Listings taken while volumes change, so many of them each minute.
     listings: usize,
+    change: Percent,
     /// The monitor's bound is asserted.
     bound: bool,
 }
@@ -313,10 +314,12 @@ async fn hold(size: Size) {
         "CPU, 1% changes each minute: {:.2} s a minute",
         cpu(&controller, size.window).await
     ));
-    // So many that each listing meets some.
-    fleet.ask(&Command::Change(Percent(100.0))).await.unwrap();
+    fleet.ask(&Command::Change(size.change)).await.unwrap();
     changing(size, &csi, &mut fleet).await;
-    say("listed while all volumes change each minute");
+    say(format!(
+        "listed {} times while {} of the volumes change each minute",
+        size.listings, size.change
+    ));
     fleet.ask(&Command::Change(Percent(0.0))).await.unwrap();
     settled(&controller, &mut fleet).await;
     whole(&csi, &mut fleet).await;
@@ -371,6 +374,8 @@ async fn each_volume_of_500_nodes_is_listed_once_whatever_sessions_and_volumes_d
         calls: 200,
         window: Duration::from_secs(5),
         listings: 5,
+        // So many that each of the short listings meets some.
+        change: Percent(100.0),
         bound: true,
     })
     .await;
@@ -385,6 +390,7 @@ async fn each_volume_of_5000_nodes_is_listed_once_whatever_sessions_and_volumes_
         calls: 2000,
         window: Duration::from_secs(60),
         listings: 3,
+        change: Percent(1.0),
         bound: false,
     })
     .await;

@@ -1,9 +1,11 @@
 //! The agent's side of its sessions with controllers: it dials every replica, then serves on the connection.
 //!
 //! `targets` says which connections there should be, purely; `dial` makes one and serves on it until it ends;
-//! `remote` is what a controller may ask; `service` is the service itself, also behind the agent's own socket.
+//! `remote` is what a controller may ask, `parts` how it is told of much; `service` is the service itself, also behind
+//! the agent's own socket.
 
 mod dial;
+mod parts;
 mod remote;
 pub mod service;
 mod targets;

@@ -6,7 +6,7 @@ use drivebay_proto::agent::{agent_server::Agent, *};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use super::{Shared, targets::Slot};
+use super::{Shared, parts::Parts, targets::Slot};
 
 /// How far a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl<S: Agent> Agent for Remote<S> {
         self.service.refused(request).await
     }
 
-    type WatchInventoryStream = S::WatchInventoryStream;
+    type WatchInventoryStream = Parts<S::WatchInventoryStream>;
 
     async fn watch_inventory(
         &self,
@@ -78,7 +78,8 @@ impl<S: Agent> Agent for Remote<S> {
         if self.stage.send_replace(Stage::Open) != Stage::Open {
             tracing::info!(controller = %self.slot, version, replica, "connected to the controller");
         }
-        self.service.watch_inventory(request).await
+        let updates = self.service.watch_inventory(request).await?;
+        Ok(updates.map(Parts::of))
     }
 
     async fn create_volume(

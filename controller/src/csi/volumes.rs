@@ -1,9 +1,6 @@
 //! How the agents' volumes and classes are shown to CSI: listed, capacities summed.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use drivebay_proto::{
     VolumeId, agent,
@@ -86,14 +83,14 @@ fn after(
     mut keep: impl FnMut(Marks, bool) -> bool,
 ) -> Vec<Listed> {
     let after = after.map(Key::from);
-    // Once, not for each of the volumes that are looked at, which may be all there are.
-    let there: HashSet<Arc<str>> = agents
-        .all()
-        .into_iter()
-        .filter(|agent| !agent.unreachable())
-        .map(|agent| agent.node_id())
-        .collect();
-    let away = |key: &Key| !there.contains(&key.node);
+    // Once for each node, not for each of the volumes that are looked at, which may be all there are.
+    let mut seen: HashMap<Arc<str>, bool> = HashMap::new();
+    let mut away = |key: &Key| {
+        *seen.entry(key.node.clone()).or_insert_with(|| {
+            let agent = agents.get(&key.node);
+            agent.is_none_or(|agent| agent.unreachable())
+        })
+    };
     let found = agents
         .catalog()
         .after(after.as_ref(), MAX_ENTRIES + 1, |key, marks| {

@@ -144,7 +144,7 @@ impl Credentials {
     /// the name dialled; ALPN h2, no resumption. Take it anew for every connection.
     ///
     /// In TLS 1.3 the client is done before the server has seen its certificate: a refusal comes as an error of
-    /// the first read, which [`super::explain`] puts into words too.
+    /// the first read, which [`super::explain()`] puts into words too.
     pub fn client_config(&self) -> Arc<ClientConfig> {
         self.checked().client.clone()
     }

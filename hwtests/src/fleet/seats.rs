@@ -14,11 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    change,
-    contents::Contents,
-    journal::Journal,
-    node::{Machine, SimNode},
-    plan::Plan,
+    change, contents::Contents, journal::Journal, machine::Machine, node::SimNode, plan::Plan,
 };
 use crate::Trouble;
 

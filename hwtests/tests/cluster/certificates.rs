@@ -34,7 +34,7 @@ async fn sessions_last_as_long_as_their_certificates_and_new_ones_are_used_witho
     let cluster = Cluster::new().unwrap();
     let controller = cluster.controller(1).await;
     let dial = [controller.address()];
-    let lasts = Duration::from_secs(15);
+    let lasts = Duration::from_secs(20);
     for node in ["renewed0", "forgotten0"] {
         cluster.authority.shorten(node, lasts);
     }

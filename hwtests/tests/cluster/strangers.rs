@@ -17,9 +17,9 @@ use drivebay_hwtests::{
 /// More than may stand in the door at a time, which is 512.
 const CROWD: usize = 700;
 
-fn connect(host: &Host, to: SocketAddr) -> TcpStream {
-    let connected = host.inside(|| TcpStream::connect_timeout(&to, LIMIT));
-    connected.unwrap()
+fn connect(host: &Host, to: SocketAddr, times: usize) -> Vec<TcpStream> {
+    let connect = |_| TcpStream::connect_timeout(&to, LIMIT).unwrap();
+    host.inside(|| (0..times).map(connect).collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,10 +29,8 @@ async fn a_crowd_that_says_nothing_and_one_that_speaks_no_tls_keep_no_agent_out(
     let cluster = Cluster::new().unwrap();
     let controller = cluster.controller(1).await;
     let host = cluster.host();
-    let silent: Vec<TcpStream> = (0..CROWD)
-        .map(|_| connect(&host, controller.address()))
-        .collect();
-    let mut plain = connect(&host, controller.address());
+    let mut crowd = connect(&host, controller.address(), CROWD);
+    let mut plain = connect(&host, controller.address(), 1).remove(0);
     plain
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         .unwrap();
@@ -44,7 +42,8 @@ async fn a_crowd_that_says_nothing_and_one_that_speaks_no_tls_keep_no_agent_out(
     controller
         .says(&["not taken", "too many connections"])
         .await;
-    for mut stream in silent.into_iter().chain([plain]) {
+    crowd.push(plain);
+    for mut stream in crowd {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let mut said = Vec::new();
         // What it says to plaintext is an alert; both ends are fine, waiting for ever is not.

@@ -1,0 +1,196 @@
+//! A large update of the inventory in parts: what a receiver needs for the largest message is kept for as long as the
+//! stream lasts, once for each of thousands of agents.
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use drivebay_proto::agent::{InventoryUpdate, Volume};
+use prost::Message;
+use tokio_stream::Stream;
+use tonic::Status;
+
+/// Volumes of one part, bytes; with its drives the first may have more. As much as tonic sets aside for a stream anyway.
+const PART: usize = 7 << 10;
+
+/// The updates of a stream, each cut into parts.
+pub(super) struct Parts<S> {
+    updates: Pin<Box<S>>,
+    waiting: VecDeque<InventoryUpdate>,
+    // A part has just gone out: it does so on its own, not together with the next.
+    gone_out: bool,
+}
+
+impl<S> Parts<S> {
+    pub(super) fn of(updates: S) -> Self {
+        Self {
+            updates: Box::pin(updates),
+            waiting: VecDeque::new(),
+            gone_out: false,
+        }
+    }
+}
+
+impl<S: Stream<Item = Result<InventoryUpdate, Status>>> Stream for Parts<S> {
+    type Item = Result<InventoryUpdate, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if this.waiting.is_empty() {
+            match ready!(this.updates.as_mut().poll_next(context)) {
+                Some(Ok(update)) => this.waiting = cut(update),
+                ended => return Poll::Ready(ended),
+            }
+        } else if !std::mem::replace(&mut this.gone_out, true) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        this.gone_out = false;
+        Poll::Ready(this.waiting.pop_front().map(Ok))
+    }
+}
+
+/// The parts of an update, in order. Only with the last does the receiver know what the whole says: those before it say
+/// that more is to come (not ready), and that they have come no further than what the next builds on.
+fn cut(mut update: InventoryUpdate) -> VecDeque<InventoryUpdate> {
+    let known = if update.full {
+        update.revision
+    } else {
+        update.since_revision
+    };
+    let mut pieces = pieces(std::mem::take(&mut update.volumes));
+    let Some(last) = pieces.pop() else {
+        return [update].into();
+    };
+    // A change that does not say what it builds on cannot be told in parts.
+    if pieces.is_empty() || known == 0 {
+        update.volumes = pieces.into_iter().flatten().chain(last).collect();
+        return [update].into();
+    }
+    let part = |volumes| InventoryUpdate {
+        instance: update.instance.clone(),
+        node_id: update.node_id.clone(),
+        revision: known,
+        since_revision: known,
+        volumes,
+        ..InventoryUpdate::default()
+    };
+    let mut parts: VecDeque<_> = pieces.into_iter().map(part).collect();
+    parts.push_back(InventoryUpdate {
+        revision: update.revision,
+        ready: update.ready,
+        ..part(last)
+    });
+    if let Some(first) = parts.front_mut() {
+        *first = InventoryUpdate {
+            volumes: std::mem::take(&mut first.volumes),
+            revision: known,
+            ready: false,
+            ..update
+        };
+    }
+    parts
+}
+
+/// The volumes in pieces, each as large as a part may be, or a single volume that is larger.
+fn pieces(volumes: Vec<Volume>) -> Vec<Vec<Volume>> {
+    let mut pieces: Vec<Vec<Volume>> = Vec::new();
+    let mut bytes = 0;
+    for volume in volumes {
+        let more = volume.encoded_len();
+        match pieces.last_mut() {
+            Some(piece) if bytes + more <= PART => {
+                bytes += more;
+                piece.push(volume);
+            }
+            _ => {
+                bytes = more;
+                pieces.push(vec![volume]);
+            }
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use drivebay_controller::{catalog::Catalog, inventory::Inventory};
+    use tokio_stream::{StreamExt, iter};
+
+    use super::*;
+
+    fn volumes(range: std::ops::Range<u32>, state: &str) -> Vec<Volume> {
+        let volume = |number: u32| Volume {
+            id: format!("00000000-0000-4000-8000-{number:012}@n"),
+            name: "x".repeat(100),
+            state: state.into(),
+            ..Volume::default()
+        };
+        range.map(volume).collect()
+    }
+
+    fn update(full: bool, since: u64, revision: u64, volumes: Vec<Volume>) -> InventoryUpdate {
+        InventoryUpdate {
+            instance: "a".into(),
+            node_id: "n".into(),
+            full,
+            revision,
+            since_revision: since,
+            ready: true,
+            volumes,
+            ..InventoryUpdate::default()
+        }
+    }
+
+    fn small(part: &InventoryUpdate) -> bool {
+        part.volumes.iter().map(Message::encoded_len).sum::<usize>() <= PART
+    }
+
+    #[test]
+    fn what_is_small_goes_out_as_it_is() {
+        for update in [
+            update(true, 0, 5, volumes(0..3, "ready")),
+            update(true, 0, 5, Vec::new()),
+            update(false, 4, 5, Vec::new()),
+            // Not said what it builds on.
+            update(false, 0, 5, volumes(0..500, "ready")),
+        ] {
+            assert_eq!(cut(update.clone()), [update]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_receiver_knows_in_the_end_what_it_would_know_of_the_whole_and_not_before() {
+        let mut gone = update(false, 5, 9, volumes(100..400, "erasing"));
+        gone.removed_volumes = vec![volumes(0..1, "")[0].id.clone()];
+        let told = [update(true, 0, 5, volumes(0..300, "ready")), gone];
+        let (catalog, reference) = (Catalog::default(), Catalog::default());
+        let mut received = Inventory::new("n".into());
+        let mut whole = Inventory::new("n".into());
+        let mut parts = Parts::of(iter(told.clone().map(Ok)));
+        for update in told {
+            let mut count = 0;
+            while !received.includes("a", update.revision) {
+                assert_eq!(received.known(), !update.full);
+                let part = parts.next().await.unwrap().unwrap();
+                assert!(small(&part));
+                received.apply(part, &catalog).unwrap();
+                count += 1;
+            }
+            assert!(count > 3, "{count} parts");
+            whole.apply(update, &reference).unwrap();
+            assert_eq!(received.dump(&catalog), whole.dump(&reference));
+        }
+        assert!(parts.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn each_part_goes_out_on_its_own() {
+        let mut parts = Parts::of(iter([Ok(update(true, 0, 5, volumes(0..200, "ready")))]));
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let ready = [(); 6].map(|()| Pin::new(&mut parts).poll_next(&mut context).is_ready());
+        assert_eq!(ready, [true, false, true, false, true, false]);
+    }
+}

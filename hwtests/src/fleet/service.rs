@@ -1,0 +1,128 @@
+//! The `Agent` service of a simulated node.
+
+use std::pin::Pin;
+
+use drivebay_proto::{
+    agent::{agent_server::Agent, *},
+    names,
+};
+use tokio::sync::mpsc;
+use tokio_stream::{Stream, wrappers::ReceiverStream};
+use tonic::{Request, Response, Status};
+
+use super::{contents::Refused, node::SimNode};
+
+/// Updates that wait for a slow reader; behind that, changes coalesce, as an agent's do.
+const QUEUE: usize = 2;
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Self {
+        let message = refused.to_string();
+        match refused {
+            Refused::Different { .. } => Self::already_exists(message),
+            Refused::NoClass { .. } => Self::failed_precondition(message),
+            Refused::NoRoom { .. } => Self::resource_exhausted(message),
+            Refused::NoVolume { .. } => Self::not_found(message),
+            Refused::OverLimit { .. } => Self::out_of_range(message),
+        }
+    }
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+type Updates<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Agent for SimNode {
+    async fn hello(&self, _: Request<HelloRequest>) -> Answer<HelloResponse> {
+        Ok(Response::new(HelloResponse {
+            node_id: self.sender().node.clone(),
+            instance: self.sender().instance.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine_id: self.machine_id().to_owned(),
+            protocol: names::AGENT_PROTOCOL,
+            oldest_protocol: names::OLDEST_AGENT_PROTOCOL,
+            features: Vec::new(),
+        }))
+    }
+
+    async fn refused(&self, request: Request<RefusedRequest>) -> Answer<RefusedResponse> {
+        let (node, reason) = (&self.sender().node, request.into_inner().reason);
+        tracing::error!(node, reason, "a controller does not let this agent in");
+        Ok(Response::new(RefusedResponse {}))
+    }
+
+    type WatchInventoryStream = Updates<InventoryUpdate>;
+
+    async fn watch_inventory(
+        &self,
+        _: Request<WatchInventoryRequest>,
+    ) -> Answer<Self::WatchInventoryStream> {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        tokio::spawn(self.clone().tell(sender));
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn create_volume(
+        &self,
+        request: Request<CreateVolumeRequest>,
+    ) -> Answer<CreateVolumeResponse> {
+        let request = request.into_inner();
+        let (uuid, revision) = self.change(|contents| {
+            let before = contents.volumes.len();
+            let uuid = contents.create(&request)?;
+            Ok((uuid, contents.volumes.len() > before))
+        })?;
+        self.may_answer().await?;
+        Ok(Response::new(CreateVolumeResponse {
+            volume: self.volume(uuid),
+            revision,
+        }))
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<DeleteVolumeRequest>,
+    ) -> Answer<DeleteVolumeResponse> {
+        let id = request.into_inner().id;
+        let uuid = self.uuid(&id);
+        let (deleted, revision) = self.change(|contents| {
+            let deleted = uuid.filter(|uuid| contents.delete(uuid));
+            Ok((deleted, deleted.is_some()))
+        })?;
+        if let Some(uuid) = deleted {
+            self.erase_later(uuid);
+        }
+        Ok(Response::new(DeleteVolumeResponse { revision }))
+    }
+
+    async fn expand_volume(
+        &self,
+        request: Request<ExpandVolumeRequest>,
+    ) -> Answer<ExpandVolumeResponse> {
+        let request = request.into_inner();
+        let uuid = self.uuid(&request.id).unwrap_or_default();
+        let ((), revision) = self.change(|contents| {
+            let changed = contents.expand(&uuid, &request)?;
+            Ok(((), changed))
+        })?;
+        Ok(Response::new(ExpandVolumeResponse {
+            volume: self.volume(uuid),
+            revision,
+        }))
+    }
+
+    async fn rescan(&self, _: Request<RescanRequest>) -> Answer<RescanResponse> {
+        let revision = self.revision();
+        Ok(Response::new(RescanResponse { revision }))
+    }
+
+    type WipeDriveStream = Updates<WipeDriveProgress>;
+
+    async fn wipe_drive(&self, _: Request<WipeDriveRequest>) -> Answer<Self::WipeDriveStream> {
+        Err(Status::unimplemented("there is no drive to wipe"))
+    }
+
+    async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
+        Err(Status::unimplemented("there is no drive to adopt"))
+    }
+}
