@@ -272,11 +272,12 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
             stay.push(volume);
         }
     }
+    // Into what was the deleted one behind it.
+    lab.all_erased().await;
     lab.csi
         .expand(&stay.last().unwrap().id, 32 * MIB, &block)
         .await
         .unwrap();
-    lab.all_erased().await;
     for at in 0..rounds.len() {
         stay.push(
             lab.volume_in(MANY, &format!("again-{at}"), 16 * MIB, &block)
