@@ -5,7 +5,7 @@ use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 use drivebay_controller::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
     in_process_channel,
-    tls::{Credentials, Role, TlsError},
+    tls::{Credentials, Role},
 };
 use drivebay_proto::{
     agent::agent_server::AgentServer,
@@ -81,9 +81,6 @@ pub enum AppError {
         #[source]
         source: std::io::Error,
     },
-    /// The certificates towards the controllers.
-    #[error("[controller] in the config: {0}")]
-    Tls(#[from] TlsError),
     /// A socket could not be served.
     #[error(transparent)]
     Serve(#[from] server::ServeError),
@@ -169,7 +166,6 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
 
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
-    let uplink = uplink_config(&config, &tasks, &stop).await?;
     let events = udev::watch(UdevConfig {
         debounce: DEBOUNCE,
         at_most: AT_MOST,
@@ -245,9 +241,11 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         );
         csi = csi.add_service(ControllerServer::new(controller));
     }
-    if let Some(config) = uplink {
-        tasks.spawn(uplink::run(config, agent.clone(), stop.clone()));
-    }
+    tasks.spawn(dial_controllers(
+        config.clone(),
+        agent.clone(),
+        stop.clone(),
+    ));
     let agent_server = tokio::spawn(server::serve(
         Server::builder().add_service(AgentServer::new(agent)),
         agent_socket,
@@ -303,36 +301,51 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     Ok(())
 }
 
-/// What is needed to dial controllers; None when the config names none.
-async fn uplink_config(
-    config: &Config,
-    tasks: &TaskTracker,
-    stop: &CancellationToken,
-) -> Result<Option<UplinkConfig>, AppError> {
-    let Some(controller) = &config.controller else {
-        return Ok(None);
+/// Dials the controllers of the config, if it names any. Certificates that cannot be used, such as expired ones, are
+/// waited for: the volumes of this node need no controller.
+async fn dial_controllers(config: Config, agent: AgentService, stop: CancellationToken) {
+    let Some(controller) = config.controller else {
+        return;
     };
-    let credentials = match &controller.tls {
+    let mut said = String::new();
+    let credentials = match controller.tls {
         None => None,
-        Some(files) => {
-            let credentials = Credentials::load(files.clone(), Role::Agent).await?;
-            if let Some(certified) = credentials.own_node()
-                && certified != config.node_id
-            {
-                tracing::error!(
-                    certified,
-                    node = config.node_id,
-                    "the certificate is that of another node: controllers will refuse this agent; see [node] name, or `drivebay-controller certs node`"
-                );
+        Some(files) => loop {
+            match Credentials::load(files.clone(), Role::Agent).await {
+                Ok(credentials) => break Some(credentials),
+                Err(error) => {
+                    let why = chain(&error);
+                    if why != said {
+                        tracing::error!(
+                            "no controller is dialled until the certificates are in order: {why}"
+                        );
+                        said = why;
+                    }
+                }
             }
-            tasks.spawn(credentials.clone().follow(CERTIFICATES, stop.clone()));
-            Some(credentials)
-        }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(CERTIFICATES) => {}
+            }
+        },
     };
-    Ok(Some(UplinkConfig {
-        targets: controller.targets.clone(),
+    if let Some(credentials) = &credentials {
+        if let Some(certified) = credentials.own_node()
+            && certified != config.node_id
+        {
+            tracing::error!(
+                certified,
+                node = config.node_id,
+                "the certificate is that of another node: controllers will refuse this agent; see [node] name, or `drivebay-controller certs node`"
+            );
+        }
+        tokio::spawn(credentials.clone().follow(CERTIFICATES, stop.clone()));
+    }
+    let config = UplinkConfig {
+        targets: controller.targets,
         credentials,
-    }))
+    };
+    uplink::run(config, agent, stop).await;
 }
 
 /// Readies what the `lvm` layout needs, and says what is missing if a class wants it. Nothing here is fatal: classes

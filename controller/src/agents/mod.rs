@@ -49,6 +49,8 @@ struct Inner {
     given_up: watch::Receiver<GivenUp>,
     notes: Notes,
     began: Instant,
+    // There is one agent, which is dialled: no other will come.
+    alone: bool,
     away_grace: Duration,
     // Ends the watch tasks when the last `Agents` goes.
     _stop: DropGuard,
@@ -73,13 +75,14 @@ impl Agents {
         notes: Notes,
         away_grace: Duration,
     ) -> Self {
-        Self::with_stop(given_up, notes, away_grace, CancellationToken::new())
+        Self::with_stop(given_up, notes, away_grace, false, CancellationToken::new())
     }
 
     fn with_stop(
         given_up: watch::Receiver<GivenUp>,
         notes: Notes,
         away_grace: Duration,
+        alone: bool,
         stop: CancellationToken,
     ) -> Self {
         Self {
@@ -90,6 +93,7 @@ impl Agents {
                 given_up,
                 notes,
                 began: Instant::now(),
+                alone,
                 away_grace,
                 _stop: stop.drop_guard(),
             }),
@@ -102,7 +106,7 @@ impl Agents {
     pub fn single(channel: Channel) -> Self {
         let stop = CancellationToken::new();
         let none = watch::Sender::new(GivenUp::new()).subscribe();
-        let agents = Self::with_stop(none, Notes::in_memory(), AWAY_GRACE, stop.clone());
+        let agents = Self::with_stop(none, Notes::in_memory(), AWAY_GRACE, true, stop.clone());
         let client = AgentClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let weak = Arc::downgrade(&agents.inner);
         let follow = async move {
@@ -136,7 +140,7 @@ impl Agents {
 
     /// Whether this process has begun so recently that an agent may not have reached it yet.
     pub fn is_young(&self) -> bool {
-        self.inner.began.elapsed() < self.inner.away_grace
+        !self.inner.alone && self.inner.began.elapsed() < self.inner.away_grace
     }
 
     /// The volumes of all nodes.

@@ -249,11 +249,7 @@ fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Vec<Cho
         .collect();
     let others = match place(&rest) {
         // What is known of the nodes asked for is not all that is known; errors tell of the whole.
-        Err(
-            PlacementError::NoSuchNode
-            | PlacementError::UnknownClass { .. }
-            | PlacementError::ClassNotNamed { .. },
-        ) if only.is_some() => place(&candidates(agents, None)),
+        Err(error) if only.is_some() && tells_of_all(&error) => place(&candidates(agents, None)),
         placed => placed,
     };
     match others {
@@ -262,6 +258,20 @@ fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Vec<Cho
         Err(_) => {}
     }
     Ok(choices)
+}
+
+/// Whether the error speaks of all nodes, and not of the ones that were asked for.
+fn tells_of_all(error: &PlacementError) -> bool {
+    match error {
+        PlacementError::NotReady { nodes } => nodes.is_empty(),
+        PlacementError::NoSuchNode
+        | PlacementError::UnknownClass { .. }
+        | PlacementError::ClassNotNamed { .. } => true,
+        PlacementError::Gone { .. }
+        | PlacementError::ClassNotThere { .. }
+        | PlacementError::Size(_)
+        | PlacementError::NoRoom { .. } => false,
+    }
 }
 
 fn is_there(agents: &Agents, node: &str) -> bool {

@@ -332,7 +332,7 @@ async fn by_id(ground: &mut Ground) {
             .to_owned(),
     ];
     // Of a node that never connected nobody can say that it has no such volume.
-    let elsewhere = ground.files.id.replace("@node1", "@node2");
+    let elsewhere = "00000000-0000-4000-8000-0000000000ff@node2".to_owned();
     let answer = client
         .delete_volume(wire::DeleteVolumeRequest {
             volume_id: elsewhere.clone(),
