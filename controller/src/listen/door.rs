@@ -1,27 +1,38 @@
 //! How many strangers may stand in the door: connections that have not shown who they are yet.
 //!
-//! When there are too many, the one that has stood there longest has to go, since an honest handshake takes
-//! milliseconds: whoever opens connections and says nothing keeps nobody out.
+//! When there are too many, a newcomer waits until one is through, or until the one that has stood there longest has
+//! had its time and has to go, since an honest handshake takes milliseconds: whoever opens connections and says
+//! nothing keeps nobody out, and a fleet that comes all at once after a restart does not push itself out.
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Default)]
 struct Standing {
     next: u64,
     // In the order of arrival.
-    strangers: BTreeMap<u64, CancellationToken>,
+    strangers: BTreeMap<u64, Stranger>,
+}
+
+#[derive(Debug)]
+struct Stranger {
+    since: Instant,
+    turned_away: CancellationToken,
 }
 
 /// The door. Clones are the same door.
 #[derive(Debug, Clone)]
 pub(super) struct Door {
     most: usize,
+    patience: Duration,
     standing: Arc<Mutex<Standing>>,
+    left: Arc<Notify>,
 }
 
 /// One stranger's place; given up when it is dropped.
@@ -33,35 +44,59 @@ pub(super) struct Place {
 }
 
 impl Door {
-    /// For so many at a time.
-    pub(super) fn new(most: usize) -> Self {
+    /// For so many at a time; each has this long before it may have to make way.
+    pub(super) fn new(most: usize, patience: Duration) -> Self {
         Self {
             most,
+            patience,
             standing: Arc::default(),
+            left: Arc::default(),
         }
     }
 
-    /// A place for a newcomer; somebody else's, if need be.
-    pub(super) fn enter(&self) -> Place {
+    /// A place for a newcomer, when there is one; somebody else's, if need be. One newcomer waits at a time.
+    pub(super) async fn enter(&self) -> Place {
+        loop {
+            let until = match self.try_enter(Instant::now()) {
+                Ok(place) => return place,
+                Err(until) => until,
+            };
+            tokio::select! {
+                () = self.left.notified() => {}
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
+    }
+
+    // A place, or until when to wait for one at most.
+    fn try_enter(&self, now: Instant) -> Result<Place, Instant> {
         let mut standing = self.lock();
         if standing.strangers.len() >= self.most
-            && let Some((_, oldest)) = standing.strangers.pop_first()
+            && let Some(oldest) = standing.strangers.first_entry()
         {
-            oldest.cancel();
+            let until = oldest.get().since + self.patience;
+            if until > now {
+                return Err(until);
+            }
+            oldest.remove().turned_away.cancel();
         }
         let number = standing.next;
         standing.next += 1;
         let turned_away = CancellationToken::new();
-        standing.strangers.insert(number, turned_away.clone());
+        let stranger = Stranger {
+            since: now,
+            turned_away: turned_away.clone(),
+        };
+        standing.strangers.insert(number, stranger);
         drop(standing);
-        Place {
+        Ok(Place {
             door: self.clone(),
             number,
             turned_away,
-        }
+        })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Standing> {
+    fn lock(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,21 +116,23 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.door.lock().strangers.remove(&self.number);
+        self.door.left.notify_one();
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     #[tokio::test]
     async fn the_oldest_stranger_makes_way_and_who_has_left_takes_no_place() {
-        let door = Door::new(2);
-        let (first, second) = (door.enter(), door.enter());
+        let door = Door::new(2, Duration::ZERO);
+        let (first, second) = (door.enter().await, door.enter().await);
         drop(second);
-        let third = door.enter();
+        let third = door.enter().await;
         assert!(!first.turned_away.is_cancelled());
-        let fourth = door.enter();
+        let fourth = door.enter().await;
         first.turned_away().await;
         assert!(!third.turned_away.is_cancelled() && !fourth.turned_away.is_cancelled());
         assert_eq!(door.count(), 2);
@@ -103,5 +140,35 @@ mod tests {
         assert_eq!(door.count(), 2);
         drop((third, fourth));
         assert_eq!(door.count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_newcomer_waits_while_nobody_has_had_his_time_and_enters_when_one_is_through() {
+        let door = Door::new(2, Duration::from_secs(3600));
+        let (first, second) = (door.enter().await, door.enter().await);
+        let mut third = std::pin::pin!(door.enter());
+        for _ in 0..3 {
+            tokio::select! {
+                biased;
+                _ = &mut third => panic!("the door is full"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        drop(second);
+        third.await;
+        assert!(!first.turned_away.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_stranger_is_turned_away_when_his_time_is_up_and_not_before() {
+        let door = Door::new(1, Duration::from_secs(10));
+        let begun = Instant::now();
+        let first = door.try_enter(begun).unwrap();
+        let until = begun + Duration::from_secs(10);
+        let early = door.try_enter(until - Duration::from_millis(1));
+        assert_eq!(early.unwrap_err(), until);
+        assert!(!first.turned_away.is_cancelled());
+        assert!(door.try_enter(until).is_ok());
+        assert!(first.turned_away.is_cancelled());
     }
 }

@@ -11,7 +11,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use drivebay_proto::{agent::HelloRequest, names};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
 };
 use tokio_rustls::{TlsAcceptor, rustls::pki_types::CertificateDer};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -25,8 +25,12 @@ use crate::{
 
 /// A handshake takes no longer.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Connections that have not shown who they are, at a time.
+/// Connections that have not shown who they are, at a time; more wait in the kernel's queue.
 const MAX_STRANGERS: usize = 512;
+/// Connections that wait in the kernel's queue, as far as net.core.somaxconn allows: 4096 by default, since Linux 5.4.
+const BACKLOG: u32 = 4096;
+/// When there are so many, each has this long: enough for all of them to shake hands on a slow processor.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// At the end, sessions may close for this long.
@@ -90,8 +94,18 @@ pub async fn bind(address: SocketAddr, security: &Security) -> Result<TcpListene
     if matches!(security, Security::InsecureLoopback) && !address.ip().is_loopback() {
         return Err(ListenError::NotLoopback { address });
     }
-    TcpListener::bind(address)
-        .await
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    };
+    socket
+        .and_then(|socket| {
+            // After a restart the former connections linger for a minute.
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            socket.listen(BACKLOG)
+        })
         .map_err(|source| ListenError::Bind { address, source })
 }
 
@@ -103,7 +117,7 @@ pub async fn serve(
     agents: Agents,
     stop: CancellationToken,
 ) {
-    let door = Door::new(MAX_STRANGERS);
+    let door = Door::new(MAX_STRANGERS, PATIENCE);
     let sessions = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -119,7 +133,10 @@ pub async fn serve(
                 continue;
             }
         };
-        let place = door.enter();
+        let place = tokio::select! {
+            () = stop.cancelled() => break,
+            place = door.enter() => place,
+        };
         let (security, agents) = (security.clone(), agents.clone());
         let hello = announce.hello();
         let end = stop.child_token();
