@@ -62,6 +62,13 @@ need_packages() {
     rm -f "$log"
 }
 
+# need_space DIRECTORY MIB WHY: ends with what to do when fewer are free there.
+need_space() {
+    local free
+    free=$(($(df --output=avail -B1M "$1" | tail -n 1)))
+    [ "$free" -ge "$2" ] || die "$3 takes $2 MiB in $1, and $free MiB are free: make room there, or set CARGO_TARGET_DIR"
+}
+
 # Where cargo puts what it builds.
 target_dir() {
     say "${CARGO_TARGET_DIR:-$PWD/target}"
