@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    path::Path,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -11,7 +12,9 @@ use uuid::Uuid;
 use super::{STATS_DEADLINE, VolumeError, Volumes};
 use crate::{
     fs::jobs::{FsError, Stats, Usage},
+    health::{look::judge_space, mounts},
     model::{Mode, Volume, snapshot::Trouble},
+    sys::mountinfo,
     worker::{RunError, Slot},
 };
 
@@ -51,39 +54,42 @@ pub struct Sample {
 
 /// What a sample shows to be wrong. Pure.
 pub fn troubles(usage: &Usage, staging_given: bool) -> Vec<Trouble> {
-    let mut found = Vec::new();
-    let mut add = |status: &str, reason: &str, message: String| {
-        found.push(Trouble {
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message,
-        });
+    let trouble = |status: &str, reason: &str, message: &str| Trouble {
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
     };
-    if staging_given && !usage.staged {
-        add(
+    let unstaged = (staging_given && !usage.staged).then(|| {
+        trouble(
             "INACCESSIBLE",
             "StagingMountMissing",
-            "the staging path is not mounted any more; delete the pod so that the volume is mounted again".to_owned(),
-        );
-    }
-    if let Some(errno) = usage.unreadable {
-        add(
-            "INACCESSIBLE",
-            "Unreadable",
-            format!(
-                "the filesystem does not read ({}); see the kernel log, and check the drive",
-                std::io::Error::from_raw_os_error(errno)
-            ),
-        );
-    }
-    if usage.read_only {
-        add(
+            "the staging path is not mounted any more; delete the pod so that the volume is mounted again",
+        )
+    });
+    let read_only = usage.read_only.then(|| {
+        trouble(
             "DEGRADED",
             "ReadOnly",
-            "the filesystem turned read-only; see the kernel log, save the data, and check the filesystem".to_owned(),
-        );
-    }
-    found
+            "the filesystem turned read-only; see the kernel log, save the data, and check the filesystem",
+        )
+    });
+    [unstaged, unreadable(usage), read_only]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// What a sample says of a filesystem that does not read. Pure.
+pub fn unreadable(usage: &Usage) -> Option<Trouble> {
+    let errno = usage.unreadable?;
+    Some(Trouble {
+        status: "INACCESSIBLE".to_owned(),
+        reason: "Unreadable".to_owned(),
+        message: format!(
+            "the filesystem does not read ({}); see the kernel log, and check the drive",
+            std::io::Error::from_raw_os_error(errno)
+        ),
+    })
 }
 
 impl Volumes {
@@ -119,13 +125,30 @@ impl Volumes {
                 }
                 self.inner.samples.put(uuid, usage.clone());
                 self.inner.inventory.put_troubles(uuid, found);
+                judge_space(self, uuid, &usage);
                 Ok(Sample {
                     usage,
                     volume: self.require(id)?,
                 })
             }
             Err(RunError::Job(error @ FsError::NotHere { .. })) => {
-                Err(VolumeError::Fs(RunError::Job(error)))
+                let resolved = mountinfo::resolve(Path::new(path));
+                match self.inner.expected.role(uuid, &resolved) {
+                    Some(role) => {
+                        let mut sample = self.stale(&self.require(id)?, path)?;
+                        let missing = mounts::missing(role, &resolved);
+                        let known = &mut sample.volume.troubles;
+                        known.retain(|trouble| trouble.reason != "NoAnswer");
+                        let told = |trouble: &Trouble| {
+                            trouble.reason == "WrongDevice" || trouble.reason == missing.reason
+                        };
+                        if !known.iter().any(told) {
+                            known.push(missing);
+                        }
+                        Ok(sample)
+                    }
+                    None => Err(VolumeError::Fs(RunError::Job(error))),
+                }
             }
             Err(error) => {
                 self.note_stuck(&volume.drive, &error);
@@ -142,6 +165,15 @@ impl Volumes {
                 }
             }
         }
+    }
+
+    /// Takes a sample that was not asked for by a call.
+    pub fn take_sample(&self, uuid: Uuid, usage: Usage) {
+        if usage.unreadable.is_none() && !usage.read_only {
+            self.inner.inventory.put_troubles(uuid, Vec::new());
+        }
+        judge_space(self, uuid, &usage);
+        self.inner.samples.put(uuid, usage);
     }
 
     /// Without a sample there is still the size: a known volume's trouble must be seen, and without
