@@ -433,6 +433,52 @@ mod tests {
     }
 
     #[test]
+    fn what_is_noted_twice_counts_from_the_later_time_whichever_is_read_first() {
+        for times in [[5, 9], [9, 5]] {
+            let mut book = Book::default();
+            for at in times {
+                book.note(&subject(None), Kind::MediumError, Duration::from_secs(at));
+            }
+            let late = COUNTS_FOR + Duration::from_secs(8);
+            assert!(!book.tidy(&snapshot(), late));
+            assert!(book.tidy(&snapshot(), late + Duration::from_secs(1)));
+        }
+    }
+
+    #[test]
+    fn what_was_said_is_known_to_a_book_that_it_is_given_to() {
+        let mut book = Book::default();
+        book.note(&subject(Some(7)), Kind::FilesystemCorrupt, Duration::ZERO);
+        book.note(&subject(Some(7)), Kind::IoError, Duration::ZERO);
+        let mut next = Book::default();
+        next.restore(book.notes().clone());
+        assert_eq!(
+            next.volume(Uuid::from_u128(7)),
+            book.volume(Uuid::from_u128(7))
+        );
+        assert_eq!(
+            next.drive(&subject(None).drive),
+            book.drive(&subject(None).drive)
+        );
+    }
+
+    #[test]
+    fn a_filesystem_mounted_afresh_is_read_afresh() {
+        let mut book = Book::default();
+        let volume = Uuid::from_u128(7);
+        let unreadable = Trouble {
+            status: "INACCESSIBLE".into(),
+            reason: "Unreadable".into(),
+            message: String::new(),
+        };
+        book.looked(volume, Source::Reading, vec![unreadable.clone()]);
+        book.looked(volume, Source::Device, vec![unreadable.clone()]);
+        book.mounted_afresh(volume);
+        assert_eq!(book.seen(volume, Source::Reading), []);
+        assert_eq!(book.seen(volume, Source::Device), [unreadable]);
+    }
+
+    #[test]
     fn a_filesystems_trouble_is_its_volumes_alone_and_the_drives_is_both() {
         for kind in ALL {
             let mut book = Book::default();

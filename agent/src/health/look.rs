@@ -32,7 +32,7 @@ use crate::{
     sys::{blockstat, offload::offload},
     volumes::{Volumes, stats::unreadable},
     worker::{
-        Pool, RunError, Slot,
+        RunError, Slot,
         read::{ReadError, ReadSample},
     },
 };
@@ -99,7 +99,7 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
                 follow(&mut drives, &snapshot);
                 let most = AT_ONCE.saturating_sub(looking.len());
                 for task in due(&volumes, &mut drives, &snapshot, most) {
-                    looking.spawn(look(volumes.pool().clone(), task));
+                    looking.spawn(look(volumes.clone(), task));
                 }
             }
             Some(done) = looking.join_next() => match done {
@@ -185,7 +185,7 @@ async fn completed(name: String) -> Option<u64> {
     }
 }
 
-async fn look(pool: Pool, task: Task) -> (DriveId, Looked) {
+async fn look(volumes: Volumes, task: Task) -> (DriveId, Looked) {
     let Task {
         id, drive, places, ..
     } = task;
@@ -199,6 +199,7 @@ async fn look(pool: Pool, task: Task) -> (DriveId, Looked) {
         };
         return (id, looked);
     }
+    let pool = volumes.pool();
     let mut looked = Looked::default();
     for place in places {
         let sample = ReadSample {
@@ -220,6 +221,9 @@ async fn look(pool: Pool, task: Task) -> (DriveId, Looked) {
         }
     }
     for (volume, stats) in task.filesystems {
+        let Some(_turn) = volumes.may_sample(volume).await else {
+            continue;
+        };
         match pool.run(&id, Slot::Background, stats, STATS_DEADLINE).await {
             Ok(usage) => looked.usages.push((volume, usage)),
             Err(RunError::Job(error)) => {

@@ -274,6 +274,9 @@ impl Volumes {
             || DriveId("unknown-volume".to_owned()),
             |volume| volume.drive.clone(),
         );
+        if let Some(volume) = volume {
+            self.settle_samples(volume.uuid).await;
+        }
         let gone = volume.is_some() && self.is_gone(&drive);
         // Before it begins: what is being taken away on purpose is not missed.
         self.inner.expected.forget(&mountinfo::resolve(&path));

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -18,9 +18,16 @@ use crate::{
     worker::{RunError, Slot},
 };
 
-/// The last sample of each volume.
+/// How long unmounting waits for a sample that is being taken: longer than any on a drive that answers.
+const TURN: Duration = Duration::from_secs(2);
+
+/// The last sample of each volume, and whose turn it is.
 #[derive(Debug, Default)]
-pub struct Samples(Mutex<HashMap<Uuid, (Usage, Instant)>>);
+pub struct Samples {
+    last: Mutex<HashMap<Uuid, (Usage, Instant)>>,
+    // Held while a filesystem is looked into that nobody asked about: it would be busy just when it is to be unmounted.
+    turns: Mutex<HashMap<Uuid, Arc<tokio::sync::Mutex<()>>>>,
+}
 
 impl Samples {
     fn put(&self, uuid: Uuid, usage: Usage) {
@@ -36,10 +43,19 @@ impl Samples {
     /// Forgets a volume.
     pub fn forget(&self, uuid: Uuid) {
         self.lock().remove(&uuid);
+        self.turns
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&uuid);
+    }
+
+    fn turn(&self, uuid: Uuid) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.entry(uuid).or_default().clone()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Uuid, (Usage, Instant)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -164,6 +180,23 @@ impl Volumes {
                     None => self.stale(&volume, path).or(Err(VolumeError::Fs(error))),
                 }
             }
+        }
+    }
+
+    /// Leave to look into the volume's filesystem without a call for it, until it is dropped; None while a call is
+    /// changing the volume.
+    pub async fn may_sample(&self, uuid: Uuid) -> Option<tokio::sync::OwnedMutexGuard<()>> {
+        let turn = self.inner.samples.turn(uuid).lock_owned().await;
+        (!self.is_changing(uuid)).then_some(turn)
+    }
+
+    /// Waits until nobody looks into the volume's filesystem, or hangs there. The caller has the volume's guard, so
+    /// that nobody begins to.
+    pub(super) async fn settle_samples(&self, uuid: Uuid) {
+        let turn = self.inner.samples.turn(uuid);
+        let waited = tokio::time::timeout(TURN, turn.lock()).await;
+        if waited.is_err() {
+            tracing::warn!(volume = %uuid, "somebody still looks into the volume; unmounting it all the same");
         }
     }
 
