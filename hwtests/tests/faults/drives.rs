@@ -59,16 +59,18 @@ async fn a_drive_that_hangs() {
         settings.more = more;
     })
     .await;
-    let parameters = [("class".to_owned(), "hung".to_owned())];
-    let made = rig.csi.create_with(wire::CreateVolumeRequest {
-        name: "troubled".to_owned(),
-        capacity_range: Some(csi::bytes(96 * MIB)),
-        volume_capabilities: vec![csi::block()],
-        parameters: parameters.into(),
-        ..Default::default()
-    });
-    let troubled = rig.place(&made.await.unwrap(), "troubled", &csi::block());
-    let quiet = rig.volume("quiet", 96 * MIB, &csi::block()).await;
+    let mut made = Vec::new();
+    for (name, class) in [("troubled", "hung"), ("quiet", "demo")] {
+        let volume = rig.csi.create_with(wire::CreateVolumeRequest {
+            name: name.to_owned(),
+            capacity_range: Some(csi::bytes(96 * MIB)),
+            volume_capabilities: vec![csi::block()],
+            parameters: [("class".to_owned(), class.to_owned())].into(),
+            ..Default::default()
+        });
+        made.push(rig.place(&volume.await.unwrap(), name, &csi::block()));
+    }
+    let (quiet, troubled) = (made.pop().unwrap(), made.pop().unwrap());
     rig.use_volume(&troubled).await;
     rig.use_volume(&quiet).await;
     let drive = rig.volume_of(&troubled.id).await.unwrap().drive;
@@ -83,9 +85,9 @@ async fn a_drive_that_hangs() {
     );
     hang.hang();
     case.strikes();
-    // In a process of its own, and killed at the end: it is stuck as long as the drive is.
+    // What nobody has read is in no cache. In a process of its own: it is stuck as long as the drive is.
     let reads = format!(
-        "dd if={} of=/dev/null bs=4k count=1 iflag=direct",
+        "dd if={} of=/dev/null bs=4k skip=5000 count=1 iflag=direct",
         troubled.target.display()
     );
     let mut stuck = std::process::Command::new("sh")
