@@ -17,7 +17,9 @@ read when command pause 2>/dev/null </run/kill
 strike() { mv /run/kill /run/killed || exit 0; systemctl kill --kill-who=all --signal=KILL UNIT; sleep 60; }
 [ "$when" = before ] && strike
 if [ "$when" = during ]; then
-    (sleep "$pause"; strike) &
+    # In a session of its own: what is left of the command's process group ends with the command.
+    export pause; setsid sh -c 'sleep "$pause"; mv /run/kill /run/killed || exit 0
+        systemctl kill --kill-who=all --signal=KILL UNIT' </dev/null >/dev/null 2>&1 &
     exec /usr/sbin/lvm "$@"
 fi
 /usr/sbin/lvm "$@"
