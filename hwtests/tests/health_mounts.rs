@@ -1,5 +1,5 @@
-//! What is done to a volume's mounts, filesystem and device behind the agent's back is told of that volume, and is over
-//! when it is mended; what its orchestrator does is no trouble. Each fault is a real one, on loop devices.
+//! What is done to a volume's mounts behind the agent's back is told of that volume until it is mended; what its
+//! orchestrator does is no trouble; filesystems' own words; what is known over a restart. On loop devices.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -9,9 +9,8 @@
 )]
 
 use std::{
-    fs::{self, File},
-    io::Write,
-    os::unix::fs::{FileExt, PermissionsExt},
+    fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -275,134 +274,6 @@ async fn an_error_that_a_filesystem_tells_of_is_heard_without_the_kernel_log_and
     }
     drop(rig);
     drop(shared);
-}
-
-#[tokio::test]
-async fn a_directory_that_does_not_read_is_told_until_the_filesystem_is_repaired() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "debugfs", tool "e2fsck");
-    let rig = rig().await;
-    let (volume, other) = two(&rig, "ext4").await;
-    let device = rig.device(&volume).await;
-    rig.leave_volume(&volume).await;
-    let block: u64 = run("debugfs", &["-R", "blocks /", text(&device)])
-        .trim()
-        .parse()
-        .unwrap();
-    let disk = File::options().write(true).open(&device).unwrap();
-    disk.write_all_at(&[0x5a; 4096], block * 4096).unwrap();
-    disk.sync_all().unwrap();
-    drop(disk);
-
-    rig.use_volume(&volume).await;
-    is_told(&rig, &volume, "INACCESSIBLE", "Unreadable").await;
-    quiet(&rig, &other).await;
-    rig.leave_volume(&volume).await;
-    let _ = Command::new("e2fsck")
-        .args(["-fy", text(&device)])
-        .output()
-        .unwrap();
-    rig.use_volume(&volume).await;
-    is_well(&rig, &volume).await;
-}
-
-async fn is_full(rig: &Rig, volume: &Placed, reason: &str) {
-    let stats = rig.csi.stats(&volume.id, &volume.target).await.unwrap();
-    assert!(
-        stats.volume_condition.unwrap().abnormal,
-        "{:?}",
-        stats.usage
-    );
-    is_told(rig, volume, "DEGRADED", reason).await;
-}
-
-#[tokio::test]
-async fn a_filesystem_without_room_is_told_until_there_is_some() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "mkfs.xfs", fs "xfs");
-    for fs_type in ["ext4", "xfs"] {
-        let rig = rig().await;
-        let (volume, other) = two(&rig, fs_type).await;
-        let file = volume.target.join("file");
-        let mut filling = File::create(&file).unwrap();
-        while filling.write_all(&[1; 1 << 20]).is_ok() {}
-        // What is in the cache only has a place already, or has not.
-        let _ = filling.sync_all();
-        while filling.write_all(&[1; 512]).is_ok() {}
-        drop(filling);
-        is_full(&rig, &volume, "VolumeFull").await;
-        assert_eq!(reasons(&rig, &volume).await, ["VolumeFull"], "{fs_type}");
-        quiet(&rig, &other).await;
-        fs::remove_file(&file).unwrap();
-        run("sync", &["-f", text(&volume.target)]);
-        is_well(&rig, &volume).await;
-    }
-}
-
-#[tokio::test]
-async fn a_filesystem_without_inodes_is_told_until_there_are_some() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4");
-    let rig = rig().await;
-    let (volume, _) = two(&rig, "ext4").await;
-    let dir = volume.target.join("files");
-    fs::create_dir(&dir).unwrap();
-    let made = (0..200_000).take_while(|n| File::create(dir.join(n.to_string())).is_ok());
-    assert!(made.count() > 1000);
-    is_full(&rig, &volume, "InodesExhausted").await;
-    fs::remove_dir_all(&dir).unwrap();
-    is_well(&rig, &volume).await;
-}
-
-#[tokio::test]
-async fn a_partition_that_is_removed_from_the_table_by_hand_is_told_until_it_is_back() {
-    need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4", tool "sfdisk");
-    let rig = rig().await;
-    let (volume, other) = two(&rig, "ext4").await;
-    let device = rig.device(&volume).await;
-    let disk = text(&rig.shelf.drives()[0].device).to_owned();
-    let number = text(&device).rsplit('p').next().unwrap().to_owned();
-    let before = run("sfdisk", &["--dump", &disk]);
-    run(
-        "sfdisk",
-        &[
-            "--no-reread",
-            "--force",
-            "--no-tell-kernel",
-            "--delete",
-            &disk,
-            &number,
-        ],
-    );
-    // Where udevd runs, its event is enough.
-    rig.rescan().await;
-    is_told(&rig, &volume, "INACCESSIBLE", "RecordMismatch").await;
-    quiet(&rig, &other).await;
-    let dump = rig.dir().join("table");
-    fs::write(&dump, before).unwrap();
-    run(
-        "sh",
-        &[
-            "-c",
-            &format!(
-                "sfdisk --no-reread --force --no-tell-kernel {disk} < {}",
-                dump.display()
-            ),
-        ],
-    );
-    rig.rescan().await;
-    is_well(&rig, &volume).await;
-    rig.leave_volume(&volume).await;
-}
-
-#[tokio::test]
-async fn a_device_that_somebody_made_read_only_is_told_until_it_is_writable() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "blockdev");
-    let rig = rig().await;
-    let (volume, other) = two(&rig, "ext4").await;
-    let device = rig.device(&volume).await;
-    run("blockdev", &["--setro", text(&device)]);
-    is_told(&rig, &volume, "DEGRADED", "DeviceReadOnly").await;
-    quiet(&rig, &other).await;
-    run("blockdev", &["--setrw", text(&device)]);
-    is_well(&rig, &volume).await;
 }
 
 #[tokio::test]
