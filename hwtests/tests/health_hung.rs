@@ -9,10 +9,14 @@
 )]
 
 use std::{
+    path::Path,
     process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 
+use drivebay_agent::sys::fanotify::FsErrors;
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, csi, hang::HungDrive, need, rig::Placed, starts::Starts, wait,
 };
@@ -202,4 +206,33 @@ async fn a_place_that_does_not_read_is_found_and_told_until_it_reads_again() {
     })
     .await;
     stand.rig.leave_volume(&bad).await;
+}
+
+#[tokio::test]
+async fn listening_to_a_filesystem_waits_for_no_drive_and_keeps_nothing_mounted() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let drive = HungDrive::new(64 * MIB).unwrap();
+    let found = drive.drive_ref().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let run = |script: String| {
+        let status = Command::new("sh").args(["-ec", &script]).status();
+        assert!(status.unwrap().success(), "{script}");
+    };
+    let (node, path) = (found.node(), dir.path().to_owned());
+    let (node, at) = (node.display(), path.display());
+    run(format!("mkfs.ext4 -q {node}; mount {node} {at}"));
+    run("sync; echo 3 >/proc/sys/vm/drop_caches".to_owned());
+    let group = FsErrors::new().unwrap();
+    let marker = group.marker().unwrap();
+    drive.hang();
+    let (done, wait) = mpsc::channel();
+    let marked = path.clone();
+    thread::spawn(move || done.send(marker.mark(&marked)));
+    let marked = wait.recv_timeout(TOLD);
+    drive.resume();
+    marked.expect("the mark waits for the drive").unwrap();
+    run(format!("umount {at}"));
+    let superblock = Path::new("/sys/fs/ext4").join(&found.kernel_name);
+    assert!(!superblock.exists(), "the mark keeps it");
+    drop(group);
 }
