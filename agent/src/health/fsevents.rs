@@ -157,6 +157,7 @@ async fn mark(group: &FsErrors, marked: &mut BTreeSet<Superblock>, now: Vec<Moun
             return;
         }
     };
+    let tried: Vec<Superblock> = new.iter().map(|(superblock, _)| *superblock).collect();
     let set = offload("marks", MARK_DEADLINE, move || {
         let set = |(superblock, path): (Superblock, PathBuf)| (superblock, marker.mark(&path));
         new.into_iter().map(set).collect::<Vec<_>>()
@@ -175,7 +176,11 @@ async fn mark(group: &FsErrors, marked: &mut BTreeSet<Superblock>, now: Vec<Moun
                     .map(|(superblock, _)| *superblock),
             );
         }
-        Err(error) => tracing::warn!(%error, "filesystems are not listened to; tried again"),
+        // Not again: each try that hangs would leave a thread behind.
+        Err(error) => {
+            tracing::warn!(%error, volumes = ?tried.iter().map(|one| one.0).collect::<Vec<_>>(), "these volumes' filesystems are not listened to until they are mounted anew");
+            marked.extend(tried);
+        }
     }
 }
 

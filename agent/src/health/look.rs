@@ -112,15 +112,20 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
 
 /// Takes up drives that are new, lets go of those that are gone.
 fn follow(drives: &mut BTreeMap<DriveId, Tracked>, snapshot: &Snapshot) {
-    let ours = |drive: &Drive| drive.state == DriveState::Claimed;
-    drives.retain(|id, tracked| tracked.looking || snapshot.drives.get(id).is_some_and(ours));
-    for (id, _) in snapshot.drives.iter().filter(|(_, drive)| ours(drive)) {
+    // What is known of its bad places lasts while it is here, also while nobody knows whose it is.
+    let here = |drive: &Drive| drive.state != DriveState::Missing;
+    drives.retain(|id, tracked| tracked.looking || snapshot.drives.get(id).is_some_and(here));
+    for (id, _) in snapshot.drives.iter().filter(|(_, drive)| is_ours(drive)) {
         drives.entry(id.clone()).or_insert_with(|| Tracked {
             // Not all of a shelf at the same moment.
             due: Some(Instant::now() + Duration::from_secs(10).mul_f64(fastrand::f64())),
             ..Tracked::default()
         });
     }
+}
+
+fn is_ours(drive: &Drive) -> bool {
+    drive.state == DriveState::Claimed
 }
 
 fn due(
@@ -135,7 +140,7 @@ fn due(
         .filter(|(_, tracked)| !tracked.looking && tracked.due.is_some_and(|due| due <= now));
     ready
         .filter_map(|(id, tracked)| {
-            let drive = snapshot.drives.get(id)?;
+            let drive = snapshot.drives.get(id).filter(|drive| is_ours(drive))?;
             tracked.due = Some(now + EVERY.mul_f64(fastrand::f64().mul_add(0.2, 0.9)));
             tracked.looking = true;
             let place = reading::place(drive, fastrand::f64(), fastrand::f64());

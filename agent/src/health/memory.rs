@@ -97,7 +97,16 @@ impl Memory {
     /// empty.
     pub async fn load(volumes: &Volumes, kubelet_dir: &Path) -> Self {
         let path = volumes.config().state_dir.join("health.json");
-        let wanted = path.clone();
+        let (wanted, dir) = (path.clone(), kubelet_dir.to_owned());
+        // The mount table has no symbolic links.
+        let resolved = offload("kubelet-dir", FILE_DEADLINE, move || {
+            std::fs::canonicalize(&dir)
+        });
+        let kubelet_dir = match resolved.await.and_then(|resolved| resolved) {
+            Ok(resolved) => resolved,
+            // None of its mounts can be there either.
+            Err(_) => kubelet_dir.to_owned(),
+        };
         let read = offload("health-read", FILE_DEADLINE, move || read(&wanted));
         let (old, boot_id) = match read.await.and_then(|read| read) {
             Ok(read) => read,
@@ -108,7 +117,7 @@ impl Memory {
         };
         let (notes, heard, places) = recall(old, &boot_id, now(), unix_seconds());
         match volumes.read_mounts() {
-            Ok((mounts, _)) => volumes.expected().begin(places, &mounts, kubelet_dir),
+            Ok((mounts, _)) => volumes.expected().begin(places, &mounts, &kubelet_dir),
             Err(error) => tracing::error!(error = %chain(&error), "cannot read the mount table"),
         }
         volumes
