@@ -20,6 +20,35 @@ const STALLED: &str = "IoStalled";
 /// What was noted within this is not noted again.
 const FRESH: Duration = Duration::from_secs(60);
 
+/// Who looked, for what is seen by looking and true until somebody looks again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// The table of mounts: staged or published mounts missing, of another device, turned read-only.
+    Mounts,
+    /// The partition or logical volume itself: gone, inactive, resized behind the agent's back.
+    Device,
+    /// What the filesystem tells its listeners (fanotify).
+    FilesystemEvents,
+    /// A read past the cache.
+    Reading,
+    /// A read-only check of the filesystem.
+    Check,
+    /// Space and inodes.
+    Space,
+}
+
+impl Source {
+    /// Every source, in the order in which a volume's troubles are told.
+    pub const ALL: [Self; 6] = [
+        Self::Device,
+        Self::Mounts,
+        Self::Reading,
+        Self::FilesystemEvents,
+        Self::Check,
+        Self::Space,
+    ];
+}
+
 /// When something was said last, on a clock that does not jump.
 type Seen = BTreeMap<Kind, Duration>;
 
@@ -34,9 +63,29 @@ pub struct Book {
     counted: BTreeSet<Uuid>,
     // What the drives themselves say.
     smart: BTreeMap<DriveId, DriveHealth>,
+    // What was seen at the last look, by who looked; nothing wrong is not kept.
+    looks: BTreeMap<(Uuid, Source), Vec<Trouble>>,
+    drive_looks: BTreeMap<(DriveId, Source), Vec<Finding>>,
 }
 
 impl Book {
+    /// This is what is wrong with the volume as this source sees it now; what it saw before is over.
+    /// True when that is another answer than before.
+    pub fn looked(&mut self, volume: Uuid, source: Source, troubles: Vec<Trouble>) -> bool {
+        replace(&mut self.looks, (volume, source), troubles)
+    }
+
+    /// This is what speaks against the drive as this source sees it now; what it saw before is over. Each makes the
+    /// drive SUSPECT. True when that is another answer than before.
+    pub fn looked_at_drive(
+        &mut self,
+        drive: DriveId,
+        source: Source,
+        findings: Vec<Finding>,
+    ) -> bool {
+        replace(&mut self.drive_looks, (drive, source), findings)
+    }
+
     /// Notes that the kernel said this of the subject. True when it is news: it was not known before.
     /// `now`: time since this agent began.
     pub fn note(&mut self, subject: &Subject, kind: Kind, now: Duration) -> bool {
@@ -115,6 +164,10 @@ impl Book {
         self.stalled.retain(|id| snapshot.drives.contains_key(id));
         self.counted.retain(|id| snapshot.volumes.contains_key(id));
         self.smart.retain(|id, _| snapshot.drives.contains_key(id));
+        self.looks
+            .retain(|(id, _), _| snapshot.volumes.contains_key(id));
+        self.drive_looks
+            .retain(|(id, _), _| snapshot.drives.contains_key(id));
         *self != before
     }
 
@@ -127,6 +180,10 @@ impl Book {
                 code: STALLED.to_owned(),
                 message: "it has requests and has completed none for ten seconds; see the kernel log, check cable and slot".to_owned(),
             });
+        }
+        for source in Source::ALL {
+            let looked = self.drive_looks.get(&(id.clone(), source));
+            findings.extend(looked.into_iter().flatten().cloned());
         }
         let against = if findings.is_empty() {
             Verdict::Unknown
@@ -155,7 +212,27 @@ impl Book {
         if self.counted.contains(&volume) {
             kinds.insert(Kind::FilesystemError);
         }
-        kinds.into_iter().map(trouble).collect()
+        let mut troubles: Vec<Trouble> = kinds.into_iter().map(trouble).collect();
+        for source in Source::ALL {
+            let looked = self.looks.get(&(volume, source));
+            troubles.extend(looked.into_iter().flatten().cloned());
+        }
+        troubles
+    }
+}
+
+/// Puts a value, none for an empty one. True when another one was there.
+fn replace<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, Vec<V>>, key: K, value: Vec<V>) -> bool {
+    if value.is_empty() {
+        map.remove(&key).is_some()
+    } else {
+        match map.get(&key) {
+            Some(same) if *same == value => false,
+            _ => {
+                map.insert(key, value);
+                true
+            }
+        }
     }
 }
 
@@ -321,6 +398,26 @@ mod tests {
             assert_eq!(book.volume(Uuid::from_u128(7)).len(), 1, "{kind:?}");
             assert!(book.volume(Uuid::from_u128(8)).is_empty());
         }
+    }
+
+    #[test]
+    fn what_a_source_saw_stands_until_it_looks_again_and_no_other_source_takes_it_away() {
+        let mut book = Book::default();
+        let volume = Uuid::from_u128(7);
+        let found = vec![trouble(Kind::FilesystemCorrupt)];
+        assert!(book.looked(volume, Source::Check, found.clone()));
+        assert!(!book.looked(volume, Source::Check, found.clone()));
+        assert!(!book.looked(volume, Source::Mounts, Vec::new()));
+        assert_eq!(book.volume(volume), found);
+        assert!(book.looked(volume, Source::Check, Vec::new()));
+        assert!(book.volume(volume).is_empty());
+
+        let drive = subject(None).drive;
+        let finding = finding(Kind::IoError).unwrap();
+        assert!(book.looked_at_drive(drive.clone(), Source::Reading, vec![finding]));
+        assert_eq!(book.drive(&drive).verdict, Verdict::Suspect);
+        book.tidy(&Snapshot::default(), Duration::ZERO);
+        assert_eq!(book.drive(&drive).verdict, Verdict::Unknown);
     }
 
     #[test]
