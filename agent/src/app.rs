@@ -38,7 +38,7 @@ use crate::{
     server,
     state::Store,
     survey_loop,
-    sys::{lvm, mountwatch::MountWatch, offload::offload, statefile},
+    sys::{lvm, offload::offload, statefile},
     uplink::{self, AgentService, UplinkConfig},
     volumes::Volumes,
     worker::{Pool, PoolConfig},
@@ -159,6 +159,8 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         what: "read mountinfo",
         source: std::io::Error::other(error),
     })?;
+    // Before any call is served: what is mounted now may be ours.
+    let memory = health::memory::Memory::load(&volumes, &config.kubelet_dir).await;
 
     // Sockets first: a mistake here shows before anything runs.
     let agent_socket = server::bind(&config.agent_socket).await?;
@@ -190,10 +192,23 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         tasks.spawn(async move { volumes.erase_all(stop).await });
     }
     tasks.spawn(keeper::run(volumes.clone(), store, burials, stop.clone()));
-    tasks.spawn(watch_mounts(volumes.clone(), stop.clone()));
+    let (mounted, listened) = watch::channel(Vec::new());
+    tasks.spawn(health::mount_watch::run(
+        volumes.clone(),
+        mounted,
+        stop.clone(),
+    ));
+    tasks.spawn(health::fsevents::run(
+        volumes.clone(),
+        listened,
+        stop.clone(),
+    ));
+    tasks.spawn(health::look::run(volumes.clone(), stop.clone()));
+    tasks.spawn(memory.clone().keep(volumes.clone(), stop.clone()));
     let (complaints, complained) = mpsc::channel(COMPLAINTS);
     tasks.spawn(health::watch::run(
         volumes.clone(),
+        memory,
         complaints,
         stop.clone(),
     ));
@@ -397,26 +412,4 @@ fn ready(
         }
     });
     receiver
-}
-
-async fn watch_mounts(volumes: Volumes, stop: CancellationToken) {
-    let watch = match MountWatch::new() {
-        Ok(watch) => watch,
-        Err(error) => {
-            tracing::error!(%error, "cannot follow the mount table; it is read after each change of our own");
-            return;
-        }
-    };
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = watch.changed() => if let Err(error) = changed {
-                tracing::error!(%error, "the mount table can no longer be followed");
-                return;
-            },
-        }
-        if let Err(error) = volumes.refresh_mounts() {
-            tracing::error!(error = %chain(&error), "cannot read the mount table");
-        }
-    }
 }

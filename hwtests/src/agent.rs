@@ -108,7 +108,14 @@ impl Agent {
     /// It cannot be started.
     pub fn spawn(&self, config: &Path, log: &Path) -> Result<Child, Trouble> {
         let log = File::options().create(true).append(true).open(log)?;
-        let mut command = Command::new(&self.program);
+        let mut command = match self.settings.under.is_empty() {
+            true => Command::new(&self.program),
+            false => {
+                let mut under = Command::new(&self.settings.under);
+                under.arg(&self.program);
+                under
+            }
+        };
         command
             .args(["run", "--config"])
             .arg(config)

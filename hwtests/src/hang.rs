@@ -1,4 +1,4 @@
-//! A drive that stops answering and can be made to answer again: a loop device over a file that a
+//! A drive that stops answering, or stops reading in places, and can be made to do so again: a loop device over a file that a
 //! FUSE server of our own serves. What reads it past the cache while it hangs is in D state and
 //! cannot be killed, as with a real drive that went silent.
 //!
@@ -12,6 +12,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io,
+    ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -166,6 +167,11 @@ impl HungDrive {
         }
     }
 
+    /// From now on nothing in this range of bytes reads.
+    pub fn spoil(&self, range: Range<u64>) {
+        self.disk.gate().bad = range;
+    }
+
     /// How many requests hang.
     pub fn hanging(&self) -> usize {
         self.disk.gate().aside.len()
@@ -197,6 +203,7 @@ struct Disk {
 #[derive(Debug, Default)]
 struct Gate {
     hung: bool,
+    bad: Range<u64>,
     aside: Vec<Work>,
 }
 
@@ -226,6 +233,10 @@ impl Disk {
         match work {
             Work::Read(offset, len, reply) => {
                 let len = u64::from(len).min(self.size_bytes.saturating_sub(offset));
+                let bad = self.gate().bad.clone();
+                if offset < bad.end && bad.start < offset + len {
+                    return reply.error(Errno::EIO);
+                }
                 let mut data = vec![0; usize::try_from(len).unwrap_or_default()];
                 match self.backing.read_exact_at(&mut data, offset) {
                     Ok(()) => reply.data(&data),

@@ -29,7 +29,8 @@ pub struct Settings {
     pub headless: bool,
     /// Value of --health-api; the default when None.
     pub health_api: Option<String>,
-    /// Program and arguments that the agent is started under (unshare), in the lab; usually none.
+    /// What the agent is started under, usually nothing: on this machine a program that executes its arguments; in
+    /// the lab a program and arguments (unshare).
     pub under: String,
     /// The program's log filter (DRIVEBAY_LOG).
     pub log: String,

@@ -74,6 +74,14 @@ impl Starts {
     pub fn finish(mut self) -> Result<Vec<String>, Trouble> {
         agent::terminate(self.strace.id());
         self.strace.wait()?;
+        self.so_far()
+    }
+
+    /// What was started until now. A process that hangs cannot be let go, so the count cannot be ended then.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn so_far(&self) -> Result<Vec<String>, Trouble> {
         let record = fs::read_to_string(&self.record)?;
         Ok(record
             .lines()

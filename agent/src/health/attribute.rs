@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use super::kmsg::Report;
+use super::{kmsg::Report, reading};
 use crate::model::{Drive, DriveId, DriveState, Media, Snapshot};
 
 /// Sectors in the kernel log have this many bytes, whatever the drive's own have.
@@ -37,7 +37,7 @@ pub fn subject(snapshot: &Snapshot, report: &Report) -> Option<Subject> {
         .filter(here)
         .find(|drive| is_of(drive, &report.device))?;
     let at = report.sector.map(|sector| sector.saturating_mul(SECTOR));
-    let volume = at.and_then(|at| volume_at(drive, at));
+    let volume = at.and_then(|at| reading::volume_at(drive, at));
     Some(Subject {
         drive: drive.id.clone(),
         volume,
@@ -53,19 +53,6 @@ fn is_of(drive: &Drive, device: &str) -> bool {
                 .strip_prefix(device)
                 .and_then(|rest| rest.strip_prefix('n'))
                 .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit())))
-}
-
-// Only of volumes that lie in one piece: of others the record does not say where.
-fn volume_at(drive: &Drive, at: u64) -> Option<Uuid> {
-    let contents = drive.contents.as_ref()?;
-    if contents.layout != crate::model::Layout::Partition {
-        return None;
-    }
-    let volumes = contents.volumes.iter().map(|placed| &placed.record);
-    volumes
-        .filter(|record| (record.extent.start..record.extent.end()).contains(&at))
-        .map(|record| record.uuid)
-        .next()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{attribute::Subject, kmsg::Kind};
@@ -12,7 +13,7 @@ use crate::model::{Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict, snap
 
 /// What the kernel has said of a drive counts for so long after it was said last (drives.md, state machine: SUSPECT
 /// is left after 24 clean hours).
-const COUNTS_FOR: Duration = Duration::from_secs(24 * 3600);
+pub(super) const COUNTS_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// Code of a drive that has requests and completes none.
 const STALLED: &str = "IoStalled";
@@ -27,8 +28,6 @@ pub enum Source {
     Mounts,
     /// The partition or logical volume itself: gone, inactive, resized behind the agent's back.
     Device,
-    /// What the filesystem tells its listeners (fanotify).
-    FilesystemEvents,
     /// A read past the cache.
     Reading,
     /// A read-only check of the filesystem.
@@ -39,11 +38,10 @@ pub enum Source {
 
 impl Source {
     /// Every source, in the order in which a volume's troubles are told.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 5] = [
         Self::Device,
         Self::Mounts,
         Self::Reading,
-        Self::FilesystemEvents,
         Self::Check,
         Self::Space,
     ];
@@ -52,11 +50,34 @@ impl Source {
 /// When something was said last, on a clock that does not jump.
 type Seen = BTreeMap<Kind, Duration>;
 
+/// What was said and cannot be seen by looking again: what is kept over a restart.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notes {
+    /// Of drives.
+    pub drives: BTreeMap<DriveId, Seen>,
+    /// Of volumes.
+    pub volumes: BTreeMap<Uuid, Seen>,
+}
+
+impl Notes {
+    /// What of it still counts after a restart of the machine: every filesystem is mounted afresh, and what was said
+    /// last so long ago that `then` gives it no time is over.
+    pub fn after_a_boot(mut self, then: impl Fn(Duration) -> Option<Duration>) -> Self {
+        for seen in self.drives.values_mut().chain(self.volumes.values_mut()) {
+            let of_drives = std::mem::take(seen).into_iter();
+            let of_drives = of_drives.filter(|(kind, _)| is_of_drive(*kind));
+            *seen = of_drives
+                .filter_map(|(kind, at)| Some((kind, then(at)?)))
+                .collect();
+        }
+        self
+    }
+}
+
 /// Everything seen. At most one entry per kind and drive or volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Book {
-    drives: BTreeMap<DriveId, Seen>,
-    volumes: BTreeMap<Uuid, Seen>,
+    notes: Notes,
     // Drives that have requests and complete none, now.
     stalled: BTreeSet<DriveId>,
     // Volumes whose ext4 has errors counted in its superblock, when it was mounted last.
@@ -87,18 +108,45 @@ impl Book {
     }
 
     /// Notes that the kernel said this of the subject. True when it is news: it was not known before.
-    /// `now`: time since this agent began.
+    /// `now`: when it said so.
     pub fn note(&mut self, subject: &Subject, kind: Kind, now: Duration) -> bool {
+        // The latest time counts: a record may be read twice.
+        let put = |seen: &mut Seen| {
+            let last = seen.insert(kind, now);
+            if let Some(last) = last.filter(|last| *last > now) {
+                seen.insert(kind, last);
+            }
+            last.is_none()
+        };
         let mut news = false;
         if is_of_drive(kind) {
-            let seen = self.drives.entry(subject.drive.clone()).or_default();
-            news |= seen.insert(kind, now).is_none();
+            news |= put(self.notes.drives.entry(subject.drive.clone()).or_default());
         }
         if let Some(volume) = subject.volume {
-            let seen = self.volumes.entry(volume).or_default();
-            news |= seen.insert(kind, now).is_none();
+            news |= put(self.notes.volumes.entry(volume).or_default());
         }
         news
+    }
+
+    /// What this source saw of the volume at its last look.
+    pub fn seen(&self, volume: Uuid, source: Source) -> &[Trouble] {
+        self.looks.get(&(volume, source)).map_or(&[], Vec::as_slice)
+    }
+
+    /// What this source saw of the drive at its last look.
+    pub fn seen_of_drive(&self, drive: &DriveId, source: Source) -> &[Finding] {
+        let seen = self.drive_looks.get(&(drive.clone(), source));
+        seen.map_or(&[], Vec::as_slice)
+    }
+
+    /// What was said.
+    pub fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// What was said to an earlier agent.
+    pub fn restore(&mut self, notes: Notes) {
+        self.notes = notes;
     }
 
     /// Whether this was noted within the last minute: a drive that fails says so a thousand times a second.
@@ -107,10 +155,10 @@ impl Book {
             seen.and_then(|seen| seen.get(&kind))
                 .is_some_and(|at| now.saturating_sub(*at) < FRESH)
         };
-        (!is_of_drive(kind) || fresh(self.drives.get(&subject.drive)))
+        (!is_of_drive(kind) || fresh(self.notes.drives.get(&subject.drive)))
             && subject
                 .volume
-                .is_none_or(|volume| fresh(self.volumes.get(&volume)))
+                .is_none_or(|volume| fresh(self.notes.volumes.get(&volume)))
     }
 
     /// These drives are stalled, and no others. The ones whose state has changed, with it.
@@ -142,7 +190,9 @@ impl Book {
 
     /// The volume has been mounted afresh: what its filesystem said before is over. What was said of its blocks is not.
     pub fn mounted_afresh(&mut self, volume: Uuid) -> bool {
-        let Some(seen) = self.volumes.get_mut(&volume) else {
+        // What was seen of the filesystem itself is of the one before, too.
+        self.looks.remove(&(volume, Source::Reading));
+        let Some(seen) = self.notes.volumes.get_mut(&volume) else {
             return false;
         };
         let before = seen.len();
@@ -157,9 +207,11 @@ impl Book {
             seen.retain(|kind, at| !is_of_drive(*kind) || now.saturating_sub(*at) < COUNTS_FOR);
             !seen.is_empty()
         };
-        self.drives
+        self.notes
+            .drives
             .retain(|id, seen| snapshot.drives.contains_key(id) && counts(seen));
-        self.volumes
+        self.notes
+            .volumes
             .retain(|id, seen| snapshot.volumes.contains_key(id) && counts(seen));
         self.stalled.retain(|id| snapshot.drives.contains_key(id));
         self.counted.retain(|id| snapshot.volumes.contains_key(id));
@@ -173,7 +225,7 @@ impl Book {
 
     /// How well the drive is, by what was seen.
     pub fn drive(&self, id: &DriveId) -> DriveHealth {
-        let seen = self.drives.get(id).into_iter().flatten();
+        let seen = self.notes.drives.get(id).into_iter().flatten();
         let mut findings: Vec<Finding> = seen.filter_map(|(kind, _)| finding(*kind)).collect();
         if self.stalled.contains(id) {
             findings.push(Finding {
@@ -204,6 +256,7 @@ impl Book {
     /// What is wrong with the volume, by what was seen.
     pub fn volume(&self, volume: Uuid) -> Vec<Trouble> {
         let mut kinds: BTreeSet<Kind> = self
+            .notes
             .volumes
             .get(&volume)
             .into_iter()
@@ -377,6 +430,52 @@ mod tests {
         let drive = samples::drive("sda", DriveState::Claimed, None);
         snapshot.drives.insert(drive.id.clone(), drive);
         snapshot
+    }
+
+    #[test]
+    fn what_is_noted_twice_counts_from_the_later_time_whichever_is_read_first() {
+        for times in [[5, 9], [9, 5]] {
+            let mut book = Book::default();
+            for at in times {
+                book.note(&subject(None), Kind::MediumError, Duration::from_secs(at));
+            }
+            let late = COUNTS_FOR + Duration::from_secs(8);
+            assert!(!book.tidy(&snapshot(), late));
+            assert!(book.tidy(&snapshot(), late + Duration::from_secs(1)));
+        }
+    }
+
+    #[test]
+    fn what_was_said_is_known_to_a_book_that_it_is_given_to() {
+        let mut book = Book::default();
+        book.note(&subject(Some(7)), Kind::FilesystemCorrupt, Duration::ZERO);
+        book.note(&subject(Some(7)), Kind::IoError, Duration::ZERO);
+        let mut next = Book::default();
+        next.restore(book.notes().clone());
+        assert_eq!(
+            next.volume(Uuid::from_u128(7)),
+            book.volume(Uuid::from_u128(7))
+        );
+        assert_eq!(
+            next.drive(&subject(None).drive),
+            book.drive(&subject(None).drive)
+        );
+    }
+
+    #[test]
+    fn a_filesystem_mounted_afresh_is_read_afresh() {
+        let mut book = Book::default();
+        let volume = Uuid::from_u128(7);
+        let unreadable = Trouble {
+            status: "INACCESSIBLE".into(),
+            reason: "Unreadable".into(),
+            message: String::new(),
+        };
+        book.looked(volume, Source::Reading, vec![unreadable.clone()]);
+        book.looked(volume, Source::Device, vec![unreadable.clone()]);
+        book.mounted_afresh(volume);
+        assert_eq!(book.seen(volume, Source::Reading), []);
+        assert_eq!(book.seen(volume, Source::Device), [unreadable]);
     }
 
     #[test]

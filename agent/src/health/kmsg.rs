@@ -3,8 +3,12 @@
 //! The wordings are those of Linux 5.10 to 6.12 (block/blk-core.c, fs/buffer.c, fs/ext4/super.c, fs/jbd2, fs/xfs,
 //! fs/btrfs, drivers/nvme/host, drivers/scsi/sd.c). A line that is not understood is no evidence of anything.
 
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
 /// What the kernel says has happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// The drive could not read or write a place on its medium.
     MediumError,
@@ -43,6 +47,14 @@ pub fn parse(record: &str) -> Option<Report> {
         return None;
     }
     report(rest.lines().next()?)
+}
+
+/// A record's number, and when it was said, since boot.
+pub fn stamp(record: &str) -> Option<(u64, Duration)> {
+    let mut head = record.split_once(';')?.0.split(',').skip(1);
+    let number = head.next()?.parse().ok()?;
+    let micros = head.next()?.parse().ok()?;
+    Some((number, Duration::from_micros(micros)))
 }
 
 fn report(text: &str) -> Option<Report> {

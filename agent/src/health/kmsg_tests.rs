@@ -197,3 +197,24 @@ proptest! {
         let _ = parse(&format!("3,1,1,-;Aborting journal on device {text}"));
     }
 }
+
+#[test]
+fn a_records_number_and_time_are_read() {
+    let stamp = |record| super::stamp(record);
+    let micros = std::time::Duration::from_micros;
+    assert_eq!(
+        stamp("6,339,5140900,-;NET: x"),
+        Some((339, micros(5_140_900)))
+    );
+    assert_eq!(stamp("4,1,2,c,caller=T1;a;b"), Some((1, micros(2))));
+    for record in [
+        "",
+        "6,339",
+        "6,339,5140900",
+        "6;x",
+        "6,a,1,-;x",
+        "6,1,b,-;x",
+    ] {
+        assert_eq!(stamp(record), None, "{record}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tokio::{
@@ -12,12 +12,20 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{Book, attribute::subject, kmsg, stalls::Stalls};
+use super::{
+    Book, at,
+    attribute::{Subject, subject},
+    kmsg,
+    memory::{Heard, Memory, names},
+    now,
+    stalls::Stalls,
+};
 use crate::{
-    model::{DriveId, DriveState, FsType},
+    model::{DriveId, DriveState, FsType, Snapshot},
     sys::{
         blockstat::{self, Activity},
-        kmsg::{Kmsg, Next},
+        clock::since_boot,
+        kmsg::{From, Kmsg, Next},
         offload::offload,
     },
     volumes::Volumes,
@@ -34,9 +42,25 @@ const LOOK_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Follows it until `stop`. Without the log, drives and volumes are judged by everything else.
 /// `complaints` takes drives that the kernel has complained of.
-pub async fn run(volumes: Volumes, complaints: mpsc::Sender<DriveId>, stop: CancellationToken) {
-    let began = Instant::now();
-    let mut log = match Kmsg::open() {
+pub async fn run(
+    volumes: Volumes,
+    memory: Memory,
+    complaints: mpsc::Sender<DriveId>,
+    stop: CancellationToken,
+) {
+    let mut ear = Ear {
+        volumes: volumes.clone(),
+        complaints,
+        heard: memory.heard(),
+        memory,
+        began: since_boot(),
+    };
+    // What was said while no agent ran is read, if it is known how far the one before had read.
+    let from = match ear.heard.sequence {
+        Some(_) => From::Oldest,
+        None => From::Now,
+    };
+    let mut log = match Kmsg::open(from) {
         Ok(log) => Some(log),
         Err(error) => {
             tracing::error!(
@@ -46,6 +70,12 @@ pub async fn run(volumes: Volumes, complaints: mpsc::Sender<DriveId>, stop: Canc
             None
         }
     };
+    // Until the drives are known nobody can be told whose a report is; the kernel keeps the log.
+    let mut snapshots = volumes.inventory().subscribe();
+    tokio::select! {
+        () = stop.cancelled() => return,
+        _ = snapshots.wait_for(|snapshot| snapshot.ready) => {}
+    }
     let mut tidying = interval(TIDY_EVERY);
     let mut looking = interval(LOOK_EVERY);
     looking.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -62,17 +92,17 @@ pub async fn run(volumes: Volumes, complaints: mpsc::Sender<DriveId>, stop: Canc
             () = stop.cancelled() => return,
             _ = tidying.tick() => {
                 let snapshot = volumes.inventory().current();
-                volumes.inventory().update(|known| known.health.tidy(&snapshot, began.elapsed()));
+                volumes.inventory().update(|known| known.health.tidy(&snapshot, now()));
             }
             _ = looking.tick() => {
-                look_at_requests(&volumes, &mut stalls, began).await;
+                look_at_requests(&volumes, &mut stalls).await;
                 if looks.is_multiple_of(COUNTERS_EVERY) {
                     look_at_counters(&volumes).await;
                 }
                 looks = looks.wrapping_add(1);
             }
             next = next => match next {
-                Ok(Next::Record(record)) => hear(&volumes, &complaints, &record, began.elapsed()),
+                Ok(Next::Record(record)) => ear.hear(&record),
                 Ok(Next::Lost) => tracing::warn!("the kernel log was faster than it is read; something in it was missed"),
                 Err(error) => {
                     tracing::error!(%error, "the kernel log can no longer be read");
@@ -83,7 +113,7 @@ pub async fn run(volumes: Volumes, complaints: mpsc::Sender<DriveId>, stop: Canc
     }
 }
 
-async fn look_at_requests(volumes: &Volumes, stalls: &mut Stalls, began: Instant) {
+async fn look_at_requests(volumes: &Volumes, stalls: &mut Stalls) {
     let snapshot = volumes.inventory().current();
     let ours: Vec<(DriveId, String)> = snapshot
         .drives
@@ -111,7 +141,7 @@ async fn look_at_requests(volumes: &Volumes, stalls: &mut Stalls, began: Instant
             return;
         }
     };
-    let stalled: BTreeSet<DriveId> = stalls.look(&looks, began.elapsed()).into_iter().collect();
+    let stalled: BTreeSet<DriveId> = stalls.look(&looks, now()).into_iter().collect();
     if stalled.is_empty() && !volumes.inventory().health(Book::any_stalled) {
         return;
     }
@@ -167,29 +197,96 @@ async fn look_at_counters(volumes: &Volumes) {
     }
 }
 
-fn hear(volumes: &Volumes, complaints: &mpsc::Sender<DriveId>, record: &str, now: Duration) {
-    let Some(report) = kmsg::parse(record) else {
-        return;
-    };
-    let snapshot = volumes.inventory().current();
-    let Some(subject) = subject(&snapshot, &report) else {
-        return;
-    };
-    let inventory = volumes.inventory();
-    if inventory.health(|book| book.is_fresh(&subject, report.kind, now)) {
-        return;
+/// Takes in the kernel log.
+struct Ear {
+    volumes: Volumes,
+    memory: Memory,
+    complaints: mpsc::Sender<DriveId>,
+    // What an earlier agent had read.
+    heard: Heard,
+    // Since boot.
+    began: Duration,
+}
+
+impl Ear {
+    fn hear(&mut self, record: &str) {
+        let Some((number, said)) = kmsg::stamp(record) else {
+            return;
+        };
+        if self.heard.sequence.is_some_and(|last| number <= last) {
+            return;
+        }
+        self.memory.hear(number);
+        let Some(report) = kmsg::parse(record) else {
+            return;
+        };
+        let inventory = self.volumes.inventory();
+        let snapshot = inventory.current();
+        let Some(subject) = subject(&snapshot, &report) else {
+            return;
+        };
+        if said < self.began && !is_same(&self.heard, &snapshot, &subject, &report.device) {
+            return;
+        }
+        // The log's clock may be a little ahead.
+        let said = at(said).min(now());
+        if inventory.health(|book| book.is_fresh(&subject, report.kind, said)) {
+            return;
+        }
+        let mut news = false;
+        inventory.update(|known| news = known.health.note(&subject, report.kind, said));
+        if news {
+            tracing::warn!(
+                drive = %subject.drive,
+                volume = subject.volume.map(|volume| volume.to_string()),
+                device = report.device,
+                kind = ?report.kind,
+                "the kernel reports trouble"
+            );
+            // Full: there are enough to be asked already, and all are asked in time.
+            let _ = self.complaints.try_send(subject.drive);
+        }
     }
-    let mut news = false;
-    inventory.update(|known| news = known.health.note(&subject, report.kind, now));
-    if news {
-        tracing::warn!(
-            drive = %subject.drive,
-            volume = subject.volume.map(|volume| volume.to_string()),
-            device = report.device,
-            kind = ?report.kind,
-            "the kernel reports trouble"
-        );
-        // Full: there are enough to be asked already, and all are asked in time.
-        let _ = complaints.try_send(subject.drive);
+}
+
+/// Whether the names in a report that was made while no agent ran were then whose they are now. Pure.
+fn is_same(heard: &Heard, snapshot: &Snapshot, subject: &Subject, device: &str) -> bool {
+    let now = names(snapshot);
+    let drive = snapshot.drives.get(&subject.drive);
+    let name = drive.map(|drive| drive.facts.kernel_name.as_str());
+    let same = |name: &str| {
+        now.get(name)
+            .is_some_and(|owner| heard.names.get(name) == Some(owner))
+    };
+    name.is_some_and(same) && (!now.contains_key(device) || same(device))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::model::samples;
+
+    #[test]
+    fn what_was_said_while_no_agent_ran_is_of_the_drive_that_had_the_name_then() {
+        let mut snapshot = Snapshot::default();
+        let mut drive = samples::drive("sda", DriveState::Claimed, None);
+        drive.facts.diskseq = 3;
+        snapshot.drives.insert(drive.id.clone(), drive.clone());
+        let subject = Subject {
+            drive: drive.id.clone(),
+            volume: None,
+        };
+        let mut heard = Heard {
+            sequence: Some(1),
+            names: names(&snapshot),
+        };
+        assert!(is_same(&heard, &snapshot, &subject, "sda"));
+        // A controller's name has no owner of its own.
+        assert!(is_same(&heard, &snapshot, &subject, "nvme0"));
+        heard.names.insert("sda".into(), "wwn-sda 2".into());
+        assert!(!is_same(&heard, &snapshot, &subject, "sda"));
+        heard.names.clear();
+        assert!(!is_same(&heard, &snapshot, &subject, "sda"));
     }
 }

@@ -21,19 +21,30 @@ pub enum Next {
     Lost,
 }
 
-/// Reads /dev/kmsg from its end. It holds nothing of any drive, so it blocks on none.
+/// Where reading begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// With the oldest record that the kernel still has.
+    Oldest,
+    /// With what is said from now on.
+    Now,
+}
+
+/// Reads /dev/kmsg. It holds nothing of any drive, so it blocks on none.
 #[derive(Debug)]
 pub struct Kmsg(AsyncFd<File>);
 
 impl Kmsg {
-    /// Begins with what is said from now on. In a container it needs the device, and CAP_SYSLOG where the host
-    /// restricts the log.
-    pub fn open() -> io::Result<Self> {
+    /// In a container it needs the device, and CAP_SYSLOG where the host restricts the log.
+    pub fn open(from: From) -> io::Result<Self> {
         let mut file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
             .open("/dev/kmsg")?;
-        file.seek(SeekFrom::End(0))?;
+        file.seek(match from {
+            From::Oldest => SeekFrom::Start(0),
+            From::Now => SeekFrom::End(0),
+        })?;
         // SAFETY: the File owns its descriptor for as long as the AsyncFd owns the File, and nothing
         // replaces or closes it meanwhile.
         let registered = unsafe { AsyncFd::register_with_interest(file, Interest::READABLE) };

@@ -18,6 +18,7 @@ pub mod direct;
 pub mod diskread;
 pub mod dm;
 pub mod drive;
+pub mod fanotify;
 pub mod fssize;
 mod ioctl;
 pub mod kmsg;

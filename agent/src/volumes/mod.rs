@@ -28,10 +28,11 @@ use tokio_util::task::TaskTracker;
 use crate::{
     config::Config,
     fs::device,
+    health::mounts::Expected,
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
     model::{DriveId, DriveRef, DriveState, Volume, VolumeState},
-    sys::mountinfo,
+    sys::mountinfo::{self, MountEntry},
     worker::{Pool, RunError},
 };
 pub use error::VolumeError;
@@ -68,6 +69,10 @@ struct Inner {
     doubts: Mutex<BTreeMap<String, DriveId>>,
     /// Somebody wants to know how the drives are, now.
     asked: Notify,
+    /// What should be mounted.
+    expected: Expected,
+    /// Held while the mount table is read and published, so that an older look never replaces a newer one.
+    looking: Mutex<()>,
 }
 
 impl Volumes {
@@ -92,6 +97,8 @@ impl Volumes {
                 keeper,
                 doubts: Mutex::default(),
                 asked: Notify::new(),
+                expected: Expected::default(),
+                looking: Mutex::default(),
             }),
         }
     }
@@ -219,8 +226,28 @@ impl Volumes {
         }
     }
 
-    /// Reads mountinfo again and publishes which volumes are in use.
+    /// What should be mounted.
+    pub fn expected(&self) -> &Expected {
+        &self.inner.expected
+    }
+
+    /// Whether a call is changing the volume just now.
+    pub fn is_changing(&self, uuid: uuid::Uuid) -> bool {
+        self.inner.guards.is_held(&guard::Key::Volume(uuid))
+    }
+
+    /// Reads mountinfo again and publishes which volumes are in use. Answers the revision that shows it.
     pub fn refresh_mounts(&self) -> Result<u64, VolumeError> {
+        self.read_mounts().map(|(_, revision)| revision)
+    }
+
+    /// The same; answers the mounts, too.
+    pub fn read_mounts(&self) -> Result<(Vec<MountEntry>, u64), VolumeError> {
+        let _looking = self
+            .inner
+            .looking
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
         let view = Arc::new(mounting::view(&mounts, device::source_number));
         let in_use = view.in_use.clone();
@@ -229,7 +256,8 @@ impl Volumes {
             .mounts
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = view;
-        Ok(self.inner.inventory.update(|known| known.in_use = in_use))
+        let revision = self.inner.inventory.update(|known| known.in_use = in_use);
+        Ok((mounts, revision))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
         jobs::{FsError, GrowFs, Publish, Stage, StageMount, Unmount, Unmounted},
         unmount,
     },
+    health::mounts::Role,
     model::{DriveId, DriveState, FsType, Mode, Volume},
     sys::mountinfo::{self, MountEntry, MountInfoError},
     worker::{RunError, Slot},
@@ -138,6 +139,12 @@ impl Volumes {
             .classes
             .iter()
             .find(|class| class.name == volume.placed.record.class);
+        let staging = (request.mode == Mode::Mount).then(|| mountinfo::resolve(&request.path));
+        let given = request
+            .flags
+            .iter()
+            .chain(&volume.placed.record.mount_options);
+        let read_only = request.read_only || given.into_iter().any(|flag| flag == "ro");
         let job = Stage {
             drive: self.reach(volume)?,
             uuid: volume.uuid,
@@ -164,6 +171,12 @@ impl Volumes {
         self.refresh_mounts()?;
         if !staged.already {
             self.inner.inventory.mounted_afresh(volume.uuid);
+            self.inner.inventory.put_troubles(volume.uuid, Vec::new());
+        }
+        if let Some(path) = staging {
+            self.inner
+                .expected
+                .expect(path, volume.uuid, Role::Staging, read_only);
         }
         tracing::info!(volume = %volume.uuid, formatted = staged.formatted, grown = staged.grown, already = staged.already, "volume staged");
         Ok(())
@@ -200,6 +213,10 @@ impl Volumes {
             done => done?,
         }
         self.refresh_mounts()?;
+        let target = mountinfo::resolve(&request.target);
+        self.inner
+            .expected
+            .expect(target, volume.uuid, Role::Target, request.read_only);
         Ok(())
     }
 
@@ -303,7 +320,12 @@ impl Volumes {
             || DriveId("unknown-volume".to_owned()),
             |volume| volume.drive.clone(),
         );
+        if let Some(volume) = volume {
+            self.settle_samples(volume.uuid).await;
+        }
         let gone = volume.is_some() && self.is_gone(&drive);
+        // Before it begins: what is being taken away on purpose is not missed.
+        self.inner.expected.forget(&mountinfo::resolve(&path));
         let plain = Unmount {
             path,
             deadline_ms: DETACH_AFTER.as_millis() as u64,
@@ -356,6 +378,10 @@ impl Volumes {
                     .inventory
                     .update(|known| known.detached.insert(volume.uuid));
             }
+        }
+        if let Some(volume) = volume {
+            // What a sample saw at that path is over.
+            self.inner.inventory.put_troubles(volume.uuid, Vec::new());
         }
         self.refresh_mounts()?;
         Ok(())

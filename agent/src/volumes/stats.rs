@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -11,13 +12,22 @@ use uuid::Uuid;
 use super::{STATS_DEADLINE, VolumeError, Volumes};
 use crate::{
     fs::jobs::{FsError, Stats, Usage},
+    health::{look::judge_space, mounts},
     model::{Mode, Volume, snapshot::Trouble},
+    sys::mountinfo,
     worker::{RunError, Slot},
 };
 
-/// The last sample of each volume.
+/// How long unmounting waits for a sample that is being taken: longer than any on a drive that answers.
+const TURN: Duration = Duration::from_secs(2);
+
+/// The last sample of each volume, and whose turn it is.
 #[derive(Debug, Default)]
-pub struct Samples(Mutex<HashMap<Uuid, (Usage, Instant)>>);
+pub struct Samples {
+    last: Mutex<HashMap<Uuid, (Usage, Instant)>>,
+    // Held while a filesystem is looked into that nobody asked about: it would be busy just when it is to be unmounted.
+    turns: Mutex<HashMap<Uuid, Arc<tokio::sync::Mutex<()>>>>,
+}
 
 impl Samples {
     fn put(&self, uuid: Uuid, usage: Usage) {
@@ -33,10 +43,19 @@ impl Samples {
     /// Forgets a volume.
     pub fn forget(&self, uuid: Uuid) {
         self.lock().remove(&uuid);
+        self.turns
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&uuid);
+    }
+
+    fn turn(&self, uuid: Uuid) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.entry(uuid).or_default().clone()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Uuid, (Usage, Instant)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -51,39 +70,42 @@ pub struct Sample {
 
 /// What a sample shows to be wrong. Pure.
 pub fn troubles(usage: &Usage, staging_given: bool) -> Vec<Trouble> {
-    let mut found = Vec::new();
-    let mut add = |status: &str, reason: &str, message: String| {
-        found.push(Trouble {
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message,
-        });
+    let trouble = |status: &str, reason: &str, message: &str| Trouble {
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
     };
-    if staging_given && !usage.staged {
-        add(
+    let unstaged = (staging_given && !usage.staged).then(|| {
+        trouble(
             "INACCESSIBLE",
             "StagingMountMissing",
-            "the staging path is not mounted any more; delete the pod so that the volume is mounted again".to_owned(),
-        );
-    }
-    if let Some(errno) = usage.unreadable {
-        add(
-            "INACCESSIBLE",
-            "Unreadable",
-            format!(
-                "the filesystem does not read ({}); see the kernel log, and check the drive",
-                std::io::Error::from_raw_os_error(errno)
-            ),
-        );
-    }
-    if usage.read_only {
-        add(
+            "the staging path is not mounted any more; delete the pod so that the volume is mounted again",
+        )
+    });
+    let read_only = usage.read_only.then(|| {
+        trouble(
             "DEGRADED",
             "ReadOnly",
-            "the filesystem turned read-only; see the kernel log, save the data, and check the filesystem".to_owned(),
-        );
-    }
-    found
+            "the filesystem turned read-only; see the kernel log, save the data, and check the filesystem",
+        )
+    });
+    [unstaged, unreadable(usage), read_only]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// What a sample says of a filesystem that does not read. Pure.
+pub fn unreadable(usage: &Usage) -> Option<Trouble> {
+    let errno = usage.unreadable?;
+    Some(Trouble {
+        status: "INACCESSIBLE".to_owned(),
+        reason: "Unreadable".to_owned(),
+        message: format!(
+            "the filesystem does not read ({}); see the kernel log, and check the drive",
+            std::io::Error::from_raw_os_error(errno)
+        ),
+    })
 }
 
 impl Volumes {
@@ -119,13 +141,30 @@ impl Volumes {
                 }
                 self.inner.samples.put(uuid, usage.clone());
                 self.inner.inventory.put_troubles(uuid, found);
+                judge_space(self, uuid, &usage);
                 Ok(Sample {
                     usage,
                     volume: self.require(id)?,
                 })
             }
             Err(RunError::Job(error @ FsError::NotHere { .. })) => {
-                Err(VolumeError::Fs(RunError::Job(error)))
+                let resolved = mountinfo::resolve(Path::new(path));
+                match self.inner.expected.role(uuid, &resolved) {
+                    Some(role) => {
+                        let mut sample = self.stale(&self.require(id)?, path)?;
+                        let missing = mounts::missing(role, &resolved);
+                        let known = &mut sample.volume.troubles;
+                        known.retain(|trouble| trouble.reason != "NoAnswer");
+                        let told = |trouble: &Trouble| {
+                            trouble.reason == "WrongDevice" || trouble.reason == missing.reason
+                        };
+                        if !known.iter().any(told) {
+                            known.push(missing);
+                        }
+                        Ok(sample)
+                    }
+                    None => Err(VolumeError::Fs(RunError::Job(error))),
+                }
             }
             Err(error) => {
                 self.note_stuck(&volume.drive, &error);
@@ -142,6 +181,32 @@ impl Volumes {
                 }
             }
         }
+    }
+
+    /// Leave to look into the volume's filesystem without a call for it, until it is dropped; None while a call is
+    /// changing the volume.
+    pub async fn may_sample(&self, uuid: Uuid) -> Option<tokio::sync::OwnedMutexGuard<()>> {
+        let turn = self.inner.samples.turn(uuid).lock_owned().await;
+        (!self.is_changing(uuid)).then_some(turn)
+    }
+
+    /// Waits until nobody looks into the volume's filesystem, or hangs there. The caller has the volume's guard, so
+    /// that nobody begins to.
+    pub(super) async fn settle_samples(&self, uuid: Uuid) {
+        let turn = self.inner.samples.turn(uuid);
+        let waited = tokio::time::timeout(TURN, turn.lock()).await;
+        if waited.is_err() {
+            tracing::warn!(volume = %uuid, "somebody still looks into the volume; unmounting it all the same");
+        }
+    }
+
+    /// Takes a sample that was not asked for by a call.
+    pub fn take_sample(&self, uuid: Uuid, usage: Usage) {
+        if usage.unreadable.is_none() && !usage.read_only {
+            self.inner.inventory.put_troubles(uuid, Vec::new());
+        }
+        judge_space(self, uuid, &usage);
+        self.inner.samples.put(uuid, usage);
     }
 
     /// Without a sample there is still the size: a known volume's trouble must be seen, and without

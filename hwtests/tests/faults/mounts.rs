@@ -1,1 +1,200 @@
-//! Mounts that others take away or put in the way.
+//! Mounts that others take away or put in the way, filesystems that do not read or are full, devices that others
+//! change.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    os::unix::fs::FileExt,
+    path::Path,
+    process::Command,
+};
+
+use drivebay_hwtests::{faults::Case, need};
+
+use crate::stand::{Stand, sh};
+
+impl Stand {
+    /// The fault is there: it is told of the troubled volume, for this reason, and of nothing else.
+    async fn is_told(&self, case: &mut Case, reason: &str) {
+        let volumes = [&self.troubled];
+        let about = self.one(&volumes);
+        case.of_volume(&self.rig, &self.troubled, reason, about)
+            .await;
+    }
+
+    /// It was mended just now.
+    async fn is_mended(&self, mut case: Case) {
+        case.back(&self.rig, &[&self.troubled]).await;
+        drop(case);
+        self.leave().await;
+    }
+}
+
+#[tokio::test]
+async fn a_staging_mount_that_is_taken_away() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let stand = Stand::new("ext4").await;
+    let mut case = Case::new("unmounted by hand (staging)", "umount, loop drive");
+    let staging = stand.troubled.staging.display();
+    let device = stand.rig.device(&stand.troubled).await;
+    case.strikes();
+    sh(&format!("umount {staging}"));
+    stand.is_told(&mut case, "StagingMountMissing").await;
+    sh(&format!("mount {} {staging}", device.display()));
+    stand.is_mended(case).await;
+}
+
+#[tokio::test]
+async fn a_target_mount_that_is_taken_away() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let stand = Stand::new("ext4").await;
+    let mut case = Case::new("unmounted by hand (target)", "umount, loop drive");
+    let volume = &stand.troubled;
+    case.strikes();
+    sh(&format!("umount {}", volume.target.display()));
+    stand.is_told(&mut case, "TargetMountMissing").await;
+    let (from, to) = (volume.staging.display(), volume.target.display());
+    sh(&format!("mount --bind {from} {to}"));
+    stand.is_mended(case).await;
+}
+
+#[tokio::test]
+async fn a_target_that_something_else_is_mounted_at() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let stand = Stand::new("ext4").await;
+    let mut case = Case::new("target mounted from elsewhere", "tmpfs over it, loop drive");
+    let target = stand.troubled.target.display();
+    case.strikes();
+    sh(&format!("mount -t tmpfs none {target}"));
+    stand.is_told(&mut case, "WrongDevice").await;
+    sh(&format!("umount {target}"));
+    stand.is_mended(case).await;
+}
+
+#[tokio::test]
+async fn a_mount_that_is_made_read_only() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let stand = Stand::new("ext4").await;
+    let mut case = Case::new("mount turned read-only", "remount, loop drive");
+    let target = stand.troubled.target.display();
+    case.strikes();
+    sh(&format!("mount -o remount,bind,ro {target}"));
+    stand.is_told(&mut case, "ReadOnly").await;
+    sh(&format!("mount -o remount,bind,rw {target}"));
+    stand.is_mended(case).await;
+}
+
+#[tokio::test]
+async fn a_device_that_is_made_read_only() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "blockdev");
+    let stand = Stand::new("ext4").await;
+    let mut case = Case::new("read-only device", "blockdev --setro, loop drive");
+    let device = stand.rig.device(&stand.troubled).await;
+    case.strikes();
+    sh(&format!("blockdev --setro {}", device.display()));
+    stand.is_told(&mut case, "DeviceReadOnly").await;
+    sh(&format!("blockdev --setrw {}", device.display()));
+    stand.is_mended(case).await;
+}
+
+#[tokio::test]
+async fn a_root_directory_that_does_not_read() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "debugfs", tool "e2fsck");
+    let stand = Stand::new("ext4").await;
+    let mut case = Case::new(
+        "directory unreadable",
+        "garbage over the root directory, unmounted, loop drive",
+    );
+    let device = stand.rig.device(&stand.troubled).await;
+    stand.rig.leave_volume(&stand.troubled).await;
+    let block = sh(&format!("debugfs -R 'blocks /' {}", device.display()));
+    let disk = File::options().write(true).open(&device).unwrap();
+    let place = block.parse::<u64>().unwrap() * 4096;
+    disk.write_all_at(&[0x5a; 4096], place).unwrap();
+    disk.sync_all().unwrap();
+    drop(disk);
+    case.strikes();
+    stand.rig.use_volume(&stand.troubled).await;
+    stand.is_told(&mut case, "Unreadable").await;
+    stand.rig.leave_volume(&stand.troubled).await;
+    // It answers 1: it has mended something.
+    let mended = Command::new("e2fsck").arg("-fy").arg(&device).output();
+    assert!(mended.unwrap().status.code() < Some(4));
+    stand.rig.use_volume(&stand.troubled).await;
+    stand.is_mended(case).await;
+}
+
+fn fill(file: &Path) {
+    let mut filling = File::create(file).unwrap();
+    while filling.write_all(&[1; 1 << 20]).is_ok() {}
+    // Only what is written back is known to have a place.
+    let _ = filling.sync_all();
+    while filling.write_all(&[1; 512]).is_ok() {}
+}
+
+async fn full(fs_type: &str) {
+    let stand = Stand::new(fs_type).await;
+    let fault = format!("{fs_type} full (space)");
+    let mut case = Case::new(&fault, "written until it was, loop drive");
+    let target = &stand.troubled.target;
+    // What is allocated need not be written.
+    let most = target.join("most");
+    sh(&format!("fallocate -l 1536M {}", most.display()));
+    fill(&target.join("rest"));
+    case.strikes();
+    stand.is_told(&mut case, "VolumeFull").await;
+    fs::remove_file(&most).unwrap();
+    sh(&format!("sync -f {}", target.display()));
+    stand.is_mended(case).await;
+}
+
+#[tokio::test]
+async fn an_ext4_without_room() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    full("ext4").await;
+}
+
+#[tokio::test]
+async fn an_xfs_without_room() {
+    need!(root, loop, tool "mkfs.xfs", fs "xfs");
+    full("xfs").await;
+}
+
+#[tokio::test]
+async fn a_filesystem_without_inodes() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let stand = Stand::new("ext4").await;
+    let mut case = Case::new("full (inodes)", "files made until it was, loop drive");
+    let dir = stand.troubled.target.join("files");
+    fs::create_dir(&dir).unwrap();
+    let make = |n: u32| File::create(dir.join(n.to_string())).is_ok();
+    assert!((0..1_000_000).take_while(|n| make(*n)).count() > 1000);
+    case.strikes();
+    stand.is_told(&mut case, "InodesExhausted").await;
+    fs::remove_dir_all(&dir).unwrap();
+    stand.is_mended(case).await;
+}
+
+#[tokio::test]
+async fn a_partition_that_is_removed_from_the_table() {
+    need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4", tool "sfdisk");
+    let stand = Stand::new("ext4").await;
+    let mut case = Case::new(
+        "partition removed by hand",
+        "sfdisk --delete while it is mounted, rescan, loop drive",
+    );
+    let device = stand.rig.device(&stand.troubled).await;
+    let device = device.to_str().unwrap();
+    let (disk, number) = device.rsplit_once('p').unwrap();
+    let before = stand.rig.dir().join("table");
+    sh(&format!("sfdisk --dump {disk} >{}", before.display()));
+    let quietly = "sfdisk --no-reread --no-tell-kernel --force";
+    case.strikes();
+    sh(&format!("{quietly} --delete {disk} {number}"));
+    // Where udevd runs, its event is enough.
+    stand.rig.rescan().await;
+    stand.is_told(&mut case, "RecordMismatch").await;
+    sh(&format!("{quietly} {disk} <{}", before.display()));
+    stand.rig.rescan().await;
+    stand.is_mended(case).await;
+}

@@ -1,0 +1,341 @@
+//! Looks at each drive now and then: reads a little of it past the cache, asks its filesystems how they are, and
+//! compares its volumes' devices with what the last survey found.
+//!
+//! What touches a drive runs in that drive's background slot, which a mutating call cancels; a drive that hangs there
+//! is seen as one that stalls. A turning drive that was not used since the last look is let sleep.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{
+    book::Source,
+    device::{self, Twice},
+    reading::{self, Bad},
+    space, tell,
+};
+use crate::{
+    fs::jobs::{Stats, Usage},
+    model::{
+        Drive, DriveId, DriveRef, DriveState, Media, Mode, Snapshot, cause::chain,
+        snapshot::Trouble,
+    },
+    sys::{blockstat, offload::offload},
+    volumes::{Volumes, stats::unreadable},
+    worker::{
+        RunError, Slot,
+        read::{ReadError, ReadSample},
+    },
+};
+
+/// How often a drive is looked at.
+const EVERY: Duration = Duration::from_secs(60);
+/// Drives looked at at a time.
+const AT_ONCE: usize = 8;
+/// How often it is looked which drives are due.
+const TICK: Duration = Duration::from_secs(2);
+/// How often devices are compared, in ticks.
+const DEVICES_EVERY: u32 = 5;
+/// One read. A drive that recovers a bad sector takes several seconds, and says so in the end.
+const READ_DEADLINE: Duration = Duration::from_secs(60);
+/// One statfs, behind whatever the slot is doing.
+const STATS_DEADLINE: Duration = Duration::from_secs(20);
+/// Looks at sysfs.
+const SYSFS_DEADLINE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default)]
+struct Tracked {
+    due: Option<Instant>,
+    looking: bool,
+    // Requests that it had completed after the last look.
+    completed: Option<u64>,
+    bad: Bad,
+}
+
+/// What is to be done at one drive.
+struct Task {
+    id: DriveId,
+    drive: DriveRef,
+    sleeps: bool,
+    completed: Option<u64>,
+    places: Vec<u64>,
+    filesystems: Vec<(Uuid, Stats)>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+struct Looked {
+    completed: Option<u64>,
+    // Places, and whether they read.
+    reads: Vec<(u64, bool)>,
+    usages: Vec<(Uuid, Usage)>,
+}
+
+/// Looks until `stop`.
+pub async fn run(volumes: Volumes, stop: CancellationToken) {
+    let mut drives: BTreeMap<DriveId, Tracked> = BTreeMap::new();
+    let mut looking: JoinSet<(DriveId, Looked)> = JoinSet::new();
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut twice, mut count) = (Twice::default(), 0u32);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {
+                let snapshot = volumes.inventory().current();
+                if count.is_multiple_of(DEVICES_EVERY) {
+                    compare_devices(&volumes, &snapshot, &mut twice).await;
+                }
+                count = count.wrapping_add(1);
+                follow(&mut drives, &snapshot);
+                let most = AT_ONCE.saturating_sub(looking.len());
+                for task in due(&volumes, &mut drives, &snapshot, most) {
+                    looking.spawn(look(volumes.clone(), task));
+                }
+            }
+            Some(done) = looking.join_next() => match done {
+                Ok((id, looked)) => take(&volumes, &mut drives, &id, looked),
+                Err(error) => tracing::error!(%error, "looking at a drive has failed"),
+            },
+        }
+    }
+}
+
+/// Takes up drives that are new, lets go of those that are gone.
+fn follow(drives: &mut BTreeMap<DriveId, Tracked>, snapshot: &Snapshot) {
+    // What is known of its bad places lasts while it is here, also while nobody knows whose it is.
+    let here = |drive: &Drive| drive.state != DriveState::Missing;
+    drives.retain(|id, tracked| tracked.looking || snapshot.drives.get(id).is_some_and(here));
+    for (id, _) in snapshot.drives.iter().filter(|(_, drive)| is_ours(drive)) {
+        drives.entry(id.clone()).or_insert_with(|| Tracked {
+            // Not all of a shelf at the same moment.
+            due: Some(Instant::now() + Duration::from_secs(10).mul_f64(fastrand::f64())),
+            ..Tracked::default()
+        });
+    }
+}
+
+fn is_ours(drive: &Drive) -> bool {
+    drive.state == DriveState::Claimed
+}
+
+fn due(
+    volumes: &Volumes,
+    drives: &mut BTreeMap<DriveId, Tracked>,
+    snapshot: &Snapshot,
+    most: usize,
+) -> Vec<Task> {
+    let now = Instant::now();
+    let ready = drives
+        .iter_mut()
+        .filter(|(_, tracked)| !tracked.looking && tracked.due.is_some_and(|due| due <= now));
+    ready
+        .filter_map(|(id, tracked)| {
+            let drive = snapshot.drives.get(id).filter(|drive| is_ours(drive))?;
+            tracked.due = Some(now + EVERY.mul_f64(fastrand::f64().mul_add(0.2, 0.9)));
+            tracked.looking = true;
+            let place = reading::place(drive, fastrand::f64(), fastrand::f64());
+            Some(Task {
+                id: id.clone(),
+                drive: DriveRef::from(&drive.facts),
+                sleeps: drive.facts.media == Media::Hdd,
+                completed: tracked.completed,
+                places: tracked.bad.next(place),
+                filesystems: filesystems(volumes, snapshot, id),
+            })
+        })
+        .take(most)
+        .collect()
+}
+
+/// The drive's filesystems that are mounted, each by one of its paths.
+fn filesystems(volumes: &Volumes, snapshot: &Snapshot, drive: &DriveId) -> Vec<(Uuid, Stats)> {
+    let here = snapshot.volumes.values().filter(|volume| {
+        volume.drive == *drive && volume.in_use && volume.placed.record.mode == Mode::Mount
+    });
+    here.filter_map(|volume| {
+        let path: PathBuf = volumes.expected().path_of(volume.uuid)?;
+        let job = Stats {
+            path,
+            staging_path: None,
+            dev: volume.placed.dev?,
+            device: volume.placed.device.clone()?,
+            block: false,
+        };
+        Some((volume.uuid, job))
+    })
+    .collect()
+}
+
+async fn completed(name: String) -> Option<u64> {
+    let looked = offload("activity", SYSFS_DEADLINE, move || {
+        blockstat::activity(&name)
+    })
+    .await;
+    match looked.and_then(|looked| looked) {
+        Ok(activity) => activity.map(|activity| activity.completed),
+        Err(error) => {
+            tracing::warn!(%error, "what a drive is doing cannot be looked at");
+            None
+        }
+    }
+}
+
+async fn look(volumes: Volumes, task: Task) -> (DriveId, Looked) {
+    let Task {
+        id, drive, places, ..
+    } = task;
+    let name = drive.kernel_name.clone();
+    let before = completed(name.clone()).await;
+    let unused = before.is_some() && before == task.completed;
+    if task.sleeps && unused {
+        let looked = Looked {
+            completed: before,
+            ..Looked::default()
+        };
+        return (id, looked);
+    }
+    let pool = volumes.pool();
+    let mut looked = Looked::default();
+    for place in places {
+        let sample = ReadSample {
+            drive: drive.clone(),
+            offset: place,
+            len: reading::SAMPLE,
+        };
+        match pool.run(&id, Slot::Background, sample, READ_DEADLINE).await {
+            Ok(_) => looked.reads.push((place, true)),
+            Err(RunError::Job(error @ (ReadError::Read { .. } | ReadError::Short { .. }))) => {
+                tracing::warn!(drive = %id, error = %chain(&error), "a place on the drive does not read");
+                looked.reads.push((place, false));
+            }
+            // It was not read: that is no evidence. A drive that hangs is seen as one that stalls.
+            Err(error) => {
+                tracing::debug!(drive = %id, error = %chain(&error), "the drive was not read");
+                break;
+            }
+        }
+    }
+    for (volume, stats) in task.filesystems {
+        let Some(_turn) = volumes.may_sample(volume).await else {
+            continue;
+        };
+        match pool.run(&id, Slot::Background, stats, STATS_DEADLINE).await {
+            Ok(usage) => looked.usages.push((volume, usage)),
+            Err(RunError::Job(error)) => {
+                tracing::debug!(%volume, error = %chain(&error), "no sample of the volume");
+            }
+            Err(error) => {
+                tracing::debug!(drive = %id, error = %chain(&error), "no samples of the drive's volumes");
+                break;
+            }
+        }
+    }
+    looked.completed = completed(name).await;
+    (id, looked)
+}
+
+fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId, looked: Looked) {
+    let Some(tracked) = drives.get_mut(id) else {
+        return;
+    };
+    tracked.looking = false;
+    tracked.completed = looked.completed;
+    for (place, reads) in looked.reads {
+        tracked.bad.read(place, reads);
+    }
+    let snapshot = volumes.inventory().current();
+    let Some(drive) = snapshot.drives.get(id) else {
+        return;
+    };
+    let inventory = volumes.inventory();
+    let findings = tracked.bad.findings();
+    if inventory.health(|book| book.seen_of_drive(id, Source::Reading) != findings.as_slice()) {
+        inventory.update(|known| {
+            known
+                .health
+                .looked_at_drive(id.clone(), Source::Reading, findings);
+        });
+    }
+    let here = snapshot
+        .volumes
+        .values()
+        .filter(|volume| volume.drive == *id);
+    let here: Vec<Uuid> = here.map(|volume| volume.uuid).collect();
+    let mut reading: BTreeMap<Uuid, Vec<Trouble>> = BTreeMap::new();
+    for volume in &here {
+        let mut troubles = tracked.bad.troubles(drive, *volume);
+        match looked.usages.iter().find(|(sampled, _)| sampled == volume) {
+            Some((_, usage)) => troubles.extend(unreadable(usage)),
+            // Not asked now: what was seen of its filesystem stays, as long as it is mounted.
+            None => troubles.extend(inventory.health(|book| {
+                let mounted = snapshot
+                    .volumes
+                    .get(volume)
+                    .is_some_and(|volume| volume.in_use);
+                let seen = book.seen(*volume, Source::Reading).iter();
+                let seen = seen.filter(|trouble| mounted && trouble.reason == "Unreadable");
+                seen.cloned().collect::<Vec<_>>()
+            })),
+        }
+        if !troubles.is_empty() {
+            reading.insert(*volume, troubles);
+        }
+    }
+    tell(volumes, Source::Reading, here.into_iter(), reading);
+    for (volume, usage) in looked.usages {
+        volumes.take_sample(volume, usage);
+    }
+}
+
+/// What a sample says of a volume's space.
+pub fn judge_space(volumes: &Volumes, volume: Uuid, usage: &Usage) {
+    let before = volumes
+        .inventory()
+        .health(|book| book.seen(volume, Source::Space).to_vec());
+    // A filesystem that does not answer says nothing of its space.
+    if usage.unreadable.is_some() || usage.total_bytes == 0 {
+        return;
+    }
+    let wrong = [(volume, space::judge(usage, &before))].into();
+    tell(volumes, Source::Space, std::iter::once(volume), wrong);
+}
+
+async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, twice: &mut Twice) {
+    let compared = device::to_be_looked_at(snapshot);
+    if compared.is_empty() && twice.is_empty() {
+        return;
+    }
+    let looked = offload("devices", SYSFS_DEADLINE, move || {
+        let seen = compared.into_iter().map(|(volume, placed)| {
+            let name = placed.device.as_deref().unwrap_or_default();
+            let seen = device::read(Path::new("/sys"), name)?;
+            Ok((volume, device::judge(&placed, seen.as_ref())))
+        });
+        seen.collect::<std::io::Result<BTreeMap<_, _>>>()
+    });
+    let mut seen = match looked.await.and_then(|looked| looked) {
+        Ok(seen) => seen,
+        Err(error) => {
+            tracing::warn!(%error, "the volumes' devices cannot be looked at; tried again");
+            return;
+        }
+    };
+    // What was compared with is no longer so, or a call is changing it.
+    let now = volumes.inventory().current();
+    seen.retain(|volume, troubles| {
+        let placed = |of: &Snapshot| of.volumes.get(volume).map(|volume| volume.placed.clone());
+        !troubles.is_empty() && placed(snapshot) == placed(&now) && !volumes.is_changing(*volume)
+    });
+    let wrong = twice.look(seen);
+    tell(volumes, Source::Device, now.volumes.keys().copied(), wrong);
+}

@@ -1,0 +1,332 @@
+//! What of health cannot be seen again is kept over a restart of the agent: what the kernel has said, how far its log
+//! was read, and what should be mounted. One small file; losing it loses no data.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    book::{COUNTS_FOR, Notes},
+    mounts::Places,
+    now,
+};
+use crate::{
+    model::{DriveState, Snapshot, cause::chain},
+    sys::{clock::unix_seconds, offload::offload, process, statefile},
+    volumes::Volumes,
+};
+
+/// Format of the file; one of another version is not read.
+const VERSION: u32 = 1;
+/// Bytes; ten thousand mounts are 2 MiB.
+const MAX_FILE: u64 = 64 * 1024 * 1024;
+/// How often it is looked whether there is something new to be written.
+const EVERY: Duration = Duration::from_secs(2);
+/// Reading or writing a small file.
+const FILE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Kernel names, and whose they were when the log was read last: `sda` may be another drive by now.
+pub type Names = BTreeMap<String, String>;
+
+/// How far the kernel log was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heard {
+    /// Number of the last record that was read; None when there is none of this boot.
+    pub sequence: Option<u64>,
+    /// Whose the names in it are.
+    pub names: Names,
+}
+
+/// The file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Remembered {
+    version: u32,
+    boot_id: String,
+    // When it was written, on both clocks: the book's, and the wall's, in seconds since 1970.
+    at: Duration,
+    unix: u64,
+    notes: Notes,
+    heard: Heard,
+    mounts: Places,
+}
+
+/// Whose each kernel name is. A drive that is plugged in again has another sequence number. Pure.
+pub fn names(snapshot: &Snapshot) -> Names {
+    let here = |state| state != DriveState::Missing;
+    let drives = snapshot.drives.values().filter(|drive| here(drive.state));
+    let drives = drives.map(|drive| {
+        let owner = format!("{} {}", drive.id, drive.facts.diskseq);
+        (drive.facts.kernel_name.clone(), owner)
+    });
+    let volumes = snapshot.volumes.values();
+    let volumes =
+        volumes.filter_map(|volume| Some((volume.placed.device.clone()?, volume.uuid.to_string())));
+    drives.chain(volumes).collect()
+}
+
+/// What still counts of what was written, now. Pure.
+fn recall(old: Remembered, boot_id: &str, now: Duration, unix: u64) -> (Notes, Heard, Places) {
+    if old.boot_id == boot_id {
+        return (old.notes, old.heard, old.mounts);
+    }
+    let away = Duration::from_secs(unix.saturating_sub(old.unix));
+    let notes = old.notes.after_a_boot(|at| {
+        let age = old.at.saturating_sub(at).saturating_add(away);
+        (age < COUNTS_FOR).then(|| now.saturating_sub(age))
+    });
+    (notes, Heard::default(), Places::new())
+}
+
+/// How far the log was read, shared with the task that reads it.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    path: PathBuf,
+    boot_id: String,
+    heard: Arc<Mutex<Heard>>,
+}
+
+impl Memory {
+    /// Reads the file and gives everybody what they knew. A file that cannot be used is said, put aside, and counts as
+    /// empty.
+    pub async fn load(volumes: &Volumes, kubelet_dir: &Path) -> Self {
+        let path = volumes.config().state_dir.join("health.json");
+        let (wanted, dir) = (path.clone(), kubelet_dir.to_owned());
+        // The mount table has no symbolic links.
+        let resolved = offload("kubelet-dir", FILE_DEADLINE, move || {
+            std::fs::canonicalize(&dir)
+        });
+        let kubelet_dir = match resolved.await.and_then(|resolved| resolved) {
+            Ok(resolved) => resolved,
+            // None of its mounts can be there either.
+            Err(_) => kubelet_dir.to_owned(),
+        };
+        let read = offload("health-read", FILE_DEADLINE, move || read(&wanted));
+        let (old, boot_id) = match read.await.and_then(|read| read) {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "what is remembered of health cannot be read; beginning anew");
+                Default::default()
+            }
+        };
+        let (notes, heard, places) = recall(old, &boot_id, now(), unix_seconds());
+        match volumes.read_mounts() {
+            Ok((mounts, _)) => volumes.expected().begin(places, &mounts, &kubelet_dir),
+            Err(error) => tracing::error!(error = %chain(&error), "cannot read the mount table"),
+        }
+        volumes
+            .inventory()
+            .update(|known| known.health.restore(notes));
+        Self {
+            path,
+            boot_id,
+            heard: Arc::new(Mutex::new(heard)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far the log was read.
+    pub fn heard(&self) -> Heard {
+        self.lock().clone()
+    }
+
+    /// It was read so far.
+    pub fn hear(&self, sequence: u64) {
+        self.lock().sequence = Some(sequence);
+    }
+
+    fn gather(&self, volumes: &Volumes) -> Remembered {
+        let snapshot = volumes.inventory().current();
+        if snapshot.ready {
+            let names = names(&snapshot);
+            self.lock().names = names;
+        }
+        Remembered {
+            version: VERSION,
+            boot_id: self.boot_id.clone(),
+            at: now(),
+            unix: unix_seconds(),
+            notes: volumes.inventory().health(|book| book.notes().clone()),
+            heard: self.heard(),
+            mounts: volumes.expected().now(),
+        }
+    }
+
+    /// Writes what is new until `stop`, and once more then.
+    pub async fn keep(self, volumes: Volumes, stop: CancellationToken) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut written = Remembered::default();
+        loop {
+            let stopping = tokio::select! {
+                () = stop.cancelled() => true,
+                _ = ticks.tick() => false,
+            };
+            let next = self.gather(&volumes);
+            // That the log was read further is worth a write only together with something else, or at the end.
+            let same = next.notes == written.notes
+                && next.mounts == written.mounts
+                && next.heard.names == written.heard.names;
+            if !same || stopping {
+                match self.write(next.clone()).await {
+                    Ok(()) => written = next,
+                    Err(error) => {
+                        tracing::warn!(path = %self.path.display(), %error, "what is known of health is not saved; an agent that starts now would not know it");
+                    }
+                }
+            }
+            if stopping {
+                return;
+            }
+        }
+    }
+
+    async fn write(&self, next: Remembered) -> std::io::Result<()> {
+        let path = self.path.clone();
+        let write = offload("health-write", FILE_DEADLINE, move || {
+            statefile::write_atomic(&path, &serde_json::to_vec(&next)?)
+        });
+        write.await?
+    }
+}
+
+fn read(path: &Path) -> std::io::Result<(Remembered, String)> {
+    let boot_id = process::boot_id()?;
+    let bytes = match statefile::read(path, MAX_FILE) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok((Remembered::default(), boot_id));
+        }
+        Err(error) => return Err(error),
+    };
+    match serde_json::from_slice::<Remembered>(&bytes) {
+        Ok(old) if old.version == VERSION => Ok((old, boot_id)),
+        other => {
+            let why = other.map_or_else(
+                |error| error.to_string(),
+                |old| {
+                    format!(
+                        "it has version {}, this agent reads version {VERSION}",
+                        old.version
+                    )
+                },
+            );
+            let aside = statefile::move_aside(path)?;
+            tracing::warn!(why, aside = %aside.display(), "what is remembered of health cannot be used; beginning anew");
+            Ok((Remembered::default(), boot_id))
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{
+        health::{
+            Book,
+            attribute::Subject,
+            kmsg::Kind,
+            mounts::{Place, Role},
+        },
+        model::{DriveId, samples},
+    };
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn remembered() -> Remembered {
+        let mut book = Book::default();
+        let subject = Subject {
+            drive: DriveId("wwn-sda".into()),
+            volume: Some(Uuid::from_u128(7)),
+        };
+        book.note(&subject, Kind::FilesystemError, 100 * HOUR);
+        book.note(&subject, Kind::MediumError, 100 * HOUR);
+        let place = Place {
+            volume: Uuid::from_u128(7),
+            role: Role::Target,
+            read_only: false,
+            call: 0,
+        };
+        Remembered {
+            version: VERSION,
+            boot_id: "this".into(),
+            at: 101 * HOUR,
+            unix: 1_000_000,
+            notes: book.notes().clone(),
+            heard: Heard {
+                sequence: Some(7),
+                names: [("sda".to_owned(), "wwn-sda 1".to_owned())].into(),
+            },
+            mounts: [("/target".into(), place)].into(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let old = remembered();
+        let bytes = serde_json::to_vec(&old).unwrap();
+        assert_eq!(serde_json::from_slice::<Remembered>(&bytes).unwrap(), old);
+    }
+
+    #[test]
+    fn in_the_same_boot_everything_counts() {
+        let old = remembered();
+        let (notes, heard, mounts) = recall(old.clone(), "this", 102 * HOUR, 0);
+        assert_eq!((notes, heard, mounts), (old.notes, old.heard, old.mounts));
+    }
+
+    #[test]
+    fn after_a_boot_only_what_was_said_of_drives_counts_and_for_a_day_in_all() {
+        for (hours_away, counts) in [(1, true), (22, true), (23, false), (1000, false)] {
+            // The machine was booted a minute ago.
+            let now = COUNTS_FOR + Duration::from_secs(60);
+            let unix = 1_000_000 + hours_away * 3600;
+            let (notes, heard, mounts) = recall(remembered(), "that", now, unix);
+            assert_eq!((heard, mounts), (Heard::default(), Places::new()));
+            let volume = notes.volumes.values().next().unwrap();
+            let drive = notes.drives.values().next().unwrap();
+            for seen in [volume, drive] {
+                assert_eq!(seen.len(), usize::from(counts), "{hours_away} h: {seen:?}");
+                for (kind, at) in seen {
+                    assert_eq!(*kind, Kind::MediumError);
+                    assert_eq!(now - *at, HOUR * (hours_away as u32 + 1));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_wall_clock_that_goes_back_does_not_make_what_was_said_younger_or_older() {
+        let now = COUNTS_FOR + HOUR;
+        let (notes, ..) = recall(remembered(), "that", now, 5);
+        let at = notes.drives.values().next().unwrap()[&Kind::MediumError];
+        assert_eq!(now - at, HOUR);
+    }
+
+    #[test]
+    fn a_name_is_its_drives_and_its_volumes_and_a_drive_plugged_in_again_is_another() {
+        let mut snapshot = Snapshot::default();
+        let mut drive = samples::drive("sda", DriveState::Claimed, None);
+        drive.facts.diskseq = 3;
+        snapshot.drives.insert(drive.id.clone(), drive.clone());
+        assert_eq!(names(&snapshot)["sda"], "wwn-sda 3");
+        drive.facts.diskseq = 4;
+        snapshot.drives.insert(drive.id.clone(), drive.clone());
+        assert_eq!(names(&snapshot)["sda"], "wwn-sda 4");
+        drive.state = DriveState::Missing;
+        snapshot.drives.insert(drive.id.clone(), drive);
+        assert_eq!(names(&snapshot), Names::new());
+    }
+}

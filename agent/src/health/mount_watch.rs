@@ -1,0 +1,132 @@
+//! The task that follows the mount table: which volumes are in use, and whether what should be mounted is.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval},
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{
+    book::Source,
+    fsevents::Mounted,
+    mounts::{self, Role},
+    tell,
+};
+use crate::{
+    fs::device,
+    model::{Mode, Placed, cause::chain},
+    sys::{mountinfo::MountEntry, mountwatch::MountWatch},
+    volumes::Volumes,
+};
+
+/// Without a change in the table there can be one on the other side: a drive comes back as another device.
+const TICK: Duration = Duration::from_secs(10);
+
+/// Whether a mount is of the volume: of its device, or for block its device's node.
+pub fn is_of(mount: &MountEntry, placed: &Placed) -> bool {
+    let Some(dev) = placed.dev else {
+        return false;
+    };
+    match placed.record.mode {
+        Mode::Mount => device::is_mount_of(mount, dev),
+        Mode::Block => placed.device.as_ref().is_some_and(|device| {
+            mount.fs_type == "devtmpfs" && mount.root == Path::new("/").join(device)
+        }),
+    }
+}
+
+/// Follows it until `stop`. `mounted` is told the volumes with a filesystem that is mounted.
+pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: CancellationToken) {
+    let mut table = match MountWatch::new() {
+        Ok(watch) => Some(watch),
+        Err(error) => {
+            tracing::error!(%error, "cannot follow the mount table; it is read now and then, and after each change of our own");
+            None
+        }
+    };
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut snapshots = volumes.inventory().subscribe();
+    let mut ready = false;
+    loop {
+        let changed = async {
+            match &table {
+                Some(table) => table.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+            () = volumes.expected().changed() => {}
+            // The first look must not wait for a tick.
+            known = snapshots.wait_for(|snapshot| snapshot.ready), if !ready => ready = known.is_ok(),
+            changed = changed => if let Err(error) = changed {
+                tracing::error!(%error, "the mount table can no longer be followed; it is read now and then");
+                table = None;
+            },
+        }
+        look(&volumes, &mounted);
+    }
+}
+
+fn look(volumes: &Volumes, mounted: &watch::Sender<Vec<Mounted>>) {
+    let expected = volumes.expected();
+    let before = expected.now();
+    let mounts = match volumes.read_mounts() {
+        Ok((mounts, _)) => mounts,
+        Err(error) => {
+            tracing::error!(error = %chain(&error), "cannot read the mount table");
+            return;
+        }
+    };
+    let after = expected.now();
+    let snapshot = volumes.inventory().current();
+    if !snapshot.ready {
+        return;
+    }
+    expected.settle(|| volumes.inventory().current(), is_of);
+    let wrong = mounts::judge(&before, &after, &mounts, &snapshot, is_of);
+    tell(
+        volumes,
+        Source::Mounts,
+        snapshot.volumes.keys().copied(),
+        wrong,
+    );
+
+    // The call that staged it last: a path mounted anew may have the same mount id.
+    let calls: BTreeMap<Uuid, u64> = after
+        .values()
+        .filter(|place| place.role == Role::Staging)
+        .map(|place| (place.volume, place.call))
+        .collect();
+    let by_dev: BTreeMap<(u32, u32), &MountEntry> = mounts
+        .iter()
+        .rev()
+        .map(|mount| (mount.dev, mount))
+        .collect();
+    let with_filesystem = snapshot.volumes.values().filter_map(|volume| {
+        let mount = by_dev.get(&volume.placed.dev?)?;
+        let drive = snapshot.drives.get(&volume.drive)?;
+        Some(Mounted {
+            volume: volume.uuid,
+            drive: volume.drive.clone(),
+            dev: mount.dev,
+            record: volume.placed.record.state.clone(),
+            fs_type: mount.fs_type.clone(),
+            path: mount.mount_point.clone(),
+            mount: mount.id,
+            call: calls.get(&volume.uuid).copied().unwrap_or(0),
+            answers: drive.trouble.is_none(),
+        })
+    });
+    let all: Vec<Mounted> = with_filesystem.collect();
+    mounted.send_if_modified(|known| {
+        let changed = *known != all;
+        *known = all;
+        changed
+    });
+}

@@ -1,0 +1,183 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::model::{DriveId, RecordState, Volume, VolumeState, samples::placed};
+
+const STAGING: &str = "/k/plugins/kubernetes.io/csi/d/h/globalmount";
+const TARGET: &str = "/k/pods/u/volumes/kubernetes.io~csi/pv/mount";
+
+fn snapshot(dev: Option<(u32, u32)>) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    let mut placed = placed(7, RecordState::New);
+    placed.dev = dev;
+    let volume = Volume {
+        uuid: Uuid::from_u128(7),
+        drive: DriveId("wwn-sda".into()),
+        placed,
+        state: VolumeState::Ready,
+        in_use: true,
+        troubles: Vec::new(),
+        erasing: None,
+    };
+    snapshot.volumes.insert(volume.uuid, volume);
+    snapshot
+}
+
+fn expected(read_only: bool) -> Expected {
+    let expected = Expected::default();
+    let volume = Uuid::from_u128(7);
+    expected.expect(STAGING.into(), volume, Role::Staging, read_only);
+    expected.expect(TARGET.into(), volume, Role::Target, read_only);
+    expected
+}
+
+fn is_of(mount: &MountEntry, placed: &Placed) -> bool {
+    Some(mount.dev) == placed.dev
+}
+
+fn reasons(places: &Places, rows: &str, dev: Option<(u32, u32)>) -> Vec<String> {
+    let mounts = mountinfo::parse(rows.as_bytes()).unwrap();
+    let found = judge(places, places, &mounts, &snapshot(dev), is_of);
+    found
+        .into_values()
+        .flatten()
+        .map(|trouble| format!("{} {}", trouble.status, trouble.reason))
+        .collect()
+}
+
+fn row(id: u32, parent: u32, dev: &str, at: &str, own: &str, of_all: &str) -> String {
+    format!("{id} {parent} {dev} / {at} {own} - ext4 /dev/sda2 {of_all}\n")
+}
+
+#[test]
+fn each_thing_that_can_be_wrong_with_a_mount_is_told_as_what_it_is() {
+    let dev = Some((8, 2));
+    let staged = row(5, 1, "8:2", STAGING, "rw", "rw");
+    let published = row(6, 1, "8:2", TARGET, "rw", "rw");
+    let at_target = |own: &str, of_all: &str| row(6, 1, "8:2", TARGET, own, of_all);
+    let over = row(9, 6, "8:9", TARGET, "rw", "rw");
+    for (rows, told) in [
+        (staged.clone() + &published, &[][..]),
+        (published.clone(), &["INACCESSIBLE StagingMountMissing"]),
+        (staged.clone(), &["INACCESSIBLE TargetMountMissing"]),
+        (
+            String::new(),
+            &[
+                "INACCESSIBLE StagingMountMissing",
+                "INACCESSIBLE TargetMountMissing",
+            ],
+        ),
+        // Something else lies over it, or in its place.
+        (
+            staged.clone() + &published + &over,
+            &["INACCESSIBLE WrongDevice"],
+        ),
+        (staged.clone() + &over, &["INACCESSIBLE WrongDevice"]),
+        (
+            staged.clone() + &at_target("ro", "rw"),
+            &["DEGRADED ReadOnly"],
+        ),
+        (
+            staged.clone() + &at_target("rw", "ro"),
+            &["DEGRADED ReadOnly"],
+        ),
+        (
+            staged.clone() + &at_target("rw", "rw,emergency_ro"),
+            &["DEGRADED ReadOnly"],
+        ),
+        (
+            staged.clone() + &published + &row(9, 1, "8:9", "/elsewhere", "ro", "ro"),
+            &[],
+        ),
+    ] {
+        assert_eq!(reasons(&expected(false).now(), &rows, dev), told, "{rows}");
+    }
+}
+
+#[test]
+fn what_was_asked_for_read_only_may_be_so_and_a_drive_that_is_away_is_not_compared() {
+    let rows = row(5, 1, "8:2", STAGING, "ro", "ro") + &row(6, 1, "8:2", TARGET, "ro", "ro");
+    assert_eq!(reasons(&expected(true).now(), &rows, Some((8, 2))), [""; 0]);
+    assert_eq!(reasons(&expected(true).now(), &rows, None), [""; 0]);
+    assert_eq!(reasons(&expected(true).now(), "", None).len(), 2);
+    // Its drive came back as another device; these mounts are still of the old one.
+    assert_eq!(
+        reasons(&expected(true).now(), &rows, Some((8, 18))),
+        ["INACCESSIBLE WrongDevice"]
+    );
+}
+
+#[test]
+fn what_our_own_calls_change_while_the_table_is_read_is_no_trouble() {
+    let told = |before: &Places, after: &Places| {
+        judge(before, after, &[], &snapshot(Some((8, 2))), is_of).len()
+    };
+    let expected = expected(false);
+    let before = expected.now();
+    assert_eq!(told(&before, &before), 1);
+    // Published after the table was read.
+    assert_eq!(told(&Places::new(), &before), 0);
+    // Unmounted meanwhile, and unmounted and mounted again.
+    for path in [STAGING, TARGET] {
+        expected.forget(Path::new(path));
+    }
+    assert_eq!(told(&before, &expected.now()), 0);
+    for path in [STAGING, TARGET] {
+        expected.expect(path.into(), Uuid::from_u128(7), Role::Target, false);
+    }
+    assert_eq!(told(&before, &expected.now()), 0);
+}
+
+#[test]
+fn mounts_of_an_earlier_agent_are_known_by_the_kubelets_layout_unless_they_are_unmounted() {
+    let other = "/k/pods/u/volumes/kubernetes.io~csi/other/mount";
+    let rows = row(5, 1, "8:2", STAGING, "rw", "rw")
+        + &row(6, 1, "8:2", TARGET, "ro", "rw")
+        + &row(7, 1, "8:3", other, "rw", "rw")
+        + &row(8, 1, "8:2", "/mnt", "rw", "rw");
+    let mounts = mountinfo::parse(rows.as_bytes()).unwrap();
+    let snapshot = snapshot(Some((8, 2)));
+    let expected = Expected::default();
+    expected.begin(Places::new(), &mounts, Path::new("/k"));
+    assert_eq!(expected.now(), Places::new());
+    expected.settle(|| Arc::new(snapshot.clone()), is_of);
+    let places = expected.now();
+    let seen: Vec<_> = places
+        .iter()
+        .map(|(path, place)| (path.to_str().unwrap(), place.role, place.read_only))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (STAGING, Role::Staging, false),
+            (TARGET, Role::Target, true)
+        ]
+    );
+    let volume = Uuid::from_u128(7);
+    assert_eq!(expected.path_of(volume), Some(STAGING.into()));
+    assert_eq!(expected.role(volume, Path::new(TARGET)), Some(Role::Target));
+
+    let expected = Expected::default();
+    expected.begin(Places::new(), &mounts, Path::new("/k"));
+    expected.forget(Path::new(TARGET));
+    expected.settle(|| Arc::new(snapshot.clone()), is_of);
+    assert_eq!(expected.now().len(), 1);
+}
+
+#[test]
+fn what_is_remembered_of_a_volume_that_is_gone_goes_with_it() {
+    let expected = expected(false);
+    expected.settle(Arc::default, is_of);
+    assert_eq!(expected.now(), Places::new());
+}
+
+#[test]
+fn many_paths_are_named_by_the_first_few() {
+    let paths: Vec<PathBuf> = (0..5).map(|n| format!("/target/{n}").into()).collect();
+    let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    let message = trouble(Wrong::TargetMissing, &paths).message;
+    assert!(
+        message.contains("/target/0, /target/1, /target/2, others"),
+        "{message}"
+    );
+}

@@ -1,0 +1,112 @@
+//! When a filesystem is full. Pure.
+//!
+//! How full it is goes out as usage, and what is too full is for whoever pays for it to alert on. A filesystem on
+//! which nothing can be written any more is another thing: its pod is failing now, which is what the volume-health
+//! proposal means by "out of capacity", and what a DEGRADED volume is. So full is: next to nothing left, in bytes or
+//! in inodes, and it lasts until there is a hundredth again.
+
+use crate::{
+    fs::jobs::Usage,
+    model::{MIB, snapshot::Trouble},
+};
+
+const FULL: &str = "VolumeFull";
+const INODES: &str = "InodesExhausted";
+
+/// A filesystem says that this much is left when nothing can be written any more: ext4 and XFS keep some blocks for
+/// themselves, btrfs has unused room in chunks of the other kind.
+fn next_to_nothing(total: u64) -> u64 {
+    (total / 1000).min(16 * MIB)
+}
+
+/// What is wrong with the space of a volume that was so full before.
+pub fn judge(usage: &Usage, before: &[Trouble]) -> Vec<Trouble> {
+    let was = |reason: &str| before.iter().any(|trouble| trouble.reason == reason);
+    let enough = |was: bool, left: u64, total: u64, limit: u64| {
+        left > if was { limit.max(total / 100) } else { limit }
+    };
+    let total = usage.total_bytes;
+    if !enough(
+        was(FULL),
+        usage.available_bytes,
+        total,
+        next_to_nothing(total),
+    ) {
+        // Without space XFS and btrfs can make no inode either: that is one trouble, not two.
+        return vec![trouble(
+            FULL,
+            "no space is left in its filesystem, so its pod cannot write; delete files, or expand the volume",
+        )];
+    }
+    match usage.inodes {
+        Some((total, free, _)) if !enough(was(INODES), free, total, 0) => vec![trouble(
+            INODES,
+            "its filesystem has no inodes left, so its pod can make no files; delete files, or expand the volume",
+        )],
+        _ => Vec::new(),
+    }
+}
+
+fn trouble(reason: &str, message: &str) -> Trouble {
+    Trouble {
+        status: "DEGRADED".to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::GIB;
+
+    fn usage(available: u64, inodes_free: Option<u64>) -> Usage {
+        Usage {
+            total_bytes: 10 * GIB,
+            available_bytes: available,
+            used_bytes: 10 * GIB - available,
+            inodes: inodes_free.map(|free| (1000, free, 1000 - free)),
+            read_only: false,
+            unreadable: None,
+            staged: true,
+        }
+    }
+
+    #[test]
+    fn full_is_next_to_nothing_left_and_lasts_until_a_hundredth_is_free() {
+        let hundredth = 10 * GIB / 100;
+        let little = 10 * GIB / 1000;
+        let mut before = Vec::new();
+        for (available, inodes, told) in [
+            (GIB, Some(500), ""),
+            (little + 1, Some(500), ""),
+            (little, Some(500), FULL),
+            (0, Some(0), FULL),
+            (hundredth, Some(500), FULL),
+            (hundredth + 1, Some(500), ""),
+            (hundredth, Some(500), ""),
+            (GIB, Some(1), ""),
+            (GIB, Some(0), INODES),
+            (GIB, Some(10), INODES),
+            (GIB, Some(11), ""),
+            (GIB, None, ""),
+            (0, None, FULL),
+        ] {
+            before = judge(&usage(available, inodes), &before);
+            let reasons: Vec<_> = before.iter().map(|one| one.reason.as_str()).collect();
+            let told: Vec<_> = Some(told)
+                .into_iter()
+                .filter(|told| !told.is_empty())
+                .collect();
+            assert_eq!(reasons, told, "{available} {inodes:?}");
+        }
+    }
+
+    #[test]
+    fn a_small_volume_is_not_full_while_a_thousandth_is_free() {
+        let mut small = usage(0, None);
+        small.total_bytes = 64 * MIB;
+        small.available_bytes = 64 * MIB / 1000 + 1;
+        assert_eq!(judge(&small, &[]), []);
+    }
+}

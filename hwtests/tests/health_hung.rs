@@ -1,0 +1,238 @@
+//! Drives that do not read, or not at all: places that give errors are found by reading now and then. With every drive of a node hung, volumes are told to be inaccessible, and NodeGetVolumeStats answers in time and
+//! starts no process. Needs root, FUSE and loop devices.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use drivebay_agent::sys::fanotify::FsErrors;
+use drivebay_hwtests::{
+    DriveSpec, GIB, MIB, Rig, csi, hang::HungDrive, need, rig::Placed, starts::Starts, wait,
+};
+use drivebay_proto::csi as wire;
+
+/// A sample: its deadline is half a second; the rest is for a busy machine.
+const SAMPLE: Duration = Duration::from_millis(1500);
+/// Ten seconds until it counts as a stall, a look each three, and a busy machine.
+const TOLD: Duration = Duration::from_secs(60);
+
+const WINDOWS: usize = 5;
+/// A place is read each minute, one time in eight not of the volume.
+const FOUND: Duration = Duration::from_secs(400);
+
+/// Fields go in this order: the agent and the mounts before the drives.
+struct Stand {
+    rig: Rig,
+    drives: Vec<HungDrive>,
+    readers: Vec<Child>,
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        // First of all, or nothing of the rest would ever end.
+        for drive in &self.drives {
+            drive.resume();
+        }
+        for reader in &mut self.readers {
+            let _ = reader.wait();
+        }
+    }
+}
+
+impl Stand {
+    async fn new() -> Self {
+        let drives: Vec<HungDrive> = (0..2).map(|_| HungDrive::new(512 * MIB).unwrap()).collect();
+        let class = |(n, drive): (usize, &HungDrive)| {
+            let path = drive.file();
+            let path = path.display();
+            format!(
+                "[[class]]\nname = \"hung{n}\"\nlayout = \"partition\"\nfs = \"ext4\"\n[class.select]\npath = [\"{path}\"]\n"
+            )
+        };
+        let more: String = drives.iter().enumerate().map(class).collect();
+        // The agent wants a class of the shelf's; its drive is not one of the node's: it is never claimed.
+        let rig = Rig::tuned(vec![DriveSpec::blank("unused", GIB)], |settings| {
+            settings.more = more;
+        })
+        .await;
+        Self {
+            rig,
+            drives,
+            readers: Vec::new(),
+        }
+    }
+
+    async fn volume(&self, n: usize) -> Placed {
+        let name = format!("volume{n}");
+        let volume = self.rig.csi.create_with(wire::CreateVolumeRequest {
+            name: name.clone(),
+            capacity_range: Some(csi::bytes(64 * MIB)),
+            volume_capabilities: vec![csi::mount("ext4")],
+            parameters: [("class".to_owned(), format!("hung{n}"))].into(),
+            ..Default::default()
+        });
+        let volume = volume.await.unwrap();
+        let placed = self.rig.place(&volume, &name, &csi::mount("ext4"));
+        self.rig.use_volume(&placed).await;
+        placed
+    }
+
+    fn hang(&mut self) {
+        for drive in &self.drives {
+            drive.hang();
+            // Somebody uses it.
+            let node = drive.drive_ref().unwrap().node();
+            let reader = Command::new("dd")
+                .arg(format!("if={}", node.display()))
+                .args(["of=/dev/null", "iflag=direct", "bs=4096", "count=1"])
+                .stderr(Stdio::null())
+                .spawn();
+            self.readers.push(reader.unwrap());
+        }
+    }
+
+    async fn is_sampled(&self, volume: &Placed, abnormal: bool) {
+        let begun = Instant::now();
+        let stats = self
+            .rig
+            .csi
+            .stats(&volume.id, &volume.target)
+            .await
+            .unwrap();
+        let took = begun.elapsed();
+        assert!(took < SAMPLE, "a sample took {took:?}");
+        assert!(stats.usage[0].total > 0, "{stats:?}");
+        assert_eq!(stats.volume_condition.unwrap().abnormal, abnormal);
+    }
+}
+
+#[tokio::test]
+async fn with_every_drive_hung_volumes_are_inaccessible_and_samples_come_in_time_without_a_process()
+{
+    need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "strace");
+    let mut stand = Stand::new().await;
+    let volumes = [stand.volume(0).await, stand.volume(1).await];
+    for volume in &volumes {
+        stand.is_sampled(volume, false).await;
+    }
+    // Before anything hangs: the workers that it can start are those of the drives' two other slots.
+    stand.hang();
+    for volume in &volumes {
+        let what = format!("{} is told to be on a drive that stands still", volume.id);
+        let told = wait::until_async(TOLD, &what, async || {
+            let volume = stand.rig.volume_of(&volume.id).await?;
+            let mut told = volume.conditions.into_iter();
+            told.find(|one| one.reason == "DriveStalled")
+        })
+        .await;
+        assert_eq!(told.status, "INACCESSIBLE");
+        assert!(told.message.contains("IoStalled"), "{told:?}");
+    }
+    let starts = Starts::watch(stand.rig.agent.pid(), stand.rig.dir()).unwrap();
+    let mut windows = Vec::new();
+    for _ in 0..WINDOWS {
+        let before = starts.so_far().unwrap().len();
+        for _ in 0..20 {
+            for volume in &volumes {
+                stand.is_sampled(volume, true).await;
+            }
+        }
+        windows.push(starts.so_far().unwrap().split_off(before));
+    }
+    // The agent may have begun a look of its own in one of them.
+    assert!(
+        windows.iter().any(Vec::is_empty),
+        "processes were started in every window: {windows:#?}"
+    );
+    for drive in &stand.drives {
+        drive.resume();
+    }
+    starts.finish().unwrap();
+    for volume in &volumes {
+        let what = format!("{} is well again", volume.id);
+        wait::until_async(TOLD, &what, async || {
+            let volume = stand.rig.volume_of(&volume.id).await?;
+            volume.conditions.is_empty().then_some(())
+        })
+        .await;
+        stand.is_sampled(volume, false).await;
+        stand.rig.leave_volume(volume).await;
+    }
+}
+
+#[tokio::test]
+async fn a_place_that_does_not_read_is_found_and_told_until_it_reads_again() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let stand = Stand::new().await;
+    let (bad, quiet) = (stand.volume(0).await, stand.volume(1).await);
+    // Nobody reads there, so nobody but the agent can find it: the volume begins behind the label, of 4 MiB and more.
+    stand.drives[0].spoil(8 * MIB..60 * MIB);
+    let told = wait::until_async(FOUND, "a place does not read", async || {
+        let volume = stand.rig.volume_of(&bad.id).await?;
+        let mut told = volume.conditions.into_iter();
+        told.find(|one| one.reason == "ReadFailed")
+    })
+    .await;
+    assert_eq!(told.status, "DEGRADED");
+    let inventory = stand.rig.inventory().await;
+    let on = stand.rig.volume_of(&bad.id).await.unwrap().drive;
+    let drive = inventory
+        .drives
+        .iter()
+        .find(|drive| drive.id == on)
+        .unwrap();
+    assert_eq!(drive.verdict, "SUSPECT");
+    let note = |note: &String| note.starts_with("ReadFailed");
+    assert!(drive.notes.iter().any(note), "{drive:#?}");
+    assert_eq!(stand.rig.volume_of(&quiet.id).await.unwrap().conditions, []);
+
+    stand.drives[0].spoil(0..0);
+    // What the kernel said of the drive counts for a day; what is seen by looking is over.
+    wait::until_async(FOUND, "everything reads again", async || {
+        let volume = stand.rig.volume_of(&bad.id).await?;
+        let mut told = volume.conditions.iter();
+        (!told.any(|one| one.reason == "ReadFailed")).then_some(())
+    })
+    .await;
+    stand.rig.leave_volume(&bad).await;
+}
+
+#[tokio::test]
+async fn listening_to_a_filesystem_waits_for_no_drive_and_keeps_nothing_mounted() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let drive = HungDrive::new(64 * MIB).unwrap();
+    let found = drive.drive_ref().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let run = |script: String| {
+        let status = Command::new("sh").args(["-ec", &script]).status();
+        assert!(status.unwrap().success(), "{script}");
+    };
+    let (node, path) = (found.node(), dir.path().to_owned());
+    let (node, at) = (node.display(), path.display());
+    run(format!("mkfs.ext4 -q {node}; mount {node} {at}"));
+    run("sync; echo 3 >/proc/sys/vm/drop_caches".to_owned());
+    let group = FsErrors::new().unwrap();
+    let marker = group.marker().unwrap();
+    drive.hang();
+    let (done, wait) = mpsc::channel();
+    let marked = path.clone();
+    thread::spawn(move || done.send(marker.mark(&marked)));
+    let marked = wait.recv_timeout(TOLD);
+    drive.resume();
+    marked.expect("the mark waits for the drive").unwrap();
+    run(format!("umount {at}"));
+    let superblock = Path::new("/sys/fs/ext4").join(&found.kernel_name);
+    assert!(!superblock.exists(), "the mark keeps it");
+    drop(group);
+}

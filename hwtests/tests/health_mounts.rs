@@ -1,0 +1,312 @@
+//! What is done to a volume's mounts behind the agent's back is told of that volume until it is mended; what its
+//! orchestrator does is no trouble; filesystems' own words; what is known over a restart. On loop devices.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, rig::Placed, wait};
+use drivebay_proto::agent as wire;
+
+/// Most is told at once; what is found by looking, when it is the drive's turn: after a minute.
+const TOLD: Duration = Duration::from_secs(150);
+
+async fn rig() -> Rig {
+    Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await
+}
+
+/// Two volumes in use, the first of which something is going to happen to.
+async fn two(rig: &Rig, fs_type: &str) -> (Placed, Placed) {
+    let mut made = Vec::new();
+    for name in ["troubled", "quiet"] {
+        let volume = rig.volume(name, 512 * MIB, &csi::mount(fs_type)).await;
+        rig.use_volume(&volume).await;
+        made.push(volume);
+    }
+    let quiet = made.pop().unwrap();
+    (made.pop().unwrap(), quiet)
+}
+
+async fn is_told(rig: &Rig, volume: &Placed, status: &str, reason: &str) -> wire::Condition {
+    let what = format!("{} is told to have {reason}", volume.id);
+    let told = wait::until_async(TOLD, &what, async || {
+        let volume = rig.volume_of(&volume.id).await?;
+        volume
+            .conditions
+            .into_iter()
+            .find(|one| one.reason == reason)
+    })
+    .await;
+    assert_eq!(told.status, status);
+    told
+}
+
+async fn is_well(rig: &Rig, volume: &Placed) {
+    let what = format!("{} is well", volume.id);
+    wait::until_async(TOLD, &what, async || {
+        let volume = rig.volume_of(&volume.id).await?;
+        volume.conditions.is_empty().then_some(())
+    })
+    .await;
+}
+
+async fn quiet(rig: &Rig, volume: &Placed) {
+    assert_eq!(rig.volume_of(&volume.id).await.unwrap().conditions, []);
+}
+
+async fn reasons(rig: &Rig, volume: &Placed) -> Vec<String> {
+    let told = rig.volume_of(&volume.id).await.unwrap().conditions;
+    told.into_iter().map(|one| one.reason).collect()
+}
+
+fn run(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[tokio::test]
+async fn a_mount_that_somebody_took_away_is_missed_until_it_is_put_back_or_given_up() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let rig = rig().await;
+    let (volume, other) = two(&rig, "ext4").await;
+    let device = rig.device(&volume).await;
+
+    run("umount", &[text(&volume.staging)]);
+    let told = is_told(&rig, &volume, "INACCESSIBLE", "StagingMountMissing").await;
+    assert!(told.message.contains(text(&volume.staging)), "{told:?}");
+    run("mount", &[text(&device), text(&volume.staging)]);
+    is_well(&rig, &volume).await;
+
+    run("umount", &[text(&volume.target)]);
+    is_told(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
+    // The kubelet asks at the target, and is answered, with usage.
+    let stats = rig.csi.stats(&volume.id, &volume.target).await.unwrap();
+    let condition = stats.volume_condition.unwrap();
+    assert!(condition.abnormal);
+    assert!(
+        condition.message.contains("is not mounted any more"),
+        "{condition:?}"
+    );
+    assert!(stats.usage[0].total > 0);
+    let elsewhere = rig.csi.stats(&volume.id, Path::new("/some/path")).await;
+    assert_eq!(elsewhere.unwrap_err().code(), tonic::Code::NotFound);
+    run(
+        "mount",
+        &["--bind", text(&volume.staging), text(&volume.target)],
+    );
+    is_well(&rig, &volume).await;
+
+    for path in [&volume.target, &volume.staging] {
+        run("umount", &[text(path)]);
+    }
+    is_told(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
+    quiet(&rig, &other).await;
+    rig.leave_volume(&volume).await;
+    is_well(&rig, &volume).await;
+}
+
+#[tokio::test]
+async fn a_target_that_something_else_is_mounted_at_is_told_until_that_is_gone() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let rig = rig().await;
+    let (volume, other) = two(&rig, "ext4").await;
+    run("mount", &["-t", "tmpfs", "none", text(&volume.target)]);
+    is_told(&rig, &volume, "INACCESSIBLE", "WrongDevice").await;
+    run("umount", &[text(&volume.target)]);
+    is_well(&rig, &volume).await;
+    // Another volume is no better than anything else.
+    run("umount", &[text(&volume.target)]);
+    run(
+        "mount",
+        &["--bind", text(&other.target), text(&volume.target)],
+    );
+    is_told(&rig, &volume, "INACCESSIBLE", "WrongDevice").await;
+    quiet(&rig, &other).await;
+    rig.leave_volume(&volume).await;
+    is_well(&rig, &volume).await;
+}
+
+#[tokio::test]
+async fn a_mount_that_turned_read_only_is_told_until_it_is_writable_and_one_that_was_asked_for_is_not()
+ {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let rig = rig().await;
+    let (volume, other) = two(&rig, "ext4").await;
+    let target = text(&volume.target);
+    run("mount", &["-o", "remount,bind,ro", target]);
+    is_told(&rig, &volume, "DEGRADED", "ReadOnly").await;
+    run("mount", &["-o", "remount,bind,rw", target]);
+    is_well(&rig, &volume).await;
+    // The whole filesystem.
+    run("mount", &["-o", "remount,ro", text(&volume.staging)]);
+    is_told(&rig, &volume, "DEGRADED", "ReadOnly").await;
+    run("mount", &["-o", "remount,rw", text(&volume.staging)]);
+    is_well(&rig, &volume).await;
+
+    rig.csi.unpublish(&other.id, &other.target).await.unwrap();
+    let published = rig.csi.publish(
+        &other.id,
+        &other.staging,
+        &other.target,
+        &other.capability,
+        true,
+    );
+    published.await.unwrap();
+    // The next thing that is told was seen after that one.
+    run("umount", &[target]);
+    is_told(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
+    quiet(&rig, &other).await;
+}
+
+#[tokio::test]
+async fn a_block_volume_whose_node_is_taken_away_is_missed() {
+    need!(root, loop);
+    let rig = rig().await;
+    let volume = rig.volume("raw", 512 * MIB, &csi::block()).await;
+    rig.use_volume(&volume).await;
+    run("umount", &[text(&volume.target)]);
+    is_told(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
+    rig.leave_volume(&volume).await;
+    is_well(&rig, &volume).await;
+}
+
+#[tokio::test]
+async fn pods_that_come_and_go_are_no_trouble() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let rig = rig().await;
+    let (one, other) = two(&rig, "ext4").await;
+    for round in 0..50 {
+        let (one, other) = tokio::join!(
+            async {
+                rig.leave_volume(&one).await;
+                rig.use_volume(&one).await;
+                reasons(&rig, &one).await
+            },
+            async {
+                rig.csi.unpublish(&other.id, &other.target).await.unwrap();
+                rig.publish(&other).await;
+                reasons(&rig, &other).await
+            }
+        );
+        assert_eq!((one, other), (vec![], vec![]), "round {round}");
+    }
+    // What was told for a moment only is in the log.
+    let log = rig.agent.log();
+    let told = wait::line(&log, &["reason="]);
+    assert_eq!(told, None);
+}
+
+/// Something to start the agent under: for it, and for nobody else, there is no kernel log.
+fn without_kernel_log(dir: &Path) -> PathBuf {
+    let script = dir.join("deaf");
+    let text = "#!/bin/sh\nexec unshare --mount --propagation unchanged sh -c 'mount --make-private /dev && mount --bind /dev/null /dev/kmsg && exec \"$0\" \"$@\"' \"$@\"\n";
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
+    script
+}
+
+/// A directory that other mount namespaces share with this one: what an agent in its own mounts there is seen here.
+struct Shared(PathBuf);
+
+impl Shared {
+    fn new(dir: PathBuf) -> Self {
+        fs::create_dir_all(&dir).unwrap();
+        run("mount", &["--bind", text(&dir), text(&dir)]);
+        run("mount", &["--make-shared", text(&dir)]);
+        Self(dir)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[tokio::test]
+async fn an_error_that_a_filesystem_tells_of_is_heard_without_the_kernel_log_and_listening_keeps_nothing_mounted()
+ {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "unshare");
+    let mut shared = None;
+    let rig = Rig::tuned(vec![DriveSpec::blank("a", 4 * GIB)], |settings| {
+        shared = Some(Shared::new(settings.dir.join("kubelet")));
+        settings.under = without_kernel_log(&settings.dir).display().to_string();
+    })
+    .await;
+    let log = rig.agent.log();
+    assert!(wait::line(&log, &["the kernel log cannot be read"]).is_some());
+    let (volume, other) = two(&rig, "ext4").await;
+    let device = rig.device(&volume).await;
+    let counters = Path::new("/sys/fs/ext4").join(device.file_name().unwrap());
+    for _ in 0..2 {
+        fs::write(counters.join("trigger_fs_error"), "a test's error").unwrap();
+        is_told(&rig, &volume, "DEGRADED", "FilesystemError").await;
+        let log = rig.agent.log();
+        assert!(
+            wait::line(&log, &["filesystem tells of an error"]).is_some(),
+            "{log}"
+        );
+        quiet(&rig, &other).await;
+        rig.leave_volume(&volume).await;
+        assert!(!counters.exists(), "nothing keeps the superblock");
+        // It was listened to anew, or this would not be heard again.
+        rig.use_volume(&volume).await;
+        is_well(&rig, &volume).await;
+    }
+    for volume in [&volume, &other] {
+        rig.leave_volume(volume).await;
+    }
+    drop(rig);
+    drop(shared);
+}
+
+#[tokio::test]
+async fn what_was_known_and_what_was_said_meanwhile_is_known_to_the_next_agent_and_once() {
+    need!(root, loop, tool "mkfs.xfs", tool "xfs_io", fs "xfs");
+    let mut rig = rig().await;
+    let (first, second) = two(&rig, "xfs").await;
+    let shut_down =
+        |volume: &Placed| run("xfs_io", &["-x", "-c", "shutdown", text(&volume.target)]);
+    shut_down(&first);
+    is_told(&rig, &first, "INACCESSIBLE", "FilesystemShutDown").await;
+    let state = rig.dir().join("state/health.json");
+    wait::until(TOLD, "it is written down", || {
+        let written = fs::read_to_string(&state).unwrap_or_default();
+        written.contains("FilesystemShutDown").then_some(())
+    });
+    rig.agent.kill9();
+    shut_down(&second);
+    run("umount", &[text(&second.target)]);
+    rig.start_again().await;
+    is_told(&rig, &first, "INACCESSIBLE", "FilesystemShutDown").await;
+    is_told(&rig, &second, "INACCESSIBLE", "FilesystemShutDown").await;
+    is_told(&rig, &second, "INACCESSIBLE", "TargetMountMissing").await;
+
+    for volume in [&first, &second] {
+        rig.leave_volume(volume).await;
+        rig.use_volume(volume).await;
+        is_well(&rig, volume).await;
+    }
+    rig.agent.stop().unwrap();
+    rig.start_again().await;
+    // Read after everything that was said before.
+    shut_down(&first);
+    is_told(&rig, &first, "INACCESSIBLE", "FilesystemShutDown").await;
+    quiet(&rig, &second).await;
+}
