@@ -112,6 +112,34 @@ impl Agent for FakeAgent {
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
+    async fn acknowledge_drive(
+        &self,
+        request: Request<proto::AcknowledgeDriveRequest>,
+    ) -> Answer<proto::AcknowledgeDriveResponse> {
+        let request = request.into_inner();
+        if request.drive != self.drive {
+            return Err(Status::invalid_argument(format!(
+                "drive: no drive {:?} on this node",
+                request.drive
+            )));
+        }
+        assert_eq!(request.note, "seen it");
+        Ok(Response::new(proto::AcknowledgeDriveResponse {
+            drive: request.drive,
+            acknowledged: vec![proto::SmartFinding {
+                code: "ReportedUncorrect".into(),
+                subject: "ata-187".into(),
+                value: 3,
+                threshold: 1,
+                message: "reads failed".into(),
+                acknowledged: true,
+            }],
+            remaining: Vec::new(),
+            verdict: "GOOD".into(),
+            revision: 43,
+        }))
+    }
+
     async fn rescan(&self, _: Request<proto::RescanRequest>) -> Answer<proto::RescanResponse> {
         Ok(Response::new(proto::RescanResponse { revision: 42 }))
     }

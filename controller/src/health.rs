@@ -166,6 +166,7 @@ mod tests {
             status: status.into(),
             reason: reason.into(),
             message: message.into(),
+            since: 0,
         }
     }
 

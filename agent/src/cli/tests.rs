@@ -191,12 +191,14 @@ fn volume_inventory() -> InventoryUpdate {
             status: "DEGRADED".into(),
             reason: "ReadOnly".into(),
             message: "mounted read-only".into(),
+            since: 0,
         },
         Condition {
             abnormal: true,
             status: "INACCESSIBLE".into(),
             reason: "DriveMissing".into(),
             message: "drive wwn-a is not here".into(),
+            since: 0,
         },
     ];
     InventoryUpdate {

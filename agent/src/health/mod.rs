@@ -3,6 +3,7 @@
 //! `kmsg` reads the kernel's words, `attribute` finds whose they are, `stalls` sees requests that stand
 //! still, `book` keeps what was seen and says what it adds up to, all purely; `watch` is the task that feeds them.
 
+pub mod acknowledge;
 pub mod attribute;
 pub mod book;
 pub mod kmsg;
@@ -10,4 +11,5 @@ pub mod smart;
 pub mod stalls;
 pub mod watch;
 
+pub use acknowledge::Acknowledger;
 pub use book::Book;

@@ -12,6 +12,7 @@ fn trouble(status: &str, reason: &str, message: &str) -> Condition {
         status: status.into(),
         reason: reason.into(),
         message: message.into(),
+        since: 0,
     }
 }
 
