@@ -8,14 +8,13 @@ use std::{
 use uuid::Uuid;
 
 use super::{attribute::Subject, kmsg::Kind};
-use crate::model::{Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict, snapshot::Trouble};
+use crate::model::{
+    Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict, health::STALLED, snapshot::Trouble,
+};
 
 /// What the kernel has said of a drive counts for so long after it was said last (drives.md, state machine: SUSPECT
 /// is left after 24 clean hours).
 const COUNTS_FOR: Duration = Duration::from_secs(24 * 3600);
-
-/// Code of a drive that has requests and completes none.
-const STALLED: &str = "IoStalled";
 
 /// What was noted within this is not noted again.
 const FRESH: Duration = Duration::from_secs(60);
@@ -333,11 +332,7 @@ fn trouble(kind: Kind) -> Trouble {
 
 /// What a drive's verdict means for each volume on it.
 pub fn of_its_drive(drive: &Drive) -> Option<Trouble> {
-    let stalled = drive
-        .health
-        .findings
-        .iter()
-        .any(|finding| finding.code == STALLED);
+    let stalled = drive.health.stalled();
     let (status, reason, what) = match drive.health.verdict {
         // What stands still is no opinion that an operator can overrule.
         _ if stalled => ("INACCESSIBLE", "DriveStalled", "stands still"),

@@ -243,7 +243,15 @@ pub fn day_ends(text: &str) -> Option<u64> {
     u64::try_from(days * 86_400).ok()
 }
 
+/// Code of a drive that has requests and completes none.
+pub const STALLED: &str = "IoStalled";
+
 impl DriveHealth {
+    /// Whether it stands still: has requests, and completes none.
+    pub fn stalled(&self) -> bool {
+        self.findings.iter().any(|finding| finding.code == STALLED)
+    }
+
     /// Whether new volumes may be put on it.
     pub fn takes_new_volumes(&self) -> bool {
         self.verdict.takes_new_volumes() && !self.worn_out
