@@ -198,6 +198,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         complaints,
         stop.clone(),
     ));
+    tasks.spawn(health::changes::run(inventory.subscribe(), stop.clone()));
     let (acknowledger, acknowledgements) = health::Acknowledger::new();
     tasks.spawn(health::smart::run(
         volumes.clone(),

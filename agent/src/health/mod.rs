@@ -6,6 +6,7 @@
 pub mod acknowledge;
 pub mod attribute;
 pub mod book;
+pub mod changes;
 pub mod kmsg;
 pub mod smart;
 pub mod stalls;
