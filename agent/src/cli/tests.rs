@@ -155,7 +155,9 @@ fn json_has_every_drive_in_bytes_under_stable_names() {
           "detail": ""
         }
       ],
-      "notes": []
+      "notes": [],
+      "trouble": "",
+      "health": null
     }
   ]
 }
@@ -259,12 +261,14 @@ fn volume_json_is_in_bytes_and_sorted() {
       "fs_type": "",
       "state": "erasing",
       "in_use": false,
+      "mounts": [],
       "conditions": [
         {
           "abnormal": false,
           "status": "",
           "reason": "",
-          "message": "fine"
+          "message": "fine",
+          "since": 0
         }
       ],
       "erased_bytes": 4294967296,

@@ -189,6 +189,7 @@ pub fn drive(drive: &Drive) -> wire::Drive {
             .chain(drive.health.overridden.iter().map(Overridden::told))
             .collect(),
         health: Some(health(&drive.health)),
+        trouble: drive.trouble.clone().unwrap_or_default(),
     }
 }
 
