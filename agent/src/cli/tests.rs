@@ -470,3 +470,27 @@ OK
     );
     assert_eq!(human_size(100_000_000_000), "93.1 GiB");
 }
+
+#[test]
+fn where_the_operator_knows_better_is_summed_up_too() {
+    let text = "\
+[[smart.device]]
+match = 'wwn-0x6*'
+type = 'megaraid,3'
+[[health.override]]
+drive = 'wwn-a'
+verdict = 'good'
+reason = 'a known batch'
+";
+    let here = Surroundings {
+        hostname: "node7".into(),
+        has_dir: |_| true,
+    };
+    let summary = super::check_config::summary(&config::parse(text, &here).unwrap().config);
+    for line in [
+        "\n  SMART        wwn-0x6* is asked as megaraid,3\n",
+        "\n  override     drive wwn-a is GOOD: a known batch\n",
+    ] {
+        assert!(summary.contains(line), "{summary}");
+    }
+}

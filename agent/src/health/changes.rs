@@ -111,7 +111,7 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize) -> Vec<(bool, Stri
     if now.verdict != before.verdict {
         // That nothing is wrong with a drive that was not known is no news.
         let well = before.verdict == Verdict::Unknown && now.verdict == Verdict::Good;
-        if !well && !(old.is_none() && now.verdict == Verdict::Unknown) {
+        if !well {
             let why = if now.verdict.weight() > 0 {
                 &now.findings[..]
             } else {
