@@ -74,14 +74,17 @@ fn what_an_earlier_check_of_the_proposal_finds_is_told_before_what_a_later_one_d
         for (later, worse, others) in PROPOSAL.iter().skip(index + 1) {
             for reason in *reasons {
                 for other in *others {
-                    let given = [trouble(worse, other), trouble(status, reason)];
-                    let told = condition(&given);
-                    assert!(told.abnormal);
-                    assert_eq!(
-                        told.message,
-                        format!("{reason}: what {reason} is; {other}: what {other} is"),
-                        "{earlier} comes before {later}"
-                    );
+                    let mut given = [trouble(worse, other), trouble(status, reason)];
+                    for _ in 0..2 {
+                        given.reverse();
+                        let told = condition(&given);
+                        assert!(told.abnormal);
+                        assert_eq!(
+                            told.message,
+                            format!("{reason}: what {reason} is; {other}: what {other} is"),
+                            "{earlier} comes before {later}"
+                        );
+                    }
                 }
             }
         }
