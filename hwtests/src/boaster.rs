@@ -93,6 +93,13 @@ impl Agent for Boaster {
         no()
     }
 
+    async fn acknowledge_drive(
+        &self,
+        _: Request<drivebay_proto::agent::AcknowledgeDriveRequest>,
+    ) -> Answer<drivebay_proto::agent::AcknowledgeDriveResponse> {
+        no()
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         no()
     }

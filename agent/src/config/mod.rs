@@ -14,6 +14,7 @@ use crate::{model::ClassConfig, sys::statefile};
 pub mod check;
 pub mod classes;
 pub mod controller;
+pub mod health;
 pub mod node_id;
 pub mod raw;
 pub mod section;
@@ -22,6 +23,7 @@ pub mod units;
 pub use check::Surroundings;
 pub use controller::ControllerConfig;
 pub use drivebay_controller::HealthApi;
+pub use health::{DeviceOverride, HealthConfig};
 pub use section::Problem;
 
 /// Where the config is looked for when nobody says otherwise.
@@ -66,6 +68,8 @@ pub struct Config {
     pub worker_idle: Duration,
     /// The controllers to dial; None: none.
     pub controller: Option<ControllerConfig>,
+    /// How drives are asked how they are, and judged.
+    pub health: HealthConfig,
     /// Classes of drives.
     pub classes: Vec<ClassConfig>,
 }

@@ -12,8 +12,10 @@ use uuid::Uuid;
 
 use crate::{model::snapshot::Trouble, sys::clock::since_boot, volumes::Volumes};
 
+pub mod acknowledge;
 pub mod attribute;
 pub mod book;
+pub mod changes;
 pub mod device;
 pub mod fsevents;
 pub mod kmsg;
@@ -27,6 +29,7 @@ pub mod space;
 pub mod stalls;
 pub mod watch;
 
+pub use acknowledge::Acknowledger;
 pub use book::Book;
 use book::Source;
 
@@ -41,7 +44,7 @@ pub fn at(since_boot: Duration) -> Duration {
 }
 
 /// Tells the book what one source sees of these volumes: nothing is wrong with those that are not in `wrong`.
-/// A change is published and logged once; no change costs next to nothing.
+/// A change is published, and logged by who follows the snapshots (`changes`); no change costs next to nothing.
 fn tell(
     volumes: &Volumes,
     source: Source,
@@ -56,14 +59,6 @@ fn tell(
     });
     if news.is_empty() {
         return;
-    }
-    for (volume, troubles) in &news {
-        if troubles.is_empty() {
-            tracing::info!(%volume, ?source, "what was wrong with the volume is over");
-        }
-        for trouble in troubles {
-            tracing::warn!(%volume, ?source, reason = trouble.reason, "{}", trouble.message);
-        }
     }
     inventory.update(|known| {
         for (volume, troubles) in news {

@@ -14,7 +14,7 @@ pub use cause::Cause;
 pub use class::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Selector};
 pub use contents::{Contents, Extent, Label, Placed};
 pub use drive::{DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport};
-pub use health::{DriveHealth, Finding, Verdict};
+pub use health::{DriveHealth, Finding, Override, Verdict};
 pub use snapshot::{ClassReport, Drive, Snapshot, Volume, VolumeState};
 pub use volume::{FsType, Mode, Record, RecordState, VolumeSpec};
 

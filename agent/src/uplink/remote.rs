@@ -113,6 +113,13 @@ impl<S: Agent> Agent for Remote<S> {
         Err(Status::permission_denied(BY_HAND))
     }
 
+    async fn acknowledge_drive(
+        &self,
+        _: Request<AcknowledgeDriveRequest>,
+    ) -> Answer<AcknowledgeDriveResponse> {
+        Err(Status::permission_denied(BY_HAND))
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         Err(Status::permission_denied(BY_HAND))
     }

@@ -94,6 +94,8 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
         state: VolumeState::New,
         in_use: false,
         troubles: Vec::new(),
+        since: Default::default(),
+        mounts: Vec::new(),
         erasing: None,
     };
     let same = Request {

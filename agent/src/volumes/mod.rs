@@ -250,13 +250,16 @@ impl Volumes {
             .unwrap_or_else(PoisonError::into_inner);
         let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
         let view = Arc::new(mounting::view(&mounts, device::source_number));
-        let in_use = view.in_use.clone();
+        let (in_use, places) = (view.in_use.clone(), view.places.clone());
         *self
             .inner
             .mounts
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = view;
-        let revision = self.inner.inventory.update(|known| known.in_use = in_use);
+        let revision = self.inner.inventory.update(|known| {
+            known.in_use = in_use;
+            known.places = places;
+        });
         Ok((mounts, revision))
     }
 }

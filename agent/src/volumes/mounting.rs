@@ -1,7 +1,7 @@
 //! Stage, publish, their reverses, and growing a filesystem: which job for which drive.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     path::{Path, PathBuf},
 };
 
@@ -27,6 +27,8 @@ const DETACH_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
 pub struct MountView {
     /// Kernel names and `major:minor` of mounted devices, and of device nodes that are bound somewhere.
     pub in_use: BTreeSet<String>,
+    /// Where each of these is mounted or bound.
+    pub places: BTreeMap<String, BTreeSet<String>>,
     /// Mount points that are read-only by their own flag (asked for), not by their filesystem's.
     pub read_only: HashSet<PathBuf>,
 }
@@ -39,22 +41,27 @@ pub fn view(
 ) -> MountView {
     let mut view = MountView::default();
     for mount in mounts {
+        let mut devices = vec![format!("{}:{}", mount.dev.0, mount.dev.1)];
         if let Ok(name) = mount.source.strip_prefix("/dev") {
-            view.in_use.insert(name.to_string_lossy().into_owned());
+            devices.push(name.to_string_lossy().into_owned());
         }
-        view.in_use
-            .insert(format!("{}:{}", mount.dev.0, mount.dev.1));
         if mount.fs_type == "btrfs"
             && let Some((major, minor)) = number_of(mount)
         {
-            view.in_use.insert(format!("{major}:{minor}"));
+            devices.push(format!("{major}:{minor}"));
         }
         // A raw block volume: a device node of /dev, bound onto a file.
         if mount.fs_type == "devtmpfs"
             && let Some(name) = mount.root.to_str().and_then(|root| root.strip_prefix('/'))
             && !name.is_empty()
         {
-            view.in_use.insert(name.to_owned());
+            devices.push(name.to_owned());
+        }
+        let place = mount.mount_point.to_string_lossy();
+        for device in devices {
+            let places = view.places.entry(device.clone()).or_default();
+            places.insert(place.clone().into_owned());
+            view.in_use.insert(device);
         }
         if mount.read_only() {
             view.read_only.insert(mount.mount_point.clone());
