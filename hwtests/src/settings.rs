@@ -31,6 +31,8 @@ pub struct Settings {
     pub health_api: Option<String>,
     /// Program and arguments that the agent is started under (unshare), in the lab; usually none.
     pub under: String,
+    /// A directory whose programs come before the system's.
+    pub tools: Option<PathBuf>,
     /// The program's log filter (DRIVEBAY_LOG).
     pub log: String,
 }
@@ -58,6 +60,7 @@ impl Settings {
             headless: true,
             health_api: None,
             under: String::new(),
+            tools: None,
             log: "info,drivebay_agent=debug,drivebay_controller=debug".to_owned(),
         }
     }

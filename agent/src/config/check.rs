@@ -12,7 +12,7 @@ use std::{
 use drivebay_proto::{names, volume_id::is_node_id};
 
 use super::{
-    Checked, Config, classes, controller,
+    Checked, Config, checks, classes, controller,
     node_id::node_id_from_hostname,
     raw::Raw,
     section::{At, Problem},
@@ -181,6 +181,7 @@ pub fn check(
         &mut notes,
     );
     let erase_bytes_per_second = erase_rate(raw.erase_rate.as_ref(), &mut notes);
+    let checks = checks::check(&raw.checks, &mut notes);
     let controller = controller::check(&raw.controller, &mut notes);
     let checked_classes = classes::check(&raw.classes, allow_loop, &mut notes);
 
@@ -206,6 +207,7 @@ pub fn check(
             quarantine,
             erase_bytes_per_second,
             worker_idle,
+            checks,
             controller,
             classes: checked_classes,
         };
@@ -363,7 +365,8 @@ fn socket(
     path
 }
 
-fn duration(
+/// A duration of at least so much, or its default.
+pub fn duration(
     given: Option<&At<String>>,
     default: &str,
     least: (Duration, &str),

@@ -130,6 +130,7 @@ impl Volumes {
         volume: &Volume,
         request: StageRequest,
     ) -> Result<(), VolumeError> {
+        self.call_off_check(volume.uuid).await;
         self.not_detached(volume)?;
         let class = self
             .inner
@@ -187,6 +188,7 @@ impl Volumes {
         volume: &Volume,
         request: PublishRequest,
     ) -> Result<(), VolumeError> {
+        self.call_off_check(volume.uuid).await;
         let drive = self.reach(volume)?;
         let (Some(dev), Some(device)) = (volume.placed.dev, volume.placed.device.clone()) else {
             return Err(VolumeError::DriveAway {
@@ -253,6 +255,9 @@ impl Volumes {
         path: PathBuf,
         remove: bool,
     ) -> Result<(), VolumeError> {
+        if let Some(volume) = volume {
+            self.call_off_check(volume.uuid).await;
+        }
         let drive = volume.map_or_else(
             || DriveId("unknown-volume".to_owned()),
             |volume| volume.drive.clone(),
@@ -374,6 +379,7 @@ impl Volumes {
     }
 
     async fn grow_guarded(&self, volume: &Volume, path: PathBuf) -> Result<u64, VolumeError> {
+        self.call_off_check(volume.uuid).await;
         let drive = self.reach(volume)?;
         let (Some(dev), Some(device)) = (volume.placed.dev, volume.placed.device.clone()) else {
             return Err(VolumeError::DriveAway {
