@@ -331,7 +331,11 @@ async fn a_volume_that_is_wanted_again_is_staged_and_its_check_is_gone() {
 async fn a_volume_that_is_checked_is_deleted_and_grown_as_any_other() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let (rig, volume, tool) = being_checked().await;
-    rig.csi.expand(&volume.id, GIB + 64 * MIB, 0).await.unwrap();
+    let size = GIB + 64 * MIB;
+    rig.csi
+        .expand(&volume.id, size, &volume.capability)
+        .await
+        .unwrap();
     assert!(!is_alive(tool));
     let begun = rig.shelf.dir().join("tools/begun");
     let tool = wait::until(CHECKED, "it is checked again", || {

@@ -347,7 +347,7 @@ fn plain(line: &str) -> String {
             // `'..'` is a name too, but e2fsck also writes "doesn't": a quote opens after a space alone.
             Some(end) if c == end => {
                 quoted = None;
-                text.push_str("…");
+                text.push('…');
                 text.push(c);
             }
             Some(_) => {}

@@ -170,6 +170,7 @@ drivebay.toml:29: [[class]] name: class \"b\" is there already, in line 23; clas
 fn checks_are_on_and_trusted_unless_an_operator_says_otherwise() {
     use crate::check::plan::Doubtful;
     let class = "[[class]]\nname = 'a'\nselect = { media = ['hdd'] }\n";
+    let good = |text: &str| parse(text, &bare()).unwrap_or_else(|problems| panic!("{problems:#?}"));
     let checks = |text: &str| good(&format!("{text}\n{class}")).config.checks;
     let default = checks("");
     assert!(default.rules.enabled && default.rules.after_unstage);
