@@ -98,6 +98,9 @@ Examples:
     /// Act on one drive
     #[command(subcommand, arg_required_else_help = true)]
     Drive(DriveCommand),
+    /// Act on one volume
+    #[command(subcommand, arg_required_else_help = true)]
+    Volume(VolumeCommand),
     /// Have the running agent look at all drives again, now
     Rescan {
         /// Where the agent is.
@@ -150,6 +153,26 @@ Examples:
         /// Its identity, spelled out in full
         #[arg(long, value_name = "IDENTITY")]
         confirm: Option<String>,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+}
+
+/// What can be done to one volume.
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Check the volume's filesystem, read-only, now
+    ///
+    /// The agent chooses how, so that the answer can be believed: the volume itself when it is mounted nowhere, a snapshot of it
+    /// (layout lvm), btrfs' scrub; or it says why there is no such way. A pod that wants the volume ends the check.
+    /// Exit code 1 when the filesystem is damaged.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume check 5b0c3c5e-6f0b-4a6e-9a57-0d5d8f0c8a11@rack1-node7")]
+    Check {
+        /// The volume's id, or its uuid
+        volume: String,
         /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,

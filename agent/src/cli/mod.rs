@@ -12,6 +12,7 @@ use crate::{config, model::cause::chain};
 
 pub mod adopt;
 pub mod args;
+pub mod check;
 pub mod check_config;
 pub mod claim_plan;
 pub mod client;
@@ -23,7 +24,7 @@ pub mod wipe;
 
 pub use drivebay_controller::cli::table;
 
-pub use args::{Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions};
+pub use args::{Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions, VolumeCommand};
 
 use client::{Client, ClientError};
 use one_drive::OneDriveError;
@@ -53,6 +54,9 @@ pub enum CommandError {
     /// drive adopt.
     #[error(transparent)]
     Adopt(#[from] one_drive::OneDriveError),
+    /// volume check.
+    #[error(transparent)]
+    Check(#[from] check::CheckVolumeError),
     /// Writing the answer.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
@@ -67,6 +71,7 @@ impl CommandError {
         match self {
             Self::Client(error)
             | Self::Adopt(OneDriveError::Client(error))
+            | Self::Check(check::CheckVolumeError::Client(error))
             | Self::Wipe(wipe::WipeError::Drive(OneDriveError::Client(error)))
                 if error.is_absence() =>
             {
@@ -136,6 +141,9 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             confirm,
             socket,
         }) => print(&adopt::run(&socket.socket, &drive, confirm.as_deref()).await?),
+        Command::Volume(VolumeCommand::Check { volume, socket }) => {
+            print(&check::run(&socket.socket, &volume).await?)
+        }
         Command::Rescan { socket } => {
             let revision = Client::connect(&socket.socket).await?.rescan().await?;
             print(&format!(

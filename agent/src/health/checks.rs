@@ -356,6 +356,7 @@ async fn take(volumes: &Volumes, followed: &mut Followed, dir: &std::path::Path,
     if ended.litter {
         followed.clear.remove(&drive);
     }
+    volumes.answer_check(uuid, ended.result.clone());
     // Called off: what it was due for is over, or comes again with the next unmounting.
     let Some(check) = ended.result else { return };
     tracked.unmounted = None;

@@ -110,6 +110,16 @@ impl CheckOutcome {
         }
     }
 
+    /// The word on the wire; the same as in serde.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::Corrupt { .. } => "corrupt",
+            Self::Inconclusive { .. } => "inconclusive",
+            Self::NotCheckable { .. } => "not-checkable",
+        }
+    }
+
     /// In words, for tables.
     pub fn text(&self) -> String {
         match self {

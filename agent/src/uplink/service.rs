@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use crate::{
     csi::status::status,
     fs::{check_mkfs_options, parse_mount_flags},
-    model::{FsType, MIB, Mode, Snapshot},
+    model::{CheckMethod, FsType, MIB, Mode, Snapshot},
     survey_loop::Rescans,
     volumes::{VolumeError, Volumes, create},
 };
@@ -167,6 +167,24 @@ impl Agent for AgentService {
         Ok(Response::new(wire::AdoptDriveResponse {
             revision,
             volumes: contents.volumes.len() as u64,
+        }))
+    }
+
+    async fn check_volume(
+        &self,
+        request: Request<wire::CheckVolumeRequest>,
+    ) -> Answer<wire::CheckVolumeResponse> {
+        let check = self
+            .volumes
+            .check_now(&request.into_inner().volume_id)
+            .await
+            .map_err(|error| status(&error))?;
+        Ok(Response::new(wire::CheckVolumeResponse {
+            method: check.method.map_or("", CheckMethod::as_str).to_owned(),
+            tool: check.tool,
+            outcome: check.outcome.as_str().to_owned(),
+            detail: check.outcome.text(),
+            took_ms: check.took_ms,
         }))
     }
 

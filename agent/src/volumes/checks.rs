@@ -2,15 +2,16 @@
 //! at once when a call wants it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{CARVE_DEADLINE, Volumes, guard::Key};
+use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
     carve::jobs::{ClearSnapshots, MakeSnapshot},
     check::{
@@ -19,7 +20,7 @@ use crate::{
     },
     model::{
         CheckMethod, CheckOutcome, Checked, DriveId, DriveRef, FsType, Inconclusive, LastCheck,
-        Volume, cause::chain,
+        RecordState, Volume, cause::chain,
     },
     sys::clock::unix_seconds,
     worker::{RunError, Slot},
@@ -44,7 +45,7 @@ pub struct Checks(Mutex<State>);
 struct State {
     running: BTreeMap<Uuid, Running>,
     results: BTreeMap<Uuid, Checked>,
-    asked: BTreeSet<Uuid>,
+    asked: BTreeMap<Uuid, oneshot::Sender<Option<LastCheck>>>,
 }
 
 /// A check that has begun.
@@ -101,14 +102,59 @@ impl Volumes {
         };
     }
 
-    /// Has a volume checked soon, whatever its schedule.
-    pub fn ask_check(&self, volume: Uuid) {
-        self.inner.checks.lock().asked.insert(volume);
+    /// Has a volume checked, whatever its schedule, and waits for what comes of it.
+    pub async fn check_now(&self, id: &str) -> Result<LastCheck, VolumeError> {
+        let full = match id.parse::<Uuid>() {
+            Ok(uuid) => format!("{uuid}@{}", self.inner.config.node_id),
+            Err(_) => id.to_owned(),
+        };
+        let volume = self.require(&full)?;
+        self.reach(&volume)?;
+        let mounted = matches!(
+            volume.placed.record.state,
+            RecordState::Fs { mounted: true, .. }
+        );
+        if !mounted {
+            return Err(VolumeError::Invalid {
+                field: "volume_id",
+                why: format!(
+                    "volume {full} has no filesystem that was ever used; there is nothing to check"
+                ),
+            });
+        }
+        let pending = || VolumeError::Pending {
+            what: format!("a check of {full}"),
+        };
+        let answer = {
+            let mut state = self.inner.checks.lock();
+            state.asked.retain(|_, asked| !asked.is_closed());
+            if state.asked.contains_key(&volume.uuid) {
+                return Err(pending());
+            }
+            let (sender, answer) = oneshot::channel();
+            state.asked.insert(volume.uuid, sender);
+            answer
+        };
+        let limit = self.inner.config.checks.timeout + CLEAR;
+        match tokio::time::timeout(limit, answer).await {
+            Ok(Ok(Some(check))) => Ok(check),
+            _ => Err(pending()),
+        }
     }
 
-    /// Whether somebody has asked for a check of it, which is then taken as told.
+    /// Whether somebody waits for a check of it.
     pub(crate) fn check_is_asked(&self, volume: Uuid) -> bool {
-        self.inner.checks.lock().asked.remove(&volume)
+        let state = self.inner.checks.lock();
+        let asked = state.asked.get(&volume);
+        asked.is_some_and(|asked| !asked.is_closed())
+    }
+
+    /// Answers those who wait; None: it was called off.
+    pub(crate) fn answer_check(&self, volume: Uuid, check: Option<LastCheck>) {
+        if let Some(asked) = self.inner.checks.lock().asked.remove(&volume) {
+            // Nobody may be listening any more.
+            let _ = asked.send(check);
+        }
     }
 
     /// Ends a check of this volume, for a call that holds the volume's guard. Returns when the volume is free of it, or after a
