@@ -140,6 +140,7 @@ async fn follow(
         }
     }
     let now = unix_seconds();
+    let unmounted = volumes.unmounted();
     for volume in snapshot.volumes.values() {
         let Some((fs_type, fs_uuid)) = filesystem(volume) else {
             continue;
@@ -151,10 +152,11 @@ async fn follow(
             Some(tracked) if tracked.checked.fs_uuid == fs_uuid => {
                 tracked.news |= suspected && !tracked.suspected;
                 tracked.suspected = suspected;
+                let left = unmounted.contains(&volume.uuid);
+                tracked.stale |= left || (volume.in_use && !tracked.in_use);
                 if volume.in_use {
                     tracked.unmounted = None;
-                    tracked.stale |= !tracked.in_use;
-                } else if tracked.in_use {
+                } else if left || tracked.in_use {
                     tracked.unmounted = Some(now);
                 }
                 tracked.in_use = volume.in_use;
@@ -169,7 +171,7 @@ async fn follow(
                     fs_type,
                     checked,
                     in_use: volume.in_use,
-                    unmounted: None,
+                    unmounted: unmounted.contains(&volume.uuid).then_some(now),
                     suspected,
                     news: suspected,
                     running: false,
@@ -361,7 +363,7 @@ async fn take(volumes: &Volumes, followed: &mut Followed, dir: &std::path::Path,
     let Some(check) = ended.result else { return };
     tracked.unmounted = None;
     tracked.news = false;
-    tracked.stale = tracked.in_use;
+    tracked.stale = false;
     let before = tracked.checked.latest.as_ref().map(|check| &check.outcome);
     if before != Some(&check.outcome) {
         let (outcome, took_ms, tool) = (check.outcome.text(), check.took_ms, &check.tool);

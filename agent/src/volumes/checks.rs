@@ -2,7 +2,7 @@
 //! at once when a call wants it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -45,6 +45,8 @@ pub struct Checks(Mutex<State>);
 struct State {
     running: BTreeMap<Uuid, Running>,
     results: BTreeMap<Uuid, Checked>,
+    /// Unmounted since somebody last looked here: a use may be shorter than the time between two looks.
+    unmounted: BTreeSet<Uuid>,
     asked: BTreeMap<Uuid, oneshot::Sender<Option<LastCheck>>>,
 }
 
@@ -140,6 +142,16 @@ impl Volumes {
             Ok(Ok(Some(check))) => Ok(check),
             _ => Err(pending()),
         }
+    }
+
+    /// Notes that a volume was unmounted.
+    pub(super) fn note_unmounted(&self, volume: Uuid) {
+        self.inner.checks.lock().unmounted.insert(volume);
+    }
+
+    /// Volumes that were unmounted since this was asked last.
+    pub(crate) fn unmounted(&self) -> BTreeSet<Uuid> {
+        std::mem::take(&mut self.inner.checks.lock().unmounted)
     }
 
     /// Whether somebody waits for a check of it.

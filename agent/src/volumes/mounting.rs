@@ -363,6 +363,11 @@ impl Volumes {
             }
         }
         self.refresh_mounts()?;
+        if let Some(volume) = volume
+            && done.count > 0
+        {
+            self.note_unmounted(volume.uuid);
+        }
         Ok(())
     }
 
