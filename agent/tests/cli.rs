@@ -87,6 +87,13 @@ impl Agent for FakeAgent {
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
+    async fn check_volume(
+        &self,
+        _: Request<proto::CheckVolumeRequest>,
+    ) -> Result<Response<proto::CheckVolumeResponse>, Status> {
+        Err(Status::unimplemented("not asked of this one"))
+    }
+
     async fn adopt_drive(
         &self,
         _: Request<proto::AdoptDriveRequest>,

@@ -103,4 +103,8 @@ impl Agent for Boaster {
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         no()
     }
+
+    async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
+        no()
+    }
 }

@@ -112,7 +112,7 @@ Examples:
     /// Show one drive, or act on it
     #[command(subcommand, arg_required_else_help = true)]
     Drive(DriveCommand),
-    /// Show one volume
+    /// Show one volume, or check it
     #[command(subcommand, arg_required_else_help = true)]
     Volume(VolumeCommand),
     /// Have the running agent look at all drives again, now
@@ -197,7 +197,7 @@ Examples:
     },
 }
 
-/// What can be asked of one volume.
+/// What can be asked of one volume, or done to it.
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
     /// Show everything that is known of a volume: what is wrong, where it is mounted, how its drive is
@@ -206,6 +206,21 @@ Examples:
   drivebay-agent volume show pvc-3f2c9d1e                                   a beginning that no other has
   drivebay-agent volume show sdb3 -o json")]
     Show(ShowOne),
+    /// Check the volume's filesystem, read-only, now
+    ///
+    /// The agent chooses how, so that the answer can be believed: the volume itself when it is mounted nowhere, a snapshot of it
+    /// (layout lvm), btrfs' scrub; or it says why there is no such way. A pod that wants the volume ends the check.
+    /// Exit code 1 when the filesystem is damaged.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume check 5b0c3c5e-6f0b-4a6e-9a57-0d5d8f0c8a11@rack1-node7")]
+    Check {
+        /// The volume's id, or its uuid
+        volume: String,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
 }
 
 /// What is shown, and how.

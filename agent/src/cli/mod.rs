@@ -15,6 +15,7 @@ use crate::{config, model::cause::chain};
 pub mod ack;
 pub mod adopt;
 pub mod args;
+pub mod check;
 pub mod check_config;
 pub mod claim_plan;
 pub mod client;
@@ -67,6 +68,9 @@ pub enum CommandError {
     /// health: an answer, and no failure.
     #[error("something is wrong")]
     Unwell,
+    /// volume check.
+    #[error(transparent)]
+    Check(#[from] check::CheckVolumeError),
     /// Writing the answer.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
@@ -81,6 +85,7 @@ impl CommandError {
         match self {
             Self::Client(error)
             | Self::Adopt(OneDriveError::Client(error))
+            | Self::Check(check::CheckVolumeError::Client(error))
             | Self::Wipe(wipe::WipeError::Drive(OneDriveError::Client(error)))
                 if error.is_absence() =>
             {
@@ -182,6 +187,9 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             confirm,
             socket,
         }) => print(&adopt::run(&socket.socket, &drive, confirm.as_deref()).await?),
+        Command::Volume(VolumeCommand::Check { volume, socket }) => {
+            print(&check::run(&socket.socket, &volume).await?)
+        }
         Command::Rescan { socket } => {
             let revision = Client::connect(&socket.socket).await?.rescan().await?;
             print(&format!(

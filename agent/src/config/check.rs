@@ -12,7 +12,7 @@ use std::{
 use drivebay_proto::{names, volume_id::is_node_id};
 
 use super::{
-    Checked, Config, classes, controller, health,
+    Checked, Config, checks, classes, controller, health,
     node_id::node_id_from_hostname,
     raw::Raw,
     section::{At, Problem},
@@ -181,6 +181,7 @@ pub fn check(
         &mut notes,
     );
     let erase_bytes_per_second = erase_rate(raw.erase_rate.as_ref(), &mut notes);
+    let checks = checks::check(&raw.checks, &mut notes);
     let controller = controller::check(&raw.controller, &mut notes);
     let health = health::check(&raw.smart, &raw.health, &mut notes);
     let checked_classes = classes::check(&raw.classes, allow_loop, &mut notes);
@@ -207,6 +208,7 @@ pub fn check(
             quarantine,
             erase_bytes_per_second,
             worker_idle,
+            checks,
             controller,
             health,
             classes: checked_classes,

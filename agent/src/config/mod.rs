@@ -12,6 +12,7 @@ use std::{
 use crate::{model::ClassConfig, sys::statefile};
 
 pub mod check;
+pub mod checks;
 pub mod classes;
 pub mod controller;
 pub mod health;
@@ -21,6 +22,7 @@ pub mod section;
 pub mod units;
 
 pub use check::Surroundings;
+pub use checks::ChecksConfig;
 pub use controller::ControllerConfig;
 pub use drivebay_controller::HealthApi;
 pub use health::{DeviceOverride, HealthConfig};
@@ -66,6 +68,8 @@ pub struct Config {
     pub erase_bytes_per_second: Option<u64>,
     /// A worker without work for this long is let go.
     pub worker_idle: Duration,
+    /// Read-only checks of filesystems.
+    pub checks: ChecksConfig,
     /// The controllers to dial; None: none.
     pub controller: Option<ControllerConfig>,
     /// How drives are asked how they are, and judged.

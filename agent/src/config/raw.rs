@@ -42,6 +42,8 @@ pub struct Raw {
     pub quarantine: Text,
     /// `[workers] idle`
     pub worker_idle: Text,
+    /// `[checks]`
+    pub checks: RawChecks,
     /// `[controller]`
     pub controller: RawController,
     /// `[smart]`
@@ -50,6 +52,25 @@ pub struct Raw {
     pub health: RawHealth,
     /// `[[class]]`
     pub classes: Vec<RawClass>,
+}
+
+/// `[checks]`.
+#[derive(Debug, Default)]
+pub struct RawChecks {
+    /// `enabled`
+    pub enabled: Flag,
+    /// `after-unstage`
+    pub after_unstage: Flag,
+    /// `window`
+    pub window: Text,
+    /// `interval`
+    pub interval: Text,
+    /// `timeout`
+    pub timeout: Text,
+    /// `method`
+    pub method: Text,
+    /// `repeats`
+    pub repeats: Option<At<i32>>,
 }
 
 /// `[controller]`.
@@ -142,6 +163,8 @@ pub struct RawClass {
     pub allow_removable: Flag,
     /// `xfs-retry-forever`
     pub xfs_retry_forever: Flag,
+    /// `check-reserve`
+    pub check_reserve: Text,
     /// `[class.select]`
     pub select: RawSelect,
 }
@@ -217,6 +240,18 @@ pub fn parse(text: &str, problems: &mut Vec<Problem>) -> Raw {
     let mut workers = root.table("workers", problems);
     raw.worker_idle = workers.string("idle", problems);
     workers.finish(problems);
+
+    let mut checks = root.table("checks", problems);
+    raw.checks = RawChecks {
+        enabled: checks.boolean("enabled", problems),
+        after_unstage: checks.boolean("after-unstage", problems),
+        window: checks.string("window", problems),
+        interval: checks.string("interval", problems),
+        timeout: checks.string("timeout", problems),
+        method: checks.string("method", problems),
+        repeats: checks.integer("repeats", problems),
+    };
+    checks.finish(problems);
 
     let mut controller = root.table("controller", problems);
     raw.controller = RawController {
@@ -310,6 +345,7 @@ fn class(mut section: Section<'_, '_>, problems: &mut Vec<Problem>) -> RawClass 
         mount_options: section.strings("mount-options", problems),
         allow_removable: section.boolean("allow-removable", problems),
         xfs_retry_forever: section.boolean("xfs-retry-forever", problems),
+        check_reserve: section.string_or_number("check-reserve", problems),
         select: raw_select,
     };
     section.finish(problems);

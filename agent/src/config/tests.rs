@@ -110,9 +110,9 @@ fn an_unknown_key_is_named_with_its_line_and_what_was_meant() {
         "[[class]]\nname = 'a'\nfx = 1\n[class.select]\nmedai = ['hdd']\nmedia = 'ssd'\n[nodes]\n";
     assert_eq!(
         mistakes(text),
-        "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, claim, erase, fs, layout, mkfs-options, mount-options, name, priority, select, xfs-retry-forever\n\
+        "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, check-reserve, claim, erase, fs, layout, mkfs-options, mount-options, name, priority, select, xfs-retry-forever\n\
          drivebay.toml:5: unknown key `medai` in [class.select] (did you mean `media`?); known keys: drive, max-size, media, min-size, model, path, transport\n\
-         drivebay.toml:7: unknown key `nodes` in the file (did you mean `node`?); known keys: agent, class, controller, csi, discovery, erase, health, kubelet, node, smart, workers"
+         drivebay.toml:7: unknown key `nodes` in the file (did you mean `node`?); known keys: agent, checks, class, controller, csi, discovery, erase, health, kubelet, node, smart, workers"
     );
 }
 
@@ -176,6 +176,50 @@ drivebay.toml:27: [class.select] max-size: \"1TB\" is below min-size; no drive c
 drivebay.toml:28: [class.select]: class \"b\" selects nothing: give at least one of media, transport, model, drive, path, min-size, max-size (drive = \"*\" for all)
 drivebay.toml:29: [[class]] name: class \"b\" is there already, in line 23; class names are unique"
     );
+}
+
+#[test]
+fn checks_are_on_and_trusted_unless_an_operator_says_otherwise() {
+    use crate::check::plan::Doubtful;
+    let class = "[[class]]\nname = 'a'\nselect = { media = ['hdd'] }\n";
+    let good = |text: &str| parse(text, &bare()).unwrap_or_else(|problems| panic!("{problems:#?}"));
+    let checks = |text: &str| good(&format!("{text}\n{class}")).config.checks;
+    let default = checks("");
+    assert!(default.rules.enabled && default.rules.after_unstage);
+    assert_eq!(default.rules.window, None);
+    assert_eq!(default.doubtful, Doubtful::Leave);
+    let text = "[checks]\nenabled = false\nwindow = '22:00-04:30'\ninterval = '7d'\ntimeout = '2h'\nmethod = 'repeated'\nrepeats = 3";
+    let set = checks(text);
+    assert!(!set.rules.enabled);
+    assert_eq!(
+        set.rules.window.map(|window| (window.from, window.to)),
+        Some((79200, 16200))
+    );
+    assert_eq!(set.rules.interval.as_secs(), 7 * 86400);
+    assert_eq!(
+        (set.timeout.as_secs(), set.doubtful),
+        (7200, Doubtful::Repeat { runs: 3 })
+    );
+    let warned = good(&format!("{text}\n{class}")).warnings;
+    assert!(
+        warned
+            .iter()
+            .any(|warning| warning.message.contains("often wrong")),
+        "{warned:?}"
+    );
+
+    let wrong = mistakes(&format!(
+        "[checks]\nwindow = '2-5'\ntimeout = '1s'\nmethod = 'x'\nrepeats = 1\n{class}check-reserve = '1G'\n"
+    ));
+    for part in [
+        "[checks] window: \"2-5\"",
+        "[checks] timeout: \"1s\" is too short",
+        "[checks] method: \"x\"",
+        "[checks] repeats: must be between 2 and 20",
+        "check-reserve: \"1G\" does not say which unit",
+    ] {
+        assert!(wrong.contains(part), "{part}: {wrong}");
+    }
 }
 
 #[test]

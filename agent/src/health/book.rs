@@ -199,6 +199,12 @@ impl Book {
         }
     }
 
+    /// Whether the kernel has said something against the volume's filesystem, since it was mounted last.
+    pub fn speaks_against_filesystem(&self, volume: Uuid) -> bool {
+        let said = self.notes.volumes.get(&volume).into_iter().flatten();
+        self.counted.contains(&volume) || said.into_iter().any(|(kind, _)| !is_of_drive(*kind))
+    }
+
     /// The volume has been mounted afresh: what its filesystem said before is over. What was said of its blocks is not.
     pub fn mounted_afresh(&mut self, volume: Uuid) -> bool {
         // What was seen of the filesystem itself is of the one before, too.

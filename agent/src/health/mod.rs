@@ -4,7 +4,7 @@
 //! still, `mounts` what should be mounted, `reading` places that do not read, `device` and `space` what their names
 //! say, `book` keeps what was seen and says what it adds up to, all purely. The tasks that feed them: `watch` (the
 //! kernel log and its counters), `mount_watch`, `fsevents` (filesystems' own word), `look` (asks each drive for a
-//! little now and then), `smart`. `memory` keeps over a restart what cannot be seen again.
+//! little now and then), `smart`, and `checks`, which has filesystems checked. `memory` keeps over a restart what cannot be seen again.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,6 +16,7 @@ pub mod acknowledge;
 pub mod attribute;
 pub mod book;
 pub mod changes;
+pub mod checks;
 pub mod device;
 pub mod fsevents;
 pub mod kmsg;

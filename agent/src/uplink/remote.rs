@@ -123,4 +123,8 @@ impl<S: Agent> Agent for Remote<S> {
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         Err(Status::permission_denied(BY_HAND))
     }
+
+    async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
+        Err(Status::permission_denied(BY_HAND))
+    }
 }

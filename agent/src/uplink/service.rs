@@ -15,7 +15,7 @@ use crate::{
     fs::{check_mkfs_options, parse_mount_flags},
     health::acknowledge::{AcknowledgeError, Acknowledger},
     inventory::wire::{finding, smart_finding},
-    model::{DriveHealth, FsType, MIB, Mode, Snapshot, cause::chain},
+    model::{CheckMethod, DriveHealth, FsType, MIB, Mode, Snapshot, cause::chain},
     smart::Acknowledgement,
     survey_loop::Rescans,
     volumes::{VolumeError, Volumes, create, wipe::named},
@@ -215,6 +215,24 @@ impl Agent for AgentService {
             remaining: remaining.map(|one| finding(one, &beginnings)).collect(),
             verdict: done.verdict.as_str().to_owned(),
             revision: done.revision,
+        }))
+    }
+
+    async fn check_volume(
+        &self,
+        request: Request<wire::CheckVolumeRequest>,
+    ) -> Answer<wire::CheckVolumeResponse> {
+        let check = self
+            .volumes
+            .check_now(&request.into_inner().volume_id)
+            .await
+            .map_err(|error| status(&error))?;
+        Ok(Response::new(wire::CheckVolumeResponse {
+            method: check.method.map_or("", CheckMethod::as_str).to_owned(),
+            tool: check.tool,
+            outcome: check.outcome.as_str().to_owned(),
+            detail: check.outcome.text(),
+            took_ms: check.took_ms,
         }))
     }
 

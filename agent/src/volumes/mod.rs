@@ -5,6 +5,7 @@
 //! that outlive a dropped RPC; a repeat meanwhile is told ABORTED, and finds the result afterwards.
 
 pub mod adopt;
+pub mod checks;
 pub mod create;
 pub mod delete;
 pub mod erase;
@@ -61,6 +62,7 @@ struct Inner {
     inventory: Arc<Inventory>,
     sender: Sender,
     guards: Guards,
+    checks: checks::Checks,
     samples: stats::Samples,
     mounts: Mutex<Arc<mounting::MountView>>,
     tasks: TaskTracker,
@@ -91,6 +93,7 @@ impl Volumes {
                 inventory,
                 sender,
                 guards: Guards::default(),
+                checks: checks::Checks::default(),
                 samples: stats::Samples::default(),
                 mounts: Mutex::default(),
                 tasks: TaskTracker::new(),

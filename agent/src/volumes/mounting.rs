@@ -139,6 +139,7 @@ impl Volumes {
         volume: &Volume,
         request: StageRequest,
     ) -> Result<(), VolumeError> {
+        self.call_off_check(volume.uuid).await;
         self.not_detached(volume)?;
         let class = self
             .inner
@@ -208,6 +209,7 @@ impl Volumes {
         volume: &Volume,
         request: PublishRequest,
     ) -> Result<(), VolumeError> {
+        self.call_off_check(volume.uuid).await;
         match self.publish_once(volume, &request).await {
             // Whoever closes a drive that he wrote to, makes udev take partitions that nobody uses from the kernel and
             // give them back, maybe under another number.
@@ -323,6 +325,9 @@ impl Volumes {
         path: PathBuf,
         remove: bool,
     ) -> Result<(), VolumeError> {
+        if let Some(volume) = volume {
+            self.call_off_check(volume.uuid).await;
+        }
         let drive = volume.map_or_else(
             || DriveId("unknown-volume".to_owned()),
             |volume| volume.drive.clone(),
@@ -391,6 +396,11 @@ impl Volumes {
             self.inner.inventory.put_troubles(volume.uuid, Vec::new());
         }
         self.refresh_mounts()?;
+        if let Some(volume) = volume
+            && done.count > 0
+        {
+            self.note_unmounted(volume.uuid);
+        }
         Ok(())
     }
 
@@ -453,6 +463,7 @@ impl Volumes {
     }
 
     async fn grow_guarded(&self, volume: &Volume, path: PathBuf) -> Result<u64, VolumeError> {
+        self.call_off_check(volume.uuid).await;
         let drive = self.reach(volume)?;
         let (Some(dev), Some(device)) = (volume.placed.dev, volume.placed.device.clone()) else {
             return Err(VolumeError::DriveAway {

@@ -390,6 +390,13 @@ impl Agent for Fake {
         &self,
         _: Request<drivebay_proto::agent::AcknowledgeDriveRequest>,
     ) -> Result<Response<drivebay_proto::agent::AcknowledgeDriveResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
+    }
+
+    async fn check_volume(
+        &self,
+        _: Request<drivebay_proto::agent::CheckVolumeRequest>,
+    ) -> Result<Response<drivebay_proto::agent::CheckVolumeResponse>, Status> {
         Err(Status::unimplemented("not asked of this one"))
     }
 

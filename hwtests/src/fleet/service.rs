@@ -132,4 +132,8 @@ impl Agent for SimNode {
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         Err(Status::unimplemented("there is no drive to adopt"))
     }
+
+    async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
+        Err(Status::unimplemented("there is no volume to check"))
+    }
 }
