@@ -144,6 +144,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     inventory.update(|known| {
         known.remembered = loaded.known;
         known.tombstones = loaded.tombstones;
+        known.overrides.clone_from(&config.health.overrides);
     });
     let (keeper, burials) = Keeper::new();
 
@@ -212,17 +213,21 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         complaints,
         stop.clone(),
     ));
+    tasks.spawn(health::changes::run(inventory.subscribe(), stop.clone()));
+    let (acknowledger, acknowledgements) = health::Acknowledger::new();
     tasks.spawn(health::smart::run(
         volumes.clone(),
         complained,
+        acknowledgements,
         stop.clone(),
     ));
+    tasks.spawn(health::checks::run(volumes.clone(), stop.clone()));
 
     // Only to tell two machines of one name apart; a machine without one has an empty one.
     let machine_id = statefile::read_text(Path::new("/etc/machine-id"), 64)
         .map(|text| text.trim().to_owned())
         .unwrap_or_default();
-    let agent = AgentService::new(volumes.clone(), rescans, machine_id);
+    let agent = AgentService::new(volumes.clone(), rescans, acknowledger, machine_id);
     let agents = options.headless.then(|| {
         let router = Server::builder().add_service(AgentServer::new(agent.clone()));
         Agents::single(in_process_channel(router))

@@ -8,6 +8,7 @@
 
 pub mod app;
 pub mod carve;
+pub mod check;
 pub mod cli;
 pub mod config;
 pub mod csi;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use drivebay_proto::agent::{
-    self as proto, Drive, InventoryUpdate, Reject, Volume, WipeDriveProgress,
+    self as proto, Drive, DriveHealth, Finding, InventoryUpdate, Reject, Volume, WipeDriveProgress,
     agent_server::{Agent, AgentServer},
 };
 use tokio::net::UnixListener;
@@ -41,6 +41,7 @@ impl Agent for FakeAgent {
         _: Request<proto::WatchInventoryRequest>,
     ) -> Answer<Self::WatchInventoryStream> {
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let sick = self.drive == "wwn-sick";
         let update = InventoryUpdate {
             node_id: "node7".into(),
             full: true,
@@ -49,7 +50,19 @@ impl Agent for FakeAgent {
                 id: self.drive.into(),
                 kernel_name: "sdx".into(),
                 size_bytes: 1 << 40,
-                state: "rejected".into(),
+                verdict: if sick { "BAD" } else { "UNKNOWN" }.into(),
+                health: Some(DriveHealth {
+                    findings: vec![
+                        Finding {
+                            code: "MediumReadOnly".into(),
+                            message: "replace the drive".into(),
+                            since: 0,
+                        };
+                        usize::from(sick)
+                    ],
+                    ..DriveHealth::default()
+                }),
+                state: if sick { "claimed" } else { "rejected" }.into(),
                 rejects: vec![Reject {
                     code: "Filesystem".into(),
                     detail: "ext4".into(),
@@ -72,6 +85,13 @@ impl Agent for FakeAgent {
             sender.closed().await;
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn check_volume(
+        &self,
+        _: Request<proto::CheckVolumeRequest>,
+    ) -> Result<Response<proto::CheckVolumeResponse>, Status> {
+        Err(Status::unimplemented("not asked of this one"))
     }
 
     async fn adopt_drive(
@@ -110,6 +130,34 @@ impl Agent for FakeAgent {
             let _ = sender.send(Ok(progress)).await;
         }
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn acknowledge_drive(
+        &self,
+        request: Request<proto::AcknowledgeDriveRequest>,
+    ) -> Answer<proto::AcknowledgeDriveResponse> {
+        let request = request.into_inner();
+        if request.drive != self.drive {
+            return Err(Status::invalid_argument(format!(
+                "drive: no drive {:?} on this node",
+                request.drive
+            )));
+        }
+        assert_eq!(request.note, "seen it");
+        Ok(Response::new(proto::AcknowledgeDriveResponse {
+            drive: request.drive,
+            acknowledged: vec![proto::SmartFinding {
+                code: "ReportedUncorrect".into(),
+                subject: "ata-187".into(),
+                value: 3,
+                threshold: 1,
+                message: "reads failed".into(),
+                acknowledged: true,
+            }],
+            remaining: Vec::new(),
+            verdict: "GOOD".into(),
+            revision: 43,
+        }))
     }
 
     async fn rescan(&self, _: Request<proto::RescanRequest>) -> Answer<proto::RescanResponse> {
@@ -211,6 +259,86 @@ async fn without_an_agent_the_exit_code_is_3_and_the_message_helps() {
         );
         assert!(text.contains("No such file"), "the reason: {text}");
     }
+}
+
+#[tokio::test]
+async fn health_has_one_exit_code_for_well_one_for_wrong_and_one_for_not_knowing() {
+    let well = ask(&serve("wwn-x", false), &["health"]).await;
+    assert_eq!(well.status.code(), Some(0), "{}", err(&well));
+    assert_eq!(
+        out(&well),
+        "node7 is well: 0 drives and 1 volume, nothing is wrong\n"
+    );
+    let served = serve("wwn-sick", false);
+    let wrong = ask(&served, &["health"]).await;
+    assert_eq!((wrong.status.code(), err(&wrong)), (Some(1), String::new()));
+    assert_eq!(
+        out(&wrong),
+        "node7: 1 thing is wrong\n\nBAD  drive wwn-sick (sdx)\n    MediumReadOnly: replace the drive\n"
+    );
+    let json = ask(&served, &["health", "-o", "json"]).await;
+    assert_eq!(json.status.code(), Some(1));
+    assert!(out(&json).contains("\"well\": false"), "{}", out(&json));
+    let unknown = run(&["health", "--socket", "/nonexistent/agent.sock"]).await;
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(
+        err(&unknown).contains("no agent answers"),
+        "{}",
+        err(&unknown)
+    );
+}
+
+#[tokio::test]
+async fn one_drive_and_one_volume_are_shown_by_any_name() {
+    let served = serve("wwn-sick", false);
+    for name in ["wwn-sick", "wwn-s", "sdx", "/dev/sdx"] {
+        let output = ask(&served, &["drive", "show", name]).await;
+        assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+        let text = out(&output);
+        assert!(
+            text.starts_with("Drive wwn-sick\n  device     /dev/sdx\n")
+                && text.contains("MediumReadOnly: replace the drive"),
+            "{text}"
+        );
+    }
+    let output = ask(&served, &["drive", "show", "sdy"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("there is no drive \"sdy\""),
+        "{}",
+        err(&output)
+    );
+    let output = ask(&served, &["volume", "show", "pvc"]).await;
+    assert!(
+        out(&output).starts_with("Volume pvc-1\n"),
+        "{}",
+        out(&output)
+    );
+    let output = ask(&served, &["volume", "show", "pvc-1", "-o", "json"]).await;
+    assert!(
+        out(&output).contains("\"its_drive\": null"),
+        "{}",
+        out(&output)
+    );
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_said_and_an_unknown_drive_is_refused() {
+    let served = serve("wwn-sick", false);
+    let output = ask(&served, &["drive", "ack", "wwn-sick", "--note", "seen it"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    assert_eq!(
+        out(&output),
+        "acknowledged: ReportedUncorrect (ata-187 = 3): reads failed\n\
+         drive wwn-sick is GOOD now; what was acknowledged counts again when it gets worse\n"
+    );
+    let output = ask(&served, &["drive", "ack", "wwn-other"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        err(&output).contains("no drive \"wwn-other\""),
+        "{}",
+        err(&output)
+    );
 }
 
 #[tokio::test]

@@ -118,7 +118,7 @@ impl ClusterService {
             None if away => Whereabouts::Away,
             None => Whereabouts::Here,
         };
-        volume.conditions = conditions(health::entries(&volume, at));
+        volume.conditions = conditions(health::entries(&volume, at), &volume.conditions);
         VolumeOnNode {
             volume: Some(volume),
             node_id: key.node.to_string(),
@@ -127,7 +127,8 @@ impl ClusterService {
     }
 }
 
-fn conditions(entries: Vec<VolumeHealthEntry>) -> Vec<agent::Condition> {
+/// As CSI is told them, each with its beginning where the agent `told` it.
+fn conditions(entries: Vec<VolumeHealthEntry>, told: &[agent::Condition]) -> Vec<agent::Condition> {
     entries
         .into_iter()
         .map(|entry| agent::Condition {
@@ -139,6 +140,10 @@ fn conditions(entries: Vec<VolumeHealthEntry>) -> Vec<agent::Condition> {
                 | VolumeHealthErrorType::UnknownVolumeHealthType => "DEGRADED",
             }
             .to_owned(),
+            since: told
+                .iter()
+                .find(|condition| condition.reason == entry.reason)
+                .map_or(0, |condition| condition.since),
             reason: entry.reason,
             message: entry.message,
         })

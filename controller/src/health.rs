@@ -1,10 +1,13 @@
-//! A volume's conditions, as both generations of CSI's health API say them.
+//! Conditions of volumes and storage, as both generations of CSI's health API say them, within Kubernetes' limits.
 
 use std::collections::BTreeSet;
 
 use drivebay_proto::{agent, csi};
 
-use csi::{VolumeHealthErrorType as Kind, volume_health::VolumeHealthEntry};
+use csi::{
+    VolumeHealthErrorType as Kind, node_get_storage_health_response::StorageBackendHealth,
+    volume_health::VolumeHealthEntry,
+};
 
 /// Most conditions of one volume that Kubernetes takes.
 pub const MAX_CONDITIONS: usize = 16;
@@ -105,28 +108,83 @@ pub fn entries_of(conditions: &[agent::Condition]) -> Vec<VolumeHealthEntry> {
                     _ => Kind::Degraded,
                 }
                 .into(),
-                reason: if condition.reason.is_empty() {
-                    "Abnormal".to_owned()
-                } else {
-                    cut(&condition.reason, MAX_REASON_BYTES).to_owned()
-                },
-                message: cut(&condition.message, MAX_MESSAGE_BYTES).to_owned(),
+                reason: condition.reason.clone(),
+                message: condition.message.clone(),
             })
             .collect(),
     )
 }
 
-fn tidy(mut all: Vec<VolumeHealthEntry>) -> Vec<VolumeHealthEntry> {
-    // Worst first (the enum's numbers grow with the damage), so that a cut loses the least.
-    all.sort_by(|a, b| (b.status, &a.reason, &a.message).cmp(&(a.status, &b.reason, &b.message)));
+/// Worst first, so that a cut loses the least, and within the limits.
+pub fn tidy<E: Entry>(mut all: Vec<E>) -> Vec<E> {
+    all.sort_by(|a, b| {
+        (b.weight(), a.reason(), a.message()).cmp(&(a.weight(), b.reason(), b.message()))
+    });
+    within_limits(all)
+}
+
+/// In the order they are in: each (status, reason) once, as many and as long as Kubernetes takes.
+pub fn within_limits<E: Entry>(mut all: Vec<E>) -> Vec<E> {
     let mut seen = BTreeSet::new();
-    all.retain(|entry| seen.insert((entry.status, entry.reason.clone())));
+    for entry in &mut all {
+        let (reason, message) = entry.texts();
+        if reason.is_empty() {
+            "Abnormal".clone_into(reason);
+        }
+        reason.truncate(reason.floor_char_boundary(MAX_REASON_BYTES));
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+    }
+    all.retain(|entry| seen.insert((entry.weight(), entry.reason().to_owned())));
     all.truncate(MAX_CONDITIONS);
     all
 }
 
-fn cut(text: &str, limit: usize) -> &str {
-    &text[..text.floor_char_boundary(limit)]
+/// One condition of CSI 1.13, of a volume or of storage.
+pub trait Entry {
+    /// How bad it is: the numbers of both enums grow with the damage.
+    fn weight(&self) -> i32;
+    /// Why, CamelCase.
+    fn reason(&self) -> &str;
+    /// For a person.
+    fn message(&self) -> &str;
+    /// Both, to be shortened.
+    fn texts(&mut self) -> (&mut String, &mut String);
+}
+
+impl Entry for VolumeHealthEntry {
+    fn weight(&self) -> i32 {
+        self.status
+    }
+
+    fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    fn message(&self) -> &str {
+        &self.message
+    }
+
+    fn texts(&mut self) -> (&mut String, &mut String) {
+        (&mut self.reason, &mut self.message)
+    }
+}
+
+impl Entry for StorageBackendHealth {
+    fn weight(&self) -> i32 {
+        self.status
+    }
+
+    fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    fn message(&self) -> &str {
+        &self.message
+    }
+
+    fn texts(&mut self) -> (&mut String, &mut String) {
+        (&mut self.reason, &mut self.message)
+    }
 }
 
 /// The condition of CSI 1.12 and earlier: one message, at most [`MAX_MESSAGE_BYTES`], that
@@ -166,6 +224,7 @@ mod tests {
             status: status.into(),
             reason: reason.into(),
             message: message.into(),
+            since: 0,
         }
     }
 
@@ -199,6 +258,24 @@ mod tests {
             entry.reason.len() <= MAX_REASON_BYTES && entry.message.len() <= MAX_MESSAGE_BYTES
         }));
         assert!(legacy(&entries).message.len() <= MAX_MESSAGE_BYTES);
+    }
+
+    #[test]
+    fn storage_has_the_same_limits_as_volumes() {
+        let many: Vec<_> = (0..40)
+            .map(|i| StorageBackendHealth {
+                status: 1 + i % 2,
+                reason: format!("{}{}", i / 2, "r".repeat(400)),
+                message: "ü".repeat(2000),
+                volume_capability: None,
+            })
+            .collect();
+        let tidied = tidy(many.into_iter().rev().collect());
+        assert_eq!(tidied.len(), MAX_CONDITIONS);
+        assert!(tidied.iter().all(|entry| entry.status == 2), "worst first");
+        assert!(tidied.iter().all(|entry| {
+            entry.reason.len() <= MAX_REASON_BYTES && entry.message.len() <= MAX_MESSAGE_BYTES
+        }));
     }
 
     #[test]

@@ -232,6 +232,7 @@ fn troubled(uuid: u128) -> drivebay_proto::agent::Volume {
             status: "DEGRADED".into(),
             reason: format!("Reason{i}{}", "r".repeat(240)),
             message: "m".repeat(500),
+            since: 0,
         })
         .collect();
     volume

@@ -93,7 +93,18 @@ impl Agent for Boaster {
         no()
     }
 
+    async fn acknowledge_drive(
+        &self,
+        _: Request<drivebay_proto::agent::AcknowledgeDriveRequest>,
+    ) -> Answer<drivebay_proto::agent::AcknowledgeDriveResponse> {
+        no()
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
+        no()
+    }
+
+    async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
         no()
     }
 }

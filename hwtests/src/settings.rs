@@ -32,6 +32,8 @@ pub struct Settings {
     /// What the agent is started under, usually nothing: on this machine a program that executes its arguments; in
     /// the lab a program and arguments (unshare).
     pub under: String,
+    /// A directory whose programs come before the system's.
+    pub tools: Option<PathBuf>,
     /// The program's log filter (DRIVEBAY_LOG).
     pub log: String,
 }
@@ -59,6 +61,7 @@ impl Settings {
             headless: true,
             health_api: None,
             under: String::new(),
+            tools: None,
             log: "info,drivebay_agent=debug,drivebay_controller=debug".to_owned(),
         }
     }

@@ -47,6 +47,7 @@ fn class(name: &str, select: Selector, claim: ClaimPolicy) -> ClassConfig {
         mount_options: vec![],
         allow_removable: false,
         xfs_retry_forever: false,
+        check_reserve_bytes: 0,
     }
 }
 

@@ -121,6 +121,38 @@ pub struct WipeProgress {
     pub total_bytes: u64,
 }
 
+/// Makes the short-lived snapshot by which a volume of layout `lvm` is checked, from free space of its drive.
+///
+/// Never to be killed in the middle: the volume stands still for the moment in which LVM makes it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MakeSnapshot {
+    /// The drive.
+    pub drive: DriveRef,
+    /// The volume.
+    pub uuid: Uuid,
+    /// Room for what is written to the volume meanwhile, in bytes; rounded up to whole MiB.
+    pub bytes: u64,
+}
+
+/// Takes every snapshot of this kind from a drive, and what an earlier agent left of them. What they hold is a tenant's: it is
+/// erased before the space is free again. One that is in use stays (`Busy`).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ClearSnapshots {
+    /// The drive.
+    pub drive: DriveRef,
+}
+
+/// A check's snapshot, as the kernel has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Kernel name.
+    pub device: String,
+    /// Device number.
+    pub dev: (u32, u32),
+    /// Its device-mapper uuid.
+    pub dm_uuid: String,
+}
+
 /// Moves a volume's record on, durably, before the step that needs it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Advance {
@@ -387,6 +419,25 @@ impl Job for WipeStep {
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<WipeProgress, CarveError> {
         wipe::step(&self, context)
+    }
+}
+
+impl Job for MakeSnapshot {
+    const NAME: &'static str = "make-snapshot";
+    type Answer = Contents;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Contents, CarveError> {
+        layout::make_snapshot(&self, context)
+    }
+}
+
+impl Job for ClearSnapshots {
+    const NAME: &'static str = "clear-snapshots";
+    /// None: there was nothing to do.
+    type Answer = Option<Contents>;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Option<Contents>, CarveError> {
+        layout::clear_snapshots(&self.drive, context)
     }
 }
 

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::{
     erase,
-    jobs::{Adopt, CarveError, Changed, Claim, EraseProgress},
+    jobs::{Adopt, CarveError, Changed, Claim, EraseProgress, MakeSnapshot, Snapshot},
     lvm,
     partition::{self, io_error},
 };
@@ -99,5 +99,38 @@ pub(super) fn erase_step(
     match of(drive)? {
         Some(Layout::Lvm) => lvm::erase_step(drive, uuid, from_bytes, budget_ms, context),
         _ => erase::step(drive, uuid, from_bytes, budget_ms, context),
+    }
+}
+
+/// See `MakeSnapshot`.
+pub(super) fn make_snapshot(
+    job: &MakeSnapshot,
+    context: &mut Context,
+) -> Result<Contents, CarveError> {
+    match of(&job.drive)? {
+        Some(Layout::Lvm) => lvm::make_snapshot(job, context),
+        _ => Err(CarveError::Busy {
+            drive: job.drive.id.to_string(),
+            reason: "a partition has no snapshots".into(),
+        }),
+    }
+}
+
+/// See `ClearSnapshots`.
+pub(super) fn clear_snapshots(
+    drive: &DriveRef,
+    context: &mut Context,
+) -> Result<Option<Contents>, CarveError> {
+    match of(drive)? {
+        Some(Layout::Lvm) => lvm::clear_snapshots(drive, context),
+        _ => Ok(None),
+    }
+}
+
+/// The snapshot by which a volume is checked, when there is one and it is active.
+pub fn snapshot(drive: &DriveRef, uuid: Uuid) -> Result<Option<Snapshot>, CarveError> {
+    match of(drive)? {
+        Some(Layout::Lvm) => lvm::snapshot(drive, uuid),
+        _ => Ok(None),
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use drivebay_controller::cli::Format;
+use drivebay_controller::cli::args::HEALTH_EXIT_CODES;
 
 use crate::config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HealthApi};
 
@@ -15,12 +16,18 @@ Exit codes:
   2  wrong usage, or a confirmation is missing; nothing was done
   3  no agent answers";
 
+const HEALTH_EXAMPLES: &str = "\
+Examples:
+  drivebay-agent health
+  drivebay-agent health -o json | jq -r '.problems[] | .severity, .id'";
+
 const START: &str = "\
 Start here:
   drivebay-agent check-config --config FILE   is the config right?
   drivebay-agent claim-plan --config FILE     which drives would be used, which not, and why
   drivebay-agent run --config FILE            the agent (as root)
   drivebay-agent drives                       what the running agent sees
+  drivebay-agent health                       what is wrong, and what to do about it
 
 No drive is written to unless a class in the config selects it and it is provably blank.";
 
@@ -46,6 +53,13 @@ Examples:
   drivebay-agent run --config drivebay.toml --headless          one machine, no controller: CSI Controller too
   DRIVEBAY_LOG=debug drivebay-agent run --log-format json       what to log: as tracing's EnvFilter reads it")]
     Run(RunArgs),
+    /// Say what is wrong on this host, worst first, and what to do about it
+    #[command(after_help = format!("{HEALTH_EXAMPLES}\n\n{HEALTH_EXIT_CODES}"))]
+    Health {
+        /// How to show it, and where the agent is.
+        #[command(flatten)]
+        show: Show,
+    },
     /// Show the drives of this node as the running agent sees them, with every reason against each
     #[command(after_help = "\
 States:
@@ -95,9 +109,12 @@ Examples:
         #[arg(long)]
         all: bool,
     },
-    /// Act on one drive
+    /// Show one drive, or act on it
     #[command(subcommand, arg_required_else_help = true)]
     Drive(DriveCommand),
+    /// Show one volume, or check it
+    #[command(subcommand, arg_required_else_help = true)]
+    Volume(VolumeCommand),
     /// Have the running agent look at all drives again, now
     Rescan {
         /// Where the agent is.
@@ -118,6 +135,30 @@ Examples:
 /// What can be done to one drive.
 #[derive(Debug, Subcommand)]
 pub enum DriveCommand {
+    /// Show everything that is known of a drive: what speaks against it, what it says itself, what is on it
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive show sdb
+  drivebay-agent drive show wwn-0x5000c5 -o wide                            a beginning that no other has")]
+    Show(ShowOne),
+    /// Say that what a drive tells of itself is known: it counts again when it gets worse
+    ///
+    /// Errors that are counted up to now speak no longer against the drive, and a verdict of BAD that rests on them is
+    /// left. What the drive says of its state now, such as that it fails, cannot be acknowledged; see
+    /// [[health.override]] in the config. It is kept with the drive's history, with who and why.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive ack sdb --note 'the errors came from the old cable'")]
+    Ack {
+        /// Its identity, or its kernel name (sdb, /dev/sdb)
+        drive: String,
+        /// Why, for whoever looks next
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        note: String,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
     /// Make a used drive blank: EVERYTHING ON IT IS LOST
     ///
     /// Overwrites the whole drive with zeros. The agent refuses while anything uses the drive. Without
@@ -154,6 +195,43 @@ Examples:
         #[command(flatten)]
         socket: SocketArg,
     },
+}
+
+/// What can be asked of one volume, or done to it.
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Show everything that is known of a volume: what is wrong, where it is mounted, how its drive is
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume show pvc-3f2c9d1e                                   a beginning that no other has
+  drivebay-agent volume show sdb3 -o json")]
+    Show(ShowOne),
+    /// Check the volume's filesystem, read-only, now
+    ///
+    /// The agent chooses how, so that the answer can be believed: the volume itself when it is mounted nowhere, a snapshot of it
+    /// (layout lvm), btrfs' scrub; or it says why there is no such way. A pod that wants the volume ends the check.
+    /// Exit code 1 when the filesystem is damaged.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume check 5b0c3c5e-6f0b-4a6e-9a57-0d5d8f0c8a11@rack1-node7")]
+    Check {
+        /// The volume's id, or its uuid
+        volume: String,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+}
+
+/// What is shown, and how.
+#[derive(Debug, Args)]
+pub struct ShowOne {
+    /// Its identity or id, its name, its device, or a beginning of one of them that no other has
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// How to show it, and where the agent is.
+    #[command(flatten)]
+    pub show: Show,
 }
 
 /// How the agent runs.

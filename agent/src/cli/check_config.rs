@@ -76,6 +76,17 @@ pub fn summary(config: &Config) -> String {
     if config.allow_loop {
         line("loop devices", "count as drives".into());
     }
+    for device in &config.health.devices {
+        let kind = device.kind.as_str();
+        line("SMART", format!("{} is asked as {kind}", device.pattern));
+    }
+    for given in &config.health.overrides {
+        let (drive, verdict) = (&given.drive, given.verdict);
+        line(
+            "override",
+            format!("drive {drive} is {verdict}: {}", given.reason),
+        );
+    }
     for class in &config.classes {
         line("class", describe(class));
     }

@@ -8,24 +8,33 @@ use std::{
     process::ExitCode,
 };
 
+use drivebay_proto::agent::InventoryUpdate;
+
 use crate::{config, model::cause::chain};
 
+pub mod ack;
 pub mod adopt;
 pub mod args;
+pub mod check;
 pub mod check_config;
 pub mod claim_plan;
 pub mod client;
 pub mod drives;
+pub mod health;
 pub mod logging;
 pub mod one_drive;
 pub mod volumes;
 pub mod wipe;
 
 pub use drivebay_controller::cli::table;
+use drivebay_controller::cli::{UNKNOWN, UNWELL, paint::Paint, show::PickError, unix_seconds};
 
-pub use args::{Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions};
+pub use args::{Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions, VolumeCommand};
+
+use args::Show;
 
 use client::{Client, ClientError};
+use health::Look;
 use one_drive::OneDriveError;
 
 /// Failed.
@@ -53,6 +62,15 @@ pub enum CommandError {
     /// drive adopt.
     #[error(transparent)]
     Adopt(#[from] one_drive::OneDriveError),
+    /// drive show, volume show.
+    #[error(transparent)]
+    Pick(#[from] PickError),
+    /// health: an answer, and no failure.
+    #[error("something is wrong")]
+    Unwell,
+    /// volume check.
+    #[error(transparent)]
+    Check(#[from] check::CheckVolumeError),
     /// Writing the answer.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
@@ -67,6 +85,7 @@ impl CommandError {
         match self {
             Self::Client(error)
             | Self::Adopt(OneDriveError::Client(error))
+            | Self::Check(check::CheckVolumeError::Client(error))
             | Self::Wipe(wipe::WipeError::Drive(OneDriveError::Client(error)))
                 if error.is_absence() =>
             {
@@ -82,8 +101,15 @@ impl CommandError {
 
 /// Runs any command but `run`.
 pub async fn run(command: Command) -> ExitCode {
+    let is_health = matches!(command, Command::Health { .. });
     match execute(command).await {
         Ok(()) => ExitCode::SUCCESS,
+        Err(CommandError::Unwell) => ExitCode::from(UNWELL),
+        Err(error) if is_health => {
+            complain(&error);
+            // Of this one, 1 is an answer.
+            ExitCode::from(UNKNOWN)
+        }
         Err(error) => {
             complain(&error);
             ExitCode::from(error.code())
@@ -114,6 +140,31 @@ async fn execute(command: Command) -> Result<(), CommandError> {
                 .await?;
             print(&volumes::render(&inventory, show.output)?)
         }
+        Command::Health { show } => {
+            let (inventory, look) = asked(&show).await?;
+            let (text, well) = health::health(&inventory, look)?;
+            print(&text)?;
+            if well {
+                Ok(())
+            } else {
+                Err(CommandError::Unwell)
+            }
+        }
+        Command::Drive(DriveCommand::Show(args)) => {
+            let (inventory, look) = asked(&args.show).await?;
+            let drive = health::drive(&inventory, &args.id)?;
+            print(&health::show_drive(&inventory, drive, look)?)
+        }
+        Command::Drive(DriveCommand::Ack {
+            drive,
+            note,
+            socket,
+        }) => print(&ack::run(&socket.socket, &drive, &note).await?),
+        Command::Volume(VolumeCommand::Show(args)) => {
+            let (inventory, look) = asked(&args.show).await?;
+            let volume = health::volume(&inventory, &args.id)?;
+            print(&health::show_volume(&inventory, volume, look)?)
+        }
         Command::ClaimPlan {
             config,
             output,
@@ -136,6 +187,9 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             confirm,
             socket,
         }) => print(&adopt::run(&socket.socket, &drive, confirm.as_deref()).await?),
+        Command::Volume(VolumeCommand::Check { volume, socket }) => {
+            print(&check::run(&socket.socket, &volume).await?)
+        }
         Command::Rescan { socket } => {
             let revision = Client::connect(&socket.socket).await?.rescan().await?;
             print(&format!(
@@ -148,6 +202,17 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             print(&check_config::summary(&checked.config))
         }
     }
+}
+
+/// What the agent knows, and how it is to be shown.
+async fn asked(show: &Show) -> Result<(InventoryUpdate, Look), CommandError> {
+    let mut client = Client::connect(&show.socket.socket).await?;
+    let look = Look {
+        format: show.output,
+        now: unix_seconds(),
+        paint: Paint::of_stdout(),
+    };
+    Ok((client.inventory().await?, look))
 }
 
 /// Writes an answer. A reader that hung up (`| head`) is not a failure.

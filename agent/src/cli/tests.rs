@@ -155,7 +155,9 @@ fn json_has_every_drive_in_bytes_under_stable_names() {
           "detail": ""
         }
       ],
-      "notes": []
+      "notes": [],
+      "trouble": "",
+      "health": null
     }
   ]
 }
@@ -191,12 +193,14 @@ fn volume_inventory() -> InventoryUpdate {
             status: "DEGRADED".into(),
             reason: "ReadOnly".into(),
             message: "mounted read-only".into(),
+            since: 0,
         },
         Condition {
             abnormal: true,
             status: "INACCESSIBLE".into(),
             reason: "DriveMissing".into(),
             message: "drive wwn-a is not here".into(),
+            since: 0,
         },
     ];
     InventoryUpdate {
@@ -257,12 +261,14 @@ fn volume_json_is_in_bytes_and_sorted() {
       "fs_type": "",
       "state": "erasing",
       "in_use": false,
+      "mounts": [],
       "conditions": [
         {
           "abnormal": false,
           "status": "",
           "reason": "",
-          "message": "fine"
+          "message": "fine",
+          "since": 0
         }
       ],
       "erased_bytes": 4294967296,
@@ -463,4 +469,28 @@ OK
 "
     );
     assert_eq!(human_size(100_000_000_000), "93.1 GiB");
+}
+
+#[test]
+fn where_the_operator_knows_better_is_summed_up_too() {
+    let text = "\
+[[smart.device]]
+match = 'wwn-0x6*'
+type = 'megaraid,3'
+[[health.override]]
+drive = 'wwn-a'
+verdict = 'good'
+reason = 'a known batch'
+";
+    let here = Surroundings {
+        hostname: "node7".into(),
+        has_dir: |_| true,
+    };
+    let summary = super::check_config::summary(&config::parse(text, &here).unwrap().config);
+    for line in [
+        "\n  SMART        wwn-0x6* is asked as megaraid,3\n",
+        "\n  override     drive wwn-a is GOOD: a known batch\n",
+    ] {
+        assert!(summary.contains(line), "{summary}");
+    }
 }

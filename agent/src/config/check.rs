@@ -12,7 +12,7 @@ use std::{
 use drivebay_proto::{names, volume_id::is_node_id};
 
 use super::{
-    Checked, Config, classes, controller,
+    Checked, Config, checks, classes, controller, health,
     node_id::node_id_from_hostname,
     raw::Raw,
     section::{At, Problem},
@@ -181,7 +181,9 @@ pub fn check(
         &mut notes,
     );
     let erase_bytes_per_second = erase_rate(raw.erase_rate.as_ref(), &mut notes);
+    let checks = checks::check(&raw.checks, &mut notes);
     let controller = controller::check(&raw.controller, &mut notes);
+    let health = health::check(&raw.smart, &raw.health, &mut notes);
     let checked_classes = classes::check(&raw.classes, allow_loop, &mut notes);
 
     let Notes {
@@ -206,7 +208,9 @@ pub fn check(
             quarantine,
             erase_bytes_per_second,
             worker_idle,
+            checks,
             controller,
+            health,
             classes: checked_classes,
         };
         Ok(Checked { config, warnings })
@@ -307,7 +311,7 @@ fn driver_name(given: Option<&At<String>>, notes: &mut Notes) -> String {
 }
 
 /// An absolute path without `..`.
-fn path(
+pub(super) fn path(
     given: Option<&At<String>>,
     default: impl FnOnce() -> PathBuf,
     notes: &mut Notes,
@@ -363,7 +367,8 @@ fn socket(
     path
 }
 
-fn duration(
+/// A duration, or its default, that is long enough.
+pub(super) fn duration(
     given: Option<&At<String>>,
     default: &str,
     least: (Duration, &str),

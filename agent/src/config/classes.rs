@@ -8,7 +8,7 @@ use super::{
 };
 use crate::fs::{check_mkfs_options, parse_mount_flags};
 use crate::model::{
-    ClaimPolicy, ClassConfig, ErasePolicy, FsType, Layout, Media, Selector, Transport,
+    ClaimPolicy, ClassConfig, ErasePolicy, FsType, GIB, Layout, Media, Selector, Transport,
 };
 use drivebay_proto::volume_id::is_node_id;
 
@@ -166,6 +166,7 @@ fn one(raw: &RawClass, allow_loop: bool, notes: &mut Notes) -> ClassConfig {
         }),
         allow_removable: raw.allow_removable.as_ref().is_some_and(|flag| flag.value),
         xfs_retry_forever,
+        check_reserve_bytes: size(raw.check_reserve.as_ref(), notes).unwrap_or(GIB),
     }
 }
 

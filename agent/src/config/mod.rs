@@ -12,16 +12,20 @@ use std::{
 use crate::{model::ClassConfig, sys::statefile};
 
 pub mod check;
+pub mod checks;
 pub mod classes;
 pub mod controller;
+pub mod health;
 pub mod node_id;
 pub mod raw;
 pub mod section;
 pub mod units;
 
 pub use check::Surroundings;
+pub use checks::ChecksConfig;
 pub use controller::ControllerConfig;
 pub use drivebay_controller::HealthApi;
+pub use health::{DeviceOverride, HealthConfig};
 pub use section::Problem;
 
 /// Where the config is looked for when nobody says otherwise.
@@ -64,8 +68,12 @@ pub struct Config {
     pub erase_bytes_per_second: Option<u64>,
     /// A worker without work for this long is let go.
     pub worker_idle: Duration,
+    /// Read-only checks of filesystems.
+    pub checks: ChecksConfig,
     /// The controllers to dial; None: none.
     pub controller: Option<ControllerConfig>,
+    /// How drives are asked how they are, and judged.
+    pub health: HealthConfig,
     /// Classes of drives.
     pub classes: Vec<ClassConfig>,
 }

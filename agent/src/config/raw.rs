@@ -3,6 +3,7 @@
 use toml::de::DeTable;
 
 use super::section::{At, Problem, Section, line_of};
+use crate::smart::Thresholds;
 
 type Text = Option<At<String>>;
 type Texts = Option<At<Vec<At<String>>>>;
@@ -41,10 +42,35 @@ pub struct Raw {
     pub quarantine: Text,
     /// `[workers] idle`
     pub worker_idle: Text,
+    /// `[checks]`
+    pub checks: RawChecks,
     /// `[controller]`
     pub controller: RawController,
+    /// `[smart]`
+    pub smart: RawSmart,
+    /// `[health]`
+    pub health: RawHealth,
     /// `[[class]]`
     pub classes: Vec<RawClass>,
+}
+
+/// `[checks]`.
+#[derive(Debug, Default)]
+pub struct RawChecks {
+    /// `enabled`
+    pub enabled: Flag,
+    /// `after-unstage`
+    pub after_unstage: Flag,
+    /// `window`
+    pub window: Text,
+    /// `interval`
+    pub interval: Text,
+    /// `timeout`
+    pub timeout: Text,
+    /// `method`
+    pub method: Text,
+    /// `repeats`
+    pub repeats: Option<At<i32>>,
 }
 
 /// `[controller]`.
@@ -60,6 +86,56 @@ pub struct RawController {
     pub key: Text,
     /// `insecure-loopback`
     pub insecure_loopback: Flag,
+}
+
+/// `[smart]`.
+#[derive(Debug, Default)]
+pub struct RawSmart {
+    /// `smartctl`
+    pub smartctl: Text,
+    /// `interval-hdd`
+    pub interval_hdd: Text,
+    /// `interval-ssd`
+    pub interval_ssd: Text,
+    /// `interval-deep`
+    pub interval_deep: Text,
+    /// `[smart.thresholds]`: those that are given.
+    pub thresholds: Vec<(&'static str, At<i32>)>,
+    /// `[[smart.device]]`
+    pub devices: Vec<RawDevice>,
+}
+
+/// One `[[smart.device]]`.
+#[derive(Debug, Default)]
+pub struct RawDevice {
+    /// Line of its header.
+    pub line: usize,
+    /// `match`
+    pub pattern: Text,
+    /// `type`
+    pub kind: Text,
+}
+
+/// `[health]`.
+#[derive(Debug, Default)]
+pub struct RawHealth {
+    /// `[[health.override]]`
+    pub overrides: Vec<RawOverride>,
+}
+
+/// One `[[health.override]]`.
+#[derive(Debug, Default)]
+pub struct RawOverride {
+    /// Line of its header.
+    pub line: usize,
+    /// `drive`
+    pub drive: Text,
+    /// `verdict`
+    pub verdict: Text,
+    /// `reason`
+    pub reason: Text,
+    /// `until`
+    pub until: Text,
 }
 
 /// One `[[class]]`.
@@ -87,6 +163,8 @@ pub struct RawClass {
     pub allow_removable: Flag,
     /// `xfs-retry-forever`
     pub xfs_retry_forever: Flag,
+    /// `check-reserve`
+    pub check_reserve: Text,
     /// `[class.select]`
     pub select: RawSelect,
 }
@@ -163,6 +241,18 @@ pub fn parse(text: &str, problems: &mut Vec<Problem>) -> Raw {
     raw.worker_idle = workers.string("idle", problems);
     workers.finish(problems);
 
+    let mut checks = root.table("checks", problems);
+    raw.checks = RawChecks {
+        enabled: checks.boolean("enabled", problems),
+        after_unstage: checks.boolean("after-unstage", problems),
+        window: checks.string("window", problems),
+        interval: checks.string("interval", problems),
+        timeout: checks.string("timeout", problems),
+        method: checks.string("method", problems),
+        repeats: checks.integer("repeats", problems),
+    };
+    checks.finish(problems);
+
     let mut controller = root.table("controller", problems);
     raw.controller = RawController {
         addresses: controller.strings("addresses", problems),
@@ -173,11 +263,62 @@ pub fn parse(text: &str, problems: &mut Vec<Problem>) -> Raw {
     };
     controller.finish(problems);
 
+    raw.smart = smart(root.table("smart", problems), problems);
+    raw.health = health(root.table("health", problems), problems);
+
     for section in root.tables("class", problems) {
         raw.classes.push(class(section, problems));
     }
     root.finish(problems);
     raw
+}
+
+fn smart(mut section: Section<'_, '_>, problems: &mut Vec<Problem>) -> RawSmart {
+    let mut given = section.table("thresholds", problems);
+    let thresholds = Thresholds::KEYS
+        .iter()
+        .filter_map(|key| Some((*key, given.integer(key, problems)?)))
+        .collect();
+    given.finish(problems);
+    let devices = section.tables("device", problems);
+    let devices = devices.into_iter().map(|mut device| {
+        let raw = RawDevice {
+            line: device.line(),
+            pattern: device.string("match", problems),
+            kind: device.string("type", problems),
+        };
+        device.finish(problems);
+        raw
+    });
+    let devices = devices.collect();
+    let raw = RawSmart {
+        smartctl: section.string("smartctl", problems),
+        interval_hdd: section.string("interval-hdd", problems),
+        interval_ssd: section.string("interval-ssd", problems),
+        interval_deep: section.string("interval-deep", problems),
+        thresholds,
+        devices,
+    };
+    section.finish(problems);
+    raw
+}
+
+fn health(mut section: Section<'_, '_>, problems: &mut Vec<Problem>) -> RawHealth {
+    let overrides = section.tables("override", problems);
+    let overrides = overrides.into_iter().map(|mut given| {
+        let raw = RawOverride {
+            line: given.line(),
+            drive: given.string("drive", problems),
+            verdict: given.string("verdict", problems),
+            reason: given.string("reason", problems),
+            until: given.string("until", problems),
+        };
+        given.finish(problems);
+        raw
+    });
+    let overrides = overrides.collect();
+    section.finish(problems);
+    RawHealth { overrides }
 }
 
 fn class(mut section: Section<'_, '_>, problems: &mut Vec<Problem>) -> RawClass {
@@ -204,6 +345,7 @@ fn class(mut section: Section<'_, '_>, problems: &mut Vec<Problem>) -> RawClass 
         mount_options: section.strings("mount-options", problems),
         allow_removable: section.boolean("allow-removable", problems),
         xfs_retry_forever: section.boolean("xfs-retry-forever", problems),
+        check_reserve: section.string_or_number("check-reserve", problems),
         select: raw_select,
     };
     section.finish(problems);

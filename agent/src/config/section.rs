@@ -242,7 +242,7 @@ impl<'a, 'i> Section<'a, 'i> {
         let Some(value) = self.take(key) else {
             return Vec::new();
         };
-        let path = format!("[[{key}]]");
+        let path = format!("[{}]", self.sub_path(key));
         let Some(array) = value.get_ref().as_array() else {
             problems.push(self.wrong(
                 key,

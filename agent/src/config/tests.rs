@@ -52,6 +52,14 @@ fn the_example_is_right_and_shows_the_defaults() {
     assert_eq!(config.worker_idle, Duration::from_secs(60));
     assert_eq!(config.erase_bytes_per_second, Some(200 * 1024 * 1024));
     assert!(!config.allow_loop);
+    assert_eq!(config.health, HealthConfig::default());
+    for key in crate::smart::Thresholds::KEYS {
+        let shown = format!(
+            "#{key} = {}\n",
+            config.health.thresholds.value(key).unwrap()
+        );
+        assert!(EXAMPLE.contains(&shown), "{shown}");
+    }
     let [fast, bulk] = config.classes.as_slice() else {
         panic!("two classes")
     };
@@ -66,7 +74,11 @@ fn every_key_of_the_example_is_a_known_one() {
     let uncommented: String = EXAMPLE
         .lines()
         .map(|line| match line.strip_prefix('#') {
-            Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase()) => format!("{rest}\n"),
+            Some(rest)
+                if rest.starts_with("[[") || rest.starts_with(|c: char| c.is_ascii_lowercase()) =>
+            {
+                format!("{rest}\n")
+            }
             _ => format!("{line}\n"),
         })
         .collect();
@@ -98,9 +110,9 @@ fn an_unknown_key_is_named_with_its_line_and_what_was_meant() {
         "[[class]]\nname = 'a'\nfx = 1\n[class.select]\nmedai = ['hdd']\nmedia = 'ssd'\n[nodes]\n";
     assert_eq!(
         mistakes(text),
-        "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, claim, erase, fs, layout, mkfs-options, mount-options, name, priority, select, xfs-retry-forever\n\
+        "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, check-reserve, claim, erase, fs, layout, mkfs-options, mount-options, name, priority, select, xfs-retry-forever\n\
          drivebay.toml:5: unknown key `medai` in [class.select] (did you mean `media`?); known keys: drive, max-size, media, min-size, model, path, transport\n\
-         drivebay.toml:7: unknown key `nodes` in the file (did you mean `node`?); known keys: agent, class, controller, csi, discovery, erase, kubelet, node, workers"
+         drivebay.toml:7: unknown key `nodes` in the file (did you mean `node`?); known keys: agent, checks, class, controller, csi, discovery, erase, health, kubelet, node, smart, workers"
     );
 }
 
@@ -164,6 +176,50 @@ drivebay.toml:27: [class.select] max-size: \"1TB\" is below min-size; no drive c
 drivebay.toml:28: [class.select]: class \"b\" selects nothing: give at least one of media, transport, model, drive, path, min-size, max-size (drive = \"*\" for all)
 drivebay.toml:29: [[class]] name: class \"b\" is there already, in line 23; class names are unique"
     );
+}
+
+#[test]
+fn checks_are_on_and_trusted_unless_an_operator_says_otherwise() {
+    use crate::check::plan::Doubtful;
+    let class = "[[class]]\nname = 'a'\nselect = { media = ['hdd'] }\n";
+    let good = |text: &str| parse(text, &bare()).unwrap_or_else(|problems| panic!("{problems:#?}"));
+    let checks = |text: &str| good(&format!("{text}\n{class}")).config.checks;
+    let default = checks("");
+    assert!(default.rules.enabled && default.rules.after_unstage);
+    assert_eq!(default.rules.window, None);
+    assert_eq!(default.doubtful, Doubtful::Leave);
+    let text = "[checks]\nenabled = false\nwindow = '22:00-04:30'\ninterval = '7d'\ntimeout = '2h'\nmethod = 'repeated'\nrepeats = 3";
+    let set = checks(text);
+    assert!(!set.rules.enabled);
+    assert_eq!(
+        set.rules.window.map(|window| (window.from, window.to)),
+        Some((79200, 16200))
+    );
+    assert_eq!(set.rules.interval.as_secs(), 7 * 86400);
+    assert_eq!(
+        (set.timeout.as_secs(), set.doubtful),
+        (7200, Doubtful::Repeat { runs: 3 })
+    );
+    let warned = good(&format!("{text}\n{class}")).warnings;
+    assert!(
+        warned
+            .iter()
+            .any(|warning| warning.message.contains("often wrong")),
+        "{warned:?}"
+    );
+
+    let wrong = mistakes(&format!(
+        "[checks]\nwindow = '2-5'\ntimeout = '1s'\nmethod = 'x'\nrepeats = 1\n{class}check-reserve = '1G'\n"
+    ));
+    for part in [
+        "[checks] window: \"2-5\"",
+        "[checks] timeout: \"1s\" is too short",
+        "[checks] method: \"x\"",
+        "[checks] repeats: must be between 2 and 20",
+        "check-reserve: \"1G\" does not say which unit",
+    ] {
+        assert!(wrong.contains(part), "{part}: {wrong}");
+    }
 }
 
 #[test]
@@ -333,4 +389,132 @@ fn controllers_are_dialled_with_certificates_or_on_loopback_and_never_half() {
         let message = section(&wrong).unwrap_err();
         assert!(message.contains(says), "{wrong}: {message}");
     }
+}
+
+const SICK: &str = "\
+[smart]
+smartctl = '/opt/bin/smartctl'
+interval-hdd = '1h'
+interval-ssd = '15m'
+interval-deep = '12h'
+[smart.thresholds]
+pending-bad = 100
+pending-suspect = 5
+hot-nvme = 75
+[[smart.device]]
+match = 'wwn-0x6*'
+type = 'megaraid,3'
+[[smart.device]]
+match = '*'
+type = 'sat'
+[[health.override]]
+drive = 'wwn-a'
+verdict = 'good'
+reason = 'the cable was replaced'
+until = '2030-12-31'
+[[health.override]]
+drive = 'wwn-b'
+verdict = 'bad'
+reason = 'to be retired'
+";
+
+#[test]
+fn drives_are_asked_and_judged_as_the_operator_says() {
+    use crate::{model::samples, smart::Thresholds};
+    let health = parse(&format!("{SICK}{CLASS}"), &bare())
+        .unwrap()
+        .config
+        .health;
+    let thresholds = Thresholds {
+        pending_bad: 100,
+        pending_suspect: 5,
+        hot_nvme: 75,
+        ..Thresholds::default()
+    };
+    assert_eq!(health.thresholds, thresholds);
+    assert_eq!(
+        health.smartctl.as_deref(),
+        Some(Path::new("/opt/bin/smartctl"))
+    );
+    let minutes = [
+        health.hdd_interval,
+        health.ssd_interval,
+        health.deep_interval,
+    ]
+    .map(|it| it.as_secs() / 60);
+    assert_eq!(minutes, [60, 15, 720]);
+    let mut drive = samples::facts("sda");
+    assert_eq!(health.device_type(&drive).unwrap().as_str(), "sat");
+    drive.id.0 = "wwn-0x6abc".into();
+    assert_eq!(
+        health.device_type(&drive).unwrap().as_str(),
+        "megaraid,3",
+        "the first that matches"
+    );
+    let [good, bad] = health.overrides.as_slice() else {
+        panic!("two overrides")
+    };
+    assert_eq!(
+        (good.verdict, good.until),
+        (crate::model::Verdict::Good, Some(1_924_992_000))
+    );
+    assert_eq!((bad.verdict, bad.until), (crate::model::Verdict::Bad, None));
+    let untold = parse(CLASS, &bare()).unwrap().config.health;
+    assert_eq!(untold, HealthConfig::default());
+    assert!(untold.device_type(&drive).is_none());
+}
+
+#[test]
+fn mistakes_about_health_are_told_with_their_lines_and_no_option_reaches_smartctl() {
+    let text = "\
+[smart]
+smartctl = 'smartctl'
+interval-hdd = '5s'
+[smart.thresholds]
+pending-bad = 0
+wear-warn = 70
+hot-hdd = 500
+pendig-bad = 3
+[[smart.device]]
+match = 'a'
+type = '--scan'
+[[smart.device]]
+match = 'b'
+type = \"sat\\nx\"
+[[smart.device]]
+type = 'sat'
+[[health.override]]
+drive = 'wwn-*'
+verdict = 'fine'
+reason = ' '
+until = 'tomorrow'
+[[health.override]]
+drive = 'wwn-*'
+reason = 'x'
+";
+    assert_eq!(
+        mistakes(&format!("{text}{CLASS}"))
+            .replace("the identity of one drive, as `drivebay-agent drives` shows it", "an identity")
+            .lines()
+            .map(|line| if line.contains("unknown key") { line.split(';').next().unwrap() } else { line })
+            .collect::<Vec<_>>()
+            .join("\n"),
+        "\
+drivebay.toml:2: [smart] smartctl: \"smartctl\" must be an absolute path
+drivebay.toml:3: [smart] interval-hdd: \"5s\" is too short; at least \"1m\"
+drivebay.toml:5: [smart.thresholds] pending-bad: 0 must be from 1 to 2147483647
+drivebay.toml:6: [smart.thresholds] wear-warn: wear-info must not be above wear-warn
+drivebay.toml:7: [smart.thresholds] hot-hdd: 500 must be from 30 to 120
+drivebay.toml:8: unknown key `pendig-bad` in [smart.thresholds] (did you mean `pending-bad`?)
+drivebay.toml:11: [[smart.device]] type: \"--scan\" is not a device type of smartctl's; write for example \"sat\", \"megaraid,0\" or \"cciss,1\"
+drivebay.toml:14: [[smart.device]] type: \"sat\\nx\" is not a device type of smartctl's; write for example \"sat\", \"megaraid,0\" or \"cciss,1\"
+drivebay.toml:15: [[smart.device]] match: is missing
+drivebay.toml:18: [[health.override]] drive: \"wwn-*\" must be an identity
+drivebay.toml:19: [[health.override]] verdict: \"fine\" is not known; allowed: good, suspect, bad
+drivebay.toml:20: [[health.override]] reason: must say why, in 1 to 256 bytes without control characters
+drivebay.toml:21: [[health.override]] until: \"tomorrow\" is not a day; write for example \"2030-12-31\"
+drivebay.toml:22: [[health.override]] verdict: is missing
+drivebay.toml:23: [[health.override]] drive: drive \"wwn-*\" is overridden already, in line 18
+drivebay.toml:23: [[health.override]] drive: \"wwn-*\" must be an identity"
+    );
 }

@@ -2,6 +2,7 @@
 //!
 //! Identity and Controller are the controller crate's.
 
+pub mod health;
 pub mod node;
 pub mod status;
 pub mod validate;

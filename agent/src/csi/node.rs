@@ -8,15 +8,13 @@ use drivebay_proto::{
 use tonic::{Request, Response, Status};
 
 use super::{
+    health,
     status::status,
     validate::{capability, path, required},
 };
-use crate::{
-    model::{DriveState, VolumeState, snapshot::Trouble},
-    volumes::{
-        VolumeError, Volumes,
-        mounting::{PublishRequest, StageRequest},
-    },
+use crate::volumes::{
+    VolumeError, Volumes,
+    mounting::{PublishRequest, StageRequest},
 };
 
 /// Serves the Node RPCs of one node.
@@ -164,7 +162,7 @@ impl Node for NodeService {
                 volume_condition: self
                     .health_api
                     .legacy()
-                    .then(|| condition(&sample.volume.troubles)),
+                    .then(|| health::condition(&sample.volume.troubles)),
             })
         };
         answer("NodeGetVolumeStats", work).await
@@ -284,17 +282,16 @@ impl Node for NodeService {
         &self,
         request: Request<csi::NodeGetVolumeHealthRequest>,
     ) -> Answer<csi::NodeGetVolumeHealthResponse> {
-        let id = request.into_inner().volume_id;
+        let request = request.into_inner();
+        let id = &request.volume_id;
         let work = async {
-            required("volume_id", &id)?;
-            let volume = self
-                .volumes
-                .find(&id)
-                .ok_or_else(|| VolumeError::NotFound { id: id.clone() })?;
+            required("volume_id", id)?;
+            let (path, staging) = (&request.volume_publish_path, &request.staging_target_path);
+            let troubles = self.volumes.health(id, path, staging).await?;
             Ok(csi::NodeGetVolumeHealthResponse {
                 volume_health: Some(csi::VolumeHealth {
                     volume_id: id.clone(),
-                    health_statuses: volume.troubles.iter().map(entry).collect(),
+                    health_statuses: health::entries(&troubles),
                 }),
             })
         };
@@ -305,65 +302,17 @@ impl Node for NodeService {
         &self,
         _request: Request<csi::NodeGetStorageHealthRequest>,
     ) -> Answer<csi::NodeGetStorageHealthResponse> {
-        use csi::node_get_storage_health_response::StorageBackendHealth;
-        let snapshot = self.volumes.inventory().current();
-        let backend_health = snapshot
-            .drives
-            .values()
-            .filter_map(|drive| {
-                let holds = snapshot.volumes.values().any(|volume| {
-                    volume.drive == drive.id && volume.state != VolumeState::Quarantined
-                });
-                let why = match (&drive.trouble, drive.state) {
-                    (_, DriveState::Missing) if holds => "not found on this node".to_owned(),
-                    (Some(trouble), _) if holds => trouble.clone(),
-                    _ => return None,
-                };
-                Some(StorageBackendHealth {
-                    status: csi::StorageHealthErrorType::StorageUnreachable.into(),
-                    reason: "DriveUnreachable".to_owned(),
-                    message: format!("drive {}: {why}", drive.id),
-                    volume_capability: None,
-                })
+        let work = async {
+            let snapshot = self.volumes.inventory().current();
+            Ok(csi::NodeGetStorageHealthResponse {
+                backend_health: health::storage(&snapshot),
             })
-            .take(16)
-            .collect();
-        Ok(Response::new(csi::NodeGetStorageHealthResponse {
-            backend_health,
-        }))
+        };
+        answer("NodeGetStorageHealth", work).await
     }
 }
 
 /// Bytes as CSI counts them.
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
-}
-
-/// The legacy condition: all messages in one, in a stable order.
-pub fn condition(troubles: &[Trouble]) -> csi::VolumeCondition {
-    csi::VolumeCondition {
-        abnormal: !troubles.is_empty(),
-        message: if troubles.is_empty() {
-            "volume is healthy".to_owned()
-        } else {
-            troubles
-                .iter()
-                .map(|trouble| trouble.message.as_str())
-                .collect::<Vec<_>>()
-                .join("; ")
-        },
-    }
-}
-
-fn entry(trouble: &Trouble) -> csi::volume_health::VolumeHealthEntry {
-    csi::volume_health::VolumeHealthEntry {
-        status: match trouble.status.as_str() {
-            "DEGRADED" => csi::VolumeHealthErrorType::Degraded,
-            "DATA_LOSS" => csi::VolumeHealthErrorType::DataLoss,
-            _ => csi::VolumeHealthErrorType::Inaccessible,
-        }
-        .into(),
-        reason: trouble.reason.clone(),
-        message: trouble.message.clone(),
-    }
 }

@@ -71,6 +71,7 @@ fn class(name: &str, priority: i32) -> ClassConfig {
         mount_options: vec![],
         allow_removable: false,
         xfs_retry_forever: false,
+        check_reserve_bytes: 0,
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
 
 use super::{jobs::FsError, superblock};
 use crate::{
+    carve::jobs::Snapshot,
     model::{Cause, DriveRef, Placed},
     sys::{
         dm::{self, DmDevice},
@@ -118,6 +119,21 @@ pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
         bytes,
         file,
     })
+}
+
+/// Opens a snapshot's device, and checks that it is the one that was meant: its number and its device-mapper uuid.
+pub fn open_snapshot(node: &Path, snapshot: &Snapshot) -> Result<File, FsError> {
+    let file = open_node(node, 0).map_err(|error| io_error("opening", node, error))?;
+    let facts = path::facts_of(&file).map_err(|error| io_error("looking at", node, error))?;
+    let found = dm::read(Path::new("/sys"), &snapshot.device)
+        .map_err(|error| io_error("looking at", node, error))?;
+    if facts.kind != Kind::Block || facts.rdev != snapshot.dev || found.uuid != snapshot.dm_uuid {
+        return Err(FsError::NotHere {
+            path: node.display().to_string(),
+            why: format!("it is not the snapshot {} any more", snapshot.dm_uuid),
+        });
+    }
+    Ok(file)
 }
 
 /// What was found and what should have been, in words.

@@ -27,7 +27,7 @@ const OUTPUT_BYTES: usize = 600;
 pub fn package(program: &str) -> &'static str {
     match program {
         "mkfs.ext4" | "e2fsck" | "resize2fs" => "e2fsprogs",
-        "mkfs.xfs" | "xfs_growfs" => "xfsprogs",
+        "mkfs.xfs" | "xfs_growfs" | "xfs_repair" => "xfsprogs",
         _ => "btrfs-progs",
     }
 }
@@ -87,7 +87,7 @@ pub fn run(
 }
 
 /// The drive's read and write counters: they move while a tool does something.
-fn counters(device: &str) -> String {
+pub fn counters(device: &str) -> String {
     fs::read_to_string(format!(
         "/sys/class/block/{}/stat",
         device.replace('/', "!")

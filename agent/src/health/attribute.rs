@@ -82,6 +82,8 @@ mod tests {
             state: VolumeState::Ready,
             in_use: false,
             troubles: Vec::new(),
+            since: Default::default(),
+            mounts: Vec::new(),
             erasing: None,
         };
         snapshot.volumes.insert(volume.uuid, volume);

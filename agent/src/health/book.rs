@@ -9,14 +9,13 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{attribute::Subject, kmsg::Kind};
-use crate::model::{Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict, snapshot::Trouble};
+use crate::model::{
+    Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict, health::STALLED, snapshot::Trouble,
+};
 
 /// What the kernel has said of a drive counts for so long after it was said last (drives.md, state machine: SUSPECT
 /// is left after 24 clean hours).
 pub(super) const COUNTS_FOR: Duration = Duration::from_secs(24 * 3600);
-
-/// Code of a drive that has requests and completes none.
-const STALLED: &str = "IoStalled";
 
 /// What was noted within this is not noted again.
 const FRESH: Duration = Duration::from_secs(60);
@@ -174,6 +173,18 @@ impl Book {
         self.smart.insert(drive, health);
     }
 
+    /// An operator knows what the kernel said of the drive up to now: it counts no more, for the drive and for these
+    /// volumes on it. What the kernel says from now on does. Answers what was said of the drive.
+    pub fn acknowledge(&mut self, drive: &DriveId, volumes: &[Uuid]) -> Vec<Finding> {
+        for volume in volumes {
+            if let Some(seen) = self.notes.volumes.get_mut(volume) {
+                seen.retain(|kind, _| !is_of_drive(*kind));
+            }
+        }
+        let seen = self.notes.drives.remove(drive).into_iter().flatten();
+        seen.filter_map(|(kind, _)| finding(kind)).collect()
+    }
+
     /// Whether any drive is stalled.
     pub fn any_stalled(&self) -> bool {
         !self.stalled.is_empty()
@@ -186,6 +197,12 @@ impl Book {
         } else {
             self.counted.remove(&volume)
         }
+    }
+
+    /// Whether the kernel has said something against the volume's filesystem, since it was mounted last.
+    pub fn speaks_against_filesystem(&self, volume: Uuid) -> bool {
+        let said = self.notes.volumes.get(&volume).into_iter().flatten();
+        self.counted.contains(&volume) || said.into_iter().any(|(kind, _)| !is_of_drive(*kind))
     }
 
     /// The volume has been mounted afresh: what its filesystem said before is over. What was said of its blocks is not.
@@ -250,6 +267,8 @@ impl Book {
             findings,
             conditions: said.conditions,
             worn_out: said.worn_out,
+            smart: said.smart,
+            ..DriveHealth::default()
         }
     }
 
@@ -372,14 +391,11 @@ fn trouble(kind: Kind) -> Trouble {
 
 /// What a drive's verdict means for each volume on it.
 pub fn of_its_drive(drive: &Drive) -> Option<Trouble> {
-    let stalled = drive
-        .health
-        .findings
-        .iter()
-        .any(|finding| finding.code == STALLED);
+    let stalled = drive.health.stalled();
     let (status, reason, what) = match drive.health.verdict {
-        Verdict::Unknown | Verdict::Good => return None,
+        // What stands still is no opinion that an operator can overrule.
         _ if stalled => ("INACCESSIBLE", "DriveStalled", "stands still"),
+        Verdict::Unknown | Verdict::Good => return None,
         Verdict::Suspect => ("DEGRADED", "DriveSuspect", "is suspect"),
         Verdict::Bad => ("DEGRADED", "DriveFailing", "is failing"),
     };
@@ -636,6 +652,28 @@ mod tests {
         book.mounted_afresh(Uuid::from_u128(7));
         assert!(!book.is_fresh(&subject(Some(7)), Kind::FilesystemShutDown, second));
         assert!(book.is_fresh(&subject(Some(7)), Kind::IoError, second));
+    }
+
+    #[test]
+    fn an_acknowledgement_ends_what_the_kernel_said_of_the_drive_and_not_what_a_filesystem_did() {
+        let mut book = Book::default();
+        for kind in ALL {
+            book.note(&subject(Some(7)), kind, Duration::ZERO);
+        }
+        let id = subject(None).drive;
+        let known = book.acknowledge(&id, &[Uuid::from_u128(7)]);
+        assert_eq!(
+            known.len(),
+            ALL.iter().filter(|kind| is_of_drive(**kind)).count()
+        );
+        assert_eq!(book.drive(&id), DriveHealth::default());
+        let left = book.volume(Uuid::from_u128(7)).len();
+        assert_eq!(left, ALL.iter().filter(|kind| !is_of_drive(**kind)).count());
+        assert!(
+            book.note(&subject(Some(7)), Kind::IoError, Duration::ZERO),
+            "it counts again"
+        );
+        assert_eq!(book.drive(&id).verdict, Verdict::Suspect);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! still, `mounts` what should be mounted, `reading` places that do not read, `device` and `space` what their names
 //! say, `book` keeps what was seen and says what it adds up to, all purely. The tasks that feed them: `watch` (the
 //! kernel log and its counters), `mount_watch`, `fsevents` (filesystems' own word), `look` (asks each drive for a
-//! little now and then), `smart`. `memory` keeps over a restart what cannot be seen again.
+//! little now and then), `smart`, and `checks`, which has filesystems checked. `memory` keeps over a restart what cannot be seen again.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,8 +12,11 @@ use uuid::Uuid;
 
 use crate::{model::snapshot::Trouble, sys::clock::since_boot, volumes::Volumes};
 
+pub mod acknowledge;
 pub mod attribute;
 pub mod book;
+pub mod changes;
+pub mod checks;
 pub mod device;
 pub mod fsevents;
 pub mod kmsg;
@@ -27,6 +30,7 @@ pub mod space;
 pub mod stalls;
 pub mod watch;
 
+pub use acknowledge::Acknowledger;
 pub use book::Book;
 use book::Source;
 
@@ -41,7 +45,7 @@ pub fn at(since_boot: Duration) -> Duration {
 }
 
 /// Tells the book what one source sees of these volumes: nothing is wrong with those that are not in `wrong`.
-/// A change is published and logged once; no change costs next to nothing.
+/// A change is published, and logged by who follows the snapshots (`changes`); no change costs next to nothing.
 fn tell(
     volumes: &Volumes,
     source: Source,
@@ -56,14 +60,6 @@ fn tell(
     });
     if news.is_empty() {
         return;
-    }
-    for (volume, troubles) in &news {
-        if troubles.is_empty() {
-            tracing::info!(%volume, ?source, "what was wrong with the volume is over");
-        }
-        for trouble in troubles {
-            tracing::warn!(%volume, ?source, reason = trouble.reason, "{}", trouble.message);
-        }
     }
     inventory.update(|known| {
         for (volume, troubles) in news {

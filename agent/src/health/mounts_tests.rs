@@ -17,6 +17,8 @@ fn snapshot(dev: Option<(u32, u32)>) -> Snapshot {
         state: VolumeState::Ready,
         in_use: true,
         troubles: Vec::new(),
+        since: Default::default(),
+        mounts: Vec::new(),
         erasing: None,
     };
     snapshot.volumes.insert(volume.uuid, volume);

@@ -10,26 +10,25 @@ use std::{
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use super::acknowledge::{AcknowledgeError, Done, Request, acknowledge, told};
 use crate::{
     model::{
         DriveFacts, DriveHealth, DriveId, DriveRef, DriveState, Finding, Media, Snapshot,
         cause::chain,
+        health::{Acknowledged, Reading, SmartFinding, SmartReport},
     },
     smart::{
-        self, Assessment, Failure, FailureReason, History, Outcome, Poll, Polled, Thresholds,
-        job::Ask, rules::ConditionLevel,
+        self, Assessment, Facts, Failure, FailureReason, History, Outcome, Poll, Polled,
+        facts::Detail,
+        history::Counter,
+        job::Ask,
+        rules::{self, ConditionLevel, wear},
     },
     sys::{clock::unix_seconds, offload::offload, statefile},
     volumes::Volumes,
     worker::{RunError, Slot},
 };
 
-/// Turning drives (drives.md §2: SMART reads are not queued, and polling often cuts what a drive can do).
-const TURNING: Duration = Duration::from_secs(30 * 60);
-/// Solid state drives.
-const SOLID: Duration = Duration::from_secs(10 * 60);
-/// Everything there is, once a day.
-const DEEP: Duration = Duration::from_secs(24 * 3600);
 /// After the kernel has complained; at most one such in this time.
 const COMPLAINED: Duration = Duration::from_secs(5 * 60);
 /// A drive that is busy with an RPC is asked again after this.
@@ -52,12 +51,15 @@ struct Tracked {
     asking: bool,
     // Logged once, and again when it is another.
     failure: Option<FailureReason>,
+    // What the inventory was told last.
+    said: DriveHealth,
 }
 
 /// Asks until `stop`. `complaints`: drives of which the kernel has just reported trouble.
 pub async fn run(
     volumes: Volumes,
     mut complaints: mpsc::Receiver<DriveId>,
+    mut acknowledgements: mpsc::Receiver<Request>,
     stop: CancellationToken,
 ) {
     let dir = volumes.config().state_dir.join("smart");
@@ -85,6 +87,11 @@ pub async fn run(
                 for tracked in drives.values_mut() {
                     tracked.due = Some(Instant::now());
                 }
+            }
+            Some(request) = acknowledgements.recv() => {
+                let done = acknowledged(&volumes, &mut drives, &dir, &request).await;
+                // Whoever asked may have gone; it is in the history all the same.
+                let _ = request.done.send(done);
             }
             Some(drive) = complaints.recv() => {
                 if let Some(tracked) = drives.get_mut(&drive) {
@@ -145,14 +152,18 @@ fn ask(
         return;
     };
     let now = Instant::now();
+    let config = &volumes.config().health;
     let deep = tracked
         .deep
-        .is_none_or(|deep| now.duration_since(deep) >= DEEP);
-    let poll = Poll::of(facts, &tracked.history, None, deep);
+        .is_none_or(|deep| now.duration_since(deep) >= config.deep_interval);
+    let given = config.device_type(facts);
+    let mut poll = Poll::of(facts, &tracked.history, given, deep);
+    poll.smartctl.clone_from(&config.smartctl);
+    // SMART reads are not queued, and polling a turning drive often cuts what it can do (drives.md §2).
     let every = if facts.media == Media::Hdd {
-        TURNING
+        config.hdd_interval
     } else {
-        SOLID
+        config.ssd_interval
     };
     tracked.due = Some(now + every.mul_f64(fastrand::f64().mul_add(0.2, 0.9)));
     tracked.asked = Some(now);
@@ -204,29 +215,13 @@ async fn take(
     if matches!(outcome, Outcome::Failed(failure) if failure.reason == FailureReason::NotStarted) {
         tracked.due = Some(Instant::now() + BUSY);
     }
-    let before = tracked.history.verdict();
-    let thresholds = Thresholds::default();
     let assessment = smart::judge(
         outcome,
         &mut tracked.history,
         unix_seconds(),
-        &thresholds,
+        &volumes.config().health.thresholds,
         None,
     );
-    let verdict = assessment.verdict;
-    if verdict != before {
-        let why: Vec<String> = assessment
-            .reasons
-            .iter()
-            .map(|finding| {
-                format!(
-                    "{} = {}: {}",
-                    finding.subject, finding.value, finding.message
-                )
-            })
-            .collect();
-        tracing::warn!(drive = %id, %before, %verdict, why = why.join("; "), "the drive's verdict has changed");
-    }
     let failure = assessment.failure.as_ref().map(|failure| failure.reason);
     if failure != tracked.failure {
         match &assessment.failure {
@@ -240,7 +235,22 @@ async fn take(
         }
         tracked.failure = failure;
     }
-    let health = health(&assessment);
+    let mut health = health(&assessment);
+    let before = tracked.said.smart.take().unwrap_or_default();
+    health.smart = Some(SmartReport {
+        asleep: assessment.standby,
+        failure: assessment
+            .failure
+            .as_ref()
+            .map(|failure| failure.detail.clone())
+            .unwrap_or_default(),
+        readings: match outcome {
+            Outcome::Answered(facts) => readings(facts),
+            Outcome::Standby | Outcome::Failed(_) => before.readings,
+        },
+        ..report(&tracked.history)
+    });
+    tracked.said = health.clone();
     volumes
         .inventory()
         .update(|known| known.health.says(id.clone(), health));
@@ -251,15 +261,7 @@ async fn take(
 
 /// An assessment in the inventory's words. Pure.
 fn health(assessment: &Assessment) -> DriveHealth {
-    let mut findings: Vec<Finding> = assessment
-        .reasons
-        .iter()
-        .map(|reason| Finding {
-            code: reason.code.as_str().to_owned(),
-            message: reason.message.clone(),
-        })
-        .collect();
-    findings.dedup();
+    let findings = found(&assessment.reasons);
     let mut conditions: Vec<Finding> = assessment
         .conditions
         .iter()
@@ -285,7 +287,127 @@ fn health(assessment: &Assessment) -> DriveHealth {
         findings,
         conditions,
         worn_out,
+        ..DriveHealth::default()
     }
+}
+
+/// What the history has to tell. Pure.
+fn report(history: &History) -> SmartReport {
+    SmartReport {
+        answered_at: history.answered_at().unwrap_or(0),
+        verdict_since: history.since(),
+        device_type: history.device_type().unwrap_or_default().to_owned(),
+        findings: history.findings().iter().map(told).collect(),
+        acknowledged: history.acknowledgements().last().map(|last| Acknowledged {
+            at: last.at,
+            by: last.by.clone(),
+            note: last.note.clone(),
+        }),
+        ..SmartReport::default()
+    }
+}
+
+/// The numbers that a person looks for. Pure.
+fn readings(facts: &Facts) -> Vec<Reading> {
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let spare = match &facts.detail {
+        Detail::Nvme(nvme) => nvme.available_spare,
+        Detail::Ata(_) | Detail::Scsi(_) | Detail::Unknown => None,
+    };
+    let own = [
+        (
+            "temperature-celsius",
+            facts.temperature.current.map(i64::from),
+        ),
+        ("wear-percent", wear(facts).map(|wear| number(wear.percent))),
+        ("available-spare-percent", spare.map(number)),
+        ("power-on-hours", facts.power_on_hours.map(number)),
+        ("power-cycles", facts.power_cycles.map(number)),
+    ];
+    let own = own
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
+    let counters = Counter::read(facts).into_iter();
+    own.chain(counters.map(|(counter, value)| (counter.as_str(), number(value))))
+        .map(|(name, value)| Reading {
+            name: name.to_owned(),
+            value,
+        })
+        .collect()
+}
+
+/// Takes an operator's word that what is known of a drive is known: first durably, then for everybody to see.
+async fn acknowledged(
+    volumes: &Volumes,
+    drives: &mut BTreeMap<DriveId, Tracked>,
+    dir: &Path,
+    request: &Request,
+) -> Result<Done, AcknowledgeError> {
+    let id = &request.drive;
+    let tracked = drives
+        .get_mut(id)
+        .ok_or_else(|| AcknowledgeError::NotAsked(id.clone()))?;
+    let mut history = tracked.history.clone();
+    let mut acknowledged = acknowledge(&mut history, &request.ack, unix_seconds());
+    let written = write(dir, id, &history).await;
+    written.map_err(|source| AcknowledgeError::Write {
+        drive: id.clone(),
+        source,
+    })?;
+    tracked.history = history;
+    let history = &tracked.history;
+    let said = &mut tracked.said;
+    said.verdict = history.verdict();
+    said.findings = found(history.reasons());
+    let before = said.smart.take().unwrap_or_default();
+    said.smart = Some(SmartReport {
+        asleep: before.asleep,
+        failure: before.failure,
+        readings: before.readings,
+        ..report(history)
+    });
+    let inventory = volumes.inventory();
+    let on_it: Vec<uuid::Uuid> = inventory
+        .current()
+        .volumes
+        .values()
+        .filter(|volume| volume.drive == *id)
+        .map(|volume| volume.uuid)
+        .collect();
+    let (mut known_of_kernel, health) = (Vec::new(), said.clone());
+    let revision = inventory.update(|known| {
+        known_of_kernel = known.health.acknowledge(id, &on_it);
+        known.health.says(id.clone(), health);
+    });
+    acknowledged.extend(known_of_kernel.into_iter().map(|finding| SmartFinding {
+        code: finding.code,
+        subject: "kernel".to_owned(),
+        value: 1,
+        threshold: None,
+        message: finding.message,
+        acknowledged: true,
+    }));
+    let now = inventory.health(|book| book.drive(id));
+    tracing::warn!(drive = %id, by = request.ack.by, note = request.ack.note, verdict = %now.verdict, findings = acknowledged.len(), "an operator acknowledges what is known of the drive");
+    Ok(Done {
+        acknowledged,
+        remaining: now.findings,
+        verdict: now.verdict,
+        revision,
+    })
+}
+
+/// Reasons in the inventory's words. Pure.
+fn found(reasons: &[rules::Finding]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = reasons
+        .iter()
+        .map(|reason| Finding {
+            code: reason.code.as_str().to_owned(),
+            message: reason.message.clone(),
+        })
+        .collect();
+    findings.dedup();
+    findings
 }
 
 fn file(dir: &Path, id: &DriveId) -> PathBuf {

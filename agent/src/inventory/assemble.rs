@@ -14,6 +14,9 @@ use crate::{
     state::{KnownDrive, Merged, Sight, merge},
 };
 
+/// Places of one volume that are told.
+const PLACES: usize = 16;
+
 /// Puts the drives that are here together with what is remembered.
 pub fn remember(known: &Known, now: u64, elapsed: Duration, quarantine: Duration) -> Merged {
     let here = known
@@ -50,6 +53,9 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
     }
     for (id, drive) in &mut drives {
         drive.health = known.health.drive(id);
+        for given in &known.overrides {
+            given.apply(id, &mut drive.health, known.now);
+        }
     }
     // A remembered drive that is not here stays in view.
     for id in &merged.missing_drives {
@@ -290,6 +296,8 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
                 .dev
                 .is_some_and(|(major, minor)| known.in_use.contains(&format!("{major}:{minor}"))),
         troubles,
+        since: BTreeMap::new(),
+        mounts: mounts(known, placed),
         erasing: match record.state {
             RecordState::Erasing { done_bytes, .. } => {
                 Some(known.erasing.get(&record.uuid).copied().unwrap_or(Erasing {
@@ -300,6 +308,17 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
             _ => None,
         },
     }
+}
+
+/// Where the volume is mounted or published.
+fn mounts(known: &Known, placed: &Placed) -> Vec<String> {
+    let number = placed.dev.map(|(major, minor)| format!("{major}:{minor}"));
+    let names = placed.device.iter().chain(&number);
+    let found: std::collections::BTreeSet<&String> = names
+        .filter_map(|name| known.places.get(name))
+        .flatten()
+        .collect();
+    found.into_iter().take(PLACES).cloned().collect()
 }
 
 /// Whether a volume of this state still counts as existing for CSI.

@@ -5,6 +5,7 @@
 
 pub mod assemble;
 pub mod delta;
+mod since;
 pub mod wire;
 
 use std::{
@@ -19,7 +20,7 @@ use uuid::Uuid;
 use crate::{
     health::Book,
     model::{
-        Contents, Drive, DriveId, Snapshot,
+        Contents, Drive, DriveId, Override, Snapshot,
         snapshot::{Erasing, Trouble},
     },
     state,
@@ -48,6 +49,12 @@ pub struct Known {
     pub health: Book,
     /// Volumes with a mount that was detached and may live on.
     pub detached: BTreeSet<Uuid>,
+    /// Where devices are mounted, by kernel name and by number.
+    pub places: BTreeMap<String, BTreeSet<String>>,
+    /// Verdicts that an operator decides.
+    pub overrides: Vec<Override>,
+    /// Of the last change, seconds since 1970.
+    pub now: u64,
     /// The first survey is complete.
     pub ready: bool,
 }
@@ -98,7 +105,8 @@ impl Inventory {
     ) -> (u64, Vec<(DriveId, Uuid)>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut known);
-        let merged = assemble::remember(&known, unix_seconds(), elapsed, self.quarantine);
+        known.now = unix_seconds();
+        let merged = assemble::remember(&known, known.now, elapsed, self.quarantine);
         // Before the first survey nothing was seen, so nothing can be learned or forgotten.
         if known.ready {
             known.remembered.clone_from(&merged.known);
@@ -108,6 +116,7 @@ impl Inventory {
         let due = if known.ready { merged.due } else { Vec::new() };
         let now = self.sender.borrow().clone();
         next.revision = now.revision;
+        since::stamp(&now, &mut next, known.now);
         if next == *now {
             return (now.revision, due);
         }

@@ -5,7 +5,10 @@ use drivebay_proto::{VolumeId, agent as wire};
 use super::delta::delta;
 use crate::{
     config::Config,
-    model::{ClassConfig, Drive, FsType, MIB, Mode, Snapshot, Volume},
+    model::{
+        ClassConfig, Drive, DriveHealth, Finding, FsType, MIB, Mode, Snapshot, Volume,
+        health::{Overridden, SmartFinding, SmartReport},
+    },
 };
 
 /// What every update says of its sender.
@@ -124,8 +127,10 @@ impl Sender {
                     status: trouble.status.clone(),
                     reason: trouble.reason.clone(),
                     message: trouble.message.clone(),
+                    since: volume.since.get(&trouble.reason).copied().unwrap_or(0),
                 })
                 .collect(),
+            mounts: volume.mounts.clone(),
             published: volume.in_use,
             device: volume.placed.device.clone().unwrap_or_default(),
             erased_bytes: volume.erasing.map_or(0, |erasing| erasing.done_bytes),
@@ -181,6 +186,72 @@ pub fn drive(drive: &Drive) -> wire::Drive {
                     .chain(&drive.health.conditions)
                     .map(|finding| format!("{}: {}", finding.code, finding.message)),
             )
+            .chain(drive.health.overridden.iter().map(Overridden::told))
             .collect(),
+        health: Some(health(&drive.health)),
+        trouble: drive.trouble.clone().unwrap_or_default(),
+    }
+}
+
+fn health(health: &DriveHealth) -> wire::DriveHealth {
+    let told = |findings: &[Finding]| findings.iter().map(|one| finding(one, health)).collect();
+    wire::DriveHealth {
+        findings: told(&health.findings),
+        conditions: told(&health.conditions),
+        worn_out: health.worn_out,
+        overridden: health.overridden.as_ref().map(|given| wire::Overridden {
+            reason: given.reason.clone(),
+            until: given.until.unwrap_or(0),
+            otherwise: given.otherwise.as_str().to_owned(),
+        }),
+        smart: health.smart.as_ref().map(smart),
+    }
+}
+
+/// One finding, with its beginning.
+pub fn finding(finding: &Finding, health: &DriveHealth) -> wire::Finding {
+    wire::Finding {
+        code: finding.code.clone(),
+        message: finding.message.clone(),
+        since: health.since.get(&finding.code).copied().unwrap_or(0),
+    }
+}
+
+fn smart(report: &SmartReport) -> wire::SmartReport {
+    wire::SmartReport {
+        answered_at: report.answered_at,
+        verdict_since: report.verdict_since,
+        device_type: report.device_type.clone(),
+        asleep: report.asleep,
+        failure: report.failure.clone(),
+        findings: report.findings.iter().map(smart_finding).collect(),
+        readings: report
+            .readings
+            .iter()
+            .map(|reading| wire::Reading {
+                name: reading.name.clone(),
+                value: reading.value,
+            })
+            .collect(),
+        acknowledged: report
+            .acknowledged
+            .as_ref()
+            .map(|given| wire::Acknowledged {
+                at: given.at,
+                by: given.by.clone(),
+                note: given.note.clone(),
+            }),
+    }
+}
+
+/// One finding of a drive's own.
+pub fn smart_finding(finding: &SmartFinding) -> wire::SmartFinding {
+    wire::SmartFinding {
+        code: finding.code.clone(),
+        subject: finding.subject.clone(),
+        value: finding.value,
+        threshold: finding.threshold.unwrap_or(0),
+        message: finding.message.clone(),
+        acknowledged: finding.acknowledged,
     }
 }

@@ -155,6 +155,8 @@ pub struct ClassConfig {
     pub allow_removable: bool,
     /// XFS retries a failing metadata write for ever instead of shutting down.
     pub xfs_retry_forever: bool,
+    /// Layout `lvm`: bytes of free space that the snapshot by which a mounted volume is checked may take; 0: none is made.
+    pub check_reserve_bytes: u64,
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! How well a drive is: a verdict, and what it rests on.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
+
+use super::DriveId;
 
 /// What the evidence adds up to. Ordered from well to ill.
 #[derive(
@@ -78,11 +80,243 @@ pub struct DriveHealth {
     /// Its rated endurance is used up.
     #[serde(default)]
     pub worn_out: bool,
+    /// An operator decides the verdict.
+    #[serde(default)]
+    pub overridden: Option<Overridden>,
+    /// What it says itself, in detail.
+    #[serde(default)]
+    pub smart: Option<SmartReport>,
+    /// Since when each finding and condition holds, by code, seconds since 1970.
+    #[serde(default)]
+    pub since: BTreeMap<String, u64>,
 }
 
+/// An operator's verdict on one drive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Override {
+    /// Its identity.
+    pub drive: DriveId,
+    /// What it counts as.
+    pub verdict: Verdict,
+    /// Why.
+    pub reason: String,
+    /// It holds before this moment, seconds since 1970; None: until it is taken out of the config.
+    pub until: Option<u64>,
+}
+
+/// That an operator decided a verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overridden {
+    /// Why, in the operator's words.
+    pub reason: String,
+    /// It holds before this moment, seconds since 1970.
+    pub until: Option<u64>,
+    /// What the evidence adds up to.
+    pub otherwise: Verdict,
+}
+
+impl Overridden {
+    /// For whatever shows the drive.
+    pub fn told(&self) -> String {
+        format!(
+            "overridden by the operator: {} (the evidence alone says {})",
+            self.reason, self.otherwise
+        )
+    }
+}
+
+impl Override {
+    /// Decides how well the drive counts as, at `now` (seconds since 1970), if this is about it and holds.
+    pub fn apply(&self, drive: &DriveId, health: &mut DriveHealth, now: u64) {
+        if self.drive != *drive || self.until.is_some_and(|until| now >= until) {
+            return;
+        }
+        health.overridden = Some(Overridden {
+            reason: self.reason.clone(),
+            until: self.until,
+            otherwise: health.verdict,
+        });
+        if self.verdict > health.verdict {
+            health.findings.push(Finding {
+                code: "OperatorOverride".to_owned(),
+                message: format!("overridden by the operator: {}", self.reason),
+            });
+        }
+        health.verdict = self.verdict;
+    }
+}
+
+/// What a drive says of itself, as of the last time it was asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SmartReport {
+    /// When it last answered, seconds since 1970; 0 when it never has.
+    pub answered_at: u64,
+    /// Since when the verdict by these answers is held, seconds since 1970; 0 when there is none.
+    pub verdict_since: u64,
+    /// How smartctl talks to it.
+    pub device_type: String,
+    /// It slept when it was asked last, and was left alone.
+    pub asleep: bool,
+    /// Why it could not be asked the last time; empty when it could.
+    pub failure: String,
+    /// What the last answer showed, worst first, what is acknowledged among it.
+    pub findings: Vec<SmartFinding>,
+    /// Numbers of the last answer.
+    pub readings: Vec<Reading>,
+    /// The acknowledgement that was given last.
+    pub acknowledged: Option<Acknowledged>,
+}
+
+/// A finding with the numbers it rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SmartFinding {
+    /// Stable code.
+    pub code: String,
+    /// What was read, e.g. `ata-197`.
+    pub subject: String,
+    /// Its value.
+    pub value: u64,
+    /// What it was compared with.
+    pub threshold: Option<u64>,
+    /// What it means and what to do.
+    pub message: String,
+    /// An operator has seen it, and it is no worse since: it does not count.
+    pub acknowledged: bool,
+}
+
+/// One number a drive told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// Stable name with its unit, e.g. `temperature-celsius`.
+    pub name: String,
+    /// The number.
+    pub value: i64,
+}
+
+/// Who acknowledged what a drive says, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acknowledged {
+    /// Seconds since 1970.
+    pub at: u64,
+    /// Who.
+    pub by: String,
+    /// Why.
+    pub note: String,
+}
+
+/// The end of a day (`2030-12-31`, UTC), in seconds since 1970; None when it is not one.
+pub fn day_ends(text: &str) -> Option<u64> {
+    let mut parts = text.split('-');
+    let mut number = |digits: usize| -> Option<i64> {
+        let part = parts.next()?;
+        let plain = part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
+        if plain { part.parse().ok() } else { None }
+    };
+    let (year, month, day) = (number(4)?, number(2)?, number(2)?);
+    if parts.next().is_some() || !(1970..=9999).contains(&year) {
+        return None;
+    }
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let lengths = [
+        31,
+        if leap { 29 } else { 28 },
+        31,
+        30,
+        31,
+        30,
+        31,
+        31,
+        30,
+        31,
+        30,
+        31,
+    ];
+    let index = usize::try_from(month).ok()?.checked_sub(1)?;
+    if !(1..=*lengths.get(index)?).contains(&day) {
+        return None;
+    }
+    let before = year - 1;
+    let leaps = |year: i64| year / 4 - year / 100 + year / 400;
+    let days = (year - 1970) * 365 + leaps(before) - leaps(1969)
+        + lengths.iter().take(index).sum::<i64>()
+        + day;
+    u64::try_from(days * 86_400).ok()
+}
+
+/// Code of a drive that has requests and completes none.
+pub const STALLED: &str = "IoStalled";
+
 impl DriveHealth {
+    /// Whether it stands still: has requests, and completes none.
+    pub fn stalled(&self) -> bool {
+        self.findings.iter().any(|finding| finding.code == STALLED)
+    }
+
     /// Whether new volumes may be put on it.
     pub fn takes_new_volumes(&self) -> bool {
         self.verdict.takes_new_volumes() && !self.worn_out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_ends_when_the_next_one_begins() {
+        for (day, ends) in [
+            ("1970-01-01", 86_400),
+            ("1999-12-31", 946_684_800),
+            ("2000-02-29", 951_868_800),
+            ("2024-02-28", 1_709_164_800),
+            ("2100-03-01", 4_107_628_800),
+        ] {
+            assert_eq!(day_ends(day), Some(ends), "{day}");
+        }
+        for wrong in [
+            "",
+            "2030",
+            "2030-13-01",
+            "2030-00-10",
+            "2030-02-29",
+            "2100-02-29",
+            "2030-1-1",
+            "2030-01-01-01",
+            "30-01-01",
+            "+030-01-01",
+            "1969-12-31",
+            "2030-01-32",
+            "soon",
+        ] {
+            assert_eq!(day_ends(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_override_decides_for_its_own_drive_until_its_day_is_over_and_says_what_it_hides() {
+        let id = DriveId("wwn-a".into());
+        let given = Override {
+            drive: id.clone(),
+            verdict: Verdict::Good,
+            reason: "cable replaced".into(),
+            until: Some(100),
+        };
+        let ill = DriveHealth {
+            verdict: Verdict::Bad,
+            ..DriveHealth::default()
+        };
+        let at = |drive: &str, now| {
+            let mut health = ill.clone();
+            given.apply(&DriveId(drive.into()), &mut health, now);
+            health
+        };
+        let now = at("wwn-a", 99);
+        assert_eq!(now.verdict, Verdict::Good);
+        assert_eq!(
+            now.overridden.unwrap().told(),
+            "overridden by the operator: cable replaced (the evidence alone says BAD)"
+        );
+        assert_eq!(at("wwn-a", 100), ill);
+        assert_eq!(at("wwn-b", 99), ill);
     }
 }

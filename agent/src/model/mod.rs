@@ -1,6 +1,7 @@
 //! Pure types: what a drive, a volume, a class are. No side effects, nothing that blocks.
 
 pub mod cause;
+pub mod check;
 pub mod class;
 pub mod contents;
 pub mod drive;
@@ -11,10 +12,11 @@ pub mod snapshot;
 pub mod volume;
 
 pub use cause::Cause;
+pub use check::{CheckMethod, CheckOutcome, Checked, Inconclusive, LastCheck};
 pub use class::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Selector};
 pub use contents::{Contents, Extent, Label, Placed};
 pub use drive::{DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport};
-pub use health::{DriveHealth, Finding, Verdict};
+pub use health::{DriveHealth, Finding, Override, Verdict};
 pub use snapshot::{ClassReport, Drive, Snapshot, Volume, VolumeState};
 pub use volume::{FsType, Mode, Record, RecordState, VolumeSpec};
 

@@ -78,6 +78,12 @@ pub struct Volume {
     pub in_use: bool,
     /// What is wrong, in stable words.
     pub troubles: Vec<Trouble>,
+    /// Since when each trouble is there, by reason, seconds since 1970.
+    #[serde(default)]
+    pub since: BTreeMap<String, u64>,
+    /// Where it is mounted or published, some of the places.
+    #[serde(default)]
+    pub mounts: Vec<String>,
     /// How far erasing is, while it is erased.
     pub erasing: Option<Erasing>,
 }

@@ -101,6 +101,8 @@ pub struct Poll {
     pub unsupported: Option<String>,
     /// The drive's state in sysfs when it is not the running one; a finding by itself.
     pub not_running: Option<String>,
+    /// The smartctl to ask with; None: the one in the path.
+    pub smartctl: Option<PathBuf>,
 }
 
 impl Poll {
@@ -131,6 +133,7 @@ impl Poll {
             deep,
             unsupported,
             not_running: drive.not_running.clone(),
+            smartctl: None,
         }
     }
 
@@ -187,7 +190,10 @@ pub struct Polled {
 /// Asks. Blocks for `HARD` at most, and a second more to bury what did not end. Without a process when
 /// there is nothing to ask.
 pub fn poll(poll: &Poll) -> Polled {
-    run(poll, HARD, Vec::new())
+    // A tool is found by its name in a path: this one's has a single directory.
+    let path = poll.smartctl.as_ref().and_then(|program| program.parent());
+    let env = path.map(|dir| ("PATH", dir.as_os_str().to_owned()));
+    run(poll, HARD, env.into_iter().collect())
 }
 
 fn run(poll: &Poll, deadline: Duration, env: Vec<(&'static str, OsString)>) -> Polled {
@@ -225,7 +231,15 @@ fn outcome(poll: &Poll, result: Result<Output, CmdError>) -> Outcome {
         Err(CmdError::Missing(_)) => {
             return failed(
                 FailureReason::Missing,
-                "smartctl is not installed; install smartmontools 7.0 or later",
+                match &poll.smartctl {
+                    None => {
+                        "smartctl is not installed; install smartmontools 7.0 or later".to_owned()
+                    }
+                    Some(program) => format!(
+                        "there is no {}; install smartmontools 7.0 or later, or correct [smart] smartctl in the config",
+                        program.display()
+                    ),
+                },
             );
         }
         Err(CmdError::Spawn { source, .. }) => {

@@ -35,6 +35,8 @@ const KEPT: usize = 1024 * 1024;
 const REAP: Duration = Duration::from_secs(1);
 /// How often to look when the kernel has no pidfd (before 5.3).
 const LOOK: Duration = Duration::from_millis(20);
+/// How often somebody is asked whether an idle tool shall go on.
+const ASK: Duration = Duration::from_millis(200);
 
 /// Tools that were killed and did not go: reaped here when they do.
 static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
@@ -91,9 +93,30 @@ pub enum CmdError {
 /// Runs it and waits: until its deadline, and then one second at most for it to die. What it
 /// started and left running in its process group is killed when it ends.
 pub fn run(tool: &Tool) -> Result<Output, CmdError> {
+    match attend(tool, false, &mut || true)? {
+        Some(output) => Ok(output),
+        // Nobody asked for it to be stopped.
+        None => Err(CmdError::Spawn {
+            program: tool.program,
+            source: io::Error::other("it was stopped"),
+        }),
+    }
+}
+
+/// The same in the idle class for IO and at the lowest priority for everything else, and the first to go when memory is short. `go_on` is asked
+/// several times a second; when it says no, the tool is killed as at its deadline, and there is no output.
+pub fn run_idle(tool: &Tool, go_on: &mut dyn FnMut() -> bool) -> Result<Option<Output>, CmdError> {
+    attend(tool, true, go_on)
+}
+
+fn attend(
+    tool: &Tool,
+    idle: bool,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<Output>, CmdError> {
     let program = tool.program;
     let failed = |source| CmdError::Spawn { program, source };
-    let mut child = match start(tool) {
+    let mut child = match start(tool, idle) {
         Ok(child) => child,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(CmdError::Missing(program));
@@ -106,7 +129,20 @@ pub fn run(tool: &Tool) -> Result<Output, CmdError> {
     let mut stdout = Capture::new(child.stdout.take().map(OwnedFd::from));
     let mut stderr = Capture::new(child.stderr.take().map(OwnedFd::from));
 
-    let ended = follow(pid, pidfd.as_ref(), [&mut stdout, &mut stderr], deadline);
+    let mut stopped;
+    let ended = loop {
+        let until = if idle {
+            deadline.min(Instant::now() + ASK)
+        } else {
+            deadline
+        };
+        let captures = [&mut stdout, &mut stderr];
+        let ended = follow(pid, pidfd.as_ref(), captures, until);
+        stopped = matches!(ended, Ok(false)) && !go_on();
+        if stopped || !matches!(ended, Ok(false)) || Instant::now() >= deadline {
+            break ended;
+        }
+    };
     // Not reaped yet, so the group's number is still ours.
     let _ = killpg(pid, Signal::SIGKILL);
     match ended {
@@ -114,12 +150,15 @@ pub fn run(tool: &Tool) -> Result<Output, CmdError> {
             stdout.take_available();
             stderr.take_available();
             let status = child.wait().map_err(failed)?;
-            Ok(output(status, stdout, stderr))
+            Ok(Some(output(status, stdout, stderr)))
         }
         Ok(false) => {
             let nothing: [&mut Capture; 2] = [&mut Capture::new(None), &mut Capture::new(None)];
             let reaped = follow(pid, pidfd.as_ref(), nothing, Instant::now() + REAP);
             leave(child, matches!(reaped, Ok(true)));
+            if stopped {
+                return Ok(None);
+            }
             Err(CmdError::Deadline {
                 program,
                 limit_ms: u64::try_from(tool.deadline.as_millis()).unwrap_or(u64::MAX),
@@ -148,7 +187,7 @@ fn leave(mut child: Child, ended: bool) {
     }
 }
 
-fn start(tool: &Tool) -> io::Result<Child> {
+fn start(tool: &Tool, idle: bool) -> io::Result<Child> {
     let mut command = Command::new(tool.program);
     command
         .args(&tool.args)
@@ -170,10 +209,32 @@ fn start(tool: &Tool) -> io::Result<Child> {
             if libc::getppid().cast_unsigned() != parent {
                 libc::_exit(127);
             }
+            if idle {
+                be_idle();
+            }
             Ok(())
         });
     }
     command.spawn()
+}
+
+/// Between fork and exec. Each of these may be refused (in a container, say); the tool then runs as others do, and is still bounded.
+fn be_idle() {
+    /// IOPRIO_CLASS_IDLE, above the 13 bits of the level (linux/ioprio.h).
+    const IDLE: libc::c_int = 3 << 13;
+    /// IOPRIO_WHO_PROCESS; with 0: the caller.
+    const PROCESS: libc::c_int = 1;
+    // SAFETY: system calls on constants and on a string that lives for ever; nothing is allocated.
+    unsafe {
+        libc::syscall(libc::SYS_ioprio_set, PROCESS, 0, IDLE);
+        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
+        let path = c"/proc/self/oom_score_adj";
+        let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if fd >= 0 {
+            libc::write(fd, c"1000".as_ptr().cast(), 4);
+            libc::close(fd);
+        }
+    }
 }
 
 /// Absolute directories of PATH, then the two where administration tools live.
@@ -342,6 +403,22 @@ mod tests {
             })
         ));
         assert!(begun.elapsed() < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn an_idle_tool_is_idle_and_is_stopped_when_it_shall_not_go_on() {
+        let script = "ionice -p $$; cut -d' ' -f19 /proc/$$/stat; cat /proc/$$/oom_score_adj";
+        let output = run_idle(&sh(script, 10_000), &mut || true).unwrap();
+        assert_eq!(output.unwrap().stdout, "idle\n19\n1000\n");
+        let mut asked = 0;
+        let stopped = run_idle(&sh("sleep 60", 60_000), &mut || {
+            asked += 1;
+            asked < 2
+        });
+        assert!(stopped.unwrap().is_none());
+        assert!(!left_behind());
+        let late = run_idle(&sh("sleep 60", 300), &mut || true);
+        assert!(matches!(late, Err(CmdError::Deadline { .. })));
     }
 
     #[test]

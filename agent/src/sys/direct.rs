@@ -1,6 +1,11 @@
 //! Reads and writes that bypass the page cache, and the aligned memory they need.
 
-use std::{fs::File, io, os::unix::fs::FileExt};
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::Path,
+};
 
 /// Start, length and memory of direct reads and writes are multiples of this, bytes: enough for every
 /// logical sector size and DMA alignment that Linux reports.
@@ -34,6 +39,17 @@ impl Aligned {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.skip..self.skip + self.len]
     }
+}
+
+/// Reads from a block device's node past the page cache. Offset and length are multiples of `ALIGN`.
+pub fn read_node(node: &Path, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECT | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
+        .open(node)?;
+    let mut bytes = vec![0; len];
+    read(&file, offset, &mut bytes)?;
+    Ok(bytes)
 }
 
 /// Fills `buf` from the medium.

@@ -67,17 +67,40 @@ pub fn read(sys: &Path, kernel_name: &str) -> io::Result<DmDevice> {
     // The links stay until it is removed; where they lead to is gone with the drive.
     let gone = |name: &String| base.join("slaves").join(name).try_exists().map(|is| !is);
     let gone = slaves.iter().map(gone).collect::<io::Result<Vec<_>>>()?;
+    let uuid = text("dm/uuid")?;
+    if let [under] = slaves.as_slice()
+        && under.starts_with("dm-")
+        && real_of(sys, under).is_some_and(|origin| origin == uuid)
+    {
+        // It has a snapshot, and stands on a device of its own for as long: what counts is what that stands on.
+        let real = read(sys, under)?;
+        return Ok(DmDevice {
+            suspended: text("dm/suspended")? == "1" || real.suspended,
+            kernel_name: kernel_name.to_owned(),
+            dev: parse_dev(&text("dev")?).ok_or_else(|| invalid("dev"))?,
+            name: text("dm/name")?,
+            uuid,
+            ..real
+        });
+    }
     let sectors: u64 = text("size")?.parse().map_err(|_| invalid("size"))?;
     Ok(DmDevice {
         kernel_name: kernel_name.to_owned(),
         dev: parse_dev(&text("dev")?).ok_or_else(|| invalid("dev"))?,
         name: text("dm/name")?,
-        uuid: text("dm/uuid")?,
+        uuid,
         size_bytes: sectors.saturating_mul(512),
         orphaned: !slaves.is_empty() && gone.iter().all(|gone| *gone),
         slaves,
         suspended: text("dm/suspended")? == "1",
     })
+}
+
+/// The uuid of the LV whose bytes this device holds while the LV has snapshots: LVM calls it `<uuid>-real`.
+fn real_of(sys: &Path, kernel_name: &str) -> Option<String> {
+    let path = sys.join("block").join(kernel_name).join("dm/uuid");
+    let uuid = fs::read_to_string(path).ok()?;
+    uuid.trim_end().strip_suffix("-real").map(str::to_owned)
 }
 
 /// EINVAL is what device-mapper's own attributes answer while their device is being taken away.
@@ -127,6 +150,7 @@ impl DmIoctl {
 
 /// Bytes of the struct that the ioctl's number holds, without the room behind it.
 const HEAD: usize = std::mem::offset_of!(DmIoctl, answer);
+const STATUS: libc::Ioctl = nix::request_code_readwrite!(0xfd, 7, HEAD) as libc::Ioctl;
 const REMOVE: libc::Ioctl = nix::request_code_readwrite!(0xfd, 4, HEAD) as libc::Ioctl;
 const TARGET_VERSION: libc::Ioctl = nix::request_code_readwrite!(0xfd, 17, HEAD) as libc::Ioctl;
 
@@ -163,6 +187,17 @@ pub fn has_target(name: &str) -> io::Result<bool> {
     match control(TARGET_VERSION, &mut arg) {
         Ok(()) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether anybody has the device of this device-mapper uuid open; false when there is none.
+pub fn is_open(uuid: &str) -> io::Result<bool> {
+    let mut arg = DmIoctl::new();
+    put(uuid, &mut arg.uuid)?;
+    match control(STATUS, &mut arg) {
+        Ok(()) => Ok(arg.open_count > 0),
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -9,7 +9,7 @@
 use std::{
     fs, io,
     os::{
-        fd::OwnedFd,
+        fd::{AsFd, OwnedFd},
         unix::{fs::FileTypeExt, net::UnixStream},
     },
     path::Path,
@@ -19,6 +19,7 @@ use std::{
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, fcntl},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
@@ -151,6 +152,16 @@ pub fn socket_from_stdin() -> io::Result<UnixStream> {
     Ok(UnixStream::from(OwnedFd::from(file)))
 }
 
+/// Whether nobody holds the other end of a socket any more. A peer that only stopped sending still does.
+pub fn is_hung_up(socket: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+    poll(&mut fds, PollTimeout::ZERO).is_ok()
+        && fds.iter().any(|fd| {
+            fd.revents()
+                .is_some_and(|events| events.contains(PollFlags::POLLHUP))
+        })
+}
+
 /// What /proc/PID/stat says of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcStat {
@@ -258,6 +269,16 @@ pub fn boot_id() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_peer_that_is_gone_has_hung_up() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        assert!(!is_hung_up(&ours));
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(!is_hung_up(&ours));
+        drop(theirs);
+        assert!(is_hung_up(&ours));
+    }
 
     #[test]
     fn a_process_name_cannot_forge_the_fields_behind_it() {

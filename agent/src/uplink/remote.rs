@@ -113,7 +113,18 @@ impl<S: Agent> Agent for Remote<S> {
         Err(Status::permission_denied(BY_HAND))
     }
 
+    async fn acknowledge_drive(
+        &self,
+        _: Request<AcknowledgeDriveRequest>,
+    ) -> Answer<AcknowledgeDriveResponse> {
+        Err(Status::permission_denied(BY_HAND))
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
+        Err(Status::permission_denied(BY_HAND))
+    }
+
+    async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
         Err(Status::permission_denied(BY_HAND))
     }
 }

@@ -8,33 +8,46 @@ use drivebay_proto::{
 };
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::{
     csi::status::status,
     fs::{check_mkfs_options, parse_mount_flags},
-    model::{FsType, MIB, Mode, Snapshot},
+    health::acknowledge::{AcknowledgeError, Acknowledger},
+    inventory::wire::{finding, smart_finding},
+    model::{CheckMethod, DriveHealth, FsType, MIB, Mode, Snapshot, cause::chain},
+    smart::Acknowledgement,
     survey_loop::Rescans,
-    volumes::{VolumeError, Volumes, create},
+    volumes::{VolumeError, Volumes, create, wipe::named},
 };
 
 /// Updates that wait for a slow reader; behind that, changes coalesce into one delta.
 const QUEUE: usize = 2;
+
+/// Longest note of an acknowledgement, bytes: it stays in the drive's history.
+const MAX_NOTE: usize = 512;
 
 /// Serves one node.
 #[derive(Debug, Clone)]
 pub struct AgentService {
     volumes: Volumes,
     rescans: Rescans,
+    acknowledger: Acknowledger,
     machine_id: String,
 }
 
 impl AgentService {
     /// Over this node's volumes.
-    pub fn new(volumes: Volumes, rescans: Rescans, machine_id: String) -> Self {
+    pub fn new(
+        volumes: Volumes,
+        rescans: Rescans,
+        acknowledger: Acknowledger,
+        machine_id: String,
+    ) -> Self {
         Self {
             volumes,
             rescans,
+            acknowledger,
             machine_id,
         }
     }
@@ -167,6 +180,59 @@ impl Agent for AgentService {
         Ok(Response::new(wire::AdoptDriveResponse {
             revision,
             volumes: contents.volumes.len() as u64,
+        }))
+    }
+
+    async fn acknowledge_drive(
+        &self,
+        request: Request<wire::AcknowledgeDriveRequest>,
+    ) -> Answer<wire::AcknowledgeDriveResponse> {
+        let wire::AcknowledgeDriveRequest { drive, by, note } = request.into_inner();
+        for (field, text) in [("by", &by), ("note", &note)] {
+            if text.len() > MAX_NOTE || text.chars().any(char::is_control) {
+                let why =
+                    format!("{field} must have at most {MAX_NOTE} bytes and no control characters");
+                return Err(Status::invalid_argument(why));
+            }
+        }
+        let snapshot = self.volumes.inventory().current();
+        let drive = named(&snapshot, &drive).map_err(|error| status(&error))?;
+        let ack = Acknowledgement { by, note };
+        let done = self.acknowledger.acknowledge(drive.id.clone(), ack).await;
+        let done = done.map_err(|error| {
+            let code = match error {
+                AcknowledgeError::NotAsked(_) => Code::FailedPrecondition,
+                AcknowledgeError::Write { .. } => Code::Internal,
+                AcknowledgeError::Stopping => Code::Unavailable,
+            };
+            Status::new(code, chain(&error))
+        })?;
+        let (acknowledged, remaining) = (done.acknowledged.iter(), done.remaining.iter());
+        let beginnings = DriveHealth::default();
+        Ok(Response::new(wire::AcknowledgeDriveResponse {
+            drive: drive.id.0.clone(),
+            acknowledged: acknowledged.map(smart_finding).collect(),
+            remaining: remaining.map(|one| finding(one, &beginnings)).collect(),
+            verdict: done.verdict.as_str().to_owned(),
+            revision: done.revision,
+        }))
+    }
+
+    async fn check_volume(
+        &self,
+        request: Request<wire::CheckVolumeRequest>,
+    ) -> Answer<wire::CheckVolumeResponse> {
+        let check = self
+            .volumes
+            .check_now(&request.into_inner().volume_id)
+            .await
+            .map_err(|error| status(&error))?;
+        Ok(Response::new(wire::CheckVolumeResponse {
+            method: check.method.map_or("", CheckMethod::as_str).to_owned(),
+            tool: check.tool,
+            outcome: check.outcome.as_str().to_owned(),
+            detail: check.outcome.text(),
+            took_ms: check.took_ms,
         }))
     }
 

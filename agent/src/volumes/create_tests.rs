@@ -85,6 +85,7 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
         mount_options: Vec::new(),
         allow_removable: false,
         xfs_retry_forever: false,
+        check_reserve_bytes: 0,
     };
     let placed = placed(1, RecordState::New);
     let volume = Volume {
@@ -94,6 +95,8 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
         state: VolumeState::New,
         in_use: false,
         troubles: Vec::new(),
+        since: Default::default(),
+        mounts: Vec::new(),
         erasing: None,
     };
     let same = Request {

@@ -37,6 +37,7 @@ impl Volumes {
         let Some(guard) = self.inner.guards.take(Key::Volume(uuid)) else {
             return;
         };
+        self.call_off_check(uuid).await;
         let snapshot = self.inner.inventory.current();
         let Some(at) = snapshot
             .drives
@@ -75,6 +76,7 @@ impl Volumes {
         if volume.in_use {
             return Err(VolumeError::InUse { uuid: volume.uuid });
         }
+        self.call_off_check(volume.uuid).await;
         self.not_detached(volume)?;
         let missing = self
             .inner

@@ -62,6 +62,7 @@ impl Volumes {
         volume: &Volume,
         size: u64,
     ) -> Result<(Volume, u64), VolumeError> {
+        self.call_off_check(volume.uuid).await;
         let job = Expand {
             drive: self.reach(volume)?,
             uuid: volume.uuid,

@@ -5,6 +5,7 @@
 //! that outlive a dropped RPC; a repeat meanwhile is told ABORTED, and finds the result afterwards.
 
 pub mod adopt;
+pub mod checks;
 pub mod create;
 pub mod delete;
 pub mod erase;
@@ -61,6 +62,7 @@ struct Inner {
     inventory: Arc<Inventory>,
     sender: Sender,
     guards: Guards,
+    checks: checks::Checks,
     samples: stats::Samples,
     mounts: Mutex<Arc<mounting::MountView>>,
     tasks: TaskTracker,
@@ -91,6 +93,7 @@ impl Volumes {
                 inventory,
                 sender,
                 guards: Guards::default(),
+                checks: checks::Checks::default(),
                 samples: stats::Samples::default(),
                 mounts: Mutex::default(),
                 tasks: TaskTracker::new(),
@@ -250,13 +253,16 @@ impl Volumes {
             .unwrap_or_else(PoisonError::into_inner);
         let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
         let view = Arc::new(mounting::view(&mounts, device::source_number));
-        let in_use = view.in_use.clone();
+        let (in_use, places) = (view.in_use.clone(), view.places.clone());
         *self
             .inner
             .mounts
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = view;
-        let revision = self.inner.inventory.update(|known| known.in_use = in_use);
+        let revision = self.inner.inventory.update(|known| {
+            known.in_use = in_use;
+            known.places = places;
+        });
         Ok((mounts, revision))
     }
 }

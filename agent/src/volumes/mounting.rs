@@ -1,7 +1,7 @@
 //! Stage, publish, their reverses, and growing a filesystem: which job for which drive.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     path::{Path, PathBuf},
 };
 
@@ -27,6 +27,8 @@ const DETACH_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
 pub struct MountView {
     /// Kernel names and `major:minor` of mounted devices, and of device nodes that are bound somewhere.
     pub in_use: BTreeSet<String>,
+    /// Where each of these is mounted or bound.
+    pub places: BTreeMap<String, BTreeSet<String>>,
     /// Mount points that are read-only by their own flag (asked for), not by their filesystem's.
     pub read_only: HashSet<PathBuf>,
 }
@@ -39,22 +41,27 @@ pub fn view(
 ) -> MountView {
     let mut view = MountView::default();
     for mount in mounts {
+        let mut devices = vec![format!("{}:{}", mount.dev.0, mount.dev.1)];
         if let Ok(name) = mount.source.strip_prefix("/dev") {
-            view.in_use.insert(name.to_string_lossy().into_owned());
+            devices.push(name.to_string_lossy().into_owned());
         }
-        view.in_use
-            .insert(format!("{}:{}", mount.dev.0, mount.dev.1));
         if mount.fs_type == "btrfs"
             && let Some((major, minor)) = number_of(mount)
         {
-            view.in_use.insert(format!("{major}:{minor}"));
+            devices.push(format!("{major}:{minor}"));
         }
         // A raw block volume: a device node of /dev, bound onto a file.
         if mount.fs_type == "devtmpfs"
             && let Some(name) = mount.root.to_str().and_then(|root| root.strip_prefix('/'))
             && !name.is_empty()
         {
-            view.in_use.insert(name.to_owned());
+            devices.push(name.to_owned());
+        }
+        let place = mount.mount_point.to_string_lossy();
+        for device in devices {
+            let places = view.places.entry(device.clone()).or_default();
+            places.insert(place.clone().into_owned());
+            view.in_use.insert(device);
         }
         if mount.read_only() {
             view.read_only.insert(mount.mount_point.clone());
@@ -132,6 +139,7 @@ impl Volumes {
         volume: &Volume,
         request: StageRequest,
     ) -> Result<(), VolumeError> {
+        self.call_off_check(volume.uuid).await;
         self.not_detached(volume)?;
         let class = self
             .inner
@@ -201,6 +209,7 @@ impl Volumes {
         volume: &Volume,
         request: PublishRequest,
     ) -> Result<(), VolumeError> {
+        self.call_off_check(volume.uuid).await;
         match self.publish_once(volume, &request).await {
             // Whoever closes a drive that he wrote to, makes udev take partitions that nobody uses from the kernel and
             // give them back, maybe under another number.
@@ -316,6 +325,9 @@ impl Volumes {
         path: PathBuf,
         remove: bool,
     ) -> Result<(), VolumeError> {
+        if let Some(volume) = volume {
+            self.call_off_check(volume.uuid).await;
+        }
         let drive = volume.map_or_else(
             || DriveId("unknown-volume".to_owned()),
             |volume| volume.drive.clone(),
@@ -384,6 +396,11 @@ impl Volumes {
             self.inner.inventory.put_troubles(volume.uuid, Vec::new());
         }
         self.refresh_mounts()?;
+        if let Some(volume) = volume
+            && done.count > 0
+        {
+            self.note_unmounted(volume.uuid);
+        }
         Ok(())
     }
 
@@ -446,6 +463,7 @@ impl Volumes {
     }
 
     async fn grow_guarded(&self, volume: &Volume, path: PathBuf) -> Result<u64, VolumeError> {
+        self.call_off_check(volume.uuid).await;
         let drive = self.reach(volume)?;
         let (Some(dev), Some(device)) = (volume.placed.dev, volume.placed.device.clone()) else {
             return Err(VolumeError::DriveAway {

@@ -209,6 +209,28 @@ impl Volumes {
         self.inner.samples.put(uuid, usage);
     }
 
+    /// What is wrong with the volume. It is looked at afresh where it is mounted at a path that is given; of a path
+    /// where it is not, nothing is to be concluded: mounting it there may only have been tried.
+    pub async fn health(
+        &self,
+        id: &str,
+        path: &str,
+        staging: &str,
+    ) -> Result<Vec<Trouble>, VolumeError> {
+        let volume = self.require(id)?;
+        let mounted = |path: &&str| volume.mounts.iter().any(|at| at == path);
+        if let Some(path) = [path, staging].iter().find(|path| mounted(path)) {
+            let staging = Some(staging).filter(|staging| !staging.is_empty());
+            match self.stats(id, path, staging).await {
+                Ok(sample) => return Ok(sample.volume.troubles),
+                // Gone in between; what is known is still to be told.
+                Err(VolumeError::Fs(RunError::Job(FsError::NotHere { .. }))) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.require(id)?.troubles)
+    }
+
     /// Without a sample there is still the size: a known volume's trouble must be seen, and without
     /// usage the kubelet never looks at it.
     fn stale(&self, volume: &Volume, path: &str) -> Result<Sample, VolumeError> {

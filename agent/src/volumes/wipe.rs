@@ -71,7 +71,7 @@ fn refusal(snapshot: &Snapshot, drive: &Drive) -> Option<String> {
 }
 
 /// The drive of this identity or kernel name.
-pub(super) fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Drive, VolumeError> {
+pub(crate) fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Drive, VolumeError> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     snapshot
         .drives

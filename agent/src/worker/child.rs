@@ -129,6 +129,8 @@ fn run(call: Call, socket: &Rc<UnixStream>) -> Result<jobs::Outcome, String> {
         // The agent may be gone; the job goes on, and the answer will fail the same way.
         let _ = protocol::write(&mut &*steps, &Reply::Step { id, name });
     });
+    let line = Rc::clone(socket);
+    context = context.watching(move || sys::process::is_hung_up(&line));
     let dispatched = catch_unwind(AssertUnwindSafe(|| {
         jobs::dispatch(&call.name, call.arguments, &mut context)
     }));

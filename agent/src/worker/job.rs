@@ -21,6 +21,7 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
 /// What a running job can tell the agent.
 pub struct Context {
     report: Box<dyn FnMut(&str)>,
+    alone: Box<dyn Fn() -> bool>,
 }
 
 impl Context {
@@ -28,7 +29,23 @@ impl Context {
     pub fn new(report: impl FnMut(&str) + 'static) -> Self {
         Self {
             report: Box::new(report),
+            alone: Box::new(|| false),
         }
+    }
+
+    /// The same, with a way to find out whether the agent is gone.
+    #[must_use]
+    pub fn watching(self, alone: impl Fn() -> bool + 'static) -> Self {
+        Self {
+            alone: Box::new(alone),
+            ..self
+        }
+    }
+
+    /// Whether the agent that gave the job is gone, so that nobody will hear its answer. A change is finished all the
+    /// same (half of one is worse); what only looks, and looks for long, ends then.
+    pub fn is_alone(&self) -> bool {
+        (self.alone)()
     }
 
     /// A context for calling a job in-process, in tests.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Context, Job};
-use crate::{carve, discovery, fs, smart};
+use crate::{carve, check, discovery, fs, smart};
 
 /// Result of a job as it travels: answer or typed error, both as JSON.
 pub type Outcome = Result<Value, Value>;
@@ -58,6 +58,10 @@ table![
     carve::jobs::EraseStep,
     carve::jobs::WipeStep,
     carve::jobs::Advance,
+    carve::jobs::MakeSnapshot,
+    carve::jobs::ClearSnapshots,
+    check::job::Check,
+    check::job::StopScrub,
     smart::job::Ask,
     carve::jobs::Adopt,
     fs::jobs::Stage,

@@ -13,21 +13,30 @@ use crate::model::DriveId;
 pub enum Slot {
     /// Steps of RPCs and probes.
     Foreground,
-    /// Erasing, checks, SMART: yields to mutating calls.
+    /// Erasing and SMART, in steps of a second or so.
     Background,
+    /// Checks of filesystems: they may take an hour, and neither erasing nor SMART waits for them. A mutating
+    /// call on the volume ends one.
+    Check,
     /// Unmounting, so that it never waits behind a stuck step.
     Unmount,
 }
 
 impl Slot {
     /// Every slot there is.
-    pub const ALL: [Self; 3] = [Self::Foreground, Self::Background, Self::Unmount];
+    pub const ALL: [Self; 4] = [
+        Self::Foreground,
+        Self::Background,
+        Self::Check,
+        Self::Unmount,
+    ];
 
     /// The word in logs, metrics and file names; the same as in serde.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Foreground => "foreground",
             Self::Background => "background",
+            Self::Check => "check",
             Self::Unmount => "unmount",
         }
     }

@@ -19,9 +19,25 @@ Exit codes:
   2  wrong usage, or a confirmation is missing; nothing was done
   3  no controller answers";
 
+/// For the end of the help of `health`, of both command lines.
+pub const HEALTH_EXIT_CODES: &str = "\
+Exit codes:
+  0  nothing is wrong
+  1  something is wrong
+  2  that could not be found out; the message says why";
+
+const HEALTH_EXAMPLES: &str = "\
+Examples:
+  drivebay-controller health
+  drivebay-controller health --node n7 -o wide
+  drivebay-controller health -o json | jq -r '.problems[] | .severity, .node, .id'";
+
 /// Everything that is asked of a controller.
 #[derive(Debug, Subcommand)]
 pub enum Ask {
+    /// Say what is wrong in the cluster, worst first, and what to do about it
+    #[command(after_help = format!("{HEALTH_EXAMPLES}\n\n{HEALTH_EXIT_CODES}"))]
+    Health(Show),
     /// Show the nodes: who is there, who is away, and where there is trouble
     #[command(after_help = "\
 States:
@@ -58,7 +74,10 @@ Examples:
   kubectl get pv -o json | drivebay-controller volumes --unclaimed -
   drivebay-controller volumes --deleted -o json | grep '\"state\":\"quarantined\"'")]
     Volumes(VolumesArgs),
-    /// Act on one volume
+    /// Show one drive
+    #[command(subcommand, arg_required_else_help = true)]
+    Drive(DriveCommand),
+    /// Show one volume, or act on it
     #[command(subcommand, arg_required_else_help = true)]
     Volume(VolumeCommand),
     /// Give up a node for good, or take that back
@@ -66,9 +85,37 @@ Examples:
     Node(NodeCommand),
 }
 
+/// What can be asked of one drive.
+#[derive(Debug, Subcommand)]
+pub enum DriveCommand {
+    /// Show everything that is known of a drive: what speaks against it, what it says itself, what is on it
+    #[command(after_help = "\
+Examples:
+  drivebay-controller drive show wwn-0x5000c500a1b2c3d4
+  drivebay-controller drive show sdb --node n7 -o wide")]
+    Show(ShowOneArgs),
+}
+
+/// What is shown, and how.
+#[derive(Debug, Args)]
+pub struct ShowOneArgs {
+    /// Its identity or name, or a beginning of it that no other has
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// How to show it.
+    #[command(flatten)]
+    pub show: Show,
+}
+
 /// What can be done for one volume.
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
+    /// Show everything that is known of a volume: what is wrong, where it is mounted, how its drive is
+    #[command(after_help = "\
+Examples:
+  drivebay-controller volume show pvc-3f2c9d1e
+  drivebay-controller volume show 7b1d5c1e-58f3-4f0e-9d1a-2f6c1f0b3a77@n1 -o json")]
+    Show(ShowOneArgs),
     /// Print the PersistentVolume that makes a volume usable on the node where it is now
     ///
     /// For a volume whose drive was moved to another node, or whose PersistentVolume was lost. Changes

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use drivebay_proto::agent::Drive;
+use drivebay_proto::agent::{Drive, DriveHealth, Finding, SmartReport};
 use serde::Serialize;
 
 use super::{
@@ -43,6 +43,113 @@ pub struct DriveJson<'a> {
     physical_sector_bytes: u32,
     rejects: Vec<RejectJson<'a>>,
     notes: &'a [String],
+    trouble: &'a str,
+    health: Option<HealthJson<'a>>,
+}
+
+/// What a verdict rests on, in JSON. Moments are seconds since 1970, 0 when there is none.
+#[derive(Debug, Serialize)]
+struct HealthJson<'a> {
+    findings: Vec<FindingJson<'a>>,
+    conditions: Vec<FindingJson<'a>>,
+    worn_out: bool,
+    overridden: Option<OverriddenJson<'a>>,
+    smart: Option<SmartJson<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct FindingJson<'a> {
+    code: &'a str,
+    message: &'a str,
+    since: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct OverriddenJson<'a> {
+    reason: &'a str,
+    until: u64,
+    otherwise: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct SmartJson<'a> {
+    answered_at: u64,
+    verdict_since: u64,
+    device_type: &'a str,
+    asleep: bool,
+    failure: &'a str,
+    findings: Vec<SmartFindingJson<'a>>,
+    readings: std::collections::BTreeMap<&'a str, i64>,
+    acknowledged: Option<AcknowledgedJson<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct SmartFindingJson<'a> {
+    code: &'a str,
+    subject: &'a str,
+    value: u64,
+    threshold: u64,
+    message: &'a str,
+    acknowledged: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct AcknowledgedJson<'a> {
+    at: u64,
+    by: &'a str,
+    note: &'a str,
+}
+
+impl<'a> From<&'a DriveHealth> for HealthJson<'a> {
+    fn from(health: &'a DriveHealth) -> Self {
+        let told = |findings: &'a [Finding]| {
+            let told = findings.iter().map(|finding| FindingJson {
+                code: &finding.code,
+                message: &finding.message,
+                since: finding.since,
+            });
+            told.collect()
+        };
+        Self {
+            findings: told(&health.findings),
+            conditions: told(&health.conditions),
+            worn_out: health.worn_out,
+            overridden: health.overridden.as_ref().map(|given| OverriddenJson {
+                reason: &given.reason,
+                until: given.until,
+                otherwise: &given.otherwise,
+            }),
+            smart: health.smart.as_ref().map(SmartJson::from),
+        }
+    }
+}
+
+impl<'a> From<&'a SmartReport> for SmartJson<'a> {
+    fn from(report: &'a SmartReport) -> Self {
+        let findings = report.findings.iter().map(|finding| SmartFindingJson {
+            code: &finding.code,
+            subject: &finding.subject,
+            value: finding.value,
+            threshold: finding.threshold,
+            message: &finding.message,
+            acknowledged: finding.acknowledged,
+        });
+        let readings = report.readings.iter();
+        Self {
+            answered_at: report.answered_at,
+            verdict_since: report.verdict_since,
+            device_type: &report.device_type,
+            asleep: report.asleep,
+            failure: &report.failure,
+            findings: findings.collect(),
+            readings: readings.map(|one| (one.name.as_str(), one.value)).collect(),
+            acknowledged: report.acknowledged.as_ref().map(|given| AcknowledgedJson {
+                at: given.at,
+                by: &given.by,
+                note: &given.note,
+            }),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -80,6 +187,8 @@ impl<'a> From<&'a Drive> for DriveJson<'a> {
                 })
                 .collect(),
             notes: &drive.notes,
+            trouble: &drive.trouble,
+            health: drive.health.as_ref().map(HealthJson::from),
         }
     }
 }

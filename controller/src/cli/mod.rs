@@ -16,22 +16,29 @@ pub mod args;
 pub mod claims;
 pub mod client;
 pub mod drives;
+pub mod health;
 pub mod kube;
 pub mod listing;
 pub mod node;
 pub mod nodes;
+pub mod one;
+pub mod paint;
 pub mod pv;
+pub mod show;
 pub mod table;
 pub mod volumes;
+pub mod wrong;
 pub mod yaml;
 
 pub use args::{Ask, Format};
 
-use args::{NodeCommand, VolumeCommand};
+use args::{DriveCommand, NodeCommand, VolumeCommand};
 use claims::{Claims, ClaimsError};
 use client::{Client, ClientError};
 use node::NodeError;
+use paint::Paint;
 use pv::PvError;
+use show::PickError;
 
 /// Failed.
 pub const FAILED: u8 = 1;
@@ -39,6 +46,11 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// No controller answers.
 pub const NO_CONTROLLER: u8 = 3;
+
+/// `health`: something is wrong.
+pub const UNWELL: u8 = 1;
+/// `health`: whether something is wrong could not be found out.
+pub const UNKNOWN: u8 = 2;
 
 /// How a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +67,12 @@ pub enum CommandError {
         .0.join(", ")
     )]
     NoSuchNode(Vec<String>),
+    /// `drive show` and `volume show`.
+    #[error(transparent)]
+    Pick(#[from] PickError),
+    /// `health`: an answer, and no failure.
+    #[error("something is wrong")]
+    Unwell,
     /// `--unclaimed`.
     #[error(transparent)]
     Claims(#[from] ClaimsError),
@@ -97,14 +115,20 @@ impl CommandError {
 /// Runs any command but `run`; answers go to stdout, the rest to stderr.
 pub fn run(command: &Ask) -> ExitCode {
     let mut out = BufWriter::new(io::stdout().lock());
-    let done = execute(command, &mut out, &mut io::stderr())
+    let done = execute_painted(command, &mut out, &mut io::stderr(), Paint::of_stdout())
         .and_then(|()| out.flush().map_err(CommandError::Output));
     // What is still in it after a failure has a reader, or would only fail again.
     let _ = out.flush();
     match done {
+        Err(CommandError::Unwell) => ExitCode::from(UNWELL),
         Err(error) if !error.is_hang_up() => {
             complain(&error);
-            ExitCode::from(error.code())
+            // Of this one, 1 is an answer.
+            let code = match command {
+                Ask::Health(_) => UNKNOWN,
+                _ => error.code(),
+            };
+            ExitCode::from(code)
         }
         _ => ExitCode::SUCCESS,
     }
@@ -125,7 +149,30 @@ pub fn execute(
     out: &mut dyn Write,
     notes: &mut dyn Write,
 ) -> Result<(), CommandError> {
+    execute_painted(command, out, notes, Paint::PLAIN)
+}
+
+/// The same, with colours where they are wanted.
+fn execute_painted(
+    command: &Ask,
+    out: &mut dyn Write,
+    notes: &mut dyn Write,
+    paint: Paint,
+) -> Result<(), CommandError> {
+    let now = unix_seconds();
     match command {
+        Ask::Health(args) => wait(async {
+            let mut client = Client::connect(&args.socket.socket).await?;
+            health::run(&mut client, args, now, paint, out).await
+        }),
+        Ask::Drive(DriveCommand::Show(args)) => wait(async {
+            let mut client = Client::connect(&args.show.socket.socket).await?;
+            one::drive(&mut client, args, now, paint, out).await
+        }),
+        Ask::Volume(VolumeCommand::Show(args)) => wait(async {
+            let mut client = Client::connect(&args.show.socket.socket).await?;
+            one::volume(&mut client, args, now, paint, out).await
+        }),
         Ask::Nodes(args) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
             nodes::run(&mut client, args, out).await
@@ -156,6 +203,12 @@ pub fn execute(
         }
         Ask::Node(NodeCommand::Remember(args)) => node::remember(args, out),
     }
+}
+
+/// Seconds since 1970; 0 when the clock stands before it.
+pub fn unix_seconds() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// Nothing but the one command is in this runtime: writing its answer may block it.

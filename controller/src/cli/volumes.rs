@@ -32,6 +32,7 @@ pub struct VolumeJson<'a> {
     fs_type: &'a str,
     state: &'a str,
     in_use: bool,
+    mounts: &'a [String],
     conditions: Vec<ConditionJson<'a>>,
     erased_bytes: u64,
     erase_eta_seconds: u64,
@@ -45,6 +46,7 @@ struct ConditionJson<'a> {
     status: &'a str,
     reason: &'a str,
     message: &'a str,
+    since: u64,
 }
 
 impl<'a> From<&'a Volume> for VolumeJson<'a> {
@@ -60,6 +62,7 @@ impl<'a> From<&'a Volume> for VolumeJson<'a> {
             fs_type: &volume.fs_type,
             state: &volume.state,
             in_use: volume.published,
+            mounts: &volume.mounts,
             conditions: volume
                 .conditions
                 .iter()
@@ -68,6 +71,7 @@ impl<'a> From<&'a Volume> for VolumeJson<'a> {
                     status: &condition.status,
                     reason: &condition.reason,
                     message: &condition.message,
+                    since: condition.since,
                 })
                 .collect(),
             erased_bytes: volume.erased_bytes,
@@ -130,7 +134,8 @@ pub fn below(volume: &Volume) -> Vec<String> {
         .collect()
 }
 
-fn state(volume: &Volume) -> String {
+/// Where it is in its life, with how far erasing is.
+pub fn state(volume: &Volume) -> String {
     if volume.state == "erasing" && volume.size_bytes > 0 {
         let percent = u128::from(volume.erased_bytes.min(volume.size_bytes)) * 100
             / u128::from(volume.size_bytes);
@@ -146,7 +151,8 @@ fn state(volume: &Volume) -> String {
     }
 }
 
-fn condition(volume: &Volume) -> String {
+/// The worst of its conditions in one word.
+pub fn condition(volume: &Volume) -> String {
     let worst = ["DATA_LOSS", "INACCESSIBLE", "DEGRADED"]
         .into_iter()
         .find(|status| {

@@ -386,6 +386,20 @@ impl Agent for Fake {
 
     type WipeDriveStream = ReceiverStream<Result<WipeDriveProgress, Status>>;
 
+    async fn acknowledge_drive(
+        &self,
+        _: Request<drivebay_proto::agent::AcknowledgeDriveRequest>,
+    ) -> Result<Response<drivebay_proto::agent::AcknowledgeDriveResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
+    }
+
+    async fn check_volume(
+        &self,
+        _: Request<drivebay_proto::agent::CheckVolumeRequest>,
+    ) -> Result<Response<drivebay_proto::agent::CheckVolumeResponse>, Status> {
+        Err(Status::unimplemented("not asked of this one"))
+    }
+
     async fn adopt_drive(
         &self,
         _: Request<drivebay_proto::agent::AdoptDriveRequest>,

@@ -122,7 +122,18 @@ impl Agent for SimNode {
         Err(Status::unimplemented("there is no drive to wipe"))
     }
 
+    async fn acknowledge_drive(
+        &self,
+        _: Request<drivebay_proto::agent::AcknowledgeDriveRequest>,
+    ) -> Answer<drivebay_proto::agent::AcknowledgeDriveResponse> {
+        Err(Status::unimplemented("there is no drive to acknowledge"))
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         Err(Status::unimplemented("there is no drive to adopt"))
+    }
+
+    async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
+        Err(Status::unimplemented("there is no volume to check"))
     }
 }

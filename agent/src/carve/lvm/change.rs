@@ -103,6 +103,7 @@ impl Session<'_> {
     /// Grows a volume to at least this size, wherever there is room. One that is as large is left alone.
     pub(super) fn expand(mut self, uuid: Uuid, size_bytes: u64) -> Result<Changed, CarveError> {
         let (placed, lv) = self.living(uuid)?;
+        self.unchecked(uuid)?;
         let old = placed.record.extent.len;
         if old >= size_bytes {
             return Ok(self.answer(false));
@@ -155,6 +156,7 @@ impl Session<'_> {
             return Ok(self.answer(false));
         }
         let (placed, lv) = self.living(uuid)?;
+        self.unchecked(uuid)?;
         if !self.take_from_kernel(&lv)? {
             return Err(in_use(&placed));
         }

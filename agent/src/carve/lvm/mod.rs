@@ -5,12 +5,13 @@
 //! records into tags and back; `name` knows what LVM takes for a name; `view` puts metadata and the kernel's
 //! devices together; `plan` does the arithmetic. Changing is LVM's own business: `session` looks and repairs, `change`,
 //! `advance` and `erase` run one `lvm` command per change, each followed by a flush of the drive, since LVM
-//! does none, and by a copy of the metadata (`backup`). `claim` makes a drive ours. This file opens drives for them.
+//! does none, and by a copy of the metadata (`backup`). `check` makes and takes away the snapshots that volumes are checked by. `claim` makes a drive ours. This file opens drives for them.
 
 mod adopt;
 mod advance;
 pub mod backup;
 mod change;
+mod check;
 mod claim;
 mod erase;
 pub mod metadata;
@@ -31,6 +32,7 @@ use super::{
 use crate::model::{Contents, DriveRef, RecordState, VolumeSpec};
 use crate::sys::blockdev::BlockDev;
 use crate::worker::Context;
+pub(super) use check::{clear as clear_snapshots, find as snapshot, make as make_snapshot};
 pub(crate) use claim::is_ours;
 pub(super) use erase::step as erase_step;
 use session::Session;

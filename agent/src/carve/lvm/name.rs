@@ -5,6 +5,7 @@ use uuid::Uuid;
 /// Names that begin like this mean something to us.
 const OURS: &[&str] = &[ERASING, "drivebay-", "vol-"];
 const ERASING: &str = "drivebay-erasing-";
+const CHECK: &str = "drivebay-check-";
 /// LVM takes them for names of its own making, wherever they stand in a name (LVM's
 /// `apply_lvname_restrictions`; more than 2.03.16 refuses, so that a later LVM may refuse them).
 const RESERVED_PARTS: &[&str] = &[
@@ -59,6 +60,17 @@ pub fn erase_guid(name: &str) -> Option<Uuid> {
     let guid: Uuid = name.strip_prefix(ERASING)?.parse().ok()?;
     // Written as we write it, and not in one of the other ways that a UUID can be.
     (erasing(guid) == name).then_some(guid)
+}
+
+/// Name of the snapshot by which a volume is checked.
+pub fn check(volume: Uuid) -> String {
+    format!("{CHECK}{volume}")
+}
+
+/// The volume in such a name.
+pub fn checked(name: &str) -> Option<Uuid> {
+    let volume: Uuid = name.strip_prefix(CHECK)?.parse().ok()?;
+    (check(volume) == name).then_some(volume)
 }
 
 #[cfg(test)]

@@ -64,6 +64,7 @@ impl<'a> Session<'a> {
         };
         if repair {
             session.keep_strange_copy()?;
+            session.part_checks()?;
             session.clear_orphans()?;
             session.settle()?;
         }

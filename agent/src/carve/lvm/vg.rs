@@ -54,6 +54,8 @@ pub struct Lv {
     pub occupies: Vec<Segment>,
     /// Why it is not a plain visible linear LV on this PV, in words.
     pub strange: Option<String>,
+    /// The LV that it is a snapshot of, when that is one of ours for a check. It does not make that LV strange.
+    pub snapshot_of: Option<String>,
 }
 
 /// A run of PEs that an LV has.
@@ -143,10 +145,12 @@ fn vg(name: &str, section: &Section, pv_uuid: &str) -> Result<Vg, String> {
         strange.push(format!("it has {} PVs", pvs.0.len()));
     }
     let (pv_name, pv) = pv(pvs, pv_uuid, extent_bytes, &mut strange)?;
-    let parts = parts(lvs);
+    let checks = checks(lvs);
+    let parts = parts(lvs, &checks);
     let lvs: Vec<Lv> = lvs
         .0
         .iter()
+        .filter(|(name, _)| !checks.contains_key(name.as_str()))
         .map(|(name, value)| {
             let section = value
                 .section()
@@ -161,6 +165,10 @@ fn vg(name: &str, section: &Section, pv_uuid: &str) -> Result<Vg, String> {
                 });
                 lv.segments.clear();
             }
+            lv.snapshot_of = checks
+                .values()
+                .find(|(_, store)| store == name)
+                .map(|(origin, _)| (*origin).to_owned());
             Ok(lv)
         })
         .collect::<Result<_, String>>()?;
@@ -301,13 +309,47 @@ fn lv(name: &str, section: &Section, pv: &str) -> Result<Lv, String> {
         segments: linear,
         occupies,
         strange: (!strange.is_empty()).then(|| strange.join("; ")),
+        snapshot_of: None,
     })
 }
 
+/// The snapshots that checks of ours are done on: by the name of the LV that ties them together, the origin and the LV
+/// that stores what is different. They are known by the name that we gave the latter.
+fn checks(lvs: &Section) -> BTreeMap<&str, (&str, &str)> {
+    let tie = |lv: &Value| -> Option<(String, String)> {
+        let Some(Value::Section(segment)) = lv.section()?.get("segment1") else {
+            return None;
+        };
+        let text = |key| segment.get(key).and_then(Value::text);
+        (text("type") == Some("snapshot"))
+            .then(|| Some((text("origin")?.to_owned(), text("cow_store")?.to_owned())))?
+    };
+    let known = |name: &str| {
+        lvs.0
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .find(|known| *known == name)
+    };
+    lvs.0
+        .iter()
+        .filter_map(|(name, lv)| {
+            let (origin, store) = tie(lv)?;
+            let volume = super::name::checked(&store);
+            volume.and_then(|_| Some((name.as_str(), (known(&origin)?, known(&store)?))))
+        })
+        .collect()
+}
+
 /// LVs that the segments of other LVs name, with one that does.
-fn parts(lvs: &Section) -> BTreeMap<&str, &str> {
+fn parts<'a>(
+    lvs: &'a Section,
+    checks: &BTreeMap<&str, (&str, &str)>,
+) -> BTreeMap<&'a str, &'a str> {
     let mut parts = BTreeMap::new();
     for (name, lv) in &lvs.0 {
+        if checks.contains_key(name.as_str()) {
+            continue;
+        }
         let segments = lv.section().into_iter().flat_map(|lv| &lv.0);
         let values = segments
             .filter_map(|(_, segment)| segment.section())

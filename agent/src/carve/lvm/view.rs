@@ -29,6 +29,8 @@ pub struct View {
     /// Volumes whose device lies on the drive as it was before it was unplugged and came back: dead, and to be removed
     /// once nobody has it open. They are ambiguous until then.
     pub orphaned: Vec<Uuid>,
+    /// Snapshots by which volumes are checked, or what is left of them until it is erased; by the volume's uuid.
+    pub checks: BTreeMap<Uuid, Lv>,
 }
 
 /// Puts them together. `kernel_name` is the drive's (`sda`), `erased` how many bytes are durably zero
@@ -61,7 +63,12 @@ pub fn view(
     let mut seen = BTreeSet::new();
     let mut twice = BTreeSet::new();
     let mut lvs = BTreeMap::new();
+    let mut checks = BTreeMap::new();
     for lv in &vg.lvs {
+        if let Some(volume) = name::checked(&lv.name) {
+            checks.insert(volume, lv.clone());
+            continue;
+        }
         let extent = extent(vg, lv);
         let (mut record, mut ambiguous) = match tags::record(&lv.tags, extent) {
             Read::Ours(record) => (record, None),
@@ -189,6 +196,7 @@ pub fn view(
         lvs,
         stale,
         orphaned,
+        checks,
     })
 }
 

@@ -34,6 +34,7 @@ fn lv(name: &str, tags: Vec<String>, runs: &[(u64, u64)]) -> Lv {
         occupies: segments.clone(),
         segments,
         strange: None,
+        snapshot_of: None,
     }
 }
 
@@ -295,4 +296,21 @@ fn no_space_is_free_under_a_device_that_nobody_knows() {
     assert!(contents.notes[0].contains("dm-3 (x)"));
     other.slaves = vec!["sdb".into()];
     assert_eq!(look(&vg, &[other]).contents.free_bytes(), 97 * MIB);
+}
+
+#[test]
+fn a_checks_snapshot_takes_space_and_is_neither_a_volume_nor_a_stranger() {
+    let mut store = lv(&name::check(Uuid::from_u128(1)), vec![], &[(10, 5)]);
+    store.snapshot_of = Some("pvc-1".into());
+    let vg = vg(vec![
+        lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)]),
+        store,
+    ]);
+    let seen = look(&vg, &[device(&vg, &vg.lvs[0], 3 * MIB)]);
+    assert_eq!(seen.contents.volumes.len(), 1);
+    assert_eq!(seen.contents.volumes[0].ambiguous, None);
+    assert_eq!(seen.contents.strangers, []);
+    assert_eq!(seen.checks[&Uuid::from_u128(1)].name, vg.lvs[1].name);
+    let free: u64 = seen.contents.free.iter().map(|run| run.len).sum();
+    assert_eq!(free, (100 - 3 - 5) * MIB);
 }

@@ -57,6 +57,7 @@ fn question() -> Poll {
         deep: false,
         unsupported: None,
         not_running: None,
+        smartctl: None,
     }
 }
 

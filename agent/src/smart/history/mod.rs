@@ -280,6 +280,11 @@ impl History {
         &self.reasons
     }
 
+    /// What the last answer showed, worst first, what is acknowledged among it.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
     /// Since when it is held, in seconds since 1970; 0 when never judged.
     pub fn since(&self) -> u64 {
         self.since

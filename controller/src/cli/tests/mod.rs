@@ -6,6 +6,7 @@ mod claims;
 mod fake;
 mod lists;
 mod node;
+mod one;
 mod pv;
 
 use std::path::Path;

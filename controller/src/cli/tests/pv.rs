@@ -142,6 +142,7 @@ fn what_is_not_well_is_said_before_anything_else() {
         status: "INACCESSIBLE".into(),
         reason: "DriveMissing".into(),
         message: "drive wwn-a is not here".into(),
+        since: 0,
     }];
     let made = manifest(&answer(there), &args(&[&id(7, "n2")])).unwrap();
     assert_eq!(made.value["metadata"]["name"], "gr-e-spec-00000000");

@@ -1,0 +1,203 @@
+//! The snapshots that mounted volumes are checked by: made from free space, taken away whatever happens.
+//!
+//! A snapshot is an LV `drivebay-check-<volume's uuid>` that stores what changes in the volume while it exists. What it stores is
+//! a tenant's, so its space is zeroed before it is free again: it is parted from its volume first (from then on it is an LV like
+//! any other, of nobody), then zeroed, then removed. Each of the steps can be the last before a crash: the LV's name says what
+//! it is, and the next look with repair parts it, the next `clear` erases and removes it. A volume is resized or deleted only without one.
+
+use std::ffi::OsString;
+
+use uuid::Uuid;
+
+use super::{
+    metadata::Lv,
+    name, plan,
+    session::{Session, damaged},
+    view,
+};
+use crate::carve::{
+    erase::Pace,
+    jobs::{CarveError, MakeSnapshot, Snapshot},
+    partition::{LOCK_LIMIT, io_error, lock, lock_error, open},
+};
+use crate::model::{Cause, Contents, DriveRef, cause::chain};
+use crate::worker::Context;
+
+/// A tag for those who read `lvs`; what it is is known by its name.
+const TAG: &str = "drivebay-check";
+
+/// Makes one.
+pub(in crate::carve) fn make(
+    job: &MakeSnapshot,
+    context: &mut Context,
+) -> Result<Contents, CarveError> {
+    let mut dev = open(&job.drive)?;
+    lock(&mut dev)?;
+    let mut session = Session::open(&dev, true)?;
+    let (_, lv) = session.living(job.uuid)?;
+    if !session.view.checks.is_empty() {
+        return Err(CarveError::Busy {
+            drive: job.drive.id.to_string(),
+            reason: "an earlier check's snapshot is not gone yet".into(),
+        });
+    }
+    let extents = job.bytes.div_ceil(plan::EXTENT_BYTES);
+    let name = name::check(job.uuid);
+    let args: Vec<OsString> = [
+        "--yes",
+        "--snapshot",
+        "--addtag",
+        TAG,
+        "--extents",
+        extents.to_string().as_str(),
+        "--name",
+        name.as_str(),
+    ]
+    .into_iter()
+    .map(OsString::from)
+    .chain([session.path(&lv)])
+    .collect();
+    context.step("making a snapshot");
+    let done = session.lvm("making a snapshot", "lvcreate", args);
+    session.see_again()?;
+    if session.view.checks.contains_key(&job.uuid) {
+        session.keep_copy()?;
+    }
+    done?;
+    if active(&session, job.uuid).is_none() {
+        return Err(damaged(
+            &session.id,
+            "the kernel does not have the snapshot that was made".into(),
+        ));
+    }
+    Ok(session.contents())
+}
+
+/// The snapshot of a volume, when the kernel has it.
+pub(in crate::carve) fn find(drive: &DriveRef, uuid: Uuid) -> Result<Option<Snapshot>, CarveError> {
+    let mut dev = open(drive)?;
+    dev.lock_shared(LOCK_LIMIT)
+        .map_err(|error| lock_error(drive, error))?;
+    Ok(active(&Session::open(&dev, false)?, uuid))
+}
+
+fn active(session: &Session<'_>, uuid: Uuid) -> Option<Snapshot> {
+    let lv = session.view.checks.get(&uuid)?;
+    lv.snapshot_of.as_ref()?;
+    let device = session.device(lv)?;
+    Some(Snapshot {
+        device: device.kernel_name.clone(),
+        dev: device.dev,
+        dm_uuid: device.uuid.clone(),
+    })
+}
+
+/// Takes all of them away; None when there were none.
+pub(in crate::carve) fn clear(
+    drive: &DriveRef,
+    context: &mut Context,
+) -> Result<Option<Contents>, CarveError> {
+    let mut dev = open(drive)?;
+    lock(&mut dev)?;
+    let mut cleared = false;
+    loop {
+        context.step("removing a snapshot");
+        // What nobody uses is parted from its volume by this.
+        let session = Session::open(&dev, true)?;
+        let Some(lv) = session.view.checks.values().next().cloned() else {
+            return Ok(cleared.then(|| session.contents()));
+        };
+        if lv.snapshot_of.is_some() || !session.take_from_kernel(&lv)? {
+            return Err(busy(&session));
+        }
+        let runs: Vec<_> = lv
+            .occupies
+            .iter()
+            .map(|run| view::bytes(&session.committed.vg, *run))
+            .collect();
+        drop(session);
+        dev.unlock();
+        let mut pace = Pace::new(u64::MAX);
+        let mut done = 0;
+        while let Some(left) = plan::at(&runs, done) {
+            context.step("erasing a snapshot");
+            done += pace
+                .zero(&dev, left)
+                .map_err(io_error(&drive.id, "erasing a snapshot"))?;
+        }
+        lock(&mut dev)?;
+        let mut session = Session::open(&dev, false)?;
+        let same = |now: &Lv| now.uuid == lv.uuid && now.occupies == lv.occupies;
+        let found = session.view.checks.values().find(|now| same(now)).cloned();
+        // Somebody else may have removed it meanwhile.
+        if let Some(lv) = found {
+            let args = vec!["--force".into(), "--yes".into(), session.path(&lv)];
+            let done = session.lvm("removing a snapshot", "lvremove", args);
+            session.see_again()?;
+            if session.view.checks.values().any(|now| now.uuid == lv.uuid) {
+                return Err(done.err().unwrap_or_else(|| {
+                    damaged(&session.id, format!("LV {} did not go", lv.name))
+                }));
+            }
+            session.keep_copy()?;
+        }
+        cleared = true;
+    }
+}
+
+fn busy(session: &Session<'_>) -> CarveError {
+    CarveError::LvmLocked {
+        drive: session.id.to_string(),
+        source: Cause::text("a check has a snapshot open; it ends within seconds"),
+    }
+}
+
+impl Session<'_> {
+    /// Parts snapshots that nobody has open from their volumes. They keep their space until they are erased.
+    pub(super) fn part_checks(&mut self) -> Result<(), CarveError> {
+        let attached: Vec<Lv> = self
+            .view
+            .checks
+            .values()
+            .filter(|lv| lv.snapshot_of.is_some())
+            .cloned()
+            .collect();
+        let mut parted = false;
+        for lv in attached {
+            if self.is_open(&lv)? {
+                continue;
+            }
+            let args = vec!["--splitsnapshot".into(), "--yes".into(), self.path(&lv)];
+            match self.lvm("parting a snapshot from its volume", "lvconvert", args) {
+                Ok(()) => parted = true,
+                // The volume is fit for use with it; whoever needs it gone says so.
+                Err(error) => {
+                    tracing::warn!(drive = %self.id, lv = lv.name, error = %chain(&error), "a check's snapshot stays for now");
+                }
+            }
+        }
+        if parted {
+            self.see_again()?;
+            self.keep_copy()?;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody has a snapshot open.
+    fn is_open(&self, lv: &Lv) -> Result<bool, CarveError> {
+        let Some(device) = self.device(lv) else {
+            return Ok(false);
+        };
+        crate::sys::dm::is_open(&device.uuid)
+            .map_err(io_error(&self.id, "asking whether a snapshot is in use"))
+    }
+
+    /// Fails while a volume has a snapshot.
+    pub(super) fn unchecked(&self, uuid: Uuid) -> Result<(), CarveError> {
+        let attached = |lv: &Lv| lv.snapshot_of.is_some();
+        if self.view.checks.get(&uuid).is_some_and(attached) {
+            return Err(busy(self));
+        }
+        Ok(())
+    }
+}

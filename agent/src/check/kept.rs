@@ -1,0 +1,65 @@
+//! Results as they outlive the agent: one small file per volume in the state directory. Losing them loses no data.
+
+use std::{io, path::Path, time::Duration};
+
+use uuid::Uuid;
+
+use crate::{
+    model::Checked,
+    sys::{offload::offload, statefile},
+};
+
+/// Reading or writing one small file.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// A file larger than this (bytes) is none of ours.
+const MAX: u64 = 64 * 1024;
+
+fn file(dir: &Path, volume: Uuid) -> std::path::PathBuf {
+    dir.join(format!("{volume}.json"))
+}
+
+/// What is kept of a volume; None when there is nothing, or nothing that reads: it is then checked as if it never was.
+pub async fn read(dir: &Path, volume: Uuid) -> Option<Checked> {
+    let path = file(dir, volume);
+    let wanted = path.clone();
+    let read = offload("check-read", DEADLINE, move || {
+        statefile::read(&wanted, MAX)
+    })
+    .await;
+    match read.and_then(|read| read) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .inspect_err(|error| {
+                tracing::warn!(path = %path.display(), %error, "the result of a volume's last check is damaged; it is checked anew");
+            })
+            .ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "the result of a volume's last check cannot be read; it is checked anew");
+            None
+        }
+    }
+}
+
+/// Keeps it.
+pub async fn write(dir: &Path, volume: Uuid, checked: &Checked) -> io::Result<()> {
+    let bytes = serde_json::to_vec_pretty(checked).map_err(io::Error::other)?;
+    let path = file(dir, volume);
+    offload("check-write", DEADLINE, move || {
+        statefile::write_atomic(&path, &bytes)
+    })
+    .await?
+}
+
+/// Forgets a volume that is gone.
+pub async fn remove(dir: &Path, volume: Uuid) -> io::Result<()> {
+    let path = file(dir, volume);
+    offload(
+        "check-remove",
+        DEADLINE,
+        move || match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        },
+    )
+    .await?
+}

@@ -1,0 +1,16 @@
+//! Read-only checks of filesystems, made trustworthy: an answer is believed only where the filesystem stood still and
+//! its log was replayed.
+//!
+//! `plan` says how a volume can be checked now, `schedule` when it is due, `decode` what a tool's exit code and text
+//! mean, `repeated` what several runs on a live device have in common, `verdict` what a volume is told to have: all purely. `job` is what runs in the drive's
+//! worker, `tool` how it runs a tool there, `kept` the results as they outlive the agent. The task that
+//! drives them is `health::checks`; that a call on a volume ends its check first is in `volumes::checks`.
+
+pub mod decode;
+pub mod job;
+pub mod kept;
+pub mod plan;
+pub mod repeated;
+pub mod schedule;
+pub mod tool;
+pub mod verdict;

@@ -1,0 +1,295 @@
+//! How a volume's filesystem can be checked now, so that the answer can be believed. Pure.
+
+use crate::model::{CheckOutcome, FsType, Inconclusive, Layout};
+
+/// Smallest snapshot that is worth making, bytes.
+const LEAST_SNAPSHOT: u64 = 64 << 20;
+
+/// What is done with a mounted volume that cannot be checked in a way that can be believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Doubtful {
+    /// Nothing.
+    #[default]
+    Leave,
+    /// So many runs on the live device, of which only what each says counts.
+    Repeat {
+        /// At least two.
+        runs: u32,
+    },
+}
+
+/// What is known of a volume.
+#[derive(Debug, Clone)]
+pub struct Facts<'a> {
+    /// The filesystem on it, when it was mounted before; None for raw volumes and new ones.
+    pub fs_type: Option<FsType>,
+    /// How its drive is carved.
+    pub layout: Layout,
+    /// Mounted or bound somewhere.
+    pub in_use: bool,
+    /// Why its drive or its record cannot be relied on now, in words.
+    pub trouble: Option<&'a str>,
+    /// Bytes free on its drive.
+    pub free_bytes: u64,
+    /// Its own bytes.
+    pub bytes: u64,
+    /// Bytes that a snapshot may take, by its class; 0: none is made.
+    pub reserve_bytes: u64,
+    /// Where it is mounted, for btrfs' scrub.
+    pub mounted_at: Option<&'a std::path::Path>,
+    /// What the last check came to, since the volume was mounted last.
+    pub last: Option<&'a CheckOutcome>,
+    /// What the operator chose for volumes that cannot be checked otherwise.
+    pub doubtful: Doubtful,
+}
+
+/// How to check it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Plan {
+    /// The volume itself, which is mounted nowhere.
+    Unmounted,
+    /// A snapshot of so many bytes.
+    Snapshot {
+        /// Bytes for what is written while it exists.
+        bytes: u64,
+    },
+    /// btrfs' own, of the mounted filesystem.
+    Scrub {
+        /// A mount of it.
+        at: std::path::PathBuf,
+    },
+    /// So many runs on the live device.
+    Repeated {
+        /// Runs.
+        runs: u32,
+    },
+    /// Not at all.
+    Not {
+        /// Why, and what would make it checkable.
+        why: String,
+    },
+}
+
+/// Decides.
+pub fn plan(facts: &Facts<'_>) -> Plan {
+    let not = |why: &str| Plan::Not {
+        why: why.to_owned(),
+    };
+    let Some(fs_type) = facts.fs_type else {
+        return not("it has no filesystem that Drivebay made and mounted");
+    };
+    if let Some(trouble) = facts.trouble {
+        return not(trouble);
+    }
+    let snapshot = snapshot(facts);
+    if !facts.in_use {
+        let dirty = matches!(
+            facts.last,
+            Some(CheckOutcome::Inconclusive {
+                why: Inconclusive::DirtyLog,
+                ..
+            })
+        );
+        return match snapshot {
+            // The replay then happens on the snapshot, and the volume stays as it is.
+            Ok(bytes) if dirty && fs_type != FsType::Btrfs => Plan::Snapshot { bytes },
+            _ => Plan::Unmounted,
+        };
+    }
+    match (fs_type, facts.mounted_at, snapshot) {
+        // A snapshot has the same filesystem UUID, and btrfs takes devices by that: it would not be told from the volume.
+        (FsType::Btrfs, Some(at), _) => Plan::Scrub { at: at.to_owned() },
+        (FsType::Btrfs, None, _) => not("it is mounted, and not at its staging path"),
+        (_, _, Ok(bytes)) => Plan::Snapshot { bytes },
+        (_, _, Err(why)) => match facts.doubtful {
+            Doubtful::Repeat { runs } => Plan::Repeated { runs },
+            Doubtful::Leave => Plan::Not { why },
+        },
+    }
+}
+
+/// The size of a snapshot that can be made, or why none can.
+fn snapshot(facts: &Facts<'_>) -> Result<u64, String> {
+    const WHILE: &str = "not checkable while mounted";
+    if facts.layout != Layout::Lvm {
+        return Err(format!(
+            "{WHILE}: a partition has no snapshots; it is checked after it is unmounted"
+        ));
+    }
+    if facts.reserve_bytes == 0 {
+        return Err(format!(
+            "{WHILE}: its class has check-reserve = \"0\"; it is checked after it is unmounted"
+        ));
+    }
+    // No snapshot needs to hold more than all of its origin, and LVM's own table beside it.
+    let wanted = facts
+        .reserve_bytes
+        .min(facts.bytes.saturating_add(facts.bytes / 64))
+        .max(LEAST_SNAPSHOT);
+    if wanted > facts.free_bytes {
+        return Err(format!(
+            "{WHILE}: its drive has {} MiB free, and a snapshot takes {} MiB (check-reserve of its class); it is checked after it is unmounted",
+            facts.free_bytes >> 20,
+            wanted >> 20
+        ));
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn mounted() -> Facts<'static> {
+        Facts {
+            fs_type: Some(FsType::Ext4),
+            layout: Layout::Lvm,
+            in_use: true,
+            trouble: None,
+            free_bytes: 10 * GIB,
+            bytes: 20 * GIB,
+            reserve_bytes: GIB,
+            mounted_at: Some(Path::new("/s")),
+            last: None,
+            doubtful: Doubtful::Leave,
+        }
+    }
+
+    fn why(facts: &Facts<'_>) -> String {
+        match plan(facts) {
+            Plan::Not { why } => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_mounted_filesystem_is_checked_where_it_stands_still_and_else_not() {
+        assert_eq!(plan(&mounted()), Plan::Snapshot { bytes: GIB });
+        let small = Facts {
+            bytes: GIB / 2,
+            ..mounted()
+        };
+        assert_eq!(
+            plan(&small),
+            Plan::Snapshot {
+                bytes: GIB / 2 + GIB / 128
+            }
+        );
+        let partition = Facts {
+            layout: Layout::Partition,
+            ..mounted()
+        };
+        assert!(why(&partition).starts_with("not checkable while mounted"));
+        assert!(
+            why(&Facts {
+                free_bytes: GIB - 1,
+                ..mounted()
+            })
+            .contains("check-reserve")
+        );
+        assert!(
+            why(&Facts {
+                reserve_bytes: 0,
+                ..mounted()
+            })
+            .contains("check-reserve")
+        );
+        let repeat = Facts {
+            doubtful: Doubtful::Repeat { runs: 5 },
+            ..partition
+        };
+        assert_eq!(plan(&repeat), Plan::Repeated { runs: 5 });
+        // Where there is a way that can be believed, that one is taken.
+        let better = Facts {
+            doubtful: Doubtful::Repeat { runs: 5 },
+            ..mounted()
+        };
+        assert_eq!(plan(&better), Plan::Snapshot { bytes: GIB });
+    }
+
+    #[test]
+    fn btrfs_is_scrubbed_and_never_copied_under_its_own_uuid() {
+        for layout in [Layout::Lvm, Layout::Partition] {
+            let facts = Facts {
+                fs_type: Some(FsType::Btrfs),
+                layout,
+                ..mounted()
+            };
+            assert_eq!(
+                plan(&facts),
+                Plan::Scrub {
+                    at: PathBuf::from("/s")
+                }
+            );
+            assert!(
+                why(&Facts {
+                    mounted_at: None,
+                    ..facts
+                })
+                .contains("mounted")
+            );
+        }
+    }
+
+    #[test]
+    fn an_unmounted_filesystem_is_checked_itself_unless_its_log_is_dirty() {
+        let free = Facts {
+            in_use: false,
+            ..mounted()
+        };
+        assert_eq!(plan(&free), Plan::Unmounted);
+        let dirty = CheckOutcome::inconclusive(Inconclusive::DirtyLog, "");
+        let dirty = Facts {
+            last: Some(&dirty),
+            ..free
+        };
+        assert_eq!(plan(&dirty), Plan::Snapshot { bytes: GIB });
+        assert_eq!(
+            plan(&Facts {
+                layout: Layout::Partition,
+                ..dirty.clone()
+            }),
+            Plan::Unmounted
+        );
+        assert_eq!(
+            plan(&Facts {
+                free_bytes: 0,
+                ..dirty.clone()
+            }),
+            Plan::Unmounted
+        );
+        assert_eq!(
+            plan(&Facts {
+                fs_type: Some(FsType::Btrfs),
+                ..dirty
+            }),
+            Plan::Unmounted
+        );
+    }
+
+    #[test]
+    fn what_is_not_ours_or_not_in_order_is_left_alone() {
+        for in_use in [false, true] {
+            assert!(
+                why(&Facts {
+                    fs_type: None,
+                    in_use,
+                    ..mounted()
+                })
+                .contains("filesystem")
+            );
+            assert_eq!(
+                why(&Facts {
+                    trouble: Some("away"),
+                    in_use,
+                    ..mounted()
+                }),
+                "away"
+            );
+        }
+    }
+}

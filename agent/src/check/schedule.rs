@@ -1,0 +1,324 @@
+//! When a volume's check is due. Pure; time is seconds since 1970, UTC.
+
+use std::time::Duration;
+
+/// Seconds of a day.
+const DAY: u64 = 24 * 3600;
+
+/// A part of every day, UTC. May go over midnight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Second of the day at which it opens.
+    pub from: u32,
+    /// Second of the day at which it closes.
+    pub to: u32,
+}
+
+impl Window {
+    /// Reads "02:00-05:00".
+    pub fn parse(text: &str) -> Option<Self> {
+        let (from, to) = text.split_once('-')?;
+        let window = Self {
+            from: time(from.trim())?,
+            to: time(to.trim())?,
+        };
+        (window.from != window.to).then_some(window)
+    }
+
+    /// How long it is open, seconds.
+    fn length(self) -> u64 {
+        (u64::from(self.to) + DAY - u64::from(self.from)) % DAY
+    }
+
+    /// Whether it is open, and has been for this share (0 to 1) of its first half: so not everything begins at once, and all has begun
+    /// well before it closes.
+    pub fn is_open(self, now: u64, share: f64) -> bool {
+        let since = (now % DAY + DAY - u64::from(self.from)) % DAY;
+        let half = self.length() / 2;
+        since < self.length() && since as f64 >= half as f64 * share
+    }
+}
+
+/// "HH:MM" as seconds of the day.
+fn time(text: &str) -> Option<u32> {
+    let (hours, minutes) = text.split_once(':')?;
+    let number = |text: &str, below: u32| {
+        (text.len() == 2 && text.bytes().all(|c| c.is_ascii_digit()))
+            .then(|| text.parse::<u32>().ok())
+            .flatten()
+            .filter(|number| *number < below)
+    };
+    Some(number(hours, 24)? * 3600 + number(minutes, 60)? * 60)
+}
+
+/// What the operator chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Nothing is checked by itself when false.
+    pub enabled: bool,
+    /// A volume is checked after it was unmounted.
+    pub after_unstage: bool,
+    /// In which volumes are checked, in use or not; None: none is because of its time.
+    pub window: Option<Window>,
+    /// A result younger than this is not made again without evidence.
+    pub interval: Duration,
+}
+
+/// What is known of a volume.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Situation {
+    /// Now.
+    pub now: u64,
+    /// When it was unmounted, if that was after its last check began.
+    pub unmounted: Option<u64>,
+    /// The kernel has said something against its filesystem since its last check began.
+    pub news: bool,
+    /// The kernel's word, or the last check, speaks against its filesystem.
+    pub suspected: bool,
+    /// An operator asked for it.
+    pub asked: bool,
+    /// When a check last said something about it.
+    pub concluded: Option<u64>,
+    /// When a check was last begun.
+    pub begun: Option<u64>,
+    /// Between 0 and 1, another for each volume and always the same.
+    pub share: f64,
+}
+
+/// Why a check is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// An operator asked.
+    Asked,
+    /// The kernel said something against the filesystem.
+    Evidence,
+    /// It was unmounted.
+    Unmounted,
+    /// Its time has come.
+    Window,
+}
+
+/// A volume that was unmounted is left alone this long: it is often mounted again at once. Half of it, and the volume's share of the rest.
+const SETTLE: u64 = 6;
+/// In its window, what said nothing is tried again after this, seconds.
+const AGAIN: u64 = 3 * 3600;
+
+/// Whether a check is due.
+pub fn due(rules: &Rules, at: &Situation) -> Option<Occasion> {
+    if at.asked {
+        return Some(Occasion::Asked);
+    }
+    if !rules.enabled {
+        return None;
+    }
+    let since = |then: Option<u64>| then.map(|then| at.now.saturating_sub(then));
+    let old = since(at.concluded).is_none_or(|age| age >= rules.interval.as_secs());
+    if let Some(rested) = since(at.unmounted) {
+        let settled = rested as f64 >= SETTLE as f64 * (0.5 + 0.5 * at.share);
+        let wanted = at.suspected || (rules.after_unstage && old);
+        return (settled && wanted).then_some(Occasion::Unmounted);
+    }
+    if at.news {
+        return Some(Occasion::Evidence);
+    }
+    let tried = since(at.begun).is_some_and(|age| age < AGAIN);
+    (old && !tried && rules.window?.is_open(at.now, at.share)).then_some(Occasion::Window)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_000 * DAY + 3 * 3600;
+
+    fn rules() -> Rules {
+        Rules {
+            enabled: true,
+            after_unstage: true,
+            window: None,
+            interval: Duration::from_secs(DAY),
+        }
+    }
+
+    fn quiet() -> Situation {
+        Situation {
+            now: NOW,
+            unmounted: None,
+            news: false,
+            suspected: false,
+            asked: false,
+            concluded: Some(NOW - 100),
+            begun: Some(NOW - 100),
+            share: 0.0,
+        }
+    }
+
+    #[test]
+    fn windows_are_read_and_go_over_midnight() {
+        let window = Window::parse("02:00-05:00").unwrap();
+        assert_eq!(
+            (window.from, window.to, window.length()),
+            (7200, 18000, 10800)
+        );
+        let night = Window::parse("23:30 - 00:30").unwrap();
+        assert_eq!(night.length(), 3600);
+        assert!(night.is_open(23 * 3600 + 1800, 0.0) && night.is_open(DAY + 1799, 1.0));
+        assert!(!night.is_open(DAY + 1800, 0.0) && !night.is_open(12 * 3600, 0.0));
+        // The share moves the beginning within the first half.
+        assert!(!night.is_open(23 * 3600 + 1800, 0.5) && night.is_open(23 * 3600 + 2700, 0.5));
+        for wrong in [
+            "",
+            "2:00-5:00",
+            "02:00",
+            "24:00-01:00",
+            "02:60-03:00",
+            "02:00-02:00",
+            "+2:00-03:00",
+        ] {
+            assert_eq!(Window::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_volume_is_checked_after_it_was_unmounted_unless_that_was_done_lately() {
+        let left = Situation {
+            unmounted: Some(NOW - 10),
+            ..quiet()
+        };
+        assert_eq!(due(&rules(), &left), None);
+        let old = Situation {
+            concluded: Some(NOW - DAY),
+            ..left
+        };
+        assert_eq!(due(&rules(), &old), Some(Occasion::Unmounted));
+        assert_eq!(
+            due(
+                &rules(),
+                &Situation {
+                    concluded: None,
+                    ..left
+                }
+            ),
+            Some(Occasion::Unmounted)
+        );
+        assert_eq!(
+            due(
+                &Rules {
+                    after_unstage: false,
+                    ..rules()
+                },
+                &old
+            ),
+            None
+        );
+        // It is often mounted again at once.
+        assert_eq!(
+            due(
+                &rules(),
+                &Situation {
+                    unmounted: Some(NOW - 2),
+                    ..old
+                }
+            ),
+            None
+        );
+        // What is suspected is checked each time, whatever the operator chose.
+        let suspected = Situation {
+            suspected: true,
+            ..left
+        };
+        assert_eq!(
+            due(
+                &Rules {
+                    after_unstage: false,
+                    ..rules()
+                },
+                &suspected
+            ),
+            Some(Occasion::Unmounted)
+        );
+    }
+
+    #[test]
+    fn evidence_is_followed_once() {
+        assert_eq!(
+            due(
+                &rules(),
+                &Situation {
+                    news: true,
+                    suspected: true,
+                    ..quiet()
+                }
+            ),
+            Some(Occasion::Evidence)
+        );
+        assert_eq!(
+            due(
+                &rules(),
+                &Situation {
+                    suspected: true,
+                    ..quiet()
+                }
+            ),
+            None
+        );
+    }
+
+    #[test]
+    fn in_its_window_a_volume_is_checked_when_its_result_is_old() {
+        let open = Rules {
+            window: Window::parse("02:00-05:00"),
+            ..rules()
+        };
+        let old = Situation {
+            concluded: Some(NOW - DAY),
+            begun: Some(NOW - DAY),
+            ..quiet()
+        };
+        assert_eq!(due(&rules(), &old), None);
+        assert_eq!(due(&open, &old), Some(Occasion::Window));
+        assert_eq!(due(&open, &quiet()), None);
+        assert_eq!(
+            due(
+                &open,
+                &Situation {
+                    begun: Some(NOW - 60),
+                    ..old
+                }
+            ),
+            None
+        );
+        assert_eq!(
+            due(
+                &open,
+                &Situation {
+                    now: NOW + 2 * 3600,
+                    ..old
+                }
+            ),
+            None
+        );
+    }
+
+    #[test]
+    fn without_an_operator_who_asks_nothing_is_done_when_checks_are_off() {
+        let off = Rules {
+            enabled: false,
+            window: Window::parse("00:00-23:59"),
+            ..rules()
+        };
+        let all = Situation {
+            unmounted: Some(0),
+            news: true,
+            suspected: true,
+            concluded: None,
+            begun: None,
+            ..quiet()
+        };
+        assert_eq!(due(&off, &all), None);
+        assert_eq!(
+            due(&off, &Situation { asked: true, ..all }),
+            Some(Occasion::Asked)
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! What a volume is told to have because of its checks. Pure.
+
+use crate::model::{CheckMethod, CheckOutcome, Checked, FsType, snapshot::Trouble};
+
+/// The trouble that the last conclusive check means; none when it was clean, or never was.
+pub fn troubles(checked: &Checked, fs_type: FsType) -> Vec<Trouble> {
+    let Some(check) = &checked.conclusive else {
+        return Vec::new();
+    };
+    let CheckOutcome::Corrupt { what, mendable } = &check.outcome else {
+        return Vec::new();
+    };
+    let how = match check.method {
+        Some(CheckMethod::Snapshot) => " on a snapshot",
+        Some(CheckMethod::Repeated) => {
+            " on the mounted filesystem, which is often wrong (method = \"repeated\")"
+        }
+        _ => "",
+    };
+    let repair = match fs_type {
+        FsType::Ext4 => "e2fsck -f",
+        FsType::Xfs => "xfs_repair",
+        FsType::Btrfs => "btrfs scrub, or from a backup",
+    };
+    let trouble = if *mendable {
+        Trouble {
+            status: "DEGRADED".to_owned(),
+            reason: "FilesystemMendable".to_owned(),
+            message: format!(
+                "{}{how} found damaged blocks that have a good copy ({what}); see the drive, and run btrfs scrub",
+                check.tool
+            ),
+        }
+    } else {
+        Trouble {
+            status: "DATA_LOSS".to_owned(),
+            reason: "FilesystemCorrupted".to_owned(),
+            message: format!(
+                "{}{how} found its filesystem damaged: {what}; save what reads, delete the pod, and repair it ({repair}); it is checked again after each use",
+                check.tool
+            ),
+        }
+    };
+    vec![trouble]
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::model::LastCheck;
+
+    #[test]
+    fn damage_is_told_in_the_same_words_until_a_clean_check() {
+        let check = |at, outcome| LastCheck {
+            at,
+            method: Some(CheckMethod::Unmounted),
+            tool: "e2fsck -fn".into(),
+            outcome,
+            took_ms: at,
+        };
+        let corrupt = || CheckOutcome::Corrupt {
+            what: "Inode 7".into(),
+            mendable: false,
+        };
+        let mut checked = Checked::never(Uuid::from_u128(1));
+        assert!(troubles(&checked, FsType::Ext4).is_empty());
+        checked.take(check(1, corrupt()));
+        let told = troubles(&checked, FsType::Ext4);
+        assert_eq!(
+            (told[0].status.as_str(), told[0].reason.as_str()),
+            ("DATA_LOSS", "FilesystemCorrupted")
+        );
+        assert!(
+            told[0]
+                .message
+                .contains("e2fsck -fn found its filesystem damaged: Inode 7; "),
+            "{told:?}"
+        );
+        checked.take(check(2, corrupt()));
+        assert_eq!(troubles(&checked, FsType::Ext4), told);
+        checked.take(check(3, CheckOutcome::Clean));
+        assert!(troubles(&checked, FsType::Ext4).is_empty());
+    }
+
+    #[test]
+    fn what_has_a_good_copy_is_not_lost() {
+        let mut checked = Checked::never(Uuid::from_u128(1));
+        checked.take(LastCheck {
+            at: 1,
+            method: Some(CheckMethod::Scrub),
+            tool: "btrfs scrub start -Br".into(),
+            outcome: CheckOutcome::Corrupt {
+                what: "x".into(),
+                mendable: true,
+            },
+            took_ms: 1,
+        });
+        assert_eq!(troubles(&checked, FsType::Btrfs)[0].status, "DEGRADED");
+    }
+}

@@ -1,0 +1,113 @@
+//! `drivebay-agent health`, `drive show` and `volume show`: what the running agent knows. Rendering is pure.
+
+use drivebay_controller::cli::{
+    paint::Paint,
+    show::{self, DriveSheetJson, PickError, VolumeSheetJson, drive_names, pick, volume_names},
+    wrong::{Health, Problem, Reason},
+};
+use drivebay_proto::agent::{Drive, InventoryUpdate, Volume};
+use serde::Serialize;
+
+use super::args::Format;
+
+/// How something is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    /// As a table, wide, or as JSON.
+    pub format: Format,
+    /// Seconds since 1970.
+    pub now: u64,
+    /// Colours.
+    pub paint: Paint,
+}
+
+/// What is wrong on this host, and whether nothing is.
+pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(String, bool)> {
+    let abnormal: Vec<&Volume> = inventory
+        .volumes
+        .iter()
+        .filter(|volume| volume.conditions.iter().any(|one| one.abnormal))
+        .collect();
+    let mut health = Health::default();
+    health.add(&inventory.node_id, &inventory.drives, &abnormal);
+    let exists = |volume: &&Volume| !matches!(volume.state.as_str(), "erasing" | "quarantined");
+    health.volumes = inventory.volumes.iter().filter(exists).count() as u64;
+    if !inventory.ready {
+        health.problems.push(Problem {
+            severity: "STARTING",
+            kind: "node",
+            node: inventory.node_id.clone(),
+            id: inventory.node_id.clone(),
+            name: String::new(),
+            reasons: vec![Reason {
+                code: String::new(),
+                message: "the agent is still looking at its drives; ask again".to_owned(),
+                since: 0,
+            }],
+            volumes: Vec::new(),
+        });
+    }
+    let health = health.done();
+    let text = match look.format {
+        Format::Json => serde_json::to_string_pretty(&health)? + "\n",
+        format => {
+            let wide = format == Format::Wide;
+            health.text(&inventory.node_id, false, wide, look.now, look.paint)
+        }
+    };
+    Ok((text, health.well))
+}
+
+/// The drive that is meant.
+pub fn drive<'a>(inventory: &'a InventoryUpdate, name: &str) -> Result<&'a Drive, PickError> {
+    let list = "drivebay-agent drives --all";
+    pick(&inventory.drives, name, "drive", list, drive_names)
+}
+
+/// The volume that is meant.
+pub fn volume<'a>(inventory: &'a InventoryUpdate, name: &str) -> Result<&'a Volume, PickError> {
+    let list = "drivebay-agent volumes";
+    pick(&inventory.volumes, name, "volume", list, volume_names)
+}
+
+/// Everything known of a drive.
+pub fn show_drive(
+    inventory: &InventoryUpdate,
+    drive: &Drive,
+    look: Look,
+) -> serde_json::Result<String> {
+    let volumes: Vec<&Volume> = inventory
+        .volumes
+        .iter()
+        .filter(|volume| volume.drive == drive.id)
+        .collect();
+    let json = || DriveSheetJson::new(&inventory.node_id, drive, &volumes);
+    let text = |wide| show::drive(None, drive, &volumes, wide, look.now, look.paint);
+    shown(look.format, json, text)
+}
+
+/// Everything known of a volume.
+pub fn show_volume(
+    inventory: &InventoryUpdate,
+    volume: &Volume,
+    look: Look,
+) -> serde_json::Result<String> {
+    let drive = inventory
+        .drives
+        .iter()
+        .find(|drive| drive.id == volume.drive);
+    let json = || VolumeSheetJson::new(&inventory.node_id, volume, drive);
+    let text = |wide| show::volume(None, volume, drive, wide, look.now, look.paint);
+    shown(look.format, json, text)
+}
+
+fn shown<J: Serialize>(
+    format: Format,
+    json: impl FnOnce() -> J,
+    text: impl FnOnce(bool) -> String,
+) -> serde_json::Result<String> {
+    match format {
+        Format::Json => Ok(serde_json::to_string_pretty(&json())? + "\n"),
+        format => Ok(text(format == Format::Wide)),
+    }
+}

@@ -1,0 +1,165 @@
+//! What a node tells CSI of the health of its volumes and drives. Pure.
+
+use std::collections::BTreeMap;
+
+use drivebay_controller::health::{self, MAX_MESSAGE_BYTES};
+use drivebay_proto::csi::{
+    self, StorageHealthErrorType as Storage, VolumeHealthErrorType as Kind,
+    node_get_storage_health_response::StorageBackendHealth, volume_health::VolumeHealthEntry,
+};
+
+use crate::model::{Drive, DriveState, Snapshot, Verdict, VolumeState, snapshot::Trouble};
+
+/// The checks of the volume-health proposal for NodeGetVolumeStats, in its order. Its fourth, a failed release of the
+/// volume, does not come up here: a volume that is released is no volume any more, and its erasing goes on by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Check {
+    /// Health is not GOOD.
+    Health,
+    /// The volume's own state is a failed one.
+    Status,
+    /// It is missing.
+    Missing,
+    /// The staging path is not mounted.
+    Staging,
+    /// The volume path is not mounted.
+    Target,
+    /// It does not read.
+    Reading,
+    /// Its filesystem is corrupted.
+    Filesystem,
+    /// What the proposal does not ask for.
+    Further,
+}
+
+fn check(reason: &str) -> Check {
+    match reason {
+        "DriveSuspect" | "DriveFailing" | "DriveStalled" | "MediumErrors" | "IoErrors" => {
+            Check::Health
+        }
+        "RecordMismatch" | "VolumeOnTwoDrives" => Check::Status,
+        "DriveMissing" | "DriveUnreadable" | "DriveStuck" | "DeviceLost" | "DeviceGone"
+        | "DeviceChanged" | "DeviceSuspended" | "DeviceReadOnly" | "NoAnswer" => Check::Missing,
+        "StagingMountMissing" => Check::Staging,
+        "TargetMountMissing" | "WrongDevice" => Check::Target,
+        "Unreadable" | "ReadFailed" => Check::Reading,
+        reason if reason.starts_with("Filesystem") || reason == "ReadOnly" => Check::Filesystem,
+        _ => Check::Further,
+    }
+}
+
+/// The condition of CSI 1.12 and earlier: what the first of the proposal's checks found comes first.
+pub fn condition(troubles: &[Trouble]) -> csi::VolumeCondition {
+    let mut ordered: Vec<&Trouble> = troubles.iter().collect();
+    ordered.sort_by_key(|trouble| check(&trouble.reason));
+    let entries = ordered.into_iter().map(entry).collect();
+    health::legacy(&health::within_limits(entries))
+}
+
+/// The entries of CSI 1.13, worst first.
+pub fn entries(troubles: &[Trouble]) -> Vec<VolumeHealthEntry> {
+    health::tidy(troubles.iter().map(entry).collect())
+}
+
+fn entry(trouble: &Trouble) -> VolumeHealthEntry {
+    VolumeHealthEntry {
+        status: match trouble.status.as_str() {
+            "DEGRADED" => Kind::Degraded,
+            "DATA_LOSS" => Kind::DataLoss,
+            _ => Kind::Inaccessible,
+        }
+        .into(),
+        reason: trouble.reason.clone(),
+        message: trouble.message.clone(),
+    }
+}
+
+/// How the drives are that volumes are on, or could be: one entry for each kind of trouble, with every drive that has
+/// it. Worst first.
+pub fn storage(snapshot: &Snapshot) -> Vec<StorageBackendHealth> {
+    let mut found: BTreeMap<(Storage, &str), Vec<String>> = BTreeMap::new();
+    for drive in snapshot.drives.values() {
+        let holds = || {
+            let mut volumes = snapshot.volumes.values();
+            volumes
+                .any(|volume| volume.drive == drive.id && volume.state != VolumeState::Quarantined)
+        };
+        let ours = matches!(drive.state, DriveState::Claimed | DriveState::Available) || holds();
+        for (status, reason, why) in troubles(drive).into_iter().filter(|_| ours) {
+            let name = format!("drive {} ({})", drive.id, drive.facts.model);
+            let told = if why.is_empty() {
+                name
+            } else {
+                format!("{name}: {why}")
+            };
+            found.entry((status, reason)).or_default().push(told);
+        }
+    }
+    let entries = found
+        .into_iter()
+        .map(|((status, reason), drives)| StorageBackendHealth {
+            status: status.into(),
+            reason: reason.to_owned(),
+            message: told(&drives),
+            volume_capability: None,
+        });
+    health::tidy(entries.collect())
+}
+
+/// Every drive, as long as there is room for it, and how many more there are: a message that was cut would hide them.
+fn told(drives: &[String]) -> String {
+    const MORE: usize = 32;
+    let mut message = String::new();
+    for (index, drive) in drives.iter().enumerate() {
+        let gap = if index == 0 { "" } else { "; " };
+        if index > 0 && message.len() + gap.len() + drive.len() > MAX_MESSAGE_BYTES - MORE {
+            return format!("{message}; and {} more", drives.len() - index);
+        }
+        message.push_str(gap);
+        message.push_str(drive);
+    }
+    message
+}
+
+fn troubles(drive: &Drive) -> Vec<(Storage, &'static str, String)> {
+    let mut all = Vec::new();
+    if drive.state == DriveState::Missing {
+        let advice = "not found on this node; plug it in again".to_owned();
+        return vec![(Storage::StorageUnreachable, "DriveMissing", advice)];
+    }
+    if let Some(trouble) = &drive.trouble {
+        let why = trouble.clone();
+        all.push((Storage::StorageUnreachable, "DriveUnreachable", why));
+    }
+    let health = &drive.health;
+    let why = |codes: &dyn Fn(&str) -> bool, findings: &[crate::model::Finding]| {
+        let told = findings.iter().filter(|finding| codes(&finding.code));
+        let told: Vec<String> = told
+            .map(|finding| format!("{}: {}", finding.code, finding.message))
+            .collect();
+        told.join(", ")
+    };
+    let against = why(&|_| true, &health.findings);
+    if health.stalled() {
+        all.push((Storage::StorageUnreachable, "DriveStalled", against));
+    } else {
+        match health.verdict {
+            Verdict::Bad => all.push((Storage::StorageDegraded, "DriveFailing", against)),
+            Verdict::Suspect => all.push((Storage::StorageDegraded, "DriveSuspect", against)),
+            Verdict::Good | Verdict::Unknown => {}
+        }
+    }
+    if health.worn_out {
+        let told = why(&|code| code == "Wear", &health.conditions);
+        all.push((Storage::StorageDegraded, "DriveWornOut", told));
+    }
+    let heat = why(&|code| code == "Overheating", &health.conditions);
+    if !heat.is_empty() {
+        all.push((Storage::StorageDegraded, "DriveOverheating", heat));
+    }
+    all
+}
+
+#[cfg(test)]
+#[path = "health_tests.rs"]
+mod tests;

@@ -1,0 +1,230 @@
+use super::*;
+use crate::model::{Finding, samples};
+
+fn trouble(status: &str, reason: &str) -> Trouble {
+    Trouble {
+        status: status.into(),
+        reason: reason.into(),
+        message: format!("what {reason} is"),
+    }
+}
+
+/// The proposal's checks in its order, each with what finds it here.
+const PROPOSAL: [(&str, &str, &[&str]); 7] = [
+    (
+        "health is not GOOD",
+        "DEGRADED",
+        &[
+            "DriveSuspect",
+            "DriveFailing",
+            "DriveStalled",
+            "MediumErrors",
+            "IoErrors",
+        ],
+    ),
+    (
+        "its own state failed",
+        "INACCESSIBLE",
+        &["RecordMismatch", "VolumeOnTwoDrives"],
+    ),
+    (
+        "it is missing",
+        "INACCESSIBLE",
+        &[
+            "DriveMissing",
+            "DriveUnreadable",
+            "DriveStuck",
+            "DeviceLost",
+            "DeviceGone",
+            "DeviceChanged",
+            "DeviceSuspended",
+            "NoAnswer",
+        ],
+    ),
+    (
+        "the staging path is not mounted",
+        "INACCESSIBLE",
+        &["StagingMountMissing"],
+    ),
+    (
+        "the volume path is not mounted",
+        "INACCESSIBLE",
+        &["TargetMountMissing", "WrongDevice"],
+    ),
+    (
+        "it does not read",
+        "INACCESSIBLE",
+        &["Unreadable", "ReadFailed"],
+    ),
+    (
+        "its filesystem is corrupted",
+        "DATA_LOSS",
+        &[
+            "FilesystemCorrupted",
+            "FilesystemError",
+            "FilesystemShutDown",
+            "ReadOnly",
+        ],
+    ),
+];
+
+#[test]
+fn what_an_earlier_check_of_the_proposal_finds_is_told_before_what_a_later_one_does() {
+    for (index, (earlier, status, reasons)) in PROPOSAL.iter().enumerate() {
+        for (later, worse, others) in PROPOSAL.iter().skip(index + 1) {
+            for reason in *reasons {
+                for other in *others {
+                    let mut given = [trouble(worse, other), trouble(status, reason)];
+                    for _ in 0..2 {
+                        given.reverse();
+                        let told = condition(&given);
+                        assert!(told.abnormal);
+                        assert_eq!(
+                            told.message,
+                            format!("{reason}: what {reason} is; {other}: what {other} is"),
+                            "{earlier} comes before {later}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+    let further = condition(&[
+        trouble("DEGRADED", "VolumeFull"),
+        trouble("DATA_LOSS", "FilesystemCorrupted"),
+    ]);
+    assert!(
+        further.message.starts_with("FilesystemCorrupted"),
+        "{further:?}"
+    );
+    assert!(!condition(&[]).abnormal);
+}
+
+#[test]
+fn however_much_is_wrong_a_condition_is_bounded_and_the_worst_is_in_the_new_api_first() {
+    let mut many: Vec<Trouble> = (0..40)
+        .map(|i| trouble("DEGRADED", &format!("R{i}")))
+        .collect();
+    for trouble in &mut many {
+        trouble.message = "x".repeat(4000);
+    }
+    many.push(trouble("DATA_LOSS", "FilesystemCorrupted"));
+    many.push(trouble("DATA_LOSS", "FilesystemCorrupted"));
+    assert!(condition(&many).message.len() <= MAX_MESSAGE_BYTES);
+    assert!(condition(&many).message.starts_with("FilesystemCorrupted"));
+    let entries = entries(&many);
+    assert_eq!(entries.len(), health::MAX_CONDITIONS);
+    assert_eq!(entries[0].reason, "FilesystemCorrupted");
+    assert_ne!(entries[1].reason, "FilesystemCorrupted", "each once");
+    assert!(
+        entries
+            .iter()
+            .all(|entry| entry.message.len() <= MAX_MESSAGE_BYTES)
+    );
+}
+
+fn drive(name: &str, state: DriveState) -> Drive {
+    samples::drive(name, state, None)
+}
+
+fn finding(code: &str) -> Finding {
+    Finding {
+        code: code.into(),
+        message: "see to it".into(),
+    }
+}
+
+fn told_of(drives: impl IntoIterator<Item = Drive>) -> Vec<(String, String, String)> {
+    let mut snapshot = Snapshot::default();
+    for drive in drives {
+        snapshot.drives.insert(drive.id.clone(), drive);
+    }
+    storage(&snapshot)
+        .into_iter()
+        .map(|entry| {
+            (
+                entry.status().as_str_name().to_owned(),
+                entry.reason,
+                entry.message,
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn a_drive_that_is_well_or_nobodys_is_not_told_of() {
+    let mut foreign = drive("sdb", DriveState::Rejected);
+    foreign.health.verdict = Verdict::Bad;
+    let mut worn = drive("sdc", DriveState::Available);
+    worn.health.conditions = vec![finding("Wear")];
+    assert_eq!(
+        told_of([drive("sda", DriveState::Claimed), foreign, worn]),
+        []
+    );
+}
+
+#[test]
+fn each_trouble_of_drives_is_one_reason_and_the_unreachable_come_first() {
+    let mut all = Vec::new();
+    for (name, verdict) in [
+        ("sda", Verdict::Suspect),
+        ("sdb", Verdict::Bad),
+        ("sdc", Verdict::Bad),
+    ] {
+        let mut one = drive(name, DriveState::Claimed);
+        one.health.verdict = verdict;
+        one.health.findings = vec![finding("PendingSectors")];
+        all.push(one);
+    }
+    let mut hot = drive("sdd", DriveState::Available);
+    hot.health.conditions = vec![finding("Overheating"), finding("Wear")];
+    hot.health.worn_out = true;
+    let mut stuck = drive("sde", DriveState::Claimed);
+    stuck.trouble = Some("stuck".into());
+    let mut stalled = drive("sdf", DriveState::Claimed);
+    stalled.health.verdict = Verdict::Suspect;
+    stalled.health.findings = vec![finding("IoStalled")];
+    all.extend([hot, stuck, stalled]);
+    let told = told_of(all);
+    let kinds: Vec<(&str, &str)> = told
+        .iter()
+        .map(|(status, reason, _)| (status.as_str(), reason.as_str()))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            ("STORAGE_UNREACHABLE", "DriveStalled"),
+            ("STORAGE_UNREACHABLE", "DriveUnreachable"),
+            ("STORAGE_DEGRADED", "DriveFailing"),
+            ("STORAGE_DEGRADED", "DriveOverheating"),
+            ("STORAGE_DEGRADED", "DriveSuspect"),
+            ("STORAGE_DEGRADED", "DriveWornOut"),
+        ]
+    );
+    assert!(
+        told[2].2.starts_with("drive wwn-sdb (") && told[2].2.contains("; drive wwn-sdc ("),
+        "{told:?}"
+    );
+    assert!(told[2].2.contains("PendingSectors: see to it"), "{told:?}");
+}
+
+#[test]
+fn of_a_shelf_full_of_failing_drives_it_is_told_how_many_more_there_are() {
+    let shelf = (0..60).map(|number| {
+        let mut one = drive(&format!("sd{number:03}"), DriveState::Claimed);
+        one.health.verdict = Verdict::Bad;
+        one
+    });
+    let told = told_of(shelf);
+    assert_eq!(told.len(), 1);
+    let message = &told[0].2;
+    assert!(
+        message.len() <= MAX_MESSAGE_BYTES && message.ends_with(" more"),
+        "{message}"
+    );
+    let named = message.matches("wwn-sd").count();
+    assert!(
+        message.ends_with(&format!("; and {} more", 60 - named)),
+        "{message}"
+    );
+}

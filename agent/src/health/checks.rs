@@ -1,0 +1,396 @@
+//! Has filesystems checked when they are due, keeps what came of it, and tells the book.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval},
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::book::Source;
+use crate::{
+    check::{
+        kept,
+        plan::{Facts, Plan, plan},
+        schedule::{Situation, due},
+        verdict,
+    },
+    fs::device,
+    model::{
+        CheckOutcome, Checked, Drive, DriveId, DriveRef, DriveState, FsType, Layout, Mode,
+        RecordState, Snapshot, Verdict, Volume, VolumeState, cause::chain,
+    },
+    sys::{clock::unix_seconds, mountinfo},
+    volumes::{Volumes, checks::Ended},
+};
+
+/// How often it is looked what is due.
+const TICK: Duration = Duration::from_secs(1);
+/// Checks at a time on the whole node; on one drive there is one.
+const AT_ONCE: usize = 2;
+/// A drive whose left-overs could not be removed is tried again after this.
+const CLEAR_AGAIN: Duration = Duration::from_secs(30);
+
+/// What is followed of a volume.
+#[derive(Debug)]
+struct Tracked {
+    fs_type: FsType,
+    checked: Checked,
+    in_use: bool,
+    /// When it was seen to be unmounted, unless a check has begun since.
+    unmounted: Option<u64>,
+    /// The kernel's word speaks against its filesystem.
+    suspected: bool,
+    /// It did not when the last check began.
+    news: bool,
+    running: bool,
+    /// The last attempt's outcome counts for planning only until the volume is mounted again.
+    stale: bool,
+}
+
+/// What a task did.
+enum Done {
+    Checked(Uuid, DriveId, Option<Ended>),
+    Cleared(DriveId, bool),
+}
+
+/// Everything followed.
+#[derive(Default)]
+struct Followed {
+    volumes: BTreeMap<Uuid, Tracked>,
+    /// Drives that have no left-overs of earlier checks, as far as is known.
+    clear: BTreeSet<DriveId>,
+    /// Drives with a task.
+    busy: BTreeSet<DriveId>,
+    /// Drives to be left alone until then.
+    later: BTreeMap<DriveId, Instant>,
+}
+
+/// Follows them until `stop`.
+pub async fn run(volumes: Volumes, stop: CancellationToken) {
+    let dir = volumes.config().state_dir.join("checks");
+    let mut followed = Followed::default();
+    let mut tasks: JoinSet<Done> = JoinSet::new();
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => {
+                // Their tasks end by themselves and remove what they made; the pool waits for that, within reason.
+                volumes.call_off_checks();
+                tasks.detach_all();
+                return;
+            }
+            _ = ticks.tick() => {
+                let snapshot = volumes.inventory().current();
+                if snapshot.ready {
+                    follow(&volumes, &mut followed, &snapshot, &dir).await;
+                    clear(&volumes, &mut followed, &mut tasks, &snapshot);
+                    begin(&volumes, &mut followed, &mut tasks, &snapshot);
+                }
+            }
+            Some(done) = tasks.join_next() => match done {
+                Ok(done) => take(&volumes, &mut followed, &dir, done).await,
+                Err(error) => tracing::error!(%error, "a check has failed in the agent itself"),
+            }
+        }
+    }
+}
+
+/// The filesystem on a volume that was made and mounted by us.
+fn filesystem(volume: &Volume) -> Option<(FsType, Uuid)> {
+    match (&volume.placed.record.state, volume.placed.record.mode) {
+        (
+            RecordState::Fs {
+                fs_type,
+                fs_uuid,
+                mounted: true,
+            },
+            Mode::Mount,
+        ) if volume.state == VolumeState::Ready => Some((*fs_type, *fs_uuid)),
+        _ => None,
+    }
+}
+
+/// Takes up volumes that are new, lets go of those that are gone, and notes what has changed.
+async fn follow(
+    volumes: &Volumes,
+    followed: &mut Followed,
+    snapshot: &Snapshot,
+    dir: &std::path::Path,
+) {
+    let gone: Vec<Uuid> = followed
+        .volumes
+        .iter()
+        .filter(|(uuid, tracked)| !tracked.running && !is_there(snapshot, **uuid))
+        .map(|(uuid, _)| *uuid)
+        .collect();
+    for uuid in gone {
+        followed.volumes.remove(&uuid);
+        volumes.put_checked(uuid, None);
+        if let Err(error) = kept::remove(dir, uuid).await {
+            tracing::warn!(volume = %uuid, %error, "the result of a deleted volume's last check stays; it means nothing");
+        }
+    }
+    let now = unix_seconds();
+    let unmounted = volumes.unmounted();
+    for volume in snapshot.volumes.values() {
+        let Some((fs_type, fs_uuid)) = filesystem(volume) else {
+            continue;
+        };
+        let suspected = volumes
+            .inventory()
+            .health(|book| book.speaks_against_filesystem(volume.uuid));
+        match followed.volumes.get_mut(&volume.uuid) {
+            Some(tracked) if tracked.checked.fs_uuid == fs_uuid => {
+                tracked.news |= suspected && !tracked.suspected;
+                tracked.suspected = suspected;
+                let left = unmounted.contains(&volume.uuid);
+                tracked.stale |= left || (volume.in_use && !tracked.in_use);
+                if volume.in_use {
+                    tracked.unmounted = None;
+                } else if left || tracked.in_use {
+                    tracked.unmounted = Some(now);
+                }
+                tracked.in_use = volume.in_use;
+            }
+            _ => {
+                let kept = kept::read(dir, volume.uuid).await;
+                let checked = kept
+                    .filter(|kept| kept.fs_uuid == fs_uuid)
+                    .unwrap_or_else(|| Checked::never(fs_uuid));
+                tell(volumes, volume.uuid, &checked, fs_type);
+                let tracked = Tracked {
+                    fs_type,
+                    checked,
+                    in_use: volume.in_use,
+                    unmounted: unmounted.contains(&volume.uuid).then_some(now),
+                    suspected,
+                    news: suspected,
+                    running: false,
+                    stale: false,
+                };
+                followed.volumes.insert(volume.uuid, tracked);
+            }
+        }
+    }
+}
+
+/// Whether a volume is still there, if only in memory.
+fn is_there(snapshot: &Snapshot, uuid: Uuid) -> bool {
+    snapshot
+        .volumes
+        .get(&uuid)
+        .is_some_and(|volume| volume.state != VolumeState::Erasing)
+}
+
+/// Removes what an earlier agent's checks left on drives that are seen for the first time.
+fn clear(
+    volumes: &Volumes,
+    followed: &mut Followed,
+    tasks: &mut JoinSet<Done>,
+    snapshot: &Snapshot,
+) {
+    followed.clear.retain(|id| snapshot.drives.contains_key(id));
+    let now = Instant::now();
+    followed.later.retain(|_, at| *at > now);
+    for drive in snapshot.drives.values() {
+        let lvm = layout(drive) == Some(Layout::Lvm);
+        if !lvm
+            || trouble(drive).is_some()
+            || followed.clear.contains(&drive.id)
+            || followed.later.contains_key(&drive.id)
+            || !followed.busy.insert(drive.id.clone())
+        {
+            continue;
+        }
+        let (volumes, drive) = (volumes.clone(), DriveRef::from(&drive.facts));
+        tasks.spawn(async move {
+            let cleared = volumes.clear_snapshots(&drive).await;
+            Done::Cleared(drive.id, cleared)
+        });
+    }
+}
+
+fn layout(drive: &Drive) -> Option<Layout> {
+    drive.contents.as_ref().map(|contents| contents.layout)
+}
+
+/// Why nothing is read from a drive now.
+fn trouble(drive: &Drive) -> Option<&str> {
+    if drive.state != DriveState::Claimed || drive.contents.is_none() {
+        Some("its drive cannot be reached now")
+    } else if drive.trouble.is_some() {
+        Some("its drive does not answer")
+    } else if drive.health.verdict == Verdict::Bad {
+        Some(
+            "its drive is failing: reading all of its metadata could be too much; save the data first",
+        )
+    } else {
+        None
+    }
+}
+
+/// Begins what is due, as far as there is room.
+fn begin(
+    volumes: &Volumes,
+    followed: &mut Followed,
+    tasks: &mut JoinSet<Done>,
+    snapshot: &Arc<Snapshot>,
+) {
+    let config = &volumes.config().checks;
+    for (uuid, tracked) in &mut followed.volumes {
+        let Some(volume) = snapshot.volumes.get(uuid) else {
+            continue;
+        };
+        let Some(drive) = snapshot.drives.get(&volume.drive) else {
+            continue;
+        };
+        let waits = tasks.len() >= AT_ONCE
+            || tracked.running
+            || filesystem(volume).is_none()
+            || followed.busy.contains(&drive.id)
+            || (layout(drive) == Some(Layout::Lvm) && !followed.clear.contains(&drive.id));
+        if waits {
+            continue;
+        }
+        let situation = Situation {
+            now: unix_seconds(),
+            unmounted: tracked.unmounted,
+            news: tracked.news,
+            suspected: tracked.suspected || tracked.checked.is_corrupt(),
+            asked: volumes.check_is_asked(*uuid),
+            concluded: tracked.checked.conclusive.as_ref().map(|check| check.at),
+            begun: tracked.checked.latest.as_ref().map(|check| check.at),
+            share: share(*uuid),
+        };
+        let Some(occasion) = due(&config.rules, &situation) else {
+            continue;
+        };
+        let plan = planned(volumes, volume, drive, tracked);
+        tracing::debug!(volume = %uuid, ?occasion, ?plan, "a check is due");
+        tracked.running = true;
+        followed.busy.insert(drive.id.clone());
+        let (volumes, volume) = (volumes.clone(), volume.clone());
+        let (drive, fs_type) = (DriveRef::from(&drive.facts), tracked.fs_type);
+        tasks.spawn(async move {
+            let ended = volumes.check(&volume, &drive, fs_type, &plan).await;
+            Done::Checked(volume.uuid, drive.id, ended)
+        });
+    }
+}
+
+/// Between 0 and 1, another for each volume and always the same.
+fn share(uuid: Uuid) -> f64 {
+    let (high, _) = uuid.as_u64_pair();
+    (high >> 32) as f64 / f64::from(u32::MAX)
+}
+
+fn planned(volumes: &Volumes, volume: &Volume, drive: &Drive, tracked: &Tracked) -> Plan {
+    let at = (volume.in_use && tracked.fs_type == FsType::Btrfs)
+        .then(|| mounted_at(volume))
+        .flatten();
+    let class = volumes
+        .config()
+        .classes
+        .iter()
+        .find(|class| class.name == volume.placed.record.class);
+    let latest = tracked.checked.latest.as_ref().filter(|_| !tracked.stale);
+    plan(&Facts {
+        fs_type: Some(tracked.fs_type),
+        layout: layout(drive).unwrap_or(Layout::Partition),
+        in_use: volume.in_use,
+        trouble: trouble(drive),
+        free_bytes: drive
+            .contents
+            .as_ref()
+            .map_or(0, |contents| contents.free_bytes()),
+        bytes: volume.placed.record.extent.len,
+        reserve_bytes: class.map_or(0, |class| class.check_reserve_bytes),
+        mounted_at: at.as_deref(),
+        last: latest.map(|check| &check.outcome),
+        doubtful: volumes.config().checks.doubtful,
+    })
+}
+
+/// A mount of all of a volume. The mount table is read, nothing else.
+fn mounted_at(volume: &Volume) -> Option<PathBuf> {
+    let dev = volume.placed.dev?;
+    let entries = mountinfo::read()
+        .inspect_err(
+            |error| tracing::warn!(error = %chain(error), "mountinfo cannot be read; no scrub"),
+        )
+        .ok()?;
+    entries
+        .into_iter()
+        .find(|entry| entry.root == std::path::Path::new("/") && device::is_mount_of(entry, dev))
+        .map(|entry| entry.mount_point)
+}
+
+/// Takes what a task did.
+async fn take(volumes: &Volumes, followed: &mut Followed, dir: &std::path::Path, done: Done) {
+    let (uuid, drive, ended) = match done {
+        Done::Cleared(drive, cleared) => {
+            followed.busy.remove(&drive);
+            if cleared {
+                followed.clear.insert(drive);
+            } else {
+                followed.later.insert(drive, Instant::now() + CLEAR_AGAIN);
+            }
+            return;
+        }
+        Done::Checked(uuid, drive, ended) => (uuid, drive, ended),
+    };
+    followed.busy.remove(&drive);
+    let Some(tracked) = followed.volumes.get_mut(&uuid) else {
+        return;
+    };
+    tracked.running = false;
+    // Not begun: a call had the volume. It is due as before.
+    let Some(ended) = ended else { return };
+    if ended.litter {
+        followed.clear.remove(&drive);
+    }
+    volumes.answer_check(uuid, ended.result.clone());
+    // Called off: what it was due for is over, or comes again with the next unmounting.
+    let Some(check) = ended.result else { return };
+    tracked.unmounted = None;
+    tracked.news = false;
+    tracked.stale = false;
+    let before = tracked.checked.latest.as_ref().map(|check| &check.outcome);
+    if before != Some(&check.outcome) {
+        let (outcome, took_ms, tool) = (check.outcome.text(), check.took_ms, &check.tool);
+        match &check.outcome {
+            CheckOutcome::Corrupt { .. } => {
+                tracing::error!(volume = %uuid, %drive, tool, took_ms, outcome, "the filesystem was checked");
+            }
+            CheckOutcome::NotCheckable { .. } => {
+                tracing::debug!(volume = %uuid, %drive, outcome, "the filesystem cannot be checked now");
+            }
+            _ => {
+                tracing::info!(volume = %uuid, %drive, tool, took_ms, outcome, "the filesystem was checked");
+            }
+        }
+    }
+    tracked.checked.take(check);
+    tell(volumes, uuid, &tracked.checked, tracked.fs_type);
+    if let Err(error) = kept::write(dir, uuid, &tracked.checked).await {
+        tracing::warn!(volume = %uuid, %error, "the result of a check is not written; after a restart it is not known");
+    }
+}
+
+/// Tells the book and those who ask.
+fn tell(volumes: &Volumes, uuid: Uuid, checked: &Checked, fs_type: FsType) {
+    volumes.put_checked(uuid, Some(checked.clone()));
+    let troubles = verdict::troubles(checked, fs_type);
+    volumes
+        .inventory()
+        .update(|known| known.health.looked(uuid, Source::Check, troubles));
+}

@@ -1,0 +1,388 @@
+//! Checks of filesystems among the other work on volumes: one per drive, none while a call holds the volume, and ended
+//! at once when a call wants it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
+use crate::{
+    carve::jobs::{ClearSnapshots, MakeSnapshot},
+    check::{
+        job::{Check, CheckError, How, Looked, StopScrub},
+        plan::Plan,
+    },
+    model::{
+        CheckMethod, CheckOutcome, Checked, DriveId, DriveRef, FsType, Inconclusive, LastCheck,
+        RecordState, Volume, cause::chain,
+    },
+    sys::clock::unix_seconds,
+    worker::{RunError, Slot},
+};
+
+/// Longest a call waits for a check to let go of its volume; then it goes on, and finds out for itself.
+const LET_GO: Duration = Duration::from_secs(5);
+/// Between two attempts to end a check that has not begun yet.
+const AGAIN: Duration = Duration::from_millis(100);
+/// Ending a scrub takes as long as the requests that are on their way.
+const STOP_SCRUB: Duration = Duration::from_secs(3);
+/// Removing a snapshot and zeroing what it took: 1 GiB on a slow disk that has much else to do.
+const CLEAR: Duration = Duration::from_secs(600);
+/// The worker ends a check by itself at the operator's limit; it is ended from outside this much later.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// What runs, what came of it, what is asked for.
+#[derive(Debug, Default)]
+pub struct Checks(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    running: BTreeMap<Uuid, Running>,
+    results: BTreeMap<Uuid, Checked>,
+    /// Unmounted since somebody last looked here: a use may be shorter than the time between two looks.
+    unmounted: BTreeSet<Uuid>,
+    asked: BTreeMap<Uuid, oneshot::Sender<Option<LastCheck>>>,
+}
+
+/// A check that has begun.
+#[derive(Debug, Clone)]
+struct Running {
+    drive: DriveId,
+    /// Somebody wants it ended.
+    stop: CancellationToken,
+    /// Nothing of it touches the volume any more.
+    let_go: CancellationToken,
+}
+
+impl Checks {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place among the running ones; given back when it goes.
+struct Place<'a> {
+    checks: &'a Checks,
+    uuid: Uuid,
+    running: Running,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.running.let_go.cancel();
+        self.checks.lock().running.remove(&self.uuid);
+    }
+}
+
+/// What came of a check that was begun.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its result; None when it was called off, which is no result.
+    pub result: Option<LastCheck>,
+    /// A snapshot may be left on the drive.
+    pub litter: bool,
+}
+
+impl Volumes {
+    /// What is known from checks of a volume's filesystem: the last word on it, and the last attempt.
+    pub fn checked(&self, volume: Uuid) -> Option<Checked> {
+        self.inner.checks.lock().results.get(&volume).cloned()
+    }
+
+    /// Notes what is known; None: nothing, any more.
+    pub(crate) fn put_checked(&self, volume: Uuid, checked: Option<Checked>) {
+        let mut state = self.inner.checks.lock();
+        match checked {
+            Some(checked) => state.results.insert(volume, checked),
+            None => state.results.remove(&volume),
+        };
+    }
+
+    /// Has a volume checked, whatever its schedule, and waits for what comes of it.
+    pub async fn check_now(&self, id: &str) -> Result<LastCheck, VolumeError> {
+        let full = match id.parse::<Uuid>() {
+            Ok(uuid) => format!("{uuid}@{}", self.inner.config.node_id),
+            Err(_) => id.to_owned(),
+        };
+        let volume = self.require(&full)?;
+        self.reach(&volume)?;
+        let mounted = matches!(
+            volume.placed.record.state,
+            RecordState::Fs { mounted: true, .. }
+        );
+        if !mounted {
+            return Err(VolumeError::Invalid {
+                field: "volume_id",
+                why: format!(
+                    "volume {full} has no filesystem that was ever used; there is nothing to check"
+                ),
+            });
+        }
+        let pending = || VolumeError::Pending {
+            what: format!("a check of {full}"),
+        };
+        let answer = {
+            let mut state = self.inner.checks.lock();
+            state.asked.retain(|_, asked| !asked.is_closed());
+            if state.asked.contains_key(&volume.uuid) {
+                return Err(pending());
+            }
+            let (sender, answer) = oneshot::channel();
+            state.asked.insert(volume.uuid, sender);
+            answer
+        };
+        let limit = self.inner.config.checks.timeout + CLEAR;
+        match tokio::time::timeout(limit, answer).await {
+            Ok(Ok(Some(check))) => Ok(check),
+            _ => Err(pending()),
+        }
+    }
+
+    /// Notes that a volume was unmounted.
+    pub(super) fn note_unmounted(&self, volume: Uuid) {
+        self.inner.checks.lock().unmounted.insert(volume);
+    }
+
+    /// Volumes that were unmounted since this was asked last.
+    pub(crate) fn unmounted(&self) -> BTreeSet<Uuid> {
+        std::mem::take(&mut self.inner.checks.lock().unmounted)
+    }
+
+    /// Whether somebody waits for a check of it.
+    pub(crate) fn check_is_asked(&self, volume: Uuid) -> bool {
+        let state = self.inner.checks.lock();
+        let asked = state.asked.get(&volume);
+        asked.is_some_and(|asked| !asked.is_closed())
+    }
+
+    /// Answers those who wait; None: it was called off.
+    pub(crate) fn answer_check(&self, volume: Uuid, check: Option<LastCheck>) {
+        if let Some(asked) = self.inner.checks.lock().asked.remove(&volume) {
+            // Nobody may be listening any more.
+            let _ = asked.send(check);
+        }
+    }
+
+    /// Ends a check of this volume, for a call that holds the volume's guard. Returns when the volume is free of it, or after a
+    /// few seconds: what cannot be ended is the drive's trouble, which the call then meets itself.
+    pub(super) async fn call_off_check(&self, volume: Uuid) {
+        let running = self.inner.checks.lock().running.get(&volume).cloned();
+        let Some(running) = running else { return };
+        tracing::info!(%volume, drive = %running.drive, "a check is called off: its volume is wanted");
+        running.stop.cancel();
+        if tokio::time::timeout(LET_GO, running.let_go.cancelled())
+            .await
+            .is_err()
+        {
+            tracing::warn!(%volume, drive = %running.drive, "a check does not let go of its volume; what is done with the volume may fail for that");
+        }
+    }
+
+    /// Ends every check, without waiting for it.
+    pub fn call_off_checks(&self) {
+        for running in self.inner.checks.lock().running.values() {
+            running.stop.cancel();
+        }
+    }
+
+    /// A place for a check; None while a call holds the volume or its drive is being checked already. Whoever takes the
+    /// guard later finds the check here and ends it.
+    fn begin_check(&self, volume: &Volume) -> Option<Place<'_>> {
+        let checks = &self.inner.checks;
+        let mut state = checks.lock();
+        let held = |key| self.inner.guards.is_held(&key);
+        if held(Key::Volume(volume.uuid))
+            || held(Key::Drive(volume.drive.clone()))
+            || state
+                .running
+                .values()
+                .any(|running| running.drive == volume.drive)
+        {
+            return None;
+        }
+        let running = Running {
+            drive: volume.drive.clone(),
+            stop: CancellationToken::new(),
+            let_go: CancellationToken::new(),
+        };
+        state.running.insert(volume.uuid, running.clone());
+        Some(Place {
+            checks,
+            uuid: volume.uuid,
+            running,
+        })
+    }
+
+    /// Checks a volume as planned. None: it could not be begun now.
+    pub(crate) async fn check(
+        &self,
+        volume: &Volume,
+        drive: &DriveRef,
+        fs_type: FsType,
+        plan: &Plan,
+    ) -> Option<Ended> {
+        let (how, method) = match plan {
+            Plan::Not { why } => {
+                let outcome = CheckOutcome::NotCheckable { why: why.clone() };
+                return Some(Ended {
+                    result: Some(finished(None, String::new(), outcome, Instant::now())),
+                    litter: false,
+                });
+            }
+            Plan::Unmounted => (How::Unmounted, CheckMethod::Unmounted),
+            Plan::Snapshot { .. } => (How::Snapshot, CheckMethod::Snapshot),
+            Plan::Scrub { at } => (How::Scrub { at: at.clone() }, CheckMethod::Scrub),
+            Plan::Repeated { runs } => (How::Repeated { runs: *runs }, CheckMethod::Repeated),
+        };
+        let place = self.begin_check(volume)?;
+        let began = Instant::now();
+        let job = Check {
+            drive: drive.clone(),
+            uuid: volume.uuid,
+            fs_type,
+            how,
+            limit_ms: u64::try_from(self.inner.config.checks.timeout.as_millis())
+                .unwrap_or(u64::MAX),
+        };
+        let looked = match plan {
+            Plan::Snapshot { bytes } => match self.snapshot(drive, volume.uuid, *bytes).await {
+                Ok(()) => self.look(&place, job).await,
+                Err(outcome) => Some(Looked {
+                    tool: "lvcreate --snapshot".to_owned(),
+                    outcome,
+                }),
+            },
+            _ => self.look(&place, job).await,
+        };
+        place.running.let_go.cancel();
+        let litter = matches!(plan, Plan::Snapshot { .. }) && !self.clear_snapshots(drive).await;
+        Some(Ended {
+            result: looked
+                .map(|Looked { tool, outcome }| finished(Some(method), tool, outcome, began)),
+            litter,
+        })
+    }
+
+    async fn snapshot(&self, drive: &DriveRef, uuid: Uuid, bytes: u64) -> Result<(), CheckOutcome> {
+        let job = MakeSnapshot {
+            drive: drive.clone(),
+            uuid,
+            bytes,
+        };
+        // Not to be ended in the middle, and over in a moment.
+        let made = self
+            .inner
+            .pool
+            .run(&drive.id, Slot::Check, job, CARVE_DEADLINE)
+            .await;
+        match made {
+            Ok(contents) => {
+                self.inner.inventory.put_contents(&drive.id, contents);
+                Ok(())
+            }
+            Err(error) => Err(CheckOutcome::inconclusive(
+                Inconclusive::CannotOpen,
+                format!("no snapshot could be made: {}", chain(&error)),
+            )),
+        }
+    }
+
+    /// Takes away what checks left on a drive. False: it did not work, and is to be tried again.
+    pub(crate) async fn clear_snapshots(&self, drive: &DriveRef) -> bool {
+        let job = ClearSnapshots {
+            drive: drive.clone(),
+        };
+        match self
+            .inner
+            .pool
+            .run(&drive.id, Slot::Check, job, CLEAR)
+            .await
+        {
+            Ok(None) => true,
+            Ok(Some(contents)) => {
+                self.inner.inventory.put_contents(&drive.id, contents);
+                true
+            }
+            Err(RunError::Stopping) => false,
+            Err(error) => {
+                tracing::warn!(drive = %drive.id, error = %chain(&error), "a check's snapshot could not be removed; it is tried again");
+                false
+            }
+        }
+    }
+
+    /// Runs the tool. None: it was called off.
+    async fn look(&self, place: &Place<'_>, job: Check) -> Option<Looked> {
+        if place.running.stop.is_cancelled() {
+            return None;
+        }
+        let drive = place.running.drive.clone();
+        let scrubbed = match &job.how {
+            How::Scrub { at } => Some(at.clone()),
+            _ => None,
+        };
+        let pool = &self.inner.pool;
+        let limit = self.inner.config.checks.timeout + GRACE;
+        let mut run = std::pin::pin!(pool.run(&drive, Slot::Check, job, limit));
+        let result = tokio::select! {
+            // First: from then on there is something to end.
+            biased;
+            result = &mut run => result,
+            () = place.running.stop.cancelled() => {
+                loop {
+                    if let Some(at) = &scrubbed {
+                        // Killing the process that waits for it does not end the kernel's scrub.
+                        let stop = StopScrub { at: at.clone() };
+                        if let Err(error) = pool.run(&drive, Slot::Background, stop, STOP_SCRUB).await {
+                            tracing::warn!(%drive, error = %chain(&error), "a scrub that is called off may go on");
+                        }
+                    }
+                    pool.cancel(&drive, Slot::Check).await;
+                    if tokio::time::timeout(AGAIN, &mut run).await.is_ok() {
+                        return None;
+                    }
+                }
+            }
+        };
+        let outcome = match result {
+            Ok(looked) => return Some(looked),
+            Err(RunError::Cancelled { .. } | RunError::Stopping) => return None,
+            Err(RunError::Job(CheckError::Alone { .. })) => return None,
+            Err(error @ RunError::Deadline { .. }) => {
+                CheckOutcome::inconclusive(Inconclusive::TimedOut, chain(&error))
+            }
+            Err(error @ RunError::Worker { .. }) => {
+                CheckOutcome::inconclusive(Inconclusive::Killed, chain(&error))
+            }
+            Err(error) => {
+                self.note_stuck(&drive, &error);
+                CheckOutcome::inconclusive(Inconclusive::CannotOpen, error.trouble())
+            }
+        };
+        Some(Looked {
+            tool: String::new(),
+            outcome,
+        })
+    }
+}
+
+fn finished(
+    method: Option<CheckMethod>,
+    tool: String,
+    outcome: CheckOutcome,
+    began: Instant,
+) -> LastCheck {
+    LastCheck {
+        at: unix_seconds(),
+        method,
+        tool,
+        outcome,
+        took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+    }
+}

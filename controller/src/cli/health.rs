@@ -1,0 +1,141 @@
+//! `drivebay-controller health`: what is wrong in the cluster, worst first, and what to do about it.
+
+use std::{collections::BTreeMap, io::Write};
+
+use drivebay_proto::{
+    agent::Volume,
+    controller::{Node, VolumeOnNode},
+};
+
+use super::{
+    CommandError,
+    args::{Format, Show},
+    client::Client,
+    listing::write,
+    nodes,
+    paint::Paint,
+    table::human_seconds,
+    wrong::{Health, Problem, Reason},
+};
+use crate::health::NODE_UNREACHABLE;
+
+/// Asks and shows. An error when something is wrong: that is this command's answer to a script.
+pub async fn run(
+    client: &mut Client,
+    args: &Show,
+    now: u64,
+    paint: Paint,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let known = nodes::known(client, &args.nodes).await?;
+    let mut health = Health::default();
+    let mut abnormal: BTreeMap<String, Vec<Volume>> = BTreeMap::new();
+    let mut incoming = client.volumes(&args.nodes, false).await?;
+    while let Some(there) = incoming.next().await? {
+        health.volumes += 1;
+        if let VolumeOnNode {
+            volume: Some(volume),
+            node_id,
+            ..
+        } = there
+            && is_judged(&volume)
+        {
+            abnormal.entry(node_id).or_default().push(volume);
+        }
+    }
+    let mut incoming = client.drives(&args.nodes).await?;
+    while let Some(node) = incoming.next().await? {
+        let volumes = abnormal.remove(&node.node_id).unwrap_or_default();
+        let volumes: Vec<&Volume> = volumes.iter().collect();
+        // What is known of the drives of a node that is away is old: the node's absence is told instead.
+        let drives = match node.state.as_str() {
+            "away" | "forgotten" => &[][..],
+            _ => &node.drives,
+        };
+        health.add(&node.node_id, drives, &volumes);
+    }
+    for node in &known {
+        health.problems.extend(of_node(node));
+        if node.state == "forgotten" {
+            health
+                .notes
+                .push(format!("node {} is given up", node.node_id));
+        }
+    }
+    if known.is_empty() {
+        health.problems.push(Problem {
+            severity: "STARTING",
+            kind: "node",
+            node: String::new(),
+            id: "none".to_owned(),
+            name: String::new(),
+            reasons: vec![reason(
+                "no agent has dialled this controller yet; see [controller] in the agents' config",
+            )],
+            volumes: Vec::new(),
+        });
+    }
+    let health = health.done();
+    if args.output == Format::Json {
+        write(out, &(serde_json::to_string_pretty(&health)? + "\n"))?;
+    } else {
+        let wide = args.output == Format::Wide;
+        write(out, &health.text("the cluster", true, wide, now, paint))?;
+    }
+    if health.well {
+        Ok(())
+    } else {
+        Err(CommandError::Unwell)
+    }
+}
+
+/// Whether something is wrong with it besides that its node is away, which is told once, of the node.
+fn is_judged(volume: &Volume) -> bool {
+    let mut wrong = volume.conditions.iter().filter(|one| one.abnormal);
+    wrong.any(|one| one.reason != NODE_UNREACHABLE)
+}
+
+fn reason(message: &str) -> Reason {
+    Reason {
+        code: String::new(),
+        message: message.to_owned(),
+        since: 0,
+    }
+}
+
+fn of_node(node: &Node) -> Option<Problem> {
+    let (severity, told) = match node.state.as_str() {
+        "connected" | "forgotten" if node.notes.is_empty() => return None,
+        "connected" | "forgotten" => ("WARNING", None),
+        "starting" => (
+            "STARTING",
+            Some("it is still looking at its drives; ask again".to_owned()),
+        ),
+        _ => {
+            let long = match node.away_seconds {
+                0 => String::new(),
+                seconds => format!(" for {}", human_seconds(seconds)),
+            };
+            let volumes = match node.volumes {
+                1 => "1 volume".to_owned(),
+                many => format!("{many} volumes"),
+            };
+            let told = format!(
+                "its agent is away{long}, so nothing is known of {volumes} there; see to the machine, its network and the agent"
+            );
+            ("AWAY", Some(told))
+        }
+    };
+    let told = told.iter().map(|told| reason(told));
+    Some(Problem {
+        severity,
+        kind: "node",
+        node: node.node_id.clone(),
+        id: node.node_id.clone(),
+        name: String::new(),
+        reasons: told
+            .chain(node.notes.iter().map(|note| reason(note)))
+            .collect(),
+        volumes: Vec::new(),
+    })
+}

@@ -1,0 +1,442 @@
+//! One drive and one volume, with everything that is known of them, as both command lines show them. Pure.
+
+use drivebay_proto::agent::{Drive, Finding, SmartReport, Volume};
+use serde::Serialize;
+
+use super::{
+    drives::{DriveJson, reason},
+    paint::Paint,
+    table::{human_seconds, human_size, printable},
+    volumes::VolumeJson,
+    wrong::Reason,
+};
+
+/// Why no single thing is meant by what was typed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PickError {
+    /// Nothing is.
+    #[error("there is no {kind} {name:?}; `{list}` shows all of them")]
+    None {
+        /// drive or volume.
+        kind: &'static str,
+        /// As typed.
+        name: String,
+        /// The command that lists them.
+        list: &'static str,
+    },
+    /// More than one is.
+    #[error("{name:?} could be {}; type more of it", ids.join(" or "))]
+    Several {
+        /// As typed.
+        name: String,
+        /// Some of those that it could be.
+        ids: Vec<String>,
+    },
+}
+
+/// What is meant by `name`: the one that is called so exactly (an identity before another name), else the only one whose
+/// identity or name begins so. `names`: the identity, then what else it is called; empty ones do not count.
+pub fn pick<'a, T>(
+    all: &'a [T],
+    name: &str,
+    kind: &'static str,
+    list: &'static str,
+    names: impl Fn(&'a T) -> Vec<&'a str>,
+) -> Result<&'a T, PickError> {
+    let wanted = name.strip_prefix("/dev/").unwrap_or(name);
+    let none = || PickError::None {
+        kind,
+        name: name.to_owned(),
+        list,
+    };
+    if wanted.is_empty() {
+        return Err(none());
+    }
+    let by = |fits: &dyn Fn(&[&str]) -> bool| -> Vec<&'a T> {
+        all.iter().filter(|one| fits(&names(one))).collect()
+    };
+    let found = [
+        by(&|names| names.first().is_some_and(|id| *id == wanted)),
+        by(&|names| names.contains(&wanted)),
+        by(&|names| names.iter().any(|one| one.starts_with(wanted))),
+    ];
+    match found.into_iter().find(|some| !some.is_empty()) {
+        None => Err(none()),
+        Some(some) => match some.as_slice() {
+            [one] => Ok(one),
+            several => Err(PickError::Several {
+                name: name.to_owned(),
+                ids: several
+                    .iter()
+                    .take(5)
+                    .filter_map(|one| names(one).first().map(|id| (*id).to_owned()))
+                    .collect(),
+            }),
+        },
+    }
+}
+
+/// What a drive can be called.
+pub fn drive_names(drive: &Drive) -> Vec<&str> {
+    vec![&drive.id, &drive.kernel_name, &drive.serial]
+}
+
+/// What a volume can be called.
+pub fn volume_names(volume: &Volume) -> Vec<&str> {
+    vec![&volume.id, &volume.name, &volume.device]
+}
+
+/// Lines of a name and a value.
+struct Sheet {
+    text: String,
+    now: u64,
+}
+
+impl Sheet {
+    fn title(&mut self, title: &str) {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        self.text.push_str(title);
+        self.text.push('\n');
+    }
+
+    fn line(&mut self, name: &str, value: &str) {
+        let value = printable(value);
+        self.painted(name, if value.is_empty() { "-" } else { &value });
+    }
+
+    // A value that is already fit for a terminal.
+    fn painted(&mut self, name: &str, value: &str) {
+        self.text.push_str(&format!("  {name:<11}{value}\n"));
+    }
+
+    fn reason(&mut self, reason: &Reason) {
+        let told = printable(&reason.told(self.now));
+        self.text.push_str(&format!("  {told}\n"));
+    }
+
+    fn ago(&self, moment: u64) -> String {
+        match moment {
+            0 => "never".to_owned(),
+            moment => format!("{} ago", human_seconds(self.now.saturating_sub(moment))),
+        }
+    }
+}
+
+/// A drive for a person. `node`: of a cluster. `now`: seconds since 1970.
+pub fn drive(
+    node: Option<&str>,
+    drive: &Drive,
+    volumes: &[&Volume],
+    wide: bool,
+    now: u64,
+    paint: Paint,
+) -> String {
+    let mut sheet = Sheet {
+        text: String::new(),
+        now,
+    };
+    let empty = Default::default();
+    let health = drive.health.as_ref().unwrap_or(&empty);
+    sheet.title(&format!("Drive {}", printable(&drive.id)));
+    if let Some(node) = node {
+        sheet.line("node", node);
+    }
+    let device = match drive.kernel_name.as_str() {
+        "" => String::new(),
+        name => format!("/dev/{name}"),
+    };
+    sheet.line("device", &device);
+    sheet.line("model", &drive.model);
+    sheet.line("serial", &drive.serial);
+    if wide {
+        sheet.line("WWN", &drive.wwn);
+        sheet.line("firmware", &drive.firmware);
+        let sectors = (drive.logical_sector_bytes, drive.physical_sector_bytes);
+        sheet.line("sectors", &format!("{}/{} bytes", sectors.0, sectors.1));
+    }
+    let kind = format!(
+        "{}, {}, {}",
+        human_size(drive.size_bytes),
+        drive.media,
+        drive.transport
+    );
+    sheet.line("size", &kind);
+    sheet.line("state", &drive.state);
+    sheet.line("class", &drive.class);
+    if matches!(drive.state.as_str(), "claimed" | "available") {
+        let (free, largest) = (
+            human_size(drive.free_bytes),
+            human_size(drive.largest_free_bytes),
+        );
+        let usable = human_size(drive.usable_bytes);
+        sheet.line(
+            "free",
+            &format!("{free} of {usable}; largest piece {largest}"),
+        );
+    }
+    let since = match health.smart.as_ref().map_or(0, |smart| smart.verdict_since) {
+        0 => String::new(),
+        since => format!(
+            ", by its own word for {}",
+            human_seconds(now.saturating_sub(since))
+        ),
+    };
+    sheet.painted(
+        "verdict",
+        &format!("{}{since}", paint.word(&printable(&drive.verdict))),
+    );
+    if let Some(given) = &health.overridden {
+        let words = format!(
+            "overridden by the operator: {} (the evidence alone says {})",
+            given.reason, given.otherwise
+        );
+        sheet.line("", &words);
+    }
+    if !drive.trouble.is_empty() {
+        sheet.line("trouble", &drive.trouble);
+    }
+    smart(&mut sheet, health.smart.as_ref(), wide);
+    findings(&mut sheet, "Against it:", &health.findings);
+    findings(&mut sheet, "Good to know:", &health.conditions);
+    let rejects = drive
+        .rejects
+        .iter()
+        .map(|one| reason(&one.code, &one.detail));
+    list(&mut sheet, "Why it is not used:", rejects);
+    list(&mut sheet, "Notes:", other_notes(drive).into_iter());
+    let on_it = volumes.iter().map(|volume| {
+        let wrong = volume.conditions.iter().filter(|one| one.abnormal);
+        let wrong: Vec<&str> = wrong.map(|one| one.reason.as_str()).collect();
+        let wrong = if wrong.is_empty() {
+            "ok".to_owned()
+        } else {
+            wrong.join(", ")
+        };
+        let used = if volume.published { ", in use" } else { "" };
+        let size = human_size(volume.size_bytes);
+        format!("{} ({size}, {}{used}): {wrong}", volume.name, volume.state)
+    });
+    list(&mut sheet, "Volumes on it:", on_it);
+    sheet.text
+}
+
+/// Notes that are not told elsewhere on the sheet.
+fn other_notes(drive: &Drive) -> Vec<String> {
+    let health = drive.health.clone().unwrap_or_default();
+    let told = health.findings.iter().chain(&health.conditions);
+    let mut told: Vec<String> = told
+        .map(|finding| format!("{}: {}", finding.code, finding.message))
+        .collect();
+    told.push(drive.trouble.clone());
+    let notes = drive.notes.iter().filter(|note| !told.contains(note));
+    let notes =
+        notes.filter(|note| !(health.overridden.is_some() && note.starts_with("overridden by")));
+    notes.cloned().collect()
+}
+
+fn smart(sheet: &mut Sheet, report: Option<&SmartReport>, wide: bool) {
+    let Some(report) = report else {
+        sheet.line("SMART", "not asked yet");
+        return;
+    };
+    let mut told = vec![format!("answered {}", sheet.ago(report.answered_at))];
+    if !report.device_type.is_empty() {
+        told.push(format!("as {}", report.device_type));
+    }
+    if report.asleep {
+        told.push("asleep now, and left so".to_owned());
+    }
+    sheet.line("SMART", &told.join(", "));
+    if !report.failure.is_empty() {
+        sheet.line(
+            "",
+            &format!("not asked successfully the last time: {}", report.failure),
+        );
+    }
+    let first = report
+        .readings
+        .iter()
+        .take(if wide { usize::MAX } else { 4 });
+    let readings: Vec<String> = first
+        .map(|one| format!("{} {}", one.name, one.value))
+        .collect();
+    if !readings.is_empty() {
+        sheet.line("", &readings.join(", "));
+    }
+    for finding in &report.findings {
+        let limit = match finding.threshold {
+            0 => String::new(),
+            limit => format!(", limit {limit}"),
+        };
+        let known = if finding.acknowledged {
+            ", acknowledged"
+        } else {
+            ""
+        };
+        sheet.line(
+            "",
+            &format!(
+                "{} = {}{limit}: {}{known}",
+                finding.subject, finding.value, finding.code
+            ),
+        );
+    }
+    if let Some(given) = &report.acknowledged {
+        let by = if given.by.is_empty() {
+            "somebody"
+        } else {
+            &given.by
+        };
+        let note = if given.note.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", given.note)
+        };
+        let ago = sheet.ago(given.at);
+        sheet.line("", &format!("last acknowledged {ago} by {by}{note}"));
+    }
+}
+
+fn findings(sheet: &mut Sheet, title: &str, findings: &[Finding]) {
+    if !findings.is_empty() {
+        sheet.title(title);
+    }
+    for finding in findings {
+        sheet.reason(&finding.into());
+    }
+}
+
+fn list(sheet: &mut Sheet, title: &str, lines: impl Iterator<Item = String>) {
+    for (index, line) in lines.enumerate() {
+        if index == 0 {
+            sheet.title(title);
+        }
+        sheet.text.push_str(&format!("  {}\n", printable(&line)));
+    }
+}
+
+/// A volume for a person; `its_drive` where that is known.
+pub fn volume(
+    node: Option<&str>,
+    volume: &Volume,
+    its_drive: Option<&Drive>,
+    wide: bool,
+    now: u64,
+    paint: Paint,
+) -> String {
+    let mut sheet = Sheet {
+        text: String::new(),
+        now,
+    };
+    sheet.title(&format!("Volume {}", printable(&volume.name)));
+    sheet.line("id", &volume.id);
+    if let Some(node) = node {
+        sheet.line("node", node);
+    }
+    sheet.line("class", &volume.class);
+    let fs = match volume.mode.as_str() {
+        "block" => "raw block",
+        _ => &volume.fs_type,
+    };
+    sheet.line("size", &format!("{}, {fs}", human_size(volume.size_bytes)));
+    sheet.line("state", &super::volumes::state(volume));
+    let condition = super::volumes::condition(volume);
+    sheet.painted("condition", &paint.word(&printable(&condition)));
+    let device = match volume.device.as_str() {
+        "" => String::new(),
+        name => format!("/dev/{name}"),
+    };
+    sheet.line("device", &device);
+    match its_drive {
+        None => sheet.line("drive", &volume.drive),
+        Some(drive) => {
+            let named = [&drive.kernel_name, &drive.model]
+                .into_iter()
+                .filter(|word| !word.is_empty());
+            let named: Vec<&str> = named.map(String::as_str).collect();
+            sheet.line("drive", &format!("{} ({})", drive.id, named.join(", ")));
+            let smart = drive
+                .health
+                .as_ref()
+                .and_then(|health| health.smart.as_ref());
+            let asked = smart.map_or_else(
+                || "SMART not asked yet".to_owned(),
+                |smart| format!("SMART answered {}", sheet.ago(smart.answered_at)),
+            );
+            let word = paint.word(&printable(&drive.verdict));
+            sheet.painted("", &format!("{word}, {asked}"));
+        }
+    }
+    for (index, place) in volume.mounts.iter().enumerate() {
+        sheet.line(if index == 0 { "mounted at" } else { "" }, place);
+    }
+    if wide {
+        let mut parameters: Vec<String> = volume
+            .parameters
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        parameters.sort_unstable();
+        sheet.line("parameters", &parameters.join(", "));
+    }
+    let abnormal: Vec<Reason> = volume
+        .conditions
+        .iter()
+        .filter(|one| one.abnormal)
+        .map(Reason::from)
+        .collect();
+    if !abnormal.is_empty() {
+        sheet.title("What is wrong:");
+    }
+    for reason in &abnormal {
+        sheet.reason(reason);
+    }
+    if let Some(drive) = its_drive {
+        let health = drive.health.clone().unwrap_or_default();
+        findings(&mut sheet, "Against its drive:", &health.findings);
+        findings(&mut sheet, "Good to know of its drive:", &health.conditions);
+    }
+    sheet.text
+}
+
+/// A drive with its health and its volumes, in JSON. Field names are stable; moments are seconds since 1970.
+#[derive(Debug, Serialize)]
+pub struct DriveSheetJson<'a> {
+    node: &'a str,
+    #[serde(flatten)]
+    drive: DriveJson<'a>,
+    volumes: Vec<VolumeJson<'a>>,
+}
+
+impl<'a> DriveSheetJson<'a> {
+    /// Of this node.
+    pub fn new(node: &'a str, drive: &'a Drive, volumes: &[&'a Volume]) -> Self {
+        Self {
+            node,
+            drive: drive.into(),
+            volumes: volumes.iter().copied().map(VolumeJson::from).collect(),
+        }
+    }
+}
+
+/// A volume with its drive, in JSON.
+#[derive(Debug, Serialize)]
+pub struct VolumeSheetJson<'a> {
+    node: &'a str,
+    #[serde(flatten)]
+    volume: VolumeJson<'a>,
+    its_drive: Option<DriveJson<'a>>,
+}
+
+impl<'a> VolumeSheetJson<'a> {
+    /// Of this node.
+    pub fn new(node: &'a str, volume: &'a Volume, drive: Option<&'a Drive>) -> Self {
+        Self {
+            node,
+            volume: volume.into(),
+            its_drive: drive.map(DriveJson::from),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! `health`, `drive show` and `volume show`.
+
+use drivebay_proto::agent::{
+    Acknowledged, DriveHealth, Finding, Overridden, Reading, SmartFinding, SmartReport,
+};
+
+use super::{fake::Fake, *};
+use crate::cli::{UNWELL, paint::Paint, show};
+
+const NOW: u64 = 1_000_000;
+
+fn sick() -> Drive {
+    let mut sick = drive("wwn-0x5000b", "sdb", "claimed");
+    sick.serial = "S4YP".into();
+    sick.model = "ST4000".into();
+    sick.transport = "sata".into();
+    sick.class = "bulk".into();
+    sick.verdict = "BAD".into();
+    sick.notes = vec![
+        "PendingSectorsMany: move the data off".into(),
+        "the backup table was repaired".into(),
+    ];
+    sick.health = Some(DriveHealth {
+        findings: vec![Finding {
+            code: "PendingSectorsMany".into(),
+            message: "move the data off".into(),
+            since: NOW - 7200,
+        }],
+        conditions: vec![Finding {
+            code: "Wear".into(),
+            message: "its replacement will be due".into(),
+            since: 0,
+        }],
+        worn_out: false,
+        overridden: None,
+        smart: Some(SmartReport {
+            answered_at: NOW - 240,
+            verdict_since: NOW - 86_400,
+            device_type: "sat".into(),
+            asleep: false,
+            failure: String::new(),
+            findings: vec![SmartFinding {
+                code: "PendingSectorsMany".into(),
+                subject: "ata-197".into(),
+                value: 48,
+                threshold: 40,
+                message: "move the data off".into(),
+                acknowledged: false,
+            }],
+            readings: vec![Reading {
+                name: "temperature-celsius".into(),
+                value: 34,
+            }],
+            acknowledged: Some(Acknowledged {
+                at: NOW - 172_800,
+                by: "ann".into(),
+                note: "cable\u{1b}[2J".into(),
+            }),
+        }),
+    });
+    sick
+}
+
+fn on_it() -> Volume {
+    let mut there = volume(2, "n1", "pvc-2");
+    let it = inside(&mut there);
+    it.drive = "wwn-0x5000b".into();
+    it.published = true;
+    it.mounts = vec!["/staging/x".into(), "/pods/y".into()];
+    it.conditions = vec![Condition {
+        abnormal: true,
+        status: "DEGRADED".into(),
+        reason: "DriveFailing".into(),
+        message: "the drive is failing".into(),
+        since: NOW - 60,
+    }];
+    it.clone()
+}
+
+#[test]
+fn a_drive_is_shown_with_all_that_its_verdict_rests_on() {
+    let (drive, volume) = (sick(), on_it());
+    assert_eq!(
+        show::drive(Some("n1"), &drive, &[&volume], false, NOW, Paint::PLAIN),
+        "\
+Drive wwn-0x5000b
+  node       n1
+  device     /dev/sdb
+  model      ST4000
+  serial     S4YP
+  size       1000 GiB, nvme, sata
+  state      claimed
+  class      bulk
+  free       0 B of 0 B; largest piece 0 B
+  verdict    BAD, by its own word for 1d
+  SMART      answered 4m ago, as sat
+             temperature-celsius 34
+             ata-197 = 48, limit 40: PendingSectorsMany
+             last acknowledged 2d ago by ann: cable\\u{1b}[2J
+
+Against it:
+  PendingSectorsMany (for 2h): move the data off
+
+Good to know:
+  Wear: its replacement will be due
+
+Notes:
+  the backup table was repaired
+
+Volumes on it:
+  pvc-2 (10 GiB, ready, in use): DriveFailing
+"
+    );
+    let mut calmed = sick();
+    calmed.verdict = "GOOD".into();
+    calmed.health.as_mut().unwrap().overridden = Some(Overridden {
+        reason: "old cable".into(),
+        until: 0,
+        otherwise: "BAD".into(),
+    });
+    let text = show::drive(None, &calmed, &[], true, NOW, Paint::PLAIN);
+    assert!(
+        text.contains("overridden by the operator: old cable (the evidence alone says BAD)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_volume_is_shown_with_where_it_is_and_how_its_drive_is() {
+    let (drive, volume) = (sick(), on_it());
+    assert_eq!(
+        show::volume(None, &volume, Some(&drive), false, NOW, Paint::PLAIN),
+        format!(
+            "\
+Volume pvc-2
+  id         {}
+  class      fast
+  size       10 GiB, ext4
+  state      ready, in use
+  condition  DEGRADED
+  device     /dev/sda2
+  drive      wwn-0x5000b (sdb, ST4000)
+             BAD, SMART answered 4m ago
+  mounted at /staging/x
+             /pods/y
+
+What is wrong:
+  DriveFailing (for 1m): the drive is failing
+
+Against its drive:
+  PendingSectorsMany (for 2h): move the data off
+
+Good to know of its drive:
+  Wear: its replacement will be due
+",
+            id(2, "n1")
+        )
+    );
+}
+
+fn cluster() -> Fake {
+    let mut away = node("n2", "away");
+    (away.away_seconds, away.volumes) = (7380, 31);
+    let mut lost = volume(9, "n2", "pvc-9");
+    inside(&mut lost).conditions = vec![Condition {
+        abnormal: true,
+        status: "INACCESSIBLE".into(),
+        reason: "NodeUnreachable".into(),
+        message: "away".into(),
+        since: 0,
+    }];
+    let mut suffering = volume(2, "n1", "pvc-2");
+    suffering.volume = Some(on_it());
+    Fake {
+        nodes: vec![node("n1", "connected"), away],
+        drives: vec![
+            NodeDrives {
+                node_id: "n1".into(),
+                state: "connected".into(),
+                drives: vec![drive("wwn-0x5000a", "sda", "claimed"), sick()],
+            },
+            NodeDrives {
+                node_id: "n2".into(),
+                state: "away".into(),
+                drives: vec![sick()],
+            },
+        ],
+        volumes: vec![volume(1, "n1", "pvc-1"), suffering, lost],
+        ..Fake::default()
+    }
+}
+
+#[test]
+fn the_clusters_health_is_told_worst_first_with_a_code_for_scripts() {
+    let served = cluster().serve();
+    let said = ask(&served.socket(), &["health"]);
+    let error = said.result.unwrap_err();
+    assert_eq!(error.code(), UNWELL);
+    let lines: Vec<&str> = said
+        .out
+        .lines()
+        .filter(|line| !line.starts_with(' '))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "the cluster: 2 things are wrong",
+            "",
+            "AWAY  node n2",
+            "BAD  n1: drive wwn-0x5000b (sdb, ST4000)",
+            "",
+            "Good to know:",
+        ]
+    );
+    assert!(
+        said.out
+            .contains("its agent is away for 2h03m, so nothing is known of 31 volumes there")
+    );
+    assert!(said.out.contains("volumes on it: pvc-2"), "{}", said.out);
+    let said = ask(&served.socket(), &["health", "--node", "n1", "-o", "json"]);
+    let told: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(told["well"], false);
+    assert_eq!(told["problems"][0]["severity"], "BAD");
+    assert_eq!(
+        told["problems"][0]["reasons"][0]["code"],
+        "PendingSectorsMany"
+    );
+    assert_eq!(told["problems"][0]["volumes"][0], "pvc-2");
+}
+
+#[test]
+fn a_cluster_that_is_well_is_told_of_in_one_line() {
+    let well = Fake {
+        nodes: vec![node("n1", "connected")],
+        drives: vec![NodeDrives {
+            node_id: "n1".into(),
+            state: "connected".into(),
+            drives: vec![drive("wwn-a", "sda", "claimed")],
+        }],
+        volumes: vec![volume(1, "n1", "pvc-1")],
+        ..Fake::default()
+    };
+    let served = well.serve();
+    assert_eq!(
+        ask(&served.socket(), &["health"]).ok(),
+        "the cluster is well: 1 drive and 1 volume, nothing is wrong\n"
+    );
+    let nobody = Fake::default().serve();
+    assert!(
+        ask(&nobody.socket(), &["health"]).result.is_err(),
+        "no node is no health"
+    );
+}
+
+#[test]
+fn one_is_found_by_any_beginning_that_is_its_alone() {
+    let served = cluster().serve();
+    let socket = served.socket();
+    for typed in ["sda", "/dev/sda", "wwn-0x5000a"] {
+        let text = ask(&socket, &["drive", "show", typed]).ok();
+        assert!(
+            text.starts_with("Drive wwn-0x5000a\n  node       n1\n"),
+            "{typed}: {text}"
+        );
+    }
+    // n2, which is away, had it before.
+    let text = ask(&socket, &["drive", "show", "wwn-0x5000b"]).ok();
+    assert!(text.contains("  node       n1\n"), "{text}");
+    let text = ask(&socket, &["drive", "show", "sdb", "--node", "n1"]).ok();
+    assert!(text.contains("pvc-2 (10 GiB"), "{text}");
+    for (typed, says) in [
+        ("wwn-0x5", "could be"),
+        ("sdz", "there is no drive \"sdz\""),
+        ("", "there is no drive"),
+    ] {
+        let (message, code) = ask(&socket, &["drive", "show", typed]).error();
+        assert!(message.contains(says) && code == 1, "{typed}: {message}");
+    }
+    for typed in ["pvc-2", &id(2, "n1"), &id(2, "n1")[..36]] {
+        let text = ask(&socket, &["volume", "show", typed]).ok();
+        assert!(text.starts_with("Volume pvc-2\n"), "{typed}: {text}");
+        assert!(text.contains("BAD, SMART answered"), "{text}");
+    }
+    let (message, _) = ask(&socket, &["volume", "show", "pvc-"]).error();
+    assert!(message.contains("could be"), "{message}");
+    let json = ask(&socket, &["volume", "show", "pvc-2", "-o", "json"]).ok();
+    let told: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(told["node"], "n1");
+    assert_eq!(told["mounts"][1], "/pods/y");
+    assert_eq!(
+        told["its_drive"]["health"]["smart"]["findings"][0]["value"],
+        48
+    );
+}

@@ -1,0 +1,385 @@
+//! What is wrong with drives and volumes, worst first, and what to do about it: `health` of both command lines. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drivebay_proto::agent::{Condition, Drive, Finding, Volume};
+use serde::Serialize;
+
+use super::{
+    paint::Paint,
+    table::{human_seconds, printable},
+};
+
+/// Volumes of a drive that are named in a table.
+const NAMED: usize = 5;
+/// Endurance used, short of all of it: something to plan for, and nothing wrong.
+const WEAR: &str = "Wear";
+
+/// One thing that is wrong: with a node, or with a drive and the volumes that suffer from it, or with a volume alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// `DATA_LOSS`, `INACCESSIBLE`, `AWAY`, `MISSING`, `NO_ANSWER`, `DAMAGED`, `BAD`, `DEGRADED`, `SUSPECT`, `WARNING` or
+    /// `STARTING`.
+    pub severity: &'static str,
+    /// `node`, `drive` or `volume`.
+    pub kind: &'static str,
+    /// The node.
+    pub node: String,
+    /// Identity, or volume id; the node again for a node.
+    pub id: String,
+    /// A drive's kernel name and model, a volume's CSI name.
+    pub name: String,
+    /// Why, and what to do.
+    pub reasons: Vec<Reason>,
+    /// CSI names of the volumes that only suffer from their drive.
+    pub volumes: Vec<String>,
+}
+
+/// Why something is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// Stable code; empty when there is none.
+    pub code: String,
+    /// What it is and what to do.
+    pub message: String,
+    /// Seconds since 1970; 0 when not told.
+    pub since: u64,
+}
+
+impl From<&Finding> for Reason {
+    fn from(finding: &Finding) -> Self {
+        Self {
+            code: finding.code.clone(),
+            message: finding.message.clone(),
+            since: finding.since,
+        }
+    }
+}
+
+impl From<&Condition> for Reason {
+    fn from(condition: &Condition) -> Self {
+        Self {
+            code: condition.reason.clone(),
+            message: condition.message.clone(),
+            since: condition.since,
+        }
+    }
+}
+
+/// Everything that was found, of one node or of many.
+#[derive(Debug, Default, Serialize)]
+pub struct Health {
+    /// Nothing is wrong.
+    pub well: bool,
+    /// Worst first once it is done.
+    pub problems: Vec<Problem>,
+    /// Worth knowing, and nothing wrong.
+    pub notes: Vec<String>,
+    /// Drives that volumes are on or could be.
+    pub drives: u64,
+    /// Volumes that exist.
+    pub volumes: u64,
+}
+
+/// From the worst on.
+fn rank(severity: &str) -> usize {
+    const ORDER: [&str; 11] = [
+        "DATA_LOSS",
+        "INACCESSIBLE",
+        "AWAY",
+        "MISSING",
+        "NO_ANSWER",
+        "DAMAGED",
+        "BAD",
+        "DEGRADED",
+        "SUSPECT",
+        "WARNING",
+        "STARTING",
+    ];
+    let place = ORDER.iter().position(|one| *one == severity);
+    place.unwrap_or(ORDER.len())
+}
+
+impl Health {
+    /// Takes up one node: its drives, and those of its volumes that are not well.
+    pub fn add(&mut self, node: &str, drives: &[Drive], abnormal: &[&Volume]) {
+        let holding: BTreeSet<&str> = abnormal
+            .iter()
+            .map(|volume| volume.drive.as_str())
+            .collect();
+        let mut suffering: BTreeMap<&str, Vec<&Volume>> = BTreeMap::new();
+        let known: BTreeSet<&str> = drives.iter().map(|drive| drive.id.as_str()).collect();
+        for volume in abnormal {
+            let mut reasons = bad(volume);
+            let drives_fault = reasons.all(|condition| condition.reason.starts_with("Drive"));
+            if drives_fault && known.contains(volume.drive.as_str()) {
+                suffering.entry(&volume.drive).or_default().push(volume);
+            } else {
+                self.problems.push(of_volume(node, volume));
+            }
+        }
+        for drive in drives {
+            let ours = drive.state != "rejected"
+                || holding.contains(drive.id.as_str())
+                || is_damaged(drive);
+            if !ours {
+                continue;
+            }
+            self.drives += 1;
+            let on_it = suffering.remove(drive.id.as_str()).unwrap_or_default();
+            self.problems.extend(of_drive(node, drive, &on_it));
+            self.notes.extend(notes(drive));
+        }
+    }
+
+    /// Puts the worst first, and says whether all is well.
+    pub fn done(mut self) -> Self {
+        self.problems.sort_by(|a, b| {
+            let key = |one: &Problem| {
+                (
+                    rank(one.severity),
+                    one.node.clone(),
+                    one.kind,
+                    one.id.clone(),
+                )
+            };
+            key(a).cmp(&key(b))
+        });
+        self.well = self.problems.is_empty();
+        self
+    }
+
+    /// For a person. `of`: what is well, or is not. `nodes`: each is named. `now`: seconds since 1970.
+    pub fn text(&self, of: &str, nodes: bool, wide: bool, now: u64, paint: Paint) -> String {
+        let count = |count: u64, what: &str| match count {
+            1 => format!("1 {what}"),
+            _ => format!("{count} {what}s"),
+        };
+        let mut text = if self.well {
+            format!(
+                "{} is well: {} and {}, nothing is wrong\n",
+                printable(of),
+                count(self.drives, "drive"),
+                count(self.volumes, "volume")
+            )
+        } else {
+            let wrong = match self.problems.len() {
+                1 => "1 thing is wrong".to_owned(),
+                many => format!("{many} things are wrong"),
+            };
+            format!("{}: {wrong}\n\n", printable(of))
+        };
+        for problem in &self.problems {
+            problem.write(&mut text, nodes, wide, now, paint);
+        }
+        if !self.notes.is_empty() {
+            text.push_str("\nGood to know:\n");
+        }
+        for note in &self.notes {
+            text.push_str(&format!("    {}\n", printable(note)));
+        }
+        text
+    }
+}
+
+impl Problem {
+    fn write(&self, text: &mut String, nodes: bool, wide: bool, now: u64, paint: Paint) {
+        let mut line = |indent: &str, told: &str| {
+            text.push_str(indent);
+            text.push_str(told);
+            text.push('\n');
+        };
+        let node = if nodes && self.kind != "node" {
+            format!("{}: ", self.node)
+        } else {
+            String::new()
+        };
+        let what = match (self.kind, wide) {
+            ("node", _) => format!("node {}", self.id),
+            ("volume", false) => format!("{node}volume {}", self.name),
+            _ if self.name.is_empty() => format!("{node}{} {}", self.kind, self.id),
+            _ => format!("{node}{} {} ({})", self.kind, self.id, self.name),
+        };
+        line(
+            "",
+            &format!("{}  {}", paint.word(self.severity), printable(&what)),
+        );
+        for reason in &self.reasons {
+            line("    ", &printable(&reason.told(now)));
+        }
+        let named = if wide { self.volumes.len() } else { NAMED };
+        if !self.volumes.is_empty() {
+            let names: Vec<&str> = self
+                .volumes
+                .iter()
+                .take(named)
+                .map(String::as_str)
+                .collect();
+            let more = match self.volumes.len().saturating_sub(named) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            line(
+                "    ",
+                &printable(&format!("volumes on it: {}{more}", names.join(", "))),
+            );
+        }
+    }
+}
+
+impl Reason {
+    /// In one line, with how long it has been so.
+    pub fn told(&self, now: u64) -> String {
+        let since = match self.since {
+            0 => String::new(),
+            since => format!(" (for {})", human_seconds(now.saturating_sub(since))),
+        };
+        match self.code.as_str() {
+            "" => format!("{}{since}", self.message),
+            code => format!("{code}{since}: {}", self.message),
+        }
+    }
+}
+
+fn bad(volume: &Volume) -> impl Iterator<Item = &Condition> {
+    volume
+        .conditions
+        .iter()
+        .filter(|condition| condition.abnormal)
+}
+
+fn worst(volume: &Volume) -> &'static str {
+    let known = ["DATA_LOSS", "INACCESSIBLE"];
+    let worst = known
+        .into_iter()
+        .find(|status| bad(volume).any(|one| one.status == *status));
+    worst.unwrap_or("DEGRADED")
+}
+
+fn of_volume(node: &str, volume: &Volume) -> Problem {
+    Problem {
+        severity: worst(volume),
+        kind: "volume",
+        node: node.to_owned(),
+        id: volume.id.clone(),
+        name: volume.name.clone(),
+        reasons: bad(volume).map(Reason::from).collect(),
+        volumes: Vec::new(),
+    }
+}
+
+fn is_damaged(drive: &Drive) -> bool {
+    drive
+        .rejects
+        .iter()
+        .any(|reject| reject.code == "OursDamaged")
+}
+
+/// What is wrong with the drive: its own trouble, or at least that volumes suffer from it.
+fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem> {
+    let health = drive.health.clone().unwrap_or_default();
+    let mut reasons: Vec<Reason> = Vec::new();
+    let say = |code: &str, message: &str| Reason {
+        code: code.to_owned(),
+        message: message.to_owned(),
+        since: 0,
+    };
+    let mut severity: Option<&'static str> = None;
+    let worse = |word: &'static str, than: Option<&'static str>| match than {
+        Some(known) if rank(known) <= rank(word) => Some(known),
+        _ => Some(word),
+    };
+    let mut is = |word| severity = worse(word, severity);
+    if drive.state == "missing" {
+        is("MISSING");
+        reasons.push(say(
+            "DriveMissing",
+            "it is not found on this node; plug it in again. If it is gone for good, so are the volumes on it: delete them",
+        ));
+    } else if !drive.trouble.is_empty() {
+        is("NO_ANSWER");
+        reasons.push(say(
+            "DriveStuck",
+            &format!(
+                "it does not answer: {}; see the kernel log, check cable, slot and power",
+                drive.trouble
+            ),
+        ));
+    }
+    if is_damaged(drive) {
+        is("DAMAGED");
+        let damage = drive
+            .rejects
+            .iter()
+            .filter(|reject| reject.code == "OursDamaged");
+        reasons.extend(damage.map(|reject| say(&reject.code, &reject.detail)));
+    }
+    match drive.verdict.as_str() {
+        "BAD" => is("BAD"),
+        "SUSPECT" => is("SUSPECT"),
+        _ => {}
+    }
+    if matches!(drive.verdict.as_str(), "BAD" | "SUSPECT") {
+        reasons.extend(health.findings.iter().map(Reason::from));
+    }
+    for condition in &health.conditions {
+        if condition.code != WEAR || health.worn_out {
+            is("WARNING");
+            reasons.push(condition.into());
+        }
+    }
+    if reasons.is_empty() {
+        // Told by its volumes alone, as by an agent that is older than this.
+        let told: BTreeMap<&str, Reason> = suffering
+            .iter()
+            .flat_map(|volume| bad(volume))
+            .map(|condition| (condition.reason.as_str(), condition.into()))
+            .collect();
+        reasons.extend(told.into_values());
+    }
+    // A drive's own word says more than its volumes' does, unless they are worse off.
+    let away = matches!(severity, Some("MISSING" | "NO_ANSWER" | "DAMAGED"));
+    for volume in suffering {
+        match worst(volume) {
+            "DEGRADED" => severity = severity.or(Some("DEGRADED")),
+            word if !away => severity = worse(word, severity),
+            _ => {}
+        }
+    }
+    let name: Vec<&str> = [&drive.kernel_name, &drive.model]
+        .into_iter()
+        .map(String::as_str)
+        .filter(|word| !word.is_empty())
+        .collect();
+    Some(Problem {
+        severity: severity?,
+        kind: "drive",
+        node: node.to_owned(),
+        id: drive.id.clone(),
+        name: name.join(", "),
+        reasons,
+        volumes: suffering.iter().map(|volume| volume.name.clone()).collect(),
+    })
+}
+
+fn notes(drive: &Drive) -> Vec<String> {
+    let Some(health) = &drive.health else {
+        return Vec::new();
+    };
+    let worn = health
+        .conditions
+        .iter()
+        .filter(|one| one.code == WEAR && !health.worn_out);
+    let worn = worn.map(|one| format!("drive {}: {}", drive.id, one.message));
+    let overridden = health.overridden.iter().map(|given| {
+        format!(
+            "drive {} is {}: overridden by the operator: {} (the evidence alone says {})",
+            drive.id, drive.verdict, given.reason, given.otherwise
+        )
+    });
+    worn.chain(overridden).collect()
+}
+
+#[cfg(test)]
+#[path = "wrong_tests.rs"]
+mod tests;

@@ -1,0 +1,458 @@
+//! Read-only checks of filesystems on real drives of files: what they find, that they change nothing, and that they get out of
+//! the way.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+use std::{
+    fs,
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use drivebay_agent::model::{CheckMethod, CheckOutcome, Checked, Inconclusive};
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, digest, need, rig::Placed, wait};
+
+/// A check begins seconds after the volume was unmounted, and takes less than one.
+const CHECKED: Duration = Duration::from_secs(60);
+/// Every unmounting is followed by a check.
+const ALWAYS: &str = "[checks]\ninterval = \"0s\"\n";
+
+async fn rig(more: &str) -> Rig {
+    let more = more.to_owned();
+    Rig::tuned(vec![DriveSpec::blank("a", 3 * GIB)], |settings| {
+        settings.more = more;
+    })
+    .await
+}
+
+fn uuid(volume: &Placed) -> &str {
+    volume.id.split('@').next().unwrap()
+}
+
+fn checked(rig: &Rig, volume: &Placed) -> Option<Checked> {
+    let path = rig
+        .shelf
+        .dir()
+        .join(format!("state/checks/{}.json", uuid(volume)));
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Waits for a result that is another one than `before`.
+fn next_check(rig: &Rig, volume: &Placed, before: Option<&Checked>) -> Checked {
+    let what = format!("volume {} is checked", volume.id);
+    wait::until(CHECKED, &what, || {
+        checked(rig, volume).filter(|now| Some(now) != before)
+    })
+}
+
+async fn reasons(rig: &Rig, volume: &Placed) -> Vec<String> {
+    let volume = rig.volume_of(&volume.id).await.unwrap();
+    volume
+        .conditions
+        .into_iter()
+        .map(|one| one.reason)
+        .collect()
+}
+
+fn run(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{program} {args:?}: {output:?}");
+    text
+}
+
+/// Directories and files, enough for metadata in several places. The number of one file's inode.
+fn fill(target: &Path) -> u64 {
+    for dir in 0..8 {
+        let dir = target.join(format!("d{dir}"));
+        fs::create_dir(&dir).unwrap();
+        for file in 0..60 {
+            fs::write(dir.join(format!("f{file}")), vec![7; 3000]).unwrap();
+        }
+    }
+    fs::metadata(target.join("d5/f17")).unwrap().ino()
+}
+
+/// A volume with files, which was checked and found clean after its first use, its device, and an inode in it.
+async fn used(rig: &Rig, fs_type: &str) -> (Placed, PathBuf, u64) {
+    let volume = rig.volume("a", GIB, &csi::mount(fs_type)).await;
+    rig.use_volume(&volume).await;
+    let inode = fill(&volume.target);
+    rig.leave_volume(&volume).await;
+    let device = rig.device(&volume).await;
+    (volume, device, inode)
+}
+
+async fn is_clean_and_unchanged(fs_type: &str) {
+    let rig = rig("").await;
+    let (volume, _, _) = used(&rig, fs_type).await;
+    let before = digest::of(&rig.shelf.file("a")).unwrap();
+    let checked = next_check(&rig, &volume, None);
+    let check = checked.conclusive.expect("it says something");
+    assert_eq!(check.outcome, CheckOutcome::Clean, "{check:?}");
+    assert_eq!(check.method, Some(CheckMethod::Unmounted));
+    assert_eq!(digest::of(&rig.shelf.file("a")).unwrap(), before);
+    assert_eq!(reasons(&rig, &volume).await, [""; 0]);
+    // Used again and left again, it is not checked again the same day.
+    rig.use_volume(&volume).await;
+    rig.leave_volume(&volume).await;
+    assert!(rig.agent.log().contains("the filesystem was checked"));
+}
+
+#[tokio::test]
+async fn an_ext4_is_checked_after_its_use_and_not_a_byte_changes() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    is_clean_and_unchanged("ext4").await;
+}
+
+#[tokio::test]
+async fn an_xfs_is_checked_after_its_use_and_not_a_byte_changes() {
+    need!(root, loop, tool "mkfs.xfs", fs "xfs");
+    is_clean_and_unchanged("xfs").await;
+}
+
+#[tokio::test]
+async fn a_btrfs_is_checked_after_its_use_and_not_a_byte_changes() {
+    need!(root, loop, tool "mkfs.btrfs", fs "btrfs");
+    is_clean_and_unchanged("btrfs").await;
+}
+
+/// Damages a volume that is not mounted, in a way that mounting does not notice.
+fn damage(fs_type: &str, device: &Path, inode: u64) {
+    let node = device.to_str().unwrap();
+    match fs_type {
+        "ext4" => drop(run("debugfs", &["-w", "-R", "clri d3", node])),
+        "xfs" => {
+            let at = format!("inode {inode}");
+            drop(run(
+                "xfs_db",
+                &["-x", "-c", &at, "-c", "write -d core.mode 0", node],
+            ));
+        }
+        _ => {
+            // The last leaf of the tree of files: mounting reads the first.
+            let tree = run(
+                "btrfs",
+                &["inspect-internal", "dump-tree", "-t", "fs", node],
+            );
+            let leaves = tree.lines().filter_map(|line| line.strip_prefix("leaf "));
+            let last = leaves.last().unwrap().split(' ').next().unwrap();
+            let copies = run("btrfs-map-logical", &["-l", last, node]);
+            let raw = fs::OpenOptions::new().write(true).open(device).unwrap();
+            let mut hit = 0;
+            for line in copies.lines() {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let Some(at) = words.iter().position(|word| *word == "physical") else {
+                    continue;
+                };
+                raw.write_all_at(&[0x55; 4096], words[at + 1].parse().unwrap())
+                    .unwrap();
+                hit += 1;
+            }
+            assert_eq!(hit, 2, "metadata has two copies: {copies}");
+            raw.sync_all().unwrap();
+        }
+    }
+}
+
+async fn damage_is_found(fs_type: &str) -> (Rig, Placed, PathBuf) {
+    let mut rig = rig(ALWAYS).await;
+    let (volume, device, inode) = used(&rig, fs_type).await;
+    let quiet = rig.volume("quiet", 512 * MIB, &csi::mount("ext4")).await;
+    let clean = next_check(&rig, &volume, None);
+    assert_eq!(clean.latest.as_ref().unwrap().outcome, CheckOutcome::Clean);
+    damage(fs_type, &device, inode);
+    rig.use_volume(&volume).await;
+    rig.leave_volume(&volume).await;
+    let found = next_check(&rig, &volume, Some(&clean));
+    assert!(found.is_corrupt(), "{found:?}");
+
+    let told = wait::until_async(CHECKED, "the damage is told", async || {
+        let volume = rig.volume_of(&volume.id).await?;
+        (!volume.conditions.is_empty()).then_some(volume)
+    })
+    .await;
+    let condition = &told.conditions[0];
+    assert_eq!(
+        (condition.status.as_str(), condition.reason.as_str()),
+        ("DATA_LOSS", "FilesystemCorrupted")
+    );
+    println!("{fs_type}: {}", condition.message);
+    let entries = rig.csi.list().await.unwrap();
+    let condition = |id: &str| {
+        let entry = entries
+            .iter()
+            .find(|entry| entry.volume.as_ref().unwrap().volume_id == id);
+        let status = entry.unwrap().status.as_ref().unwrap();
+        status.volume_condition.clone().unwrap()
+    };
+    assert!(condition(&volume.id).abnormal);
+    assert!(
+        condition(&volume.id)
+            .message
+            .contains("found its filesystem damaged")
+    );
+    assert!(!condition(&quiet.id).abnormal);
+
+    // It is remembered, with its age, and told by the next agent before it has looked itself.
+    rig.agent.stop().unwrap();
+    rig.start_again().await;
+    wait::until_async(CHECKED, "the damage is told again", async || {
+        reasons(&rig, &volume)
+            .await
+            .contains(&"FilesystemCorrupted".to_owned())
+            .then_some(())
+    })
+    .await;
+    (rig, volume, device)
+}
+
+#[tokio::test]
+async fn damaged_metadata_of_ext4_is_found_and_told_until_it_is_mended() {
+    need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4");
+    let (rig, volume, device) = damage_is_found("ext4").await;
+    let status = Command::new("e2fsck")
+        .arg("-fy")
+        .arg(&device)
+        .output()
+        .unwrap()
+        .status;
+    assert_eq!(status.code(), Some(1), "e2fsck mends it");
+    rig.use_volume(&volume).await;
+    rig.leave_volume(&volume).await;
+    wait::until_async(CHECKED, "the mended volume is well", async || {
+        reasons(&rig, &volume).await.is_empty().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn damaged_metadata_of_xfs_is_found_and_told() {
+    need!(root, loop, tool "mkfs.xfs", tool "xfs_db", fs "xfs");
+    damage_is_found("xfs").await;
+}
+
+#[tokio::test]
+async fn damaged_metadata_of_btrfs_is_found_and_told() {
+    need!(root, loop, tool "mkfs.btrfs", tool "btrfs-map-logical", fs "btrfs");
+    damage_is_found("btrfs").await;
+}
+
+#[tokio::test]
+async fn a_log_that_was_not_replayed_is_no_damage() {
+    need!(root, loop, tool "mkfs.xfs", tool "xfs_io", fs "xfs");
+    let rig = rig(ALWAYS).await;
+    let volume = rig.volume("a", GIB, &csi::mount("xfs")).await;
+    rig.use_volume(&volume).await;
+    fill(&volume.target);
+    run(
+        "xfs_io",
+        &["-x", "-c", "shutdown -f", volume.target.to_str().unwrap()],
+    );
+    rig.leave_volume(&volume).await;
+    let checked = next_check(&rig, &volume, None);
+    let latest = checked.latest.unwrap().outcome;
+    assert!(
+        matches!(
+            latest,
+            CheckOutcome::Inconclusive {
+                why: Inconclusive::DirtyLog,
+                ..
+            }
+        ),
+        "{latest:?}"
+    );
+    assert_eq!(checked.conclusive, None);
+    let reasons = reasons(&rig, &volume).await;
+    assert!(
+        !reasons.contains(&"FilesystemCorrupted".to_owned()),
+        "{reasons:?}"
+    );
+}
+
+/// A directory with an `e2fsck` that waits before it looks, and says so in the file `begun` there.
+fn slow_tools(dir: &Path) -> PathBuf {
+    let tools = dir.join("tools");
+    fs::create_dir(&tools).unwrap();
+    let script = format!(
+        "#!/bin/sh\nfor device; do :; done\nexec 9<$device\necho $$ >{0}/pid\nmv {0}/pid {0}/begun\nsleep 1000\nexec /usr/sbin/e2fsck \"$@\"\n",
+        tools.display()
+    );
+    let program = tools.join("e2fsck");
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    tools
+}
+
+/// A rig whose only volume is being checked by a tool that takes its time; the tool's process.
+async fn being_checked() -> (Rig, Placed, u32) {
+    let rig = Rig::tuned(vec![DriveSpec::blank("a", 3 * GIB)], |settings| {
+        settings.tools = Some(slow_tools(&settings.dir));
+    })
+    .await;
+    let (volume, _, _) = used(&rig, "ext4").await;
+    let begun = rig.shelf.dir().join("tools/begun");
+    let tool = wait::until(CHECKED, "the check begins", || {
+        fs::read_to_string(&begun).ok()?.trim().parse().ok()
+    });
+    (rig, volume, tool)
+}
+
+fn is_alive(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[tokio::test]
+async fn a_volume_that_is_wanted_again_is_staged_and_its_check_is_gone() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let (rig, volume, tool) = being_checked().await;
+    rig.use_volume(&volume).await;
+    assert!(
+        !is_alive(tool),
+        "the tool is gone before the volume is mounted"
+    );
+    assert_eq!(
+        checked(&rig, &volume),
+        None,
+        "what was called off is no result"
+    );
+    fs::write(volume.target.join("x"), "x").unwrap();
+    rig.leave_volume(&volume).await;
+}
+
+#[tokio::test]
+async fn a_volume_that_is_checked_is_deleted_and_grown_as_any_other() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let (rig, volume, tool) = being_checked().await;
+    let size = GIB + 64 * MIB;
+    rig.csi
+        .expand(&volume.id, size, &volume.capability)
+        .await
+        .unwrap();
+    assert!(!is_alive(tool));
+    let begun = rig.shelf.dir().join("tools/begun");
+    let tool = wait::until(CHECKED, "it is checked again", || {
+        let pid = fs::read_to_string(&begun).ok()?.trim().parse().ok()?;
+        (pid != tool).then_some(pid)
+    });
+    rig.csi.delete(&volume.id).await.unwrap();
+    assert!(!is_alive(tool));
+    rig.erased().await;
+}
+
+#[tokio::test]
+async fn nothing_of_a_check_outlives_an_agent_that_is_killed() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let (mut rig, volume, tool) = being_checked().await;
+    let worker = run("ps", &["-o", "ppid=", "-p", &tool.to_string()]);
+    let worker: u32 = worker.trim().parse().unwrap();
+    rig.agent.kill9();
+    for (what, pid) in [("the tool", tool), ("its worker", worker)] {
+        wait::until(Duration::from_secs(30), &format!("{what} is gone"), || {
+            (!is_alive(pid)).then_some(())
+        });
+    }
+    rig.start_again().await;
+    rig.use_volume(&volume).await;
+    rig.leave_volume(&volume).await;
+}
+
+/// A window that is open now, and has been for more than half of its length.
+fn open_window() -> String {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
+    let clock = |at: u64| format!("{:02}:{:02}", at / 3600 % 24, at / 60 % 60);
+    format!(
+        "[checks]\ninterval = \"0s\"\nwindow = \"{}-{}\"\n",
+        clock(now - 13 * 3600),
+        clock(now + 10 * 3600)
+    )
+}
+
+#[tokio::test]
+async fn a_mounted_btrfs_is_scrubbed_in_its_window_and_damage_is_told() {
+    need!(root, loop, tool "mkfs.btrfs", tool "btrfs-map-logical", tool "filefrag", fs "btrfs");
+    let rig = rig("").await;
+    let volume = rig.volume("a", GIB, &csi::mount("btrfs")).await;
+    rig.use_volume(&volume).await;
+    let device = rig.device(&volume).await;
+    fs::write(volume.target.join("big"), vec![0xA7; 8 << 20]).unwrap();
+    run("sync", &["-f", volume.target.to_str().unwrap()]);
+    let map = run(
+        "filefrag",
+        &["-v", "-b4096", volume.target.join("big").to_str().unwrap()],
+    );
+    let row = map
+        .lines()
+        .find(|line| line.trim_start().starts_with("0:"))
+        .unwrap();
+    let block: u64 = row
+        .split_whitespace()
+        .nth(3)
+        .unwrap()
+        .trim_end_matches('.')
+        .parse()
+        .unwrap();
+    let node = device.to_str().unwrap();
+    let copies = run(
+        "btrfs-map-logical",
+        &["-l", &(block * 4096).to_string(), node],
+    );
+    let words: Vec<&str> = copies.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == "physical").unwrap();
+    let at: u64 = words[at + 1].parse().unwrap();
+    rig.leave_volume(&volume).await;
+    let rig = in_window(rig).await;
+
+    rig.use_volume(&volume).await;
+    let clean = wait::until(CHECKED, "it is scrubbed", || {
+        checked(&rig, &volume).filter(|now| {
+            now.latest
+                .as_ref()
+                .is_some_and(|check| check.method == Some(CheckMethod::Scrub))
+        })
+    });
+    assert_eq!(clean.latest.as_ref().unwrap().outcome, CheckOutcome::Clean);
+    rig.leave_volume(&volume).await;
+
+    let raw = fs::OpenOptions::new().write(true).open(&device).unwrap();
+    raw.write_all_at(&[0x55; 4096], at).unwrap();
+    raw.sync_all().unwrap();
+    drop(raw);
+    // What was scrubbed a moment ago is not due for hours: it is forgotten with the agent's memory.
+    let file = rig
+        .shelf
+        .dir()
+        .join(format!("state/checks/{}.json", uuid(&volume)));
+    let mut rig = rig;
+    rig.agent.stop().unwrap();
+    fs::remove_file(file).unwrap();
+    rig.start_again().await;
+    rig.use_volume(&volume).await;
+    wait::until_async(CHECKED, "the damage is told", async || {
+        let told = reasons(&rig, &volume).await;
+        told.contains(&"FilesystemCorrupted".to_owned())
+            .then_some(())
+    })
+    .await;
+    rig.leave_volume(&volume).await;
+}
+
+/// The same rig with an agent whose window is open.
+async fn in_window(mut rig: Rig) -> Rig {
+    rig.agent.stop().unwrap();
+    let config = rig.agent.settings().config();
+    let text = fs::read_to_string(&config).unwrap() + &open_window();
+    fs::write(&config, text).unwrap();
+    rig.start_again().await;
+    rig
+}

@@ -1,0 +1,256 @@
+//! What a drive says of itself is told everywhere, can be acknowledged, and can be overruled: with SMART answers that
+//! are replayed to the real agent by a program in smartctl's place.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Output,
+    time::Duration,
+};
+
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, wait};
+use drivebay_proto::{agent as wire, csi as api};
+
+/// A drive is asked within seconds of a rescan.
+const ASKED: Duration = Duration::from_secs(60);
+
+/// Has every drive answer that so many sectors wait to be read.
+fn answers(dir: &Path, pending: u64) {
+    let answer = format!(
+        r#"{{"json_format_version":[1,0],"smartctl":{{"version":[7,4],"exit_status":0}},
+"device":{{"name":"/dev/x","type":"sat","protocol":"ATA"}},"model_name":"REPLAYED","serial_number":"R1",
+"smart_support":{{"available":true,"enabled":true}},"smart_status":{{"passed":true}},"rotation_rate":7200,
+"temperature":{{"current":31}},"power_on_time":{{"hours":1234}},
+"ata_smart_attributes":{{"revision":1,"table":[{{"id":197,"name":"Current_Pending_Sector","value":100,"worst":100,
+"thresh":0,"when_failed":"","flags":{{"value":18,"prefailure":false}},"raw":{{"value":{pending},"string":"{pending}"}}}}]}}}}"#
+    );
+    let new = dir.join("answer.new");
+    fs::write(&new, answer).unwrap();
+    fs::rename(new, dir.join("answer.json")).unwrap();
+}
+
+/// One drive, asked with a program that says what `answers` wants.
+async fn rig(pending: u64) -> (Rig, PathBuf) {
+    let mut place = PathBuf::new();
+    let rig = Rig::tuned(vec![DriveSpec::blank("a", 4 * GIB)], |settings| {
+        place = settings.dir.join("bin");
+        fs::create_dir_all(&place).unwrap();
+        let program = place.join("smartctl");
+        let text = format!("#!/bin/sh\nexec /bin/cat {}/answer.json\n", place.display());
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        answers(&place, pending);
+        settings.more = format!(
+            "\n[smart]\nsmartctl = \"{}\"\n[[smart.device]]\nmatch = \"loop*\"\ntype = \"sat\"\n",
+            program.display()
+        );
+    })
+    .await;
+    (rig, place)
+}
+
+async fn has_verdict(rig: &Rig, verdict: &str) -> wire::Drive {
+    wait::until_async(ASKED, &format!("the drive is {verdict}"), async || {
+        rig.agent.ask(&["rescan"]).unwrap();
+        let drive = rig.drive("a").await?;
+        (drive.verdict == verdict).then_some(drive)
+    })
+    .await
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+async fn storage(rig: &Rig) -> Vec<String> {
+    let request = api::NodeGetStorageHealthRequest::default();
+    let answer = rig.csi.node().node_get_storage_health(request).await;
+    let all = answer.unwrap().into_inner().backend_health;
+    all.into_iter().map(|entry| entry.reason).collect()
+}
+
+async fn volume_reasons(rig: &Rig, id: &str, path: &Path) -> Vec<String> {
+    let request = api::NodeGetVolumeHealthRequest {
+        volume_id: id.to_owned(),
+        volume_publish_path: path.to_str().unwrap().to_owned(),
+        ..Default::default()
+    };
+    let answer = rig.csi.node().node_get_volume_health(request).await;
+    let health = answer.unwrap().into_inner().volume_health.unwrap();
+    let all = health.health_statuses.into_iter();
+    all.map(|entry| entry.reason).collect()
+}
+
+#[tokio::test]
+async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_when_it_gets_worse()
+{
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let (mut rig, place) = rig(0).await;
+    has_verdict(&rig, "GOOD").await;
+    let volume = rig.volume("v", 512 * MIB, &csi::mount("ext4")).await;
+    rig.use_volume(&volume).await;
+    let well = rig.agent.ask(&["health"]).unwrap();
+    assert_eq!(well.status.code(), Some(0), "{}", said(&well));
+    assert!(
+        said(&well).contains("is well: 1 drive and 1 volume"),
+        "{}",
+        said(&well)
+    );
+
+    answers(&place, 48);
+    let drive = has_verdict(&rig, "BAD").await;
+    let report = drive.health.clone().unwrap().smart.unwrap();
+    assert_eq!(
+        (report.findings[0].value, report.findings[0].threshold),
+        (48, 40)
+    );
+    assert!(report.answered_at > 0);
+    assert_eq!(storage(&rig).await, ["DriveFailing"]);
+    assert_eq!(
+        volume_reasons(&rig, &volume.id, &volume.target).await,
+        ["DriveFailing"]
+    );
+    // Where it is not mounted nothing is concluded, whatever is asked about.
+    assert_eq!(
+        volume_reasons(&rig, &volume.id, Path::new("/nowhere")).await,
+        ["DriveFailing"]
+    );
+    let stats = rig.csi.stats(&volume.id, &volume.target).await.unwrap();
+    assert!(!stats.usage.is_empty());
+    let condition = stats.volume_condition.unwrap();
+    assert!(
+        condition.abnormal && condition.message.starts_with("DriveFailing: "),
+        "{condition:?}"
+    );
+
+    let wrong = rig.agent.ask(&["health"]).unwrap();
+    assert_eq!(wrong.status.code(), Some(1), "{}", said(&wrong));
+    let text = said(&wrong);
+    assert!(
+        text.contains("BAD  drive ") && text.contains("volumes on it: v"),
+        "{text}"
+    );
+    let shown = said(
+        &rig.agent
+            .ask(&["drive", "show", &drive.kernel_name])
+            .unwrap(),
+    );
+    for part in [
+        "BAD",
+        "ata-197 = 48, limit 40",
+        "temperature-celsius 31",
+        "v (512 MiB, ready, in use): DriveFailing",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let shown = said(&rig.agent.ask(&["volume", "show", "v"]).unwrap());
+    assert!(
+        shown.contains(volume.target.to_str().unwrap()),
+        "where it is mounted: {shown}"
+    );
+    assert_eq!(
+        rig.agent
+            .log()
+            .matches("the drive is BAD (it was GOOD)")
+            .count(),
+        1
+    );
+
+    // It sticks, though the answers are good again.
+    answers(&place, 0);
+    let text = wait::until_async(ASKED, "the drive has answered again", async || {
+        rig.agent.ask(&["rescan"]).unwrap();
+        let drive = rig.drive("a").await?;
+        let report = drive.health?.smart?;
+        report.findings.is_empty().then_some(drive.verdict)
+    })
+    .await;
+    assert_eq!(text, "BAD");
+
+    let unknown = rig.agent.ask(&["drive", "ack", "no-such"]).unwrap();
+    assert_eq!(unknown.status.code(), Some(1), "{}", said(&unknown));
+    let acked = rig
+        .agent
+        .ask(&["drive", "ack", &drive.id, "--note", "seen"])
+        .unwrap();
+    assert!(
+        said(&acked).contains("acknowledged: PendingSectorsMany (ata-197 = 48)"),
+        "{}",
+        said(&acked)
+    );
+    assert!(said(&acked).contains("is GOOD now"), "{}", said(&acked));
+    assert!(
+        volume_reasons(&rig, &volume.id, &volume.target)
+            .await
+            .is_empty()
+    );
+
+    // It was durable before it was answered.
+    rig.agent.kill9();
+    rig.start_again().await;
+    let drive = has_verdict(&rig, "GOOD").await;
+    let given = drive.health.unwrap().smart.unwrap().acknowledged.unwrap();
+    assert_eq!(given.note, "seen");
+    answers(&place, 1);
+    has_verdict(&rig, "SUSPECT").await;
+    assert_eq!(storage(&rig).await, ["DriveSuspect"]);
+    rig.leave_volume(&volume).await;
+}
+
+#[tokio::test]
+async fn an_operators_verdict_counts_and_is_shown_with_what_it_hides() {
+    need!(root, loop);
+    let (mut rig, _) = rig(48).await;
+    let drive = has_verdict(&rig, "BAD").await;
+    rig.agent.stop().unwrap();
+    let config = rig.agent.settings().config();
+    let mut file = fs::OpenOptions::new().append(true).open(config).unwrap();
+    writeln!(
+        file,
+        "\n[[health.override]]\ndrive = \"{}\"\nverdict = \"good\"\nreason = \"a known batch\"\nuntil = \"2999-12-31\"",
+        drive.id
+    )
+    .unwrap();
+    rig.start_again().await;
+    let drive = wait::until_async(ASKED, "the override is told", async || {
+        rig.agent.ask(&["rescan"]).unwrap();
+        let drive = rig.drive("a").await?;
+        let otherwise = drive
+            .health
+            .as_ref()?
+            .overridden
+            .as_ref()?
+            .otherwise
+            .clone();
+        (otherwise == "BAD").then_some(drive)
+    })
+    .await;
+    assert_eq!(drive.verdict, "GOOD");
+    assert!(
+        drive
+            .notes
+            .iter()
+            .any(|note| note.starts_with("overridden by the operator: a known batch")),
+        "{drive:#?}"
+    );
+    // It takes volumes again.
+    rig.volume("v", 64 * MIB, &csi::block()).await;
+    let health = rig.agent.ask(&["health"]).unwrap();
+    assert_eq!(health.status.code(), Some(0), "{}", said(&health));
+    assert!(
+        said(&health)
+            .contains("overridden by the operator: a known batch (the evidence alone says BAD)"),
+        "{}",
+        said(&health)
+    );
+    assert!(storage(&rig).await.is_empty());
+}

@@ -1,0 +1,309 @@
+//! Checks of mounted volumes on snapshots, in a guest with real LVM: no false alarm under load, nothing left behind, not even
+//! by an agent that is killed; and what they cost the workload.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+use std::time::{Duration, Instant};
+
+use drivebay_hwtests::{
+    GIB, MIB, csi,
+    lab::{DriveSpec, Guest, LabRig, Machine, MachineSpec},
+    rig::Placed,
+};
+use drivebay_proto::agent::{CheckVolumeRequest, CheckVolumeResponse, agent_client::AgentClient};
+use tokio::task::JoinHandle;
+use tonic::Status;
+
+/// A few LVM commands and a check, in an emulated machine that has much to do.
+const CHECK: Duration = Duration::from_secs(300);
+/// A snapshot is removed and erased.
+const GONE: Duration = Duration::from_secs(180);
+
+async fn rig(layout: &str, drives: usize, class: &str) -> LabRig {
+    let drives = (0..drives).map(|n| DriveSpec::nvme(&format!("d{n}"), 3 * GIB));
+    let machine = Machine::restored(MachineSpec::new("node1").with(drives.collect())).unwrap();
+    let class = class.to_owned();
+    LabRig::tuned(machine, layout, |settings| settings.class = class).await
+}
+
+/// Asks for a check and answers with its result; asks again when a call came between.
+async fn check(lab: &LabRig, volume: &Placed) -> CheckVolumeResponse {
+    let channel = csi::channel(&lab.agent_socket).await.unwrap();
+    let mut client = AgentClient::new(channel);
+    let request = CheckVolumeRequest {
+        volume_id: volume.id.clone(),
+    };
+    let answer = tokio::time::timeout(CHECK, client.check_volume(request)).await;
+    answer.expect("a check ends").unwrap().into_inner()
+}
+
+/// A check that goes on while the test does something else.
+async fn asked(lab: &LabRig, volume: &Placed) -> JoinHandle<Result<CheckVolumeResponse, Status>> {
+    let channel = csi::channel(&lab.agent_socket).await.unwrap();
+    let request = CheckVolumeRequest {
+        volume_id: volume.id.clone(),
+    };
+    tokio::spawn(async move {
+        let answer = AgentClient::new(channel).check_volume(request).await;
+        answer.map(tonic::Response::into_inner)
+    })
+}
+
+/// What LVM and the kernel have that is a check's.
+fn litter(guest: &Guest) -> String {
+    guest.run(
+        "{ lvs --noheadings -a -o lv_name; dmsetup ls; losetup -n; grep -i check /proc/mounts; } | grep -i -e check -e -real -e -cow -e snapshot || true",
+    )
+}
+
+fn nothing_is_left(guest: &Guest) {
+    guest.wait_until(GONE, "snapshots are gone", |guest| {
+        litter(guest).trim().is_empty().then_some(())
+    });
+}
+
+/// Processes in the guest that make, change and remove files in this directory until `stop_load`.
+fn load(guest: &Guest, unit: &str, dir: &std::path::Path) {
+    let script = r#"
+        cd "$1"; mkdir -p churn; cd churn; n=0
+        while [ ! -e ../stop ]; do
+            n=$((n+1)); d=$((n%40)); mkdir -p $d
+            for i in 1 2 3 4 5 6 7 8; do head -c $((n%9*3000+100)) /dev/zero >$d/f$((n%60)).$i; done
+            mv $d/f$((n%60)).1 $d/g$n 2>/dev/null
+            [ $((n%3)) = 0 ] && rm -rf $(((n+20)%40))
+            echo $n >../count
+        done"#;
+    guest.write(std::path::Path::new("/run/load.sh"), script.as_bytes());
+    guest.run(&format!(
+        "systemd-run --quiet --unit={unit} --property=RemainAfterExit=no sh /run/load.sh {}",
+        dir.display()
+    ));
+}
+
+fn rounds(guest: &Guest, dir: &std::path::Path) -> u64 {
+    let said = guest.ran(&format!("cat {}/count", dir.display()));
+    said.stdout.trim().parse().unwrap_or(0)
+}
+
+/// Checks a volume under load so many times. None may say anything but clean.
+async fn no_false_alarm(fs_type: &str, times: u32) {
+    let lab = rig("lvm", 1, "check-reserve = \"512MiB\"\n").await;
+    let volume = lab.volume("busy", GIB, &csi::mount(fs_type)).await;
+    lab.use_volume(&volume).await;
+    let guest = lab.guest();
+    load(guest, "load", &volume.target);
+    let count = || rounds(guest, &volume.target);
+    guest.wait_until(Duration::from_secs(60), "the load runs", |_| {
+        (count() > 20).then_some(())
+    });
+    let (from, at) = (count(), Instant::now());
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let alone = (count() - from) as f64 / at.elapsed().as_secs_f64();
+    let (mut seen, mut took) = (Vec::new(), 0);
+    let (from, at) = (count(), Instant::now());
+    for _ in 0..times {
+        let answer = check(&lab, &volume).await;
+        took += answer.took_ms;
+        seen.push((answer.outcome, answer.method, answer.detail));
+    }
+    let checked = (count() - from) as f64 / at.elapsed().as_secs_f64();
+    let method = if fs_type == "btrfs" {
+        "scrub"
+    } else {
+        "snapshot"
+    };
+    let odd: Vec<_> = seen
+        .iter()
+        .filter(|(outcome, how, _)| outcome != "clean" || how != method)
+        .collect();
+    println!(
+        "{fs_type}: {times} checks by {method} under load, {} not clean; {:.1} s each; rounds of the load a second: {alone:.1} alone, {checked:.1} while it is checked again and again",
+        odd.len(),
+        f64::from(u32::try_from(took / u64::from(times)).unwrap()) / 1000.0,
+    );
+    // A snapshot that became full is told as such, and is no alarm; it says nothing either.
+    let alarms: Vec<_> = odd
+        .iter()
+        .filter(|(outcome, ..)| outcome == "corrupt")
+        .collect();
+    assert!(alarms.is_empty(), "{alarms:#?}");
+    let silent = odd.len();
+    assert!(
+        silent * 4 <= seen.len(),
+        "most checks say something: {odd:#?}"
+    );
+    assert_eq!(lab.volume_of(&volume.id).await.unwrap().conditions, []);
+    guest.run(&format!("touch {}/stop", volume.target.display()));
+    guest.wait_until(GONE, "the load ends", |guest| {
+        (guest.run("systemctl is-active load || true").trim() != "active").then_some(())
+    });
+    nothing_is_left(guest);
+    lab.leave_volume(&volume).await;
+    assert!(litter(guest).trim().is_empty());
+}
+
+fn times() -> u32 {
+    if std::env::var_os("DRIVEBAY_LAB_LONG").is_some() {
+        500
+    } else {
+        24
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn a_busy_ext4_is_never_called_damaged() {
+    no_false_alarm("ext4", times()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn a_busy_xfs_is_never_called_damaged() {
+    no_false_alarm("xfs", times()).await;
+}
+
+#[tokio::test]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn a_busy_btrfs_is_never_called_damaged() {
+    no_false_alarm("btrfs", times()).await;
+}
+
+/// Damage in a mounted volume's metadata is found on its snapshot, and a snapshot that becomes full is no damage.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn damage_under_a_mounted_ext4_is_found_and_a_full_snapshot_is_no_damage() {
+    let lab = rig("lvm", 1, "check-reserve = \"64MiB\"\n").await;
+    let volume = lab.volume("v", GIB, &csi::mount("ext4")).await;
+    lab.use_volume(&volume).await;
+    let guest = lab.guest();
+    let target = volume.target.display().to_string();
+    guest.run(&format!(
+        "cd {target}; mkdir a b; for i in $(seq 50); do echo $i >a/$i; done; sync"
+    ));
+    assert_eq!(check(&lab, &volume).await.outcome, "clean");
+    nothing_is_left(guest);
+
+    // Twice what the snapshot has room for, while the check is made to take long.
+    let device = lab.device(&volume).await.display().to_string();
+    guest.run("mv /usr/sbin/e2fsck /usr/sbin/e2fsck.real; printf '#!/bin/sh\\n[ \"$1\" = -fn ] && while [ ! -e /run/go-on ]; do sleep 0.2; done\\nexec /usr/sbin/e2fsck.real \"$@\"\\n' >/usr/sbin/e2fsck; chmod +x /usr/sbin/e2fsck");
+    let asking = asked(&lab, &volume).await;
+    {
+        guest.wait_until(GONE, "the snapshot is there", |guest| {
+            guest.ran("pgrep -f 'e2fsck -fn'").ok().then_some(())
+        });
+        guest.run(&format!("dd if=/dev/urandom of={target}/big bs=1M count=128 conv=fsync status=none; touch /run/go-on"));
+    }
+    let answer = asking.await.unwrap().unwrap();
+    assert_eq!(answer.outcome, "inconclusive", "{answer:?}");
+    assert!(answer.detail.contains("SnapshotFull"), "{answer:?}");
+    assert_eq!(lab.volume_of(&volume.id).await.unwrap().conditions, []);
+    nothing_is_left(guest);
+
+    guest.run(&format!(
+        "debugfs -w -R 'clri b' {device}; sync; blockdev --flushbufs {device}"
+    ));
+    let answer = check(&lab, &volume).await;
+    assert_eq!(
+        (answer.outcome.as_str(), answer.method.as_str()),
+        ("corrupt", "snapshot"),
+        "{answer:?}"
+    );
+    println!("{}", answer.detail);
+    let told = lab.volume_of(&volume.id).await.unwrap();
+    let reasons: Vec<_> = told.conditions.iter().map(|one| &one.reason).collect();
+    assert!(
+        reasons
+            .iter()
+            .any(|reason| *reason == "FilesystemCorrupted"),
+        "{told:#?}"
+    );
+    nothing_is_left(guest);
+}
+
+/// The agent is killed while a snapshot exists; the next one removes it, and what it stored is erased.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn a_killed_agents_snapshot_is_removed_and_erased_and_the_volume_works_on() {
+    let mut lab = rig("lvm", 1, "check-reserve = \"64MiB\"\n").await;
+    let volume = lab.volume("v", GIB, &csi::mount("ext4")).await;
+    lab.use_volume(&volume).await;
+    let guest = lab.guest().clone();
+    let target = volume.target.display().to_string();
+    guest.run("mv /usr/sbin/e2fsck /usr/sbin/e2fsck.real; printf '#!/bin/sh\\n[ \"$1\" = -fn ] && sleep 1000\\nexec /usr/sbin/e2fsck.real \"$@\"\\n' >/usr/sbin/e2fsck; chmod +x /usr/sbin/e2fsck");
+    guest.run(&format!(
+        "head -c 16M /dev/zero | tr '\\0' S >{target}/secret; sync"
+    ));
+    let asking = asked(&lab, &volume).await;
+    {
+        guest.wait_until(GONE, "the check is under way", |guest| {
+            guest.ran("pgrep -f 'e2fsck -fn'").ok().then_some(())
+        });
+        // What is overwritten now is stored in the snapshot.
+        guest.run(&format!(
+            "dd if=/dev/zero of={target}/secret bs=1M count=16 conv=notrunc,fsync status=none"
+        ));
+    }
+    assert!(!litter(&guest).trim().is_empty(), "there is a snapshot");
+    lab.agent.kill9();
+    let answer = asking.await.unwrap();
+    assert!(answer.is_err(), "{answer:?}");
+    guest.run(&format!("echo alive >{target}/x; sync -f {target}/x"));
+    lab.start_again().await;
+    nothing_is_left(&guest);
+    assert!(
+        !guest.ran("pgrep -f 'e2fsck -fn'").ok(),
+        "nothing of the check lives"
+    );
+    guest.run(&format!("echo alive >{target}/y; sync -f {target}/y; rm {target}/secret; sync; fstrim {target} || true"));
+
+    // All free space of the drive reads as zeros.
+    let free = guest.run("pv=$(pvs --noheadings -o pv_name | tr -d ' '); pvs --noheadings --segments --units b --nosuffix -o pvseg_start,pvseg_size,lv_name,vg_extent_size,pe_start $pv | awk -v pv=$pv 'NF==4 {print pv, $4+$1*$3, $2*$3}'");
+    let mut looked = 0;
+    for row in free.lines() {
+        let words: Vec<&str> = row.split_whitespace().collect();
+        let [node, start, len] = words.as_slice() else {
+            panic!("{row}")
+        };
+        let (start, len): (u64, u64) = (start.parse().unwrap(), len.parse().unwrap());
+        looked += len;
+        let other = guest.run(&format!(
+            "dd if={node} bs=1M skip={} count={} iflag=direct status=none | tr -d '\\0' | wc -c",
+            start / MIB,
+            len / MIB
+        ));
+        assert_eq!(other.trim(), "0", "{row}");
+    }
+    assert!(looked >= GIB, "{free}");
+}
+
+/// A volume with a snapshot is grown and deleted: the check gets out of the way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn a_volume_is_grown_and_deleted_while_its_snapshot_is_checked() {
+    let lab = rig("lvm", 1, "check-reserve = \"64MiB\"\n").await;
+    let volume = lab.volume("v", 512 * MIB, &csi::mount("ext4")).await;
+    lab.use_volume(&volume).await;
+    let guest = lab.guest();
+    guest.run("mv /usr/sbin/e2fsck /usr/sbin/e2fsck.real; printf '#!/bin/sh\\n[ \"$1\" = -fn ] && sleep 1000\\nexec /usr/sbin/e2fsck.real \"$@\"\\n' >/usr/sbin/e2fsck; chmod +x /usr/sbin/e2fsck");
+    for size in [640, 768] {
+        let asking = asked(&lab, &volume).await;
+        guest.wait_until(GONE, "the check is under way", |guest| {
+            guest.ran("pgrep -f 'e2fsck -fn'").ok().then_some(())
+        });
+        lab.csi
+            .expand(&volume.id, size * MIB, &volume.capability)
+            .await
+            .unwrap();
+        assert!(asking.await.unwrap().is_err(), "it was called off");
+    }
+    nothing_is_left(guest);
+    lab.leave_volume(&volume).await;
+    lab.csi.delete(&volume.id).await.unwrap();
+    lab.erased().await;
+    nothing_is_left(guest);
+}
