@@ -3,6 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -26,6 +27,7 @@ use crate::{
     config::{ConfigError, RunOptions},
     dial, files, last_known, limits,
     listen::{self, Announce, ListenError, Security},
+    metrics::{self, cluster::Cluster},
     notes::{Notes, NotesError},
     settings::{self, Settings, SettingsError},
     socket::{self, BindError},
@@ -122,11 +124,15 @@ pub async fn serve(
         Some(socket) => Agents::single(dial::reconnecting(socket.clone(), CONNECT)),
         None => open_to_agents(&options, &tasks, &ending).await?,
     };
+    let ready = ready_or_late(agents.ready());
+    let exposed = Cluster::new(agents.clone(), ready.clone());
+    let metrics = options.metrics.clone();
+    tasks.spawn(metrics::serve(metrics, Arc::new(exposed), ending.clone()));
     let identity = IdentityService::new(IdentityConfig {
         driver_name: options.driver_name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         controller: true,
-        ready: ready_or_late(agents.ready()),
+        ready,
     });
     let controller = ControllerService::new(
         ControllerConfig {

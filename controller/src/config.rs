@@ -9,9 +9,13 @@ use crate::{
     agents::AWAY_GRACE,
     certs::args::CertsCommand,
     cli::{self, args::DEFAULT_SOCKET},
+    metrics::Listen,
     tls::TlsFiles,
     validate,
 };
+
+/// Where the controller serves its metrics when nobody says otherwise.
+pub const DEFAULT_METRICS: &str = "127.0.0.1:9811";
 
 /// Which generation of CSI's volume-health API is advertised. All its RPCs are served regardless.
 ///
@@ -130,6 +134,10 @@ pub struct RunOptions {
     /// Socket for this program's other commands; made with mode 0600
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,
+    /// Where /metrics, /healthz and /readyz are served over HTTP: an address, a path of a unix socket, or off. Whoever
+    /// reaches it may read names of nodes; there is nothing to change
+    #[arg(long, value_name = "ADDRESS:PORT|PATH|off", default_value = DEFAULT_METRICS)]
+    pub metrics: Listen,
     /// Config file: nodes that were given up (see `node forget`). It is read again when it changes
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

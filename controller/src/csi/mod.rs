@@ -10,22 +10,22 @@ mod status;
 mod suitable;
 mod volumes;
 
-use std::time::Instant;
-
 use tonic::{Code, Status};
+
+use crate::metrics::rpc;
 
 pub use controller::{ControllerConfig, ControllerService};
 pub use identity::{IdentityConfig, IdentityService};
 
-/// Runs one RPC and logs its name, code and duration; never what is in the request, which may hold secrets.
+/// Runs one RPC, and logs and counts its name, code and duration; never what is in the request, which may hold secrets.
 pub async fn logged<T>(
     method: &'static str,
     rpc: impl Future<Output = Result<T, Status>>,
 ) -> Result<tonic::Response<T>, Status> {
-    let began = Instant::now();
+    let running = rpc::began(method);
     let result = rpc.await;
     let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
-    let milliseconds = began.elapsed().as_millis();
+    let milliseconds = running.ended(code).as_millis();
     if code == Code::Ok {
         tracing::debug!(method, ?code, milliseconds, "csi call");
     } else {
