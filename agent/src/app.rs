@@ -33,6 +33,7 @@ use crate::{
     inventory::{Inventory, wire::Sender},
     keeper::{self, Keeper},
     lock, manager,
+    metrics::Metrics,
     model::{Layout, cause::chain},
     registration::{self, RegistrationConfig},
     server,
@@ -241,6 +242,11 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         );
         csi = csi.add_service(ControllerServer::new(controller));
     }
+    tasks.spawn(drivebay_controller::metrics::serve(
+        config.metrics.clone(),
+        Arc::new(Metrics::new(volumes.clone(), ready.clone())),
+        stop.clone(),
+    ));
     tasks.spawn(dial_controllers(
         config.clone(),
         agent.clone(),

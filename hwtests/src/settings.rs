@@ -72,6 +72,11 @@ impl Settings {
         self.dir.join("agent.sock")
     }
 
+    /// Where metrics are served.
+    pub fn metrics_socket(&self) -> PathBuf {
+        self.dir.join("metrics.sock")
+    }
+
     /// The configuration file.
     pub fn config(&self) -> PathBuf {
         self.dir.join("agent.toml")
@@ -113,6 +118,9 @@ runtime-dir = "{runtime}"
 [kubelet]
 dir = "{dir}/kubelet"
 registration = false
+
+[metrics]
+listen = "{dir}/metrics.sock"
 
 [discovery]
 allow-loop = {allow_loop}

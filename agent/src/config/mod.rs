@@ -21,7 +21,7 @@ pub mod units;
 
 pub use check::Surroundings;
 pub use controller::ControllerConfig;
-pub use drivebay_controller::HealthApi;
+pub use drivebay_controller::{HealthApi, metrics::Listen};
 pub use section::Problem;
 
 /// Where the config is looked for when nobody says otherwise.
@@ -64,6 +64,8 @@ pub struct Config {
     pub erase_bytes_per_second: Option<u64>,
     /// A worker without work for this long is let go.
     pub worker_idle: Duration,
+    /// Where /metrics, /healthz and /readyz are served over HTTP.
+    pub metrics: Listen,
     /// The controllers to dial; None: none.
     pub controller: Option<ControllerConfig>,
     /// Classes of drives.

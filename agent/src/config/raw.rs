@@ -41,6 +41,8 @@ pub struct Raw {
     pub quarantine: Text,
     /// `[workers] idle`
     pub worker_idle: Text,
+    /// `[metrics] listen`
+    pub metrics_listen: Text,
     /// `[controller]`
     pub controller: RawController,
     /// `[[class]]`
@@ -162,6 +164,10 @@ pub fn parse(text: &str, problems: &mut Vec<Problem>) -> Raw {
     let mut workers = root.table("workers", problems);
     raw.worker_idle = workers.string("idle", problems);
     workers.finish(problems);
+
+    let mut metrics = root.table("metrics", problems);
+    raw.metrics_listen = metrics.string("listen", problems);
+    metrics.finish(problems);
 
     let mut controller = root.table("controller", problems);
     raw.controller = RawController {

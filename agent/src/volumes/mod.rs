@@ -27,10 +27,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     config::Config,
-    fs::device,
+    fs::{device, jobs::Usage},
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
     model::{DriveId, DriveRef, DriveState, Volume, VolumeState},
+    smart::Told,
     sys::mountinfo,
     worker::{Pool, RunError},
 };
@@ -68,6 +69,8 @@ struct Inner {
     doubts: Mutex<BTreeMap<String, DriveId>>,
     /// Somebody wants to know how the drives are, now.
     asked: Notify,
+    /// What the drives said when they were asked.
+    told: Told,
 }
 
 impl Volumes {
@@ -92,6 +95,7 @@ impl Volumes {
                 keeper,
                 doubts: Mutex::default(),
                 asked: Notify::new(),
+                told: Told::default(),
             }),
         }
     }
@@ -109,6 +113,16 @@ impl Volumes {
     /// Waits until somebody wants the drives asked.
     pub async fn drives_are_to_be_asked(&self) {
         self.inner.asked.notified().await;
+    }
+
+    /// What the drives last told of themselves.
+    pub fn told(&self) -> &Told {
+        &self.inner.told
+    }
+
+    /// The last samples of volumes in use, with their age.
+    pub fn last_samples(&self) -> std::collections::HashMap<uuid::Uuid, (Usage, Duration)> {
+        self.inner.samples.all()
     }
 
     /// The inventory that calls read and change.
