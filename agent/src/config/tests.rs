@@ -51,6 +51,7 @@ fn the_example_is_right_and_shows_the_defaults() {
     assert_eq!(config.quarantine, Duration::from_secs(86_400));
     assert_eq!(config.worker_idle, Duration::from_secs(60));
     assert_eq!(config.erase_bytes_per_second, Some(200 * 1024 * 1024));
+    assert_eq!(config.metrics.to_string(), "http://127.0.0.1:9810/metrics");
     assert!(!config.allow_loop);
     let [fast, bulk] = config.classes.as_slice() else {
         panic!("two classes")
@@ -100,7 +101,7 @@ fn an_unknown_key_is_named_with_its_line_and_what_was_meant() {
         mistakes(text),
         "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, claim, erase, fs, layout, mkfs-options, mount-options, name, priority, select, xfs-retry-forever\n\
          drivebay.toml:5: unknown key `medai` in [class.select] (did you mean `media`?); known keys: drive, max-size, media, min-size, model, path, transport\n\
-         drivebay.toml:7: unknown key `nodes` in the file (did you mean `node`?); known keys: agent, class, controller, csi, discovery, erase, kubelet, node, workers"
+         drivebay.toml:7: unknown key `nodes` in the file (did you mean `node`?); known keys: agent, class, controller, csi, discovery, erase, kubelet, metrics, node, workers"
     );
 }
 
@@ -333,4 +334,22 @@ fn controllers_are_dialled_with_certificates_or_on_loopback_and_never_half() {
         let message = section(&wrong).unwrap_err();
         assert!(message.contains(says), "{wrong}: {message}");
     }
+}
+
+#[test]
+fn metrics_go_where_they_are_told_or_nowhere() {
+    let listen = |value: &str| {
+        let text = format!("{CLASS}[metrics]\nlisten = '{value}'\n");
+        parse(&text, &bare()).map(|checked| checked.config.metrics)
+    };
+    assert_eq!(listen("off").unwrap(), Listen::Off);
+    assert_eq!(
+        listen("/run/drivebay/metrics.sock").unwrap(),
+        Listen::Unix("/run/drivebay/metrics.sock".into())
+    );
+    let problems = listen("localhost").unwrap_err();
+    assert!(
+        problems[0].to_string().contains("[metrics] listen: \"localhost\" is no place for metrics"),
+        "{problems:?}"
+    );
 }
