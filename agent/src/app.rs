@@ -5,6 +5,7 @@ use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 use drivebay_controller::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
     in_process_channel,
+    logging::LogService,
     tls::{Credentials, Role},
 };
 use drivebay_proto::{
@@ -253,7 +254,9 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         stop.clone(),
     ));
     let agent_server = tokio::spawn(server::serve(
-        Server::builder().add_service(AgentServer::new(agent)),
+        Server::builder()
+            .add_service(AgentServer::new(agent))
+            .add_service(LogService::server()),
         agent_socket,
         stop.clone(),
     ));

@@ -27,6 +27,7 @@ use crate::{
     config::{ConfigError, RunOptions},
     dial, files, last_known, limits,
     listen::{self, Announce, ListenError, Security},
+    logging::LogService,
     metrics::{self, cluster::Cluster},
     notes::{Notes, NotesError},
     settings::{self, Settings, SettingsError},
@@ -143,7 +144,9 @@ pub async fn serve(
         agents.clone(),
     );
     let cluster = ClusterService::new(agents, options.driver_name);
-    let commands = Server::builder().add_service(ClusterServer::new(cluster));
+    let commands = Server::builder()
+        .add_service(ClusterServer::new(cluster))
+        .add_service(LogService::server());
     let end = ending.clone().cancelled_owned();
     tasks.spawn(async move {
         if let Err(error) = socket::serve(commands, admin, end, CONNECT).await {

@@ -186,6 +186,9 @@ macro_rules! need {
     (@list [$($done:expr,)*] sanity $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Sanity,] $($($rest)*)?)
     };
+    (@list [$($done:expr,)*] promtool $(, $($rest:tt)*)?) => {
+        $crate::need!(@list [$($done,)* $crate::need::Need::Promtool,] $($($rest)*)?)
+    };
     (@list [$($done:expr,)*] layout $layout:literal $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Layout($layout),] $($($rest)*)?)
     };

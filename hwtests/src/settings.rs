@@ -21,6 +21,8 @@ pub struct Settings {
     pub cluster: String,
     /// The quarantine of volumes deleted while their drive was away.
     pub quarantine: String,
+    /// Where metrics are served: `[metrics] listen`. A socket by default, so that agents side by side have no port in common.
+    pub metrics: String,
     /// Further lines for the one class, "demo".
     pub class: String,
     /// Further sections at the end of the file.
@@ -53,6 +55,7 @@ impl Settings {
                 .trim_start_matches('.')
                 .to_owned(),
             quarantine: "24h".to_owned(),
+            metrics: dir.join("metrics.sock").display().to_string(),
             class: String::new(),
             more: String::new(),
             headless: true,
@@ -98,6 +101,7 @@ impl Settings {
             node,
             cluster,
             quarantine,
+            metrics,
             class,
             more,
             ..
@@ -120,7 +124,7 @@ dir = "{dir}/kubelet"
 registration = false
 
 [metrics]
-listen = "{dir}/metrics.sock"
+listen = "{metrics}"
 
 [discovery]
 allow-loop = {allow_loop}

@@ -80,9 +80,7 @@ fn alerts_and_their_tests_name_only_metrics_and_labels_that_there_are() {
         .chain(shared::cluster::DEFINITIONS)
         .map(|def| def.name.to_owned())
         .collect();
-    known.extend(
-        ["drivebay_rpc_total", "drivebay_rpc_duration_seconds_bucket"].map(str::to_owned),
-    );
+    known.extend(["drivebay_rpc_total", "drivebay_rpc_duration_seconds_bucket"].map(str::to_owned));
     let mut texts = vec![rules(), read("deploy/alerts/README.md")];
     for name in ["drives", "volumes", "programs"] {
         texts.push(read(&format!("deploy/alerts/tests/{name}.yaml")));

@@ -26,6 +26,7 @@ pub use drivebay_controller::cli::table;
 pub use args::{Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions};
 
 use client::{Client, ClientError};
+use drivebay_controller::{cli::args::LogLevelArgs, logging as log};
 use one_drive::OneDriveError;
 
 /// Failed.
@@ -53,6 +54,9 @@ pub enum CommandError {
     /// drive adopt.
     #[error(transparent)]
     Adopt(#[from] one_drive::OneDriveError),
+    /// log-level.
+    #[error(transparent)]
+    Log(#[from] log::AskError),
     /// Writing the answer.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
@@ -72,6 +76,7 @@ impl CommandError {
             {
                 NO_AGENT
             }
+            Self::Log(error) if error.is_absence() => NO_AGENT,
             Self::Adopt(error) | Self::Wipe(wipe::WipeError::Drive(error)) if error.is_usage() => {
                 USAGE
             }
@@ -141,6 +146,11 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             print(&format!(
                 "rescanned; the inventory is at revision {revision}\n"
             ))
+        }
+        Command::LogLevel { level, socket } => {
+            let filter = LogLevelArgs::filter(level.as_deref());
+            let now = log::ask(&socket.socket, filter).await?;
+            print(&format!("{now}\n"))
         }
         Command::CheckConfig { config } => {
             let checked = config::load(&config.config)?;

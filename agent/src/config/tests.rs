@@ -349,7 +349,9 @@ fn metrics_go_where_they_are_told_or_nowhere() {
     );
     let problems = listen("localhost").unwrap_err();
     assert!(
-        problems[0].to_string().contains("[metrics] listen: \"localhost\" is no place for metrics"),
+        problems[0]
+            .to_string()
+            .contains("[metrics] listen: \"localhost\" is no place for metrics"),
         "{problems:?}"
     );
 }

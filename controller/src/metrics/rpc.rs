@@ -105,7 +105,7 @@ impl Drop for Running {
         let (method, took) = (self.method, self.began.elapsed());
         let code = self.code.unwrap_or_else(|| {
             let milliseconds = took.as_millis();
-            tracing::info!(method, code = ?Code::Cancelled, milliseconds, "csi call; the caller went away");
+            tracing::info!(method, code = ?Code::Cancelled, milliseconds, "call given up by its caller");
             Code::Cancelled
         });
         if let Some(calls) = &REGISTERED.calls {
