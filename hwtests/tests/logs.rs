@@ -206,13 +206,13 @@ async fn a_call_that_changes_something_or_fails_is_one_line_with_code_and_durati
     let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
     let (controller, csi) = Controller::start(&rig, "info").await;
     let volume = csi
-        .create("v", &csi::mount("ext4"), csi::bytes(256 * MIB))
+        .create("v", 256 * MIB, &csi::mount("ext4"))
         .await
         .unwrap();
     csi.list().await.unwrap();
     csi.delete(&volume.volume_id).await.unwrap();
     let unnamed = csi
-        .create("", &csi::mount("ext4"), csi::bytes(256 * MIB))
+        .create("", 256 * MIB, &csi::mount("ext4"))
         .await;
     assert!(unnamed.is_err());
     let log = controller.log();
