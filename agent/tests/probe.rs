@@ -14,6 +14,7 @@ use std::{
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     process::Command,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -91,6 +92,39 @@ impl Loop {
 impl Drop for Loop {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("-d").arg(&self.device).status();
+    }
+}
+
+/// Opens it as mount(2) and device-mapper do.
+fn take(device: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_EXCL)
+        .open(device)
+}
+
+#[test]
+fn while_a_drive_is_probed_others_can_mount_and_activate_what_is_on_it() {
+    let one = Loop::new(80 * MIB, &[]);
+    for policy in [Some(ClaimPolicy::Blank), None] {
+        let (device, refused) = (one.device.clone(), Arc::new(Mutex::new(Vec::new())));
+        let seen = refused.clone();
+        let mut context = Context::new(move |step| {
+            if let Err(error) = take(&device) {
+                seen.lock().unwrap().push(format!("{step}: {error}"));
+            }
+        });
+        let probe = Probe {
+            drive: one.drive(),
+            policy,
+        };
+        assert!(!probe.clone().run(&mut context).unwrap().busy);
+        assert_eq!(*refused.lock().unwrap(), Vec::<String>::new());
+
+        // Only of a drive that may become ours it is asked whether somebody holds it: that itself is to hold it.
+        let _held = take(&one.device).unwrap();
+        let busy = probe.run(&mut Context::silent()).unwrap().busy;
+        assert_eq!(busy, policy.is_some());
     }
 }
 

@@ -19,6 +19,7 @@ pub mod children;
 pub mod cluster;
 pub mod csi;
 pub mod digest;
+pub mod faults;
 pub mod fixtures;
 pub mod fleet;
 pub mod hang;

@@ -60,6 +60,7 @@ async fn a_drive_that_says_it_fails_gets_no_new_volumes_and_its_volumes_say_why(
 
     // BAD stays until somebody acknowledges it, also when the drive takes it back and the agent starts anew.
     lab.machine.smart_warning("fails", 0);
+    lab.agent.kill9();
     lab.start_again().await;
     let drive = has_verdict(&lab, "fails", "BAD").await;
     assert_eq!(drive.state, "claimed");

@@ -84,7 +84,7 @@ pub struct Probed {
     pub size_bytes: u64,
     /// The kernel says read-only (BLKROGET).
     pub read_only: bool,
-    /// O_EXCL was refused: mounted, held, or opened exclusively.
+    /// O_EXCL was refused: mounted, held, or opened exclusively. False of a drive that no class selects: not asked.
     pub busy: bool,
     /// Signatures of superblocks and tables.
     pub signatures: Signatures,
@@ -225,15 +225,17 @@ impl Job for Probe {
 }
 
 impl Probe {
-    /// Exclusively when possible; whether somebody else holds it.
+    /// Opens it, and says whether somebody else holds it. What is held exclusively can be mounted and activated by
+    /// nobody else, so a drive that may become ours is held for an instant, and any other never.
     fn open(&self) -> Result<(DiskReader, bool), ProbeError> {
-        match DiskReader::open(&self.drive, true) {
-            Err(OpenError::Busy(_)) => {
-                DiskReader::open(&self.drive, false).map(|disk| (disk, true))
-            }
-            opened => opened.map(|disk| (disk, false)),
-        }
-        .map_err(|error| self.not_opened(error))
+        let disk = DiskReader::open(&self.drive, false).map_err(|error| self.not_opened(error))?;
+        let busy = self.policy.is_some()
+            && match DiskReader::open(&self.drive, true) {
+                Ok(_) => false,
+                Err(OpenError::Busy(_)) => true,
+                Err(error) => return Err(self.not_opened(error)),
+            };
+        Ok((disk, busy))
     }
 
     fn read(&self, disk: &DiskReader, offset: u64, len: u64) -> Result<Vec<u8>, ProbeError> {

@@ -7,9 +7,10 @@ use std::{
 
 use super::{MOUNT_DEADLINE, STAGE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
+    carve::jobs::Look,
     fs::{
         device,
-        jobs::{GrowFs, Publish, Stage, StageMount, Unmount, Unmounted},
+        jobs::{FsError, GrowFs, Publish, Stage, StageMount, Unmount, Unmounted},
         unmount,
     },
     model::{DriveId, DriveState, FsType, Mode, Volume},
@@ -187,6 +188,52 @@ impl Volumes {
         volume: &Volume,
         request: PublishRequest,
     ) -> Result<(), VolumeError> {
+        match self.publish_once(volume, &request).await {
+            // Whoever closes a drive that he wrote to, makes udev take partitions that nobody uses from the kernel and
+            // give them back, maybe under another number.
+            Err(VolumeError::Fs(RunError::Job(FsError::NotHere { .. })))
+                if request.mode == Mode::Block =>
+            {
+                let volume = self.look_again(volume).await?;
+                self.publish_once(&volume, &request).await?;
+            }
+            done => done?,
+        }
+        self.refresh_mounts()?;
+        Ok(())
+    }
+
+    /// Reads the volume's drive again; the volume as it is now.
+    async fn look_again(&self, volume: &Volume) -> Result<Volume, VolumeError> {
+        let job = Look {
+            drive: self.reach(volume)?,
+            repair: true,
+        };
+        let contents = self
+            .inner
+            .pool
+            .run(&volume.drive, Slot::Foreground, job, MOUNT_DEADLINE)
+            .await
+            .map_err(|error| {
+                self.note_stuck(&volume.drive, &error);
+                VolumeError::Carve(error)
+            })?;
+        self.inner.inventory.put_contents(&volume.drive, contents);
+        let current = self.inner.inventory.current();
+        current
+            .volumes
+            .get(&volume.uuid)
+            .cloned()
+            .ok_or_else(|| VolumeError::NotFound {
+                id: volume.uuid.to_string(),
+            })
+    }
+
+    async fn publish_once(
+        &self,
+        volume: &Volume,
+        request: &PublishRequest,
+    ) -> Result<(), VolumeError> {
         let drive = self.reach(volume)?;
         let (Some(dev), Some(device)) = (volume.placed.dev, volume.placed.device.clone()) else {
             return Err(VolumeError::DriveAway {
@@ -208,8 +255,8 @@ impl Volumes {
             uuid: volume.uuid,
             dev,
             device,
-            staging_path: (request.mode == Mode::Mount).then_some(request.staging),
-            target: request.target,
+            staging_path: (request.mode == Mode::Mount).then(|| request.staging.clone()),
+            target: request.target.clone(),
             read_only: request.read_only,
         };
         self.inner
@@ -220,7 +267,6 @@ impl Volumes {
                 self.note_stuck(&volume.drive, &error);
                 VolumeError::Fs(error)
             })?;
-        self.refresh_mounts()?;
         Ok(())
     }
 

@@ -44,11 +44,13 @@ async fn a_damaged_copy_of_the_table_is_written_again_and_the_log_says_so() {
             (print(&rig, "a") == whole).then_some(())
         });
         assert!(is_whole(&file), "the {what} table is not whole again");
-        let log = rig.agent.log()[logged..].to_owned();
         let loud = |line: &str| {
             line.contains("ERROR") && line.contains(&format!("the {what} partition table"))
         };
-        assert!(log.lines().any(loud), "the log does not say so:\n{log}");
+        // It is said after it is done.
+        wait::until(Duration::from_secs(20), "the log says so", || {
+            rig.agent.log()[logged..].lines().any(loud).then_some(())
+        });
         read_letter(&rig, &volume, "kept").await;
     }
 }

@@ -12,7 +12,7 @@ use drivebay_hwtests::{
 use super::stand::{named, rig, volume};
 
 /// What might be left over, counted in the guest.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Left {
     descriptors: u64,
     threads: u64,
@@ -37,6 +37,21 @@ fn left(guest: &Guest, pid: u32) -> Left {
 fn resident_kib(guest: &Guest, pid: u32) -> u64 {
     let said = guest.run(&format!("awk '/^VmRSS/ {{ print $2 }}' /proc/{pid}/status"));
     said.trim().parse().unwrap()
+}
+
+impl Left {
+    /// Connections of the test's own end when they are idle, so there may be fewer of what they take.
+    fn is_no_more_than(&self, before: &Self) -> bool {
+        let (descriptors, threads) = (self.descriptors, self.threads);
+        descriptors <= before.descriptors
+            && threads <= before.threads
+            && *self
+                == Self {
+                    descriptors,
+                    threads,
+                    ..before.clone()
+                }
+    }
 }
 
 #[tokio::test]
@@ -77,7 +92,7 @@ async fn drives_that_come_and_go_are_listed_right_each_time_and_leave_nothing() 
     }
     // A thread that wrote a state file goes when it has been idle for ten seconds.
     let settled = wait::poll(Duration::from_secs(60), || {
-        (left(&guest, pid) == before).then_some(())
+        left(&guest, pid).is_no_more_than(&before).then_some(())
     });
     let after = (quiet(&lab, pid).await, resident_kib(&guest, pid));
     say(format!(
@@ -87,7 +102,11 @@ async fn drives_that_come_and_go_are_listed_right_each_time_and_leave_nothing() 
         after.1,
         after.0
     ));
-    assert_eq!(after.0, before, "settled: {}", settled.is_some());
+    assert!(
+        after.0.is_no_more_than(&before),
+        "{before:#?} before, settled: {}",
+        settled.is_some()
+    );
     assert!(
         after.1 < memory + 8 * 1024,
         "{} KiB after {memory} KiB",

@@ -3,12 +3,14 @@
 use std::{
     fs::{self, File},
     io::{Read, Seek, SeekFrom, Write},
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::Path,
     time::Duration,
 };
 
-use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, digest, need, rig::Placed, tree, wait};
+use drivebay_hwtests::{
+    DriveSpec, GIB, MIB, Rig, csi, digest, need, rig::Placed, tools, tree, wait,
+};
 use tonic::Code;
 
 #[tokio::test]
@@ -98,6 +100,40 @@ async fn a_block_volume_full_of_data_is_never_formatted() {
             "round {round}"
         );
     }
+    rig.leave_volume(&volume).await;
+}
+
+#[tokio::test]
+async fn a_partition_whose_number_changes_between_stage_and_publish_is_published_by_the_new_one() {
+    need!(root, loop, layout "partition", tool "addpart");
+    let rig = Rig::with(["a", "b"].map(|name| DriveSpec::blank(name, GIB)).into()).await;
+    let volume = rig.volume("raw", 64 * MIB, &csi::block()).await;
+    let staged = rig
+        .csi
+        .stage(&volume.id, &volume.staging, &volume.capability);
+    staged.await.unwrap();
+    let device = rig.device(&volume).await.display().to_string();
+    let (drive, number) = device.rsplit_once('p').unwrap();
+    let of = |what: &str| {
+        let name = device.trim_start_matches("/dev/");
+        let said = fs::read_to_string(format!("/sys/class/block/{name}/{what}")).unwrap();
+        said.trim().to_owned()
+    };
+    let drives = rig.shelf.drives().iter();
+    let mut others = drives.map(|of| of.device.display().to_string());
+    let other = others.find(|of| of != drive).unwrap();
+    let (before, start, size) = (of("dev"), of("start"), of("size"));
+    // As udevd does after somebody closed the drive; another partition gets the number meanwhile.
+    tools::run("delpart", &[drive, number]).unwrap();
+    tools::run("addpart", &[&other, "9", "2048", "2048"]).unwrap();
+    tools::run("addpart", &[drive, number, &start, &size]).unwrap();
+    assert_ne!(of("dev"), before, "the kernel gave the same number again");
+
+    rig.publish(&volume).await;
+    let node = fs::metadata(&volume.target).unwrap().rdev();
+    let (major, minor) = (libc::major(node), libc::minor(node));
+    assert_eq!(format!("{major}:{minor}"), of("dev"));
+    tools::run("delpart", &[&other, "9"]).unwrap();
     rig.leave_volume(&volume).await;
 }
 

@@ -1,0 +1,140 @@
+{{/* Labels of every object. */}}
+{{- define "drivebay.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+app.kubernetes.io/name: {{ .Values.name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: drivebay
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{/* What selects the pods of a component; it never changes. Call with (list . "agent"). */}}
+{{- define "drivebay.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ $root.Values.name }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "drivebay.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* The name under which agents dial the controllers: a headless Service, so each replica's address. */}}
+{{- define "drivebay.controllerHost" -}}
+{{ .Values.name }}-controller.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
+{{- end }}
+
+{{/* host:port, also when the host is an IPv6 address. */}}
+{{- define "drivebay.listen" -}}
+{{- $address := .Values.controller.listenAddress -}}
+{{- if contains ":" $address -}}[{{ $address }}]{{- else -}}{{ $address }}{{- end -}}:{{ .Values.controller.port }}
+{{- end }}
+
+{{/* The Secret with the controller's certificate, and the one with the nodes' CA. */}}
+{{- define "drivebay.controllerSecret" -}}
+{{- if eq .Values.certificates.source "existing" -}}
+{{ .Values.certificates.existing.controllerSecret }}
+{{- else -}}
+{{ .Values.name }}-controller-tls
+{{- end -}}
+{{- end }}
+
+{{- define "drivebay.nodesCaSecret" -}}
+{{- if eq .Values.certificates.source "existing" -}}
+{{ .Values.certificates.existing.nodesCaSecret }}
+{{- else -}}
+{{ .Values.name }}-nodes-ca
+{{- end -}}
+{{- end }}
+
+{{/* A container that needs nothing but its socket and the network. */}}
+{{- define "drivebay.unprivileged" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* A container beside the agent: root, since the agent's socket is root's, and nothing else. */}}
+{{- define "drivebay.besideAgent" -}}
+{{ include "drivebay.unprivileged" . }}
+runAsUser: 0
+{{- with .Values.agent.sidecarSelinuxType }}
+seLinuxOptions:
+  type: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* A sidecar that leads or waits: killed when it leads and cannot renew its lease. Call with the port's name. */}}
+{{- define "drivebay.leaderProbe" -}}
+httpGet:
+  path: /healthz/leader-election
+  port: {{ . }}
+initialDelaySeconds: 10
+periodSeconds: 20
+timeoutSeconds: 10
+failureThreshold: 3
+{{- end }}
+
+{{/* Options of the provisioner that do not depend on where it runs. */}}
+{{- define "drivebay.provisionerArgs" -}}
+- --csi-address=/csi/csi.sock
+- --timeout={{ .Values.provisioner.timeout }}
+- --extra-create-metadata=true
+# The scheduler has chosen the node before the volume is made.
+- --strict-topology=true
+- --immediate-topology=false
+# No --default-fstype: which filesystem is made when nobody names one is said by the class of drives.
+- --enable-capacity=true
+{{- end }}
+
+{{- define "drivebay.provisionerEnv" -}}
+- name: NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+- name: POD_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+{{- end }}
+
+{{/* The token of the ServiceAccount, for those containers that ask the API. */}}
+{{- define "drivebay.tokenVolume" -}}
+- name: token
+  projected:
+    sources:
+      - serviceAccountToken:
+          path: token
+          expirationSeconds: 3607
+      - configMap:
+          name: kube-root-ca.crt
+          items:
+            - {key: ca.crt, path: ca.crt}
+      - downwardAPI:
+          items:
+            - path: namespace
+              fieldRef:
+                fieldPath: metadata.namespace
+{{- end }}
+
+{{- define "drivebay.sidecarMounts" -}}
+- name: socket
+  mountPath: /csi
+- name: token
+  mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+  readOnly: true
+{{- end }}
+
+{{/* What values.schema.json cannot say. */}}
+{{- define "drivebay.check" -}}
+{{- if and (eq .Values.certificates.nodes "host") (ne .Values.certificates.source "existing") -}}
+{{- fail "certificates.nodes: host needs certificates.source: existing; whoever puts certificates on the hosts makes the controller's, too" -}}
+{{- end -}}
+{{- $seen := dict -}}
+{{- range .Values.classes -}}
+{{- if hasKey $seen .name -}}{{- fail (printf "classes: two are named %q" .name) -}}{{- end -}}
+{{- $_ := set $seen .name true -}}
+{{- end -}}
+{{- end }}

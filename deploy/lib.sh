@@ -1,0 +1,78 @@
+# Shared by deploy/render and deploy/check: tools of pinned versions, and what they make of the chart.
+# Sourced by bash with `set -euo pipefail`, from the repository's root, after hwtests/lib.sh.
+
+HELM_VERSION=v4.3.1
+KUBECONFORM_VERSION=v0.8.0
+# Kubernetes' JSON schemas, in a Python package.
+SCHEMAS_VERSION=1.37.0
+# Manifests are checked against the oldest Kubernetes that the chart installs on, and the newest there is.
+KUBERNETES_VERSIONS=(1.30.0 1.37.0)
+
+# go_tool NAME MODULE VERSION: builds a Go program into target/tools, once.
+go_tool() {
+    local name=$1 module=$2 version=$3 tools go
+    tools="$(target_dir)/tools"
+    if [ -x "$tools/$name" ] && [ "$(cat "$tools/$name.version" 2>/dev/null)" = "$version" ]; then
+        say "$name $version: there"
+        return 0
+    fi
+    need_packages "downloading Go modules" ca-certificates
+    go=$(go_program) || exit 1
+    say "$name $version: building"
+    mkdir -p "$tools"
+    # A newer Go than the installed one comes from the module proxy, if the program asks for it.
+    GOTOOLCHAIN=auto GOFLAGS=-modcacherw CGO_ENABLED=0 GOBIN="$tools" "$go" install "$module@$version" ||
+        die "building $name $version failed"
+    say "$version" >"$tools/$name.version"
+}
+
+need_helm() {
+    go_tool helm helm.sh/helm/v4/cmd/helm "$HELM_VERSION"
+    HELM="$(target_dir)/tools/helm"
+}
+
+need_kubeconform() {
+    go_tool kubeconform github.com/yannh/kubeconform/cmd/kubeconform "$KUBECONFORM_VERSION"
+    KUBECONFORM="$(target_dir)/tools/kubeconform"
+}
+
+# need_schemas: SCHEMAS is a directory with one directory of schemas per version of Kubernetes.
+need_schemas() {
+    local tools work version wanted="$SCHEMAS_VERSION ${KUBERNETES_VERSIONS[*]}"
+    tools="$(target_dir)/tools"
+    SCHEMAS="$tools/kubernetes-schemas"
+    if [ "$(cat "$SCHEMAS.version" 2>/dev/null)" = "$wanted" ]; then
+        say "Kubernetes schemas $wanted: there"
+        return 0
+    fi
+    need_packages "Kubernetes' schemas" python3 python3-venv
+    say "Kubernetes schemas: those of kubernetes-validate $SCHEMAS_VERSION"
+    rm -rf "$SCHEMAS"
+    mkdir -p "$SCHEMAS"
+    work=$(mktemp -d "$tools/schemas.XXXXXX")
+    python3 -m venv "$work/venv" || die "making a virtual environment in $work failed"
+    "$work/venv/bin/pip" download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$work" \
+        "kubernetes-validate==$SCHEMAS_VERSION" || die "downloading kubernetes-validate $SCHEMAS_VERSION failed"
+    "$work/venv/bin/python" -m zipfile -e "$work"/kubernetes_validate-*.whl "$work/unpacked"
+    for version in "${KUBERNETES_VERSIONS[@]}"; do
+        mv "$work/unpacked/kubernetes_validate/kubernetes-json-schema/v$version-local-strict" "$SCHEMAS/v$version"
+    done
+    # They say that they are to be found on the network; here they lie beside one another.
+    python3 - "$SCHEMAS" <<'END'
+import json, pathlib, sys
+for path in pathlib.Path(sys.argv[1]).glob("*/*.json"):
+    schema = json.loads(path.read_text().replace('"/api/_definitions.json', '"_definitions.json'))
+    schema.pop("$id", None)
+    path.write_text(json.dumps(schema))
+END
+    rm -rf "$work"
+    say "$wanted" >"$SCHEMAS.version"
+}
+
+# render VALUES: the manifests, as `helm install` would make them on an empty cluster.
+render() {
+    printf '%s\n' \
+        "# Rendered from deploy/chart with deploy/values/${1##*/} by deploy/render. Do not edit: change the chart, or the" \
+        "# values, and render again. Put your image in place of registry.example.net/drivebay."
+    "$HELM" template drivebay deploy/chart --namespace drivebay --values "$1"
+}

@@ -1,0 +1,38 @@
+//! Prints the fault table that tests have written: `drivebay-faults FILE`. Ends with 1 when a fault was not told, or
+//! told of the wrong drive or volume.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a small tool of the harness reads a file"
+)]
+
+use std::{env, fs, process::ExitCode};
+
+use drivebay_hwtests::faults::{Row, render};
+
+fn rows(text: &str) -> Result<Vec<Row>, serde_json::Error> {
+    text.lines().map(serde_json::from_str).collect()
+}
+
+fn main() -> ExitCode {
+    let Some(file) = env::args_os().nth(1) else {
+        eprintln!("usage: drivebay-faults FILE");
+        return ExitCode::from(2);
+    };
+    let read = fs::read_to_string(&file).map_err(|error| error.to_string());
+    match read.and_then(|text| rows(&text).map_err(|error| error.to_string())) {
+        Err(error) => {
+            eprintln!("drivebay-faults: {}: {error}", file.display());
+            ExitCode::from(2)
+        }
+        Ok(rows) => {
+            println!("{}", render(&rows));
+            let well = |row: &Row| row.seen && row.named && row.back != "NO";
+            let told = rows.iter().filter(|row| well(row)).count();
+            println!(
+                "\n{told} of {} faults are told, and told rightly",
+                rows.len()
+            );
+            ExitCode::from(u8::from(told < rows.len() || rows.is_empty()))
+        }
+    }
+}

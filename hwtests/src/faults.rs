@@ -1,0 +1,257 @@
+//! The fault table: one row for each fault that is made, with what was seen of it, where, how soon, and whether all is
+//! well again once it is mended. A test makes the fault; a row is written however the test ends.
+
+use std::{
+    env,
+    fs::OpenOptions,
+    io::Write,
+    time::{Duration, Instant},
+};
+
+use drivebay_proto::agent::{self as wire, InventoryUpdate};
+use serde::{Deserialize, Serialize};
+
+use crate::{Node, rig::Placed, wait};
+
+/// Names the file that rows are added to, one JSON object a line.
+pub const TABLE: &str = "DRIVEBAY_FAULTS";
+/// A fault is told within this, also on a busy or an emulated machine; how soon it was is in the table.
+const TOLD: Duration = Duration::from_secs(180);
+
+/// One row of the table.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Row {
+    /// What is wrong.
+    pub fault: String,
+    /// How it was made, and on what.
+    pub made: String,
+    /// It was told.
+    pub seen: bool,
+    /// It was told of the drive and the volumes that it is about, and of no others.
+    pub named: bool,
+    /// The verdict of a drive; DEGRADED, INACCESSIBLE or DATA_LOSS of a volume.
+    pub severity: String,
+    /// The code of the finding or condition.
+    pub reason: String,
+    /// From the fault to the condition, seconds.
+    pub after_s: f64,
+    /// What became of it: well again after so many seconds, or why not.
+    pub back: String,
+}
+
+/// What a fault is about: by shelf or serial name, part of a drive's identity or serial number; volumes by id.
+#[derive(Debug, Clone, Copy)]
+pub struct About<'a> {
+    /// The drives that may be said to be ill.
+    pub drives: &'a [&'a str],
+    /// The volumes that may be said to be abnormal.
+    pub volumes: &'a [&'a Placed],
+}
+
+/// A fault in the making. Dropped, it writes its row.
+#[derive(Debug)]
+pub struct Case {
+    row: Row,
+    struck: Instant,
+}
+
+impl Case {
+    /// The fault is made from now on.
+    pub fn new(fault: &str, made: &str) -> Self {
+        Self {
+            row: Row {
+                fault: fault.to_owned(),
+                made: made.to_owned(),
+                back: "not tried".to_owned(),
+                ..Row::default()
+            },
+            struck: Instant::now(),
+        }
+    }
+
+    /// The fault is there now: the time is taken from here.
+    pub fn strikes(&mut self) {
+        self.struck = Instant::now();
+    }
+
+    /// Waits until the volume has a condition with this reason; nobody else may be named.
+    ///
+    /// # Panics
+    /// When that takes too long, or somebody else is named.
+    pub async fn of_volume(
+        &mut self,
+        node: &Node,
+        volume: &Placed,
+        reason: &str,
+        about: About<'_>,
+    ) -> wire::Volume {
+        let what = format!("{}: {} is told to have {reason}", self.row.fault, volume.id);
+        let told = wait::until_async(TOLD, &what, async || {
+            let told = node.volume_of(&volume.id).await?;
+            let has = told.conditions.iter().any(|one| one.reason == reason);
+            has.then_some(told)
+        })
+        .await;
+        let severity = told.conditions.iter().find(|one| one.reason == reason);
+        let severity = severity.map(|one| one.status.clone()).unwrap_or_default();
+        self.seen(node, &severity, reason, about).await;
+        told
+    }
+
+    /// Waits until the drive has this verdict, for this code; nobody else may be named.
+    ///
+    /// # Panics
+    /// When that takes too long, or somebody else is named.
+    pub async fn of_drive(
+        &mut self,
+        node: &Node,
+        drive: &str,
+        verdict: &str,
+        code: &str,
+        about: About<'_>,
+    ) -> wire::Drive {
+        let what = format!("{}: {drive} is {verdict} for {code}", self.row.fault);
+        let told = wait::until_async(TOLD, &what, async || {
+            let inventory = node.inventory().await;
+            let told = inventory.drives.into_iter().find(|of| is(of, drive))?;
+            let has = told.notes.iter().any(|note| note.contains(code));
+            (has && (verdict.is_empty() || told.verdict == verdict)).then_some(told)
+        })
+        .await;
+        self.seen(node, &told.verdict, code, about).await;
+        told
+    }
+
+    async fn seen(&mut self, node: &Node, severity: &str, reason: &str, about: About<'_>) {
+        self.row.seen = true;
+        self.row.after_s = self.struck.elapsed().as_secs_f64();
+        severity.clone_into(&mut self.row.severity);
+        reason.clone_into(&mut self.row.reason);
+        let others = strangers(&node.inventory().await, about);
+        self.row.named = others.is_empty();
+        assert!(
+            self.row.named,
+            "{}: also told of {others:?}",
+            self.row.fault
+        );
+    }
+
+    /// It was mended just now: waits until these volumes are well.
+    ///
+    /// # Panics
+    /// When that takes too long.
+    pub async fn back(&mut self, node: &Node, volumes: &[&Placed]) {
+        "NO".clone_into(&mut self.row.back);
+        let mended = Instant::now();
+        let what = format!("{}: well again after mending", self.row.fault);
+        wait::until_async(TOLD, &what, async || {
+            let inventory = node.inventory().await;
+            let mut of = inventory.volumes.iter().filter(|of| {
+                let mut ids = volumes.iter().map(|volume| volume.id.as_str());
+                ids.any(|id| id == of.id)
+            });
+            of.all(|of| of.conditions.is_empty()).then_some(())
+        })
+        .await;
+        self.row.back = format!("yes, {:.1} s", mended.elapsed().as_secs_f64());
+    }
+
+    /// It was mended, and is told on for this reason.
+    pub fn stays(&mut self, why: &str) {
+        why.clone_into(&mut self.row.back);
+    }
+
+    /// Nothing was to be told, and nothing was.
+    ///
+    /// # Panics
+    /// When something is.
+    pub async fn is_quiet(&mut self, node: &Node, why: &str) {
+        let about = About {
+            drives: &[],
+            volumes: &[],
+        };
+        let others = strangers(&node.inventory().await, about);
+        assert!(others.is_empty(), "{}: told of {others:?}", self.row.fault);
+        self.row.seen = true;
+        self.row.named = true;
+        "none".clone_into(&mut self.row.severity);
+        why.clone_into(&mut self.row.reason);
+        "-".clone_into(&mut self.row.back);
+    }
+}
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        println!("fault: {}", render(std::slice::from_ref(&self.row)));
+        let Some(file) = env::var_os(TABLE) else {
+            return;
+        };
+        let line = serde_json::to_string(&self.row).unwrap_or_default();
+        let written = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(&file)
+            .and_then(|mut file| writeln!(file, "{line}"));
+        if let Err(error) = written {
+            println!("fault: the table {} takes no row: {error}", file.display());
+        }
+    }
+}
+
+/// Whether a name (of a shelf's file, or a serial number) is this drive's.
+fn is(drive: &wire::Drive, name: &str) -> bool {
+    drive.serial == name || drive.id.starts_with(&format!("loop-{name}.img-"))
+}
+
+/// Those that are said to be ill and are not what the fault is about.
+fn strangers(inventory: &InventoryUpdate, about: About<'_>) -> Vec<String> {
+    let ill = |drive: &&wire::Drive| matches!(drive.verdict.as_str(), "SUSPECT" | "BAD");
+    let drives = inventory.drives.iter().filter(ill);
+    let drives = drives.filter(|drive| !about.drives.iter().any(|name| is(drive, name)));
+    let abnormal = inventory
+        .volumes
+        .iter()
+        .filter(|of| !of.conditions.is_empty());
+    let volumes = abnormal.filter(|of| !about.volumes.iter().any(|volume| volume.id == of.id));
+    drives
+        .map(|drive| format!("{} {}", drive.id, drive.verdict))
+        .chain(volumes.map(|of| format!("{} {:?}", of.id, of.conditions)))
+        .collect()
+}
+
+/// The table, aligned.
+pub fn render(rows: &[Row]) -> String {
+    let yes = |is: bool| if is { "yes" } else { "NO" }.to_owned();
+    let head = [
+        "FAULT", "MADE BY", "SEEN", "NAMED", "SEVERITY", "REASON", "AFTER", "BACK",
+    ];
+    let mut lines = vec![head.map(str::to_owned)];
+    lines.extend(rows.iter().map(|row| {
+        let after = format!("{:.1} s", row.after_s);
+        [
+            row.fault.clone(),
+            row.made.clone(),
+            yes(row.seen),
+            yes(row.named),
+            row.severity.clone(),
+            row.reason.clone(),
+            if row.seen { after } else { "-".to_owned() },
+            row.back.clone(),
+        ]
+    }));
+    let mut widths = [0; 8];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let lines = lines.iter().map(|line| {
+        let cells = line.iter().zip(widths);
+        let cells: Vec<_> = cells
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        cells.join("  ").trim_end().to_owned()
+    });
+    let skip = usize::from(rows.len() == 1);
+    lines.skip(skip).collect::<Vec<_>>().join("\n")
+}

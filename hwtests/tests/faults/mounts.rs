@@ -1,0 +1,1 @@
+//! Mounts that others take away or put in the way.
