@@ -107,13 +107,14 @@ fn parse(text: &str) -> Result<EnvFilter, FilterError> {
     if text.len() > MAX_FILTER {
         return Err(FilterError::TooLong);
     }
-    for part in text.split(',').map(str::trim) {
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    for part in &parts {
         let is_level = LEVELS.contains(&part.to_ascii_lowercase().as_str());
         if !is_level && !part.contains('=') {
-            return Err(FilterError::NoLevel(part.to_owned()));
+            return Err(FilterError::NoLevel((*part).to_owned()));
         }
     }
-    EnvFilter::try_new(text).map_err(|source| FilterError::Syntax {
+    EnvFilter::try_new(parts.join(",")).map_err(|source| FilterError::Syntax {
         filter: text.to_owned(),
         source,
     })
