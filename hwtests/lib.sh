@@ -122,3 +122,36 @@ need_sanity() {
         die "building csi-sanity $CSI_SANITY_VERSION failed"
     say "$CSI_SANITY_VERSION" >"$tools/csi-sanity.version"
 }
+
+# need_promtool: exports PROMTOOL: the one in PATH, or that of Debian's prometheus package, unpacked and not installed,
+# since installing it starts a server. Whichever release, it must be as new as the tests' syntax.
+PROMTOOL_AT_LEAST=2.42
+
+need_promtool() {
+    local tools found version
+    tools="$(target_dir)/tools"
+    if found=$(command -v promtool); then
+        PROMTOOL=$found
+    else
+        PROMTOOL="$tools/promtool"
+        if [ ! -x "$PROMTOOL" ]; then
+            command -v dpkg-deb >/dev/null || die "needs promtool $PROMTOOL_AT_LEAST or newer in PATH"
+            mkdir -p "$tools"
+            if ! (
+                cd "$tools" && rm -rf promtool.tmp && mkdir promtool.tmp && cd promtool.tmp &&
+                    { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } &&
+                    dpkg-deb -x prometheus_*.deb . && mv usr/bin/promtool ../promtool.new
+            ) >"$tools/promtool.log" 2>&1; then
+                tail -n 20 "$tools/promtool.log" >&2
+                die "getting promtool from Debian's prometheus package failed; $PROMTOOL_AT_LEAST or newer in PATH does as well"
+            fi
+            rm -rf "$tools/promtool.tmp"
+            mv "$tools/promtool.new" "$PROMTOOL"
+        fi
+    fi
+    export PROMTOOL
+    version=$("$PROMTOOL" --version 2>&1 | sed -n 's/^promtool, version \([0-9.]*\).*/\1/p')
+    [ "$(printf '%s\n' "$PROMTOOL_AT_LEAST" "$version" | sort -V | head -n 1)" = "$PROMTOOL_AT_LEAST" ] ||
+        die "promtool ${version:-of no known version} is too old: $PROMTOOL_AT_LEAST or newer is needed"
+    say "promtool $version: there"
+}

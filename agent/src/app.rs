@@ -5,6 +5,7 @@ use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 use drivebay_controller::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
     in_process_channel,
+    logging::LogService,
     tls::{Credentials, Role},
 };
 use drivebay_proto::{
@@ -33,6 +34,7 @@ use crate::{
     inventory::{Inventory, wire::Sender},
     keeper::{self, Keeper},
     lock, manager,
+    metrics::Metrics,
     model::{Layout, cause::chain},
     registration::{self, RegistrationConfig},
     server,
@@ -261,13 +263,20 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         );
         csi = csi.add_service(ControllerServer::new(controller));
     }
+    tasks.spawn(drivebay_controller::metrics::serve(
+        config.metrics.clone(),
+        Arc::new(Metrics::new(volumes.clone(), ready.clone())),
+        stop.clone(),
+    ));
     tasks.spawn(dial_controllers(
         config.clone(),
         agent.clone(),
         stop.clone(),
     ));
     let agent_server = tokio::spawn(server::serve(
-        Server::builder().add_service(AgentServer::new(agent)),
+        Server::builder()
+            .add_service(AgentServer::new(agent))
+            .add_service(LogService::server()),
         agent_socket,
         stop.clone(),
     ));

@@ -2,7 +2,7 @@
 //! use, mounts them, and says how they are.
 //!
 //! Data flows one way: discovery → inventory → {carve, fs} through workers →
-//! snapshot → {csi, uplink, cli}.
+//! snapshot → {csi, uplink, metrics, cli}.
 
 #![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
@@ -19,6 +19,7 @@ pub mod inventory;
 pub mod keeper;
 pub mod lock;
 pub mod manager;
+pub mod metrics;
 pub mod model;
 pub mod registration;
 pub mod server;

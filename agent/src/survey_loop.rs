@@ -195,6 +195,9 @@ pub async fn run(
             result = surveyor.once(only.as_ref()) => result,
         };
         surveyor.failed = result.is_err();
+        if result.is_ok() {
+            surveyor.volumes.inventory().surveyed();
+        }
         if let Err(why) = &result {
             tracing::error!(
                 why,

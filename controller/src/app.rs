@@ -3,6 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -26,6 +27,8 @@ use crate::{
     config::{ConfigError, RunOptions},
     dial, files, last_known, limits,
     listen::{self, Announce, ListenError, Security},
+    logging::LogService,
+    metrics::{self, cluster::Cluster},
     notes::{Notes, NotesError},
     settings::{self, Settings, SettingsError},
     socket::{self, BindError},
@@ -122,11 +125,15 @@ pub async fn serve(
         Some(socket) => Agents::single(dial::reconnecting(socket.clone(), CONNECT)),
         None => open_to_agents(&options, &tasks, &ending).await?,
     };
+    let ready = ready_or_late(agents.ready());
+    let exposed = Cluster::new(agents.clone(), ready.clone());
+    let metrics = options.metrics.clone();
+    tasks.spawn(metrics::serve(metrics, Arc::new(exposed), ending.clone()));
     let identity = IdentityService::new(IdentityConfig {
         driver_name: options.driver_name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         controller: true,
-        ready: ready_or_late(agents.ready()),
+        ready,
     });
     let controller = ControllerService::new(
         ControllerConfig {
@@ -137,7 +144,9 @@ pub async fn serve(
         agents.clone(),
     );
     let cluster = ClusterService::new(agents, options.driver_name);
-    let commands = Server::builder().add_service(ClusterServer::new(cluster));
+    let commands = Server::builder()
+        .add_service(ClusterServer::new(cluster))
+        .add_service(LogService::server());
     let end = ending.clone().cancelled_owned();
     tasks.spawn(async move {
         if let Err(error) = socket::serve(commands, admin, end, CONNECT).await {

@@ -9,9 +9,14 @@ use crate::{
     agents::AWAY_GRACE,
     certs::args::CertsCommand,
     cli::{self, args::DEFAULT_SOCKET},
+    logging::LogFormat,
+    metrics::Listen,
     tls::TlsFiles,
     validate,
 };
+
+/// Where the controller serves its metrics when nobody says otherwise.
+pub const DEFAULT_METRICS: &str = "127.0.0.1:9811";
 
 /// Which generation of CSI's volume-health API is advertised. All its RPCs are served regardless.
 ///
@@ -75,7 +80,7 @@ drivebay-controller run --csi-socket /csi/csi.sock --listen 127.0.0.1:9443 --ins
 drivebay-controller run --csi-socket /csi/csi.sock --agent-socket /run/drivebay/agent.sock\n\n\
 Certificates are made by `drivebay-controller certs`, or by cert-manager; the files are read again when they \
 change.\n\n\
-The log's detail is set by RUST_LOG, e.g. RUST_LOG=debug. SIGTERM and SIGINT let running calls \
+The log's detail is set by RUST_LOG, e.g. RUST_LOG=debug, and changed by `drivebay-controller log-level`. SIGTERM and SIGINT let running calls \
 finish for ten seconds, then end it; what an agent has begun, it finishes.")]
     Run(RunOptions),
     /// Make the certificates with which controller and agents know each other
@@ -130,12 +135,19 @@ pub struct RunOptions {
     /// Socket for this program's other commands; made with mode 0600
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,
+    /// Where /metrics, /healthz and /readyz are served over HTTP: an address, a path of a unix socket, or off. Whoever
+    /// reaches it may read names of nodes; there is nothing to change
+    #[arg(long, value_name = "ADDRESS:PORT|PATH|off", default_value = DEFAULT_METRICS)]
+    pub metrics: Listen,
     /// Config file: nodes that were given up (see `node forget`). It is read again when it changes
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// CSI driver name; the same as the agents', and as provisioner in StorageClasses
     #[arg(long, value_name = "NAME", default_value = names::DRIVER_NAME, value_parser = parse_driver_name)]
     pub driver_name: String,
+    /// How log lines are written (to stderr)
+    #[arg(long, value_enum, default_value_t)]
+    pub log_format: LogFormat,
     /// Which volume-health API to advertise
     #[arg(long, value_name = "API", value_enum, default_value_t)]
     pub health_api: HealthApi,

@@ -43,6 +43,8 @@ pub mod inventory;
 pub mod last_known;
 pub mod limits;
 pub mod listen;
+pub mod logging;
+pub mod metrics;
 pub mod notes;
 pub mod page;
 pub mod placement;

@@ -1,17 +1,13 @@
 //! `drivebay-controller`.
 
-use std::{
-    error::Error,
-    io::{IsTerminal, Write},
-    process::ExitCode,
-};
+use std::{error::Error, io::Write, process::ExitCode};
 
 use clap::Parser;
 use drivebay_controller::{
     app, certs, cli,
     config::{Cli, Command},
+    logging,
 };
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let options = match Cli::parse().command {
@@ -27,12 +23,7 @@ fn main() -> ExitCode {
         }
         Command::Ask(command) => return cli::run(&command),
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    logging::start(options.log_format, "RUST_LOG");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();

@@ -197,6 +197,11 @@ impl Notes {
         self.look(|contents| contents.doubts.get(name).cloned().unwrap_or_default())
     }
 
+    /// How many names are in doubt.
+    pub fn doubtful(&self) -> usize {
+        self.look(|contents| contents.doubts.len())
+    }
+
     /// Notes durably that this volume of a given-up node was deleted.
     pub async fn bury(&self, id: &str) -> Result<(), NotesError> {
         let now = SystemTime::now()

@@ -29,6 +29,7 @@ pub mod netns;
 pub mod node;
 pub mod program;
 pub mod rig;
+pub mod scrape;
 pub mod settings;
 pub mod shelf;
 pub mod starts;

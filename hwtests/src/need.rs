@@ -22,6 +22,8 @@ pub enum Need {
     Network,
     /// The conformance suite.
     Sanity,
+    /// Prometheus' checker of scrapes and rules.
+    Promtool,
     /// A layout: the test is about how this one lies on a drive.
     Layout(&'static str),
 }
@@ -80,6 +82,10 @@ impl Need {
                     crate::settings::layout()
                 ),
             ),
+            Self::Promtool if crate::need::promtool().is_none() => missing(
+                false,
+                "needs promtool: run hwtests/all-tests, or name it in PROMTOOL".to_owned(),
+            ),
             Self::Sanity if crate::need::sanity().is_none() => missing(
                 false,
                 "needs csi-sanity: run hwtests/all-tests, or name it in CSI_SANITY".to_owned(),
@@ -91,14 +97,23 @@ impl Need {
 
 /// Where the conformance suite is: CSI_SANITY, target/tools, or PATH.
 pub fn sanity() -> Option<std::path::PathBuf> {
-    if let Some(named) = std::env::var_os("CSI_SANITY") {
+    fetched("CSI_SANITY", "csi-sanity")
+}
+
+/// Where promtool is: PROMTOOL, target/tools, or PATH.
+pub fn promtool() -> Option<std::path::PathBuf> {
+    fetched("PROMTOOL", "promtool")
+}
+
+fn fetched(variable: &str, name: &str) -> Option<std::path::PathBuf> {
+    if let Some(named) = std::env::var_os(variable) {
         return Some(named.into());
     }
     let exe = std::env::current_exe().ok()?;
     exe.ancestors()
-        .map(|dir| dir.join("tools/csi-sanity"))
+        .map(|dir| dir.join("tools").join(name))
         .find(|file| file.is_file())
-        .or_else(|| tools::find("csi-sanity"))
+        .or_else(|| tools::find(name))
 }
 
 /// Whether a table of the kernel lists a word, after asking for the module.
@@ -170,6 +185,9 @@ macro_rules! need {
     };
     (@list [$($done:expr,)*] sanity $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Sanity,] $($($rest)*)?)
+    };
+    (@list [$($done:expr,)*] promtool $(, $($rest:tt)*)?) => {
+        $crate::need!(@list [$($done,)* $crate::need::Need::Promtool,] $($($rest)*)?)
     };
     (@list [$($done:expr,)*] layout $layout:literal $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Layout($layout),] $($($rest)*)?)

@@ -21,6 +21,8 @@ pub struct Settings {
     pub cluster: String,
     /// The quarantine of volumes deleted while their drive was away.
     pub quarantine: String,
+    /// Where metrics are served: `[metrics] listen`. A socket by default, so that agents side by side have no port in common.
+    pub metrics: String,
     /// Further lines for the one class, "demo".
     pub class: String,
     /// Further sections at the end of the file.
@@ -56,6 +58,7 @@ impl Settings {
                 .trim_start_matches('.')
                 .to_owned(),
             quarantine: "24h".to_owned(),
+            metrics: dir.join("metrics.sock").display().to_string(),
             class: String::new(),
             more: String::new(),
             headless: true,
@@ -74,6 +77,11 @@ impl Settings {
     /// The `Agent` service's socket.
     pub fn agent_socket(&self) -> PathBuf {
         self.dir.join("agent.sock")
+    }
+
+    /// Where metrics are served.
+    pub fn metrics_socket(&self) -> PathBuf {
+        self.dir.join("metrics.sock")
     }
 
     /// The configuration file.
@@ -97,6 +105,7 @@ impl Settings {
             node,
             cluster,
             quarantine,
+            metrics,
             class,
             more,
             ..
@@ -117,6 +126,9 @@ runtime-dir = "{runtime}"
 [kubelet]
 dir = "{dir}/kubelet"
 registration = false
+
+[metrics]
+listen = "{metrics}"
 
 [discovery]
 allow-loop = {allow_loop}

@@ -23,9 +23,21 @@ impl Starts {
     /// # Errors
     /// strace cannot attach.
     pub fn watch(pid: u32, dir: &Path) -> Result<Self, Trouble> {
-        let record = dir.join("starts.strace");
         let mut pids = agent::descendants(pid);
         pids.push(pid);
+        Self::watch_these(&pids, dir)
+    }
+
+    /// As `watch`, of the process and its future descendants only: strace waits for ever for one that hangs in a drive.
+    ///
+    /// # Errors
+    /// strace cannot attach.
+    pub fn watch_only(pid: u32, dir: &Path) -> Result<Self, Trouble> {
+        Self::watch_these(&[pid], dir)
+    }
+
+    fn watch_these(pids: &[u32], dir: &Path) -> Result<Self, Trouble> {
+        let record = dir.join("starts.strace");
         let mut command = Command::new("strace");
         command
             .args([
@@ -35,7 +47,7 @@ impl Starts {
             ])
             .args(["-e", "signal=none", "-o"])
             .arg(&record);
-        for pid in &pids {
+        for pid in pids {
             command.args(["-p", &pid.to_string()]);
         }
         let mut strace = command

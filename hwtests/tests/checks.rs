@@ -137,14 +137,16 @@ fn damage(fs_type: &str, device: &Path, inode: u64) {
             ));
         }
         _ => {
-            // The last leaf of the tree of files: mounting reads the first.
+            // A leaf in the middle of the tree of files: mounting reads the first and the last.
             let tree = run(
                 "btrfs",
                 &["inspect-internal", "dump-tree", "-t", "fs", node],
             );
             let leaves = tree.lines().filter_map(|line| line.strip_prefix("leaf "));
-            let last = leaves.last().unwrap().split(' ').next().unwrap();
-            let copies = run("btrfs-map-logical", &["-l", last, node]);
+            let leaves: Vec<&str> = leaves.map(|line| line.split(' ').next().unwrap()).collect();
+            assert!(leaves.len() > 2, "{leaves:?}");
+            let middle = leaves[leaves.len() / 2];
+            let copies = run("btrfs-map-logical", &["-l", middle, node]);
             let raw = fs::OpenOptions::new().write(true).open(device).unwrap();
             let mut hit = 0;
             for line in copies.lines() {

@@ -30,6 +30,12 @@ pub mod controller {
     ));
 }
 
+/// What is logged, seen and changed while a program runs.
+#[allow(missing_docs, clippy::all, clippy::disallowed_methods, rustdoc::all)]
+pub mod log {
+    tonic::include_proto!("drivebay.log.v1");
+}
+
 /// The kubelet's plugin registration, version 1.
 #[allow(missing_docs, clippy::all, clippy::disallowed_methods, rustdoc::all)]
 pub mod registration {

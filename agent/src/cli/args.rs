@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
-pub use drivebay_controller::cli::Format;
 use drivebay_controller::cli::args::HEALTH_EXIT_CODES;
+pub use drivebay_controller::{cli::Format, logging::LogFormat};
 
 use crate::config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HealthApi};
 
@@ -117,6 +117,21 @@ Examples:
     Volume(VolumeCommand),
     /// Have the running agent look at all drives again, now
     Rescan {
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+    /// Show what the running agent logs, or change it until it ends
+    #[command(after_help = "\
+Examples:
+  drivebay-agent log-level                             what is logged
+  drivebay-agent log-level debug
+  drivebay-agent log-level info,drivebay_agent=trace
+  drivebay-agent log-level reset                       as it was started")]
+    LogLevel {
+        /// off, error, warn, info, debug, trace; or target=level, separated by commas; or reset
+        #[arg(value_name = "LEVEL")]
+        level: Option<String>,
         /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,
@@ -257,15 +272,6 @@ pub struct RunOptions {
     /// How log lines are written (to stderr)
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
-}
-
-/// How log lines are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object per line.
-    Json,
 }
 
 /// Where the config is.

@@ -34,6 +34,7 @@ pub use args::{Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions, Volum
 use args::Show;
 
 use client::{Client, ClientError};
+use drivebay_controller::{cli::args::LogLevelArgs, logging as log};
 use health::Look;
 use one_drive::OneDriveError;
 
@@ -71,6 +72,9 @@ pub enum CommandError {
     /// volume check.
     #[error(transparent)]
     Check(#[from] check::CheckVolumeError),
+    /// log-level.
+    #[error(transparent)]
+    Log(#[from] log::AskError),
     /// Writing the answer.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
@@ -91,6 +95,7 @@ impl CommandError {
             {
                 NO_AGENT
             }
+            Self::Log(error) if error.is_absence() => NO_AGENT,
             Self::Adopt(error) | Self::Wipe(wipe::WipeError::Drive(error)) if error.is_usage() => {
                 USAGE
             }
@@ -195,6 +200,11 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             print(&format!(
                 "rescanned; the inventory is at revision {revision}\n"
             ))
+        }
+        Command::LogLevel { level, socket } => {
+            let filter = LogLevelArgs::filter(level.as_deref());
+            let now = log::ask(&socket.socket, filter).await?;
+            print(&format!("{now}\n"))
         }
         Command::CheckConfig { config } => {
             let checked = config::load(&config.config)?;

@@ -5,10 +5,12 @@
 
 use std::{
     collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use drivebay_controller::metrics::listen::{Listen, NoListen};
 use drivebay_proto::{names, volume_id::is_node_id};
 
 use super::{
@@ -24,6 +26,8 @@ use crate::{model::MIB, sys::statefile};
 const MAX_SOCKET_PATH: usize = 107;
 /// The CSI specification's limit for a driver name.
 const MAX_DRIVER_NAME: usize = 63;
+/// Where metrics are served when nobody says otherwise: to this machine only.
+const METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9810);
 /// Characters of a cluster name: it must fit into every label it is written to.
 const MAX_CLUSTER: usize = 63;
 
@@ -182,6 +186,7 @@ pub fn check(
     );
     let erase_bytes_per_second = erase_rate(raw.erase_rate.as_ref(), &mut notes);
     let checks = checks::check(&raw.checks, &mut notes);
+    let metrics = metrics_listen(raw.metrics_listen.as_ref(), &mut notes);
     let controller = controller::check(&raw.controller, &mut notes);
     let health = health::check(&raw.smart, &raw.health, &mut notes);
     let checked_classes = classes::check(&raw.classes, allow_loop, &mut notes);
@@ -209,6 +214,7 @@ pub fn check(
             erase_bytes_per_second,
             worker_idle,
             checks,
+            metrics,
             controller,
             health,
             classes: checked_classes,
@@ -393,6 +399,19 @@ pub(super) fn duration(
         );
     }
     parsed
+}
+
+fn metrics_listen(given: Option<&At<String>>, notes: &mut Notes) -> Listen {
+    let Some(at) = given else {
+        return Listen::Tcp(METRICS);
+    };
+    match at.value.parse() {
+        Ok(listen) => listen,
+        Err(error) => {
+            notes.wrong(at, NoListen::to_string(&error));
+            Listen::Off
+        }
+    }
 }
 
 fn erase_rate(given: Option<&At<String>>, notes: &mut Notes) -> Option<u64> {

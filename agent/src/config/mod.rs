@@ -24,7 +24,7 @@ pub mod units;
 pub use check::Surroundings;
 pub use checks::ChecksConfig;
 pub use controller::ControllerConfig;
-pub use drivebay_controller::HealthApi;
+pub use drivebay_controller::{HealthApi, metrics::Listen};
 pub use health::{DeviceOverride, HealthConfig};
 pub use section::Problem;
 
@@ -70,6 +70,8 @@ pub struct Config {
     pub worker_idle: Duration,
     /// Read-only checks of filesystems.
     pub checks: ChecksConfig,
+    /// Where /metrics, /healthz and /readyz are served over HTTP.
+    pub metrics: Listen,
     /// The controllers to dial; None: none.
     pub controller: Option<ControllerConfig>,
     /// How drives are asked how they are, and judged.

@@ -44,6 +44,8 @@ pub struct Raw {
     pub worker_idle: Text,
     /// `[checks]`
     pub checks: RawChecks,
+    /// `[metrics] listen`
+    pub metrics_listen: Text,
     /// `[controller]`
     pub controller: RawController,
     /// `[smart]`
@@ -252,6 +254,9 @@ pub fn parse(text: &str, problems: &mut Vec<Problem>) -> Raw {
         repeats: checks.integer("repeats", problems),
     };
     checks.finish(problems);
+    let mut metrics = root.table("metrics", problems);
+    raw.metrics_listen = metrics.string("listen", problems);
+    metrics.finish(problems);
 
     let mut controller = root.table("controller", problems);
     raw.controller = RawController {

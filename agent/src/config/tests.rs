@@ -51,6 +51,7 @@ fn the_example_is_right_and_shows_the_defaults() {
     assert_eq!(config.quarantine, Duration::from_secs(86_400));
     assert_eq!(config.worker_idle, Duration::from_secs(60));
     assert_eq!(config.erase_bytes_per_second, Some(200 * 1024 * 1024));
+    assert_eq!(config.metrics.to_string(), "http://127.0.0.1:9810/metrics");
     assert!(!config.allow_loop);
     assert_eq!(config.health, HealthConfig::default());
     for key in crate::smart::Thresholds::KEYS {
@@ -112,7 +113,7 @@ fn an_unknown_key_is_named_with_its_line_and_what_was_meant() {
         mistakes(text),
         "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, check-reserve, claim, erase, fs, layout, mkfs-options, mount-options, name, priority, select, xfs-retry-forever\n\
          drivebay.toml:5: unknown key `medai` in [class.select] (did you mean `media`?); known keys: drive, max-size, media, min-size, model, path, transport\n\
-         drivebay.toml:7: unknown key `nodes` in the file (did you mean `node`?); known keys: agent, checks, class, controller, csi, discovery, erase, health, kubelet, node, smart, workers"
+         drivebay.toml:7: unknown key `nodes` in the file (did you mean `node`?); known keys: agent, checks, class, controller, csi, discovery, erase, health, kubelet, metrics, node, smart, workers"
     );
 }
 
@@ -516,5 +517,25 @@ drivebay.toml:21: [[health.override]] until: \"tomorrow\" is not a day; write fo
 drivebay.toml:22: [[health.override]] verdict: is missing
 drivebay.toml:23: [[health.override]] drive: drive \"wwn-*\" is overridden already, in line 18
 drivebay.toml:23: [[health.override]] drive: \"wwn-*\" must be an identity"
+    );
+}
+
+#[test]
+fn metrics_go_where_they_are_told_or_nowhere() {
+    let listen = |value: &str| {
+        let text = format!("{CLASS}[metrics]\nlisten = '{value}'\n");
+        parse(&text, &bare()).map(|checked| checked.config.metrics)
+    };
+    assert_eq!(listen("off").unwrap(), Listen::Off);
+    assert_eq!(
+        listen("/run/drivebay/metrics.sock").unwrap(),
+        Listen::Unix("/run/drivebay/metrics.sock".into())
+    );
+    let problems = listen("localhost").unwrap_err();
+    assert!(
+        problems[0]
+            .to_string()
+            .contains("[metrics] listen: \"localhost\" is no place for metrics"),
+        "{problems:?}"
     );
 }

@@ -254,9 +254,10 @@ impl Node for NodeService {
                 r#type: Some(Type::Rpc(Rpc { r#type: cap.into() })),
             })
             .collect();
-        Ok(Response::new(csi::NodeGetCapabilitiesResponse {
-            capabilities,
-        }))
+        logged("NodeGetCapabilities", async {
+            Ok(csi::NodeGetCapabilitiesResponse { capabilities })
+        })
+        .await
     }
 
     async fn node_get_info(
@@ -268,14 +269,15 @@ impl Node for NodeService {
             names::topology_key(&config.driver_name),
             config.node_id.clone(),
         )];
-        Ok(Response::new(csi::NodeGetInfoResponse {
+        let info = csi::NodeGetInfoResponse {
             node_id: config.node_id.clone(),
             // No limit of ours; a full table is RESOURCE_EXHAUSTED at creation.
             max_volumes_per_node: 0,
             accessible_topology: Some(csi::Topology {
                 segments: segments.into_iter().collect(),
             }),
-        }))
+        };
+        logged("NodeGetInfo", async { Ok(info) }).await
     }
 
     async fn node_get_volume_health(

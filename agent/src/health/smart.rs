@@ -18,7 +18,7 @@ use crate::{
         health::{Acknowledged, Reading, SmartFinding, SmartReport},
     },
     smart::{
-        self, Assessment, Facts, Failure, FailureReason, History, Outcome, Poll, Polled,
+        self, Assessment, Facts, Failure, FailureReason, History, Outcome, Poll, Polled, Told,
         facts::Detail,
         history::Counter,
         job::Ask,
@@ -72,7 +72,7 @@ pub async fn run(
             () = stop.cancelled() => return,
             _ = ticks.tick() => {
                 let snapshot = volumes.inventory().current();
-                follow(&mut drives, &snapshot, &dir).await;
+                follow(&mut drives, &snapshot, volumes.told(), &dir).await;
                 for (id, facts) in due(&mut drives, &snapshot, AT_ONCE.saturating_sub(asking.len())) {
                     ask(&volumes, &mut drives, &mut asking, id, &facts);
                 }
@@ -105,7 +105,12 @@ pub async fn run(
 }
 
 /// Takes up drives that are new, lets go of those that are gone.
-async fn follow(drives: &mut BTreeMap<DriveId, Tracked>, snapshot: &Snapshot, dir: &Path) {
+async fn follow(
+    drives: &mut BTreeMap<DriveId, Tracked>,
+    snapshot: &Snapshot,
+    told: &Told,
+    dir: &Path,
+) {
     let here = |id: &DriveId| {
         snapshot
             .drives
@@ -113,6 +118,7 @@ async fn follow(drives: &mut BTreeMap<DriveId, Tracked>, snapshot: &Snapshot, di
             .is_some_and(|drive| drive.class.is_some() && drive.state != DriveState::Missing)
     };
     drives.retain(|id, tracked| tracked.asking || here(id));
+    told.retain(here);
     for id in snapshot.drives.keys() {
         if here(id) && !drives.contains_key(id) {
             let tracked = Tracked {
@@ -223,6 +229,12 @@ async fn take(
         None,
     );
     let failure = assessment.failure.as_ref().map(|failure| failure.reason);
+    let snapshot = volumes.inventory().current();
+    let sector = snapshot.drives.get(&id);
+    let sector = sector.map_or(512, |drive| drive.facts.logical_sector);
+    volumes
+        .told()
+        .took(&id, outcome, failure, sector, unix_seconds());
     if failure != tracked.failure {
         match &assessment.failure {
             Some(failure) if failure.reason == FailureReason::Unsupported => {

@@ -10,7 +10,10 @@ pub mod wire;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -66,6 +69,8 @@ pub struct Inventory {
     classes: Vec<String>,
     quarantine: Duration,
     sender: watch::Sender<Arc<Snapshot>>,
+    /// Unix seconds of the last survey that was complete; 0: none yet.
+    surveyed_at: AtomicU64,
 }
 
 impl Inventory {
@@ -77,12 +82,26 @@ impl Inventory {
             classes,
             quarantine,
             sender: watch::Sender::new(Arc::default()),
+            surveyed_at: AtomicU64::new(0),
         }
     }
 
     /// The snapshot of now.
     pub fn current(&self) -> Arc<Snapshot> {
         self.sender.borrow().clone()
+    }
+
+    /// A survey has just been completed.
+    pub fn surveyed(&self) {
+        self.surveyed_at.store(unix_seconds(), Ordering::Relaxed);
+    }
+
+    /// When the last survey was completed, unix seconds; None before the first.
+    pub fn surveyed_at(&self) -> Option<u64> {
+        match self.surveyed_at.load(Ordering::Relaxed) {
+            0 => None,
+            at => Some(at),
+        }
     }
 
     /// Follows the snapshots.

@@ -3,7 +3,8 @@
 //! `collect` runs smartctl (in the drive's worker, for it blocks); `facts` is what it said, typed; `rules`
 //! (pure) turns facts into findings and conditions; `history` (pure) remembers what growth, hysteresis and
 //! acknowledgements need. Thresholds stand in one table. A failed poll never loses a drive: it keeps its
-//! last verdict, marked as stale, and the failure is counted.
+//! last verdict, marked as stale, and the failure is counted. `reading` is the numbers of an answer in SI units, and
+//! `told` keeps the last one of each drive, for metrics.
 
 pub mod collect;
 pub mod facts;
@@ -14,13 +15,17 @@ pub mod job;
 mod json;
 mod judge;
 pub mod outcome;
+pub mod reading;
 pub mod rules;
 pub mod thresholds;
+pub mod told;
 
 pub use collect::{Poll, Polled, poll};
 pub use facts::Facts;
 pub use history::{Acknowledgement, History};
 pub use judge::{Assessment, judge};
 pub use outcome::{Failure, FailureReason, Outcome};
+pub use reading::Reading;
 pub use rules::{Code, Condition, Finding, Severity, Verdict};
 pub use thresholds::Thresholds;
+pub use told::{DriveTold, Told};

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, pin::Pin, sync::Arc};
 
+use drivebay_controller::csi::logged;
 use drivebay_proto::{
     agent::{self as wire, agent_server::Agent},
     names,
@@ -112,16 +113,19 @@ impl Agent for AgentService {
         &self,
         request: Request<wire::CreateVolumeRequest>,
     ) -> Answer<wire::CreateVolumeResponse> {
-        let asked = understand(request.into_inner()).map_err(|error| status(&error))?;
-        let (volume, revision) = self
-            .volumes
-            .create(asked)
-            .await
-            .map_err(|error| status(&error))?;
-        Ok(Response::new(wire::CreateVolumeResponse {
-            volume: Some(self.volumes.sender().volume(&volume)),
-            revision,
-        }))
+        logged("Agent/CreateVolume", async {
+            let asked = understand(request.into_inner()).map_err(|error| status(&error))?;
+            let (volume, revision) = self
+                .volumes
+                .create(asked)
+                .await
+                .map_err(|error| status(&error))?;
+            Ok(wire::CreateVolumeResponse {
+                volume: Some(self.volumes.sender().volume(&volume)),
+                revision,
+            })
+        })
+        .await
     }
 
     async fn delete_volume(
@@ -129,12 +133,15 @@ impl Agent for AgentService {
         request: Request<wire::DeleteVolumeRequest>,
     ) -> Answer<wire::DeleteVolumeResponse> {
         let request = request.into_inner();
-        let revision = self
-            .volumes
-            .delete(request.id, request.quarantine)
-            .await
-            .map_err(|error| status(&error))?;
-        Ok(Response::new(wire::DeleteVolumeResponse { revision }))
+        logged("Agent/DeleteVolume", async {
+            let revision = self
+                .volumes
+                .delete(request.id, request.quarantine)
+                .await
+                .map_err(|error| status(&error))?;
+            Ok(wire::DeleteVolumeResponse { revision })
+        })
+        .await
     }
 
     async fn expand_volume(
@@ -142,15 +149,18 @@ impl Agent for AgentService {
         request: Request<wire::ExpandVolumeRequest>,
     ) -> Answer<wire::ExpandVolumeResponse> {
         let request = request.into_inner();
-        let (volume, revision) = self
-            .volumes
-            .expand(request.id, request.required_bytes, request.limit_bytes)
-            .await
-            .map_err(|error| status(&error))?;
-        Ok(Response::new(wire::ExpandVolumeResponse {
-            volume: Some(self.volumes.sender().volume(&volume)),
-            revision,
-        }))
+        logged("Agent/ExpandVolume", async {
+            let (volume, revision) = self
+                .volumes
+                .expand(request.id, request.required_bytes, request.limit_bytes)
+                .await
+                .map_err(|error| status(&error))?;
+            Ok(wire::ExpandVolumeResponse {
+                volume: Some(self.volumes.sender().volume(&volume)),
+                revision,
+            })
+        })
+        .await
     }
 
     async fn rescan(&self, _request: Request<wire::RescanRequest>) -> Answer<wire::RescanResponse> {

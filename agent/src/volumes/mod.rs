@@ -28,11 +28,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     config::Config,
-    fs::device,
+    fs::{device, jobs::Usage},
     health::mounts::Expected,
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
     model::{DriveId, DriveRef, DriveState, Volume, VolumeState},
+    smart::Told,
     sys::mountinfo::{self, MountEntry},
     worker::{Pool, RunError},
 };
@@ -75,6 +76,8 @@ struct Inner {
     expected: Expected,
     /// Held while the mount table is read and published, so that an older look never replaces a newer one.
     looking: Mutex<()>,
+    /// What the drives said when they were asked.
+    told: Told,
 }
 
 impl Volumes {
@@ -102,6 +105,7 @@ impl Volumes {
                 asked: Notify::new(),
                 expected: Expected::default(),
                 looking: Mutex::default(),
+                told: Told::default(),
             }),
         }
     }
@@ -119,6 +123,16 @@ impl Volumes {
     /// Waits until somebody wants the drives asked.
     pub async fn drives_are_to_be_asked(&self) {
         self.inner.asked.notified().await;
+    }
+
+    /// What the drives last told of themselves.
+    pub fn told(&self) -> &Told {
+        &self.inner.told
+    }
+
+    /// The last samples of volumes in use, with their age.
+    pub fn last_samples(&self) -> std::collections::HashMap<uuid::Uuid, (Usage, Duration)> {
+        self.inner.samples.all()
     }
 
     /// The inventory that calls read and change.

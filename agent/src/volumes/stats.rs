@@ -40,6 +40,14 @@ impl Samples {
             .map(|(usage, at)| (usage.clone(), at.elapsed()))
     }
 
+    /// Every volume's, with its age.
+    pub fn all(&self) -> HashMap<Uuid, (Usage, Duration)> {
+        self.lock()
+            .iter()
+            .map(|(uuid, (usage, at))| (*uuid, (usage.clone(), at.elapsed())))
+            .collect()
+    }
+
     /// Forgets a volume.
     pub fn forget(&self, uuid: Uuid) {
         self.lock().remove(&uuid);

@@ -83,6 +83,32 @@ Examples:
     /// Give up a node for good, or take that back
     #[command(subcommand, arg_required_else_help = true)]
     Node(NodeCommand),
+    /// Show what the running controller logs, or change it until it ends
+    #[command(after_help = "\
+Examples:
+  drivebay-controller log-level                                  what is logged
+  drivebay-controller log-level debug
+  drivebay-controller log-level info,drivebay_controller=trace
+  drivebay-controller log-level reset                            as it was started")]
+    LogLevel(LogLevelArgs),
+}
+
+/// What is to be logged.
+#[derive(Debug, Args)]
+pub struct LogLevelArgs {
+    /// off, error, warn, info, debug, trace; or target=level, separated by commas; or reset
+    #[arg(value_name = "LEVEL")]
+    pub level: Option<String>,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+impl LogLevelArgs {
+    /// As the service takes it: None to see, empty to take changes back.
+    pub fn filter(level: Option<&str>) -> Option<&str> {
+        level.map(|level| if level == "reset" { "" } else { level })
+    }
 }
 
 /// What can be asked of one drive.

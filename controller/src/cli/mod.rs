@@ -32,13 +32,15 @@ pub mod yaml;
 
 pub use args::{Ask, Format};
 
-use args::{DriveCommand, NodeCommand, VolumeCommand};
+use args::{DriveCommand, LogLevelArgs, NodeCommand, VolumeCommand};
 use claims::{Claims, ClaimsError};
 use client::{Client, ClientError};
 use node::NodeError;
 use paint::Paint;
 use pv::PvError;
 use show::PickError;
+
+use crate::logging;
 
 /// Failed.
 pub const FAILED: u8 = 1;
@@ -82,6 +84,9 @@ pub enum CommandError {
     /// `node forget` and `node remember`.
     #[error(transparent)]
     Node(#[from] NodeError),
+    /// `log-level`.
+    #[error(transparent)]
+    Log(#[from] logging::AskError),
     /// Writing the answer.
     #[error("cannot write the answer")]
     Output(#[source] io::Error),
@@ -101,6 +106,7 @@ impl CommandError {
             {
                 NO_CONTROLLER
             }
+            Self::Log(error) if error.is_absence() => NO_CONTROLLER,
             Self::Node(error) if error.is_usage() => USAGE,
             _ => FAILED,
         }
@@ -188,6 +194,11 @@ fn execute_painted(
                 volumes::run(&mut client, args, claims.as_ref(), out, notes).await
             })
         }
+        Ask::LogLevel(args) => wait(async {
+            let filter = LogLevelArgs::filter(args.level.as_deref());
+            let now = logging::ask(&args.socket.socket, filter).await?;
+            writeln!(out, "{now}").map_err(CommandError::Output)
+        }),
         Ask::Volume(VolumeCommand::Pv(args)) => wait(async {
             let mut client = Client::connect(&args.socket.socket).await?;
             pv::run(&mut client, args, out, notes).await

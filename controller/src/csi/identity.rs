@@ -54,11 +54,12 @@ impl Identity for IdentityService {
         &self,
         _: Request<GetPluginInfoRequest>,
     ) -> Result<Response<GetPluginInfoResponse>, Status> {
-        Ok(Response::new(GetPluginInfoResponse {
+        let info = GetPluginInfoResponse {
             name: self.config.driver_name.clone(),
             vendor_version: self.config.version.clone(),
             manifest: Default::default(),
-        }))
+        };
+        logged("GetPluginInfo", async { Ok(info) }).await
     }
 
     async fn get_plugin_capabilities(
@@ -74,9 +75,10 @@ impl Identity for IdentityService {
                 r#type: ExpansionType::Online.into(),
             })),
         });
-        Ok(Response::new(GetPluginCapabilitiesResponse {
-            capabilities,
-        }))
+        logged("GetPluginCapabilities", async {
+            Ok(GetPluginCapabilitiesResponse { capabilities })
+        })
+        .await
     }
 
     async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {

@@ -10,26 +10,48 @@ mod status;
 mod suitable;
 mod volumes;
 
-use std::time::Instant;
-
 use tonic::{Code, Status};
+
+use crate::metrics::rpc;
 
 pub use controller::{ControllerConfig, ControllerService};
 pub use identity::{IdentityConfig, IdentityService};
 
-/// Runs one RPC and logs its name, code and duration; never what is in the request, which may hold secrets.
+/// Whether a method changes nothing: then it is logged at debug as long as it works.
+fn is_read(method: &str) -> bool {
+    ["Get", "List", "Probe", "Validate"]
+        .iter()
+        .any(|word| method.contains(word))
+}
+
+/// Runs one RPC, and logs and counts its name, code and duration; never what is in the request, which may hold secrets.
 pub async fn logged<T>(
     method: &'static str,
     rpc: impl Future<Output = Result<T, Status>>,
 ) -> Result<tonic::Response<T>, Status> {
-    let began = Instant::now();
+    let running = rpc::began(method);
     let result = rpc.await;
     let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
-    let milliseconds = began.elapsed().as_millis();
-    if code == Code::Ok {
-        tracing::debug!(method, ?code, milliseconds, "csi call");
+    let milliseconds = running.ended(code).as_millis();
+    if code == Code::Ok && is_read(method) {
+        tracing::debug!(method, ?code, milliseconds, "call");
     } else {
-        tracing::info!(method, ?code, milliseconds, "csi call");
+        tracing::info!(method, ?code, milliseconds, "call");
     }
     result.map(tonic::Response::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_read;
+
+    #[test]
+    fn only_methods_that_change_nothing_are_reads() {
+        for read in ["Probe", "GetCapacity", "ListVolumes", "NodeGetVolumeStats"] {
+            assert!(is_read(read), "{read}");
+        }
+        for change in ["CreateVolume", "NodePublishVolume", "Agent/DeleteVolume"] {
+            assert!(!is_read(change), "{change}");
+        }
+    }
 }

@@ -74,6 +74,7 @@ impl Controller {
         };
         option("--csi-socket", &dir.join("csi.sock"));
         option("--socket", &dir.join("admin.sock"));
+        option("--metrics", &dir.join("metrics.sock"));
         match certs {
             Some(certs) => {
                 option("--ca", &certs.join("ca.pem"));

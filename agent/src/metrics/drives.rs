@@ -1,0 +1,337 @@
+//! Series of drives. Devices that could never be anybody's drive (loop, dm, partitions, …) have none.
+
+use std::collections::BTreeMap;
+
+use drivebay_controller::{
+    cli::drives::is_nobodys,
+    metrics::{
+        Def, Families,
+        families::{counter, gauge, number, one, truth},
+    },
+};
+
+use super::View;
+use crate::{
+    model::{Drive, DriveId, DriveState, Transport, Verdict},
+    smart::Reading,
+};
+
+const DRIVE: &[&str] = &["drive"];
+
+const INFO: Def = gauge(
+    "drivebay_drive_info",
+    "What the drive is; always 1.",
+    &[
+        "drive",
+        "model",
+        "serial",
+        "firmware",
+        "path",
+        "class",
+        "media",
+        "transport",
+        "protocol",
+    ],
+);
+const STATE: Def = gauge(
+    "drivebay_drive_state",
+    "1 for the state that the drive is in: claimed, available, rejected, missing or unprobed.",
+    &["drive", "state"],
+);
+const VERDICT: Def = gauge(
+    "drivebay_drive_verdict",
+    "1 for the verdict on the drive's health, 0 for the other three: GOOD, SUSPECT, BAD, UNKNOWN.",
+    &["drive", "verdict"],
+);
+const FINDING: Def = gauge(
+    "drivebay_drive_finding",
+    "What speaks against the drive, or should be known of it, by code; 1 while it does.",
+    &["drive", "code"],
+);
+const STUCK: Def = gauge(
+    "drivebay_drive_stuck",
+    "Whether a step on the drive hangs.",
+    DRIVE,
+);
+const SIZE: Def = gauge("drivebay_drive_size_bytes", "Size of the drive.", DRIVE);
+const FREE: Def = gauge(
+    "drivebay_drive_free_bytes",
+    "Bytes on the drive that volumes could have; of drives that are claimed or available.",
+    DRIVE,
+);
+const ERASING: Def = gauge(
+    "drivebay_drive_erase_remaining_bytes",
+    "Bytes of deleted volumes on the drive that are still to be erased.",
+    DRIVE,
+);
+const TOLD_AT: Def = gauge(
+    "drivebay_drive_smart_last_success_timestamp_seconds",
+    "When the drive last told how it is; 0: not since the agent began.",
+    DRIVE,
+);
+const FAILURES: Def = counter(
+    "drivebay_drive_smart_failures_total",
+    "Times that the drive was asked and told nothing, by reason; a reason is there once it has occurred.",
+    &["drive", "reason"],
+);
+const ASLEEP: Def = gauge(
+    "drivebay_drive_asleep",
+    "Whether the drive slept when it was last to be asked; it is not woken.",
+    DRIVE,
+);
+const PASSED: Def = gauge(
+    "drivebay_drive_smart_passed",
+    "What the drive says of itself: 1 is no proof of health, 0 means that it expects to fail.",
+    DRIVE,
+);
+const EXIT: Def = gauge(
+    "drivebay_drive_smartctl_exit_status",
+    "smartctl's exit status at the last answer: a bit mask, not a yes or no.",
+    DRIVE,
+);
+const ROTATION: Def = gauge(
+    "drivebay_drive_rotation_rate_rpm",
+    "Turns a minute; 0: it does not turn.",
+    DRIVE,
+);
+const TEMPERATURE: Def = gauge(
+    "drivebay_drive_temperature_celsius",
+    "Temperature when the drive was last asked.",
+    DRIVE,
+);
+const POWER_ON: Def = counter(
+    "drivebay_drive_power_on_seconds_total",
+    "Time with power; drives count in hours.",
+    DRIVE,
+);
+const POWER_CYCLES: Def = counter(
+    "drivebay_drive_power_cycles_total",
+    "Times the drive was switched on.",
+    DRIVE,
+);
+const WEAR: Def = gauge(
+    "drivebay_drive_wear_ratio",
+    "Rated endurance used, 0 to 1; may pass 1.",
+    DRIVE,
+);
+const SPARE: Def = gauge(
+    "drivebay_drive_available_spare_ratio",
+    "NVMe: spare blocks left, 0 to 1.",
+    DRIVE,
+);
+const SPARE_THRESHOLD: Def = gauge(
+    "drivebay_drive_available_spare_threshold_ratio",
+    "NVMe: the drive warns when fewer spare blocks are left, 0 to 1.",
+    DRIVE,
+);
+const WARNING: Def = gauge(
+    "drivebay_drive_critical_warning",
+    "NVMe: the critical warning byte; 0 is none.",
+    DRIVE,
+);
+const MEDIA_ERRORS: Def = counter(
+    "drivebay_drive_media_errors_total",
+    "Errors that nothing corrected: NVMe media errors, SCSI uncorrected errors, ATA attribute 187.",
+    DRIVE,
+);
+const READ: Def = counter(
+    "drivebay_drive_read_bytes_total",
+    "Bytes that hosts have read over the drive's life, as it counts them; ATA drives are asked once a day.",
+    DRIVE,
+);
+const WRITTEN: Def = counter(
+    "drivebay_drive_written_bytes_total",
+    "Bytes that hosts have written over the drive's life, as it counts them; ATA drives are asked once a day.",
+    DRIVE,
+);
+const REALLOCATED: Def = gauge(
+    "drivebay_drive_reallocated_sectors",
+    "ATA: replaced sectors.",
+    DRIVE,
+);
+const PENDING: Def = gauge(
+    "drivebay_drive_pending_sectors",
+    "ATA, SCSI: sectors that could not be read and wait for a write.",
+    DRIVE,
+);
+const UNCORRECTABLE: Def = gauge(
+    "drivebay_drive_uncorrectable_sectors",
+    "ATA: sectors found unreadable when the drive checked itself.",
+    DRIVE,
+);
+const GROWN: Def = gauge(
+    "drivebay_drive_grown_defects",
+    "SCSI: length of the grown defect list.",
+    DRIVE,
+);
+const INTERFACE: Def = counter(
+    "drivebay_drive_interface_errors_total",
+    "ATA: checksum errors on the cable.",
+    DRIVE,
+);
+const ERROR_LOG: Def = counter(
+    "drivebay_drive_error_log_entries_total",
+    "Entries ever written to the drive's error log; no sign of ill health by itself.",
+    DRIVE,
+);
+const SELF_TESTS: Def = gauge(
+    "drivebay_drive_self_tests",
+    "Entries of the drive's self-test log.",
+    DRIVE,
+);
+const SELF_TESTS_FAILED: Def = gauge(
+    "drivebay_drive_self_tests_failed",
+    "Entries of the drive's self-test log that tell of a failure.",
+    DRIVE,
+);
+
+/// Every definition here.
+pub(super) const DEFINITIONS: &[Def] = &[
+    INFO,
+    STATE,
+    VERDICT,
+    FINDING,
+    STUCK,
+    SIZE,
+    FREE,
+    ERASING,
+    TOLD_AT,
+    FAILURES,
+    ASLEEP,
+    PASSED,
+    EXIT,
+    ROTATION,
+    TEMPERATURE,
+    POWER_ON,
+    POWER_CYCLES,
+    WEAR,
+    SPARE,
+    SPARE_THRESHOLD,
+    WARNING,
+    MEDIA_ERRORS,
+    READ,
+    WRITTEN,
+    REALLOCATED,
+    PENDING,
+    UNCORRECTABLE,
+    GROWN,
+    INTERFACE,
+    ERROR_LOG,
+    SELF_TESTS,
+    SELF_TESTS_FAILED,
+];
+
+pub(super) fn put(view: &View, into: &mut Families) {
+    let mut to_erase: BTreeMap<&DriveId, u64> = BTreeMap::new();
+    for volume in view.snapshot.volumes.values() {
+        if let Some(erasing) = volume.erasing {
+            let bytes = volume.placed.record.extent.len;
+            *to_erase.entry(&volume.drive).or_default() += bytes.saturating_sub(erasing.done_bytes);
+        }
+    }
+    for (id, drive) in &view.snapshot.drives {
+        if !is_noise(drive) {
+            // The snapshot's key: of two devices that say they are one, each has its own.
+            one_drive(view, id, drive, into);
+            if drive.state == DriveState::Claimed {
+                let bytes = to_erase.get(&drive.id).copied().unwrap_or(0);
+                into.put(&ERASING, &[&id.0], number(bytes));
+            }
+        }
+    }
+}
+
+fn is_noise(drive: &Drive) -> bool {
+    let codes: Vec<&str> = drive
+        .rejects
+        .iter()
+        .map(|reject| reject.code.as_str())
+        .collect();
+    let is_loop = drive.facts.transport == Transport::Loop;
+    drive.state == DriveState::Rejected && is_nobodys(&codes, is_loop)
+}
+
+fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
+    let id = key.0.as_str();
+    let told = view.told.get(key);
+    let facts = &drive.facts;
+    let labels = [id];
+    let reading = told.and_then(|told| told.reading.as_ref());
+    let path = match drive.state {
+        DriveState::Missing => String::new(),
+        _ => format!("/dev/{}", facts.kernel_name.replace('!', "/")),
+    };
+    let info = [
+        id,
+        &facts.model,
+        &facts.serial,
+        &facts.firmware,
+        &path,
+        drive.class.as_deref().unwrap_or_default(),
+        &facts.media.to_string(),
+        facts.transport.as_str(),
+        reading
+            .and_then(|reading| reading.protocol)
+            .map_or("", |protocol| protocol.as_str()),
+    ];
+    into.put(&INFO, &info, one());
+    into.put(&STATE, &[id, &drive.state.to_string()], one());
+    for verdict in Verdict::ALL {
+        let is = drive.health.verdict == verdict;
+        into.put(&VERDICT, &[id, verdict.as_str()], truth(is));
+    }
+    for finding in drive.health.findings.iter().chain(&drive.health.conditions) {
+        into.put(&FINDING, &[id, &finding.code], one());
+    }
+    let mut slots = view.slots.iter();
+    let stuck = slots.any(|slot| slot.stuck && slot.drive.0 == id);
+    into.put(&STUCK, &labels, truth(stuck));
+    into.put(&SIZE, &labels, number(facts.size_bytes));
+    let free = match (drive.state, &drive.contents) {
+        (DriveState::Claimed, Some(contents)) => Some(contents.free_bytes()),
+        (DriveState::Available, _) => Some(drive.claimable_bytes),
+        _ => None,
+    };
+    into.put_known(&FREE, &labels, free.map(number));
+    let told_at = told.and_then(|told| told.told_at).unwrap_or(0);
+    into.put(&TOLD_AT, &labels, number(told_at));
+    if let Some(told) = told {
+        into.put(&ASLEEP, &labels, truth(told.asleep));
+        for (reason, count) in &told.failures {
+            into.put(&FAILURES, &[id, reason.as_str()], number(*count));
+        }
+    }
+    if let Some(reading) = reading {
+        numbers(&labels, reading, into);
+    }
+}
+
+fn numbers(labels: &[&str], reading: &Reading, into: &mut Families) {
+    let ratio = |percent: Option<u64>| percent.map(|percent| number(percent) / 100.0);
+    let (tests, failed) = reading.self_tests.unzip();
+    into.put(&EXIT, labels, f64::from(reading.exit.bits()));
+    for (def, value) in [
+        (&PASSED, reading.passed.map(truth)),
+        (&ROTATION, reading.rotations_per_minute.map(number)),
+        (&TEMPERATURE, reading.temperature.map(f64::from)),
+        (&POWER_ON, reading.power_on_seconds.map(number)),
+        (&POWER_CYCLES, reading.power_cycles.map(number)),
+        (&WEAR, ratio(reading.wear_percent)),
+        (&SPARE, ratio(reading.spare_percent)),
+        (&SPARE_THRESHOLD, ratio(reading.spare_threshold_percent)),
+        (&WARNING, reading.critical_warning.map(f64::from)),
+        (&MEDIA_ERRORS, reading.media_errors.map(number)),
+        (&READ, reading.read_bytes.map(number)),
+        (&WRITTEN, reading.written_bytes.map(number)),
+        (&REALLOCATED, reading.reallocated.map(number)),
+        (&PENDING, reading.pending.map(number)),
+        (&UNCORRECTABLE, reading.uncorrectable.map(number)),
+        (&GROWN, reading.grown_defects.map(number)),
+        (&INTERFACE, reading.interface_errors.map(number)),
+        (&ERROR_LOG, reading.error_log_entries.map(number)),
+        (&SELF_TESTS, tests.map(number)),
+        (&SELF_TESTS_FAILED, failed.map(number)),
+    ] {
+        into.put_known(def, labels, value);
+    }
+}

@@ -1,0 +1,96 @@
+//! What the agent tells Prometheus: its drives, volumes, classes and workers, from the snapshot and from what was
+//! noted when they were looked at last. A scrape looks at nothing itself: it runs nothing and asks no drive.
+//!
+//! `View` is everything at one moment, and turning it into series is pure. Only what a drive told is shown; what is
+//! old has its age beside it.
+
+mod drives;
+mod node;
+mod volumes;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use drivebay_controller::metrics::{Def, Exposed, Families, build};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::{
+    fs::jobs::Usage,
+    model::{DriveId, Snapshot},
+    smart::DriveTold,
+    sys::clock::unix_seconds,
+    volumes::Volumes,
+    worker::SlotStatus,
+};
+
+/// Everything that is shown, at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    /// Drives, volumes, classes.
+    pub snapshot: Arc<Snapshot>,
+    /// What drives said of themselves.
+    pub told: BTreeMap<DriveId, DriveTold>,
+    /// The last sample of each volume, and its age.
+    pub samples: HashMap<Uuid, (Usage, Duration)>,
+    /// The workers' slots.
+    pub slots: Vec<SlotStatus>,
+    /// When the last survey was completed, unix seconds.
+    pub surveyed_at: Option<u64>,
+    /// Now, unix seconds.
+    pub now: u64,
+}
+
+impl View {
+    /// Puts every series in.
+    pub fn put(&self, into: &mut Families) {
+        drives::put(self, into);
+        volumes::put(self, into);
+        node::put(self, into);
+    }
+}
+
+/// Every definition of the agent's own, for documents and tests.
+pub fn definitions() -> Vec<Def> {
+    let tables = [drives::DEFINITIONS, volumes::DEFINITIONS, node::DEFINITIONS];
+    tables.concat()
+}
+
+/// The agent, for a scrape.
+#[derive(Debug)]
+pub struct Metrics {
+    volumes: Volumes,
+    ready: watch::Receiver<bool>,
+}
+
+impl Metrics {
+    /// Of this node. `ready`: all that is served can answer.
+    pub fn new(volumes: Volumes, ready: watch::Receiver<bool>) -> Self {
+        Self { volumes, ready }
+    }
+}
+
+impl Exposed for Metrics {
+    fn collect(&self, into: &mut Families) {
+        build(into, "agent", env!("CARGO_PKG_VERSION"));
+        let view = View {
+            snapshot: self.volumes.inventory().current(),
+            told: self.volumes.told().all(),
+            samples: self.volumes.last_samples(),
+            slots: self.volumes.pool().status(),
+            surveyed_at: self.volumes.inventory().surveyed_at(),
+            now: unix_seconds(),
+        };
+        view.put(into);
+    }
+
+    fn ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+}
+
+#[cfg(test)]
+mod tests;

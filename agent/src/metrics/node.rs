@@ -1,0 +1,89 @@
+//! Series of the node as a whole: classes, workers, the inventory.
+
+use std::collections::BTreeMap;
+
+use drivebay_controller::metrics::{
+    Def, Families,
+    families::{gauge, number},
+};
+
+use super::View;
+use crate::worker::Slot;
+
+const CLASS: &[&str] = &["class"];
+
+const TOTAL: Def = gauge(
+    "drivebay_class_size_bytes",
+    "Bytes of the class's drives, claimed and available, net of label and metadata.",
+    CLASS,
+);
+const FREE: Def = gauge(
+    "drivebay_class_free_bytes",
+    "Bytes of the class that new volumes can have.",
+    CLASS,
+);
+const LARGEST: Def = gauge(
+    "drivebay_class_largest_volume_bytes",
+    "The largest volume of the class that would fit now.",
+    CLASS,
+);
+const SLOTS: Def = gauge(
+    "drivebay_worker_slots",
+    "Workers' slots by what they are doing: idle (with a worker that waits for more), busy, or stuck.",
+    &["slot", "state"],
+);
+const WAITING: Def = gauge(
+    "drivebay_worker_waiting",
+    "Callers that wait for a slot.",
+    &["slot"],
+);
+const LONGEST: Def = gauge(
+    "drivebay_worker_longest_step_seconds",
+    "For how long the oldest step that is running has been running.",
+    &["slot"],
+);
+const REVISION: Def = gauge(
+    "drivebay_inventory_revision",
+    "Revision of the inventory; begins anew with the agent.",
+    &[],
+);
+const SURVEYED: Def = gauge(
+    "drivebay_inventory_last_survey_timestamp_seconds",
+    "When the drives were last looked at completely; 0: not yet.",
+    &[],
+);
+
+/// Every definition here.
+pub(super) const DEFINITIONS: &[Def] = &[
+    TOTAL, FREE, LARGEST, SLOTS, WAITING, LONGEST, REVISION, SURVEYED,
+];
+
+pub(super) fn put(view: &View, into: &mut Families) {
+    for (name, class) in &view.snapshot.classes {
+        let labels = [name.as_str()];
+        into.put(&TOTAL, &labels, number(class.total_bytes));
+        into.put(&FREE, &labels, number(class.free_bytes));
+        into.put(&LARGEST, &labels, number(class.largest_bytes));
+    }
+    for slot in Slot::ALL {
+        let mut states = BTreeMap::from([("idle", 0), ("busy", 0), ("stuck", 0)]);
+        let (mut waiting, mut longest) = (0, 0.0_f64);
+        for status in view.slots.iter().filter(|status| status.slot == slot) {
+            let state = match (status.stuck, &status.step) {
+                (true, _) => "stuck",
+                (false, Some(_)) => "busy",
+                (false, None) => "idle",
+            };
+            *states.entry(state).or_default() += 1;
+            waiting += status.waiting as u64;
+            longest = longest.max(status.age.as_secs_f64());
+        }
+        for (state, count) in states {
+            into.put(&SLOTS, &[slot.as_str(), state], number(count));
+        }
+        into.put(&WAITING, &[slot.as_str()], number(waiting));
+        into.put(&LONGEST, &[slot.as_str()], longest);
+    }
+    into.put(&REVISION, &[], number(view.snapshot.revision));
+    into.put(&SURVEYED, &[], number(view.surveyed_at.unwrap_or(0)));
+}

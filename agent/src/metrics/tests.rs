@@ -1,0 +1,290 @@
+//! What must hold of a scrape, on views made by hand.
+
+use std::collections::BTreeSet;
+
+use drivebay_controller::metrics;
+
+use super::*;
+use crate::{
+    model::{
+        Drive, DriveHealth, DriveState, Finding, RecordState, Reject, RejectCode, Verdict, Volume,
+        VolumeState, samples,
+        snapshot::{Erasing, Trouble},
+    },
+    smart::{Failure, FailureReason, Outcome, Reading, Told, facts},
+    worker::Slot,
+};
+
+/// A node's worst day: every number there is, told by every drive.
+fn full(drives: usize, volumes: usize) -> View {
+    let mut snapshot = Snapshot {
+        revision: 7,
+        ready: true,
+        ..Snapshot::default()
+    };
+    let mut view = View {
+        now: 1_000_000,
+        surveyed_at: Some(999_990),
+        ..View::default()
+    };
+    for number in 0..drives {
+        let contents = samples::contents(number as u128, 1, Vec::new(), 1 << 30);
+        let mut drive = samples::drive(&format!("d{number}"), DriveState::Claimed, Some(contents));
+        drive.health = suspect();
+        for volume in 0..volumes {
+            let uuid = (number * volumes + volume) as u128 + 1;
+            let made = volume_of(&drive, uuid);
+            view.samples
+                .insert(made.uuid, (usage(), Duration::from_secs(40)));
+            snapshot.volumes.insert(made.uuid, made);
+        }
+        view.told.insert(drive.id.clone(), told());
+        for slot in Slot::ALL {
+            view.slots.push(SlotStatus {
+                drive: drive.id.clone(),
+                slot,
+                pid: Some(1),
+                step: Some("smart: smartctl".into()),
+                age: Duration::from_secs(3),
+                stuck: number == 0,
+                waiting: 2,
+            });
+        }
+        snapshot.drives.insert(drive.id.clone(), drive);
+    }
+    view.snapshot = Arc::new(snapshot);
+    view
+}
+
+fn suspect() -> DriveHealth {
+    let finding = |code: &str| Finding {
+        code: code.into(),
+        message: String::new(),
+    };
+    DriveHealth {
+        verdict: Verdict::Suspect,
+        findings: vec![finding("PendingSectors")],
+        conditions: vec![finding("Wear")],
+        ..DriveHealth::default()
+    }
+}
+
+fn volume_of(drive: &Drive, uuid: u128) -> Volume {
+    let placed = samples::placed(uuid, RecordState::New);
+    Volume {
+        uuid: placed.record.uuid,
+        drive: drive.id.clone(),
+        placed,
+        state: VolumeState::Ready,
+        in_use: true,
+        since: BTreeMap::default(),
+        mounts: Vec::new(),
+        troubles: vec![Trouble {
+            status: "DEGRADED".into(),
+            reason: "DriveSuspect".into(),
+            message: "may hold \"quotes\"\nand lines".into(),
+        }],
+        erasing: Some(Erasing {
+            done_bytes: 1 << 20,
+            eta_seconds: 1,
+        }),
+    }
+}
+
+fn usage() -> Usage {
+    Usage {
+        total_bytes: 1000,
+        available_bytes: 600,
+        used_bytes: 300,
+        inodes: Some((100, 90, 10)),
+        read_only: false,
+        unreadable: None,
+        staged: true,
+    }
+}
+
+fn told() -> DriveTold {
+    let some = Some(1);
+    DriveTold {
+        reading: Some(Reading {
+            protocol: Some(facts::Protocol::Ata),
+            passed: Some(true),
+            rotations_per_minute: Some(7200),
+            temperature: Some(34),
+            power_on_seconds: some,
+            power_cycles: some,
+            wear_percent: Some(7),
+            spare_percent: some,
+            spare_threshold_percent: some,
+            critical_warning: Some(0),
+            media_errors: some,
+            read_bytes: some,
+            written_bytes: some,
+            reallocated: some,
+            pending: some,
+            uncorrectable: some,
+            grown_defects: some,
+            interface_errors: some,
+            error_log_entries: some,
+            self_tests: Some((3, 1)),
+            ..Reading::default()
+        }),
+        told_at: Some(999_000),
+        asleep: false,
+        failures: BTreeMap::from([(FailureReason::Timeout, 2)]),
+    }
+}
+
+fn scrape(view: &View) -> (usize, String) {
+    let mut families = Families::default();
+    view.put(&mut families);
+    (families.len(), families.encode().unwrap())
+}
+
+/// The series in a text: names with labels.
+fn series(text: &str) -> Vec<&str> {
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.rsplit_once(' ').unwrap().0)
+        .collect()
+}
+
+#[test]
+fn a_node_of_24_drives_with_50_volumes_each_has_a_bounded_number_of_series() {
+    let (drives, volumes) = (24, 50);
+    let (none, _) = scrape(&full(0, 0));
+    let (of_drives, _) = scrape(&full(drives, 0));
+    let (all, text) = scrape(&full(drives, volumes));
+    // All that any protocol tells, at once, which no drive does: a real one has about two thirds of it.
+    assert_eq!((of_drives - none) / drives, 36, "series a drive");
+    assert!((of_drives - none).is_multiple_of(drives));
+    assert_eq!(
+        (all - of_drives) / (drives * volumes),
+        13,
+        "series a volume"
+    );
+    assert!((all - of_drives).is_multiple_of(drives * volumes));
+    assert_eq!(none, 17, "series of the node");
+    let series = series(&text);
+    assert_eq!(series.len(), all);
+    let distinct: BTreeSet<_> = series.iter().collect();
+    assert_eq!(distinct.len(), all, "a series is there twice");
+}
+
+#[test]
+fn only_what_a_drive_told_is_shown() {
+    let mut view = full(1, 0);
+    let id = view.snapshot.drives.keys().next().unwrap().clone();
+    view.told.clear();
+    let (_, text) = scrape(&view);
+    for number in [
+        "temperature",
+        "wear",
+        "pending",
+        "smart_passed",
+        "media_errors",
+    ] {
+        assert!(!text.contains(number), "{number}:\n{text}");
+    }
+    // What is always there.
+    for line in [
+        format!("drivebay_drive_smart_last_success_timestamp_seconds{{drive=\"{id}\"}} 0"),
+        format!("drivebay_drive_verdict{{drive=\"{id}\",verdict=\"SUSPECT\"}} 1"),
+        format!("drivebay_drive_verdict{{drive=\"{id}\",verdict=\"GOOD\"}} 0"),
+        format!("drivebay_drive_verdict{{drive=\"{id}\",verdict=\"BAD\"}} 0"),
+        format!("drivebay_drive_verdict{{drive=\"{id}\",verdict=\"UNKNOWN\"}} 0"),
+        format!("drivebay_drive_finding{{drive=\"{id}\",code=\"Wear\"}} 1"),
+    ] {
+        assert!(text.contains(&line), "no {line} in\n{text}");
+    }
+}
+
+#[test]
+fn a_poll_that_failed_leaves_the_last_numbers_with_their_age() {
+    let store = Told::default();
+    let drive = DriveId("wwn-d0".into());
+    let failed = Outcome::Failed(Failure {
+        reason: FailureReason::OpenFailed,
+        detail: String::new(),
+    });
+    store.took(&drive, &failed, Some(FailureReason::OpenFailed), 512, 5);
+    let mut view = full(1, 0);
+    let kept = view.told.get_mut(&drive).unwrap();
+    kept.failures
+        .extend(store.all()[&drive].failures.iter().map(|(k, v)| (*k, *v)));
+    let (_, text) = scrape(&view);
+    for line in [
+        "drivebay_drive_temperature_celsius{drive=\"wwn-d0\"} 34",
+        "drivebay_drive_smart_last_success_timestamp_seconds{drive=\"wwn-d0\"} 999000",
+        "drivebay_drive_smart_failures_total{drive=\"wwn-d0\",reason=\"OpenFailed\"} 1",
+        "drivebay_drive_smart_failures_total{drive=\"wwn-d0\",reason=\"Timeout\"} 2",
+    ] {
+        assert!(text.contains(line), "no {line} in\n{text}");
+    }
+}
+
+#[test]
+fn a_sample_has_its_time_and_goes_with_the_mount() {
+    let mut view = full(1, 1);
+    let (_, text) = scrape(&view);
+    let uuid = Uuid::from_u128(1);
+    for line in [
+        format!("drivebay_volume_fs_sample_timestamp_seconds{{volume=\"{uuid}\"}} 999960"),
+        format!("drivebay_volume_fs_available_bytes{{volume=\"{uuid}\"}} 600"),
+        format!("drivebay_volume_fs_inodes_used{{volume=\"{uuid}\"}} 10"),
+    ] {
+        assert!(text.contains(&line), "no {line} in\n{text}");
+    }
+    let snapshot = Arc::make_mut(&mut view.snapshot);
+    snapshot.volumes.get_mut(&uuid).unwrap().in_use = false;
+    let (_, text) = scrape(&view);
+    assert!(!text.contains("_fs_"), "{text}");
+}
+
+#[test]
+fn two_devices_that_say_they_are_one_and_odd_names_leave_the_scrape_whole() {
+    let mut view = full(2, 1);
+    let snapshot = Arc::make_mut(&mut view.snapshot);
+    let mut copy = snapshot.drives.values().next().unwrap().clone();
+    copy.facts.model = "a \"model\"\n\\".into();
+    // As the survey names the second of two.
+    snapshot
+        .drives
+        .insert(DriveId(format!("{}.sdb", copy.id)), copy);
+    let (count, text) = scrape(&view);
+    let distinct: BTreeSet<_> = series(&text).into_iter().collect();
+    assert_eq!(distinct.len(), count, "{text}");
+}
+
+#[test]
+fn devices_that_are_nobodys_drives_have_no_series() {
+    let mut view = full(1, 0);
+    let (before, _) = scrape(&view);
+    let mut dm = samples::drive("dm-0", DriveState::Rejected, None);
+    dm.rejects.push(Reject {
+        code: RejectCode::NotADisk,
+        detail: String::new(),
+    });
+    let snapshot = Arc::make_mut(&mut view.snapshot);
+    snapshot.drives.insert(dm.id.clone(), dm);
+    assert_eq!(scrape(&view).0, before);
+}
+
+#[test]
+fn names_types_and_units_are_prometheus_own() {
+    let mut all = definitions();
+    all.extend(metrics::DEFINITIONS);
+    all.extend(metrics::cluster::DEFINITIONS);
+    let names: BTreeSet<_> = all.iter().map(|def| def.name).collect();
+    assert_eq!(names.len(), all.len(), "a name is defined twice");
+    for def in all {
+        assert!(def.name.starts_with("drivebay_"), "{}", def.name);
+        assert_eq!(def.counter, def.name.ends_with("_total"), "{}", def.name);
+        assert!(def.help.ends_with('.'), "{}", def.name);
+        let characters = |c: char| c.is_ascii_lowercase() || c == '_';
+        assert!(def.name.chars().all(characters), "{}", def.name);
+        for label in def.labels {
+            assert!(!["le", "quantile", "job", "instance"].contains(label));
+        }
+    }
+}

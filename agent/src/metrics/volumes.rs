@@ -1,0 +1,147 @@
+//! Series of volumes: what they are, how they are, and how full they were when the kubelet last had them sampled.
+
+use drivebay_controller::metrics::{
+    Def, Families,
+    families::{gauge, number, one, truth},
+};
+
+use super::View;
+use crate::{
+    fs::jobs::Usage,
+    model::{FsType, Mode, Volume},
+};
+
+const VOLUME: &[&str] = &["volume"];
+
+const INFO: Def = gauge(
+    "drivebay_volume_info",
+    "What the volume is; always 1. name is its CSI name, as a rule that of its PersistentVolume.",
+    &["volume", "name", "class", "drive", "mode", "fs"],
+);
+const STATE: Def = gauge(
+    "drivebay_volume_state",
+    "1 for the state that the volume is in: new, ready, erasing, ambiguous, quarantined or missing.",
+    &["volume", "state"],
+);
+const CONDITION: Def = gauge(
+    "drivebay_volume_condition",
+    "1 for each thing that is wrong with the volume, as CSI is told of it.",
+    &["volume", "status", "reason"],
+);
+const ABNORMAL: Def = gauge(
+    "drivebay_volume_abnormal",
+    "Whether anything is wrong with the volume.",
+    VOLUME,
+);
+const IN_USE: Def = gauge(
+    "drivebay_volume_in_use",
+    "Whether the volume is mounted or published here.",
+    VOLUME,
+);
+const SIZE: Def = gauge("drivebay_volume_size_bytes", "Size of the volume.", VOLUME);
+const ERASED: Def = gauge(
+    "drivebay_volume_erased_bytes",
+    "Bytes of the deleted volume that are erased, of its size.",
+    VOLUME,
+);
+const SAMPLED: Def = gauge(
+    "drivebay_volume_fs_sample_timestamp_seconds",
+    "When the figures of the volume's filesystem were taken; the kubelet has them taken about once a minute.",
+    VOLUME,
+);
+const FS_SIZE: Def = gauge(
+    "drivebay_volume_fs_size_bytes",
+    "Size of the filesystem.",
+    VOLUME,
+);
+const FS_USED: Def = gauge(
+    "drivebay_volume_fs_used_bytes",
+    "Bytes in use in the filesystem.",
+    VOLUME,
+);
+const FS_AVAILABLE: Def = gauge(
+    "drivebay_volume_fs_available_bytes",
+    "Bytes that the volume's user can still write.",
+    VOLUME,
+);
+const FS_INODES: Def = gauge(
+    "drivebay_volume_fs_inodes",
+    "Inodes of the filesystem; none for one without a fixed number.",
+    VOLUME,
+);
+const FS_INODES_USED: Def = gauge(
+    "drivebay_volume_fs_inodes_used",
+    "Inodes in use in the filesystem.",
+    VOLUME,
+);
+
+/// Every definition here.
+pub(super) const DEFINITIONS: &[Def] = &[
+    INFO,
+    STATE,
+    CONDITION,
+    ABNORMAL,
+    IN_USE,
+    SIZE,
+    ERASED,
+    SAMPLED,
+    FS_SIZE,
+    FS_USED,
+    FS_AVAILABLE,
+    FS_INODES,
+    FS_INODES_USED,
+];
+
+pub(super) fn put(view: &View, into: &mut Families) {
+    for (uuid, volume) in &view.snapshot.volumes {
+        let id = uuid.to_string();
+        one_volume(&id, volume, into);
+        // Of a volume that is not in use any more, what was sampled last is no news.
+        if volume.in_use
+            && volume.placed.record.mode == Mode::Mount
+            && let Some((usage, age)) = view.samples.get(uuid)
+        {
+            let at = view.now.saturating_sub(age.as_secs());
+            filesystem(&id, usage, at, into);
+        }
+    }
+}
+
+fn one_volume(id: &str, volume: &Volume, into: &mut Families) {
+    let record = &volume.placed.record;
+    let labels = [id];
+    let fs = match record.mode {
+        Mode::Mount => record.fs_type.map_or("", FsType::as_str),
+        Mode::Block => "",
+    };
+    let info = [
+        id,
+        &record.name,
+        &record.class,
+        &volume.drive.0,
+        record.mode.as_str(),
+        fs,
+    ];
+    into.put(&INFO, &info, one());
+    into.put(&STATE, &[id, volume.state.as_str()], one());
+    for trouble in &volume.troubles {
+        into.put(&CONDITION, &[id, &trouble.status, &trouble.reason], one());
+    }
+    into.put(&ABNORMAL, &labels, truth(!volume.troubles.is_empty()));
+    into.put(&IN_USE, &labels, truth(volume.in_use));
+    into.put(&SIZE, &labels, number(record.extent.len));
+    let erased = volume.erasing.map(|erasing| number(erasing.done_bytes));
+    into.put_known(&ERASED, &labels, erased);
+}
+
+fn filesystem(id: &str, usage: &Usage, at: u64, into: &mut Families) {
+    let labels = [id];
+    into.put(&SAMPLED, &labels, number(at));
+    into.put(&FS_SIZE, &labels, number(usage.total_bytes));
+    into.put(&FS_USED, &labels, number(usage.used_bytes));
+    into.put(&FS_AVAILABLE, &labels, number(usage.available_bytes));
+    if let Some((total, _, used)) = usage.inodes {
+        into.put(&FS_INODES, &labels, number(total));
+        into.put(&FS_INODES_USED, &labels, number(used));
+    }
+}

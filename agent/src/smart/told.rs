@@ -1,0 +1,98 @@
+//! What each drive last told of itself, and how asking it has gone: written by the task that asks, read by metrics.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use super::{FailureReason, Outcome, reading::Reading};
+use crate::model::DriveId;
+
+/// Of one drive.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DriveTold {
+    /// The numbers of its last answer.
+    pub reading: Option<Reading>,
+    /// When it last told how it is, unix seconds.
+    pub told_at: Option<u64>,
+    /// It slept when it was last asked, and was left alone.
+    pub asleep: bool,
+    /// Polls without an answer since the agent began, by reason.
+    pub failures: BTreeMap<FailureReason, u64>,
+}
+
+/// Of every drive that is asked.
+#[derive(Debug, Default)]
+pub struct Told(Mutex<BTreeMap<DriveId, DriveTold>>);
+
+impl Told {
+    /// Takes the outcome of a poll at `now` (unix seconds). `failure`: why it told nothing of the drive's health.
+    pub fn took(
+        &self,
+        drive: &DriveId,
+        outcome: &Outcome,
+        failure: Option<FailureReason>,
+        logical_sector: u32,
+        now: u64,
+    ) {
+        let mut drives = self.lock();
+        let told = drives.entry(drive.clone()).or_default();
+        told.asleep = matches!(outcome, Outcome::Standby);
+        if let Outcome::Answered(facts) = outcome {
+            let reading = Reading::of(facts, logical_sector);
+            told.reading = Some(match &told.reading {
+                Some(before) => reading.after(before),
+                None => reading,
+            });
+            if failure.is_none() {
+                told.told_at = Some(now);
+            }
+        }
+        if let Some(reason) = failure {
+            *told.failures.entry(reason).or_default() += 1;
+        }
+    }
+
+    /// Lets go of drives that are not asked any more.
+    pub fn retain(&self, keep: impl Fn(&DriveId) -> bool) {
+        self.lock().retain(|drive, _| keep(drive));
+    }
+
+    /// All of it.
+    pub fn all(&self) -> BTreeMap<DriveId, DriveTold> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<DriveId, DriveTold>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::smart::{Failure, fixtures};
+
+    #[test]
+    fn a_poll_that_fails_keeps_what_was_told_with_its_age_and_is_counted() {
+        let told = Told::default();
+        let drive = DriveId("d".into());
+        let answer = Outcome::Answered(Box::new(fixtures::changed(fixtures::NVME, &[])));
+        told.took(&drive, &answer, None, 512, 100);
+        let failed = Outcome::Failed(Failure {
+            reason: FailureReason::Timeout,
+            detail: String::new(),
+        });
+        for now in [200, 300] {
+            told.took(&drive, &failed, Some(FailureReason::Timeout), 512, now);
+        }
+        let seen = &told.all()[&drive];
+        assert_eq!(seen.told_at, Some(100));
+        assert_eq!(seen.reading.as_ref().unwrap().temperature, Some(38));
+        assert_eq!(seen.failures, BTreeMap::from([(FailureReason::Timeout, 2)]));
+        told.took(&drive, &Outcome::Standby, None, 512, 400);
+        assert!(told.all()[&drive].asleep);
+        told.retain(|_| false);
+        assert!(told.all().is_empty());
+    }
+}

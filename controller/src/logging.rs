@@ -1,0 +1,253 @@
+//! Log lines: to stderr, as text for people or as JSON, and what is logged changed while the program runs. Shared by
+//! the controller and the agent.
+
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use clap::ValueEnum;
+use drivebay_proto::log::{
+    GetLevelRequest, Level, SetLevelRequest,
+    log_client::LogClient,
+    log_server::{Log, LogServer},
+};
+use tokio::time::timeout;
+use tonic::{Request, Response, Status};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry, filter::ParseError, fmt, layer::SubscriberExt, reload,
+    util::SubscriberInitExt,
+};
+
+use crate::dial;
+
+/// Longest filter, bytes.
+const MAX_FILTER: usize = 1024;
+/// What is logged when nobody says otherwise.
+const DEFAULT: &str = "info";
+/// A change of a word in memory takes no longer.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// What a filter may say of a level.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+struct Started {
+    filter: reload::Handle<EnvFilter, Registry>,
+    first: String,
+}
+
+// There is one log of a process.
+static STARTED: OnceLock<Started> = OnceLock::new();
+
+/// Starts logging; `variable` of the environment says what, if it is set. A second call changes nothing.
+pub fn start(format: LogFormat, variable: &str) {
+    let given = std::env::var(variable).ok();
+    let first = given.as_deref().unwrap_or(DEFAULT).to_owned();
+    let (filter, wrong) = match parse(&first) {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new(DEFAULT), Some(error)),
+    };
+    let first = filter.to_string();
+    let (filter, handle) = reload::Layer::new(filter);
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    let started = tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
+        .try_init();
+    // Somebody has set up logging before: theirs stays.
+    if started.is_ok() {
+        let _ = STARTED.set(Started {
+            filter: handle,
+            first,
+        });
+    }
+    if let Some(error) = wrong {
+        tracing::error!(variable, "logging {DEFAULT} and above instead: {error}");
+    }
+}
+
+/// A filter says nothing that can be understood.
+#[derive(Debug, thiserror::Error)]
+pub enum FilterError {
+    /// A word alone that is no level; taken for a target it would silence everything else.
+    #[error(
+        "{0:?} is no level: give one of off, error, warn, info, debug, trace, or target=level, separated by commas"
+    )]
+    NoLevel(String),
+    /// Longer than any that makes sense.
+    #[error("a filter has at most {MAX_FILTER} bytes")]
+    TooLong,
+    /// The library does not take it.
+    #[error("{filter:?} cannot be understood: {source}")]
+    Syntax {
+        /// What was given.
+        filter: String,
+        /// Why.
+        source: ParseError,
+    },
+}
+
+/// Reads a filter.
+fn parse(text: &str) -> Result<EnvFilter, FilterError> {
+    if text.len() > MAX_FILTER {
+        return Err(FilterError::TooLong);
+    }
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    for part in &parts {
+        let is_level = LEVELS.contains(&part.to_ascii_lowercase().as_str());
+        if !is_level && !part.contains('=') {
+            return Err(FilterError::NoLevel((*part).to_owned()));
+        }
+    }
+    EnvFilter::try_new(parts.join(",")).map_err(|source| FilterError::Syntax {
+        filter: text.to_owned(),
+        source,
+    })
+}
+
+/// Sees and changes what is logged.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LogService;
+
+impl LogService {
+    /// For a server on a socket that only root can use.
+    pub fn server() -> LogServer<Self> {
+        LogServer::new(Self)
+    }
+}
+
+fn started() -> Result<&'static Started, Status> {
+    STARTED
+        .get()
+        .ok_or_else(|| Status::failed_precondition("the log was set up by somebody else"))
+}
+
+fn gone(error: reload::Error) -> Status {
+    Status::internal(format!("the log cannot be changed: {error}"))
+}
+
+#[tonic::async_trait]
+impl Log for LogService {
+    async fn get_level(&self, _: Request<GetLevelRequest>) -> Result<Response<Level>, Status> {
+        let filter = started()?.filter.with_current(EnvFilter::to_string);
+        let filter = filter.map_err(gone)?;
+        Ok(Response::new(Level { filter }))
+    }
+
+    async fn set_level(
+        &self,
+        request: Request<SetLevelRequest>,
+    ) -> Result<Response<Level>, Status> {
+        let started = started()?;
+        let asked = request.into_inner().filter;
+        let wanted = match asked.as_str() {
+            "" => started.first.as_str(),
+            asked => asked,
+        };
+        let filter = parse(wanted).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let now = filter.to_string();
+        // Said under either filter, so that a log that falls silent says why.
+        tracing::warn!(now, "what is logged is changed");
+        started.filter.reload(filter).map_err(gone)?;
+        tracing::warn!(now, "what is logged has been changed");
+        Ok(Response::new(Level { filter: now }))
+    }
+}
+
+/// A running program gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// There is none, or it is not for us.
+    #[error("nothing answers at {}; is it running? --socket names its socket", socket.display())]
+    Nobody {
+        /// The socket.
+        socket: PathBuf,
+        /// Why.
+        #[source]
+        source: dial::DialError,
+    },
+    /// It is there and says nothing.
+    #[error("no answer at {} within {} s; see its log", .0.display(), DEADLINE.as_secs())]
+    Silent(PathBuf),
+    /// It says no.
+    #[error("refused: {}", .0.message())]
+    Refused(Box<Status>),
+}
+
+impl AskError {
+    /// Whether nobody is there at all, as opposed to one that says no.
+    pub fn is_absence(&self) -> bool {
+        !matches!(self, Self::Refused(_))
+    }
+}
+
+/// Asks a running program what it logs, after changing it if there is a filter. An empty one takes changes back.
+pub async fn ask(socket: &Path, filter: Option<&str>) -> Result<String, AskError> {
+    let silent = |_| AskError::Silent(socket.to_owned());
+    let channel = timeout(DEADLINE, dial::once(socket))
+        .await
+        .map_err(silent)?
+        .map_err(|source| AskError::Nobody {
+            socket: socket.to_owned(),
+            source,
+        })?;
+    let mut client = LogClient::new(channel);
+    let call = async {
+        match filter {
+            None => client.get_level(GetLevelRequest {}).await,
+            Some(filter) => {
+                let filter = filter.to_owned();
+                client.set_level(SetLevelRequest { filter }).await
+            }
+        }
+    };
+    let answer = timeout(DEADLINE, call).await.map_err(silent)?;
+    let level = answer.map_err(|status| AskError::Refused(Box::new(status)))?;
+    Ok(level.into_inner().filter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_or_targets_with_levels_are_taken() {
+        for filter in [
+            "debug",
+            "OFF",
+            "info,drivebay_agent=debug",
+            "warn, drivebay_agent::worker=trace",
+        ] {
+            assert!(parse(filter).is_ok(), "{filter}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_level_does_not_silence_the_log() {
+        for filter in [
+            "debgu",
+            "info,verbose",
+            "",
+            "a=b",
+            "info,",
+            &"x".repeat(2000),
+        ] {
+            assert!(parse(filter).is_err(), "{filter}");
+        }
+    }
+}

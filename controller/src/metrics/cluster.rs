@@ -1,0 +1,146 @@
+//! What the controller knows of its nodes, as metrics: few series per node, none per volume or drive, which the
+//! agents tell of themselves.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use tokio::sync::watch;
+
+use super::{
+    Def, Exposed, Families, build,
+    families::{gauge, number, truth},
+};
+use crate::agents::Agents;
+
+const NODES: Def = gauge(
+    "drivebay_controller_nodes",
+    "Nodes by state: connected, starting, away, or given up by an operator.",
+    &["state"],
+);
+const CONNECTED: Def = gauge(
+    "drivebay_node_connected",
+    "Whether the node's agent has a session with this controller.",
+    &["node"],
+);
+const AWAY: Def = gauge(
+    "drivebay_node_away_seconds",
+    "For how long the node's inventory has not been followed; 0 while it is.",
+    &["node"],
+);
+const REFUSED: Def = gauge(
+    "drivebay_node_refused",
+    "Whether another agent was refused under this node's name since the last that was let in.",
+    &["node"],
+);
+const REVISION: Def = gauge(
+    "drivebay_node_inventory_revision",
+    "Revision of the inventory that is shown of the node; begins anew with its agent.",
+    &["node"],
+);
+const VOLUMES: Def = gauge(
+    "drivebay_node_volumes",
+    "Volumes of the node that exist, as last reported.",
+    &["node"],
+);
+const ABNORMAL: Def = gauge(
+    "drivebay_node_volumes_abnormal",
+    "Of the node's volumes, those with trouble.",
+    &["node"],
+);
+const FREE: Def = gauge(
+    "drivebay_node_class_free_bytes",
+    "Bytes of the class that are free on the node, as last reported.",
+    &["node", "class"],
+);
+const TOTAL: Def = gauge(
+    "drivebay_node_class_size_bytes",
+    "Bytes of the class on the node, as last reported.",
+    &["node", "class"],
+);
+const DOUBTS: Def = gauge(
+    "drivebay_controller_creates_in_doubt",
+    "Names of volumes whose creation got no final answer from a node yet.",
+    &[],
+);
+
+/// Every definition here.
+pub const DEFINITIONS: &[Def] = &[
+    NODES, CONNECTED, AWAY, REFUSED, REVISION, VOLUMES, ABNORMAL, FREE, TOTAL, DOUBTS,
+];
+
+/// The controller, for a scrape.
+#[derive(Debug)]
+pub struct Cluster {
+    agents: Agents,
+    ready: watch::Receiver<bool>,
+}
+
+impl Cluster {
+    /// Over these agents. `ready`: calls can be answered.
+    pub fn new(agents: Agents, ready: watch::Receiver<bool>) -> Self {
+        Self { agents, ready }
+    }
+}
+
+impl Exposed for Cluster {
+    fn collect(&self, into: &mut Families) {
+        build(into, "controller", env!("CARGO_PKG_VERSION"));
+        let mut states: BTreeMap<&str, u64> = ["connected", "starting", "away", "forgotten"]
+            .into_iter()
+            .map(|state| (state, 0))
+            .collect();
+        let now = Instant::now();
+        let given_up = self.agents.given_up();
+        states.insert("forgotten", number_of(given_up.len()));
+        for agent in self.agents.all() {
+            let node = agent.node();
+            if given_up.contains(node) {
+                continue;
+            }
+            let connected = agent.connected();
+            let labels = [node];
+            let (state, known, away) = agent.look(|inventory| {
+                let away = inventory.away_since();
+                let away = away.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
+                let known = inventory.known();
+                if known {
+                    let counts = inventory.counts();
+                    into.put(&VOLUMES, &labels, number(counts.volumes));
+                    into.put(&ABNORMAL, &labels, number(counts.troubled));
+                    into.put(&REVISION, &labels, number(inventory.shown().1));
+                    for class in inventory.classes().values() {
+                        let labels = [node, class.name.as_str()];
+                        into.put(&FREE, &labels, number(class.free_bytes));
+                        into.put(&TOTAL, &labels, number(class.total_bytes));
+                    }
+                }
+                let state = match (connected, inventory.complete()) {
+                    (true, true) => "connected",
+                    (true, false) => "starting",
+                    (false, _) => "away",
+                };
+                (state, known, away)
+            });
+            // An entry that never was let in and of which nothing is known is no node.
+            if !connected && !known && agent.facts().is_none() {
+                continue;
+            }
+            into.put(&CONNECTED, &labels, truth(connected));
+            into.put(&AWAY, &labels, away);
+            into.put(&REFUSED, &labels, truth(agent.refused().is_some()));
+            *states.entry(state).or_default() += 1;
+        }
+        for (state, count) in states {
+            into.put(&NODES, &[state], number(count));
+        }
+        let doubts = number_of(self.agents.notes().doubtful());
+        into.put(&DOUBTS, &[], number(doubts));
+    }
+
+    fn ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+}
+
+fn number_of(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}

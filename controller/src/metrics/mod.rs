@@ -1,0 +1,37 @@
+//! What Prometheus is told, and how: shared by the controller and the agent.
+//!
+//! `families` collects series of one scrape so that none is there twice, `rpc` counts calls as they end, `server`
+//! serves it all over HTTP, `listen` says where; `cluster` is what the controller knows. A scrape reads memory and
+//! /proc/self, and nothing else: it starts no process, asks no drive and waits for nobody.
+
+pub mod cluster;
+pub mod families;
+pub mod listen;
+pub mod rpc;
+pub mod server;
+
+pub use families::{Def, Families};
+pub use listen::Listen;
+pub use server::{Exposed, serve};
+
+use families::{gauge, one};
+
+const BUILD: Def = gauge(
+    "drivebay_build_info",
+    "The program and its version; always 1.",
+    &["component", "version"],
+);
+
+const READY: Def = gauge(
+    "drivebay_ready",
+    "Whether the program can do its work: it has seen its drives, or its agents.",
+    &[],
+);
+
+/// The definitions that both programs share.
+pub const DEFINITIONS: &[Def] = &[BUILD, READY];
+
+/// What runs here.
+pub fn build(into: &mut Families, component: &str, version: &str) {
+    into.put(&BUILD, &[component, version], one());
+}

@@ -1,0 +1,170 @@
+//! Tests of the HTTP server, over real connections.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+use crate::metrics;
+
+struct Told(bool);
+
+impl Exposed for Told {
+    fn collect(&self, into: &mut Families) {
+        metrics::build(into, "test", "1.2.3");
+    }
+
+    fn ready(&self) -> bool {
+        self.0
+    }
+}
+
+struct Served {
+    _dir: tempfile::TempDir,
+    path: std::path::PathBuf,
+    stop: CancellationToken,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn connect(path: &std::path::Path) -> UnixStream {
+    loop {
+        match UnixStream::connect(path).await {
+            Ok(stream) => return stream,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    }
+}
+
+async fn served(ready: bool) -> Served {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.sock");
+    let stop = CancellationToken::new();
+    tokio::spawn(serve(
+        Listen::Unix(path.clone()),
+        Arc::new(Told(ready)),
+        stop.clone(),
+    ));
+    connect(&path).await;
+    Served {
+        _dir: dir,
+        path,
+        stop,
+    }
+}
+
+async fn ask(path: &std::path::Path, request: &str) -> String {
+    let mut stream = connect(path).await;
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+async fn get(path: &std::path::Path, what: &str) -> String {
+    ask(path, &format!("GET {what} HTTP/1.1\r\nHost: x\r\n\r\n")).await
+}
+
+#[tokio::test]
+async fn metrics_health_and_readiness_are_served_and_nothing_else() {
+    let ready = served(true).await;
+    let answer = get(&ready.path, "/metrics").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(answer.contains("text/plain; version=0.0.4"), "{answer}");
+    assert!(
+        answer.contains("drivebay_build_info{component=\"test\",version=\"1.2.3\"} 1\n"),
+        "{answer}"
+    );
+    assert!(answer.contains("\ndrivebay_ready 1\n"), "{answer}");
+    for (what, status) in [
+        ("/healthz", "200"),
+        ("/readyz", "200"),
+        ("/metrics?x=1", "200"),
+        ("/", "404"),
+        ("/debug/pprof", "404"),
+    ] {
+        let answer = get(&ready.path, what).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{what}: {answer}"
+        );
+    }
+    let post = "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
+    assert!(ask(&ready.path, post).await.starts_with("HTTP/1.1 405 "));
+    let starting = served(false).await;
+    assert!(
+        get(&starting.path, "/readyz")
+            .await
+            .starts_with("HTTP/1.1 503 ")
+    );
+    assert!(
+        get(&starting.path, "/healthz")
+            .await
+            .starts_with("HTTP/1.1 200 ")
+    );
+}
+
+#[tokio::test]
+async fn nonsense_and_large_headers_end_their_own_connection_only() {
+    let served = served(true).await;
+    for nonsense in [
+        "\0\0\0\0\r\n\r\n".to_owned(),
+        "GET".to_owned() + &"x".repeat(64 << 10),
+        format!(
+            "GET /metrics HTTP/1.1\r\nx: {}\r\n\r\n",
+            "y".repeat(64 << 10)
+        ),
+    ] {
+        let mut stream = connect(&served.path).await;
+        // It may be closed before all is written.
+        let _ = stream.write_all(nonsense.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        assert!(!answer.starts_with(b"HTTP/1.1 200"));
+    }
+    assert!(get(&served.path, "/healthz").await.contains("ok"));
+}
+
+#[tokio::test]
+async fn silent_clients_take_only_so_many_places_and_give_them_back() {
+    let served = served(true).await;
+    let mut silent = Vec::new();
+    for _ in 0..CONNECTIONS + 4 {
+        silent.push(connect(&served.path).await);
+    }
+    // Served once the first of them have been silent for too long.
+    assert!(get(&served.path, "/healthz").await.contains("ok"));
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_tried_again_until_it_is_free() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(serve(
+        Listen::Tcp(address),
+        Arc::new(Told(true)),
+        stop.clone(),
+    ));
+    // In the queue of the one who has it: answered by nobody, so it says nothing of ours.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!serving.is_finished());
+    drop(taken);
+    let mut stream = loop {
+        match TcpStream::connect(address).await {
+            Ok(stream) => break stream,
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    };
+    stream
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    stop.cancel();
+    serving.await.unwrap();
+}

@@ -1,0 +1,96 @@
+//! A scrape as Prometheus does it, and what promtool says of it.
+
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use crate::{Trouble, need};
+
+/// As long as Prometheus waits unless told otherwise.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// One GET over a unix socket: the status line, and the body.
+///
+/// # Errors
+/// Nothing answers there, or not in time.
+pub fn get(socket: &Path, path: &str) -> Result<(String, String), Trouble> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .ok_or_else(|| Trouble::new(format!("no HTTP answer: {answer}")))?;
+    let status = head.lines().next().unwrap_or_default();
+    Ok((status.to_owned(), body.to_owned()))
+}
+
+/// A whole scrape.
+///
+/// # Errors
+/// It was not answered with 200.
+pub fn scrape(socket: &Path) -> Result<String, Trouble> {
+    let (status, body) = get(socket, "/metrics")?;
+    if status.contains(" 200 ") {
+        Ok(body)
+    } else {
+        Err(Trouble::new(format!("{status}: {body}")))
+    }
+}
+
+/// The value of the series that begins so and has all these labels (`drive="x"`), if it is there.
+pub fn value(scrape: &str, name: &str, labels: &[&str]) -> Option<f64> {
+    let line = scrape.lines().find(|line| {
+        line.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with(['{', ' ']))
+            && labels.iter().all(|label| line.contains(label))
+    })?;
+    line.rsplit_once(' ')?.1.parse().ok()
+}
+
+/// Has promtool parse and lint a scrape; answers with what it complains of.
+///
+/// # Errors
+/// There is no promtool, or it cannot be run.
+pub fn lint(scrape: &str) -> Result<String, Trouble> {
+    let program = need::promtool().ok_or_else(|| Trouble::new("no promtool"))?;
+    let mut child = Command::new(program)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut input = child
+        .stdin
+        .take()
+        .ok_or_else(|| Trouble::new("promtool has no stdin"))?;
+    input.write_all(scrape.as_bytes())?;
+    drop(input);
+    let output = child.wait_with_output()?;
+    let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
+    said.push_str(&String::from_utf8_lossy(&output.stderr));
+    if !output.status.success() && said.is_empty() {
+        said = output.status.to_string();
+    }
+    Ok(said)
+}
+
+/// Series that are there more than once.
+pub fn repeated(scrape: &str) -> Vec<&str> {
+    let mut series: Vec<&str> = scrape
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| Some(line.rsplit_once(' ')?.0))
+        .collect();
+    series.sort_unstable();
+    series
+        .windows(2)
+        .filter(|pair| pair[0] == pair[1])
+        .map(|pair| pair[0])
+        .collect()
+}

@@ -1,0 +1,119 @@
+//! The alert rules beside what there is: every alert has its paragraph, every name its metric.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+use std::{collections::BTreeSet, fs, path::PathBuf, process::Command};
+
+use drivebay_agent::metrics as agent;
+use drivebay_controller::metrics as shared;
+use drivebay_hwtests::need;
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(repository().join(path)).unwrap()
+}
+
+/// What follows a word at the beginning of a line, in every line that has it.
+fn after<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
+    text.lines()
+        .filter_map(|line| line.trim_start().strip_prefix(word))
+        .map(str::trim)
+        .collect()
+}
+
+fn rules() -> String {
+    read("deploy/alerts/drivebay.rules.yaml")
+}
+
+fn alerts() -> Vec<String> {
+    let rules = rules();
+    let alerts = after(&rules, "- alert:");
+    alerts.into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn every_alert_has_a_paragraph_and_every_paragraph_an_alert() {
+    let alerts = alerts();
+    assert!(alerts.len() > 20, "{alerts:?}");
+    let page = read("deploy/alerts/README.md");
+    assert_eq!(alerts, after(&page, "### "), "in the same order, too");
+    for part in page.split("\n### ").skip(1) {
+        let (name, text) = part.split_once('\n').unwrap();
+        assert!(text.trim().len() > 100, "{name} says too little");
+    }
+}
+
+#[test]
+fn every_runbook_link_leads_to_its_own_alert() {
+    let rules = rules();
+    let expected: Vec<String> = alerts()
+        .iter()
+        .map(|alert| format!("deploy/alerts/README.md#{}", alert.to_lowercase()))
+        .collect();
+    assert_eq!(after(&rules, "runbook_url:"), expected);
+}
+
+#[test]
+fn every_alert_is_tested() {
+    let tests: String = ["drives", "volumes", "programs"]
+        .map(|name| read(&format!("deploy/alerts/tests/{name}.yaml")))
+        .concat();
+    for alert in alerts() {
+        let fires = format!("alertname: {alert}\n        exp_alerts:\n          - exp_labels");
+        assert!(tests.contains(&fires), "{alert} is never seen to fire");
+    }
+}
+
+#[test]
+fn alerts_and_their_tests_name_only_metrics_and_labels_that_there_are() {
+    let mut known: BTreeSet<String> = agent::definitions()
+        .iter()
+        .chain(shared::DEFINITIONS)
+        .chain(shared::cluster::DEFINITIONS)
+        .map(|def| def.name.to_owned())
+        .collect();
+    known.extend(["drivebay_rpc_total", "drivebay_rpc_duration_seconds_bucket"].map(str::to_owned));
+    let mut texts = vec![rules(), read("deploy/alerts/README.md")];
+    for name in ["drives", "volumes", "programs"] {
+        texts.push(read(&format!("deploy/alerts/tests/{name}.yaml")));
+    }
+    let named: BTreeSet<String> = texts
+        .iter()
+        .flat_map(|text| text.split(|c: char| !(c.is_ascii_lowercase() || c == '_')))
+        .filter(|word| word.starts_with("drivebay_"))
+        .map(str::to_owned)
+        .collect();
+    let unknown: Vec<_> = named.difference(&known).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn promtool_takes_the_rules_and_their_tests_pass() {
+    need!(promtool);
+    let run = |args: &[&str]| {
+        let output = Command::new(need::promtool().unwrap())
+            .args(args)
+            .current_dir(repository())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "promtool {args:?}: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    };
+    run(&["check", "rules", "deploy/alerts/drivebay.rules.yaml"]);
+    for name in ["drives", "volumes", "programs"] {
+        let file = format!("deploy/alerts/tests/{name}.yaml");
+        run(&["test", "rules", &file]);
+    }
+}
