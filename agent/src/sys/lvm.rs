@@ -239,9 +239,20 @@ fn parse_version(text: &str) -> Option<Version> {
 ///
 /// `vg`: the VG whose lock it takes, to tell a lock that was not had from a drive that does not answer.
 pub fn run(command: &str, node: &Path, vg: &str, args: &[OsString]) -> Result<Output, LvmError> {
+    run_within(command, node, vg, args, DEADLINE)
+}
+
+/// The same with another deadline.
+pub fn run_within(
+    command: &str,
+    node: &Path,
+    vg: &str,
+    args: &[OsString],
+    limit: Duration,
+) -> Result<Output, LvmError> {
     let mut all: Vec<OsString> = vec!["--devices".into(), node.into()];
     all.extend_from_slice(args);
-    match lvm(command, &all) {
+    match lvm_within(command, &all, limit) {
         Err(LvmError::Deadline { limit_ms, .. }) if lock_is_held(vg) => Err(LvmError::LockHeld {
             vg: vg.to_owned(),
             waited_ms: limit_ms,
@@ -277,6 +288,10 @@ pub fn report(node: &Path, vg: &str) -> Result<VgReport, LvmError> {
 }
 
 fn lvm(command: &str, args: &[OsString]) -> Result<Output, LvmError> {
+    lvm_within(command, args, DEADLINE)
+}
+
+fn lvm_within(command: &str, args: &[OsString], limit: Duration) -> Result<Output, LvmError> {
     let directory = directory().ok_or(LvmError::NotPrepared)?;
     let tool = Tool {
         program: "lvm",
@@ -288,7 +303,7 @@ fn lvm(command: &str, args: &[OsString]) -> Result<Output, LvmError> {
             // A descriptor that LVM did not open is none of its business.
             ("LVM_SUPPRESS_FD_WARNINGS", "1".into()),
         ],
-        deadline: DEADLINE,
+        deadline: limit,
     };
     let command = command.to_owned();
     match cmd::run(&tool) {

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
+use super::{VolumeError, Volumes, guard::Key};
 use crate::{
     carve::jobs::{ClearSnapshots, MakeSnapshot},
     check::{
@@ -32,6 +32,8 @@ const LET_GO: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(100);
 /// Ending a scrub takes as long as the requests that are on their way.
 const STOP_SCRUB: Duration = Duration::from_secs(3);
+/// Making a snapshot: a moment, after everything that is still to be written to the volume.
+const MAKE: Duration = Duration::from_secs(300);
 /// Removing a snapshot and zeroing what it took: 1 GiB on a slow disk that has much else to do.
 const CLEAR: Duration = Duration::from_secs(600);
 /// The worker ends a check by itself at the operator's limit; it is ended from outside this much later.
@@ -276,11 +278,7 @@ impl Volumes {
             bytes,
         };
         // Not to be ended in the middle, and over in a moment.
-        let made = self
-            .inner
-            .pool
-            .run(&drive.id, Slot::Check, job, CARVE_DEADLINE)
-            .await;
+        let made = self.inner.pool.run(&drive.id, Slot::Check, job, MAKE).await;
         match made {
             Ok(contents) => {
                 self.inner.inventory.put_contents(&drive.id, contents);

@@ -41,6 +41,15 @@ pub(in crate::carve) fn make(
             reason: "an earlier check's snapshot is not gone yet".into(),
         });
     }
+    if !name::takes_snapshots(session.vg(), &lv.name) {
+        return Err(CarveError::Busy {
+            drive: job.drive.id.to_string(),
+            reason: format!(
+                "the name of LV {} is too long for one that has a snapshot",
+                lv.name
+            ),
+        });
+    }
     let extents = job.bytes.div_ceil(plan::EXTENT_BYTES);
     let name = name::check(job.uuid);
     let args: Vec<OsString> = [
@@ -58,12 +67,17 @@ pub(in crate::carve) fn make(
     .chain([session.path(&lv)])
     .collect();
     context.step("making a snapshot");
-    let done = session.lvm("making a snapshot", "lvcreate", args);
+    let done = session.lvm_patiently("making a snapshot", "lvcreate", args);
     session.see_again()?;
     if session.view.checks.contains_key(&job.uuid) {
         session.keep_copy()?;
     }
-    done?;
+    if let Err(error) = done {
+        // It may have been ended while the volume stood still: this sets it going again, and takes the snapshot from it.
+        drop(session);
+        Session::open(&dev, true)?;
+        return Err(error);
+    }
     if active(&session, job.uuid).is_none() {
         return Err(damaged(
             &session.id,
@@ -168,7 +182,7 @@ impl Session<'_> {
                 continue;
             }
             let args = vec!["--splitsnapshot".into(), "--yes".into(), self.path(&lv)];
-            match self.lvm("parting a snapshot from its volume", "lvconvert", args) {
+            match self.lvm_patiently("parting a snapshot from its volume", "lvconvert", args) {
                 Ok(()) => parted = true,
                 // The volume is fit for use with it; whoever needs it gone says so.
                 Err(error) => {

@@ -50,6 +50,12 @@ pub fn lvm_takes(vg: &str, name: &str) -> bool {
         && doubled(vg) + 1 + doubled(name) <= MOST_DM
 }
 
+/// Whether LVM can make a snapshot of an LV of that name: the device that then holds its bytes is called by it and `-real`.
+pub fn takes_snapshots(vg: &str, name: &str) -> bool {
+    let doubled = |name: &str| name.len() + name.matches('-').count();
+    doubled(vg) + 1 + doubled(name) + "-real".len() <= MOST_DM
+}
+
 /// Name of an LV that is being erased.
 pub fn erasing(erase_guid: Uuid) -> String {
     format!("{ERASING}{erase_guid}")
@@ -122,6 +128,22 @@ mod tests {
         }
         assert!(lvm_takes(VG, &fallback) && lvm_takes(VG, &erasing(uuid)));
         assert_eq!(of_vg(uuid).len(), VG.len());
+    }
+
+    #[test]
+    fn a_checks_name_gives_its_volume_back_and_fits() {
+        let volume = Uuid::from_u128(77);
+        let name = check(volume);
+        assert_eq!(checked(&name), Some(volume));
+        assert!(lvm_takes(VG, &name) && takes_snapshots(VG, &format!("pvc-{volume}")));
+        assert!(!takes_snapshots(VG, &"a".repeat(127 - 42 - 4)));
+        for name in [
+            format!("{CHECK}{}", volume.simple()),
+            format!("{CHECK}x"),
+            erasing(volume),
+        ] {
+            assert_eq!(checked(&name), None, "{name}");
+        }
     }
 
     #[test]

@@ -27,6 +27,9 @@ use crate::sys::{
 /// How long an LV that is to be taken from the kernel may be open: udevd looks into each new device for a moment.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a command may take that makes a volume stand still.
+const STANDSTILL: Duration = Duration::from_secs(180);
+
 /// A drive of ours, read. The caller holds its lock.
 pub(super) struct Session<'a> {
     pub(super) dev: &'a BlockDev,
@@ -168,7 +171,22 @@ impl<'a> Session<'a> {
         command: &str,
         args: Vec<OsString>,
     ) -> Result<(), CarveError> {
-        let done = lvm::run(command, &self.node(), self.vg(), &args);
+        self.flushed(what, lvm::run(command, &self.node(), self.vg(), &args))
+    }
+
+    /// The same for a command during which a mounted volume stands still: its writes are flushed first, which takes as
+    /// long as it takes, and a command that was killed would leave it so.
+    pub(super) fn lvm_patiently(
+        &self,
+        what: &str,
+        command: &str,
+        args: Vec<OsString>,
+    ) -> Result<(), CarveError> {
+        let done = lvm::run_within(command, &self.node(), self.vg(), &args, STANDSTILL);
+        self.flushed(what, done)
+    }
+
+    fn flushed<T>(&self, what: &str, done: Result<T, LvmError>) -> Result<(), CarveError> {
         let flushed = self
             .dev
             .flush()
