@@ -8,7 +8,7 @@ use drivebay_hwtests::{
     GIB, MIB, csi, digest,
     lab::{
         DriveSpec, Events, LabRig, Machine, MachineSpec, Writer,
-        letters::{LAB_LIMIT, class_per_drive},
+        letters::{LAB_LIMIT, class_per_drive, persistently},
     },
     node::Placed,
 };
@@ -266,7 +266,7 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
     for (at, volume) in others.into_iter().enumerate() {
         lab.leave_volume(&volume).await;
         if at % 2 == 0 {
-            lab.csi.delete(&volume.id).await.unwrap();
+            persistently(async || lab.csi.delete(&volume.id).await).await;
             rounds.push(volume);
         } else {
             stay.push(volume);
@@ -274,10 +274,8 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
     }
     // Into what was the deleted one behind it.
     lab.all_erased().await;
-    lab.csi
-        .expand(&stay.last().unwrap().id, 32 * MIB, &block)
-        .await
-        .unwrap();
+    let grows = &stay.last().unwrap().id;
+    persistently(async || lab.csi.expand(grows, 32 * MIB, &block).await).await;
     for at in 0..rounds.len() {
         stay.push(
             lab.volume_in(MANY, &format!("again-{at}"), 16 * MIB, &block)

@@ -22,6 +22,12 @@ rescan = {{ .Values.agent.rescan | toJson }}
 max-bytes-per-second = {{ .Values.agent.erase.maxBytesPerSecond | toJson }}
 quarantine = {{ .Values.agent.erase.quarantine | toJson }}
 
+{{- if .Values.metrics.enabled }}
+
+[metrics]
+listen = {{ printf "%s:%v" (include "drivebay.anywhere" .) .Values.metrics.agentPort | toJson }}
+{{- end }}
+
 [controller]
 addresses = [{{ printf "%s:%v" (include "drivebay.controllerHost" .) .Values.controller.port | toJson }}]
 ca = "/etc/drivebay-tls/ca.pem"

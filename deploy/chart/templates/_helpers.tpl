@@ -27,8 +27,13 @@ app.kubernetes.io/component: {{ index . 1 }}
 
 {{/* host:port, also when the host is an IPv6 address. */}}
 {{- define "drivebay.listen" -}}
+{{ include "drivebay.anywhere" . }}:{{ .Values.controller.port }}
+{{- end }}
+
+{{/* The address of every interface, as the controller's is given: 0.0.0.0, or [::] with IPv6. */}}
+{{- define "drivebay.anywhere" -}}
 {{- $address := .Values.controller.listenAddress -}}
-{{- if contains ":" $address -}}[{{ $address }}]{{- else -}}{{ $address }}{{- end -}}:{{ .Values.controller.port }}
+{{- if contains ":" $address -}}[{{ $address }}]{{- else -}}{{ $address }}{{- end -}}
 {{- end }}
 
 {{/* The Secret with the controller's certificate, and the one with the nodes' CA. */}}

@@ -175,7 +175,10 @@ impl LabRig {
 
 /// Repeats a call as an orchestrator does while the answer is one that asks for it: in a busy emulated machine a look at a
 /// drive takes longer than the agent waits.
-async fn persistently<T>(call: impl AsyncFn() -> Result<T, Status>) -> T {
+///
+/// # Panics
+/// When the last answer is an error.
+pub async fn persistently<T>(call: impl AsyncFn() -> Result<T, Status>) -> T {
     let begun = Instant::now();
     loop {
         match call().await {
