@@ -6,7 +6,7 @@ use drivebay_proto::agent::CheckVolumeRequest;
 
 use super::client::{Client, ClientError, answered};
 
-/// The agent ends a check at its own limit ([checks] timeout); a day is past every one that makes sense.
+/// The agent ends a check at its own limit (`[checks] timeout`); a day is past every one that makes sense.
 const DEADLINE: Duration = Duration::from_secs(24 * 3600);
 
 /// Why there is no good answer.
