@@ -194,7 +194,7 @@ async fn damage_under_a_mounted_ext4_is_found_and_a_full_snapshot_is_no_damage()
     let asking = asked(&lab, &volume).await;
     {
         guest.wait_until(GONE, "the snapshot is there", |guest| {
-            guest.ran("pgrep -f 'e2fsck -fn'").ok().then_some(())
+            guest.ran("pgrep -f '[e]2fsck -fn'").ok().then_some(())
         });
         guest.run(&format!("dd if=/dev/urandom of={target}/big bs=1M count=128 conv=fsync status=none; touch /run/go-on"));
     }
@@ -241,7 +241,7 @@ async fn a_killed_agents_snapshot_is_removed_and_erased_and_the_volume_works_on(
     let asking = asked(&lab, &volume).await;
     {
         guest.wait_until(GONE, "the check is under way", |guest| {
-            guest.ran("pgrep -f 'e2fsck -fn'").ok().then_some(())
+            guest.ran("pgrep -f '[e]2fsck -fn'").ok().then_some(())
         });
         // What is overwritten now is stored in the snapshot.
         guest.run(&format!(
@@ -256,7 +256,7 @@ async fn a_killed_agents_snapshot_is_removed_and_erased_and_the_volume_works_on(
     lab.start_again().await;
     nothing_is_left(&guest);
     assert!(
-        !guest.ran("pgrep -f 'e2fsck -fn'").ok(),
+        !guest.ran("pgrep -f '[e]2fsck -fn'").ok(),
         "nothing of the check lives"
     );
     guest.run(&format!("echo alive >{target}/y; sync -f {target}/y; rm {target}/secret; sync; fstrim {target} || true"));
@@ -293,7 +293,7 @@ async fn a_volume_is_grown_and_deleted_while_its_snapshot_is_checked() {
     for size in [640, 768] {
         let asking = asked(&lab, &volume).await;
         guest.wait_until(GONE, "the check is under way", |guest| {
-            guest.ran("pgrep -f 'e2fsck -fn'").ok().then_some(())
+            guest.ran("pgrep -f '[e]2fsck -fn'").ok().then_some(())
         });
         lab.csi
             .expand(&volume.id, size * MIB, &volume.capability)

@@ -256,7 +256,7 @@ impl Volumes {
             Plan::Snapshot { bytes } => match self.snapshot(drive, volume.uuid, *bytes).await {
                 Ok(()) => self.look(&place, job).await,
                 Err(outcome) => Some(Looked {
-                    tool: "lvcreate --snapshot".to_owned(),
+                    tool: String::new(),
                     outcome,
                 }),
             },

@@ -194,7 +194,7 @@ impl Session<'_> {
     }
 
     /// This drive as a PV with these runs.
-    fn ranges(&self, runs: &[Extent]) -> String {
+    pub(super) fn ranges(&self, runs: &[Extent]) -> String {
         let vg = &self.committed.vg;
         let node = self.node();
         plan::pe_ranges(

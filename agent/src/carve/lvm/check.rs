@@ -12,15 +12,17 @@ use uuid::Uuid;
 use super::{
     metadata::Lv,
     name, plan,
-    session::{Session, damaged},
+    session::{PATIENCE, Session, damaged},
     view,
 };
 use crate::carve::{
     erase::Pace,
     jobs::{CarveError, MakeSnapshot, Snapshot},
-    partition::{LOCK_LIMIT, io_error, lock, lock_error, open},
+    partition::{LOCK_LIMIT, io_error, lock, lock_error, open, ready_space},
+    plan as carving,
 };
 use crate::model::{Cause, Contents, DriveRef, cause::chain};
+use crate::sys::dm;
 use crate::worker::Context;
 
 /// A tag for those who read `lvs`; what it is is known by its name.
@@ -50,24 +52,50 @@ pub(in crate::carve) fn make(
             ),
         });
     }
-    let extents = job.bytes.div_ceil(plan::EXTENT_BYTES);
+    let contents = &session.view.contents;
+    let no_space = |needed| CarveError::NoSpace {
+        drive: session.id.to_string(),
+        needed,
+        largest: contents.largest_free(),
+    };
+    let size = carving::rounded(job.bytes).ok_or_else(|| no_space(job.bytes))?;
+    let runs = plan::allocate(&contents.free, size).ok_or_else(|| no_space(size))?;
+    // The kernel takes zeros for a store that is empty, and LVM would zero its beginning by way of a name that
+    // udevd makes, which nobody waits for here.
+    for run in &runs {
+        ready_space(session.dev, &session.id, session.view.mark.free_space, *run)?;
+    }
     let name = name::check(job.uuid);
-    let args: Vec<OsString> = [
+    let mut args: Vec<OsString> = [
         "--yes",
-        "--snapshot",
+        "--zero=n",
+        "--wipesignatures=n",
+        "--activate=n",
+        "--type=linear",
         "--addtag",
         TAG,
         "--extents",
-        extents.to_string().as_str(),
-        "--name",
-        name.as_str(),
     ]
-    .into_iter()
     .map(OsString::from)
-    .chain([session.path(&lv)])
-    .collect();
+    .to_vec();
+    args.extend([
+        (size / plan::EXTENT_BYTES).to_string().into(),
+        "--name".into(),
+        name.clone().into(),
+        session.vg().into(),
+        session.ranges(&runs).into(),
+    ]);
+    context.step("making room for a snapshot");
+    session.lvm("making room for a snapshot", "lvcreate", args)?;
+    let args = vec![
+        "--yes".into(),
+        "--type=snapshot".into(),
+        "--zero=n".into(),
+        session.path(&lv),
+        format!("{}/{name}", session.vg()).into(),
+    ];
     context.step("making a snapshot");
-    let done = session.lvm_patiently("making a snapshot", "lvcreate", args);
+    let done = session.lvm_patiently("making a snapshot", "lvconvert", args);
     session.see_again()?;
     if session.view.checks.contains_key(&job.uuid) {
         session.keep_copy()?;
@@ -121,7 +149,7 @@ pub(in crate::carve) fn clear(
         let Some(lv) = session.view.checks.values().next().cloned() else {
             return Ok(cleared.then(|| session.contents()));
         };
-        if lv.snapshot_of.is_some() || !session.take_from_kernel(&lv)? {
+        if lv.snapshot_of.is_some() || !session.take_store_from_kernel(&lv)? {
             return Err(busy(&session));
         }
         let runs: Vec<_> = lv
@@ -197,13 +225,26 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Makes sure that the kernel has no device of a store that is parted from its volume. LVM leaves one of them behind (`-cow`)
+    /// when udevd is just looking into it; it would count as somebody else's device on the drive.
+    fn take_store_from_kernel(&self, lv: &Lv) -> Result<bool, CarveError> {
+        let uuid = format!("{}-cow", view::dm_uuid(&self.committed.vg, lv));
+        match dm::remove(&uuid, PATIENCE) {
+            Ok(_) => self.take_from_kernel(lv),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
+            Err(error) => Err(io_error(
+                &self.id,
+                "taking a snapshot's store from the kernel",
+            )(error)),
+        }
+    }
+
     /// Whether somebody has a snapshot open.
     fn is_open(&self, lv: &Lv) -> Result<bool, CarveError> {
         let Some(device) = self.device(lv) else {
             return Ok(false);
         };
-        crate::sys::dm::is_open(&device.uuid)
-            .map_err(io_error(&self.id, "asking whether a snapshot is in use"))
+        dm::is_open(&device.uuid).map_err(io_error(&self.id, "asking whether a snapshot is in use"))
     }
 
     /// Fails while a volume has a snapshot.

@@ -25,7 +25,7 @@ use crate::sys::{
 };
 
 /// How long an LV that is to be taken from the kernel may be open: udevd looks into each new device for a moment.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a command may take that makes a volume stand still.
 const STANDSTILL: Duration = Duration::from_secs(180);
