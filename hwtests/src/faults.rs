@@ -198,9 +198,9 @@ impl Drop for Case {
     }
 }
 
-/// Whether a name (of a shelf's file, or a serial number) is this drive's.
+/// Whether a name (of a shelf's file, a serial number, or an identity) is this drive's.
 fn is(drive: &wire::Drive, name: &str) -> bool {
-    drive.serial == name || drive.id.starts_with(&format!("loop-{name}.img-"))
+    drive.serial == name || drive.id == name || drive.id.starts_with(&format!("loop-{name}.img-"))
 }
 
 /// Those that are said to be ill and are not what the fault is about.
