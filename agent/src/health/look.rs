@@ -306,7 +306,12 @@ pub fn judge_space(volumes: &Volumes, volume: Uuid, usage: &Usage) {
     if usage.unreadable.is_some() || usage.total_bytes == 0 {
         return;
     }
-    let wrong = [(volume, space::judge(usage, &before))].into();
+    let snapshot = volumes.inventory().current();
+    let Some(known) = snapshot.volumes.get(&volume) else {
+        return;
+    };
+    let wrong = space::judge(known.placed.record.mode, usage, &before);
+    let wrong = [(volume, wrong)].into();
     tell(volumes, Source::Space, std::iter::once(volume), wrong);
 }
 

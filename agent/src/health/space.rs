@@ -7,7 +7,7 @@
 
 use crate::{
     fs::jobs::Usage,
-    model::{MIB, snapshot::Trouble},
+    model::{MIB, Mode, snapshot::Trouble},
 };
 
 const FULL: &str = "VolumeFull";
@@ -19,8 +19,11 @@ fn next_to_nothing(total: u64) -> u64 {
     (total / 1000).min(16 * MIB)
 }
 
-/// What is wrong with the space of a volume that was so full before.
-pub fn judge(usage: &Usage, before: &[Trouble]) -> Vec<Trouble> {
+/// What is wrong with the space of a volume that was so full before. A raw block volume has no filesystem to be full.
+pub fn judge(mode: Mode, usage: &Usage, before: &[Trouble]) -> Vec<Trouble> {
+    if mode == Mode::Block {
+        return Vec::new();
+    }
     let was = |reason: &str| before.iter().any(|trouble| trouble.reason == reason);
     let enough = |was: bool, left: u64, total: u64, limit: u64| {
         left > if was { limit.max(total / 100) } else { limit }
@@ -92,7 +95,7 @@ mod tests {
             (GIB, None, ""),
             (0, None, FULL),
         ] {
-            before = judge(&usage(available, inodes), &before);
+            before = judge(Mode::Mount, &usage(available, inodes), &before);
             let reasons: Vec<_> = before.iter().map(|one| one.reason.as_str()).collect();
             let told: Vec<_> = Some(told)
                 .into_iter()
@@ -103,10 +106,18 @@ mod tests {
     }
 
     #[test]
+    fn a_raw_block_volume_is_never_full() {
+        // All of it is used, from the first day.
+        let raw = usage(0, None);
+        assert_eq!(judge(Mode::Block, &raw, &[]), []);
+        assert_eq!(judge(Mode::Mount, &raw, &[]).len(), 1);
+    }
+
+    #[test]
     fn a_small_volume_is_not_full_while_a_thousandth_is_free() {
         let mut small = usage(0, None);
         small.total_bytes = 64 * MIB;
         small.available_bytes = 64 * MIB / 1000 + 1;
-        assert_eq!(judge(&small, &[]), []);
+        assert_eq!(judge(Mode::Mount, &small, &[]), []);
     }
 }
