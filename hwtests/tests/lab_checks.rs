@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use drivebay_hwtests::{
     GIB, MIB, csi,
-    lab::{DriveSpec, Guest, LabRig, Machine, MachineSpec},
+    lab::{self, DriveSpec, Guest, LabRig, Machine, MachineSpec},
     rig::Placed,
 };
 use drivebay_proto::agent::{CheckVolumeRequest, CheckVolumeResponse, agent_client::AgentClient};
@@ -121,11 +121,11 @@ async fn no_false_alarm(fs_type: &str, times: u32) {
         .iter()
         .filter(|(outcome, how, _)| outcome != "clean" || how != method)
         .collect();
-    println!(
+    lab::progress::say(format!(
         "{fs_type}: {times} checks by {method} under load, {} not clean; {:.1} s each; rounds of the load a second: {alone:.1} alone, {checked:.1} while it is checked again and again",
         odd.len(),
         f64::from(u32::try_from(took / u64::from(times)).unwrap()) / 1000.0,
-    );
+    ));
     // A snapshot that became full is told as such, and is no alarm; it says nothing either.
     let alarms: Vec<_> = odd
         .iter()
@@ -213,7 +213,7 @@ async fn damage_under_a_mounted_ext4_is_found_and_a_full_snapshot_is_no_damage()
         ("corrupt", "snapshot"),
         "{answer:?}"
     );
-    println!("{}", answer.detail);
+    lab::progress::say(&answer.detail);
     let told = lab.volume_of(&volume.id).await.unwrap();
     let reasons: Vec<_> = told.conditions.iter().map(|one| &one.reason).collect();
     assert!(
