@@ -47,8 +47,14 @@ pub struct KnownDrive {
     pub class: String,
     /// Bytes volumes could have on it in all.
     pub usable_bytes: u64,
+    /// Whose label it is; None in a file of an agent that did not write it down.
+    #[serde(default)]
+    pub drive_uuid: Option<Uuid>,
     /// Its volumes' records.
     pub volumes: Vec<Record>,
+    /// Volumes that were on it, are not any more, and that nobody deleted here: somebody took them away by hand.
+    #[serde(default)]
+    pub vanished: Vec<Record>,
     /// Unix seconds; for people only, nothing is decided by it.
     pub last_seen: u64,
 }

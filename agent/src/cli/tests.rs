@@ -271,6 +271,7 @@ fn volume_json_is_in_bytes_and_sorted() {
           "since": 0
         }
       ],
+      "checks": [],
       "erased_bytes": 4294967296,
       "erase_eta_seconds": 3700,
       "parameters": {

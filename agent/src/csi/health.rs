@@ -39,7 +39,8 @@ fn check(reason: &str) -> Check {
         }
         "RecordMismatch" | "VolumeOnTwoDrives" => Check::Status,
         "DriveMissing" | "DriveUnreadable" | "DriveStuck" | "DeviceLost" | "DeviceGone"
-        | "DeviceChanged" | "DeviceSuspended" | "DeviceReadOnly" | "NoAnswer" => Check::Missing,
+        | "DeviceChanged" | "DeviceSuspended" | "DeviceReadOnly" | "NoAnswer"
+        | "VolumeNotFound" => Check::Missing,
         "StagingMountMissing" => Check::Staging,
         "TargetMountMissing" | "WrongDevice" => Check::Target,
         "Unreadable" | "ReadFailed" => Check::Reading,

@@ -39,6 +39,7 @@ const PROPOSAL: [(&str, &str, &[&str]); 7] = [
             "DeviceChanged",
             "DeviceSuspended",
             "NoAnswer",
+            "VolumeNotFound",
         ],
     ),
     (

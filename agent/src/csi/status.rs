@@ -44,6 +44,7 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::InUse { .. } => Code::FailedPrecondition,
         VolumeError::Ambiguous { .. } => Code::FailedPrecondition,
         VolumeError::DriveAway { .. } => Code::Unavailable,
+        VolumeError::Vanished { .. } => Code::NotFound,
         VolumeError::NotStagedFirst => Code::FailedPrecondition,
         VolumeError::OtherTarget { .. } => Code::FailedPrecondition,
         VolumeError::StillDetached { .. } => Code::Aborted,
@@ -206,6 +207,13 @@ mod tests {
         let (uuid, text) = (Uuid::nil(), || "x".to_owned());
         for (error, expected) in [
             (VolumeError::NotFound { id: text() }, Code::NotFound),
+            (
+                VolumeError::Vanished {
+                    uuid,
+                    drive: DriveId(text()),
+                },
+                Code::NotFound,
+            ),
             (VolumeError::InUse { uuid }, Code::FailedPrecondition),
             (
                 VolumeError::Ambiguous { uuid, why: text() },

@@ -333,6 +333,7 @@ mod tests {
                 since: Default::default(),
                 mounts: Vec::new(),
                 erasing: None,
+                checks: Vec::new(),
             };
             snapshot.volumes.insert(volume.uuid, volume);
             snapshot

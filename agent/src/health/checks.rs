@@ -134,7 +134,9 @@ async fn follow(
         .collect();
     for uuid in gone {
         followed.volumes.remove(&uuid);
-        volumes.put_checked(uuid, None);
+        volumes
+            .inventory()
+            .update(|known| known.checked.remove(&uuid));
         if let Err(error) = kept::remove(dir, uuid).await {
             tracing::warn!(volume = %uuid, %error, "the result of a deleted volume's last check stays; it means nothing");
         }
@@ -388,9 +390,9 @@ async fn take(volumes: &Volumes, followed: &mut Followed, dir: &std::path::Path,
 
 /// Tells the book and those who ask.
 fn tell(volumes: &Volumes, uuid: Uuid, checked: &Checked, fs_type: FsType) {
-    volumes.put_checked(uuid, Some(checked.clone()));
     let troubles = verdict::troubles(checked, fs_type);
-    volumes
-        .inventory()
-        .update(|known| known.health.looked(uuid, Source::Check, troubles));
+    volumes.inventory().update(|known| {
+        known.checked.insert(uuid, checked.clone());
+        known.health.looked(uuid, Source::Check, troubles);
+    });
 }

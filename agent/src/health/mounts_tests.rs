@@ -20,6 +20,7 @@ fn snapshot(dev: Option<(u32, u32)>) -> Snapshot {
         since: Default::default(),
         mounts: Vec::new(),
         erasing: None,
+        checks: Vec::new(),
     };
     snapshot.volumes.insert(volume.uuid, volume);
     snapshot

@@ -7,8 +7,8 @@ use super::Known;
 use crate::{
     health::book::of_its_drive,
     model::{
-        ClassReport, Drive, DriveHealth, DriveId, DriveState, Placed, RecordState, Snapshot,
-        Volume, VolumeState,
+        Checked, ClassReport, Drive, DriveHealth, DriveId, DriveState, Placed, RecordState,
+        Snapshot, Volume, VolumeState,
         snapshot::{Erasing, Trouble},
     },
     state::{KnownDrive, Merged, Sight, merge},
@@ -230,6 +230,16 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
             ),
         ));
         VolumeState::Missing
+    } else if merged.vanished.contains(&record.uuid) {
+        troubles.push(Trouble {
+            status: "DATA_LOSS".to_owned(),
+            reason: "VolumeNotFound".to_owned(),
+            message: format!(
+                "it was on drive {} and is not there any more, and nobody deleted it through Drivebay; if that was a mistake, put nothing new on the drive and restore its table or LVM metadata (vgcfgrestore); else delete the volume",
+                drive.id
+            ),
+        });
+        VolumeState::Missing
     } else if let Some(why) = &placed.ambiguous {
         troubles.push(inaccessible(
             "RecordMismatch",
@@ -297,6 +307,11 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
                 .is_some_and(|(major, minor)| known.in_use.contains(&format!("{major}:{minor}"))),
         troubles,
         since: BTreeMap::new(),
+        checks: known
+            .checked
+            .get(&record.uuid)
+            .map(Checked::told)
+            .unwrap_or_default(),
         mounts: mounts(known, placed),
         erasing: match record.state {
             RecordState::Erasing { done_bytes, .. } => {

@@ -134,6 +134,22 @@ fn a_volume_that_was_seen_stays_in_view_while_its_drive_is_away_or_silent() {
 }
 
 #[test]
+fn a_volume_that_a_drive_was_read_without_is_lost_and_says_so() {
+    let mut before = known(vec![claimed("sda", placed(1, RecordState::Block))]);
+    let merged = remember(&before, 0, Duration::ZERO, Duration::from_secs(60));
+    before.remembered = merged.known;
+    for drive in before.drives.values_mut() {
+        drive.contents.as_mut().unwrap().volumes.clear();
+    }
+    let snapshot = snapshot(&before);
+    let lost = only(&snapshot);
+    assert_eq!(lost.state, VolumeState::Missing);
+    assert_eq!(reasons(lost), ["VolumeNotFound"]);
+    assert_eq!(lost.troubles[0].status, "DATA_LOSS");
+    assert!(is_live(lost.state));
+}
+
+#[test]
 fn one_volume_on_two_drives_is_nobodys() {
     let volume = || placed(1, RecordState::Block);
     let snapshot = snapshot(&known(vec![

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::{
     health::Book,
     model::{
-        Contents, Drive, DriveId, Override, Snapshot,
+        Checked, Contents, Drive, DriveId, Override, Snapshot,
         snapshot::{Erasing, Trouble},
     },
     state,
@@ -50,6 +50,8 @@ pub struct Known {
     pub stuck: BTreeMap<DriveId, String>,
     /// What was seen of the health of drives and volumes.
     pub health: Book,
+    /// What is known from checks of volumes' filesystems.
+    pub checked: BTreeMap<Uuid, Checked>,
     /// Volumes with a mount that was detached and may live on.
     pub detached: BTreeSet<Uuid>,
     /// Where devices are mounted, by kernel name and by number.

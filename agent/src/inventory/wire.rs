@@ -6,7 +6,8 @@ use super::delta::delta;
 use crate::{
     config::Config,
     model::{
-        ClassConfig, Drive, DriveHealth, Finding, FsType, MIB, Mode, Snapshot, Volume,
+        CheckMethod, ClassConfig, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode,
+        Snapshot, Volume,
         health::{Overridden, SmartFinding, SmartReport},
     },
 };
@@ -131,12 +132,23 @@ impl Sender {
                 })
                 .collect(),
             mounts: volume.mounts.clone(),
+            checks: volume.checks.iter().map(check).collect(),
             published: volume.in_use,
             device: volume.placed.device.clone().unwrap_or_default(),
             erased_bytes: volume.erasing.map_or(0, |erasing| erasing.done_bytes),
             erase_eta_seconds: volume.erasing.map_or(0, |erasing| erasing.eta_seconds),
             parameters: record.parameters.clone().into_iter().collect(),
         }
+    }
+}
+
+fn check(check: &LastCheck) -> wire::FilesystemCheck {
+    wire::FilesystemCheck {
+        at: check.at,
+        outcome: check.outcome.as_str().to_owned(),
+        text: check.outcome.text(),
+        method: check.method.map_or("", CheckMethod::as_str).to_owned(),
+        tool: check.tool.clone(),
     }
 }
 

@@ -88,6 +88,7 @@ fn volume_of(drive: &Drive, uuid: u128) -> Volume {
             done_bytes: 1 << 20,
             eta_seconds: 1,
         }),
+        checks: Vec::new(),
     }
 }
 

@@ -177,6 +177,13 @@ impl Checked {
         self.latest = Some(check);
     }
 
+    /// The last one that said something, then the last attempt if that is another.
+    pub fn told(&self) -> Vec<LastCheck> {
+        let attempt = self.latest.iter();
+        let attempt = attempt.filter(|latest| !latest.outcome.is_conclusive());
+        self.conclusive.iter().chain(attempt).cloned().collect()
+    }
+
     /// Whether the last word on it is that it is damaged.
     pub fn is_corrupt(&self) -> bool {
         self.conclusive

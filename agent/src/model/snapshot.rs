@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Contents, DriveFacts, DriveHealth, DriveId, DriveState, Placed, Reject};
+use super::{Contents, DriveFacts, DriveHealth, DriveId, DriveState, LastCheck, Placed, Reject};
 
 /// A drive as the inventory shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +86,9 @@ pub struct Volume {
     pub mounts: Vec<String>,
     /// How far erasing is, while it is erased.
     pub erasing: Option<Erasing>,
+    /// The last check of its filesystem that said something, then the last attempt if that is another.
+    #[serde(default)]
+    pub checks: Vec<LastCheck>,
 }
 
 /// How far erasing is.

@@ -32,6 +32,8 @@ pub struct Merged {
     pub missing_drives: Vec<DriveId>,
     /// Volumes that cannot be read now, with their drive: it is away, or unread. Deleted ones are not among them.
     pub missing_volumes: Vec<(DriveId, Record)>,
+    /// Those of `missing_volumes` that a drive was read without: somebody took them away by hand.
+    pub vanished: BTreeSet<Uuid>,
     /// Volumes that are here and were deleted while they were not: shown as quarantined, used by nobody.
     pub quarantined: BTreeSet<Uuid>,
     /// Those of `quarantined` whose time is over, with the drive each is on now: to be deleted.
@@ -54,7 +56,7 @@ pub fn merge(
     quarantine: Duration,
 ) -> Merged {
     let mut merged = Merged {
-        known: remember(known, here, now),
+        known: remember(known, tombstones, here, now),
         ..Merged::default()
     };
     // By volume and not by drive: a drive may come back under another identity (another controller).
@@ -94,6 +96,10 @@ pub fn merge(
         }
     }
     for (id, drive) in &merged.known.drives {
+        for record in &drive.vanished {
+            merged.vanished.insert(record.uuid);
+            merged.missing_volumes.push((id.clone(), record.clone()));
+        }
         match here.get(id) {
             Some(Sight::Ours(..)) => continue,
             None => merged.missing_drives.push(id.clone()),
@@ -101,11 +107,7 @@ pub fn merge(
         }
         for record in &drive.volumes {
             let deleted = merged.tombstones.volumes.contains_key(&record.uuid);
-            let acknowledged = !matches!(
-                record.state,
-                RecordState::Creating | RecordState::Erasing { .. }
-            );
-            if acknowledged && !deleted && !found.contains_key(&record.uuid) {
+            if is_acknowledged(record) && !deleted && !found.contains_key(&record.uuid) {
                 merged.missing_volumes.push((id.clone(), record.clone()));
             }
         }
@@ -119,15 +121,50 @@ pub fn forget(known: &mut Known, drive: &DriveId) -> bool {
     known.drives.remove(drive).is_some()
 }
 
-fn remember(known: &Known, here: &BTreeMap<DriveId, Sight<'_>>, now: u64) -> Known {
+/// Somebody was told that the volume exists, and nobody that it does not.
+fn is_acknowledged(record: &Record) -> bool {
+    !matches!(
+        record.state,
+        RecordState::Creating | RecordState::Erasing { .. }
+    )
+}
+
+fn remember(
+    known: &Known,
+    tombstones: &Tombstones,
+    here: &BTreeMap<DriveId, Sight<'_>>,
+    now: u64,
+) -> Known {
     let mut next = known.clone();
+    // Wherever they are: a drive may come back under another identity.
+    let found: BTreeSet<Uuid> = here
+        .values()
+        .filter_map(|sight| match sight {
+            Sight::Ours(_, contents) => Some(contents),
+            _ => None,
+        })
+        .flat_map(|contents| contents.volumes.iter().map(|placed| placed.record.uuid))
+        .collect();
     for (id, sight) in here {
         match sight {
             Sight::Ours(facts, contents) => {
+                // Of the same label only: a drive that was wiped and claimed again has other volumes.
+                let label = contents.label.drive_uuid;
+                let before = next.drives.get(id);
+                let before = before.filter(|before| before.drive_uuid == Some(label));
+                let gone = before.into_iter().flat_map(|before| {
+                    let all = before.vanished.iter().chain(&before.volumes);
+                    all.filter(|record| is_acknowledged(record))
+                });
+                let vanished = gone.filter(|record| {
+                    !found.contains(&record.uuid) && !tombstones.volumes.contains_key(&record.uuid)
+                });
                 let drive = KnownDrive {
                     facts: (*facts).clone(),
                     class: contents.label.class.clone(),
                     usable_bytes: contents.usable_bytes,
+                    drive_uuid: Some(label),
+                    vanished: vanished.cloned().collect(),
                     volumes: contents
                         .volumes
                         .iter()
@@ -144,21 +181,13 @@ fn remember(known: &Known, here: &BTreeMap<DriveId, Sight<'_>>, now: u64) -> Kno
         }
     }
     // A drive that came back under another identity is known by that one only.
-    let labels: BTreeSet<Uuid> = here
-        .values()
-        .filter_map(|sight| match sight {
-            Sight::Ours(_, contents) => Some(contents),
-            _ => None,
-        })
-        .flat_map(|contents| contents.volumes.iter().map(|placed| placed.record.uuid))
-        .collect();
     next.drives.retain(|id, drive| {
         here.contains_key(id)
             || drive.volumes.is_empty()
             || !drive
                 .volumes
                 .iter()
-                .all(|record| labels.contains(&record.uuid))
+                .all(|record| found.contains(&record.uuid))
     });
     next
 }

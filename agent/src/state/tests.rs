@@ -1,6 +1,6 @@
 //! Drives that go and come back, and files that do not read.
 
-use std::fs;
+use std::{collections::BTreeSet, fs};
 
 use super::{merge::differs, *};
 use crate::model::{
@@ -171,6 +171,55 @@ fn a_drive_that_cannot_be_read_is_not_forgotten() {
     assert_eq!(merged.known, known);
     assert!(merged.missing_drives.is_empty());
     assert_eq!(merged.missing_volumes.len(), 1);
+}
+
+#[test]
+fn a_volume_that_somebody_took_away_stays_in_view_until_it_is_back_or_deleted() {
+    let erasing = RecordState::Erasing {
+        erase_guid: Uuid::nil(),
+        done_bytes: 0,
+    };
+    let known = known_with(vec![
+        record(1, RecordState::New),
+        record(2, RecordState::Creating),
+        record(3, erasing),
+        record(4, RecordState::Block),
+    ]);
+    let none = Tombstones::default();
+    let facts = facts("wwn-a");
+    let (left, whole) = (
+        contents(vec![record(4, RecordState::Block)]),
+        contents(vec![
+            record(1, RecordState::New),
+            record(4, RecordState::Block),
+        ]),
+    );
+    let with = |contents| [("wwn-a", Sight::Ours(&facts, contents))];
+    let gone = seen(&known, &none, &with(&left), Duration::ZERO);
+    let of = |merged: &Merged| {
+        let missing = merged.missing_volumes.iter();
+        missing.map(|(_, of)| of.uuid).collect::<BTreeSet<_>>()
+    };
+    // What was never acknowledged, and what was being erased, is nobody's loss.
+    let one = BTreeSet::from([Uuid::from_u128(1)]);
+    assert_eq!((of(&gone), &gone.vanished), (one.clone(), &one));
+    // It is known on, also while the drive is away.
+    let still = seen(&gone.known, &none, &with(&left), DAY * 100);
+    assert_eq!((&still.vanished, &still.known), (&one, &gone.known));
+    let away = seen(&gone.known, &none, &[], Duration::ZERO);
+    assert_eq!(away.vanished, one);
+    assert_eq!(of(&away).len(), 2);
+    // Back, deleted, or on a drive that was claimed anew: over.
+    let back = seen(&gone.known, &none, &with(&whole), Duration::ZERO);
+    let deleted = seen(&gone.known, &tombstone(1), &with(&left), Duration::ZERO);
+    let mut anew = contents(vec![]);
+    anew.label.drive_uuid = Uuid::from_u128(10);
+    let anew = seen(&known, &none, &with(&anew), Duration::ZERO);
+    for over in [&back, &deleted, &anew] {
+        assert!(over.vanished.is_empty() && of(over).is_empty());
+        assert!(over.known.drives[&id("wwn-a")].vanished.is_empty());
+        assert_eq!(over.tombstones, none);
+    }
 }
 
 #[test]

@@ -19,8 +19,8 @@ use crate::{
         plan::Plan,
     },
     model::{
-        CheckMethod, CheckOutcome, Checked, DriveId, DriveRef, FsType, Inconclusive, LastCheck,
-        RecordState, Volume, cause::chain,
+        CheckMethod, CheckOutcome, DriveId, DriveRef, FsType, Inconclusive, LastCheck, RecordState,
+        Volume, cause::chain,
     },
     sys::clock::unix_seconds,
     worker::{RunError, Slot},
@@ -46,7 +46,6 @@ pub struct Checks(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     running: BTreeMap<Uuid, Running>,
-    results: BTreeMap<Uuid, Checked>,
     /// Unmounted since somebody last looked here: a use may be shorter than the time between two looks.
     unmounted: BTreeSet<Uuid>,
     asked: BTreeMap<Uuid, oneshot::Sender<Option<LastCheck>>>,
@@ -92,20 +91,6 @@ pub struct Ended {
 }
 
 impl Volumes {
-    /// What is known from checks of a volume's filesystem: the last word on it, and the last attempt.
-    pub fn checked(&self, volume: Uuid) -> Option<Checked> {
-        self.inner.checks.lock().results.get(&volume).cloned()
-    }
-
-    /// Notes what is known; None: nothing, any more.
-    pub(crate) fn put_checked(&self, volume: Uuid, checked: Option<Checked>) {
-        let mut state = self.inner.checks.lock();
-        match checked {
-            Some(checked) => state.results.insert(volume, checked),
-            None => state.results.remove(&volume),
-        };
-    }
-
     /// Has a volume checked, whatever its schedule, and waits for what comes of it.
     pub async fn check_now(&self, id: &str) -> Result<LastCheck, VolumeError> {
         let full = match id.parse::<Uuid>() {

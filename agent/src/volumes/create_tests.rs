@@ -98,6 +98,7 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
         since: Default::default(),
         mounts: Vec::new(),
         erasing: None,
+        checks: Vec::new(),
     };
     let same = Request {
         name: "pvc-1".into(),

@@ -84,7 +84,11 @@ impl Volumes {
             .current()
             .drives
             .get(&volume.drive)
-            .is_none_or(|drive| drive.state == DriveState::Missing || is_damaged(drive));
+            .is_none_or(|drive| {
+                // Read, and the volume is not on it: should it be put back, it stays deleted.
+                let vanished = drive.state == DriveState::Claimed;
+                drive.state == DriveState::Missing || vanished || is_damaged(drive)
+            });
         if quarantine || (volume.state == VolumeState::Missing && missing) {
             // The drive is away, or damaged and not read until somebody mends it; or its node was, when the
             // volume was deleted: note it durably. A volume so noted that is seen is quarantined, shown, and

@@ -114,6 +114,16 @@ pub enum VolumeError {
         /// Identity.
         drive: DriveId,
     },
+    /// The drive was read, and the volume is not on it.
+    #[error(
+        "volume {uuid} is not on drive {drive} any more, and nobody deleted it through Drivebay; restore the drive's table or LVM metadata, or delete the volume"
+    )]
+    Vanished {
+        /// The volume.
+        uuid: Uuid,
+        /// Identity.
+        drive: DriveId,
+    },
     /// Publish without a staging path.
     #[error("staging_target_path is missing: the volume must be staged before it is published")]
     NotStagedFirst,

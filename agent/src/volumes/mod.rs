@@ -225,7 +225,13 @@ impl Volumes {
         }
         let snapshot = self.inner.inventory.current();
         match snapshot.drives.get(&volume.drive) {
-            Some(drive) if drive.state == DriveState::Claimed => Ok(DriveRef::from(&drive.facts)),
+            Some(drive) if drive.state == DriveState::Claimed => match volume.state {
+                VolumeState::Missing => Err(VolumeError::Vanished {
+                    uuid: volume.uuid,
+                    drive: volume.drive.clone(),
+                }),
+                _ => Ok(DriveRef::from(&drive.facts)),
+            },
             _ => Err(VolumeError::DriveAway {
                 uuid: volume.uuid,
                 drive: volume.drive.clone(),

@@ -188,8 +188,12 @@ pub fn drive(
         &format!("{}{since}", paint.word(&printable(&drive.verdict))),
     );
     if let Some(given) = &health.overridden {
+        let until = match given.until.checked_sub(now) {
+            Some(left) if left > 0 => format!(", for another {}", human_seconds(left)),
+            _ => String::new(),
+        };
         let words = format!(
-            "overridden by the operator: {} (the evidence alone says {})",
+            "overridden by the operator: {} (the evidence alone says {}){until}",
             given.reason, given.otherwise
         );
         sheet.line("", &words);
@@ -371,6 +375,14 @@ pub fn volume(
     }
     for (index, place) in volume.mounts.iter().enumerate() {
         sheet.line(if index == 0 { "mounted at" } else { "" }, place);
+    }
+    for (index, check) in volume.checks.iter().enumerate() {
+        let how = match check.method.as_str() {
+            "" => String::new(),
+            method => format!(" ({method})"),
+        };
+        let text = format!("{}{how}, {}", check.text, sheet.ago(check.at));
+        sheet.line(if index == 0 { "checked" } else { "" }, &text);
     }
     if wide {
         let mut parameters: Vec<String> = volume

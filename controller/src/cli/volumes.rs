@@ -34,6 +34,7 @@ pub struct VolumeJson<'a> {
     in_use: bool,
     mounts: &'a [String],
     conditions: Vec<ConditionJson<'a>>,
+    checks: Vec<CheckJson<'a>>,
     erased_bytes: u64,
     erase_eta_seconds: u64,
     /// Sorted: a map of the wire has no order.
@@ -47,6 +48,16 @@ struct ConditionJson<'a> {
     reason: &'a str,
     message: &'a str,
     since: u64,
+}
+
+/// A read-only check of the filesystem.
+#[derive(Debug, Serialize)]
+struct CheckJson<'a> {
+    at: u64,
+    outcome: &'a str,
+    text: &'a str,
+    method: &'a str,
+    tool: &'a str,
 }
 
 impl<'a> From<&'a Volume> for VolumeJson<'a> {
@@ -72,6 +83,17 @@ impl<'a> From<&'a Volume> for VolumeJson<'a> {
                     reason: &condition.reason,
                     message: &condition.message,
                     since: condition.since,
+                })
+                .collect(),
+            checks: volume
+                .checks
+                .iter()
+                .map(|check| CheckJson {
+                    at: check.at,
+                    outcome: &check.outcome,
+                    text: &check.text,
+                    method: &check.method,
+                    tool: &check.tool,
                 })
                 .collect(),
             erased_bytes: volume.erased_bytes,

@@ -1,7 +1,8 @@
 //! `health`, `drive show` and `volume show`.
 
 use drivebay_proto::agent::{
-    Acknowledged, DriveHealth, Finding, Overridden, Reading, SmartFinding, SmartReport,
+    Acknowledged, DriveHealth, FilesystemCheck, Finding, Overridden, Reading, SmartFinding,
+    SmartReport,
 };
 
 use super::{fake::Fake, *};
@@ -67,6 +68,17 @@ fn on_it() -> Volume {
     it.drive = "wwn-0x5000b".into();
     it.published = true;
     it.mounts = vec!["/staging/x".into(), "/pods/y".into()];
+    let check = |at, outcome: &str, text: &str, method: &str| FilesystemCheck {
+        at,
+        outcome: outcome.into(),
+        text: text.into(),
+        method: method.into(),
+        tool: String::new(),
+    };
+    it.checks = vec![
+        check(NOW - 7200, "clean", "clean", "snapshot"),
+        check(NOW - 60, "not-checkable", "not checkable: no room", ""),
+    ];
     it.conditions = vec![Condition {
         abnormal: true,
         status: "DEGRADED".into(),
@@ -118,9 +130,20 @@ Volumes on it:
         until: 0,
         otherwise: "BAD".into(),
     });
+    let told = "overridden by the operator: old cable (the evidence alone says BAD)";
+    let text = show::drive(None, &calmed, &[], true, NOW, Paint::PLAIN);
+    assert!(text.contains(&format!("{told}\n")), "{text}");
+    calmed
+        .health
+        .as_mut()
+        .unwrap()
+        .overridden
+        .as_mut()
+        .unwrap()
+        .until = NOW + 7200;
     let text = show::drive(None, &calmed, &[], true, NOW, Paint::PLAIN);
     assert!(
-        text.contains("overridden by the operator: old cable (the evidence alone says BAD)"),
+        text.contains(&format!("{told}, for another 2h\n")),
         "{text}"
     );
 }
@@ -143,6 +166,8 @@ Volume pvc-2
              BAD, SMART answered 4m ago
   mounted at /staging/x
              /pods/y
+  checked    clean (snapshot), 2h ago
+             not checkable: no room, 1m ago
 
 What is wrong:
   DriveFailing (for 1m): the drive is failing
