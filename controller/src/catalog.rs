@@ -56,15 +56,37 @@ pub struct Marks {
     pub troubled: bool,
 }
 
+/// A volume as it is kept. Cheap to clone: shared with whoever looks at it, so that nothing is decoded while updates wait.
 #[derive(Debug, Clone)]
-struct Entry {
-    // Shared with whoever is looking at it, so that nothing is decoded while updates wait.
+pub struct Entry {
     bytes: Arc<[u8]>,
-    marks: Marks,
+    /// What can be said of it as it is.
+    pub marks: Marks,
+}
+
+/// What a list says of a volume with which all is well: these fields of a [`Volume`], and nothing of the rest is decoded.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Brief {
+    /// Its class.
+    #[prost(string, tag = "3")]
+    pub class: String,
+    /// Its size.
+    #[prost(uint64, tag = "5")]
+    pub size_bytes: u64,
+    /// Staged or published on its node.
+    #[prost(bool, tag = "10")]
+    pub published: bool,
 }
 
 impl Entry {
-    fn decode(&self, key: &Key) -> Volume {
+    /// The most used of it.
+    pub fn brief(&self) -> Brief {
+        // As below.
+        Brief::decode(self.bytes.as_ref()).unwrap_or_default()
+    }
+
+    /// All of it, with the id of its place.
+    pub fn decode(&self, key: &Key) -> Volume {
         // These are bytes that encoding a volume gave.
         let mut volume = Volume::decode(self.bytes.as_ref()).unwrap_or_default();
         volume.id = key.id().to_string();
@@ -206,7 +228,7 @@ impl Catalog {
         after: Option<&Key>,
         most: usize,
         mut keep: impl FnMut(&Key, Marks) -> bool,
-    ) -> Vec<(Key, Volume)> {
+    ) -> Vec<(Key, Entry)> {
         let mut found = Vec::new();
         let mut from = after.cloned();
         loop {
@@ -218,8 +240,7 @@ impl Catalog {
                     return found;
                 }
                 if keep(&key, entry.marks) {
-                    let volume = entry.decode(&key);
-                    found.push((key, volume));
+                    found.push((key, entry));
                 }
             }
             if last || found.len() == most {
@@ -281,6 +302,28 @@ mod tests {
         assert_eq!(catalog.get(&key(7, "n")), Some(given.clone()));
         assert_eq!(catalog.named("v"), [(key(7, "n"), given)]);
         assert!(catalog.named("w").is_empty());
+    }
+
+    #[test]
+    fn what_is_said_in_brief_is_what_is_said_at_length() {
+        let catalog = Catalog::default();
+        let given = Volume {
+            class: "bulk".into(),
+            size_bytes: u64::MAX,
+            published: true,
+            drive: "wwn-a".into(),
+            conditions: vec![Default::default()],
+            mounts: vec!["/m".into()],
+            ..volume("v", "ready")
+        };
+        catalog.change(&"n".into(), vec![(Uuid::from_u128(7), given.clone())], &[]);
+        let (key, entry) = catalog.after(None, 1, |_, _| true).remove(0);
+        let brief = entry.brief();
+        assert_eq!(
+            (brief.class, brief.size_bytes, brief.published),
+            (given.class, given.size_bytes, given.published)
+        );
+        assert_eq!(entry.decode(&key).drive, "wwn-a");
     }
 
     #[test]

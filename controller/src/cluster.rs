@@ -209,7 +209,7 @@ impl Cluster for ClusterService {
             from = page.last().map(|(key, _)| key.clone());
             let shown: Vec<_> = page
                 .into_iter()
-                .map(|(key, volume)| Ok(this.on_node(&key, volume)))
+                .map(|(key, entry)| Ok(this.on_node(&key, entry.decode(&key))))
                 .collect();
             Some(shown)
         });

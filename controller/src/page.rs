@@ -30,24 +30,25 @@ pub fn parse_token(token: &str) -> Result<Option<VolumeId>, BadToken> {
     id.parse().map(Some).map_err(|_| BadToken)
 }
 
-/// Takes entries, each with its volume's id and in the order of ids, as far as a page goes,
-/// and returns them with the token of the next page; empty when this is the last.
+/// Takes entries in the order of their volumes' ids, as far as a page goes, and returns them with the token of the
+/// next page; empty when this is the last.
 pub fn page<E: Message>(
-    entries: impl Iterator<Item = (String, E)>,
+    entries: impl Iterator<Item = E>,
     max_entries: Option<usize>,
+    id: impl Fn(&E) -> &str,
 ) -> (Vec<E>, String) {
     let most = max_entries.unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES);
     let mut taken: Vec<E> = Vec::new();
     let mut bytes = 0;
-    let mut last = String::new();
-    for (id, entry) in entries {
+    for entry in entries {
         bytes += entry.encoded_len() + FRAME;
         // An entry is far smaller than a page, so each page has one at least.
         if taken.len() == most || (bytes > MAX_BYTES && !taken.is_empty()) {
-            return (taken, format!("{PREFIX}{last}"));
+            let last = taken.last().map_or("", id);
+            let token = format!("{PREFIX}{last}");
+            return (taken, token);
         }
         taken.push(entry);
-        last = id;
     }
     (taken, String::new())
 }
@@ -111,7 +112,9 @@ mod tests {
                 let ids: BTreeSet<String> = stay.iter().chain(others).map(|n| id(*n)).collect();
                 let after = parse_token(&token).unwrap().map(|id| id.to_string());
                 let rest = ids.into_iter().filter(|id| after.as_ref().is_none_or(|after| id > after));
-                let (entries, next) = page(rest.map(|id| (id.clone(), entry(&id))), Some(size));
+                let (entries, next) = page(rest.map(|id| entry(&id)), Some(size), |entry| {
+                    entry.volume.as_ref().map_or("", |of| &of.volume_id)
+                });
                 prop_assert!(entries.len() <= size);
                 seen.extend(entries.into_iter().filter_map(|e| Some(e.volume?.volume_id)));
                 if next.is_empty() { break; }

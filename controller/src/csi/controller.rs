@@ -69,7 +69,7 @@ impl ControllerService {
         let (agents, key) = (self.agents.clone(), self.key.clone());
         let (node, volume) = create(agents, key, self.pending.clone(), wanted).await?;
         Ok(CreateVolumeResponse {
-            volume: Some(volumes::volume(&volume, &node, &self.key)),
+            volume: Some(volumes::volume(volume, &node, &self.key)),
         })
     }
 
@@ -227,7 +227,7 @@ impl ControllerService {
         let attached = &self.attached;
         let (published_node_ids, volume_condition) =
             volumes::status(&found.volume, node, at, attached, self.health_api);
-        let mut volume = volumes::volume(&found.volume, node, &self.key);
+        let mut volume = volumes::volume(found.volume, node, &self.key);
         // The caller knows it by the id it asked for.
         id.clone_into(&mut volume.volume_id);
         Ok(ControllerGetVolumeResponse {

@@ -11,7 +11,7 @@ use drivebay_proto::{
 use super::attach::Attached;
 use crate::{
     agents::Agents,
-    catalog::{Key, Marks},
+    catalog::{Entry, Key, Marks},
     config::HealthApi,
     health::{self, Whereabouts},
     page::{MAX_ENTRIES, page},
@@ -26,11 +26,11 @@ pub(crate) fn signed(bytes: u64) -> i64 {
 }
 
 /// A volume as CSI shows it.
-pub(crate) fn volume(volume: &agent::Volume, node: &str, key: &TopologyKey) -> csi::Volume {
+pub(crate) fn volume(volume: agent::Volume, node: &str, key: &TopologyKey) -> csi::Volume {
     csi::Volume {
         capacity_bytes: signed(volume.size_bytes),
-        volume_id: volume.id.clone(),
-        volume_context: HashMap::from([(names::PARAM_CLASS.to_owned(), volume.class.clone())]),
+        volume_id: volume.id,
+        volume_context: HashMap::from([(names::PARAM_CLASS.to_owned(), volume.class)]),
         content_source: None,
         accessible_topology: vec![key.of(node)],
     }
@@ -58,7 +58,7 @@ pub(crate) fn status(
 /// A volume of a list, with the node that has it when that is another than the one it is listed for.
 struct Listed {
     key: Key,
-    volume: agent::Volume,
+    entry: Entry,
     away: bool,
     now_on: Option<String>,
 }
@@ -98,14 +98,14 @@ fn after(
         });
     found
         .into_iter()
-        .map(|(key, volume)| {
+        .map(|(key, entry)| {
             let away = away(&key);
             let moved = away.then(|| agents.elsewhere(&key.id())).flatten();
             Listed {
                 away,
                 now_on: moved.map(|(agent, _)| agent.node().to_owned()),
                 key,
-                volume,
+                entry,
             }
         })
         .collect()
@@ -123,18 +123,32 @@ pub(crate) fn list(
     let listed = after(agents, from, |_, _| true);
     let entries = listed.into_iter().map(|listed| {
         let node = &listed.key.node;
+        // A list of a million is made of volumes with which all is well: little of them is needed.
+        let shown = if listed.entry.marks.troubled || listed.away {
+            listed.entry.decode(&listed.key)
+        } else {
+            let brief = listed.entry.brief();
+            agent::Volume {
+                id: listed.key.id().to_string(),
+                class: brief.class,
+                size_bytes: brief.size_bytes,
+                published: brief.published,
+                ..agent::Volume::default()
+            }
+        };
         let (published_node_ids, volume_condition) =
-            status(&listed.volume, node, listed.at(), attached, api);
-        let entry = list_volumes_response::Entry {
-            volume: Some(volume(&listed.volume, node, key)),
+            status(&shown, node, listed.at(), attached, api);
+        list_volumes_response::Entry {
+            volume: Some(volume(shown, node, key)),
             status: Some(list_volumes_response::VolumeStatus {
                 published_node_ids,
                 volume_condition,
             }),
-        };
-        (listed.volume.id.clone(), entry)
+        }
     });
-    let (entries, next_token) = page(entries, max_entries);
+    let (entries, next_token) = page(entries, max_entries, |entry| {
+        entry.volume.as_ref().map_or("", |of| &of.volume_id)
+    });
     csi::ListVolumesResponse {
         entries,
         next_token,
@@ -157,10 +171,10 @@ pub(crate) fn list_health(
 ) -> csi::ControllerListVolumeHealthResponse {
     let listed = after(agents, from, |marks, away| marks.troubled || away);
     let entries = listed.into_iter().map(|listed| {
-        let health = volume_health(&listed.volume, listed.at());
-        (listed.volume.id.clone(), health)
+        let volume = listed.entry.decode(&listed.key);
+        volume_health(&volume, listed.at())
     });
-    let (entries, next_token) = page(entries, max_entries);
+    let (entries, next_token) = page(entries, max_entries, |of| &of.volume_id);
     csi::ControllerListVolumeHealthResponse {
         entries,
         next_token,
