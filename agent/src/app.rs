@@ -6,6 +6,7 @@ use drivebay_controller::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
     in_process_channel,
     logging::LogService,
+    manager,
     tls::{Credentials, Role},
 };
 use drivebay_proto::{
@@ -33,7 +34,7 @@ use crate::{
     health,
     inventory::{Inventory, wire::Sender},
     keeper::{self, Keeper},
-    lock, manager,
+    lock,
     metrics::Metrics,
     model::{Layout, cause::chain},
     registration::{self, RegistrationConfig},
@@ -60,6 +61,8 @@ const SLOT_QUEUE: usize = 16;
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 /// Longest `lvm version` may take at the start.
 const LVM_ANSWER: Duration = Duration::from_secs(10);
+/// The inventory's lock is held for microseconds at a time.
+const ALIVE: Duration = Duration::from_secs(5);
 /// Stopping: changes that are running may end for this long …
 const DRAIN: Duration = Duration::from_secs(4);
 /// … then workers get this long.
@@ -283,9 +286,19 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let csi_server = tokio::spawn(server::serve(csi, csi_socket, stop.clone()));
     tasks.spawn(manager::say_ready(
         ready,
-        config.node_id.clone(),
+        "looking at the drives",
+        format!("serving node {}", config.node_id),
         stop.clone(),
     ));
+    let known = inventory.clone();
+    // Who held what is known for ever would keep all that changes it.
+    let alive = move || {
+        let known = known.clone();
+        let looked = offload("alive", ALIVE, move || known.health(|_| ()));
+        async move { looked.await.map_err(|error| error.to_string()) }
+    };
+    let socket = config.csi_socket.clone();
+    tasks.spawn(manager::keep_alive(socket, alive, stop.clone()));
     tracing::info!(node = %config.node_id, csi = %config.csi_socket.display(), headless = options.headless, "serving");
 
     let registering = CancellationToken::new();

@@ -18,7 +18,6 @@ pub mod health;
 pub mod inventory;
 pub mod keeper;
 pub mod lock;
-pub mod manager;
 pub mod metrics;
 pub mod model;
 pub mod registration;

@@ -24,7 +24,11 @@ fn agent(RunArgs { config, options }: RunArgs) -> ExitCode {
         Ok(checked) => checked,
         Err(error) => {
             cli::complain(&error);
-            return ExitCode::from(cli::FAILED);
+            return ExitCode::from(match error {
+                // It does not get right by starting again, which a service manager may be told by this code.
+                config::ConfigError::Invalid { .. } => cli::BAD_CONFIG,
+                config::ConfigError::Read { .. } => cli::FAILED,
+            });
         }
     };
     cli::logging::start(options.log_format);

@@ -28,6 +28,7 @@ use crate::{
     dial, files, last_known, limits,
     listen::{self, Announce, ListenError, Security},
     logging::LogService,
+    manager,
     metrics::{self, cluster::Cluster},
     notes::{Notes, NotesError},
     settings::{self, Settings, SettingsError},
@@ -154,9 +155,25 @@ pub async fn serve(
         }
     });
     tracing::info!(socket = %path.display(), "serving CSI Identity and Controller");
+    // Agents arrive within the next seconds; who is not there is told by the answers.
+    tasks.spawn(manager::say_ready(
+        watch::Sender::new(true).subscribe(),
+        "starting",
+        "serving CSI Identity and Controller".to_owned(),
+        ending.clone(),
+    ));
+    tasks.spawn(manager::keep_alive(
+        path.clone(),
+        async || Ok(()),
+        ending.clone(),
+    ));
     let router = Server::builder()
         .add_service(IdentityServer::new(identity))
         .add_service(ControllerServer::new(controller));
+    let stop = async {
+        stop.await;
+        manager::say_stopping().await;
+    };
     let served = socket::serve(router, bound, stop, DRAIN).await;
     ending.cancel();
     tasks.close();

@@ -44,6 +44,7 @@ pub mod last_known;
 pub mod limits;
 pub mod listen;
 pub mod logging;
+pub mod manager;
 pub mod metrics;
 pub mod notes;
 pub mod page;

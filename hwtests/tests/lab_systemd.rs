@@ -315,6 +315,11 @@ async fn a_mistake_in_the_configuration_fails_the_start_and_the_status_says_whic
         .try_run(&format!("systemctl restart {UNIT}"), LAB_LIMIT)
         .unwrap();
     assert!(!ran.ok(), "it starts with a mistake: {ran:?}");
+    assert_eq!(
+        property(&guest, "ActiveState"),
+        "failed",
+        "it is tried again"
+    );
     // journald learns whose a line was a moment after the process has ended.
     guest.wait_until(LAB_LIMIT, "the status says what is wrong", |guest| {
         let status = guest.ran(&format!("systemctl status --no-pager --full {UNIT}"));

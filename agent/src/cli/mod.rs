@@ -44,6 +44,8 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// No agent answers.
 pub const NO_AGENT: u8 = 3;
+/// `run` was given a config with a mistake (EX_CONFIG of sysexits.h).
+pub const BAD_CONFIG: u8 = 78;
 
 /// How a command failed. `main` prints it and ends with its exit code.
 #[derive(Debug, thiserror::Error)]
