@@ -70,7 +70,7 @@ fn name(device: &Path) -> String {
 }
 
 fn host(kubelet: &Path) -> HostUse {
-    system::host_use(Path::new("/sys"), Path::new("/proc"), kubelet).unwrap()
+    system::host_use(Path::new("/sys"), Path::new("/proc"), kubelet, false).unwrap()
 }
 
 /// Facts of one device and of all; other tests' devices come and go, so an error is tried again.
@@ -253,6 +253,42 @@ fn the_drive_of_the_kubelets_directory_is_the_systems() {
 }
 
 #[test]
+fn an_agent_whose_pod_does_not_see_the_hosts_mounts_claims_nothing_and_keeps_what_it_has() {
+    let _alone = alone();
+    let mut bench = Bench::new(80 * MIB).unwrap();
+    let rules = rules(&bench);
+    // A pod without hostPID: pid 1 has the same mounts as this process.
+    let (sys, proc) = (Path::new("/sys"), Path::new("/proc"));
+    let host = system::host_use(sys, proc, Path::new(NO_KUBELET), true).unwrap();
+    let judged = |device: &Path, label: Option<&Label>| {
+        let (facts, all) = facts(&name(device));
+        let probed = probe(&facts, &rules);
+        let evidence = Evidence {
+            facts: &facts,
+            all: &all,
+            host: &host,
+            probed: probed.as_ref(),
+            label,
+            label_trouble: None,
+        };
+        judge(&evidence, &rules)
+    };
+    let device = bench.device().unwrap();
+    let codes = codes(judged(&device, None), "blank");
+    assert_eq!(codes, [Code::HostUnknown]);
+    used_drives::labelled(&mut bench, b"label").unwrap();
+    let device = bench.device().unwrap();
+    let label = Label {
+        drive_uuid: uuid::Uuid::from_u128(1),
+        cluster: "cluster".into(),
+        node: "node".into(),
+        class: "loop".into(),
+        drive_id: facts(&name(&device)).0.id,
+    };
+    assert_eq!(judged(&device, Some(&label)), Judgement::Claimed);
+}
+
+#[test]
 fn a_device_that_went_away_or_changed_is_a_failed_probe() {
     let _alone = alone();
     let mut bench = Bench::new(80 * MIB).unwrap();
@@ -375,6 +411,7 @@ fn every_code_has_a_row_or_a_reason_for_having_none() {
         Code::ProbeFailed,
         Code::OursElsewhere,
         Code::OursDamaged,
+        Code::HostUnknown,
     ]);
     let excused = not_on_a_loop();
     for code in Code::ALL {

@@ -333,6 +333,10 @@ fn every_code_is_given_for_its_cause_and_alone() {
             }),
             vec![Code::SystemDrive],
         ),
+        (
+            with(|c| c.host.unknown = Some("pid 1 is this agent".into())),
+            vec![Code::HostUnknown],
+        ),
         (with_probe(|p| p.busy = true), vec![Code::Busy]),
         (
             with_probe(|p| {

@@ -192,6 +192,14 @@ pub(super) fn of_host(evidence: &Evidence<'_>) -> Vec<Reject> {
             reasons.push(reject(code, format!("{what} {}", places.join(", "))));
         }
     }
+    if let Some(why) = &evidence.host.unknown {
+        reasons.push(reject(
+            RejectCode::HostUnknown,
+            format!(
+                "what the host uses is not seen from here ({why}); give the agent's pod hostPID: true, and the kubelet's directories with mountPropagation: Bidirectional"
+            ),
+        ));
+    }
     reasons
 }
 

@@ -187,7 +187,9 @@ async fn host_use(settings: &Settings) -> Result<HostUse, SurveyError> {
         ..
     } = settings.clone();
     offload("host-use", settings.deadline, move || {
-        system::host_use(&sys, &proc, &kubelet_dir)
+        // The kubelet sets it for every container.
+        let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+        system::host_use(&sys, &proc, &kubelet_dir, in_pod)
     })
     .await
     .and_then(|inner| inner)

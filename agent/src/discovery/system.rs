@@ -27,6 +27,8 @@ pub struct HostUse {
     pub swap: BTreeMap<String, Vec<String>>,
     /// Disk → why it is the system's (`/`, `/boot`, kubelet's directory, …).
     pub system: BTreeMap<String, Vec<String>>,
+    /// Why the mounts of pid 1 are not the host's, so that what is above is not all. None: they are.
+    pub unknown: Option<String>,
 }
 
 /// Directories whose drives the system runs from; the kubelet's is given.
@@ -44,10 +46,10 @@ const SYSTEM_DIRS: &[&str] = &[
 ];
 
 /// Reads mountinfo of pid 1 and self, /proc/swaps, and walks `slaves` down to whole disks.
-/// `kubelet_dir`: the kubelet's directory, whose drive is the system's too.
+/// `kubelet_dir`: the kubelet's directory, whose drive is the system's too. `in_pod`: Kubernetes started this process.
 ///
 /// Any error means that nothing may be claimed: a table that cannot be read is not an empty one.
-pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path) -> io::Result<HostUse> {
+pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path, in_pod: bool) -> io::Result<HostUse> {
     let topology = Topology::read(sys)?;
     let mut namespaces = Vec::new();
     for process in ["1", "self"] {
@@ -60,7 +62,10 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path) -> io::Result<HostU
     let mut survey = Survey {
         topology: &topology,
         namespaces: &namespaces,
-        found: HostUse::default(),
+        found: HostUse {
+            unknown: stranger(proc, in_pod, &namespaces),
+            ..HostUse::default()
+        },
     };
     survey.mounts()?;
     survey.system_dirs(kubelet_dir)?;
@@ -71,6 +76,35 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path) -> io::Result<HostU
         Err(error) => return Err(no_claims(&proc.join("swaps"), &error.to_string())),
     }
     Ok(survey.found)
+}
+
+/// Why pid 1 is not the host's first process, or its mounts are not those that this process shares.
+fn stranger(proc: &Path, in_pod: bool, namespaces: &[Vec<MountEntry>]) -> Option<String> {
+    let link = |path: &str| fs::read_link(proc.join(path));
+    if link("self").is_ok_and(|own| own == Path::new("1")) {
+        return Some("pid 1 is this agent".to_owned());
+    }
+    if !in_pod {
+        return None;
+    }
+    match (link("1/ns/mnt"), link("self/ns/mnt")) {
+        (Ok(first), Ok(own)) if first == own => Some("pid 1 is the pod's own".to_owned()),
+        (Err(error), _) | (_, Err(error)) => {
+            Some(format!("whose mounts pid 1 has cannot be told: {error}"))
+        }
+        (Ok(_), Ok(_)) => {
+            // Groups of mounts that pass their mounts on to one another have one number in all namespaces.
+            let [first, own] = namespaces else {
+                return None;
+            };
+            let hosts: BTreeSet<&str> = first.iter().flat_map(|of| of.groups("shared:")).collect();
+            let shares = own.iter().any(|of| {
+                let mut groups = of.groups("shared:").chain(of.groups("master:"));
+                groups.any(|group| hosts.contains(group))
+            });
+            (!shares).then(|| "no mount here is shared with pid 1".to_owned())
+        }
+    }
 }
 
 /// What the host uses is not known: an error, never an empty answer.
@@ -233,6 +267,11 @@ mod tests {
 
     /// Disks: sda with sda1 and sda2, sdb, dm-0 over sda2, loop0 over a file; btrfs over sdb and sdc.
     fn host(mountinfo: &str, swaps: &str) -> io::Result<HostUse> {
+        host_of(mountinfo, swaps, None)
+    }
+
+    /// `pod`: what /proc/self/mountinfo says in a pod, and whether pid 1 has the same mounts.
+    fn host_of(mountinfo: &str, swaps: &str, pod: Option<(&str, bool)>) -> io::Result<HostUse> {
         let tree = tempfile::tempdir().unwrap();
         let root = tree.path();
         let write = |path: &str, text: &str| {
@@ -270,7 +309,12 @@ mod tests {
             write(&format!("sys/fs/btrfs/1234/devices/{disk}"), "");
         }
         write("proc/1/mountinfo", mountinfo);
-        write("proc/self/mountinfo", "");
+        write("proc/self/mountinfo", pod.map_or("", |(own, _)| own));
+        for (process, same) in [("1", true), ("self", pod.is_some_and(|(_, same)| same))] {
+            fs::create_dir_all(root.join("proc").join(process).join("ns")).unwrap();
+            let namespace = if same { "mnt:[1]" } else { "mnt:[2]" };
+            symlink(namespace, root.join("proc").join(process).join("ns/mnt")).unwrap();
+        }
         write(
             "proc/swaps",
             &format!("Filename\tType\tSize\tUsed\tPriority\n{swaps}"),
@@ -279,6 +323,7 @@ mod tests {
             &root.join("sys"),
             &root.join("proc"),
             Path::new("/var/lib/kubelet"),
+            pod.is_some(),
         )
     }
 
@@ -352,9 +397,32 @@ mod tests {
     }
 
     #[test]
+    fn in_a_pod_pid_1_must_be_the_hosts_and_share_its_mounts() {
+        let first = "1 0 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n2 1 8:16 / /var/lib/kubelet rw shared:7 - xfs /dev/sdb rw\n";
+        let own = |group: &str| {
+            format!(
+                "9 0 0:50 / / rw - overlay overlay rw\n8 9 8:16 / /var/lib/kubelet rw {group} - xfs /dev/sdb rw\n"
+            )
+        };
+        for (group, same, known) in [
+            ("shared:7", false, true),
+            ("master:7", false, true),
+            ("shared:9 master:1", false, true),
+            ("shared:9", false, false),
+            ("", false, false),
+            ("shared:7", true, false),
+        ] {
+            let own = own(group).replace("  ", " ");
+            let used = host_of(first, "", Some((&own, same))).unwrap();
+            assert_eq!(used.unknown.is_none(), known, "{group} {same}: {used:?}");
+        }
+        assert_eq!(host(first, "").unwrap().unknown, None, "no pod");
+    }
+
+    #[test]
     fn a_table_that_cannot_be_read_or_parsed_is_not_an_empty_one() {
         assert!(host("nonsense\n", "").is_err());
         let empty = tempfile::tempdir().unwrap();
-        assert!(host_use(empty.path(), empty.path(), Path::new("/k")).is_err());
+        assert!(host_use(empty.path(), empty.path(), Path::new("/k"), false).is_err());
     }
 }

@@ -338,6 +338,8 @@ reject_codes! {
     Busy,
     /// The system runs from it.
     SystemDrive,
+    /// The agent does not see what the host uses: its pod was deployed wrong.
+    HostUnknown,
     /// Our label, with another cluster or node in it.
     OursElsewhere,
     /// Our label, but it cannot be read or does not agree with the table.

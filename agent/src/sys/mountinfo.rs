@@ -41,6 +41,12 @@ impl MountEntry {
         has_option(&self.options, "ro")
     }
 
+    /// The peer groups of this kind (`shared:`, `master:`) that it is in.
+    pub fn groups<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
+        let fields = self.propagation.iter();
+        fields.filter_map(move |field| field.strip_prefix(kind))
+    }
+
     /// Whether the superblock is read-only.
     pub fn super_read_only(&self) -> bool {
         has_option(&self.super_options, "ro")

@@ -61,6 +61,7 @@ fn refusal(snapshot: &Snapshot, drive: &Drive) -> Option<String> {
                     | RejectCode::SwapInUse
                     | RejectCode::Busy
                     | RejectCode::SystemDrive
+                    | RejectCode::HostUnknown
                     | RejectCode::DuplicateIdentity
                     | RejectCode::Unreadable
             )
