@@ -391,6 +391,46 @@ fn a_half_made_filesystem_is_made_again_only_while_it_was_never_mounted() {
     }
 }
 
+// A sample that looked at the directory below, or at none, would tell of trouble that the volume does not have.
+#[test]
+fn a_sample_beside_an_unmounting_tells_of_the_volume_or_of_nothing() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::new(64, Some(FsType::Ext4));
+    bench.stage().unwrap();
+    bench.publish("a", false).unwrap();
+    let whole = bench.stats("pods/a").unwrap().total_bytes;
+    let (over, seen) = (AtomicBool::new(false), AtomicU32::new(0));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    match bench.stats("pods/a") {
+                        Ok(usage) => {
+                            assert_eq!((usage.unreadable, usage.total_bytes), (None, whole));
+                            seen.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(error) => {
+                            assert!(matches!(error, FsError::NotHere { .. }), "{error:?}")
+                        }
+                    }
+                }
+            });
+        }
+        let mut unmounted = 0;
+        for _ in 0..400 {
+            // A sample holds it for a moment.
+            unmounted += u32::from(bench.unmount("pods/a").is_ok());
+            bench.publish("a", false).unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+        assert!(unmounted > 20 && seen.load(Ordering::Relaxed) > 20);
+    });
+    bench.unmount("pods/a").unwrap();
+    bench.unmount("staging").unwrap();
+}
+
 #[test]
 fn read_only_staging_never_formats_and_never_writes() {
     if skipped() {

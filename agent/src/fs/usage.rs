@@ -1,5 +1,5 @@
-//! How full a volume is: one statx, one statfs, one readdir; for block, sysfs. No process, no mountinfo unless
-//! it is btrfs or something is wrong.
+//! How full a volume is: one statx before and one after, one statfs, one readdir; for block, sysfs. No process, no
+//! mountinfo unless it is btrfs or something is wrong.
 
 use std::{io, path::Path};
 
@@ -34,6 +34,7 @@ fn is_unreadable(error: &io::Error) -> bool {
 }
 
 fn mounted(job: &Stats) -> Result<Usage, FsError> {
+    let mut mount = None;
     let unreadable = match path::facts(&job.path) {
         Ok(found) => {
             if !found.mount_root {
@@ -48,6 +49,7 @@ fn mounted(job: &Stats) -> Result<Usage, FsError> {
                     ),
                 ));
             }
+            mount = Some(found.mount_id);
             path::read_directory(&job.path).err()
         }
         Err(error) if is_unreadable(&error) => {
@@ -68,10 +70,22 @@ fn mounted(job: &Stats) -> Result<Usage, FsError> {
         Ok(space) => (Some(space), None),
         Err(error) => (None, Some(error)),
     };
+    // What was asked above may have been the directory below, or nothing: that says nothing of the volume.
+    if is_another_now(&job.path, mount) {
+        return Err(not_here(job, "it was unmounted meanwhile".to_owned()));
+    }
     let unreadable = unreadable
         .or(failed)
         .map(|error| error.raw_os_error().unwrap_or(libc::EIO));
     Ok(answer(space, unreadable, is_staged(job)))
+}
+
+/// Whether something else is there than the mount that was; None: it did not answer then.
+fn is_another_now(path: &Path, mount: Option<u64>) -> bool {
+    match path::facts(path) {
+        Ok(now) => !now.mount_root || mount.is_some_and(|mount| mount != now.mount_id),
+        Err(error) => !is_unreadable(&error),
+    }
 }
 
 fn answer(space: Option<Space>, unreadable: Option<i32>, staged: bool) -> Usage {
