@@ -176,7 +176,9 @@ impl Case {
         self.row.named = true;
         "none".clone_into(&mut self.row.severity);
         why.clone_into(&mut self.row.reason);
-        "-".clone_into(&mut self.row.back);
+        if self.row.back == "not tried" {
+            "-".clone_into(&mut self.row.back);
+        }
     }
 }
 

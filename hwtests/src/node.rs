@@ -11,7 +11,7 @@ use drivebay_proto::{
     csi::{Volume, VolumeCapability},
 };
 
-use crate::{Csi, csi, wait};
+use crate::{Csi, MIB, csi, wait};
 
 /// Erasing a test's volume takes seconds; the machine may be busy.
 const ERASE_LIMIT: Duration = Duration::from_secs(120);
@@ -19,6 +19,9 @@ const ERASE_LIMIT: Duration = Duration::from_secs(120);
 /// An event leads to a survey within this, also on an emulated machine whose host is busy; the slow rescan of the
 /// harness comes after minutes.
 const EVENT_LIMIT: Duration = Duration::from_secs(60);
+
+/// Most trouble is told at once; what is found by looking, when it is the drive's turn: after a minute.
+const TOLD_LIMIT: Duration = Duration::from_secs(150);
 
 /// A node's sockets, and where its orchestrator puts volumes.
 #[derive(Debug)]
@@ -198,6 +201,55 @@ impl Node {
         let name = &found.expect("the agent lists the volume").device;
         assert!(!name.is_empty(), "volume {} has no device", volume.id);
         Path::new("/dev").join(name)
+    }
+
+    /// Why the agent says the volume is abnormal; empty when it is well.
+    ///
+    /// # Panics
+    /// When it is not listed.
+    pub async fn reasons(&self, volume: &Placed) -> Vec<String> {
+        let told = self.volume_of(&volume.id).await;
+        let told = told.expect("the agent lists the volume").conditions;
+        told.into_iter().map(|one| one.reason).collect()
+    }
+
+    /// Waits until the agent says that the volume is abnormal for this reason.
+    ///
+    /// # Panics
+    /// When that takes too long.
+    pub async fn is_told(&self, volume: &Placed, reason: &str) -> wire::Condition {
+        let what = format!("{} is told to have {reason}", volume.id);
+        wait::until_async(TOLD_LIMIT, &what, async || {
+            let told = self.volume_of(&volume.id).await?.conditions;
+            told.into_iter().find(|one| one.reason == reason)
+        })
+        .await
+    }
+
+    /// Waits until the agent says nothing against the volume.
+    ///
+    /// # Panics
+    /// When that takes too long.
+    pub async fn is_well(&self, volume: &Placed) {
+        let what = format!("{} is well", volume.id);
+        wait::until_async(TOLD_LIMIT, &what, async || {
+            let told = self.volume_of(&volume.id).await?;
+            told.conditions.is_empty().then_some(())
+        })
+        .await;
+    }
+
+    /// Two volumes in use, the first of which something is going to happen to.
+    ///
+    /// # Panics
+    /// When a call for one is refused.
+    pub async fn two_in_use(&self, fs_type: &str) -> (Placed, Placed) {
+        let made = async |name: &str| {
+            let volume = self.volume(name, 512 * MIB, &csi::mount(fs_type)).await;
+            self.use_volume(&volume).await;
+            volume
+        };
+        (made("troubled").await, made("quiet").await)
     }
 
     /// Waits until nothing is being erased any more.

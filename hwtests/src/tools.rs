@@ -47,3 +47,11 @@ pub fn run<S: AsRef<OsStr>>(tool: &str, args: &[S]) -> Result<String, Trouble> {
         String::from_utf8_lossy(&output.stderr),
     )))
 }
+
+/// As [`run`], for tests: what it printed.
+///
+/// # Panics
+/// When it is not installed, or fails.
+pub fn must<S: AsRef<OsStr>>(tool: &str, args: &[S]) -> String {
+    run(tool, args).unwrap()
+}

@@ -17,7 +17,9 @@ use std::{
 };
 
 use drivebay_agent::model::{CheckMethod, CheckOutcome, Checked, Inconclusive};
-use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, digest, need, rig::Placed, wait};
+use drivebay_hwtests::{
+    DriveSpec, GIB, MIB, Rig, csi, digest, need, rig::Placed, tools::must as run, wait,
+};
 
 /// A check begins seconds after the volume was unmounted, and takes less than one.
 const CHECKED: Duration = Duration::from_secs(60);
@@ -52,22 +54,6 @@ fn next_check(rig: &Rig, volume: &Placed, before: Option<&Checked>) -> Checked {
     })
 }
 
-async fn reasons(rig: &Rig, volume: &Placed) -> Vec<String> {
-    let volume = rig.volume_of(&volume.id).await.unwrap();
-    volume
-        .conditions
-        .into_iter()
-        .map(|one| one.reason)
-        .collect()
-}
-
-fn run(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{program} {args:?}: {output:?}");
-    text
-}
-
 /// Directories and files, enough for metadata in several places. The number of one file's inode.
 fn fill(target: &Path) -> u64 {
     for dir in 0..8 {
@@ -99,7 +85,7 @@ async fn is_clean_and_unchanged(fs_type: &str) {
     assert_eq!(check.outcome, CheckOutcome::Clean, "{check:?}");
     assert_eq!(check.method, Some(CheckMethod::Unmounted));
     assert_eq!(digest::of(&rig.shelf.file("a")).unwrap(), before);
-    assert_eq!(reasons(&rig, &volume).await, [""; 0]);
+    assert_eq!(rig.reasons(&volume).await, [""; 0]);
     // Used again and left again, it is not checked again the same day.
     rig.use_volume(&volume).await;
     rig.leave_volume(&volume).await;
@@ -207,7 +193,7 @@ async fn damage_is_found(fs_type: &str) -> (Rig, Placed, PathBuf) {
     rig.agent.stop().unwrap();
     rig.start_again().await;
     wait::until_async(CHECKED, "the damage is told again", async || {
-        reasons(&rig, &volume)
+        rig.reasons(&volume)
             .await
             .contains(&"FilesystemCorrupted".to_owned())
             .then_some(())
@@ -230,7 +216,7 @@ async fn damaged_metadata_of_ext4_is_found_and_told_until_it_is_mended() {
     rig.use_volume(&volume).await;
     rig.leave_volume(&volume).await;
     wait::until_async(CHECKED, "the mended volume is well", async || {
-        reasons(&rig, &volume).await.is_empty().then_some(())
+        rig.reasons(&volume).await.is_empty().then_some(())
     })
     .await;
 }
@@ -272,7 +258,7 @@ async fn a_log_that_was_not_replayed_is_no_damage() {
         "{latest:?}"
     );
     assert_eq!(checked.conclusive, None);
-    let reasons = reasons(&rig, &volume).await;
+    let reasons = rig.reasons(&volume).await;
     assert!(
         !reasons.contains(&"FilesystemCorrupted".to_owned()),
         "{reasons:?}"
@@ -441,7 +427,7 @@ async fn a_mounted_btrfs_is_scrubbed_in_its_window_and_damage_is_told() {
     rig.start_again().await;
     rig.use_volume(&volume).await;
     wait::until_async(CHECKED, "the damage is told", async || {
-        let told = reasons(&rig, &volume).await;
+        let told = rig.reasons(&volume).await;
         told.contains(&"FilesystemCorrupted".to_owned())
             .then_some(())
     })

@@ -11,83 +11,36 @@ use std::{
     fs::{self, OpenOptions},
     io::Write,
     path::Path,
-    process::Command,
-    time::Duration,
 };
 
-use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, rig::Placed, wait};
-use drivebay_proto::agent as wire;
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, tools::must as run};
 use tonic::Code;
-
-/// The kernel's word is heard at once; its filesystems take their time to say it.
-const HEARD: Duration = Duration::from_secs(60);
-
-fn reasons(volume: &wire::Volume) -> Vec<&str> {
-    let conditions = volume.conditions.iter();
-    conditions.map(|one| one.reason.as_str()).collect()
-}
-
-async fn is_told(rig: &Rig, volume: &Placed, reason: &str) -> wire::Volume {
-    let what = format!("{} is told to have {reason}", volume.id);
-    wait::until_async(HEARD, &what, async || {
-        let volume = rig.volume_of(&volume.id).await?;
-        reasons(&volume).contains(&reason).then_some(volume)
-    })
-    .await
-}
-
-async fn is_well(rig: &Rig, volume: &Placed) {
-    let what = format!("{} is well", volume.id);
-    wait::until_async(HEARD, &what, async || {
-        let volume = rig.volume_of(&volume.id).await?;
-        volume.conditions.is_empty().then_some(())
-    })
-    .await;
-}
-
-/// Two volumes in use, the first of which something is going to happen to.
-async fn two(rig: &Rig, fs_type: &str) -> (Placed, Placed) {
-    let mut made = Vec::new();
-    for name in ["troubled", "quiet"] {
-        let volume = rig.volume(name, 512 * MIB, &csi::mount(fs_type)).await;
-        rig.use_volume(&volume).await;
-        made.push(volume);
-    }
-    let quiet = made.pop().unwrap();
-    (made.pop().unwrap(), quiet)
-}
-
-fn run(program: &str, args: &[&str]) {
-    let status = Command::new(program).args(args).status().unwrap();
-    assert!(status.success(), "{program} {args:?}");
-}
 
 #[tokio::test]
 async fn a_filesystem_that_shut_down_is_told_of_its_volume_until_it_is_mounted_afresh() {
     need!(root, loop, tool "mkfs.xfs", tool "xfs_io", fs "xfs");
     let rig = Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await;
-    let (troubled, quiet) = two(&rig, "xfs").await;
+    let (troubled, quiet) = rig.two_in_use("xfs").await;
     run(
         "xfs_io",
         &["-x", "-c", "shutdown", troubled.target.to_str().unwrap()],
     );
-    let told = is_told(&rig, &troubled, "FilesystemShutDown").await;
-    let condition = &told.conditions[0];
-    assert_eq!(condition.status, "INACCESSIBLE");
+    let told = rig.is_told(&troubled, "FilesystemShutDown").await;
+    assert_eq!(told.status, "INACCESSIBLE");
     assert_eq!(rig.volume_of(&quiet.id).await.unwrap().conditions, []);
     // It says nothing of the drive.
     assert_eq!(rig.drive("a").await.unwrap().verdict, "UNKNOWN");
 
     rig.leave_volume(&troubled).await;
     rig.use_volume(&troubled).await;
-    is_well(&rig, &troubled).await;
+    rig.is_well(&troubled).await;
 }
 
 #[tokio::test]
 async fn an_error_that_ext4_finds_is_told_of_its_volume() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let rig = Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await;
-    let (troubled, quiet) = two(&rig, "ext4").await;
+    let (troubled, quiet) = rig.two_in_use("ext4").await;
     let device = rig.device(&troubled).await;
     let name = device.file_name().unwrap().to_str().unwrap();
     fs::write(
@@ -95,11 +48,11 @@ async fn an_error_that_ext4_finds_is_told_of_its_volume() {
         "a test's error",
     )
     .unwrap();
-    is_told(&rig, &troubled, "FilesystemError").await;
+    rig.is_told(&troubled, "FilesystemError").await;
     assert_eq!(rig.volume_of(&quiet.id).await.unwrap().conditions, []);
     rig.leave_volume(&troubled).await;
     rig.use_volume(&troubled).await;
-    is_well(&rig, &troubled).await;
+    rig.is_well(&troubled).await;
 }
 
 #[tokio::test]
@@ -107,6 +60,9 @@ async fn a_drive_whose_requests_fail_is_suspect_and_gets_no_new_volumes() {
     need!(root, loop);
     let specs = ["a", "b"].map(|name| DriveSpec::blank(name, 4 * GIB));
     let rig = Rig::with(specs.into()).await;
+    for name in ["a", "b"] {
+        rig.drive_is(name, "available").await;
+    }
     // The larger first, so that the drives are told apart.
     let troubled = rig.volume("troubled", 3 * GIB, &csi::block()).await;
     let on = rig.volume_of(&troubled.id).await.unwrap().drive;
@@ -124,9 +80,8 @@ async fn a_drive_whose_requests_fail_is_suspect_and_gets_no_new_volumes() {
         "beyond the end of the file under the drive nothing reads"
     );
 
-    is_told(&rig, &troubled, "IoErrors").await;
-    let told = is_told(&rig, &troubled, "DriveSuspect").await;
-    assert!(told.conditions.iter().all(|one| one.abnormal));
+    rig.is_told(&troubled, "IoErrors").await;
+    assert!(rig.is_told(&troubled, "DriveSuspect").await.abnormal);
     let drive = rig.drive(name).await.unwrap();
     assert_eq!(drive.verdict, "SUSPECT");
     assert!(
@@ -161,7 +116,7 @@ fn cut_short(rig: &Rig, name: &str) {
 async fn what_a_program_writes_into_the_kernel_log_is_nobodys_trouble() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "xfs_io", fs "xfs");
     let rig = Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await;
-    let (forged, real) = two(&rig, "xfs").await;
+    let (forged, real) = rig.two_in_use("xfs").await;
     let device = rig.device(&forged).await;
     let name = device.file_name().unwrap().to_str().unwrap();
     let mut log = OpenOptions::new()
@@ -178,6 +133,6 @@ async fn what_a_program_writes_into_the_kernel_log_is_nobodys_trouble() {
         "xfs_io",
         &["-x", "-c", "shutdown", real.target.to_str().unwrap()],
     );
-    is_told(&rig, &real, "FilesystemShutDown").await;
+    rig.is_told(&real, "FilesystemShutDown").await;
     assert_eq!(rig.volume_of(&forged.id).await.unwrap().conditions, []);
 }

@@ -16,7 +16,9 @@ use std::{
     time::Duration,
 };
 
-use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, rig::Placed, wait};
+use drivebay_hwtests::{
+    DriveSpec, GIB, MIB, Rig, csi, need, rig::Placed, tools::must as run, wait,
+};
 use drivebay_proto::agent as wire;
 
 /// Most is told at once; what is found by looking, when it is the drive's turn: after a minute.
@@ -26,54 +28,14 @@ async fn rig() -> Rig {
     Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await
 }
 
-/// Two volumes in use, the first of which something is going to happen to.
-async fn two(rig: &Rig, fs_type: &str) -> (Placed, Placed) {
-    let mut made = Vec::new();
-    for name in ["troubled", "quiet"] {
-        let volume = rig.volume(name, 512 * MIB, &csi::mount(fs_type)).await;
-        rig.use_volume(&volume).await;
-        made.push(volume);
-    }
-    let quiet = made.pop().unwrap();
-    (made.pop().unwrap(), quiet)
-}
-
 async fn is_told(rig: &Rig, volume: &Placed, status: &str, reason: &str) -> wire::Condition {
-    let what = format!("{} is told to have {reason}", volume.id);
-    let told = wait::until_async(TOLD, &what, async || {
-        let volume = rig.volume_of(&volume.id).await?;
-        volume
-            .conditions
-            .into_iter()
-            .find(|one| one.reason == reason)
-    })
-    .await;
+    let told = rig.is_told(volume, reason).await;
     assert_eq!(told.status, status);
     told
 }
 
-async fn is_well(rig: &Rig, volume: &Placed) {
-    let what = format!("{} is well", volume.id);
-    wait::until_async(TOLD, &what, async || {
-        let volume = rig.volume_of(&volume.id).await?;
-        volume.conditions.is_empty().then_some(())
-    })
-    .await;
-}
-
 async fn quiet(rig: &Rig, volume: &Placed) {
     assert_eq!(rig.volume_of(&volume.id).await.unwrap().conditions, []);
-}
-
-async fn reasons(rig: &Rig, volume: &Placed) -> Vec<String> {
-    let told = rig.volume_of(&volume.id).await.unwrap().conditions;
-    told.into_iter().map(|one| one.reason).collect()
-}
-
-fn run(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).output().unwrap();
-    assert!(output.status.success(), "{program} {args:?}: {output:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn text(path: &Path) -> &str {
@@ -84,14 +46,14 @@ fn text(path: &Path) -> &str {
 async fn a_mount_that_somebody_took_away_is_missed_until_it_is_put_back_or_given_up() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let rig = rig().await;
-    let (volume, other) = two(&rig, "ext4").await;
+    let (volume, other) = rig.two_in_use("ext4").await;
     let device = rig.device(&volume).await;
 
     run("umount", &[text(&volume.staging)]);
     let told = is_told(&rig, &volume, "INACCESSIBLE", "StagingMountMissing").await;
     assert!(told.message.contains(text(&volume.staging)), "{told:?}");
     run("mount", &[text(&device), text(&volume.staging)]);
-    is_well(&rig, &volume).await;
+    rig.is_well(&volume).await;
 
     run("umount", &[text(&volume.target)]);
     is_told(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
@@ -110,7 +72,7 @@ async fn a_mount_that_somebody_took_away_is_missed_until_it_is_put_back_or_given
         "mount",
         &["--bind", text(&volume.staging), text(&volume.target)],
     );
-    is_well(&rig, &volume).await;
+    rig.is_well(&volume).await;
 
     for path in [&volume.target, &volume.staging] {
         run("umount", &[text(path)]);
@@ -118,18 +80,18 @@ async fn a_mount_that_somebody_took_away_is_missed_until_it_is_put_back_or_given
     is_told(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
     quiet(&rig, &other).await;
     rig.leave_volume(&volume).await;
-    is_well(&rig, &volume).await;
+    rig.is_well(&volume).await;
 }
 
 #[tokio::test]
 async fn a_target_that_something_else_is_mounted_at_is_told_until_that_is_gone() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let rig = rig().await;
-    let (volume, other) = two(&rig, "ext4").await;
+    let (volume, other) = rig.two_in_use("ext4").await;
     run("mount", &["-t", "tmpfs", "none", text(&volume.target)]);
     is_told(&rig, &volume, "INACCESSIBLE", "WrongDevice").await;
     run("umount", &[text(&volume.target)]);
-    is_well(&rig, &volume).await;
+    rig.is_well(&volume).await;
     // Another volume is no better than anything else.
     run("umount", &[text(&volume.target)]);
     run(
@@ -139,7 +101,7 @@ async fn a_target_that_something_else_is_mounted_at_is_told_until_that_is_gone()
     is_told(&rig, &volume, "INACCESSIBLE", "WrongDevice").await;
     quiet(&rig, &other).await;
     rig.leave_volume(&volume).await;
-    is_well(&rig, &volume).await;
+    rig.is_well(&volume).await;
 }
 
 #[tokio::test]
@@ -147,17 +109,17 @@ async fn a_mount_that_turned_read_only_is_told_until_it_is_writable_and_one_that
  {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let rig = rig().await;
-    let (volume, other) = two(&rig, "ext4").await;
+    let (volume, other) = rig.two_in_use("ext4").await;
     let target = text(&volume.target);
     run("mount", &["-o", "remount,bind,ro", target]);
     is_told(&rig, &volume, "DEGRADED", "ReadOnly").await;
     run("mount", &["-o", "remount,bind,rw", target]);
-    is_well(&rig, &volume).await;
+    rig.is_well(&volume).await;
     // The whole filesystem.
     run("mount", &["-o", "remount,ro", text(&volume.staging)]);
     is_told(&rig, &volume, "DEGRADED", "ReadOnly").await;
     run("mount", &["-o", "remount,rw", text(&volume.staging)]);
-    is_well(&rig, &volume).await;
+    rig.is_well(&volume).await;
 
     rig.csi.unpublish(&other.id, &other.target).await.unwrap();
     let published = rig.csi.publish(
@@ -183,25 +145,25 @@ async fn a_block_volume_whose_node_is_taken_away_is_missed() {
     run("umount", &[text(&volume.target)]);
     is_told(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
     rig.leave_volume(&volume).await;
-    is_well(&rig, &volume).await;
+    rig.is_well(&volume).await;
 }
 
 #[tokio::test]
 async fn pods_that_come_and_go_are_no_trouble() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let rig = rig().await;
-    let (one, other) = two(&rig, "ext4").await;
+    let (one, other) = rig.two_in_use("ext4").await;
     for round in 0..50 {
         let (one, other) = tokio::join!(
             async {
                 rig.leave_volume(&one).await;
                 rig.use_volume(&one).await;
-                reasons(&rig, &one).await
+                rig.reasons(&one).await
             },
             async {
                 rig.csi.unpublish(&other.id, &other.target).await.unwrap();
                 rig.publish(&other).await;
-                reasons(&rig, &other).await
+                rig.reasons(&other).await
             }
         );
         assert_eq!((one, other), (vec![], vec![]), "round {round}");
@@ -252,7 +214,7 @@ async fn an_error_that_a_filesystem_tells_of_is_heard_without_the_kernel_log_and
     .await;
     let log = rig.agent.log();
     assert!(wait::line(&log, &["the kernel log cannot be read"]).is_some());
-    let (volume, other) = two(&rig, "ext4").await;
+    let (volume, other) = rig.two_in_use("ext4").await;
     let device = rig.device(&volume).await;
     let counters = Path::new("/sys/fs/ext4").join(device.file_name().unwrap());
     for _ in 0..2 {
@@ -268,7 +230,7 @@ async fn an_error_that_a_filesystem_tells_of_is_heard_without_the_kernel_log_and
         assert!(!counters.exists(), "nothing keeps the superblock");
         // It was listened to anew, or this would not be heard again.
         rig.use_volume(&volume).await;
-        is_well(&rig, &volume).await;
+        rig.is_well(&volume).await;
     }
     for volume in [&volume, &other] {
         rig.leave_volume(volume).await;
@@ -281,7 +243,7 @@ async fn an_error_that_a_filesystem_tells_of_is_heard_without_the_kernel_log_and
 async fn what_was_known_and_what_was_said_meanwhile_is_known_to_the_next_agent_and_once() {
     need!(root, loop, tool "mkfs.xfs", tool "xfs_io", fs "xfs");
     let mut rig = rig().await;
-    let (first, second) = two(&rig, "xfs").await;
+    let (first, second) = rig.two_in_use("xfs").await;
     let shut_down =
         |volume: &Placed| run("xfs_io", &["-x", "-c", "shutdown", text(&volume.target)]);
     shut_down(&first);
@@ -302,7 +264,7 @@ async fn what_was_known_and_what_was_said_meanwhile_is_known_to_the_next_agent_a
     for volume in [&first, &second] {
         rig.leave_volume(volume).await;
         rig.use_volume(volume).await;
-        is_well(&rig, volume).await;
+        rig.is_well(volume).await;
     }
     rig.agent.stop().unwrap();
     rig.start_again().await;

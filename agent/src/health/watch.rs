@@ -145,17 +145,10 @@ async fn look_at_requests(volumes: &Volumes, stalls: &mut Stalls) {
     if stalled.is_empty() && !volumes.inventory().health(Book::any_stalled) {
         return;
     }
-    let mut changed = Vec::new();
+    // What becomes of it is told by `changes`.
     volumes
         .inventory()
-        .update(|known| changed = known.health.stalled(stalled));
-    for (drive, stands) in changed {
-        if stands {
-            tracing::error!(%drive, "the drive has requests and has completed none for ten seconds");
-        } else {
-            tracing::info!(%drive, "the drive completes requests again");
-        }
-    }
+        .update(|known| known.health.stalled(stalled));
 }
 
 async fn look_at_counters(volumes: &Volumes) {
@@ -180,18 +173,11 @@ async fn look_at_counters(volumes: &Volumes) {
     });
     match looked.await.and_then(|counted: std::io::Result<_>| counted) {
         Ok(counted) => {
-            let known = volumes.inventory();
-            let mut news = Vec::new();
-            known.update(|known| {
+            volumes.inventory().update(|known| {
                 for (volume, errors) in counted {
-                    if known.health.counted(volume, errors) {
-                        news.push((volume, errors));
-                    }
+                    known.health.counted(volume, errors);
                 }
             });
-            for (volume, errors) in news {
-                tracing::warn!(%volume, errors, "ext4's count of errors has changed");
-            }
         }
         Err(error) => tracing::warn!(%error, "ext4's counters cannot be looked at; tried again"),
     }
@@ -236,7 +222,8 @@ impl Ear {
         let mut news = false;
         inventory.update(|known| news = known.health.note(&subject, report.kind, said));
         if news {
-            tracing::warn!(
+            // What it comes to is told by `changes`; this is what it is taken from.
+            tracing::debug!(
                 drive = %subject.drive,
                 volume = subject.volume.map(|volume| volume.to_string()),
                 device = report.device,
