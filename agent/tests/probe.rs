@@ -69,11 +69,10 @@ impl Loop {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
-        let file = OpenOptions::new()
-            .write(true)
-            .open(self.dir.path().join("drive.img"))
-            .unwrap();
+        // Through the node: what is written to the file behind it stays unseen while anybody holds the node open.
+        let file = OpenOptions::new().write(true).open(&self.device).unwrap();
         file.write_all_at(bytes, at).unwrap();
+        file.sync_all().unwrap();
     }
 
     fn drive(&self) -> DriveRef {
