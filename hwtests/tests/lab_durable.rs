@@ -295,9 +295,6 @@ const CALLS: [Op; 9] = [
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_call_that_is_cut_in_the_middle_happened_or_did_not_and_torn_metadata_is_put_back() {
-    // A drive that was cut has failed requests in the kernel log: it is SUSPECT and takes no new volumes, which this
-    // test, written before that, does not know yet.
-    long!();
     let drives: Vec<_> = ALL.iter().cycle().take(8).copied().collect();
     let mut bench = Bench::new("node1", &drives, 2).await;
     let plan = |layout, op, write, seed| Plan {

@@ -115,6 +115,19 @@ impl LabAgent {
         Ok(agent)
     }
 
+    /// One that a test has installed as the documents say and started as a service: its sockets, once it is ready.
+    ///
+    /// # Errors
+    /// It did not become ready: with the end of its log.
+    pub async fn found(machine: &Machine) -> Result<Self, Trouble> {
+        let mut settings = settings(machine.node(), "lvm");
+        settings.dir = PathBuf::from(service::RUN_DIR);
+        let agent = Self::of(machine, settings, true);
+        agent.forward_sockets();
+        agent.ready().await?;
+        Ok(agent)
+    }
+
     fn of(machine: &Machine, settings: Settings, is_installed: bool) -> Self {
         let run = machine.run_dir();
         Self {

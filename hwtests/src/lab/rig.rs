@@ -68,6 +68,15 @@ impl LabRig {
         Self::of(agent, machine).await
     }
 
+    /// With the agent that a test has installed and started by itself.
+    ///
+    /// # Panics
+    /// When the agent does not become ready.
+    pub async fn found(machine: Machine) -> Self {
+        let agent = LabAgent::found(&machine).await.unwrap();
+        Self::of(agent, machine).await
+    }
+
     async fn of(agent: LabAgent, machine: Machine) -> Self {
         let node = Node {
             csi: agent.csi().await.unwrap(),

@@ -199,6 +199,24 @@ impl Bench {
         found.await.ok_or_else(|| format!("the drive is {last:?}"))
     }
 
+    /// What the kernel said of a drive whose power went is known: it takes new volumes again.
+    pub(crate) async fn acknowledge(&self, at: usize) -> Held<()> {
+        let mut last = String::new();
+        let done = within(PATIENCE, async || {
+            let drive = self.drive(at).await?;
+            if !matches!(drive.verdict.as_str(), "SUSPECT" | "BAD") {
+                return Some(());
+            }
+            // Refused until a drive that has just come was asked how it is.
+            let args = ["drive", "ack", &drive.id, "--note", "its power was cut"];
+            let ran = self.lab.agent.ask(&args);
+            last = format!("{}: {}{}", drive.verdict, ran.stdout, ran.stderr);
+            None
+        });
+        let done = done.await;
+        done.ok_or_else(|| format!("the drive stays {last}"))
+    }
+
     /// The kept volume is as it was, and nothing on the drive is unclear.
     pub(crate) async fn kept(&self, at: usize) -> Held<()> {
         let drive = self.back(at).await?;

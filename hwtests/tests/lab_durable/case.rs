@@ -177,6 +177,7 @@ impl Case {
     /// all or nothing, and the same call completes it. Then the drive is cleaned up.
     pub(crate) async fn after(&mut self, bench: &Bench, acknowledged: bool) -> Held<()> {
         bench.kept(self.at).await?;
+        bench.acknowledge(self.at).await?;
         let there = bench.named(&self.name).await;
         let live: Vec<_> = there.iter().filter(|of| of.state != "erasing").collect();
         if live.len() > 1 {

@@ -1,0 +1,173 @@
+//! A host's life by deploy/README.md, its own commands run as they are written there: installed from nothing, volumes
+//! served, rebooted, upgraded under a writer, uninstalled with all data left, installed again.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a failed helper is a failed test"
+)]
+
+use std::path::{Path, PathBuf};
+
+use drivebay_hwtests::{
+    GIB, MIB, csi,
+    lab::{
+        DriveSpec, Guest, LabRig, Machine, MachineSpec, Writer, image,
+        letters::{LAB_LIMIT, persistently},
+    },
+    long, wait,
+};
+
+const README: &str = include_str!("../../deploy/README.md");
+/// Where the repository is in the guest.
+const REPOSITORY: &str = "/root/drivebay";
+const CONFIG: &str = "/etc/drivebay/drivebay.toml";
+
+/// The commands of the README between two texts: the indented blocks, as scripts.
+fn blocks(from: &str, to: &str) -> Vec<String> {
+    let (_, text) = README.split_once(from).unwrap();
+    let (text, _) = text.split_once(to).unwrap();
+    let mut blocks = vec![String::new()];
+    for line in text.lines() {
+        if let Some(command) = line.strip_prefix("    ") {
+            let block = blocks.last_mut().unwrap();
+            block.push_str(command);
+            block.push('\n');
+        } else if !blocks.last().unwrap().is_empty() {
+            blocks.push(String::new());
+        }
+    }
+    blocks.retain(|block| !block.is_empty());
+    blocks
+}
+
+/// Runs a block as an operator would who stops at the first mistake; answers with what it printed.
+fn type_in(guest: &Guest, block: &str) -> String {
+    eprintln!("{block}");
+    let script = format!("cd {REPOSITORY}; set -eux\n{block}");
+    let ran = guest.try_run(&script, LAB_LIMIT).unwrap();
+    assert!(ran.ok(), "{ran:?}");
+    ran.stdout
+}
+
+/// The repository with its programs built. The controller is the debug build: it is installed here and not used.
+fn bring_repository(guest: &Guest) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for file in [
+        "agent/drivebay.example.toml",
+        "systemd/drivebay-agent.service",
+        "systemd/drivebay.tmpfiles.conf",
+    ] {
+        guest.copy_in(&root.join(file), &Path::new(REPOSITORY).join(file));
+    }
+    let built = |path: &str| -> PathBuf {
+        let path = image::target_dir().unwrap().join(path);
+        image::in_guest(&path).unwrap()
+    };
+    guest.run(&format!(
+        "mkdir -p {REPOSITORY}/target/release && cp {} {} {REPOSITORY}/target/release/",
+        built("release/drivebay-agent").display(),
+        built("debug/drivebay-controller").display()
+    ));
+}
+
+fn process(guest: &Guest) -> String {
+    guest.run("systemctl show --property=MainPID --value drivebay-agent")
+}
+
+#[tokio::test]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and_keeps_its_data() {
+    long!();
+    let drives = vec![DriveSpec::nvme("data", 2 * GIB)];
+    let machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
+    let guest = machine.guest().clone();
+    bring_repository(&guest);
+    let hosts = blocks("## Hosts, without Kubernetes", "## Nomad");
+    let [programs, service] = hosts.as_slice() else {
+        panic!("two blocks of commands: {hosts:?}");
+    };
+    let uninstall = blocks("On a host:", "Installed again");
+
+    // From nothing to the plan: as it comes, no drive is selected.
+    type_in(&guest, programs);
+    let plan = guest.run("drivebay-agent claim-plan");
+    assert!(plan.contains("NotSelected"), "{plan}");
+    let class =
+        "\n[[class]]\nname = \"bulk\"\nlayout = \"lvm\"\n[class.select]\nmedia = [\"nvme\"]\n";
+    guest.run(&format!("printf '%s' '{class}' >>{CONFIG}"));
+    let headless = "[Service]\nExecStart=\nExecStart=/usr/bin/drivebay-agent run --headless --config /etc/drivebay/drivebay.toml\n";
+    let drop_in = "/etc/systemd/system/drivebay-agent.service.d/override.conf";
+    guest.write(Path::new(drop_in), headless.as_bytes());
+    let listed = type_in(&guest, service);
+    assert!(
+        listed.contains("available") && listed.contains("bulk"),
+        "{listed}"
+    );
+
+    // A volume through the socket, over a reboot.
+    let mut lab = LabRig::found(machine).await;
+    let volume = lab
+        .volume_in("bulk", "kept", 256 * MIB, &csi::mount("ext4"))
+        .await;
+    lab.serve(&volume).await;
+    let written = lab.put_letter(&volume, 2048);
+    lab.machine.reboot().unwrap();
+    guest.wait_until(LAB_LIMIT, "the service is up by itself", |guest| {
+        guest
+            .ran("systemctl is-active drivebay-agent")
+            .ok()
+            .then_some(())
+    });
+    lab.agent.forward_sockets();
+    lab.node.csi = wait::until_async(LAB_LIMIT, "it answers", async || {
+        let csi = lab.agent.csi().await.ok()?;
+        csi.ready().await.then_some(csi)
+    })
+    .await;
+    lab.volume_is(&volume.id, "ready").await;
+    lab.serve(&volume).await;
+    assert_eq!(lab.letter(&volume), written);
+
+    // Upgraded while a process writes.
+    let writer = Writer::start(&guest, "writer", &volume.target);
+    let (before, mount) = (
+        process(&guest),
+        format!("findmnt --task 1 -no ID {}", volume.target.display()),
+    );
+    let mounted = guest.run(&mount);
+    let install = programs
+        .lines()
+        .find(|line| line.starts_with("install -m 755"))
+        .unwrap();
+    type_in(
+        &guest,
+        &format!("{install}\nsystemctl restart drivebay-agent"),
+    );
+    assert_ne!(process(&guest), before);
+    assert_eq!(guest.run(&mount), mounted, "it was mounted anew");
+    writer.advances();
+    eprintln!("lines written over the upgrade: {}", writer.finish());
+    lab.agent.forward_sockets();
+    lab.node.csi = lab.agent.csi().await.unwrap();
+    let unpublished = persistently(async || lab.csi.unpublish(&volume.id, &volume.target).await);
+    unpublished.await;
+    persistently(async || lab.csi.unstage(&volume.id, &volume.staging).await).await;
+
+    // Uninstalled: nothing of it runs, and the data is read without it.
+    type_in(&guest, &uninstall.concat());
+    let left = guest.run("ps -eo args= | grep '[d]rivebay-agent' || true");
+    assert_eq!(left, "");
+    let read = guest.run(
+        "lv=$(lvs --noheadings -o lv_full_name | tr -d ' '); lvchange -ay \"$lv\"; mkdir -p /mnt/by-hand; \
+         mount -o ro \"/dev/$lv\" /mnt/by-hand; sha256sum </mnt/by-hand/letter; umount /mnt/by-hand; lvchange -an \"$lv\"",
+    );
+    assert_eq!(read.split_whitespace().next(), Some(written.as_str()));
+
+    // Installed again, everything is as it was.
+    type_in(&guest, service);
+    let lab = LabRig::found(lab.machine).await;
+    lab.volume_is(&volume.id, "ready").await;
+    lab.serve(&volume).await;
+    assert_eq!(lab.letter(&volume), written);
+    lab.leave_volume(&volume).await;
+}
