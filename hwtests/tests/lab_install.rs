@@ -93,21 +93,21 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     let plan = guest.run("drivebay-agent claim-plan");
     assert!(plan.contains("NotSelected"), "{plan}");
     let class =
-        "\n[[class]]\nname = \"bulk\"\nlayout = \"lvm\"\n[class.select]\nmedia = [\"nvme\"]\n";
+        "\n[[class]]\nname = \"of-mine\"\nlayout = \"lvm\"\n[class.select]\nmedia = [\"nvme\"]\n";
     guest.run(&format!("printf '%s' '{class}' >>{CONFIG}"));
     let headless = "[Service]\nExecStart=\nExecStart=/usr/bin/drivebay-agent run --headless --config /etc/drivebay/drivebay.toml\n";
     let drop_in = "/etc/systemd/system/drivebay-agent.service.d/override.conf";
     guest.write(Path::new(drop_in), headless.as_bytes());
     let listed = type_in(&guest, service);
     assert!(
-        listed.contains("available") && listed.contains("bulk"),
+        listed.contains("available") && listed.contains("of-mine"),
         "{listed}"
     );
 
     // A volume through the socket, over a reboot.
     let mut lab = LabRig::found(machine).await;
     let volume = lab
-        .volume_in("bulk", "kept", 256 * MIB, &csi::mount("ext4"))
+        .volume_in("of-mine", "kept", 256 * MIB, &csi::mount("ext4"))
         .await;
     lab.serve(&volume).await;
     let written = lab.put_letter(&volume, 2048);

@@ -20,6 +20,11 @@ pub(super) const COUNTS_FOR: Duration = Duration::from_secs(24 * 3600);
 /// What was noted within this is not noted again.
 const FRESH: Duration = Duration::from_secs(60);
 
+/// Requests that fail as a drive goes away began to so long before: they are its going, and say nothing of it.
+const GOING: Duration = Duration::from_secs(30);
+/// A drive that was away so often within a day is not plugged in well, or resets itself.
+const AWAY: usize = 3;
+
 /// Who looked, for what is seen by looking and true until somebody looks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
@@ -86,6 +91,10 @@ pub struct Book {
     // What was seen at the last look, by who looked; nothing wrong is not kept.
     looks: BTreeMap<(Uuid, Source), Vec<Trouble>>,
     drive_looks: BTreeMap<(DriveId, Source), Vec<Finding>>,
+    // Since when what is noted of a drive's requests is known, by drive and volume.
+    began: BTreeMap<(DriveId, Option<Uuid>, Kind), Duration>,
+    // When a drive went away.
+    went: BTreeMap<DriveId, Vec<Duration>>,
 }
 
 impl Book {
@@ -118,13 +127,45 @@ impl Book {
             last.is_none()
         };
         let mut news = false;
-        if is_of_drive(kind) {
-            news |= put(self.notes.drives.entry(subject.drive.clone()).or_default());
+        let mut begun = |volume| {
+            let key = (subject.drive.clone(), volume, kind);
+            self.began.insert(key, now);
+        };
+        if is_of_drive(kind) && put(self.notes.drives.entry(subject.drive.clone()).or_default()) {
+            news = true;
+            begun(None);
         }
-        if let Some(volume) = subject.volume {
-            news |= put(self.notes.volumes.entry(volume).or_default());
+        if let Some(volume) = subject.volume
+            && put(self.notes.volumes.entry(volume).or_default())
+        {
+            news = true;
+            begun(Some(volume));
         }
         news
+    }
+
+    /// The drive is not there any more. Requests that began to fail just before failed because it went, which is told
+    /// as such; places that do not read are another matter. One that goes again and again is told of, too.
+    pub fn went_away(&mut self, drive: &DriveId, now: Duration) {
+        let going =
+            |kind: Kind, at: Duration| is_of_absence(kind) && now.saturating_sub(at) <= GOING;
+        for ((of, volume, kind), at) in &self.began {
+            if of != drive || !going(*kind, *at) {
+                continue;
+            }
+            let seen = match volume {
+                None => self.notes.drives.get_mut(drive),
+                Some(volume) => self.notes.volumes.get_mut(volume),
+            };
+            if let Some(seen) = seen {
+                seen.remove(kind);
+            }
+        }
+        self.began
+            .retain(|(of, _, kind), at| of != drive || !going(*kind, *at));
+        let went = self.went.entry(drive.clone()).or_default();
+        went.push(now);
+        went.retain(|at| now.saturating_sub(*at) < COUNTS_FOR);
     }
 
     /// What this source saw of the volume at its last look.
@@ -178,8 +219,25 @@ impl Book {
                 seen.retain(|kind, _| !is_of_drive(*kind));
             }
         }
+        let mut known: Vec<Finding> = self.comes_and_goes(drive).into_iter().collect();
+        self.went.remove(drive);
+        self.began.retain(|(of, volume, _), _| {
+            of != drive || volume.is_some_and(|of| !volumes.contains(&of))
+        });
         let seen = self.notes.drives.remove(drive).into_iter().flatten();
-        seen.filter_map(|(kind, _)| finding(kind)).collect()
+        known.extend(seen.filter_map(|(kind, _)| finding(kind)));
+        known
+    }
+
+    /// That the drive was away too often.
+    fn comes_and_goes(&self, drive: &DriveId) -> Option<Finding> {
+        let often = self.went.get(drive).is_some_and(|went| went.len() >= AWAY);
+        often.then(|| Finding {
+            code: "ComesAndGoes".to_owned(),
+            message: format!(
+                "it was away {AWAY} times within a day or more often; check slot, cable and power, or replace it"
+            ),
+        })
     }
 
     /// Whether any drive is stalled.
@@ -228,6 +286,18 @@ impl Book {
             .volumes
             .retain(|id, seen| snapshot.volumes.contains_key(id) && counts(seen));
         self.stalled.retain(|id| snapshot.drives.contains_key(id));
+        self.went.retain(|id, went| {
+            went.retain(|at| now.saturating_sub(*at) < COUNTS_FOR);
+            snapshot.drives.contains_key(id) && !went.is_empty()
+        });
+        let notes = &self.notes;
+        self.began.retain(|(drive, volume, kind), _| {
+            let seen = match volume {
+                None => notes.drives.get(drive),
+                Some(volume) => notes.volumes.get(volume),
+            };
+            seen.is_some_and(|seen| seen.contains_key(kind))
+        });
         self.counted.retain(|id| snapshot.volumes.contains_key(id));
         self.smart.retain(|id, _| snapshot.drives.contains_key(id));
         self.looks
@@ -247,6 +317,7 @@ impl Book {
                 message: "it has requests and has completed none for ten seconds; see the kernel log, check cable and slot".to_owned(),
             });
         }
+        findings.extend(self.comes_and_goes(id));
         for source in Source::ALL {
             let looked = self.drive_looks.get(&(id.clone(), source));
             findings.extend(looked.into_iter().flatten().cloned());
@@ -303,6 +374,11 @@ fn replace<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, Vec<V>>, key: K, value: V
             }
         }
     }
+}
+
+/// Whether a drive that is only away makes the kernel say it.
+pub(super) fn is_of_absence(kind: Kind) -> bool {
+    matches!(kind, Kind::IoError | Kind::DeviceLost)
 }
 
 /// Whether it says something of the drive, and not of a filesystem alone.
@@ -619,6 +695,53 @@ mod tests {
         );
         book.stalled(BTreeSet::new());
         assert_eq!(book.drive(&id), DriveHealth::default());
+    }
+
+    #[test]
+    fn requests_that_fail_as_a_drive_goes_away_say_nothing_of_it_and_what_was_before_does() {
+        let (id, at) = (subject(None).drive, Duration::from_secs);
+        let volume = Uuid::from_u128(7);
+        let mut book = Book::default();
+        book.note(&subject(Some(7)), Kind::IoError, at(100));
+        book.went_away(&id, at(110));
+        assert_eq!(book.drive(&id), DriveHealth::default());
+        assert!(book.volume(volume).is_empty());
+        // A place that does not read, and requests that began to fail a while ago, are the drive's.
+        book.note(&subject(Some(7)), Kind::MediumError, at(200));
+        book.note(&subject(Some(7)), Kind::IoError, at(200));
+        book.note(&subject(Some(7)), Kind::IoError, at(299));
+        book.went_away(&id, at(300));
+        assert_eq!(book.drive(&id).findings.len(), 2);
+        assert_eq!(book.volume(volume).len(), 2);
+        // Another drive's going is none of its business.
+        book.note(&subject(Some(7)), Kind::DeviceLost, at(400));
+        book.went_away(&DriveId("other".into()), at(401));
+        assert_eq!(book.drive(&id).findings.len(), 3);
+    }
+
+    #[test]
+    fn a_drive_that_was_away_three_times_in_a_day_is_suspect_until_that_is_over_or_known() {
+        let id = subject(None).drive;
+        let (mut book, hour) = (Book::default(), Duration::from_secs(3600));
+        for turn in [1, 30, 31] {
+            book.went_away(&id, hour * turn);
+        }
+        assert_eq!(
+            book.drive(&id).verdict,
+            Verdict::Unknown,
+            "two within a day"
+        );
+        book.went_away(&id, hour * 32);
+        assert_eq!(book.drive(&id).verdict, Verdict::Suspect);
+        assert_eq!(book.drive(&id).findings[0].code, "ComesAndGoes");
+        let mut known = book.clone();
+        assert_eq!(known.acknowledge(&id, &[]).len(), 1);
+        assert_eq!(known.drive(&id).verdict, Verdict::Unknown);
+        let mut snapshot = Snapshot::default();
+        let drive = samples::drive("sda", DriveState::Claimed, None);
+        snapshot.drives.insert(id.clone(), drive);
+        assert!(book.tidy(&snapshot, hour * 55));
+        assert_eq!(book.drive(&id).verdict, Verdict::Unknown);
     }
 
     #[test]

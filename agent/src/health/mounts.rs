@@ -247,8 +247,18 @@ pub fn judge(
 enum Wrong {
     StagingMissing,
     TargetMissing,
+    NodeGone,
     Device,
     ReadOnly,
+}
+
+/// The root of a mount whose file was removed, as the kernel writes it.
+fn is_deleted(mount: &MountEntry) -> bool {
+    mount
+        .root
+        .as_os_str()
+        .as_encoded_bytes()
+        .ends_with(b"//deleted")
 }
 
 fn wrong_at(
@@ -264,6 +274,10 @@ fn wrong_at(
             Role::Target => Wrong::TargetMissing,
         });
     };
+    // The kernel has given back the device that is bound here: its drive is away, or came back as another.
+    if top.fs_type == "devtmpfs" && is_deleted(top) {
+        return placed.dev.is_some().then_some(Wrong::NodeGone);
+    }
     // Without a device there is nothing to compare with: that the drive is away is said elsewhere.
     if placed.dev.is_some() && !is_of(top, placed) {
         return Some(Wrong::Device);
@@ -308,6 +322,13 @@ fn trouble(what: Wrong, paths: &[&Path]) -> Trouble {
             "TargetMountMissing",
             format!(
                 "it is not mounted any more at {at}, and nobody asked for that: what the pod writes may go to the system's drive; delete the pod, so that it is mounted again"
+            ),
+        ),
+        Wrong::NodeGone => (
+            "INACCESSIBLE",
+            "DeviceGone",
+            format!(
+                "the device that the pod has at {at} is gone, since its drive was away; delete the pod, so that it gets the device that is there now"
             ),
         ),
         Wrong::Device => (

@@ -111,6 +111,16 @@ fn what_was_asked_for_read_only_may_be_so_and_a_drive_that_is_away_is_not_compar
 }
 
 #[test]
+fn a_device_that_was_bound_and_is_gone_is_told_as_that_and_not_while_its_drive_is_away() {
+    let staged = row(5, 1, "8:2", STAGING, "rw", "rw");
+    let node = format!("6 1 0:6 /sda2//deleted {TARGET} rw - devtmpfs udev rw\n");
+    let rows = staged + &node;
+    let gone = ["INACCESSIBLE DeviceGone"];
+    assert_eq!(reasons(&expected(false).now(), &rows, Some((8, 2))), gone);
+    assert_eq!(reasons(&expected(false).now(), &rows, None), [""; 0]);
+}
+
+#[test]
 fn what_our_own_calls_change_while_the_table_is_read_is_no_trouble() {
     let told = |before: &Places, after: &Places| {
         judge(before, after, &[], &snapshot(Some((8, 2))), is_of).len()

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::{
     Book, at,
     attribute::{Subject, subject},
+    book::is_of_absence,
     kmsg,
     memory::{Heard, Memory, names},
     now,
@@ -212,6 +213,11 @@ impl Ear {
             return;
         };
         if said < self.began && !is_same(&self.heard, &snapshot, &subject, &report.device) {
+            return;
+        }
+        let drive = snapshot.drives.get(&subject.drive);
+        let away = drive.is_some_and(|drive| drive.state == DriveState::Missing);
+        if away && is_of_absence(report.kind) {
             return;
         }
         // The log's clock may be a little ahead.

@@ -21,9 +21,9 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::{
-    health::Book,
+    health::{self, Book},
     model::{
-        Checked, Contents, Drive, DriveId, Override, Snapshot,
+        Checked, Contents, Drive, DriveId, DriveState, Override, Snapshot,
         snapshot::{Erasing, Trouble},
     },
     state,
@@ -127,6 +127,16 @@ impl Inventory {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut known);
         known.now = unix_seconds();
+        let shown = self.sender.borrow().clone();
+        if known.ready {
+            let gone = shown.drives.iter().filter(|(id, drive)| {
+                drive.state == DriveState::Claimed && !known.drives.contains_key(*id)
+            });
+            let gone: Vec<&DriveId> = gone.map(|(id, _)| id).collect();
+            for id in gone {
+                known.health.went_away(id, health::now());
+            }
+        }
         let merged = assemble::remember(&known, known.now, elapsed, self.quarantine);
         // Before the first survey nothing was seen, so nothing can be learned or forgotten.
         if known.ready {
@@ -135,13 +145,12 @@ impl Inventory {
         }
         let mut next = assemble::assemble(&known, &merged, &self.classes);
         let due = if known.ready { merged.due } else { Vec::new() };
-        let now = self.sender.borrow().clone();
-        next.revision = now.revision;
-        since::stamp(&now, &mut next, known.now);
-        if next == *now {
-            return (now.revision, due);
+        next.revision = shown.revision;
+        since::stamp(&shown, &mut next, known.now);
+        if next == *shown {
+            return (shown.revision, due);
         }
-        next.revision = now.revision + 1;
+        next.revision = shown.revision + 1;
         let revision = next.revision;
         self.sender.send_replace(Arc::new(next));
         (revision, due)

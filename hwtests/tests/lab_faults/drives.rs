@@ -184,7 +184,12 @@ async fn drives_that_go_come_back_and_change_places() {
             .await;
     }
     case.strikes();
-    for serial in ["other", "errs"] {
+    // The first gets the lower name.
+    let mut order = ["other", "errs"];
+    if before.0 > before.1 {
+        order.reverse();
+    }
+    for serial in order {
         stand.lab.machine.plug(serial);
         stand
             .lab

@@ -147,14 +147,14 @@ async fn an_ata_drive_that_fails_slowly() {
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_scsi_drive_that_fails_wears_and_cannot_be_asked() {
     long!();
-    let stand = Stand::new(DriveSpec::scsi("tells", 2 * GIB)).await;
+    let stand = Stand::new(DriveSpec::sata("tells", 2 * GIB)).await;
     let well: Value = serde_json::from_str(SCSI).unwrap();
     stand.replays("tells", &well, 0);
 
     let mut worn = well.clone();
     worn["scsi_percentage_used_endurance_indicator"] = json!(93);
     worn["endurance_used"] = json!({"current_percent": 93});
-    let mut case = Case::new("worn", "replayed: endurance 93 % used, emulated SCSI");
+    let mut case = Case::new("worn", "replayed: endurance 93 % used, emulated SATA");
     stand.replays("tells", &worn, 0);
     case.strikes();
     stand.told(&mut case, "tells", "", "Wear").await;
@@ -199,7 +199,7 @@ async fn a_scsi_drive_that_fails_wears_and_cannot_be_asked() {
 
     let mut ill = well.clone();
     ill["scsi_grown_defect_list"] = json!(60);
-    let mut case = Case::new("SCSI SUSPECT", "replayed: 60 grown defects, emulated SCSI");
+    let mut case = Case::new("SCSI SUSPECT", "replayed: 60 grown defects, emulated SATA");
     stand.replays("tells", &ill, 0);
     case.strikes();
     stand
@@ -210,7 +210,7 @@ async fn a_scsi_drive_that_fails_wears_and_cannot_be_asked() {
 
     let mut case = Case::new(
         "SCSI BAD",
-        "replayed: failure predicted (ASC 5D), emulated SCSI",
+        "replayed: failure predicted (ASC 5D), emulated SATA",
     );
     ill["smart_status"] = json!({"passed": false, "scsi": {"asc": 0x5d, "ascq": 0x10, "ie_string": "FAILURE PREDICTION THRESHOLD EXCEEDED"}});
     stand.replays("tells", &ill, 8);
