@@ -77,7 +77,12 @@ pub(crate) async fn volume(node: &Node, name: &str, class: &str, bytes: u64) -> 
 pub(crate) async fn rig(drives: Vec<DriveSpec>) -> LabRig {
     let names: Vec<String> = drives.iter().map(|drive| drive.name().to_owned()).collect();
     let machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
-    let lab = LabRig::tuned(machine, "partition", both_layouts).await;
+    let lab = LabRig::tuned(machine, "partition", |settings| {
+        both_layouts(settings);
+        // Each drive is looked at every minute: with the usual minute, a claimed one's worker would never go.
+        settings.more.push_str("\n[workers]\nidle = \"3s\"\n");
+    })
+    .await;
     for name in &names {
         lab.drive_where_is(name, "available", named(name)).await;
     }

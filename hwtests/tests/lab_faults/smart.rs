@@ -198,12 +198,15 @@ async fn a_scsi_drive_that_fails_wears_and_cannot_be_asked() {
     }
 
     let mut ill = well.clone();
-    ill["scsi_grown_defect_list"] = json!(60);
-    let mut case = Case::new("SCSI SUSPECT", "replayed: 60 grown defects, emulated SATA");
+    ill["scsi_grown_defect_list"] = json!(5);
+    let mut case = Case::new(
+        "SCSI SUSPECT",
+        "replayed: 5 new grown defects, emulated SATA",
+    );
     stand.replays("tells", &ill, 0);
     case.strikes();
     stand
-        .told(&mut case, "tells", "SUSPECT", "GrownDefects")
+        .told(&mut case, "tells", "SUSPECT", "GrownDefectsGrew")
         .await;
     case.stays("SUSPECT for 3 clean polls and 24 h");
     drop(case);
