@@ -448,11 +448,11 @@ async fn a_config_is_checked_with_all_its_mistakes() {
         dir.path(),
         "[[class]]\nname = 'a'\n[class.select]\nmedai = ['hdd']\n[erase]\nquarantine = 1\n",
     );
-    for args in [&["check-config"][..], &["claim-plan"], &["run"]] {
-        let mut args = args.to_vec();
-        args.extend(["--config", bad.to_str().unwrap()]);
+    // The service manager is told that starting again does not help.
+    for (command, code) in [("check-config", 1), ("claim-plan", 1), ("run", 78)] {
+        let args = [command, "--config", bad.to_str().unwrap()];
         let output = run(&args).await;
-        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
         let text = err(&output);
         let key = "drivebay.toml:4: unknown key `medai` in [class.select] (did you mean `media`?)";
         assert!(text.contains(key), "{text}");
@@ -461,6 +461,9 @@ async fn a_config_is_checked_with_all_its_mistakes() {
             "{text}"
         );
     }
+    // A file that is not there may come with a filesystem.
+    let output = run(&["run", "--config", "/nonexistent.toml"]).await;
+    assert_eq!(output.status.code(), Some(1));
     let output = run(&["check-config", "--config", "/nonexistent.toml"]).await;
     assert_eq!(output.status.code(), Some(1));
     assert!(

@@ -14,7 +14,8 @@ Exit codes:
   0  done
   1  failed; the message says what and what to do
   2  wrong usage, or a confirmation is missing; nothing was done
-  3  no agent answers";
+  3  no agent answers
+  78 run: the config has a mistake";
 
 const HEALTH_EXAMPLES: &str = "\
 Examples:
