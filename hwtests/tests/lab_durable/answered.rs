@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use drivebay_hwtests::{MIB, csi, lab::progress::say, node::Placed};
 
 use super::{
-    bench::{Bench, Held, insist, together},
+    bench::{Bench, Held, PATIENCE, insist, together},
     case::{Case, Op},
 };
 
@@ -42,6 +42,10 @@ pub(crate) async fn round(
     tally: &mut Tally,
 ) {
     let number = 1000 + seed;
+    // btrfs tries out when it is loaded how it computes fastest: on an emulated processor that takes longer than a caller
+    // waits for the mount that has it loaded.
+    let loaded = bench.lab.guest().try_run("modprobe btrfs", 2 * PATIENCE);
+    assert!(loaded.unwrap().ok(), "btrfs is not there");
     for (at, placed) in tenants {
         bench
             .lab
