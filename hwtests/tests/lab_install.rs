@@ -14,7 +14,7 @@ use drivebay_hwtests::{
         DriveSpec, Guest, LabRig, Machine, MachineSpec, Writer, image,
         letters::{LAB_LIMIT, persistently},
     },
-    long, wait,
+    long,
 };
 
 const README: &str = include_str!("../../deploy/README.md");
@@ -118,12 +118,7 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
             .ok()
             .then_some(())
     });
-    lab.agent.forward_sockets();
-    lab.node.csi = wait::until_async(LAB_LIMIT, "it answers", async || {
-        let csi = lab.agent.csi().await.ok()?;
-        csi.ready().await.then_some(csi)
-    })
-    .await;
+    lab.comes_up().await;
     lab.volume_is(&volume.id, "ready").await;
     lab.serve(&volume).await;
     assert_eq!(lab.letter(&volume), written);
@@ -147,8 +142,7 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     assert_eq!(guest.run(&mount), mounted, "it was mounted anew");
     writer.advances();
     eprintln!("lines written over the upgrade: {}", writer.finish());
-    lab.agent.forward_sockets();
-    lab.node.csi = lab.agent.csi().await.unwrap();
+    lab.comes_up().await;
     let unpublished = persistently(async || lab.csi.unpublish(&volume.id, &volume.target).await);
     unpublished.await;
     persistently(async || lab.csi.unstage(&volume.id, &volume.staging).await).await;

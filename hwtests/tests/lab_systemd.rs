@@ -81,16 +81,6 @@ async fn used(lab: &LabRig, class: &str, name: &str) -> (Placed, String) {
     (volume, written)
 }
 
-async fn is_ready(lab: &mut LabRig) {
-    lab.agent.forward_sockets();
-    let agent = &lab.agent;
-    let csi = wait::until_async(LAB_LIMIT, "the agent answers", async || {
-        let csi = agent.csi().await.ok()?;
-        csi.ready().await.then_some(csi)
-    });
-    lab.node.csi = csi.await;
-}
-
 async fn give_back(lab: &LabRig, volume: &Placed) {
     lab.leave_volume(volume).await;
     lab.csi.delete(&volume.id).await.unwrap();
@@ -183,7 +173,7 @@ async fn restarts_and_a_kill_leave_mounts_and_writers_alone_and_a_stop_ends_the_
     assert!(ran.ok(), "{ran:?}");
     let restarted = begun.elapsed();
     assert_ne!(property(&guest, "MainPID"), pid);
-    is_ready(lab).await;
+    lab.comes_up().await;
     assert_eq!(mounts(), before);
     writers
         .iter()
@@ -199,7 +189,7 @@ async fn restarts_and_a_kill_leave_mounts_and_writers_alone_and_a_stop_ends_the_
             .then_some(())
     });
     let back = begun.elapsed();
-    is_ready(lab).await;
+    lab.comes_up().await;
     assert_eq!(property(&guest, "NRestarts"), "1");
     assert_eq!(mounts(), before);
     // The calls repeated find everything done.
@@ -277,7 +267,7 @@ async fn a_worker_stuck_in_a_drive_holds_up_neither_a_stop_nor_a_start() {
         assert!(took < STOP_LIMIT, "{way} took {took:?}");
         assert!(left.len() <= 1, "a second worker on a stuck slot: {left:?}");
         if way != "stop" {
-            is_ready(lab).await;
+            lab.comes_up().await;
             lab.leave_volume(&calm).await;
             lab.serve(&calm).await;
             assert_eq!(lab.letter(&calm), calms);
@@ -348,7 +338,7 @@ async fn with_the_unit_enabled_it_is_there_after_a_reboot_and_volumes_are_served
         .wait_until(LAB_LIMIT, "the service is up", |guest| {
             (property(guest, "ActiveState") == "active").then_some(())
         });
-    is_ready(lab).await;
+    lab.comes_up().await;
     for (volume, written) in &used_ones {
         lab.volume_is(&volume.id, "ready").await;
         lab.serve(volume).await;

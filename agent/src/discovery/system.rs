@@ -51,14 +51,12 @@ const SYSTEM_DIRS: &[&str] = &[
 /// Any error means that nothing may be claimed: a table that cannot be read is not an empty one.
 pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path, in_pod: bool) -> io::Result<HostUse> {
     let topology = Topology::read(sys)?;
-    let mut namespaces = Vec::new();
-    for process in ["1", "self"] {
+    let mounts_of = |process: &str| {
         let path = proc.join(process).join("mountinfo");
         // A row that does not parse could be the mount that holds the drive in question.
-        namespaces.push(
-            mountinfo::read_from(&path).map_err(|error| no_claims(&path, &cause::chain(&error)))?,
-        );
-    }
+        mountinfo::read_from(&path).map_err(|error| no_claims(&path, &cause::chain(&error)))
+    };
+    let namespaces = [mounts_of("1")?, mounts_of("self")?];
     let mut survey = Survey {
         topology: &topology,
         namespaces: &namespaces,
@@ -79,7 +77,7 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path, in_pod: bool) -> io
 }
 
 /// Why pid 1 is not the host's first process, or its mounts are not those that this process shares.
-fn stranger(proc: &Path, in_pod: bool, namespaces: &[Vec<MountEntry>]) -> Option<String> {
+fn stranger(proc: &Path, in_pod: bool, [first, own]: &[Vec<MountEntry>; 2]) -> Option<String> {
     let link = |path: &str| fs::read_link(proc.join(path));
     if link("self").is_ok_and(|own| own == Path::new("1")) {
         return Some("pid 1 is this agent".to_owned());
@@ -88,15 +86,14 @@ fn stranger(proc: &Path, in_pod: bool, namespaces: &[Vec<MountEntry>]) -> Option
         return None;
     }
     match (link("1/ns/mnt"), link("self/ns/mnt")) {
-        (Ok(first), Ok(own)) if first == own => Some("pid 1 is the pod's own".to_owned()),
+        (Ok(of_first), Ok(of_own)) if of_first == of_own => {
+            Some("pid 1 is the pod's own".to_owned())
+        }
         (Err(error), _) | (_, Err(error)) => {
             Some(format!("whose mounts pid 1 has cannot be told: {error}"))
         }
         (Ok(_), Ok(_)) => {
             // Groups of mounts that pass their mounts on to one another have one number in all namespaces.
-            let [first, own] = namespaces else {
-                return None;
-            };
             let hosts: BTreeSet<&str> = first.iter().flat_map(|of| of.groups("shared:")).collect();
             let shares = own.iter().any(|of| {
                 let mut groups = of.groups("shared:").chain(of.groups("master:"));

@@ -4,9 +4,21 @@ use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
     carve::jobs::{CarveError, Delete},
     inventory::assemble::is_damaged,
-    model::{DriveId, DriveRef, DriveState, VolumeState},
+    model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState},
     worker::{RunError, Slot},
 };
+
+/// Whether nothing can be done on the volume's drive, now: it is away, or damaged and not read until somebody mends it;
+/// or it was read, and the volume is not on it any more, so that the note only takes it from the lists. Pure.
+pub(super) fn can_only_be_noted(snapshot: &Snapshot, volume: &Volume) -> bool {
+    let now = snapshot.volumes.get(&volume.uuid);
+    let Some(now) = now.filter(|now| now.state == VolumeState::Missing) else {
+        return false;
+    };
+    snapshot.drives.get(&now.drive).is_none_or(|drive| {
+        matches!(drive.state, DriveState::Missing | DriveState::Claimed) || is_damaged(drive)
+    })
+}
 
 impl Volumes {
     /// Deletes the volume; one that does not exist is deleted already. Answers the revision that shows it.
@@ -68,31 +80,15 @@ impl Volumes {
         drop(guard);
     }
 
-    async fn delete_guarded(
-        &self,
-        volume: &crate::model::Volume,
-        quarantine: bool,
-    ) -> Result<u64, VolumeError> {
+    async fn delete_guarded(&self, volume: &Volume, quarantine: bool) -> Result<u64, VolumeError> {
         if volume.in_use {
             return Err(VolumeError::InUse { uuid: volume.uuid });
         }
         self.call_off_check(volume.uuid).await;
         self.not_detached(volume)?;
-        let missing = self
-            .inner
-            .inventory
-            .current()
-            .drives
-            .get(&volume.drive)
-            .is_none_or(|drive| {
-                // Read, and the volume is not on it: should it be put back, it stays deleted.
-                let vanished = drive.state == DriveState::Claimed;
-                drive.state == DriveState::Missing || vanished || is_damaged(drive)
-            });
-        if quarantine || (volume.state == VolumeState::Missing && missing) {
-            // The drive is away, or damaged and not read until somebody mends it; or its node was, when the
-            // volume was deleted: note it durably. A volume so noted that is seen is quarantined, shown, and
-            // erased after a delay.
+        if quarantine || can_only_be_noted(&self.inner.inventory.current(), volume) {
+            // Out of reach; or its node was, when the volume was deleted: note it durably. A volume so noted that is
+            // seen is quarantined, shown, and erased after a delay.
             return self.inner.keeper.bury(volume).await;
         }
         let job = Delete {

@@ -32,7 +32,7 @@ use crate::{
     health::mounts::Expected,
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
-    model::{DriveId, DriveRef, DriveState, Volume, VolumeState},
+    model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState},
     smart::Told,
     sys::mountinfo::{self, MountEntry},
     worker::{Pool, RunError},
@@ -217,26 +217,7 @@ impl Volumes {
 
     /// Where to reach a volume's drive, when it is here and its contents can be trusted.
     fn reach(&self, volume: &Volume) -> Result<DriveRef, VolumeError> {
-        if volume.state == VolumeState::Ambiguous {
-            return Err(VolumeError::Ambiguous {
-                uuid: volume.uuid,
-                why: volume.placed.ambiguous.clone().unwrap_or_default(),
-            });
-        }
-        let snapshot = self.inner.inventory.current();
-        match snapshot.drives.get(&volume.drive) {
-            Some(drive) if drive.state == DriveState::Claimed => match volume.state {
-                VolumeState::Missing => Err(VolumeError::Vanished {
-                    uuid: volume.uuid,
-                    drive: volume.drive.clone(),
-                }),
-                _ => Ok(DriveRef::from(&drive.facts)),
-            },
-            _ => Err(VolumeError::DriveAway {
-                uuid: volume.uuid,
-                drive: volume.drive.clone(),
-            }),
-        }
+        reach_in(&self.inner.inventory.current(), volume)
     }
 
     /// Notes that a drive hangs; the next survey that it answers takes the note away.
@@ -287,11 +268,83 @@ impl Volumes {
     }
 }
 
+/// Where a volume's drive is reached, by what is known now: the caller may have found the volume seconds ago, before its
+/// drive came back or went. Pure.
+fn reach_in(snapshot: &Snapshot, volume: &Volume) -> Result<DriveRef, VolumeError> {
+    let volume = snapshot.volumes.get(&volume.uuid).unwrap_or(volume);
+    if volume.state == VolumeState::Ambiguous {
+        return Err(VolumeError::Ambiguous {
+            uuid: volume.uuid,
+            why: volume.placed.ambiguous.clone().unwrap_or_default(),
+        });
+    }
+    let (uuid, id) = (volume.uuid, volume.drive.clone());
+    match snapshot.drives.get(&volume.drive) {
+        Some(drive) if drive.state == DriveState::Claimed => {
+            if volume.state == VolumeState::Missing {
+                Err(VolumeError::Vanished { uuid, drive: id })
+            } else {
+                Ok(DriveRef::from(&drive.facts))
+            }
+        }
+        _ => Err(VolumeError::DriveAway { uuid, drive: id }),
+    }
+}
+
 impl Inner {
     fn mounts(&self) -> Arc<mounting::MountView> {
         self.mounts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::model::{RecordState, samples};
+
+    fn snapshot(drive: DriveState, volume: VolumeState) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        let drive = samples::drive("sda", drive, None);
+        let placed = samples::placed(7, RecordState::New);
+        let volume = Volume {
+            uuid: placed.record.uuid,
+            drive: drive.id.clone(),
+            placed,
+            state: volume,
+            in_use: false,
+            troubles: Vec::new(),
+            since: BTreeMap::new(),
+            mounts: Vec::new(),
+            erasing: None,
+            checks: Vec::new(),
+        };
+        snapshot.drives.insert(drive.id.clone(), drive);
+        snapshot.volumes.insert(volume.uuid, volume);
+        snapshot
+    }
+
+    #[test]
+    fn a_volume_is_reached_and_deleted_by_what_is_known_now_and_not_when_it_was_found() {
+        let away = snapshot(DriveState::Missing, VolumeState::Missing);
+        let volume = away.volumes.values().next().unwrap();
+        // Found while its drive was away, which is back since: it is no lost one.
+        let back = snapshot(DriveState::Claimed, VolumeState::Ready);
+        assert!(reach_in(&back, volume).is_ok());
+        assert!(!delete::can_only_be_noted(&back, volume));
+        let reached = reach_in(&away, back.volumes.values().next().unwrap());
+        assert!(matches!(reached, Err(VolumeError::DriveAway { .. })));
+        assert!(delete::can_only_be_noted(&away, volume));
+        // Its drive was read, and it is not there.
+        let lost = snapshot(DriveState::Claimed, VolumeState::Missing);
+        let reached = reach_in(&lost, volume);
+        assert!(matches!(reached, Err(VolumeError::Vanished { .. })));
+        assert!(delete::can_only_be_noted(&lost, volume));
+        // Nothing is noted of a drive that may be read again by itself.
+        let silent = snapshot(DriveState::Unprobed, VolumeState::Missing);
+        assert!(!delete::can_only_be_noted(&silent, volume));
     }
 }

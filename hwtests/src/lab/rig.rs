@@ -3,8 +3,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::{DriveSpec, Guest, Kind, LabAgent, Machine, MachineSpec, agent};
-use crate::{Node, Settings};
+use super::{DriveSpec, Guest, Kind, LabAgent, Machine, MachineSpec, agent, letters::LAB_LIMIT};
+use crate::{Node, Settings, wait};
 
 /// Everything a test needs of one node in the lab.
 #[derive(Debug)]
@@ -93,6 +93,20 @@ impl LabRig {
     /// The way into the machine.
     pub fn guest(&self) -> &Guest {
         self.machine.guest()
+    }
+
+    /// Waits for an agent that came up by itself, after a reboot or by its service manager, with a new client.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub async fn comes_up(&mut self) {
+        self.agent.forward_sockets();
+        let agent = &self.agent;
+        let csi = wait::until_async(LAB_LIMIT, "the agent answers", async || {
+            let csi = agent.csi().await.ok()?;
+            csi.ready().await.then_some(csi)
+        });
+        self.node.csi = csi.await;
     }
 
     /// Starts the agent again after `stop`, `kill9` or a reboot, with a new client.
