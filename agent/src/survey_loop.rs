@@ -212,19 +212,23 @@ pub async fn run(
 }
 
 impl Surveyor {
-    /// After a while, the drives that gave no answer, to be asked again, or None, for all, when there was no survey at
-    /// all; never when all did.
+    /// After a while, the drives that gave no answer, or none in time, to be asked again, or None, for all, when there was
+    /// no survey at all; never when all did.
     async fn troubled(&self) -> Option<BTreeSet<String>> {
         if self.failed {
             tokio::time::sleep(RETRY).await;
             return None;
         }
         let snapshot = self.volumes.inventory().current();
+        let late = self.last.iter().filter(|drive| drive.late > 0);
+        let late = late.map(|drive| &drive.facts);
         let names: BTreeSet<String> = snapshot
             .drives
             .values()
             .filter(|drive| drive.trouble.is_some() && drive.state != DriveState::Missing)
-            .map(|drive| drive.facts.kernel_name.clone())
+            .map(|drive| &drive.facts)
+            .chain(late)
+            .map(|facts| facts.kernel_name.clone())
             .collect();
         if names.is_empty() {
             std::future::pending::<()>().await;
@@ -253,6 +257,13 @@ impl Surveyor {
         .await
         .map_err(|error| chain(&error))?;
         let mut seen = seen;
+        for drive in seen.drives.iter().filter(|drive| drive.late > 0) {
+            tracing::warn!(
+                drive = %drive.facts.id,
+                times = drive.late,
+                "the drive was too slow to be looked at in time; what was seen of it before stands, and it is looked at again"
+            );
+        }
         refuse_copies(&mut seen.drives);
         let keys = keys(&seen.drives);
         let revision = self.publish(&begun, &keys, &seen.drives);

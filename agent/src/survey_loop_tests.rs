@@ -86,6 +86,7 @@ fn surveyed(name: &str, contents: Option<Contents>, judgement: Judgement) -> Sur
         unfinished: false,
         trouble: None,
         stuck: false,
+        late: 0,
         judgement,
     }
 }

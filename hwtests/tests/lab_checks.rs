@@ -67,24 +67,33 @@ fn nothing_is_left(guest: &Guest) {
     });
 }
 
-/// Processes in the guest that make, change and remove files in this directory until `stop_load`.
+/// A process in the guest that makes, syncs, moves and removes files in this directory until it is told to stop. One
+/// process, so that what it costs is the writing, not the starting of tools.
 fn load(guest: &Guest, unit: &str, dir: &std::path::Path) {
-    let script = r#"
-        cd "$1"; mkdir -p churn; cd churn; n=0
-        while [ ! -e ../stop ]; do
-            n=$((n+1)); d=$((n%40)); mkdir -p $d
-            for i in 1 2 3 4 5 6 7 8; do head -c $((n%9*3000+100)) /dev/zero >$d/f$((n%60)).$i; done
-            mv $d/f$((n%60)).1 $d/g$n 2>/dev/null
-            [ $((n%3)) = 0 ] && rm -rf $(((n+20)%40))
-            echo $n >../count
-        done"#;
-    guest.write(std::path::Path::new("/run/load.sh"), script.as_bytes());
+    let script = r#"use IO::Handle; use File::Path qw(remove_tree); my ($dir, $n) = ($ARGV[0], 0);
+        chdir $dir or die; mkdir "churn"; chdir "churn" or die;
+        until (-e "../stop") {
+            $n++; my $d = $n % 40; mkdir $d; my $name = "$d/f" . $n % 60;
+            for my $i (1 .. 8) {
+                open(my $out, ">", "$name.$i") or die "$name.$i: $!";
+                print $out "x" x ($n % 9 * 3000 + 100) or die "print: $!";
+                if ($n % 4 == 0 && $i == 8) { $out->flush; $out->sync or die "fsync: $!"; }
+                close($out) or die "close: $!";
+            }
+            rename "$name.1", "$d/g$n";
+            remove_tree(($n + 20) % 40) if $n % 3 == 0;
+            open(my $count, ">", "../count.new") or die "count: $!"; print $count $n; close($count);
+            rename "../count.new", "../count";
+            select(undef, undef, undef, 0.01);
+        }"#;
+    guest.write(std::path::Path::new("/run/load.pl"), script.as_bytes());
     guest.run(&format!(
-        "systemd-run --quiet --unit={unit} --property=RemainAfterExit=no sh /run/load.sh {}",
+        "systemd-run --quiet --unit={unit} --property=RemainAfterExit=no perl /run/load.pl {}",
         dir.display()
     ));
 }
 
+/// How often the load has gone round.
 fn rounds(guest: &Guest, dir: &std::path::Path) -> u64 {
     let said = guest.ran(&format!("cat {}/count", dir.display()));
     said.stdout.trim().parse().unwrap_or(0)
@@ -139,9 +148,11 @@ async fn no_false_alarm(fs_type: &str, times: u32) {
     );
     assert_eq!(lab.volume_of(&volume.id).await.unwrap().conditions, []);
     guest.run(&format!("touch {}/stop", volume.target.display()));
-    guest.wait_until(GONE, "the load ends", |guest| {
-        (guest.run("systemctl is-active load || true").trim() != "active").then_some(())
+    let ended = guest.wait_until(GONE, "the load ends", |guest| {
+        let state = guest.run("systemctl is-active load || true");
+        (!state.starts_with("active")).then_some(state)
     });
+    assert_eq!(ended.trim(), "inactive", "the load met an error");
     nothing_is_left(guest);
     lab.leave_volume(&volume).await;
     assert!(litter(guest).trim().is_empty());

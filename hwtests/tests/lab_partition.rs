@@ -319,7 +319,10 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
         let name = format!("fills-{}", all.len());
         all.push(lab.volume_in(MANY, &name, MIB, &block).await);
     }
-    let free = lab.drive_named(MANY).await.unwrap().largest_free_bytes;
+    let full = lab.drive_named(MANY).await.unwrap();
+    let free = full.free_bytes;
+    assert!(free > GIB, "{free}");
+    assert_eq!(full.largest_free_bytes, 0);
     let refused = lab.try_volume_in(MANY, "one-too-many", MIB, &block).await;
     let refused = refused.unwrap_err();
     eprintln!("with 127 volumes and {free} bytes free: {refused:?}");

@@ -321,6 +321,7 @@ fn surveyed(name: &str, judgement: Judgement) -> Surveyed {
         unfinished: false,
         trouble: None,
         stuck: false,
+        late: 0,
         judgement,
     }
 }
@@ -360,6 +361,7 @@ fn plan() -> (config::Config, Vec<Surveyed>) {
         }],
         usable_bytes: 1000 * GIB,
         extent_bytes: 1 << 20,
+        table_full: false,
         strangers: Vec::new(),
         notes: vec!["record slot B was rewritten".into()],
     });

@@ -77,6 +77,8 @@ pub struct Surveyed {
     pub trouble: Option<String>,
     /// Its worker is stuck, as opposed to busy or dead.
     pub stuck: bool,
+    /// Looks in a row that it was too slow for; what stands here is of before them.
+    pub late: u32,
     /// What comes of it.
     pub judgement: Judgement,
 }
@@ -159,6 +161,7 @@ pub async fn survey(
             unfinished: seen.unfinished,
             trouble: seen.trouble,
             stuck: seen.stuck,
+            late: seen.late,
             judgement,
         });
     }
@@ -251,7 +254,14 @@ struct Seen {
     unfinished: bool,
     trouble: Option<String>,
     stuck: bool,
+    /// Looks in a row that it was too slow for.
+    late: u32,
 }
+
+/// So many looks in a row may end by their deadline before a drive that was seen well counts as one that gives no
+/// answer. Its worker could be ended each time, so no request of it hangs: it is only slow, under its tenants' load most
+/// of all, and its volumes work. A drive on which requests stand still is told of by [`crate::health`] meanwhile.
+const LATE_MAX: u32 = 5;
 
 /// The two questions to a drive's worker, apart from the pool so that tests can answer them.
 trait Eyes: Clone + Send + Sync + 'static {
@@ -317,12 +327,10 @@ async fn gather(
                 unfinished: old.unfinished,
                 trouble: old.trouble,
                 stuck: old.stuck,
+                late: old.late,
             });
         let asked = only.is_none_or(|names| names.contains(&target.drive.kernel_name));
-        if let Some(old) = old
-            .as_ref()
-            .filter(|old| !asked && old.trouble.is_none() && old.probed.is_some())
-        {
+        if let Some(old) = old.as_ref().filter(|old| !asked && old.is_well()) {
             if let Some(slot) = seen.get_mut(index) {
                 *slot = old.clone();
             }
@@ -386,11 +394,21 @@ async fn see(
     seen
 }
 
+impl Seen {
+    fn is_well(&self) -> bool {
+        self.trouble.is_none() && self.probed.is_some()
+    }
+}
+
 /// A drive whose worker gave no answer keeps what was known of its volumes. Busy with an RPC is no trouble
-/// at all when it was seen well before.
+/// at all when it was seen well before, and neither is to be slow a few times.
 fn no_answer<E: std::error::Error + 'static>(error: &RunError<E>, old: Option<Seen>) -> Seen {
     match (error, old) {
-        (RunError::Busy { .. }, Some(old)) if old.trouble.is_none() && old.probed.is_some() => old,
+        (RunError::Busy { .. }, Some(old)) if old.is_well() => old,
+        (RunError::Deadline { .. }, Some(old)) if old.is_well() && old.late < LATE_MAX => Seen {
+            late: old.late + 1,
+            ..old
+        },
         (_, old) => Seen {
             contents: old.and_then(|old| old.contents),
             trouble: Some(error.trouble()),

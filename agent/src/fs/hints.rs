@@ -1,4 +1,4 @@
-//! What an errno of mount(2) or umount2(2) means for an operator.
+//! What an errno of mount(2) or umount2(2), or a filesystem that is not found, means for an operator.
 
 use crate::model::FsType;
 
@@ -13,7 +13,8 @@ pub fn mount(errno: Option<i32>, fs_type: FsType, device: &str) -> String {
         Some(libc::EUCLEAN) => format!("the {fs_type} filesystem is corrupt; see dmesg, save what matters, then run {repair}"),
         Some(libc::EINVAL) => format!(
             "the kernel refused the superblock or an option; see dmesg (an option that {fs_type} does not know, a damaged superblock, \
-             a feature newer than this kernel, or a second filesystem with the same UUID)"
+             a feature newer than this kernel, or a second filesystem with the same UUID). If it is damaged: {}",
+            superblock_copies(fs_type, device)
         ),
         Some(libc::EBUSY) => "the device is mounted differently or held elsewhere, maybe in another mount namespace; see /proc/*/mountinfo".to_owned(),
         Some(libc::EEXIST) => "another device with the same filesystem UUID is known to the kernel; see dmesg".to_owned(),
@@ -27,6 +28,19 @@ pub fn mount(errno: Option<i32>, fs_type: FsType, device: &str) -> String {
         Some(libc::EPERM | libc::EACCES) => "not permitted; the agent must be root with CAP_SYS_ADMIN".to_owned(),
         _ => "see dmesg".to_owned(),
     }
+}
+
+/// For a filesystem whose first superblock is damaged or gone: a power cut can tear one that spans sectors. Drivebay
+/// writes nothing to it by itself, because with the wrong copy a repair loses what could still be saved.
+pub fn superblock_copies(fs_type: FsType, device: &str) -> String {
+    let repair = match fs_type {
+        FsType::Ext4 => format!("e2fsck -f /dev/{device}"),
+        FsType::Xfs => format!("xfs_repair /dev/{device}"),
+        FsType::Btrfs => format!("btrfs rescue super-recover /dev/{device}"),
+    };
+    format!(
+        "{fs_type} keeps copies of its superblock: save the bytes of /dev/{device}, then `{repair}` restores it from one"
+    )
 }
 
 /// For unmounting.
@@ -52,6 +66,10 @@ mod tests {
     fn a_hint_names_the_next_step() {
         assert!(
             mount(Some(libc::EUCLEAN), FsType::Xfs, "sdb2").contains("xfs_repair -n /dev/sdb2")
+        );
+        assert!(
+            mount(Some(libc::EINVAL), FsType::Btrfs, "sdb2")
+                .contains("`btrfs rescue super-recover /dev/sdb2`")
         );
         assert!(mount(Some(libc::ENODEV), FsType::Btrfs, "sdb2").contains("no btrfs"));
         assert!(

@@ -493,7 +493,8 @@ impl<'a> Staging<'a> {
                 uuid,
                 fs_type: self.fs_type,
                 advice: format!(
-                    "Look at its bytes and at dmesg, restore from a backup, or delete the volume (drive {})",
+                    "Look at its bytes and at dmesg: {}. Else restore from a backup, or delete the volume (drive {})",
+                    hints::superblock_copies(self.fs_type, &device),
                     self.job.drive.id
                 ),
                 device,

@@ -116,7 +116,12 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
             _ if drive.trouble.is_some() => (0, 0, 0),
             (DriveState::Claimed, Some(contents)) => (
                 contents.usable_bytes,
-                contents.free_bytes(),
+                // Room that no volume can be made in is nobody's to have either.
+                if contents.table_full {
+                    0
+                } else {
+                    contents.free_bytes()
+                },
                 contents.largest_free(),
             ),
             (DriveState::Available, _) => (

@@ -72,6 +72,9 @@ pub struct Contents {
     pub usable_bytes: u64,
     /// Sizes and starts are multiples of this.
     pub extent_bytes: u64,
+    /// The partition table has no entry left: whatever is free, no further volume can be made. Never of layout `lvm`.
+    #[serde(default)]
+    pub table_full: bool,
     /// Table entries that no record knows: shown, counted as used, not touched. (name, extent)
     pub strangers: Vec<(String, Extent)>,
     /// Things an operator should know, in stable words (a repaired table, a lost slot).
@@ -85,9 +88,10 @@ impl Contents {
     }
 
     /// The largest volume that would fit now, in bytes: a partition needs one free run, a logical volume
-    /// takes several.
+    /// takes several. None would fit when the table is full.
     pub fn largest_free(&self) -> u64 {
         match self.layout {
+            _ if self.table_full => 0,
             Layout::Partition => self.free.iter().map(|run| run.len).max().unwrap_or(0),
             Layout::Lvm => self.free_bytes(),
         }

@@ -84,6 +84,7 @@ pub fn contents(label: u128, sequence: u64, volumes: Vec<Placed>, free: u64) -> 
         }],
         usable_bytes: 1 << 40,
         extent_bytes: MIB,
+        table_full: false,
         strangers: Vec::new(),
         notes: Vec::new(),
     }

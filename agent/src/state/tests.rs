@@ -90,6 +90,7 @@ fn contents(volumes: Vec<Record>) -> Contents {
         free: Vec::new(),
         usable_bytes: 1 << 40,
         extent_bytes: 1 << 20,
+        table_full: false,
         strangers: Vec::new(),
         notes: Vec::new(),
     }

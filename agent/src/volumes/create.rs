@@ -10,7 +10,10 @@ use uuid::Uuid;
 
 use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
-    carve::jobs::{CarveError, Claim, Create, Look},
+    carve::{
+        gpt,
+        jobs::{CarveError, Claim, Create, Look},
+    },
     inventory::assemble::is_live,
     model::{
         ClassConfig, Drive, DriveId, DriveRef, DriveState, Label, Mode, Snapshot, Volume,
@@ -383,7 +386,9 @@ fn largest(snapshot: &Snapshot, class: &str) -> (u64, String) {
         .values()
         .filter(|drive| drive.class.as_deref() == Some(class) && takes_new_volumes(drive))
         .filter_map(|drive| match (drive.state, &drive.contents) {
-            (DriveState::Claimed, Some(contents)) => Some((contents.largest_free(), &drive.id)),
+            (DriveState::Claimed, Some(contents)) if !contents.table_full => {
+                Some((contents.largest_free(), &drive.id))
+            }
             (DriveState::Available, _) => Some((drive.claimable_bytes, &drive.id)),
             _ => None,
         })
@@ -420,7 +425,15 @@ fn why_not(drive: &Drive) -> Option<String> {
     }
     let health = &drive.health;
     if health.takes_new_volumes() {
-        return None;
+        let full = drive.contents.as_ref().is_some_and(|of| of.table_full);
+        return full.then(|| {
+            let most = gpt::ENTRIES - 1;
+            format!(
+                "its partition table is full: it has {} entries, for {most} volumes and Drivebay's label; delete a volume, \
+                 or use a class of layout lvm for so many",
+                gpt::ENTRIES
+            )
+        });
     }
     let against = health.findings.iter().chain(&health.conditions);
     let codes: Vec<&str> = against.map(|finding| finding.code.as_str()).collect();

@@ -157,3 +157,22 @@ fn drives_that_do_not_answer_are_named_when_there_is_no_room() {
     );
     assert_eq!(silent(&all, "other"), "");
 }
+
+#[test]
+fn a_drive_with_a_full_table_takes_no_volume_whatever_is_free_and_says_so() {
+    let full = |name: &str| {
+        let mut drive = claimed(name, 9 * GIB);
+        drive.contents.as_mut().unwrap().table_full = true;
+        drive
+    };
+    let mut small = claimed("b", GIB);
+    small.contents.as_mut().unwrap().free.clear();
+    assert_eq!(tried(vec![full("a"), small]), []);
+    let all = snapshot(vec![full("a")]);
+    assert_eq!(largest(&all, "bulk"), (0, String::new()));
+    let told = silent(&all, "bulk");
+    assert!(
+        told.starts_with("; not counted: wwn-a (its partition table is full: it has 128 entries"),
+        "{told}"
+    );
+}

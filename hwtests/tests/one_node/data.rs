@@ -54,6 +54,50 @@ async fn a_volume_whose_filesystem_was_zeroed_is_refused_and_not_formatted_again
     }
 }
 
+#[tokio::test]
+async fn a_filesystem_whose_first_superblock_is_damaged_comes_back_by_the_command_that_its_refusal_names()
+ {
+    need!(root, loop, tool "mkfs.ext4", tool "mkfs.xfs", tool "mkfs.btrfs", fs "ext4", fs "xfs", fs "btrfs");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await;
+    // Sectors of a superblock that a power cut did not write whole, or, of XFS, whose superblock is one sector, all.
+    for (fs_type, at, bytes, answer) in [
+        ("ext4", 1536, 512, "-y"),
+        ("xfs", 0, 512, ""),
+        ("btrfs", 66048, 2048, "-y"),
+    ] {
+        let name = format!("torn-{fs_type}");
+        let capability = csi::mount(fs_type);
+        let volume = rig.volume(&name, 512 * MIB, &capability).await;
+        rig.use_volume(&volume).await;
+        let letter = volume.target.join("letter");
+        fs::write(&letter, "the only copy").unwrap();
+        rig.leave_volume(&volume).await;
+        let device = rig.device(&volume).await;
+        let node = File::options().write(true).open(&device).unwrap();
+        node.write_all_at(&vec![0x5a; bytes], at).unwrap();
+        node.sync_all().unwrap();
+        let before = digest::of(&device).unwrap();
+
+        let stage = || {
+            rig.csi
+                .stage(&volume.id, &volume.staging, &volume.capability)
+        };
+        let refused = stage().await.expect_err("a torn superblock was mounted");
+        assert_eq!(digest::of(&device).unwrap(), before, "{fs_type}");
+        let named = refused.message().split('`').nth(1);
+        let named = named.unwrap_or_else(|| panic!("no command is named: {refused:?}"));
+        let (tool, words) = named.split_once(' ').unwrap();
+        let words: Vec<&str> = words.split(' ').chain(answer.split_whitespace()).collect();
+        // e2fsck ends with 1 when it has mended something.
+        let said = tools::run(tool, &words);
+        let staged = stage().await;
+        staged.unwrap_or_else(|error| panic!("{fs_type}: {error:?} after {said:?}"));
+        rig.use_volume(&volume).await;
+        assert_eq!(fs::read_to_string(&letter).unwrap(), "the only copy");
+        rig.leave_volume(&volume).await;
+    }
+}
+
 /// Zeros the first and last MiB.
 fn zero_edges(device: &Path) {
     let mut node = File::options().write(true).open(device).unwrap();

@@ -189,6 +189,7 @@ pub fn view(
             free,
             usable_bytes: vg.pv.pe_count * vg.extent_bytes,
             extent_bytes: vg.extent_bytes,
+            table_full: false,
             strangers,
             notes,
         },

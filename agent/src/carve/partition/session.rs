@@ -290,6 +290,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             free: view.free,
             usable_bytes: view.usable_bytes,
             extent_bytes: plan::EXTENT_BYTES,
+            table_full: self.table.free_number().is_none(),
             strangers: view.strangers,
             notes: self.notes.clone(),
         })

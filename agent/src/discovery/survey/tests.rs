@@ -70,6 +70,7 @@ fn contents(note: &str) -> Contents {
         free: Vec::new(),
         usable_bytes: 0,
         extent_bytes: 1,
+        table_full: false,
         strangers: Vec::new(),
         notes: vec![note.into()],
     }
@@ -178,6 +179,7 @@ fn before(name: &str, seen: Seen) -> Surveyed {
         trouble: seen.trouble,
         unfinished: false,
         stuck: seen.stuck,
+        late: seen.late,
         judgement: Judgement::Claimed,
     }
 }
@@ -297,6 +299,32 @@ async fn a_busy_drive_stays_what_it_was_and_a_stuck_one_keeps_its_volumes() {
     )
     .await;
     assert!(seen.iter().all(|seen| seen.trouble.is_some()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drive_that_was_seen_well_may_be_too_slow_to_be_looked_at_a_few_times() {
+    let fake = Fake::default();
+    let mut known = seen_well();
+    for late in 1..=LATE_MAX + 1 {
+        let previous = vec![before("slow1", known)];
+        let mut seen = gather(&fake, targets(&["slow1"]), None, previous, &settings()).await;
+        known = seen.remove(0);
+        assert_eq!(known.contents, Some(contents("old")));
+        assert_eq!(known.trouble.is_none(), late <= LATE_MAX, "{late}");
+        assert_eq!(known.late, if late <= LATE_MAX { late } else { 0 });
+    }
+    // And then only a look that ends well makes it one that gives answers.
+    let previous = vec![before("slow1", known)];
+    let seen = gather(&fake, targets(&["slow1"]), None, previous, &settings()).await;
+    assert!(seen[0].trouble.is_some());
+    // One look in time, and it may be late again.
+    let once_late = Seen {
+        late: LATE_MAX,
+        ..seen_well()
+    };
+    let previous = vec![before("ours", once_late)];
+    let seen = gather(&fake, targets(&["ours"]), None, previous, &settings()).await;
+    assert_eq!((seen[0].late, &seen[0].trouble), (0, &None));
 }
 
 #[tokio::test(start_paused = true)]
