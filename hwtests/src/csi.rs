@@ -45,9 +45,17 @@ impl fmt::Debug for Csi {
 /// # Errors
 /// Nothing answers there.
 pub async fn channel(socket: &Path) -> Result<Channel, Trouble> {
+    channel_within(socket, CALL_LIMIT).await
+}
+
+/// As [`channel`], each call of which may take so long.
+///
+/// # Errors
+/// Nothing answers there.
+pub async fn channel_within(socket: &Path, limit: Duration) -> Result<Channel, Trouble> {
     let path = socket.to_owned();
     Endpoint::from_static("http://localhost")
-        .timeout(CALL_LIMIT)
+        .timeout(limit)
         .connect_with_connector(tower::service_fn(move |_: Uri| {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }

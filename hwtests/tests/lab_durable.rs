@@ -275,7 +275,10 @@ async fn answered_cuts(rounds: &[(f64, u64)]) {
         }
         answered::round(&mut bench, &tenants, &round, cut, &mut tally).await;
     }
-    say(format!("{:?}", tally.cuts));
+    say(format!(
+        "{:?}; {} torn superblocks restored from a copy",
+        tally.cuts, tally.restored
+    ));
     assert!(tally.failures.is_empty(), "{:#?}", tally.failures);
 }
 

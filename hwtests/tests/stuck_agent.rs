@@ -59,7 +59,7 @@ impl Stand {
             "[[class]]\nname = \"hung\"\nlayout = \"partition\"\nfs = \"ext4\"\n[class.select]\npath = [\"{}\"]\n",
             hang.file().display()
         );
-        let rig = Rig::tuned(vec![DriveSpec::blank("healthy", 2 * GIB)], |settings| {
+        let rig = Rig::tuned(vec![DriveSpec::blank("healthy", 4 * GIB)], |settings| {
             settings.more = more;
         })
         .await;
@@ -141,16 +141,25 @@ impl Stand {
         let stats = prompt("NodeGetVolumeStats", stats).await.unwrap();
         assert!(!stats.volume_condition.unwrap().abnormal);
 
-        let name = format!("beside-{round}");
-        let made = prompt("CreateVolume", self.create("demo", &name)).await;
-        let made = self.rig.place(&made.unwrap(), &name, &csi::mount("ext4"));
-        prompt("stage and publish", self.rig.use_volume(&made)).await;
-        fs::write(made.target.join("file"), "written").unwrap();
-        let unpublish = csi.unpublish(&made.id, &made.target);
-        prompt("NodeUnpublishVolume", unpublish).await.unwrap();
-        let unstage = csi.unstage(&made.id, &made.staging);
-        prompt("NodeUnstageVolume", unstage).await.unwrap();
-        prompt("DeleteVolume", csi.delete(&made.id)).await.unwrap();
+        // Each filesystem is made beside it: mkfs.btrfs would ask the hung drive for its UUID, too.
+        for (fs_type, size) in [("ext4", 64), ("xfs", 320), ("btrfs", 320)] {
+            let name = format!("beside-{round}-{fs_type}");
+            let capability = csi::mount(fs_type);
+            let made = make(csi, "demo", &name, (size * MIB, &capability));
+            let made = prompt("CreateVolume", made).await.unwrap();
+            let made = self.rig.place(&made, &name, &capability);
+            prompt(
+                &format!("stage and publish {fs_type}"),
+                self.rig.use_volume(&made),
+            )
+            .await;
+            fs::write(made.target.join("file"), "written").unwrap();
+            let unpublish = csi.unpublish(&made.id, &made.target);
+            prompt("NodeUnpublishVolume", unpublish).await.unwrap();
+            let unstage = csi.unstage(&made.id, &made.staging);
+            prompt("NodeUnstageVolume", unstage).await.unwrap();
+            prompt("DeleteVolume", csi.delete(&made.id)).await.unwrap();
+        }
     }
 
     async fn the_hung_volume_is_sampled(&self, hung: &Placed) {
@@ -210,10 +219,19 @@ impl Stand {
 }
 
 async fn create(csi: &Csi, class: &str, name: &str) -> Result<wire::Volume, Status> {
+    make(csi, class, name, (64 * MIB, &csi::mount("ext4"))).await
+}
+
+async fn make(
+    csi: &Csi,
+    class: &str,
+    name: &str,
+    (size, capability): (u64, &wire::VolumeCapability),
+) -> Result<wire::Volume, Status> {
     csi.create_with(wire::CreateVolumeRequest {
         name: name.to_owned(),
-        capacity_range: Some(csi::bytes(64 * MIB)),
-        volume_capabilities: vec![csi::mount("ext4")],
+        capacity_range: Some(csi::bytes(size)),
+        volume_capabilities: vec![capability.clone()],
         parameters: [("class".to_owned(), class.to_owned())].into(),
         ..Default::default()
     })
@@ -244,7 +262,7 @@ async fn refused<T: std::fmt::Debug>(what: &str, call: impl Future<Output = Resu
 
 #[tokio::test]
 async fn a_drive_that_hangs_costs_its_own_volumes_and_nothing_else() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    need!(root, loop, tool "mkfs.ext4", tool "mkfs.xfs", tool "mkfs.btrfs", fs "ext4", fs "xfs", fs "btrfs");
     let mut stand = Stand::new().await;
     let healthy = stand.volume("demo", "healthy").await;
     let hung = stand.volume("hung", "hung").await;

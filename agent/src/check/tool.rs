@@ -52,6 +52,7 @@ pub fn run_tool(
         program,
         args,
         env: Vec::new(),
+        only: None,
         deadline: limit,
     };
     let step = format!("{program} on {device}");

@@ -90,7 +90,7 @@ pub fn grow(
             ],
         ),
     };
-    let output = tools::run(ground, program, args, device, context)?;
+    let output = tools::run(ground, program, args, (device, None), context)?;
     if output.code != Some(0) {
         let mut said = format!("{program}: {}", tools::said(&output));
         if fs_type == FsType::Ext4 && said.contains("Permission denied") {

@@ -11,6 +11,11 @@ pub fn mount(errno: Option<i32>, fs_type: FsType, device: &str) -> String {
     };
     match errno {
         Some(libc::EUCLEAN) => format!("the {fs_type} filesystem is corrupt; see dmesg, save what matters, then run {repair}"),
+        // EFSBADCRC.
+        Some(libc::EBADMSG) => format!(
+            "the filesystem's superblock, or other metadata, does not fit its checksum; see dmesg. If it is the superblock: {}",
+            superblock_copies(fs_type, device)
+        ),
         Some(libc::EINVAL) => format!(
             "the kernel refused the superblock or an option; see dmesg (an option that {fs_type} does not know, a damaged superblock, \
              a feature newer than this kernel, or a second filesystem with the same UUID). If it is damaged: {}",

@@ -108,7 +108,9 @@ pub fn make(
         device: partition.device.clone(),
         output,
     };
-    let output = tools::run(ground, program, args, &partition.device, context)?;
+    // mkfs.btrfs looks for its UUID on every device that it sees.
+    let on = (partition.device.as_str(), Some(partition.node.as_path()));
+    let output = tools::run(ground, program, args, on, context)?;
     if output.code != Some(0) {
         return Err(failed(tools::said(&output)));
     }

@@ -386,7 +386,13 @@ impl<'a> Staging<'a> {
             _ => return,
         }
         let args = vec!["-p".into(), partition.node.clone().into_os_string()];
-        match tools::run(self.ground, "e2fsck", args, &partition.device, context) {
+        match tools::run(
+            self.ground,
+            "e2fsck",
+            args,
+            (&partition.device, None),
+            context,
+        ) {
             // 0 nothing to do, 1 repaired, 2 repaired and wants a reboot (of a mounted root only).
             Ok(output) if output.code.is_some_and(|code| (0..=3).contains(&code)) => {
                 tracing::warn!(
@@ -455,10 +461,12 @@ impl<'a> Staging<'a> {
         let FsError::Mount { source, .. } = error else {
             return false;
         };
-        matches!(source.errno(), Some(libc::EUCLEAN | libc::EINVAL))
-            && partition
-                .head()
-                .is_ok_and(|head| superblock::is_unfinished(self.fs_type, &head))
+        matches!(
+            source.errno(),
+            Some(libc::EUCLEAN | libc::EBADMSG | libc::EINVAL)
+        ) && partition
+            .head()
+            .is_ok_and(|head| superblock::is_unfinished(self.fs_type, &head))
     }
 
     /// Makes XFS shut down on a dying drive rather than retry a metadata write for ever, which would hang every

@@ -4,6 +4,7 @@
 use std::{
     ffi::OsString,
     fs,
+    path::Path,
     sync::mpsc::{self, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
@@ -32,18 +33,19 @@ pub fn package(program: &str) -> &'static str {
     }
 }
 
-/// Runs a tool that works on this device.
+/// Runs a tool that works on this device. `only`: the node, when it shall see no other device.
 pub fn run(
     ground: &dyn Ground,
     program: &'static str,
     args: Vec<OsString>,
-    device: &str,
+    (device, only): (&str, Option<&Path>),
     context: &mut Context,
 ) -> Result<Output, FsError> {
     let tool = Tool {
         program,
         args,
         env: Vec::new(),
+        only: only.map(Path::to_owned),
         deadline: DEADLINE,
     };
     let step = format!("{program} on {device}");

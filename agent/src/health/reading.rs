@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::model::{Drive, Finding, Layout, snapshot::Trouble};
+use crate::model::{Drive, Finding, Placed, snapshot::Trouble};
 
 /// Bytes of one sample.
 pub const SAMPLE: u32 = 4096;
@@ -62,20 +62,18 @@ impl Bad {
     }
 }
 
-/// The volume that has this place, when that is known: of a logical volume the record does not say where it lies.
+/// The volume that has this place.
 pub fn volume_at(drive: &Drive, place: u64) -> Option<Uuid> {
-    let contents = drive.contents.as_ref()?;
-    if contents.layout != Layout::Partition {
-        return None;
-    }
-    let mut records = contents.volumes.iter().map(|placed| &placed.record);
-    records
-        .find(|record| (record.extent.start..record.extent.end()).contains(&place))
-        .map(|record| record.uuid)
+    let has = |placed: &&Placed| {
+        let mut pieces = placed.lies_at().iter();
+        pieces.any(|piece| (piece.start..piece.end()).contains(&place))
+    };
+    let volumes = &drive.contents.as_ref()?.volumes;
+    volumes.iter().find(has).map(|placed| placed.record.uuid)
 }
 
-/// A place on the drive, by two random numbers from 0 to 1: where our mark is, or somewhere in a volume; of a drive with
-/// logical volumes, anywhere.
+/// A place on the drive, by two random numbers from 0 to 1: where our mark is, or somewhere in a volume; of a drive that is
+/// not ours, anywhere.
 pub fn place(drive: &Drive, which: f64, whereabouts: f64) -> u64 {
     let size = drive.facts.size_bytes;
     let within = |start: u64, len: u64| {
@@ -85,12 +83,13 @@ pub fn place(drive: &Drive, which: f64, whereabouts: f64) -> u64 {
         start + block.min(blocks.saturating_sub(1)) * u64::from(SAMPLE)
     };
     let of_volumes: Vec<(u64, u64)> = match &drive.contents {
-        Some(contents) if contents.layout == Layout::Partition => contents
+        Some(contents) => contents
             .volumes
             .iter()
-            .map(|placed| (placed.record.extent.start, placed.record.extent.len))
+            .flat_map(Placed::lies_at)
+            .map(|piece| (piece.start, piece.len))
             .collect(),
-        _ => vec![(0, size)],
+        None => vec![(0, size)],
     };
     // One time in eight our mark and the table, which lie before the first volume.
     if which < 0.125 || of_volumes.is_empty() {
@@ -116,7 +115,7 @@ pub fn place(drive: &Drive, which: f64, whereabouts: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DriveState, RecordState, samples};
+    use crate::model::{DriveState, Extent, RecordState, samples};
 
     fn drive() -> Drive {
         let mut placed = vec![
@@ -149,6 +148,36 @@ mod tests {
         assert_eq!(told(&bad), (1, 0, 1));
         bad.read(2 << 30, true);
         assert_eq!(told(&bad), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_place_of_a_logical_volume_is_in_one_of_its_pieces_wherever_they_lie() {
+        let mut drive = drive();
+        let volumes = &mut drive.contents.as_mut().unwrap().volumes;
+        let piece = |start: u64, len: u64| Extent {
+            start: start << 20,
+            len: len << 20,
+        };
+        for (volume, pieces) in volumes
+            .iter_mut()
+            .zip([vec![piece(100, 1), piece(10, 1)], vec![piece(11, 1)]])
+        {
+            volume.dm_uuid = Some("LVM-x".to_owned());
+            volume.pieces = pieces;
+        }
+        for (mib, expected) in [
+            (9, None),
+            (10, Some(7)),
+            (11, Some(8)),
+            (12, None),
+            (100, Some(7)),
+            (101, None),
+            // Where the records of partitions would lie.
+            (2048, None),
+        ] {
+            let found = volume_at(&drive, mib << 20);
+            assert_eq!(found, expected.map(Uuid::from_u128), "at {mib} MiB");
+        }
     }
 
     #[test]

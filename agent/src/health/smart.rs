@@ -324,7 +324,7 @@ fn readings(facts: &Facts) -> Vec<Reading> {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let spare = match &facts.detail {
         Detail::Nvme(nvme) => nvme.available_spare,
-        Detail::Ata(_) | Detail::Scsi(_) | Detail::Unknown => None,
+        Detail::Ata(_) | Detail::Scsi(_) | Detail::Mmc(_) | Detail::Unknown => None,
     };
     let own = [
         (

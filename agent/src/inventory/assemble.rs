@@ -92,6 +92,7 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
                 device: None,
                 dev: None,
                 dm_uuid: None,
+                pieces: Vec::new(),
                 ambiguous: None,
             };
             volumes.insert(record.uuid, volume(known, merged, drive, &placed));

@@ -51,8 +51,23 @@ pub struct Placed {
     /// None for a partition.
     #[serde(default)]
     pub dm_uuid: Option<String>,
+    /// Layout `lvm`: the pieces of the drive that it has, in its own order. Empty for a partition, whose record says where it
+    /// lies.
+    #[serde(default)]
+    pub pieces: Vec<Extent>,
     /// Why record, table and kernel do not agree; such a volume is shown and not touched.
     pub ambiguous: Option<String>,
+}
+
+impl Placed {
+    /// Where its bytes lie on the drive.
+    pub fn lies_at(&self) -> &[Extent] {
+        if self.dm_uuid.is_some() {
+            &self.pieces
+        } else {
+            std::slice::from_ref(&self.record.extent)
+        }
+    }
 }
 
 /// All that a look at a claimed drive found.

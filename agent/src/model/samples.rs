@@ -61,6 +61,7 @@ pub fn placed(uuid: u128, state: RecordState) -> Placed {
         device: Some("sda2".into()),
         dev: Some((8, 2)),
         dm_uuid: None,
+        pieces: Vec::new(),
         ambiguous: None,
     }
 }

@@ -1,12 +1,14 @@
-//! Asking one drive with smartctl. Blocks: for the drive's worker only.
+//! Asking one drive with smartctl, an eMMC by sysfs. Blocks: for the drive's worker only.
 //!
 //! A poll is killed, with its process group, after `HARD`. One that took longer than `SOFT` is marked
 //! slow; that is also when the pool calls the slot stuck. A smartctl that cannot be killed stays with
 //! the worker (`sys::cmd::left_behind`), which takes no more work: no second one is started beside it.
 
+mod mmc;
+
 use std::{
     ffi::OsString,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -99,6 +101,8 @@ pub struct Poll {
     pub deep: bool,
     /// There is nothing to ask: virtual, remote, or of a kind without SMART. The reason.
     pub unsupported: Option<String>,
+    /// The directory in sysfs of an eMMC, which is asked there: smartctl does not speak to it.
+    pub mmc: Option<PathBuf>,
     /// The drive's state in sysfs when it is not the running one; a finding by itself.
     pub not_running: Option<String>,
     /// The smartctl to ask with; None: the one in the path.
@@ -119,6 +123,8 @@ impl Poll {
         } else {
             unsupported(drive)
         };
+        let mmc = (given.is_none() && drive.transport == Transport::Mmc)
+            .then(|| mmc::directory(Path::new("/sys"), &drive.kernel_name));
         let cached = history
             .device_type()
             .and_then(|kind| DeviceType::parse(kind).ok());
@@ -132,6 +138,7 @@ impl Poll {
             },
             deep,
             unsupported,
+            mmc,
             not_running: drive.not_running.clone(),
             smartctl: None,
         }
@@ -170,7 +177,6 @@ fn unsupported(drive: &DriveFacts) -> Option<String> {
         Transport::Iscsi | Transport::Fc | Transport::NvmeOf => {
             "is remote: ask the storage system behind it"
         }
-        Transport::Mmc => "is an MMC device: its life time is in sysfs, not in SMART",
         _ => return None,
     };
     Some(format!("the drive {without}"))
@@ -198,14 +204,16 @@ pub fn poll(poll: &Poll) -> Polled {
 
 fn run(poll: &Poll, deadline: Duration, env: Vec<(&'static str, OsString)>) -> Polled {
     let begun = Instant::now();
-    let outcome = match &poll.unsupported {
-        Some(why) => failed(FailureReason::Unsupported, why.clone()),
-        None => outcome(
+    let outcome = match (&poll.unsupported, &poll.mmc) {
+        (Some(why), _) => failed(FailureReason::Unsupported, why.clone()),
+        (None, Some(device)) => of_mmc(poll, device),
+        (None, None) => outcome(
             poll,
             cmd::run(&Tool {
                 program: "smartctl",
                 args: poll.arguments(),
                 env,
+                only: None,
                 deadline,
             }),
         ),
@@ -215,6 +223,27 @@ fn run(poll: &Poll, deadline: Duration, env: Vec<(&'static str, OsString)>) -> P
         outcome,
         took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         slow: took > SOFT,
+    }
+}
+
+fn of_mmc(poll: &Poll, device: &Path) -> Outcome {
+    match mmc::ask(device) {
+        Ok(Some(facts)) if facts.tells_health() => Outcome::Answered(Box::new(Facts {
+            not_running: poll.not_running.clone(),
+            ..facts
+        })),
+        Ok(Some(_)) => failed(
+            FailureReason::NoData,
+            "the kernel shows no life time of it: an eMMC of before version 5.0, or one that does not tell",
+        ),
+        Ok(None) => failed(
+            FailureReason::Unsupported,
+            "an SD card does not tell of its life time",
+        ),
+        Err(error) => failed(
+            FailureReason::OpenFailed,
+            format!("cannot read {}: {error}; see dmesg", device.display()),
+        ),
     }
 }
 

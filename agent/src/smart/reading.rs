@@ -111,7 +111,8 @@ impl Reading {
                 reading.written_bytes = nvme.bytes_written;
                 reading.error_log_entries = nvme.error_log_entries;
             }
-            Detail::Unknown => {}
+            // Its wear is all there is.
+            Detail::Mmc(_) | Detail::Unknown => {}
         }
         reading
     }

@@ -84,6 +84,7 @@ fn contents(volumes: Vec<Record>) -> Contents {
                 device: None,
                 dev: None,
                 dm_uuid: None,
+                pieces: Vec::new(),
                 ambiguous: None,
             })
             .collect(),

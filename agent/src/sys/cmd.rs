@@ -12,6 +12,7 @@ use std::{
         fd::{AsFd, FromRawFd, OwnedFd},
         unix::process::CommandExt,
     },
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
@@ -27,6 +28,8 @@ use nix::{
     },
     unistd::Pid,
 };
+
+use super::seclude::Secluded;
 
 /// What is kept of each stream, in bytes; the rest is read and thrown away, so that the tool
 /// never blocks on a full pipe.
@@ -50,6 +53,8 @@ pub struct Tool {
     pub args: Vec<OsString>,
     /// Variables it gets beside the worker's own.
     pub env: Vec<(&'static str, OsString)>,
+    /// The only device node it can see; None: all of the host's.
+    pub only: Option<PathBuf>,
     /// Killed after this long.
     pub deadline: Duration,
 }
@@ -199,7 +204,9 @@ fn start(tool: &Tool, idle: bool) -> io::Result<Child> {
         .envs(tool.env.iter().map(|(name, value)| (name, value)))
         .process_group(0);
     let parent = std::process::id();
-    // SAFETY: prctl, getppid and _exit are async-signal-safe, and nothing is allocated.
+    let secluded = tool.only.as_deref().map(Secluded::with).transpose()?;
+    // SAFETY: prctl, getppid, _exit and what `Secluded` and `be_idle` call are async-signal-safe, and nothing is
+    // allocated.
     unsafe {
         command.pre_exec(move || {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
@@ -212,7 +219,7 @@ fn start(tool: &Tool, idle: bool) -> io::Result<Child> {
             if idle {
                 be_idle();
             }
-            Ok(())
+            secluded.as_ref().map_or(Ok(()), Secluded::enter)
         });
     }
     command.spawn()
@@ -364,6 +371,7 @@ mod tests {
             program: "sh",
             args: vec!["-c".into(), script.into()],
             env: vec![],
+            only: None,
             deadline: Duration::from_millis(deadline_ms),
         }
     }
@@ -383,12 +391,52 @@ mod tests {
             program: "drivebay-no-such-tool",
             args: vec![],
             env: vec![],
+            only: None,
             deadline: Duration::from_secs(1),
         };
         assert!(matches!(
             run(&tool),
             Err(CmdError::Missing("drivebay-no-such-tool"))
         ));
+    }
+
+    /// A loop device as it is anywhere; no file behind it is needed.
+    fn some_block_device() -> Option<PathBuf> {
+        let root = nix::unistd::geteuid().is_root();
+        let node = PathBuf::from("/dev/loop0");
+        (root && node.exists()).then_some(node)
+    }
+
+    #[test]
+    fn a_secluded_tool_sees_one_device_and_its_world_is_not_ours() {
+        let Some(node) = some_block_device() else {
+            return;
+        };
+        let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let before = mounts();
+        let tool = Tool {
+            only: Some(node),
+            ..sh(
+                "cd /dev && echo *; test -b loop0 && echo x >null; grep -c ' /dev ' /proc/self/mountinfo",
+                10_000,
+            )
+        };
+        let output = run(&tool).unwrap();
+        assert!(
+            output
+                .stdout
+                .starts_with("loop0 null random urandom zero\n"),
+            "{output:?}"
+        );
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert_eq!(mounts(), before);
+        assert!(std::path::Path::new("/dev/tty").exists());
+
+        let nowhere = Tool {
+            only: Some("/tmp".into()),
+            ..sh("true", 10_000)
+        };
+        assert!(matches!(run(&nowhere), Err(CmdError::Spawn { .. })));
     }
 
     #[test]

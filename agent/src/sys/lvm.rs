@@ -303,6 +303,7 @@ fn lvm_within(command: &str, args: &[OsString], limit: Duration) -> Result<Outpu
             // A descriptor that LVM did not open is none of its business.
             ("LVM_SUPPRESS_FD_WARNINGS", "1".into()),
         ],
+        only: None,
         deadline: limit,
     };
     let command = command.to_owned();

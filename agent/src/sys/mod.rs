@@ -31,5 +31,6 @@ pub mod mountwatch;
 pub mod offload;
 pub mod path;
 pub mod process;
+mod seclude;
 pub mod statefile;
 pub mod uevent;

@@ -82,6 +82,7 @@ fn tool(
         program,
         args: args.into_iter().collect(),
         env: vec![],
+        only: None,
         deadline: Duration::from_millis(deadline_ms),
     };
     match run(&tool) {

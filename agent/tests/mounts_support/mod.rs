@@ -164,6 +164,7 @@ impl Bench {
             device: Some(device.clone()),
             dev,
             dm_uuid: None,
+            pieces: Vec::new(),
             ambiguous: None,
         };
         let label = Label {
@@ -181,6 +182,7 @@ impl Bench {
             free: Vec::new(),
             usable_bytes: extent.len,
             extent_bytes: MIB,
+            table_full: false,
             strangers: Vec::new(),
             notes: Vec::new(),
         };

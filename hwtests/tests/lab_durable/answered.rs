@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use drivebay_hwtests::{MIB, csi, lab::progress::say, node::Placed};
 
 use super::{
-    bench::{Bench, Held, PATIENCE, insist, together},
+    bench::{Bench, Held, insist, together},
     case::{Case, Op},
 };
 
@@ -18,6 +18,8 @@ const LETTER: &[u8] = b"written before the cut, and synced";
 pub(crate) struct Tally {
     /// Cuts by layout and call.
     pub(crate) cuts: BTreeMap<(&'static str, Op), u32>,
+    /// Filesystems whose superblock was torn, and restored as their refusal says.
+    pub(crate) restored: u32,
     pub(crate) failures: Vec<String>,
 }
 
@@ -42,10 +44,6 @@ pub(crate) async fn round(
     tally: &mut Tally,
 ) {
     let number = 1000 + seed;
-    // btrfs tries out when it is loaded how it computes fastest: on an emulated processor that takes longer than a caller
-    // waits for the mount that has it loaded.
-    let loaded = bench.lab.guest().try_run("modprobe btrfs", 2 * PATIENCE);
-    assert!(loaded.unwrap().ok(), "btrfs is not there");
     for (at, placed) in tenants {
         bench
             .lab
@@ -96,6 +94,8 @@ pub(crate) async fn round(
             .map(async |(at, placed)| read(bench, *at, placed).await),
     )
     .await;
+    let restored = cases.iter().flatten().filter(|case| case.restored).count();
+    tally.restored += u32::try_from(restored).unwrap();
     for (&(at, op), ended) in calls.iter().zip(ended) {
         let bay = &bench.bays[at];
         *tally.cuts.entry((bay.layout, op)).or_default() += 1;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use drivebay_hwtests::{MIB, csi, node::Placed};
+use drivebay_hwtests::{MIB, csi, lab::progress::say, node::Placed};
 use drivebay_proto::csi::VolumeCapability;
 
 use super::bench::{Bench, Held, insist};
@@ -45,6 +45,18 @@ pub(crate) struct Case {
     pub(crate) op: Op,
     name: String,
     before: Option<Placed>,
+    /// Its filesystem's superblock was torn, and restored from a copy as the refusal says.
+    pub(crate) restored: bool,
+}
+
+/// What is in a filesystem before it grows.
+const BEFORE: &[u8] = b"written before it grew, and synced";
+
+/// The command that a refusal names for a filesystem whose superblock is torn; the drive writes 512 bytes whole at most,
+/// and btrfs' superblock has 4096. Without copies of it a filesystem is lost there, whoever mounts it.
+fn restoring(why: &str) -> Option<&str> {
+    let (_, behind) = why.split_once("keeps copies of its superblock")?;
+    behind.split('`').nth(1)
 }
 
 const SMALL: u64 = 32 * MIB;
@@ -61,6 +73,7 @@ impl Case {
             op,
             name: format!("{}-case-{number}", bench.bays[at].name),
             before: None,
+            restored: false,
         };
         if !matches!(op, Op::Claim | Op::Create | Op::CreateBlock) {
             let placed = insist(async || case.create(bench).await).await?;
@@ -74,6 +87,8 @@ impl Case {
         }
         if matches!(op, Op::Grow(_)) {
             case.stage(bench).await?;
+            let letter = Bench::letter(case.placed()?);
+            bench.lab.guest().write(&letter, BEFORE);
         }
         Ok(case)
     }
@@ -200,9 +215,26 @@ impl Case {
                 "it has {size:?} bytes, not one of {sizes:?}: {there:?}"
             ));
         }
-        insist(async || self.act(bench).await)
-            .await
-            .map_err(|why| format!("the same call again: {why}"))?;
+        let mut again = insist(async || self.act(bench).await).await;
+        if let Err(why) = &again
+            && let Some(command) = restoring(why)
+        {
+            say(format!(
+                "{}: {}: its superblock is torn; restoring it with `{command}`",
+                bench.bays[self.at].name, self.op
+            ));
+            let ran = bench.lab.guest().ran(&format!("{command} -y"));
+            again = insist(async || self.act(bench).await).await;
+            again = again.map_err(|why| format!("{why}, after {ran:?}"));
+            self.restored = true;
+        }
+        again.map_err(|why| format!("the same call again: {why}"))?;
+        if matches!(self.op, Op::Grow(_)) {
+            let letter = Bench::letter(self.placed()?);
+            if bench.lab.guest().read(&letter) != BEFORE {
+                return Err("what was written before it grew is another".to_owned());
+            }
+        }
         if self.is_mounted() {
             self.use_it(bench).await?;
         }

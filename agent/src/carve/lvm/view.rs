@@ -140,6 +140,7 @@ pub fn view(
             device: device.map(|device| device.kernel_name.clone()),
             dev: device.map(|device| device.dev),
             dm_uuid: Some(dm_uuid),
+            pieces: runs(vg, lv),
             ambiguous,
         });
     }

@@ -140,7 +140,7 @@ fn volumes_strangers_and_free_space_are_told_apart() {
     assert_eq!(free, [(13, 2), (16, 14), (32, 28)]);
     assert_eq!(contents.largest_free(), 44 * MIB);
     assert_eq!(
-        runs(&vg, &seen.lvs[&Uuid::from_u128(2)])[1],
+        two.lies_at()[1],
         Extent {
             start: 15 * MIB,
             len: MIB

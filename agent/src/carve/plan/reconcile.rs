@@ -131,6 +131,7 @@ pub fn reconcile(table: &Table, records: &[Record], kernel: &[PartitionFacts]) -
                 device: None,
                 dev: None,
                 dm_uuid: None,
+                pieces: Vec::new(),
                 ambiguous: Some(why),
             },
         });
@@ -311,6 +312,7 @@ fn place(record: &Record, fit: Fit, kernel: &[PartitionFacts], steps: &mut Vec<S
         device: None,
         dev: None,
         dm_uuid: None,
+        pieces: Vec::new(),
         ambiguous: None,
     };
     let pending = fit.step.is_some();

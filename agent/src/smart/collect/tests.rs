@@ -1,9 +1,12 @@
 //! Polls with a real child: a script in smartctl's place, for each way in which it can fail.
 
-use std::{os::unix::fs::PermissionsExt, path::Path};
+use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::{model::samples, smart::fixtures};
+use crate::{
+    model::samples,
+    smart::{Assessment, Code, Thresholds, Verdict, fixtures, judge, rules::ConditionLevel},
+};
 
 /// A directory with a `smartctl` in it, first in the path that the poll searches.
 struct Fake {
@@ -56,6 +59,7 @@ fn question() -> Poll {
         scsi: false,
         deep: false,
         unsupported: None,
+        mmc: None,
         not_running: None,
         smartctl: None,
     }
@@ -246,4 +250,96 @@ fn a_device_type_is_a_word_and_never_an_option() {
         assert!(DeviceType::parse(bad).is_err(), "{bad}");
     }
     assert!(serde_json::from_str::<DeviceType>("\"--json=o\"").is_err());
+}
+
+#[test]
+fn an_emmc_is_asked_by_sysfs_and_judged_by_its_reserved_blocks_and_its_wear() {
+    let sys = tempfile::tempdir().unwrap();
+    let device = mmc::directory(sys.path(), "mmcblk0");
+    std::fs::create_dir_all(&device).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(device.join(name), text).unwrap();
+    let mut drive = samples::facts("mmcblk0");
+    drive.transport = Transport::Mmc;
+    let mut question = Poll::of(&drive, &History::default(), None, false);
+    assert_eq!(
+        question.mmc.as_deref(),
+        Some(Path::new("/sys/class/block/mmcblk0/device"))
+    );
+    question.mmc = Some(device.clone());
+    let ask = || {
+        let mut history = History::default();
+        let outcome = poll(&question).outcome;
+        judge(&outcome, &mut history, 1, &Thresholds::default(), None)
+    };
+    let failure = |assessment: &Assessment| assessment.failure.as_ref().map(|it| it.reason);
+
+    // An SD card has neither; an eMMC of before 5.0 shows zeros.
+    write("type", "SD\n");
+    assert_eq!(failure(&ask()), Some(FailureReason::Unsupported));
+    write("type", "MMC\n");
+    assert_eq!(failure(&ask()), Some(FailureReason::NoData));
+    write("life_time", "0x00 0x00\n");
+    write("pre_eol_info", "0x00\n");
+    assert_eq!(failure(&ask()), Some(FailureReason::NoData));
+
+    // Life time, reserved blocks, verdict, code, wear: each on both sides of its threshold.
+    let cases = [
+        ("0x01 0x01", "0x01", Verdict::Good, None, None),
+        ("0x08 0x01", "0x01", Verdict::Good, None, None),
+        (
+            "0x01 0x09",
+            "0x01",
+            Verdict::Good,
+            None,
+            Some(ConditionLevel::Info),
+        ),
+        (
+            "0x0a 0x09",
+            "0x01",
+            Verdict::Good,
+            None,
+            Some(ConditionLevel::Warning),
+        ),
+        (
+            "0x0b 0x01",
+            "0x01",
+            Verdict::Good,
+            None,
+            Some(ConditionLevel::NoNewVolumes),
+        ),
+        (
+            "0x01 0x01",
+            "0x02",
+            Verdict::Suspect,
+            Some(Code::SpareLow),
+            None,
+        ),
+        (
+            "0x01 0x01",
+            "0x03",
+            Verdict::Bad,
+            Some(Code::SpareExhausted),
+            None,
+        ),
+        (
+            "0x00 0x00",
+            "0x03",
+            Verdict::Bad,
+            Some(Code::SpareExhausted),
+            None,
+        ),
+    ];
+    for (life, eol, verdict, code, wear) in cases {
+        write("life_time", life);
+        write("pre_eol_info", eol);
+        let seen = ask();
+        assert_eq!(seen.verdict, verdict, "{life}, {eol}");
+        assert_eq!(seen.findings.first().map(|found| found.code), code);
+        assert_eq!(
+            seen.conditions.first().map(|found| found.level),
+            wear,
+            "{life}"
+        );
+        assert_eq!(failure(&seen), None);
+    }
 }

@@ -1,4 +1,4 @@
-//! What smartctl said of a drive, typed by protocol. From bytes, bounded, and tolerant of what real
+//! What smartctl (of an eMMC: the kernel) said of a drive, typed by protocol. From bytes, bounded, and tolerant of what real
 //! drives and versions of smartctl write; no judgement here.
 //!
 //! The protocol is `device.protocol`, never `device.type`: an NVMe drive behind a USB bridge is an
@@ -6,6 +6,7 @@
 
 mod ata;
 mod exit;
+mod mmc;
 mod nvme;
 mod parse;
 mod scsi;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use ata::{Ata, Attribute, Failed, Statistic};
 pub use exit::ExitStatus;
+pub use mmc::Mmc;
 pub use nvme::{CriticalWarning, Nvme};
 pub(in crate::smart) use parse::sleeping;
 pub use parse::{MAX_BYTES, ParseError, parse};
@@ -81,6 +83,8 @@ pub enum Detail {
     Scsi(Scsi),
     /// NVMe.
     Nvme(Nvme),
+    /// eMMC, by sysfs.
+    Mmc(Mmc),
     /// smartctl did not say, and nothing else gives it away.
     #[default]
     Unknown,
@@ -96,6 +100,8 @@ pub enum Protocol {
     Scsi,
     /// NVMe.
     Nvme,
+    /// eMMC.
+    Mmc,
 }
 
 impl Protocol {
@@ -105,6 +111,7 @@ impl Protocol {
             Self::Ata => "ata",
             Self::Scsi => "scsi",
             Self::Nvme => "nvme",
+            Self::Mmc => "mmc",
         }
     }
 }
@@ -171,6 +178,7 @@ impl Facts {
             Detail::Ata(_) => Some(Protocol::Ata),
             Detail::Scsi(_) => Some(Protocol::Scsi),
             Detail::Nvme(_) => Some(Protocol::Nvme),
+            Detail::Mmc(_) => Some(Protocol::Mmc),
             Detail::Unknown => None,
         }
     }
@@ -193,6 +201,7 @@ impl Facts {
             Detail::Ata(ata) => !ata.attributes.is_empty(),
             Detail::Scsi(scsi) => scsi.grown_defects.is_some() || scsi.uncorrected().is_some(),
             Detail::Nvme(nvme) => nvme.critical_warning.is_some() || nvme.media_errors.is_some(),
+            Detail::Mmc(mmc) => mmc.pre_eol.is_some() || mmc.life_time.is_some(),
             Detail::Unknown => false,
         };
         detail || self.status().is_some()
@@ -204,7 +213,7 @@ impl Facts {
             Detail::Ata(ata) => &ata.self_tests,
             Detail::Scsi(scsi) => &scsi.self_tests,
             Detail::Nvme(nvme) => &nvme.self_tests,
-            Detail::Unknown => &[],
+            Detail::Mmc(_) | Detail::Unknown => &[],
         }
     }
 }

@@ -109,7 +109,8 @@ fn facts(root: Node<'_>) -> Facts {
         Some(Protocol::Ata) => Detail::Ata(Ata::parse(root)),
         Some(Protocol::Scsi) => Detail::Scsi(Scsi::parse(root)),
         Some(Protocol::Nvme) => Detail::Nvme(Nvme::parse(root)),
-        None => Detail::Unknown,
+        // smartctl does not speak to eMMC.
+        Some(Protocol::Mmc) | None => Detail::Unknown,
     };
     let rotation_rate = root.get("rotation_rate").u64();
     let support = root.get("smart_support");
@@ -226,7 +227,7 @@ fn rotational(detail: &Detail, rate: Option<u64>) -> Option<bool> {
         return Some(rate > 0);
     }
     match detail {
-        Detail::Nvme(_) => Some(false),
+        Detail::Nvme(_) | Detail::Mmc(_) => Some(false),
         Detail::Ata(ata) => {
             let named = |words: &[&str]| {
                 let mut names = ata

@@ -92,7 +92,7 @@ impl Counter {
                 .map(|errors| (Self::MediaErrors, errors))
                 .into_iter()
                 .collect(),
-            Detail::Unknown => Vec::new(),
+            Detail::Mmc(_) | Detail::Unknown => Vec::new(),
         }
     }
 }

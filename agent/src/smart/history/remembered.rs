@@ -52,7 +52,7 @@ impl Remembered {
                 newest(&mut nvme.warning_temperature, &mut self.nvme_limits.0);
                 newest(&mut nvme.critical_temperature, &mut self.nvme_limits.1);
             }
-            Detail::Unknown => {}
+            Detail::Mmc(_) | Detail::Unknown => {}
         }
     }
 }

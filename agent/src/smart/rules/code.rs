@@ -103,7 +103,7 @@ codes! {
     GrownDefects: Suspect, Level;
     /// SCSI: grown defects lately.
     GrownDefectsGrew: Suspect, Growth;
-    /// NVMe: the drive warns that its spare is low.
+    /// NVMe, eMMC: the drive warns that its spare is low.
     SpareLow: Suspect, Never;
     /// NVMe: the drive says that its reliability is degraded.
     ReliabilityDegraded: Bad, Never;
@@ -113,7 +113,7 @@ codes! {
     BackupFailed: Suspect, Never;
     /// NVMe: the persistent memory region is read-only or unreliable.
     PmrUnreliable: Suspect, Never;
-    /// NVMe: hardly any spare left.
+    /// NVMe, eMMC: hardly any spare left.
     SpareExhausted: Bad, Level;
     /// NVMe: many media errors within a day.
     MediaErrorsFast: Bad, Growth;

@@ -106,6 +106,8 @@ pub enum WearSource {
     Nvme,
     /// SCSI's endurance indicator.
     Scsi,
+    /// eMMC's life time estimate, in tenths.
+    Mmc,
     /// ATA device statistics, page 7.
     Statistics,
     /// An ATA attribute, by its name.
@@ -122,6 +124,7 @@ pub fn wear(facts: &Facts) -> Option<Wear> {
             .statistic(ENDURANCE.0, ENDURANCE.1)
             .map(from(WearSource::Statistics))
             .or_else(|| by_name(ata).map(from(WearSource::Attribute))),
+        Detail::Mmc(mmc) => mmc.used_percent().map(from(WearSource::Mmc)),
         Detail::Unknown => None,
     };
     facts.endurance_used.map(from(WearSource::Smartctl)).or(own)
@@ -216,7 +219,7 @@ fn temperature_limit(facts: &Facts, limits: &Thresholds) -> i32 {
                 limits.hot_hdd,
             )
         }
-        Detail::Scsi(_) | Detail::Unknown => (
+        Detail::Scsi(_) | Detail::Mmc(_) | Detail::Unknown => (
             [own.operating_max, own.trip, own.critical_max],
             limits.hot_hdd,
         ),

@@ -4,6 +4,7 @@
 mod ata;
 mod code;
 mod conditions;
+mod mmc;
 #[cfg(test)]
 mod monotone_tests;
 mod nvme;
@@ -140,6 +141,7 @@ pub fn evaluate(
         Detail::Ata(ata) => ata::judge(facts, ata, trends, thresholds, &mut found),
         Detail::Scsi(scsi) => scsi::judge(facts, scsi, trends, thresholds, &mut found),
         Detail::Nvme(nvme) => nvme::judge(facts, nvme, trends, thresholds, &mut found),
+        Detail::Mmc(mmc) => mmc::judge(mmc, &mut found),
         Detail::Unknown => {}
     }
     // Each protocol has its own way of saying why; what none of them explains must not be lost.

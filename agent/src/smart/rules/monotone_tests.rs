@@ -59,7 +59,7 @@ fn worsen(facts: &mut Facts, trends: &mut Vec<(Counter, Trend)>, what: u8, how_m
                 8 => fail(&mut nvme.self_tests, 5 + how_much % 3),
                 _ => {}
             },
-            Detail::Unknown => {}
+            Detail::Mmc(_) | Detail::Unknown => {}
         },
     }
 }
