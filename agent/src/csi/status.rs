@@ -185,7 +185,7 @@ mod tests {
             },
             VolumeError::ExistsAway {
                 name: text(),
-                drive: drive(),
+                why: text(),
             },
             VolumeError::DriveAway {
                 uuid,

@@ -8,7 +8,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
+use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key, reach_in};
 use crate::{
     carve::{
         gpt,
@@ -173,7 +173,11 @@ impl Volumes {
             return match volume.state {
                 VolumeState::Missing => Err(VolumeError::ExistsAway {
                     name: request.name,
-                    drive: volume.drive.clone(),
+                    why: reach_in(&snapshot, volume)
+                        .err()
+                        .map_or("its drive has just come back".to_owned(), |why| {
+                            why.to_string()
+                        }),
                 }),
                 _ => compare(volume, &request, class).map(|()| (volume.clone(), snapshot.revision)),
             };

@@ -50,13 +50,13 @@ pub enum VolumeError {
     },
     /// The name is taken by a volume that cannot be reached now.
     #[error(
-        "a volume named {name:?} is on drive {drive}, which cannot be reached; bring the drive back or delete the volume"
+        "a volume named {name:?} exists already and cannot be compared with the request: {why}"
     )]
     ExistsAway {
         /// CSI name.
         name: String,
-        /// Identity.
-        drive: DriveId,
+        /// Why it cannot be reached, and what to do.
+        why: String,
     },
     /// No class of this name.
     #[error("class {class:?} is not configured on this node (it has: {known})")]
