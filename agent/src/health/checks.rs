@@ -7,14 +7,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval},
-};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::book::Source;
+use super::{book::Source, tasks::Tasks};
 use crate::{
     check::{
         kept,
@@ -61,6 +58,9 @@ enum Done {
     Cleared(DriveId, bool),
 }
 
+/// By the drive that they are busy on.
+type Running = Tasks<DriveId, Done>;
+
 /// Everything followed.
 #[derive(Default)]
 struct Followed {
@@ -77,7 +77,7 @@ struct Followed {
 pub async fn run(volumes: Volumes, stop: CancellationToken) {
     let dir = volumes.config().state_dir.join("checks");
     let mut followed = Followed::default();
-    let mut tasks: JoinSet<Done> = JoinSet::new();
+    let mut tasks = Running::default();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -96,9 +96,13 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
                     begin(&volumes, &mut followed, &mut tasks, &snapshot);
                 }
             }
-            Some(done) = tasks.join_next() => match done {
-                Ok(done) => take(&volumes, &mut followed, &dir, done).await,
-                Err(error) => tracing::error!(%error, "a check has failed in the agent itself"),
+            Some((drive, done)) = tasks.next() => match done {
+                Some(done) => take(&volumes, &mut followed, &dir, done).await,
+                // A check is not tried again before the next start; other volumes of the drive are checked.
+                None => {
+                    followed.busy.remove(&drive);
+                    followed.later.insert(drive, Instant::now() + CLEAR_AGAIN);
+                }
             }
         }
     }
@@ -194,12 +198,7 @@ fn is_there(snapshot: &Snapshot, uuid: Uuid) -> bool {
 }
 
 /// Removes what an earlier agent's checks left on drives that are seen for the first time.
-fn clear(
-    volumes: &Volumes,
-    followed: &mut Followed,
-    tasks: &mut JoinSet<Done>,
-    snapshot: &Snapshot,
-) {
+fn clear(volumes: &Volumes, followed: &mut Followed, tasks: &mut Running, snapshot: &Snapshot) {
     followed.clear.retain(|id| snapshot.drives.contains_key(id));
     let now = Instant::now();
     followed.later.retain(|_, at| *at > now);
@@ -214,7 +213,7 @@ fn clear(
             continue;
         }
         let (volumes, drive) = (volumes.clone(), DriveRef::from(&drive.facts));
-        tasks.spawn(async move {
+        tasks.spawn(drive.id.clone(), async move {
             let cleared = volumes.clear_snapshots(&drive).await;
             Done::Cleared(drive.id, cleared)
         });
@@ -244,7 +243,7 @@ fn trouble(drive: &Drive) -> Option<&str> {
 fn begin(
     volumes: &Volumes,
     followed: &mut Followed,
-    tasks: &mut JoinSet<Done>,
+    tasks: &mut Running,
     snapshot: &Arc<Snapshot>,
 ) {
     let config = &volumes.config().checks;
@@ -282,7 +281,7 @@ fn begin(
         followed.busy.insert(drive.id.clone());
         let (volumes, volume) = (volumes.clone(), volume.clone());
         let (drive, fs_type) = (DriveRef::from(&drive.facts), tracked.fs_type);
-        tasks.spawn(async move {
+        tasks.spawn(drive.id.clone(), async move {
             let ended = volumes.check(&volume, &drive, fs_type, &plan).await;
             Done::Checked(volume.uuid, drive.id, ended)
         });

@@ -10,10 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{
-    task::JoinSet,
-    time::{MissedTickBehavior, interval},
-};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -21,7 +18,9 @@ use super::{
     book::Source,
     device::{self, Twice},
     reading::{self, Bad},
-    space, tell,
+    space,
+    tasks::Tasks,
+    tell,
 };
 use crate::{
     fs::jobs::{Stats, Usage},
@@ -83,7 +82,7 @@ struct Looked {
 /// Looks until `stop`.
 pub async fn run(volumes: Volumes, stop: CancellationToken) {
     let mut drives: BTreeMap<DriveId, Tracked> = BTreeMap::new();
-    let mut looking: JoinSet<(DriveId, Looked)> = JoinSet::new();
+    let mut looking: Tasks<DriveId, Looked> = Tasks::default();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut twice, mut count) = (Twice::default(), 0u32);
@@ -99,12 +98,14 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
                 follow(&mut drives, &snapshot);
                 let most = AT_ONCE.saturating_sub(looking.len());
                 for task in due(&volumes, &mut drives, &snapshot, most) {
-                    looking.spawn(look(volumes.clone(), task));
+                    looking.spawn(task.id.clone(), look(volumes.clone(), task));
                 }
             }
-            Some(done) = looking.join_next() => match done {
-                Ok((id, looked)) => take(&volumes, &mut drives, &id, looked),
-                Err(error) => tracing::error!(%error, "looking at a drive has failed"),
+            Some((id, looked)) = looking.next() => match looked {
+                Some(looked) => take(&volumes, &mut drives, &id, looked),
+                None => if let Some(tracked) = drives.get_mut(&id) {
+                    tracked.looking = false;
+                },
             },
         }
     }
@@ -190,7 +191,7 @@ async fn completed(name: String) -> Option<u64> {
     }
 }
 
-async fn look(volumes: Volumes, task: Task) -> (DriveId, Looked) {
+async fn look(volumes: Volumes, task: Task) -> Looked {
     let Task {
         id, drive, places, ..
     } = task;
@@ -198,11 +199,10 @@ async fn look(volumes: Volumes, task: Task) -> (DriveId, Looked) {
     let before = completed(name.clone()).await;
     let unused = before.is_some() && before == task.completed;
     if task.sleeps && unused {
-        let looked = Looked {
+        return Looked {
             completed: before,
             ..Looked::default()
         };
-        return (id, looked);
     }
     let pool = volumes.pool();
     let mut looked = Looked::default();
@@ -241,7 +241,7 @@ async fn look(volumes: Volumes, task: Task) -> (DriveId, Looked) {
         }
     }
     looked.completed = completed(name).await;
-    (id, looked)
+    looked
 }
 
 fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId, looked: Looked) {

@@ -7,10 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::acknowledge::{AcknowledgeError, Done, Request, acknowledge, told};
+use super::{
+    acknowledge::{AcknowledgeError, Done, Request, acknowledge, told},
+    tasks::Tasks,
+};
 use crate::{
     model::{
         DriveFacts, DriveHealth, DriveId, DriveRef, DriveState, Finding, Media, Snapshot,
@@ -64,7 +67,7 @@ pub async fn run(
 ) {
     let dir = volumes.config().state_dir.join("smart");
     let mut drives: BTreeMap<DriveId, Tracked> = BTreeMap::new();
-    let mut asking: JoinSet<(DriveId, Outcome)> = JoinSet::new();
+    let mut asking: Tasks<DriveId, Outcome> = Tasks::default();
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -77,11 +80,12 @@ pub async fn run(
                     ask(&volumes, &mut drives, &mut asking, id, &facts);
                 }
             }
-            Some(done) = asking.join_next() => {
-                match done {
-                    Ok((id, outcome)) => take(&volumes, &mut drives, &dir, id, &outcome).await,
-                    Err(error) => tracing::error!(%error, "asking a drive how it is has failed"),
-                }
+            Some((id, outcome)) = asking.next() => {
+                let outcome = outcome.unwrap_or_else(|| {
+                    let why = "the agent's own task failed; its log says where";
+                    failed(FailureReason::NotStarted, why.to_owned())
+                });
+                take(&volumes, &mut drives, &dir, id, &outcome).await;
             }
             () = volumes.drives_are_to_be_asked() => {
                 for tracked in drives.values_mut() {
@@ -150,7 +154,7 @@ fn due(
 fn ask(
     volumes: &Volumes,
     drives: &mut BTreeMap<DriveId, Tracked>,
-    asking: &mut JoinSet<(DriveId, Outcome)>,
+    asking: &mut Tasks<DriveId, Outcome>,
     id: DriveId,
     facts: &DriveFacts,
 ) {
@@ -178,8 +182,8 @@ fn ask(
         tracked.deep = Some(now);
     }
     let (pool, drive) = (volumes.pool().clone(), DriveRef::from(facts));
-    asking.spawn(async move {
-        let outcome = match poll.unsupported.clone() {
+    asking.spawn(id.clone(), async move {
+        match poll.unsupported.clone() {
             // Nothing to ask, so no worker is started for it.
             Some(why) => failed(FailureReason::Unsupported, why),
             None => match pool
@@ -189,8 +193,7 @@ fn ask(
                 Ok(Polled { outcome, .. }) => outcome,
                 Err(error) => not_asked(&error),
             },
-        };
-        (id, outcome)
+        }
     });
 }
 
