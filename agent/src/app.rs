@@ -151,7 +151,8 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         known.tombstones = loaded.tombstones;
         known.overrides.clone_from(&config.health.overrides);
     });
-    let (keeper, burials) = Keeper::new();
+    let on_disk = inventory.remembered();
+    let (keeper, asked_of_keeper) = Keeper::new();
 
     let sender = Sender::new(&config, uuid::Uuid::new_v4().to_string());
     let volumes = Volumes::new(
@@ -197,7 +198,13 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         let (volumes, stop) = (volumes.clone(), stop.clone());
         tasks.spawn(async move { volumes.erase_all(stop).await });
     }
-    tasks.spawn(keeper::run(volumes.clone(), store, burials, stop.clone()));
+    tasks.spawn(keeper::run(
+        volumes.clone(),
+        store,
+        on_disk,
+        asked_of_keeper,
+        stop.clone(),
+    ));
     let (mounted, listened) = watch::channel(Vec::new());
     tasks.spawn(health::mount_watch::run(
         volumes.clone(),

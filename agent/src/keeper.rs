@@ -18,7 +18,7 @@ use crate::{
 const TICK: Duration = Duration::from_secs(60);
 /// Quarantines are kept in whole seconds.
 const SHORTEST_TICK: Duration = Duration::from_secs(1);
-/// Burials that wait for a write.
+/// Requests that wait for a write.
 const QUEUE: usize = 16;
 
 /// A deletion that must be durable before it is answered.
@@ -29,13 +29,22 @@ pub struct Burial {
     done: oneshot::Sender<Result<u64, StateError>>,
 }
 
-/// Asks for burials. Cheap to clone.
+/// What is asked of the task that writes.
+#[derive(Debug)]
+pub enum Request {
+    /// Note a deletion.
+    Bury(Burial),
+    /// Write what is known by now, and say when that was tried.
+    Settle(oneshot::Sender<()>),
+}
+
+/// Asks for writes. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Keeper(mpsc::Sender<Burial>);
+pub struct Keeper(mpsc::Sender<Request>);
 
 impl Keeper {
     /// The handle, and what `run` takes.
-    pub fn new() -> (Self, mpsc::Receiver<Burial>) {
+    pub fn new() -> (Self, mpsc::Receiver<Request>) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         (Self(sender), receiver)
     }
@@ -55,7 +64,10 @@ impl Keeper {
             },
             done,
         };
-        self.0.send(burial).await.map_err(|_| stopping())?;
+        self.0
+            .send(Request::Bury(burial))
+            .await
+            .map_err(|_| stopping())?;
         answer
             .await
             .map_err(|_| stopping())?
@@ -64,18 +76,29 @@ impl Keeper {
                 source,
             })
     }
+
+    /// Returns when what is known of drives by now is on disk, or could not be written (which is logged, and tried again).
+    pub async fn settle(&self) {
+        let (done, settled) = oneshot::channel();
+        if self.0.send(Request::Settle(done)).await.is_ok() {
+            // Without an answer the agent is stopping, and writes once more then.
+            let _ = settled.await;
+        }
+    }
 }
 
-/// Runs until stopped, and writes once more then.
+/// Runs until stopped, and writes once more then. `on_disk`: what the files said when they were read.
 pub async fn run(
     volumes: Volumes,
     store: Store,
-    mut burials: mpsc::Receiver<Burial>,
+    on_disk: (Known, Tombstones),
+    mut requests: mpsc::Receiver<Request>,
     stop: CancellationToken,
 ) {
     let inventory: Arc<Inventory> = volumes.inventory().clone();
     let mut snapshots = inventory.subscribe();
-    let (mut known, mut tombstones) = inventory.remembered();
+    snapshots.mark_changed();
+    let (mut known, mut tombstones) = on_disk;
     let mut tick = tokio::time::interval(TICK.min(volumes.config().quarantine).max(SHORTEST_TICK));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut last = tokio::time::Instant::now();
@@ -85,8 +108,12 @@ pub async fn run(
                 write(&inventory, &store, &mut known, &mut tombstones).await;
                 return;
             }
-            burial = burials.recv() => match burial {
-                Some(burial) => bury(&inventory, &store, &mut tombstones, burial).await,
+            request = requests.recv() => match request {
+                Some(Request::Bury(burial)) => bury(&inventory, &store, &mut tombstones, burial).await,
+                Some(Request::Settle(done)) => {
+                    write(&inventory, &store, &mut known, &mut tombstones).await;
+                    let _ = done.send(());
+                }
                 None => return,
             },
             changed = snapshots.changed() => {
@@ -151,5 +178,74 @@ async fn write(
             Ok(()) => *tombstones = next_tombstones,
             Err(error) => tracing::error!(error = %chain(&error), "quarantines are not saved"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::{Surroundings, parse},
+        inventory::wire::Sender,
+        model::samples,
+        state::KnownDrive,
+        worker::{Pool, PoolConfig},
+    };
+
+    #[tokio::test]
+    async fn what_is_known_by_now_is_on_disk_when_it_is_said_to_be_settled() {
+        let dir = tempfile::tempdir().unwrap();
+        let surroundings = Surroundings {
+            hostname: "node7".into(),
+            has_dir: |_| false,
+        };
+        let text = "[[class]]\nname = 'bulk'\n[class.select]\nmedia = 'hdd'\n";
+        let mut config = parse(text, &surroundings).unwrap().config;
+        config.state_dir = dir.path().to_owned();
+        let pool = PoolConfig {
+            program: "/nonexistent".into(),
+            notes_dir: dir.path().join("workers"),
+            idle: Duration::from_secs(1),
+            stuck_after: Duration::from_secs(1),
+            queue: 1,
+        };
+        let pool = Pool::new(pool).await.unwrap();
+        let inventory = Arc::new(Inventory::new(vec!["bulk".into()], config.quarantine));
+        let sender = Sender::new(&config, "boot".into());
+        let (keeper, requests) = Keeper::new();
+        let volumes = Volumes::new(config, pool, inventory.clone(), sender, keeper.clone());
+        let store = Store::new(dir.path());
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(run(
+            volumes,
+            store.clone(),
+            Default::default(),
+            requests,
+            stop.clone(),
+        ));
+        // The task is told of a change and asked to settle at once: which of the two it hears first is chance.
+        for count in 1..=20 {
+            let facts = samples::facts(&format!("d{count}"));
+            inventory.update(|known| {
+                known.remembered.drives.insert(
+                    facts.id.clone(),
+                    KnownDrive {
+                        facts,
+                        class: "bulk".into(),
+                        usable_bytes: 0,
+                        drive_uuid: None,
+                        vanished: Vec::new(),
+                        volumes: Vec::new(),
+                        last_seen: 0,
+                    },
+                );
+            });
+            keeper.settle().await;
+            assert_eq!(store.load().await.known.drives.len(), count);
+        }
+        stop.cancel();
+        running.await.unwrap();
+        // An agent that is stopping keeps nobody waiting.
+        keeper.settle().await;
     }
 }

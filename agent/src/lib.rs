@@ -26,6 +26,7 @@ pub mod smart;
 pub mod state;
 pub mod survey_loop;
 pub mod sys;
+mod tasks;
 pub mod uplink;
 pub mod volumes;
 pub mod worker;

@@ -17,7 +17,7 @@ use std::{
 use drivebay_hwtests::{
     MIB,
     lab::{
-        DriveError, DriveSpec, Guest, Kind, LabDrive, Machine, MachineSpec, Qmp, drives,
+        DriveError, DriveSpec, Guest, Held, Kind, LabDrive, Machine, MachineSpec, Qmp, drives,
         drives::TRUST_EUI,
         nbd::{BadSectors, Throttle},
         qmp::SOON,
@@ -41,11 +41,17 @@ struct Stand {
     run: RunDir,
 }
 
+impl AsRef<Machine> for Stand {
+    fn as_ref(&self) -> &Machine {
+        &self.machine
+    }
+}
+
 static STAND: Mutex<Option<Stand>> = Mutex::new(None);
 
 /// One machine for the tests of this program, with a drive of every kind.
-fn stand() -> MutexGuard<'static, Option<Stand>> {
-    let mut stand = STAND.lock().unwrap_or_else(PoisonError::into_inner);
+fn stand() -> Held<MutexGuard<'static, Option<Stand>>> {
+    let mut stand = Held(STAND.lock().unwrap_or_else(PoisonError::into_inner));
     if stand.is_none() {
         let run = RunDir::new("shelf").unwrap();
         let dir = run.file("");

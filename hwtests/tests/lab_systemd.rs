@@ -10,7 +10,7 @@ use std::{
 use drivebay_hwtests::{
     GIB, MIB, csi,
     lab::{
-        DriveSpec, Guest, LabRig, Machine, MachineSpec, Writer,
+        DriveSpec, Guest, Held, LabRig, Machine, MachineSpec, Writer,
         letters::{LAB_LIMIT, class_per_drive},
         nbd::Throttle,
         service,
@@ -28,8 +28,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(45);
 
 static LAB: Mutex<Option<LabRig>> = Mutex::const_new(None);
 
-async fn lab() -> MutexGuard<'static, Option<LabRig>> {
-    let mut held = LAB.lock().await;
+async fn lab() -> Held<MutexGuard<'static, Option<LabRig>>> {
+    let mut held = Held(LAB.lock().await);
     if let Some(lab) = held.as_mut() {
         // Each test has a runtime of its own, and a connection ends with its runtime.
         lab.node.csi = lab.agent.csi().await.unwrap();

@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{book::Source, tasks::Tasks};
+use super::book::Source;
 use crate::{
     check::{
         kept,
@@ -25,6 +25,7 @@ use crate::{
         RecordState, Snapshot, Verdict, Volume, VolumeState, cause::chain,
     },
     sys::{clock::unix_seconds, mountinfo},
+    tasks::Tasks,
     volumes::{Volumes, checks::Ended},
 };
 
@@ -58,8 +59,8 @@ enum Done {
     Cleared(DriveId, bool),
 }
 
-/// By the drive that they are busy on.
-type Running = Tasks<DriveId, Done>;
+/// By the drive that they are busy on, and the volume that is checked.
+type Running = Tasks<(DriveId, Option<Uuid>), Done>;
 
 /// Everything followed.
 #[derive(Default)]
@@ -96,12 +97,17 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
                     begin(&volumes, &mut followed, &mut tasks, &snapshot);
                 }
             }
-            Some((drive, done)) = tasks.next() => match done {
+            Some(((drive, volume), done)) = tasks.next() => match done {
                 Some(done) => take(&volumes, &mut followed, &dir, done).await,
-                // A check is not tried again before the next start; other volumes of the drive are checked.
                 None => {
+                    // It may have left its snapshot. Other volumes of the drive are checked; this one, which would
+                    // panic again, not before the next start.
                     followed.busy.remove(&drive);
+                    followed.clear.remove(&drive);
                     followed.later.insert(drive, Instant::now() + CLEAR_AGAIN);
+                    if let Some(uuid) = volume {
+                        volumes.answer_check(uuid, None);
+                    }
                 }
             }
         }
@@ -213,7 +219,7 @@ fn clear(volumes: &Volumes, followed: &mut Followed, tasks: &mut Running, snapsh
             continue;
         }
         let (volumes, drive) = (volumes.clone(), DriveRef::from(&drive.facts));
-        tasks.spawn(drive.id.clone(), async move {
+        tasks.spawn((drive.id.clone(), None), async move {
             let cleared = volumes.clear_snapshots(&drive).await;
             Done::Cleared(drive.id, cleared)
         });
@@ -281,7 +287,7 @@ fn begin(
         followed.busy.insert(drive.id.clone());
         let (volumes, volume) = (volumes.clone(), volume.clone());
         let (drive, fs_type) = (DriveRef::from(&drive.facts), tracked.fs_type);
-        tasks.spawn(drive.id.clone(), async move {
+        tasks.spawn((drive.id.clone(), Some(*uuid)), async move {
             let ended = volumes.check(&volume, &drive, fs_type, &plan).await;
             Done::Checked(volume.uuid, drive.id, ended)
         });

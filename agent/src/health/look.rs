@@ -18,9 +18,7 @@ use super::{
     book::Source,
     device::{self, Twice},
     reading::{self, Bad},
-    space,
-    tasks::Tasks,
-    tell,
+    space, tell,
 };
 use crate::{
     fs::jobs::{Stats, Usage},
@@ -29,6 +27,7 @@ use crate::{
         snapshot::Trouble,
     },
     sys::{blockstat, offload::offload},
+    tasks::Tasks,
     volumes::{Volumes, stats::unreadable},
     worker::{
         RunError, Slot,

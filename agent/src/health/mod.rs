@@ -28,7 +28,6 @@ pub mod reading;
 pub mod smart;
 pub mod space;
 pub mod stalls;
-mod tasks;
 pub mod watch;
 
 pub use acknowledge::Acknowledger;

@@ -10,10 +10,7 @@ use std::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    acknowledge::{AcknowledgeError, Done, Request, acknowledge, told},
-    tasks::Tasks,
-};
+use super::acknowledge::{AcknowledgeError, Done, Request, acknowledge, told};
 use crate::{
     model::{
         DriveFacts, DriveHealth, DriveId, DriveRef, DriveState, Finding, Media, Snapshot,
@@ -28,6 +25,7 @@ use crate::{
         rules::{self, ConditionLevel, wear},
     },
     sys::{clock::unix_seconds, offload::offload, statefile},
+    tasks::Tasks,
     volumes::Volumes,
     worker::{RunError, Slot},
 };

@@ -1,7 +1,7 @@
 //! Erasing deleted volumes in the background: one at a time per drive, a second at a time, throttled,
 //! resumed after a restart from what the record says.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -10,6 +10,7 @@ use super::Volumes;
 use crate::{
     carve::jobs::{CarveError, EraseStep},
     model::{DriveId, DriveRef, DriveState, RecordState, Snapshot, snapshot::Erasing},
+    tasks::Tasks,
     worker::{RunError, Slot},
 };
 
@@ -56,40 +57,37 @@ impl Volumes {
     /// Keeps erasing whatever is to be erased, until stopped. One task per drive.
     pub async fn erase_all(&self, stop: CancellationToken) {
         let mut snapshots = self.inner.inventory.subscribe();
-        let mut running: BTreeMap<tokio::task::Id, DriveId> = BTreeMap::new();
-        let mut tasks = tokio::task::JoinSet::new();
+        let mut busy: BTreeSet<DriveId> = BTreeSet::new();
+        let mut tasks: Tasks<DriveId, ()> = Tasks::default();
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
             for (drive, uuid, done, total) in waiting(&snapshot) {
-                if !running.values().any(|busy| *busy == drive.id) {
+                if busy.insert(drive.id.clone()) {
                     let this = self.clone();
                     let stop = stop.clone();
-                    let id = drive.id.clone();
-                    let task = tasks.spawn(async move {
+                    tasks.spawn(drive.id.clone(), async move {
                         tokio::select! {
                             () = this.erase_one(drive, uuid, done, total) => {}
                             () = stop.cancelled() => {}
                         }
                     });
-                    running.insert(task.id(), id);
                 }
             }
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = snapshots.changed() => if changed.is_err() { return },
                 // However it ended: a task that panicked must not keep its drive from being erased.
-                Some(ended) = tasks.join_next_with_id() => {
-                    let task = match &ended {
-                        Ok((task, ())) => *task,
-                        Err(error) => error.id(),
-                    };
-                    running.remove(&task);
+                Some((drive, _)) = tasks.next() => {
+                    busy.remove(&drive);
                 }
             }
         }
     }
 
     async fn erase_one(&self, drive: DriveRef, uuid: Uuid, mut done: u64, total: u64) {
+        // What is remembered of the drive says that the volume is deleted before the drive stops saying it: an agent that
+        // is killed in between would find a volume that somebody took away by hand.
+        self.inner.keeper.settle().await;
         let began = tokio::time::Instant::now();
         let first = done;
         loop {

@@ -81,6 +81,12 @@ enum Start<'a> {
     From(&'a Booted),
 }
 
+impl AsRef<Self> for Machine {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 impl Machine {
     /// Boots a new one, with its drives there from power on.
     ///

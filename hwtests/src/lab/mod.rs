@@ -32,6 +32,6 @@ pub use machine::{Machine, MachineSpec};
 pub use nbd::{NbdDrive, NbdOptions};
 pub use qmp::{Qmp, QmpError};
 pub use rig::LabRig;
-pub use shared::shared;
+pub use shared::{Held, shared};
 pub use starts::LvmStarts;
 pub use writer::{Events, Writer};

@@ -17,6 +17,12 @@ pub struct LabRig {
     pub machine: Machine,
 }
 
+impl AsRef<Machine> for LabRig {
+    fn as_ref(&self) -> &Machine {
+        &self.machine
+    }
+}
+
 impl LabRig {
     /// A machine with these drives, and an agent that finds them. It wakes from a snapshot, or boots if a drive is
     /// SATA, which is there from power on or not at all.
