@@ -229,6 +229,9 @@ async fn take(
         &volumes.config().health.thresholds,
         None,
     );
+    if assessment.another_drive {
+        tracing::warn!(drive = %id, "the drive answers under another serial number or WWN than before: what was known of its health, also a BAD, is forgotten with the drive that it was of");
+    }
     let failure = assessment.failure.as_ref().map(|failure| failure.reason);
     let snapshot = volumes.inventory().current();
     let sector = snapshot.drives.get(&id);

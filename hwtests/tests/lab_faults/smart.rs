@@ -5,9 +5,10 @@ use std::path::Path;
 use drivebay_hwtests::{
     GIB, MIB, csi,
     faults::{About, Case},
-    lab::{DriveSpec, LabRig},
+    lab::{DriveSpec, LabRig, letters::LAB_LIMIT},
     long,
     rig::Placed,
+    wait,
 };
 use serde_json::{Value, json};
 
@@ -76,6 +77,18 @@ impl Stand {
         case.of_drive(&self.lab, drive, verdict, code, about).await;
         let told = self.lab.volume_of(&self.quiet.id).await.unwrap();
         assert_eq!(told.conditions, [], "the other drive's volume");
+    }
+}
+
+impl Stand {
+    /// Waits until the drive has answered, and there is nothing to be said of it.
+    async fn is_well(&self, drive: &str) {
+        self.lab.rescan().await;
+        wait::until_async(LAB_LIMIT, "the drive is well", async || {
+            let told = self.lab.drive_named(drive).await?;
+            told.notes.is_empty().then_some(())
+        })
+        .await;
     }
 }
 
@@ -160,43 +173,33 @@ async fn a_scsi_drive_that_fails_wears_and_cannot_be_asked() {
     stand.told(&mut case, "tells", "", "Wear").await;
     drop(case);
 
-    for (fault, made, script, code) in [
-        (
-            "smartctl missing",
-            "its place is empty",
-            "exit 127\n",
-            "Smart",
-        ),
+    let guest = stand.lab.guest();
+    let mut case = Case::new("smartctl missing", "its place is empty");
+    guest.run("mv /usr/sbin/smartctl /root/; rm /usr/local/sbin/smartctl");
+    case.strikes();
+    stand.told(&mut case, "tells", "", "SmartMissing").await;
+    case.stays("with the next poll that succeeds");
+    drop(case);
+
+    for (fault, script, code) in [
         (
             "smartctl answers garbage",
-            "replaced",
             "head -c 5000 /dev/urandom; exit 0\n",
             "SmartGarbage",
         ),
-        (
-            "smartctl hangs",
-            "replaced",
-            "exec sleep 600\n",
-            "SmartTimeout",
-        ),
+        ("smartctl hangs", "exec sleep 600\n", "SmartTimeout"),
     ] {
-        let mut case = Case::new(fault, made);
+        let mut case = Case::new(fault, "replaced");
         stand.answers("tells", script);
-        if fault.contains("missing") {
-            stand
-                .lab
-                .guest()
-                .run("mv /usr/sbin/smartctl /root/; rm /usr/local/sbin/smartctl");
-        }
         case.strikes();
         stand.told(&mut case, "tells", "", code).await;
-        stand
-            .lab
-            .guest()
-            .run("[ -e /usr/sbin/smartctl ] || mv /root/smartctl /usr/sbin/");
         case.stays("with the next poll that succeeds");
     }
+    guest.run("mv /root/smartctl /usr/sbin/");
 
+    // What grows has to be known first.
+    stand.replays("tells", &well, 0);
+    stand.is_well("tells").await;
     let mut ill = well.clone();
     ill["scsi_grown_defect_list"] = json!(5);
     let mut case = Case::new(
