@@ -1,5 +1,5 @@
-//! How full a volume is: one statx before and one after, one statfs, one readdir; for block, sysfs. No process, no
-//! mountinfo unless it is btrfs or something is wrong.
+//! How full a volume is: one statx of the path, then one open, statx, readdir and statfs of the directory that is there; for
+//! block, sysfs. No process, no mountinfo unless it is btrfs or something is wrong.
 
 use std::{io, path::Path};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::sys::{
     mountinfo::{self, MountEntry},
-    path::{self, Facts, Kind, Space},
+    path::{self, Directory, Facts, Kind, Space},
 };
 
 /// Runs a stats job.
@@ -34,50 +34,83 @@ fn is_unreadable(error: &io::Error) -> bool {
 }
 
 fn mounted(job: &Stats) -> Result<Usage, FsError> {
-    let mut mount = None;
-    let unreadable = match path::facts(&job.path) {
-        Ok(found) => {
-            if !found.mount_root {
-                return Err(not_here(job, "nothing is mounted there".to_owned()));
-            }
-            if found.dev != job.dev && !is_btrfs_of(job, &found)? {
-                return Err(not_here(
-                    job,
-                    format!(
-                        "what is mounted there is device {}:{}",
-                        found.dev.0, found.dev.1
-                    ),
-                ));
-            }
-            mount = Some(found.mount_id);
-            path::read_directory(&job.path).err()
-        }
-        Err(error) if is_unreadable(&error) => {
-            if !top_at(&job.path)?.is_some_and(|top| device::is_mount_of(&top, job.dev)) {
-                return Err(not_here(
-                    job,
-                    "it does not answer, and no mount of the volume is there".to_owned(),
-                ));
-            }
-            Some(error)
-        }
+    let found = match path::facts(&job.path) {
+        Ok(found) => found,
+        Err(error) if is_unreadable(&error) => return without_directory(job, None, &error),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(not_here(job, "the path does not exist".to_owned()));
         }
         Err(error) => return Err(io_error("looking at", &job.path, error)),
     };
-    let (space, failed) = match path::space(&job.path) {
+    if !found.mount_root {
+        return Err(not_here(job, "nothing is mounted there".to_owned()));
+    }
+    if found.dev != job.dev && !is_btrfs_of(job, &found)? {
+        return Err(not_here(
+            job,
+            format!(
+                "what is mounted there is device {}:{}",
+                found.dev.0, found.dev.1
+            ),
+        ));
+    }
+    let mut directory = match Directory::open(&job.path) {
+        Ok(directory) => directory,
+        // The root of a mount is there, and a directory.
+        Err(error) if is_absent(&error) => return Err(unmounted(job)),
+        Err(error) => return without_directory(job, Some(found.mount_id), &error),
+    };
+    match directory.facts() {
+        Ok(now) if now.mount_root && (now.mount_id, now.dev) == (found.mount_id, found.dev) => {}
+        // The directory below, or another mount: that says nothing of the volume.
+        Ok(_) => return Err(unmounted(job)),
+        Err(error) => return without_directory(job, Some(found.mount_id), &error),
+    }
+    let unread = directory.read_first().err();
+    let (space, failed) = split(directory.space());
+    Ok(answer(
+        space,
+        unread.or(failed).as_ref().map(code),
+        is_staged(job),
+    ))
+}
+
+/// Usage of a path that does not let itself be opened, or be looked at: the kernel's list of mounts, which asks no filesystem,
+/// says whether it is the volume's.
+fn without_directory(job: &Stats, mount: Option<u64>, error: &io::Error) -> Result<Usage, FsError> {
+    if !top_at(&job.path)?.is_some_and(|top| device::is_mount_of(&top, job.dev)) {
+        return Err(not_here(
+            job,
+            "it does not answer, and no mount of the volume is there".to_owned(),
+        ));
+    }
+    let (space, _) = split(path::space(&job.path));
+    if is_another_now(&job.path, mount) {
+        return Err(unmounted(job));
+    }
+    Ok(answer(space, Some(code(error)), is_staged(job)))
+}
+
+fn unmounted(job: &Stats) -> FsError {
+    not_here(job, "it was unmounted meanwhile".to_owned())
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP)
+    )
+}
+
+fn split(space: io::Result<Space>) -> (Option<Space>, Option<io::Error>) {
+    match space {
         Ok(space) => (Some(space), None),
         Err(error) => (None, Some(error)),
-    };
-    // What was asked above may have been the directory below, or nothing: that says nothing of the volume.
-    if is_another_now(&job.path, mount) {
-        return Err(not_here(job, "it was unmounted meanwhile".to_owned()));
     }
-    let unreadable = unreadable
-        .or(failed)
-        .map(|error| error.raw_os_error().unwrap_or(libc::EIO));
-    Ok(answer(space, unreadable, is_staged(job)))
+}
+
+fn code(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// Whether something else is there than the mount that was; None: it did not answer then.

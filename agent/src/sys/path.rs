@@ -18,7 +18,14 @@ use std::{
     path::Path,
 };
 
-use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::{
+    dir::Dir,
+    fcntl::OFlag,
+    sys::{
+        stat::Mode,
+        statvfs::{FsFlags, Statvfs, fstatvfs, statvfs},
+    },
+};
 
 /// What lies at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,23 +118,51 @@ pub struct Space {
     pub read_only: bool,
 }
 
-/// One statfs.
-pub fn space(path: &Path) -> io::Result<Space> {
-    let answer = statvfs(path)?;
-    let unit = answer.fragment_size();
-    Ok(Space {
-        total: answer.blocks().saturating_mul(unit),
-        free: answer.blocks_free().saturating_mul(unit),
-        available: answer.blocks_available().saturating_mul(unit),
-        inodes: answer.files(),
-        inodes_free: answer.files_free(),
-        read_only: answer.flags().contains(FsFlags::ST_RDONLY),
-    })
+impl From<Statvfs> for Space {
+    fn from(answer: Statvfs) -> Self {
+        let unit = answer.fragment_size();
+        Self {
+            total: answer.blocks().saturating_mul(unit),
+            free: answer.blocks_free().saturating_mul(unit),
+            available: answer.blocks_available().saturating_mul(unit),
+            inodes: answer.files(),
+            inodes_free: answer.files_free(),
+            read_only: answer.flags().contains(FsFlags::ST_RDONLY),
+        }
+    }
 }
 
-/// Reads the first entry of a directory: the cheapest call that fails on a filesystem that shut down.
-pub fn read_directory(path: &Path) -> io::Result<()> {
-    fs::read_dir(path)?.next().transpose().map(drop)
+/// One statfs.
+pub fn space(path: &Path) -> io::Result<Space> {
+    Ok(statvfs(path)?.into())
+}
+
+/// A directory that is held open: what is asked of it is of this one, whatever is mounted at its path meanwhile. It cannot
+/// be unmounted while it is held.
+#[derive(Debug)]
+pub struct Directory(Dir);
+
+impl Directory {
+    /// Opens it; a symbolic link in the last component is not followed.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        Ok(Self(Dir::open(path, flags, Mode::empty())?))
+    }
+
+    /// What it is.
+    pub fn facts(&self) -> io::Result<Facts> {
+        facts_of(&self.0)
+    }
+
+    /// Reads its first entry: the cheapest call that fails on a filesystem that shut down.
+    pub fn read_first(&mut self) -> io::Result<()> {
+        Ok(self.0.iter().next().transpose().map(drop)?)
+    }
+
+    /// One statfs of its filesystem, by this mount.
+    pub fn space(&self) -> io::Result<Space> {
+        Ok(fstatvfs(&self.0)?.into())
+    }
 }
 
 /// Makes a directory (mode 0750); true when it was not there.
