@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use drivebay_hwtests::{
     GIB, MIB, csi,
     lab::{self, DriveSpec, Guest, LabRig, Machine, MachineSpec},
+    long,
     rig::Placed,
 };
 use drivebay_proto::agent::{CheckVolumeRequest, CheckVolumeResponse, agent_client::AgentClient};
@@ -165,7 +166,7 @@ fn times() -> u32 {
     if std::env::var_os("DRIVEBAY_LAB_LONG").is_some() {
         500
     } else {
-        24
+        12
     }
 }
 
@@ -191,6 +192,7 @@ async fn a_busy_btrfs_is_never_called_damaged() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn damage_under_a_mounted_ext4_is_found_and_a_full_snapshot_is_no_damage() {
+    long!();
     let lab = rig("lvm", 1, "check-reserve = \"64MiB\"\n").await;
     let volume = lab.volume("v", GIB, &csi::mount("ext4")).await;
     lab.use_volume(&volume).await;
@@ -243,6 +245,7 @@ async fn damage_under_a_mounted_ext4_is_found_and_a_full_snapshot_is_no_damage()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_killed_agents_snapshot_is_removed_and_erased_and_the_volume_works_on() {
+    long!();
     let mut lab = rig("lvm", 1, "check-reserve = \"64MiB\"\n").await;
     let volume = lab.volume("v", GIB, &csi::mount("ext4")).await;
     lab.use_volume(&volume).await;
@@ -299,6 +302,7 @@ async fn a_killed_agents_snapshot_is_removed_and_erased_and_the_volume_works_on(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_volume_is_grown_and_deleted_while_its_snapshot_is_checked() {
+    long!();
     let lab = rig("lvm", 1, "check-reserve = \"64MiB\"\n").await;
     let volume = lab.volume("v", 512 * MIB, &csi::mount("ext4")).await;
     lab.use_volume(&volume).await;
