@@ -76,10 +76,18 @@ impl LoopDrive {
 
 impl Drop for LoopDrive {
     fn drop(&mut self) {
-        // Partitions that were added one by one would outlive the file.
-        for (_, number) in tree::partitions(&self.kernel_name) {
-            let node = self.node().display().to_string();
-            let _ = tools::run("delpart", &[&node, &number.to_string()]);
+        // Partitions that were added one by one would outlive the file, and be found by whoever gets the number next. One may
+        // be in use for a moment more.
+        let node = self.node().display().to_string();
+        let end = Instant::now() + END;
+        loop {
+            for (_, number) in tree::partitions(&self.kernel_name) {
+                let _ = tools::run("delpart", &[&node, &number.to_string()]);
+            }
+            if tree::partitions(&self.kernel_name).is_empty() || Instant::now() >= end {
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
         }
         let child = Command::new("losetup")
             .arg("-d")

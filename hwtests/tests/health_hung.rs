@@ -82,7 +82,10 @@ impl Stand {
             parameters: [("class".to_owned(), format!("hung{n}"))].into(),
             ..Default::default()
         });
-        let volume = volume.await.unwrap();
+        let volume = match volume.await {
+            Ok(volume) => volume,
+            Err(status) => panic!("{status}: {:#?}", self.rig.inventory().await),
+        };
         let placed = self.rig.place(&volume, &name, &csi::mount("ext4"));
         self.rig.use_volume(&placed).await;
         placed
