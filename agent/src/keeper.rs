@@ -18,6 +18,8 @@ use crate::{
 const TICK: Duration = Duration::from_secs(60);
 /// Quarantines are kept in whole seconds.
 const SHORTEST_TICK: Duration = Duration::from_secs(1);
+/// Nobody waits longer than this for a write: another drive's deletion may be before it.
+const SETTLE: Duration = Duration::from_secs(30);
 /// Requests that wait for a write.
 const QUEUE: usize = 16;
 
@@ -77,12 +79,18 @@ impl Keeper {
             })
     }
 
-    /// Returns when what is known of drives by now is on disk, or could not be written (which is logged, and tried again).
+    /// Returns when what is known of drives by now is on disk, or could not be written (which is logged, and tried again), or
+    /// after `SETTLE`.
     pub async fn settle(&self) {
         let (done, settled) = oneshot::channel();
-        if self.0.send(Request::Settle(done)).await.is_ok() {
-            // Without an answer the agent is stopping, and writes once more then.
-            let _ = settled.await;
+        let asked = async {
+            if self.0.send(Request::Settle(done)).await.is_ok() {
+                // Without an answer the agent is stopping, and writes once more then.
+                let _ = settled.await;
+            }
+        };
+        if tokio::time::timeout(SETTLE, asked).await.is_err() {
+            tracing::warn!("what is known of drives is not written yet; it is not waited for");
         }
     }
 }

@@ -55,8 +55,8 @@ struct Tracked {
 
 /// What a task did.
 enum Done {
-    Checked(Uuid, DriveId, Option<Ended>),
-    Cleared(DriveId, bool),
+    Checked(Option<Ended>),
+    Cleared(bool),
 }
 
 /// By the drive that they are busy on, and the volume that is checked.
@@ -98,7 +98,7 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
                 }
             }
             Some(((drive, volume), done)) = tasks.next() => match done {
-                Some(done) => take(&volumes, &mut followed, &dir, done).await,
+                Some(done) => take(&volumes, &mut followed, &dir, drive, volume, done).await,
                 None => {
                     // It may have left its snapshot. Other volumes of the drive are checked; this one, which would
                     // panic again, not before the next start.
@@ -220,8 +220,7 @@ fn clear(volumes: &Volumes, followed: &mut Followed, tasks: &mut Running, snapsh
         }
         let (volumes, drive) = (volumes.clone(), DriveRef::from(&drive.facts));
         tasks.spawn((drive.id.clone(), None), async move {
-            let cleared = volumes.clear_snapshots(&drive).await;
-            Done::Cleared(drive.id, cleared)
+            Done::Cleared(volumes.clear_snapshots(&drive).await)
         });
     }
 }
@@ -288,8 +287,7 @@ fn begin(
         let (volumes, volume) = (volumes.clone(), volume.clone());
         let (drive, fs_type) = (DriveRef::from(&drive.facts), tracked.fs_type);
         tasks.spawn((drive.id.clone(), Some(*uuid)), async move {
-            let ended = volumes.check(&volume, &drive, fs_type, &plan).await;
-            Done::Checked(volume.uuid, drive.id, ended)
+            Done::Checked(volumes.check(&volume, &drive, fs_type, &plan).await)
         });
     }
 }
@@ -341,21 +339,27 @@ fn mounted_at(volume: &Volume) -> Option<PathBuf> {
         .map(|entry| entry.mount_point)
 }
 
-/// Takes what a task did.
-async fn take(volumes: &Volumes, followed: &mut Followed, dir: &std::path::Path, done: Done) {
-    let (uuid, drive, ended) = match done {
-        Done::Cleared(drive, cleared) => {
-            followed.busy.remove(&drive);
-            if cleared {
-                followed.clear.insert(drive);
-            } else {
-                followed.later.insert(drive, Instant::now() + CLEAR_AGAIN);
-            }
+/// Takes what a task did on a drive, or on a volume of it.
+async fn take(
+    volumes: &Volumes,
+    followed: &mut Followed,
+    dir: &std::path::Path,
+    drive: DriveId,
+    volume: Option<Uuid>,
+    done: Done,
+) {
+    followed.busy.remove(&drive);
+    let (uuid, ended) = match (done, volume) {
+        (Done::Checked(ended), Some(uuid)) => (uuid, ended),
+        (Done::Cleared(true), _) => {
+            followed.clear.insert(drive);
             return;
         }
-        Done::Checked(uuid, drive, ended) => (uuid, drive, ended),
+        (Done::Cleared(false) | Done::Checked(_), _) => {
+            followed.later.insert(drive, Instant::now() + CLEAR_AGAIN);
+            return;
+        }
     };
-    followed.busy.remove(&drive);
     let Some(tracked) = followed.volumes.get_mut(&uuid) else {
         return;
     };

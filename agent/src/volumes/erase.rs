@@ -76,10 +76,13 @@ impl Volumes {
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = snapshots.changed() => if changed.is_err() { return },
-                // However it ended: a task that panicked must not keep its drive from being erased.
-                Some((drive, _)) = tasks.next() => {
-                    busy.remove(&drive);
-                }
+                Some((drive, ended)) = tasks.next() => match ended {
+                    Some(()) => {
+                        busy.remove(&drive);
+                    }
+                    // A task that panicked must not keep its drive from being erased, nor be begun without end.
+                    None => tasks.spawn(drive, tokio::time::sleep(RETRY)),
+                },
             }
         }
     }

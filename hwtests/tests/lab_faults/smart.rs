@@ -78,9 +78,7 @@ impl Stand {
         let told = self.lab.volume_of(&self.quiet.id).await.unwrap();
         assert_eq!(told.conditions, [], "the other drive's volume");
     }
-}
 
-impl Stand {
     /// Waits until the drive has answered, and there is nothing to be said of it.
     async fn is_well(&self, drive: &str) {
         self.lab.rescan().await;
