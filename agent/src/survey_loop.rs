@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -137,6 +140,8 @@ struct Surveyor {
     last: Vec<Surveyed>,
     /// The last survey failed as a whole.
     failed: bool,
+    /// When all those that give no answer had last been asked.
+    asked: Instant,
     /// Drives, each time they were plugged in, and labels that were looked at for repair since the last slow rescan. A repair opens the drive for
     /// writing, which udevd answers with an event, which leads to a survey: what cannot be repaired must
     /// not be tried in a circle.
@@ -159,6 +164,7 @@ pub async fn run(
         rules,
         last: Vec::new(),
         failed: false,
+        asked: Instant::now(),
         tried: BTreeSet::new(),
     };
     let mut events_end = false;
@@ -195,6 +201,10 @@ pub async fn run(
             result = surveyor.once(only.as_ref()) => result,
         };
         surveyor.failed = result.is_err();
+        let silent = surveyor.silent(&surveyor.volumes.inventory().current());
+        if only.is_none_or(|only| silent.is_subset(&only)) {
+            surveyor.asked = Instant::now();
+        }
         if result.is_ok() {
             surveyor.volumes.inventory().surveyed();
         }
@@ -212,29 +222,40 @@ pub async fn run(
 }
 
 impl Surveyor {
-    /// After a while, the drives that gave no answer, or none in time, to be asked again, or None, for all, when there was
-    /// no survey at all; never when all did.
+    /// The drives that are to be asked again, a while after they last were, or None, for all, when there was no survey at
+    /// all. Waits for as long as every drive answers: a call may find one that does not, between two surveys.
     async fn troubled(&self) -> Option<BTreeSet<String>> {
+        let due = self.asked + RETRY;
         if self.failed {
-            tokio::time::sleep(RETRY).await;
+            sleep_until(due).await;
             return None;
         }
-        let snapshot = self.volumes.inventory().current();
+        let mut snapshots = self.volumes.inventory().subscribe();
+        loop {
+            let names = self.silent(&snapshots.borrow_and_update());
+            if !names.is_empty() {
+                sleep_until(due).await;
+                return Some(names);
+            }
+            if snapshots.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// The drives that gave no answer, or none in time.
+    fn silent(&self, snapshot: &Snapshot) -> BTreeSet<String> {
         let late = self.last.iter().filter(|drive| drive.late > 0);
         let late = late.map(|drive| &drive.facts);
-        let names: BTreeSet<String> = snapshot
+        let troubled = snapshot
             .drives
             .values()
             .filter(|drive| drive.trouble.is_some() && drive.state != DriveState::Missing)
-            .map(|drive| &drive.facts)
+            .map(|drive| &drive.facts);
+        troubled
             .chain(late)
             .map(|facts| facts.kernel_name.clone())
-            .collect();
-        if names.is_empty() {
-            std::future::pending::<()>().await;
-        }
-        tokio::time::sleep(RETRY).await;
-        Some(names)
+            .collect()
     }
 
     /// One survey: `only` these kernel names are probed again, or all.
