@@ -22,8 +22,9 @@ use drivebay_hwtests::{
 };
 use drivebay_proto::csi as wire;
 
-/// A sample: its deadline is half a second; the rest is for a busy machine.
-const SAMPLE: Duration = Duration::from_millis(1500);
+/// A sample: its deadline is half a second; the rest is for a busy machine, and shorter than the second that a killed worker
+/// may take to end.
+const SAMPLE: Duration = Duration::from_millis(1400);
 /// Ten seconds until it counts as a stall, a look each three, and a busy machine.
 const TOLD: Duration = Duration::from_secs(60);
 
@@ -92,6 +93,8 @@ impl Stand {
     }
 
     fn hang(&mut self) {
+        // A sample that finds nothing in memory waits for the drive.
+        sh("sync; echo 3 >/proc/sys/vm/drop_caches");
         for drive in &self.drives {
             drive.hang();
             // Somebody uses it.
@@ -105,7 +108,7 @@ impl Stand {
         }
     }
 
-    async fn is_sampled(&self, volume: &Placed, abnormal: bool) {
+    async fn sample(&self, volume: &Placed) -> wire::NodeGetVolumeStatsResponse {
         let begun = Instant::now();
         let stats = self
             .rig
@@ -116,8 +119,18 @@ impl Stand {
         let took = begun.elapsed();
         assert!(took < SAMPLE, "a sample took {took:?}");
         assert!(stats.usage[0].total > 0, "{stats:?}");
-        assert_eq!(stats.volume_condition.unwrap().abnormal, abnormal);
+        stats
     }
+
+    async fn is_sampled(&self, volume: &Placed, abnormal: bool) {
+        let condition = self.sample(volume).await.volume_condition.unwrap();
+        assert_eq!(condition.abnormal, abnormal, "{condition:?}");
+    }
+}
+
+fn sh(script: &str) {
+    let status = Command::new("sh").args(["-ec", script]).status();
+    assert!(status.unwrap().success(), "{script}");
 }
 
 #[tokio::test]
@@ -131,6 +144,10 @@ async fn with_every_drive_hung_volumes_are_inaccessible_and_samples_come_in_time
     }
     // Before anything hangs: the workers that it can start are those of the drives' two other slots.
     stand.hang();
+    for volume in &volumes {
+        // It need not be known yet.
+        stand.sample(volume).await;
+    }
     for volume in &volumes {
         let what = format!("{} is told to be on a drive that stands still", volume.id);
         let told = wait::until_async(TOLD, &what, async || {
@@ -217,14 +234,10 @@ async fn listening_to_a_filesystem_waits_for_no_drive_and_keeps_nothing_mounted(
     let drive = HungDrive::new(64 * MIB).unwrap();
     let found = drive.drive_ref().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let run = |script: String| {
-        let status = Command::new("sh").args(["-ec", &script]).status();
-        assert!(status.unwrap().success(), "{script}");
-    };
     let (node, path) = (found.node(), dir.path().to_owned());
     let (node, at) = (node.display(), path.display());
-    run(format!("mkfs.ext4 -q {node}; mount {node} {at}"));
-    run("sync; echo 3 >/proc/sys/vm/drop_caches".to_owned());
+    sh(&format!("mkfs.ext4 -q {node}; mount {node} {at}"));
+    sh("sync; echo 3 >/proc/sys/vm/drop_caches");
     let group = FsErrors::new().unwrap();
     let marker = group.marker().unwrap();
     drive.hang();
@@ -234,7 +247,7 @@ async fn listening_to_a_filesystem_waits_for_no_drive_and_keeps_nothing_mounted(
     let marked = wait.recv_timeout(TOLD);
     drive.resume();
     marked.expect("the mark waits for the drive").unwrap();
-    run(format!("umount {at}"));
+    sh(&format!("umount {at}"));
     let superblock = Path::new("/sys/fs/ext4").join(&found.kernel_name);
     assert!(!superblock.exists(), "the mark keeps it");
     drop(group);

@@ -343,6 +343,7 @@ impl Job for Unmount {
 
 impl Job for Stats {
     const NAME: &'static str = "stats";
+    const ONLY_LOOKS: bool = true;
     type Answer = Usage;
     type Error = FsError;
     fn run(self, _context: &mut Context) -> Result<Usage, FsError> {

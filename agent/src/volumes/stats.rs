@@ -178,7 +178,8 @@ impl Volumes {
                 self.note_stuck(&volume.drive, &error);
                 match self.inner.samples.last(uuid) {
                     Some((usage, age)) => {
-                        tracing::warn!(volume = %uuid, age_s = age.as_secs(), error = %crate::model::cause::chain(&error), "no fresh sample; answering with the last");
+                        // Not louder: the drive's trouble is told once, and samples come for as long as it lasts.
+                        tracing::debug!(volume = %uuid, age_s = age.as_secs(), error = %crate::model::cause::chain(&error), "no fresh sample; answering with the last");
                         let mut volume = self.require(id)?;
                         if volume.troubles.is_empty() {
                             volume.troubles.push(not_answering(&volume));

@@ -9,6 +9,9 @@ use serde::{Serialize, de::DeserializeOwned};
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// Name on the wire and in logs, unique.
     const NAME: &'static str;
+    /// It changes nothing, so that nobody has to know when it is over: whoever asked is answered at the deadline, and its
+    /// worker is ended afterwards. Of any other job the answer comes when the worker is gone, or cannot be killed.
+    const ONLY_LOOKS: bool = false;
     /// What it answers.
     type Answer: Serialize + DeserializeOwned + Send + 'static;
     /// How it fails: one enum per operation.

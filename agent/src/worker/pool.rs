@@ -91,7 +91,7 @@ impl Pool {
     /// Runs a job in a drive's slot. Dropping the future does not stop the job.
     ///
     /// The deadline covers waiting and running. When it passes while the job runs, the worker is
-    /// killed, and the answer comes when it is gone, one second later at most.
+    /// killed, and the answer comes when it is gone, one second later at most; at once for a job that only looks.
     pub async fn run<J: Job>(
         &self,
         drive: &DriveId,
@@ -115,6 +115,7 @@ impl Pool {
                 arguments,
                 limit: deadline,
                 deadline: at,
+                only_looks: J::ONLY_LOOKS,
                 answer,
             },
         );

@@ -151,6 +151,7 @@ impl Actor {
             arguments,
             limit,
             deadline,
+            only_looks,
             answer,
         } = request;
         let answer = |result: Result<Outcome, Refusal>| {
@@ -196,6 +197,10 @@ impl Actor {
             }
             Ok(Said::Last(outcome)) => {
                 answer(Ok(outcome));
+                self.end(worker).await;
+            }
+            Err(cut) if only_looks => {
+                answer(Err(self.cut(cut, job, limit)));
                 self.end(worker).await;
             }
             failure => {

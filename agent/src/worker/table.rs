@@ -25,6 +25,8 @@ pub(super) struct Request {
     pub arguments: Value,
     pub limit: Duration,
     pub deadline: Instant,
+    /// See `Job::ONLY_LOOKS`.
+    pub only_looks: bool,
     pub answer: oneshot::Sender<Result<Outcome, Refusal>>,
 }
 
@@ -244,6 +246,7 @@ mod tests {
             arguments: Value::Null,
             limit,
             deadline: now + limit,
+            only_looks: false,
             answer,
         };
         (request, receiver)
