@@ -1,16 +1,22 @@
 //! Keeps what is remembered of absent drives and of deletions that could not reach them: one task
-//! writes the state files, so that writes have an order, and counts quarantines down.
+//! writes the state files, so that writes have an order, and counts quarantines down. It waits for no drive but that of the
+//! state directory.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     inventory::Inventory,
-    model::{Volume, cause::chain},
+    model::{DriveId, Volume, cause::chain},
     state::{Known, StateError, Store, Tombstone, Tombstones, merge::differs},
     sys::clock::unix_seconds,
+    tasks::Tasks,
     volumes::{VolumeError, Volumes},
 };
 
@@ -18,7 +24,7 @@ use crate::{
 const TICK: Duration = Duration::from_secs(60);
 /// Quarantines are kept in whole seconds.
 const SHORTEST_TICK: Duration = Duration::from_secs(1);
-/// Nobody waits longer than this for a write: another drive's deletion may be before it.
+/// Nobody waits longer than this for a write: the drive of the state directory may hang.
 const SETTLE: Duration = Duration::from_secs(30);
 /// Requests that wait for a write.
 const QUEUE: usize = 16;
@@ -110,6 +116,8 @@ pub async fn run(
     let mut tick = tokio::time::interval(TICK.min(volumes.config().quarantine).max(SHORTEST_TICK));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut last = tokio::time::Instant::now();
+    let mut deletions = Tasks::default();
+    let mut deleting = BTreeSet::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => {
@@ -136,13 +144,32 @@ pub async fn run(
                 let elapsed = Duration::from_secs(now.saturating_duration_since(last).as_secs());
                 last += elapsed;
                 let (_, due) = inventory.age(|_| {}, elapsed);
-                for (drive, uuid) in due {
-                    volumes.delete_quarantined(&drive, uuid).await;
+                for (drive, due) in by_drive(due) {
+                    if deleting.insert(drive.clone()) {
+                        let (volumes, on) = (volumes.clone(), drive.clone());
+                        deletions.spawn(drive, async move {
+                            for uuid in due {
+                                volumes.delete_quarantined(&on, uuid).await;
+                            }
+                        });
+                    }
                 }
                 write(&inventory, &store, &mut known, &mut tombstones).await;
             }
+            // However it ended: what is not deleted is due again at the next tick.
+            Some((drive, _)) = deletions.next() => {
+                deleting.remove(&drive);
+            }
         }
     }
+}
+
+fn by_drive(due: Vec<(DriveId, uuid::Uuid)>) -> BTreeMap<DriveId, Vec<uuid::Uuid>> {
+    let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (drive, uuid) in due {
+        all.entry(drive).or_default().push(uuid);
+    }
+    all
 }
 
 async fn bury(inventory: &Inventory, store: &Store, tombstones: &mut Tombstones, burial: Burial) {
@@ -190,70 +217,5 @@ async fn write(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        config::{Surroundings, parse},
-        inventory::wire::Sender,
-        model::samples,
-        state::KnownDrive,
-        worker::{Pool, PoolConfig},
-    };
-
-    #[tokio::test]
-    async fn what_is_known_by_now_is_on_disk_when_it_is_said_to_be_settled() {
-        let dir = tempfile::tempdir().unwrap();
-        let surroundings = Surroundings {
-            hostname: "node7".into(),
-            has_dir: |_| false,
-        };
-        let text = "[[class]]\nname = 'bulk'\n[class.select]\nmedia = 'hdd'\n";
-        let mut config = parse(text, &surroundings).unwrap().config;
-        config.state_dir = dir.path().to_owned();
-        let pool = PoolConfig {
-            program: "/nonexistent".into(),
-            notes_dir: dir.path().join("workers"),
-            idle: Duration::from_secs(1),
-            stuck_after: Duration::from_secs(1),
-            queue: 1,
-        };
-        let pool = Pool::new(pool).await.unwrap();
-        let inventory = Arc::new(Inventory::new(vec!["bulk".into()], config.quarantine));
-        let sender = Sender::new(&config, "boot".into());
-        let (keeper, requests) = Keeper::new();
-        let volumes = Volumes::new(config, pool, inventory.clone(), sender, keeper.clone());
-        let store = Store::new(dir.path());
-        let stop = CancellationToken::new();
-        let running = tokio::spawn(run(
-            volumes,
-            store.clone(),
-            Default::default(),
-            requests,
-            stop.clone(),
-        ));
-        // The task is told of a change and asked to settle at once: which of the two it hears first is chance.
-        for count in 1..=20 {
-            let facts = samples::facts(&format!("d{count}"));
-            inventory.update(|known| {
-                known.remembered.drives.insert(
-                    facts.id.clone(),
-                    KnownDrive {
-                        facts,
-                        class: "bulk".into(),
-                        usable_bytes: 0,
-                        drive_uuid: None,
-                        vanished: Vec::new(),
-                        volumes: Vec::new(),
-                        last_seen: 0,
-                    },
-                );
-            });
-            keeper.settle().await;
-            assert_eq!(store.load().await.known.drives.len(), count);
-        }
-        stop.cancel();
-        running.await.unwrap();
-        // An agent that is stopping keeps nobody waiting.
-        keeper.settle().await;
-    }
-}
+#[path = "keeper_tests.rs"]
+mod tests;

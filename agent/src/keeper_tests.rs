@@ -1,0 +1,144 @@
+//! Tests of `keeper`: what is settled is on disk, and no drive delays it.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::{
+    config::{Surroundings, parse},
+    inventory::wire::Sender,
+    model::{DriveState, RecordState, samples},
+    state::KnownDrive,
+    worker::{Pool, PoolConfig},
+};
+
+struct Rig {
+    _dir: tempfile::TempDir,
+    inventory: Arc<Inventory>,
+    pool: Pool,
+    keeper: Keeper,
+    store: Store,
+    stop: CancellationToken,
+    running: tokio::task::JoinHandle<()>,
+}
+
+/// `worker`: a script that is started as each drive's worker.
+async fn rig(worker: &str) -> Rig {
+    let dir = tempfile::tempdir().unwrap();
+    let surroundings = Surroundings {
+        hostname: "node7".into(),
+        has_dir: |_| false,
+    };
+    let text = "[[class]]\nname = 'bulk'\n[class.select]\nmedia = 'hdd'\n";
+    let mut config = parse(text, &surroundings).unwrap().config;
+    config.state_dir = dir.path().to_owned();
+    let program = dir.path().join("worker");
+    std::fs::write(&program, format!("#!/bin/sh\n{worker}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let pool = PoolConfig {
+        program,
+        notes_dir: dir.path().join("workers"),
+        idle: Duration::from_secs(1),
+        stuck_after: Duration::from_secs(60),
+        queue: 1,
+    };
+    let pool = Pool::new(pool).await.unwrap();
+    let inventory = Arc::new(Inventory::new(vec!["bulk".into()], config.quarantine));
+    let sender = Sender::new(&config, "boot".into());
+    let (keeper, requests) = Keeper::new();
+    let volumes = Volumes::new(
+        config,
+        pool.clone(),
+        inventory.clone(),
+        sender,
+        keeper.clone(),
+    );
+    let store = Store::new(dir.path());
+    let stop = CancellationToken::new();
+    let running = run(
+        volumes,
+        store.clone(),
+        Default::default(),
+        requests,
+        stop.clone(),
+    );
+    Rig {
+        _dir: dir,
+        inventory,
+        pool,
+        keeper,
+        store,
+        stop,
+        running: tokio::spawn(running),
+    }
+}
+
+#[tokio::test]
+async fn what_is_known_by_now_is_on_disk_when_it_is_said_to_be_settled() {
+    let rig = rig("exit 1").await;
+    // The task is told of a change and asked to settle at once: which of the two it hears first is chance.
+    for count in 1..=20 {
+        let facts = samples::facts(&format!("d{count}"));
+        rig.inventory.update(|known| {
+            known.remembered.drives.insert(
+                facts.id.clone(),
+                KnownDrive {
+                    facts,
+                    class: "bulk".into(),
+                    usable_bytes: 0,
+                    drive_uuid: None,
+                    vanished: Vec::new(),
+                    volumes: Vec::new(),
+                    last_seen: 0,
+                },
+            );
+        });
+        rig.keeper.settle().await;
+        assert_eq!(rig.store.load().await.known.drives.len(), count);
+    }
+    rig.stop.cancel();
+    rig.running.await.unwrap();
+    // An agent that is stopping keeps nobody waiting.
+    rig.keeper.settle().await;
+}
+
+#[tokio::test]
+async fn a_drive_that_hangs_while_its_quarantined_volume_is_deleted_delays_no_write() {
+    let rig = rig("exec sleep 600").await;
+    let volume = samples::placed(1, RecordState::New);
+    let (uuid, contents) = (volume.record.uuid, samples::contents(1, 1, vec![volume], 0));
+    let drive = samples::drive("hangs", DriveState::Claimed, Some(contents));
+    let tombstone = Tombstone {
+        drive: drive.id.clone(),
+        name: "pvc-1".into(),
+        deleted_at: 0,
+        quarantined_seconds: 0,
+        released: true,
+    };
+    rig.inventory.update(|known| {
+        known.drives.insert(drive.id.clone(), drive);
+        known.tombstones.volumes.insert(uuid, tombstone);
+        known.ready = true;
+    });
+    let waits = async {
+        while !rig.pool.status().iter().any(|slot| slot.step.is_some()) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), waits)
+        .await
+        .unwrap();
+    tokio::time::timeout(Duration::from_secs(5), rig.keeper.settle())
+        .await
+        .unwrap();
+    assert!(
+        rig.store
+            .load()
+            .await
+            .tombstones
+            .volumes
+            .contains_key(&uuid)
+    );
+    rig.stop.cancel();
+    rig.running.await.unwrap();
+    rig.pool.shutdown(Duration::ZERO).await;
+}
