@@ -6,7 +6,7 @@ mod mounts_support;
 
 use std::{
     fs,
-    os::unix::fs::FileTypeExt,
+    os::unix::fs::{FileTypeExt, MetadataExt},
     path::Path,
     sync::{
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -429,6 +429,36 @@ fn a_sample_beside_an_unmounting_tells_of_the_volume_or_of_nothing() {
     });
     bench.unmount("pods/a").unwrap();
     bench.unmount("staging").unwrap();
+}
+
+#[test]
+fn a_sample_writes_nothing_where_every_look_is_dated() {
+    if skipped() {
+        return;
+    }
+    for fs_type in [FsType::Ext4, FsType::Xfs, FsType::Btrfs] {
+        let mib = if fs_type == FsType::Xfs { 320 } else { 128 };
+        let bench = Bench::new(mib, Some(fs_type));
+        bench.edit(|record| record.mount_options = vec!["strictatime".to_owned()]);
+        bench.stage().unwrap();
+        bench.publish("a", false).unwrap();
+        let target = bench.path("pods/a");
+        let looked = || fs::metadata(&target).unwrap().atime();
+        sh("touch", &["-a", "-d", "@1", &target.display().to_string()]);
+        assert!(bench.stats("pods/a").unwrap().total_bytes > 0);
+        assert_eq!(looked(), 1, "{fs_type:?}");
+        // Anybody else's look is dated, or this would prove nothing.
+        assert_eq!(
+            fs::read_dir(&target)
+                .unwrap()
+                .filter(Result::is_err)
+                .count(),
+            0
+        );
+        assert!(looked() > 1, "{fs_type:?}");
+        bench.unmount("pods/a").unwrap();
+        bench.unmount("staging").unwrap();
+    }
 }
 
 #[test]

@@ -143,9 +143,14 @@ pub fn space(path: &Path) -> io::Result<Space> {
 pub struct Directory(Dir);
 
 impl Directory {
-    /// Opens it; a symbolic link in the last component is not followed.
+    /// Opens it; a symbolic link in the last component is not followed. Reading it writes nothing, not even when it was read
+    /// (which takes its owner or root).
     pub fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let flags = OFlag::O_RDONLY
+            | OFlag::O_DIRECTORY
+            | OFlag::O_NOFOLLOW
+            | OFlag::O_CLOEXEC
+            | OFlag::O_NOATIME;
         Ok(Self(Dir::open(path, flags, Mode::empty())?))
     }
 
