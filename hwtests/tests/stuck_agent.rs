@@ -35,7 +35,7 @@ use tonic::{Code, Status};
 /// hangs (10 s), so that nothing can have waited for one; a busy machine needs some of it.
 const PROMPT: Duration = Duration::from_secs(8);
 /// A sample: its deadline is half a second; the rest is for a busy machine.
-const SAMPLE: Duration = Duration::from_millis(1500);
+const SAMPLE: Duration = Duration::from_millis(1400);
 /// A call for the hung drive, once it is known to be stuck.
 const REFUSED: Duration = Duration::from_secs(3);
 
