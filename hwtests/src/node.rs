@@ -91,12 +91,18 @@ impl Node {
         state: &str,
         pick: impl Fn(&wire::Drive) -> bool,
     ) -> wire::Drive {
-        let what = format!("drive {name} is {state}");
-        wait::until_async(EVENT_LIMIT, &what, async || {
+        let found = wait::poll_async(EVENT_LIMIT, async || {
             let found = self.drive_where(&pick).await;
             found.filter(|drive| drive.state == state)
-        })
-        .await
+        });
+        match found.await {
+            Some(drive) => drive,
+            None => panic!(
+                "drive {name} is not {state} within {} s: {:#?}",
+                EVENT_LIMIT.as_secs(),
+                self.drive_where(&pick).await
+            ),
+        }
     }
 
     /// Waits until the agent lists no drive that a test picks.

@@ -37,18 +37,26 @@ pub fn until<T>(limit: Duration, what: &str, look: impl FnMut() -> Option<T>) ->
 pub async fn until_async<T, F: Future<Output = Option<T>>>(
     limit: Duration,
     what: &str,
-    mut look: impl FnMut() -> F,
+    look: impl FnMut() -> F,
 ) -> T {
+    poll_async(limit, look)
+        .await
+        .unwrap_or_else(|| panic!("not within {} s: {what}", limit.as_secs()))
+}
+
+/// As `poll`, for a look that has to wait itself.
+pub async fn poll_async<T, F: Future<Output = Option<T>>>(
+    limit: Duration,
+    mut look: impl FnMut() -> F,
+) -> Option<T> {
     let start = Instant::now();
     loop {
         if let Some(found) = look().await {
-            return found;
+            return Some(found);
         }
-        assert!(
-            start.elapsed() < limit,
-            "not within {} s: {what}",
-            limit.as_secs()
-        );
+        if start.elapsed() >= limit {
+            return None;
+        }
         tokio::time::sleep(STEP).await;
     }
 }

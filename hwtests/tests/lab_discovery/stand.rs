@@ -102,42 +102,60 @@ pub(crate) async fn use_volume(lab: &LabRig, volume: &Placed) {
     lab.publish(volume).await;
 }
 
-/// Plugs drives in, and has volumes of both layouts created, used, taken away and brought back, and deleted; then
-/// neither a mount, a mapped device nor a name of one is left.
-pub(crate) async fn uses_both_layouts(lab: &mut LabRig) {
+/// Drives by the class that takes them: one of each layout.
+pub(crate) const BOTH: [(&str, &str); 2] = [("demo", "scsi-part"), ("lv", "scsi-in-lv")];
+
+/// Plugs a drive in, and creates a volume on it.
+pub(crate) async fn volume_on_new(lab: &mut LabRig, class: &str, name: &str) -> Placed {
+    lab.machine.add(DriveSpec::scsi(name, 256 * MIB));
+    lab.drive_where_is(name, "available", named(name)).await;
+    volume(lab, name, class, 100 * MIB).await
+}
+
+/// Uses a volume, grows it, has its drive taken away and brought back, and deletes it; then neither a mount, a mapped
+/// device nor a name of one is left.
+pub(crate) async fn is_used_to_its_end(lab: &mut LabRig, drive: &str, made: &Placed) {
     let guest = lab.guest().clone();
-    let traces = "dmsetup ls; ls /dev/mapper; grep -c /kubelet/ /proc/self/mountinfo || true";
-    let before = guest.run(traces);
-    for (class, name) in [("demo", "scsi-part"), ("lv", "scsi-in-lv")] {
-        lab.machine.add(DriveSpec::scsi(name, 256 * MIB));
-        lab.drive_where_is(name, "available", named(name)).await;
-        let made = volume(lab, name, class, 100 * MIB).await;
-        use_volume(lab, &made).await;
-        let letter = made.target.join("letter");
-        // Written in the host's mount namespace.
-        guest.write(&letter, b"dear reader");
-        lab.csi
-            .expand(&made.id, 120 * MIB, &made.capability)
-            .await
-            .unwrap();
-        lab.csi
-            .node_expand(&made.id, &made.target, 120 * MIB)
-            .await
-            .unwrap();
-        lab.leave_volume(&made).await;
+    use_volume(lab, made).await;
+    let letter = made.target.join("letter");
+    // Written in the host's mount namespace.
+    guest.write(&letter, b"dear reader");
+    lab.csi
+        .expand(&made.id, 120 * MIB, &made.capability)
+        .await
+        .unwrap();
+    lab.csi
+        .node_expand(&made.id, &made.target, 120 * MIB)
+        .await
+        .unwrap();
+    lab.leave_volume(made).await;
 
-        let id = lab.drive_where(named(name)).await.unwrap().id;
-        lab.machine.unplug(name);
-        lab.drive_where_is(name, "missing", |drive| drive.id == id)
-            .await;
-        lab.machine.plug(name);
-        lab.drive_where_is(name, "claimed", named(name)).await;
+    let id = lab.drive_where(named(drive)).await.unwrap().id;
+    lab.machine.unplug(drive);
+    lab.drive_where_is(drive, "missing", |drive| drive.id == id)
+        .await;
+    lab.machine.plug(drive);
+    lab.drive_where_is(drive, "claimed", named(drive)).await;
 
-        use_volume(lab, &made).await;
-        assert_eq!(guest.read(&letter), b"dear reader");
-        lab.leave_volume(&made).await;
-        lab.csi.delete(&made.id).await.unwrap();
-        lab.erased().await;
+    use_volume(lab, made).await;
+    assert_eq!(guest.read(&letter), b"dear reader");
+    lab.leave_volume(made).await;
+    lab.csi.delete(&made.id).await.unwrap();
+    lab.erased().await;
+}
+
+/// What volumes leave in a guest that have not been given back.
+pub(crate) fn traces(lab: &LabRig) -> String {
+    let all = "dmsetup ls; ls /dev/mapper; grep -c /kubelet/ /proc/self/mountinfo || true";
+    lab.guest().run(all)
+}
+
+/// Plugs drives in, and has volumes of both layouts live their lives.
+pub(crate) async fn uses_both_layouts(lab: &mut LabRig) {
+    let before = traces(lab);
+    for (class, name) in BOTH {
+        let made = volume_on_new(lab, class, name).await;
+        is_used_to_its_end(lab, name, &made).await;
     }
-    assert_eq!(guest.run(traces), before);
+    assert_eq!(traces(lab), before);
 }
