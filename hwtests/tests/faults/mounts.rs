@@ -5,11 +5,16 @@ use std::{
     fs::{self, File},
     io::Write,
     os::unix::fs::FileExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
 };
 
-use drivebay_hwtests::{faults::Case, need};
+use drivebay_hwtests::{
+    DriveSpec, GIB, Rig, csi,
+    faults::{About, Case},
+    need,
+    rig::Placed,
+};
 
 use crate::stand::{Stand, sh};
 
@@ -132,47 +137,102 @@ fn fill(file: &Path) {
     while filling.write_all(&[1; 512]).is_ok() {}
 }
 
-async fn full(fs_type: &str) {
-    let stand = Stand::new(fs_type).await;
-    let fault = format!("{fs_type} full (space)");
-    let mut case = Case::new(&fault, "written until it was, loop drive");
-    let target = &stand.troubled.target;
-    // What is allocated need not be written.
-    let most = target.join("most");
-    sh(&format!("fallocate -l 1536M {}", most.display()));
-    fill(&target.join("rest"));
-    case.strikes();
-    stand.is_told(&mut case, "VolumeFull").await;
-    fs::remove_file(&most).unwrap();
-    sh(&format!("sync -f {}", target.display()));
-    stand.is_mended(case).await;
+/// A volume that is filled.
+struct Full {
+    volume: Placed,
+    case: Case,
+    reason: &'static str,
+    /// What gives it room again when it is removed.
+    most: PathBuf,
 }
 
-#[tokio::test]
-async fn an_ext4_without_room() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4");
-    full("ext4").await;
+impl Full {
+    async fn of_space(rig: &Rig, fs_type: &str) -> Self {
+        let volume = rig.volume(fs_type, 2 * GIB, &csi::mount(fs_type)).await;
+        rig.use_volume(&volume).await;
+        let fault = format!("{fs_type} full (space)");
+        let mut case = Case::new(&fault, "written until it was, loop drive");
+        // What is allocated need not be written.
+        let most = volume.target.join("most");
+        sh(&format!("fallocate -l 1536M {}", most.display()));
+        fill(&volume.target.join("rest"));
+        case.strikes();
+        Self {
+            volume,
+            case,
+            reason: "VolumeFull",
+            most,
+        }
+    }
+
+    async fn of_inodes(rig: &Rig) -> Self {
+        let volume = rig.volume("inodes", GIB, &csi::mount("ext4")).await;
+        rig.use_volume(&volume).await;
+        let mut case = Case::new("full (inodes)", "files made until it was, loop drive");
+        let most = volume.target.join("files");
+        fs::create_dir(&most).unwrap();
+        let make = |n: u32| File::create(most.join(n.to_string())).is_ok();
+        assert!((0..1_000_000).take_while(|n| make(*n)).count() > 1000);
+        case.strikes();
+        Self {
+            volume,
+            case,
+            reason: "InodesExhausted",
+            most,
+        }
+    }
+
+    async fn is_told(&mut self, rig: &Rig, all: &[&Placed]) {
+        let about = About {
+            drives: &[],
+            volumes: all,
+        };
+        let told = self
+            .case
+            .of_volume(rig, &self.volume, self.reason, about)
+            .await;
+        let reasons = told.conditions.iter().map(|one| one.reason.as_str());
+        assert_eq!(reasons.collect::<Vec<_>>(), [self.reason]);
+    }
+
+    async fn is_mended(&mut self, rig: &Rig) {
+        self.case.back(rig, &[&self.volume]).await;
+    }
 }
 
+// Space is looked at each minute: one after another, each would take two minutes.
 #[tokio::test]
-async fn an_xfs_without_room() {
-    need!(root, loop, tool "mkfs.xfs", fs "xfs");
-    full("xfs").await;
-}
+async fn filesystems_without_room_or_inodes() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "mkfs.xfs", fs "xfs");
+    let drives = ["a", "b"].map(|name| DriveSpec::blank(name, 4 * GIB));
+    let rig = Rig::with(drives.into()).await;
+    let quiet = rig.volume("quiet", GIB, &csi::mount("ext4")).await;
+    rig.use_volume(&quiet).await;
+    let mut ext4 = Full::of_space(&rig, "ext4").await;
+    let mut xfs = Full::of_space(&rig, "xfs").await;
+    let mut inodes = Full::of_inodes(&rig).await;
 
-#[tokio::test]
-async fn a_filesystem_without_inodes() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4");
-    let stand = Stand::new("ext4").await;
-    let mut case = Case::new("full (inodes)", "files made until it was, loop drive");
-    let dir = stand.troubled.target.join("files");
-    fs::create_dir(&dir).unwrap();
-    let make = |n: u32| File::create(dir.join(n.to_string())).is_ok();
-    assert!((0..1_000_000).take_while(|n| make(*n)).count() > 1000);
-    case.strikes();
-    stand.is_told(&mut case, "InodesExhausted").await;
-    fs::remove_dir_all(&dir).unwrap();
-    stand.is_mended(case).await;
+    let volumes = [&ext4, &xfs, &inodes].map(|one| one.volume.clone());
+    let all = volumes.each_ref();
+    tokio::join!(
+        ext4.is_told(&rig, &all),
+        xfs.is_told(&rig, &all),
+        inodes.is_told(&rig, &all)
+    );
+    fs::remove_file(&ext4.most).unwrap();
+    fs::remove_file(&xfs.most).unwrap();
+    fs::remove_dir_all(&inodes.most).unwrap();
+    for volume in all {
+        sh(&format!("sync -f {}", volume.target.display()));
+    }
+    tokio::join!(
+        ext4.is_mended(&rig),
+        xfs.is_mended(&rig),
+        inodes.is_mended(&rig)
+    );
+    for volume in all.into_iter().chain([&quiet]) {
+        rig.leave_volume(volume).await;
+    }
 }
 
 #[tokio::test]
