@@ -34,7 +34,8 @@ use tonic::{Code, Status};
 /// Each call that has nothing to do with the hung drive: less than the shortest deadline of a step that
 /// hangs (10 s), so that nothing can have waited for one; a busy machine needs some of it.
 const PROMPT: Duration = Duration::from_secs(8);
-/// A sample: its deadline is half a second; the rest is for a busy machine.
+/// A sample: its deadline is half a second; the rest is for a busy machine, and shorter than the second that a killed worker
+/// may take to end.
 const SAMPLE: Duration = Duration::from_millis(1400);
 /// A call for the hung drive, once it is known to be stuck.
 const REFUSED: Duration = Duration::from_secs(3);

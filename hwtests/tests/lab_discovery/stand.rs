@@ -112,8 +112,7 @@ pub(crate) async fn volume_on_new(lab: &mut LabRig, class: &str, name: &str) -> 
     volume(lab, name, class, 100 * MIB).await
 }
 
-/// Uses a volume, grows it, has its drive taken away and brought back, and deletes it; then neither a mount, a mapped
-/// device nor a name of one is left.
+/// Uses a volume, grows it, has its drive taken away and brought back, deletes it, and waits until it is erased.
 pub(crate) async fn is_used_to_its_end(lab: &mut LabRig, drive: &str, made: &Placed) {
     let guest = lab.guest().clone();
     use_volume(lab, made).await;
@@ -150,7 +149,8 @@ pub(crate) fn traces(lab: &LabRig) -> String {
     lab.guest().run(all)
 }
 
-/// Plugs drives in, and has volumes of both layouts live their lives.
+/// Plugs drives in, and has volumes of both layouts live their lives; then neither a mount, a mapped device nor a name of one
+/// is left.
 pub(crate) async fn uses_both_layouts(lab: &mut LabRig) {
     let before = traces(lab);
     for (class, name) in BOTH {
