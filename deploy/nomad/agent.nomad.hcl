@@ -41,7 +41,6 @@ job "drivebay" {
         args       = ["run", "--config", "/local/drivebay.toml", "--headless", "--log-format", "json"]
         privileged = true
         pid_mode   = "host"
-        ipc_mode   = "host"
         volumes = [
           "/dev:/dev",
           "/sys:/sys",
