@@ -5,8 +5,10 @@ use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 use drivebay_controller::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
     in_process_channel,
+    liveness::Liveness,
     logging::LogService,
     manager,
+    metrics::Pages,
     tls::{Credentials, Role},
 };
 use drivebay_proto::{
@@ -273,11 +275,16 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         );
         csi = csi.add_service(ControllerServer::new(controller));
     }
-    tasks.spawn(drivebay_controller::metrics::serve(
-        config.metrics.clone(),
-        Arc::new(Metrics::new(volumes.clone(), ready.clone())),
-        stop.clone(),
-    ));
+    let liveness = liveness(&config, &inventory);
+    let exposed = Arc::new(Metrics::new(volumes.clone(), ready.clone()));
+    let pages = Pages::all(exposed, liveness.clone());
+    for (listen, pages) in [(&config.probes, pages.probes()), (&config.metrics, pages)] {
+        tasks.spawn(drivebay_controller::metrics::serve(
+            listen.clone(),
+            pages,
+            stop.clone(),
+        ));
+    }
     tasks.spawn(dial_controllers(
         config.clone(),
         agent.clone(),
@@ -297,15 +304,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         format!("serving node {}", config.node_id),
         stop.clone(),
     ));
-    let known = inventory.clone();
-    // Who held what is known for ever would keep all that changes it.
-    let alive = move || {
-        let known = known.clone();
-        let looked = offload("alive", ALIVE, move || known.health(|_| ()));
-        async move { looked.await.map_err(|error| error.to_string()) }
-    };
-    let socket = config.csi_socket.clone();
-    tasks.spawn(manager::keep_alive(socket, alive, stop.clone()));
+    tasks.spawn(manager::keep_alive(liveness, stop.clone()));
     tracing::info!(node = %config.node_id, csi = %config.csi_socket.display(), headless = options.headless, "serving");
 
     let registering = CancellationToken::new();
@@ -425,6 +424,29 @@ async fn prepare_lvm(config: &Config) {
         }
         Err(error) => tracing::error!(classes, %error, "whether LVM works could not be found out"),
     }
+}
+
+/// Alive is an agent that answers its CSI socket and whose inventory can be locked. Drives do not count: a restart does
+/// not mend one, and calls for the others are answered beside it.
+fn liveness(config: &Config, inventory: &Arc<Inventory>) -> Liveness {
+    let inventory = inventory.clone();
+    // An inventory that stays locked must cost one waiting thread, not one per check.
+    let one = Arc::new(tokio::sync::Semaphore::new(1));
+    Liveness::new(config.csi_socket.clone(), move || {
+        let (inventory, one) = (inventory.clone(), one.clone());
+        async move {
+            let permit = one
+                .acquire_owned()
+                .await
+                .map_err(|error| error.to_string())?;
+            let lock = move || {
+                inventory.health(|_| ());
+                drop(permit);
+            };
+            let locked = offload("alive", ALIVE, lock).await;
+            locked.map_err(|error| error.to_string())
+        }
+    })
 }
 
 /// True once the first survey is complete.

@@ -27,9 +27,10 @@ use crate::{
     config::{ConfigError, RunOptions},
     dial, files, last_known, limits,
     listen::{self, Announce, ListenError, Security},
+    liveness::Liveness,
     logging::LogService,
     manager,
-    metrics::{self, cluster::Cluster},
+    metrics::{self, Pages, cluster::Cluster},
     notes::{Notes, NotesError},
     settings::{self, Settings, SettingsError},
     socket::{self, BindError},
@@ -96,6 +97,7 @@ pub enum RunError {
 /// Serves until SIGTERM or SIGINT.
 pub async fn run(options: RunOptions) -> Result<(), RunError> {
     let path = options.csi_path(std::env::var("CSI_ENDPOINT").ok())?;
+    options.check_http()?;
     match limits::raise_open_files() {
         Ok(files) => tracing::info!(files, "this many files may be open, one for each agent"),
         // A small cluster needs no more than it has.
@@ -128,8 +130,11 @@ pub async fn serve(
     };
     let ready = ready_or_late(agents.ready());
     let exposed = Cluster::new(agents.clone(), ready.clone());
-    let metrics = options.metrics.clone();
-    tasks.spawn(metrics::serve(metrics, Arc::new(exposed), ending.clone()));
+    let liveness = Liveness::new(path.clone(), async || Ok(()));
+    let pages = Pages::all(Arc::new(exposed), liveness.clone());
+    let (metrics, probes) = (options.metrics.clone(), options.probes.clone());
+    tasks.spawn(metrics::serve(probes, pages.probes(), ending.clone()));
+    tasks.spawn(metrics::serve(metrics, pages, ending.clone()));
     let identity = IdentityService::new(IdentityConfig {
         driver_name: options.driver_name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -162,11 +167,7 @@ pub async fn serve(
         "serving CSI Identity and Controller".to_owned(),
         ending.clone(),
     ));
-    tasks.spawn(manager::keep_alive(
-        path.clone(),
-        async || Ok(()),
-        ending.clone(),
-    ));
+    tasks.spawn(manager::keep_alive(liveness, ending.clone()));
     let router = Server::builder()
         .add_service(IdentityServer::new(identity))
         .add_service(ControllerServer::new(controller));

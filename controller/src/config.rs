@@ -139,6 +139,10 @@ pub struct RunOptions {
     /// reaches it may read names of nodes; there is nothing to change
     #[arg(long, value_name = "ADDRESS:PORT|PATH|off", default_value = DEFAULT_METRICS)]
     pub metrics: Listen,
+    /// Where only /healthz and /readyz are served over HTTP, for the probes of an orchestrator. /healthz answers 503
+    /// when the CSI socket does not answer, /readyz until calls can be answered
+    #[arg(long, value_name = "ADDRESS:PORT|PATH|off", default_value = "off")]
+    pub probes: Listen,
     /// Config file: nodes that were given up (see `node forget`). It is read again when it changes
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -172,6 +176,14 @@ pub enum ConfigError {
         "--listen needs --ca, --cert and --key (see `drivebay-controller certs`), or --insecure-loopback on one machine"
     )]
     NoSecurity,
+    /// One address for both.
+    #[error(
+        "--probes and --metrics are both {listen}; --metrics serves /healthz and /readyz, too: leave --probes out, or give another address"
+    )]
+    SameAddress {
+        /// The address.
+        listen: Listen,
+    },
     /// Not a unix socket path.
     #[error("{given:?} is not a path of a unix socket: give a path, with or without unix://")]
     NotAPath {
@@ -197,6 +209,16 @@ impl RunOptions {
     /// For how long an agent that is away counts as restarting.
     pub fn away_grace(&self) -> Duration {
         Duration::from_secs(self.away_grace)
+    }
+
+    /// Refuses one address for metrics and probes.
+    pub fn check_http(&self) -> Result<(), ConfigError> {
+        if self.probes != Listen::Off && self.probes == self.metrics {
+            return Err(ConfigError::SameAddress {
+                listen: self.probes.clone(),
+            });
+        }
+        Ok(())
     }
 
     /// The socket to serve on, from the option or from CSI_ENDPOINT's value.
@@ -262,6 +284,22 @@ mod tests {
             path(&[], Some("tcp://h:1")),
             Err(ConfigError::NotAPath { .. })
         ));
+    }
+
+    #[test]
+    fn one_address_for_metrics_and_probes_is_refused() {
+        let check = |http: &[&str]| {
+            let mut args = vec!["c", "run", "--agent-socket", "/a"];
+            args.extend(http);
+            match Cli::try_parse_from(args).unwrap().command {
+                Command::Run(options) => options.check_http(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(check(&[]), Ok(()));
+        assert_eq!(check(&["--metrics", "off", "--probes", "off"]), Ok(()));
+        assert_eq!(check(&["--probes", "[::]:9808"]), Ok(()));
+        assert!(check(&["--probes", DEFAULT_METRICS]).is_err());
     }
 
     #[test]

@@ -43,6 +43,7 @@ pub mod inventory;
 pub mod last_known;
 pub mod limits;
 pub mod listen;
+pub mod liveness;
 pub mod logging;
 pub mod manager;
 pub mod metrics;

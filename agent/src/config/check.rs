@@ -186,7 +186,23 @@ pub fn check(
     );
     let erase_bytes_per_second = erase_rate(raw.erase_rate.as_ref(), &mut notes);
     let checks = checks::check(&raw.checks, &mut notes);
-    let metrics = metrics_listen(raw.metrics_listen.as_ref(), &mut notes);
+    let metrics = listen(
+        raw.metrics_listen.as_ref(),
+        Listen::Tcp(METRICS),
+        &mut notes,
+    );
+    let probes = listen(raw.probes_listen.as_ref(), Listen::Off, &mut notes);
+    if let Some(at) = &raw.probes_listen
+        && probes != Listen::Off
+        && probes == metrics
+    {
+        notes.wrong(
+            at,
+            format!(
+                "{probes} is [metrics] listen too, which serves /healthz and /readyz as well; leave this out, or give another address"
+            ),
+        );
+    }
     let controller = controller::check(&raw.controller, &mut notes);
     let health = health::check(&raw.smart, &raw.health, &mut notes);
     let checked_classes = classes::check(&raw.classes, allow_loop, &mut notes);
@@ -215,6 +231,7 @@ pub fn check(
             worker_idle,
             checks,
             metrics,
+            probes,
             controller,
             health,
             classes: checked_classes,
@@ -401,9 +418,9 @@ pub(super) fn duration(
     parsed
 }
 
-fn metrics_listen(given: Option<&At<String>>, notes: &mut Notes) -> Listen {
+fn listen(given: Option<&At<String>>, default: Listen, notes: &mut Notes) -> Listen {
     let Some(at) = given else {
-        return Listen::Tcp(METRICS);
+        return default;
     };
     match at.value.parse() {
         Ok(listen) => listen,

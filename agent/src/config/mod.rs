@@ -72,6 +72,8 @@ pub struct Config {
     pub checks: ChecksConfig,
     /// Where /metrics, /healthz and /readyz are served over HTTP.
     pub metrics: Listen,
+    /// Where only /healthz and /readyz are served over HTTP.
+    pub probes: Listen,
     /// The controllers to dial; None: none.
     pub controller: Option<ControllerConfig>,
     /// How drives are asked how they are, and judged.

@@ -46,6 +46,8 @@ pub struct Raw {
     pub checks: RawChecks,
     /// `[metrics] listen`
     pub metrics_listen: Text,
+    /// `[probes] listen`
+    pub probes_listen: Text,
     /// `[controller]`
     pub controller: RawController,
     /// `[smart]`
@@ -257,6 +259,9 @@ pub fn parse(text: &str, problems: &mut Vec<Problem>) -> Raw {
     let mut metrics = root.table("metrics", problems);
     raw.metrics_listen = metrics.string("listen", problems);
     metrics.finish(problems);
+    let mut probes = root.table("probes", problems);
+    raw.probes_listen = probes.string("listen", problems);
+    probes.finish(problems);
 
     let mut controller = root.table("controller", problems);
     raw.controller = RawController {

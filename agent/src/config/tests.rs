@@ -535,7 +535,29 @@ fn metrics_go_where_they_are_told_or_nowhere() {
     assert!(
         problems[0]
             .to_string()
-            .contains("[metrics] listen: \"localhost\" is no place for metrics"),
+            .contains("[metrics] listen: \"localhost\" is not an address to serve HTTP at"),
         "{problems:?}"
     );
+}
+
+#[test]
+fn probes_are_off_unless_given_an_address_of_their_own() {
+    let probes = |more: &str| {
+        let text = format!("{CLASS}{more}\n");
+        parse(&text, &bare()).map(|checked| checked.config.probes)
+    };
+    assert_eq!(probes("").unwrap(), Listen::Off);
+    assert_eq!(
+        probes("[probes]\nlisten = '[::]:9808'").unwrap(),
+        Listen::Tcp("[::]:9808".parse().unwrap())
+    );
+    for same in [
+        "[probes]\nlisten = '127.0.0.1:9810'",
+        "[metrics]\nlisten = '/run/a.sock'\n[probes]\nlisten = '/run/a.sock'",
+    ] {
+        let problems = probes(same).unwrap_err();
+        let said = problems[0].to_string();
+        assert!(said.contains("[probes] listen: "), "{said}");
+        assert!(said.contains("is [metrics] listen too"), "{said}");
+    }
 }

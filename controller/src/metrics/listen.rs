@@ -1,11 +1,11 @@
-//! Where metrics are served: a TCP address, a unix socket, or nowhere.
+//! Where HTTP is served, for metrics or probes: a TCP address, a unix socket, or nowhere.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 /// sockaddr_un holds 108 bytes with its final NUL.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// Where metrics are served.
+/// Where HTTP is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// At this address.
@@ -19,7 +19,7 @@ pub enum Listen {
 /// It says none of these.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{given:?} is no place for metrics: give ADDRESS:PORT (127.0.0.1:9810, [::1]:9810), an absolute path of a unix \
+    "{given:?} is not an address to serve HTTP at: give ADDRESS:PORT (127.0.0.1:9810, [::1]:9810), an absolute path of a unix \
      socket of at most {MAX_SOCKET_PATH} bytes, or \"off\""
 )]
 pub struct NoListen {
@@ -58,7 +58,7 @@ impl FromStr for Listen {
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(address) => write!(f, "http://{address}/metrics"),
+            Self::Tcp(address) => write!(f, "http://{address}"),
             Self::Unix(path) => write!(f, "{}", path.display()),
             Self::Off => f.write_str("off"),
         }

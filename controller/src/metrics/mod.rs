@@ -12,7 +12,7 @@ pub mod server;
 
 pub use families::{Def, Families};
 pub use listen::Listen;
-pub use server::{Exposed, serve};
+pub use server::{Exposed, Pages, serve};
 
 use families::{gauge, one};
 

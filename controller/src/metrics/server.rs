@@ -1,10 +1,10 @@
-//! A small HTTP server for /metrics, /healthz and /readyz. It is nobody's precondition: where it cannot listen, that
-//! is said, tried again, and everything else runs on.
+//! A small HTTP server for /metrics, /healthz and /readyz. Nothing else depends on it: where it cannot listen, that is
+//! logged and tried again, and everything else runs on.
 //!
-//! Each connection is for one request and ends within [`DEADLINE`]; beyond [`CONNECTIONS`] the next one waits in the
-//! kernel's queue.
+//! Each connection is for one request and ends within [`DEADLINE`]. Beyond [`CONNECTIONS`] the oldest is closed:
+//! clients that open connections and send nothing must not keep a liveness probe waiting until it fails.
 
-use std::{convert::Infallible, io, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, io, sync::Arc, time::Duration};
 
 use http_body_util::Full;
 use hyper::{
@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream, UnixStream},
-    sync::Semaphore,
+    task::AbortHandle,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -27,7 +27,10 @@ use super::{
     families::{content_type, truth},
     rpc,
 };
-use crate::socket::{self, Bound};
+use crate::{
+    liveness::Liveness,
+    socket::{self, Bound},
+};
 
 /// Connections at a time.
 pub const CONNECTIONS: usize = 16;
@@ -37,6 +40,8 @@ pub const DEADLINE: Duration = Duration::from_secs(10);
 const HEADER: Duration = Duration::from_secs(5);
 /// A request's header is no larger, bytes; the library's least.
 const HEADER_BYTES: usize = 8 << 10;
+/// /healthz is answered within this: less than the timeout of a probe, so that the probe gets the answer.
+const LIVENESS: Duration = Duration::from_secs(3);
 /// An address that is taken is tried again after this.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -48,6 +53,41 @@ pub trait Exposed: Send + Sync + 'static {
     fn ready(&self) -> bool;
 }
 
+/// What is served at one address.
+#[derive(Clone)]
+pub struct Pages {
+    exposed: Arc<dyn Exposed>,
+    liveness: Liveness,
+    metrics: bool,
+}
+
+impl Pages {
+    /// /metrics, /healthz and /readyz.
+    pub fn all(exposed: Arc<dyn Exposed>, liveness: Liveness) -> Self {
+        Self {
+            exposed,
+            liveness,
+            metrics: true,
+        }
+    }
+
+    /// /healthz and /readyz of these pages, for an address that more clients can reach than may read metrics.
+    pub fn probes(&self) -> Self {
+        Self {
+            metrics: false,
+            ..self.clone()
+        }
+    }
+
+    fn paths(&self) -> &'static str {
+        if self.metrics {
+            "/metrics, /healthz or /readyz\n"
+        } else {
+            "/healthz or /readyz\n"
+        }
+    }
+}
+
 enum Listener {
     Tcp(TcpListener),
     Unix(Bound),
@@ -57,19 +97,20 @@ enum Listener {
 type Why = String;
 
 /// Serves until `stop`. An address that cannot be had is tried again for as long.
-pub async fn serve(listen: Listen, exposed: Arc<dyn Exposed>, stop: CancellationToken) {
+pub async fn serve(listen: Listen, pages: Pages, stop: CancellationToken) {
     if listen == Listen::Off {
         return;
     }
     let mut said: Option<Why> = None;
+    let paths = pages.paths().trim_end();
     loop {
         let ended = match bind(&listen).await {
             Ok(listener) => {
-                tracing::info!(%listen, "serving metrics");
+                tracing::info!(%listen, paths, "serving HTTP");
                 said = None;
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    error = accept(listener, &exposed) => format!("no connections can be taken: {error}"),
+                    error = accept(listener, &pages) => format!("no connections can be taken: {error}"),
                 }
             }
             Err(why) => why,
@@ -78,7 +119,9 @@ pub async fn serve(listen: Listen, exposed: Arc<dyn Exposed>, stop: Cancellation
         if said.as_ref() != Some(&ended) {
             tracing::error!(
                 %listen,
-                "metrics are not served, everything else is: {ended}; it is tried again"
+                paths,
+                reason = ended,
+                "cannot serve HTTP; trying again, everything else runs"
             );
             said = Some(ended);
         }
@@ -110,16 +153,13 @@ async fn bind(listen: &Listen) -> Result<Listener, Why> {
 }
 
 // Ends when no more connections can be taken.
-async fn accept(listener: Listener, exposed: &Arc<dyn Exposed>) -> io::Error {
+async fn accept(listener: Listener, pages: &Pages) -> io::Error {
     enum Stream {
         Tcp(TcpStream),
         Unix(UnixStream),
     }
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            return io::Error::other("the places are closed");
-        };
         let accepted = match &listener {
             Listener::Tcp(tcp) => tcp.accept().await.map(|(stream, _)| Stream::Tcp(stream)),
             Listener::Unix(unix) => {
@@ -133,31 +173,40 @@ async fn accept(listener: Listener, exposed: &Arc<dyn Exposed>) -> io::Error {
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => return error,
         };
-        let exposed = exposed.clone();
-        tokio::spawn(async move {
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= CONNECTIONS
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        let pages = pages.clone();
+        let served = tokio::spawn(async move {
             let served = async {
                 match stream {
-                    Stream::Tcp(stream) => connection(stream, exposed).await,
-                    Stream::Unix(stream) => connection(stream, exposed).await,
+                    Stream::Tcp(stream) => connection(stream, pages).await,
+                    Stream::Unix(stream) => connection(stream, pages).await,
                 }
             };
             match tokio::time::timeout(DEADLINE, served).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "a connection for metrics ended badly"),
-                Err(_) => tracing::debug!("a connection for metrics took too long; closed"),
+                Ok(Err(error)) => tracing::debug!(%error, "HTTP connection failed"),
+                Err(_) => tracing::debug!("HTTP connection timed out; closed"),
             }
-            drop(place);
         });
+        open.push_back(served.abort_handle());
     }
 }
 
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    exposed: Arc<dyn Exposed>,
+    pages: Pages,
 ) -> hyper::Result<()> {
-    let answer = service_fn(move |request: Request<Incoming>| {
-        let response = respond(request.method(), request.uri().path(), exposed.as_ref());
-        async move { Ok::<_, Infallible>(response) }
+    let answer = service_fn(|request: Request<Incoming>| {
+        let pages = &pages;
+        async move {
+            let response = respond(request.method(), request.uri().path(), pages).await;
+            Ok::<_, Infallible>(response)
+        }
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
@@ -168,18 +217,25 @@ async fn connection(
         .await
 }
 
-fn respond(method: &Method, path: &str, exposed: &dyn Exposed) -> Response<Full<Bytes>> {
+async fn respond(method: &Method, path: &str, pages: &Pages) -> Response<Full<Bytes>> {
     if method != Method::GET && method != Method::HEAD {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n");
         response.headers_mut().insert(ALLOW, GET_OR_HEAD);
         return response;
     }
     match path {
-        "/metrics" => metrics(exposed),
-        "/healthz" => text(StatusCode::OK, "ok\n"),
-        "/readyz" if exposed.ready() => text(StatusCode::OK, "ready\n"),
+        "/metrics" if pages.metrics => metrics(pages.exposed.as_ref()),
+        "/healthz" => match pages.liveness.check_shared(LIVENESS).await {
+            Ok(()) => text(StatusCode::OK, "ok\n"),
+            // The reason is logged; whoever reaches this address need not read it.
+            Err(_) => text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the CSI socket does not answer\n",
+            ),
+        },
+        "/readyz" if pages.exposed.ready() => text(StatusCode::OK, "ready\n"),
         "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
-        _ => text(StatusCode::NOT_FOUND, "/metrics, /healthz or /readyz\n"),
+        _ => text(StatusCode::NOT_FOUND, pages.paths()),
     }
 }
 

@@ -3,7 +3,9 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::metrics;
+use crate::{IdentityConfig, IdentityService, metrics};
+use drivebay_proto::csi::identity_server::IdentityServer;
+use tonic::transport::Server;
 
 struct Told(bool);
 
@@ -38,13 +40,42 @@ async fn connect(path: &std::path::Path) -> UnixStream {
     }
 }
 
+/// Pages of a process whose CSI socket is in this directory.
+fn pages(dir: &std::path::Path, ready: bool) -> Pages {
+    let liveness = Liveness::new(dir.join("csi.sock"), async || Ok(()));
+    Pages::all(Arc::new(Told(ready)), liveness)
+}
+
+/// Serves CSI Identity in this directory until `stop`.
+async fn serve_csi(dir: &std::path::Path, ready: bool, stop: CancellationToken) {
+    let identity = IdentityService::new(IdentityConfig {
+        driver_name: "csi.drivebay.io".to_owned(),
+        version: "1.2.3".to_owned(),
+        controller: false,
+        ready: tokio::sync::watch::Sender::new(ready).subscribe(),
+    });
+    let router = Server::builder().add_service(IdentityServer::new(identity));
+    let bound = socket::bind(&dir.join("csi.sock")).await.unwrap();
+    tokio::spawn(async move {
+        let end = stop.cancelled_owned();
+        socket::serve(router, bound, end, Duration::ZERO)
+            .await
+            .unwrap();
+    });
+}
+
 async fn served(ready: bool) -> Served {
+    served_as(ready, |pages| pages).await
+}
+
+async fn served_as(ready: bool, which: impl FnOnce(Pages) -> Pages) -> Served {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.sock");
     let stop = CancellationToken::new();
+    serve_csi(dir.path(), ready, stop.clone()).await;
     tokio::spawn(serve(
         Listen::Unix(path.clone()),
-        Arc::new(Told(ready)),
+        which(pages(dir.path(), ready)),
         stop.clone(),
     ));
     connect(&path).await;
@@ -128,14 +159,66 @@ async fn nonsense_and_large_headers_end_their_own_connection_only() {
 }
 
 #[tokio::test]
-async fn silent_clients_take_only_so_many_places_and_give_them_back() {
+async fn the_probes_address_serves_the_two_probes_and_no_metrics() {
+    let served = served_as(true, |pages| pages.probes()).await;
+    for (what, status) in [
+        ("/healthz", "200"),
+        ("/readyz", "200"),
+        ("/metrics", "404"),
+        ("/", "404"),
+    ] {
+        let answer = get(&served.path, what).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{what}: {answer}"
+        );
+        assert!(!answer.contains("drivebay_"), "{what}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn healthz_fails_when_nobody_answers_at_the_csi_socket_and_recovers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.sock");
+    let stop = CancellationToken::new();
+    let pages = pages(dir.path(), true).probes();
+    tokio::spawn(serve(Listen::Unix(path.clone()), pages, stop.clone()));
+    let answer = get(&path, "/healthz").await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(get(&path, "/readyz").await.starts_with("HTTP/1.1 200 "));
+
+    // A process that accepts connections and never answers.
+    let hung = tokio::net::UnixListener::bind(dir.path().join("csi.sock")).unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let began = std::time::Instant::now();
+    let answer = get(&path, "/healthz").await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(began.elapsed() > Duration::from_secs(2), "not asked anew");
+    drop(hung);
+
+    std::fs::remove_file(dir.path().join("csi.sock")).unwrap();
+    serve_csi(dir.path(), false, stop.clone()).await;
+    loop {
+        let answer = get(&path, "/healthz").await;
+        if answer.starts_with("HTTP/1.1 200 ") {
+            break;
+        }
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn silent_clients_do_not_keep_others_waiting() {
     let served = served(true).await;
     let mut silent = Vec::new();
     for _ in 0..CONNECTIONS + 4 {
         silent.push(connect(&served.path).await);
     }
-    // Served once the first of them have been silent for too long.
+    let began = std::time::Instant::now();
     assert!(get(&served.path, "/healthz").await.contains("ok"));
+    assert!(began.elapsed() < HEADER, "{:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -145,7 +228,7 @@ async fn an_address_that_is_taken_is_tried_again_until_it_is_free() {
     let stop = CancellationToken::new();
     let serving = tokio::spawn(serve(
         Listen::Tcp(address),
-        Arc::new(Told(true)),
+        pages(std::path::Path::new("/nonexistent"), true),
         stop.clone(),
     ));
     // In the queue of the one who has it: answered by nobody, so it says nothing of ours.
@@ -159,7 +242,7 @@ async fn an_address_that_is_taken_is_tried_again_until_it_is_free() {
         }
     };
     stream
-        .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        .write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
         .await
         .unwrap();
     let mut answer = String::new();

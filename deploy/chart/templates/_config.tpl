@@ -17,10 +17,16 @@ registration = true
 
 [discovery]
 rescan = {{ .Values.agent.rescan | toJson }}
+{{- if .Values.agent.allowLoop }}
+allow-loop = true
+{{- end }}
 
 [erase]
 max-bytes-per-second = {{ .Values.agent.erase.maxBytesPerSecond | toJson }}
 quarantine = {{ .Values.agent.erase.quarantine | toJson }}
+
+[probes]
+listen = {{ printf "%s:9808" (include "drivebay.anywhere" .) | toJson }}
 
 {{- if .Values.metrics.enabled }}
 

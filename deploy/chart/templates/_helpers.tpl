@@ -30,7 +30,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{ include "drivebay.anywhere" . }}:{{ .Values.controller.port }}
 {{- end }}
 
-{{/* The address of every interface, as the controller's is given: 0.0.0.0, or [::] with IPv6. */}}
+{{/* The address at which a pod serves: 0.0.0.0, or [::] with IPv6; for controllers' agents, probes and metrics. */}}
 {{- define "drivebay.anywhere" -}}
 {{- $address := .Values.controller.listenAddress -}}
 {{- if contains ":" $address -}}[{{ $address }}]{{- else -}}{{ $address }}{{- end -}}
