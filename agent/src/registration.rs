@@ -12,7 +12,7 @@ use std::{
 };
 
 use drivebay_controller::{
-    dial,
+    authority, dial,
     socket::{self, BindError, Bound},
 };
 use drivebay_proto::{
@@ -23,7 +23,6 @@ use drivebay_proto::{
     },
 };
 use tokio::{sync::mpsc, time::timeout};
-use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, transport::Server};
 use tracing::{error, info, warn};
@@ -151,7 +150,7 @@ async fn serve_once(
     let server = Server::builder()
         .add_service(service)
         .serve_with_incoming_shutdown(
-            UnixListenerStream::new(listener),
+            authority::incoming(listener),
             stop.clone().cancelled_owned(),
         );
     let mut server = std::pin::pin!(server);

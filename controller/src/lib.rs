@@ -25,6 +25,7 @@
 
 pub mod agents;
 pub mod app;
+pub mod authority;
 pub mod breakable;
 pub mod burials;
 pub mod call;

@@ -12,8 +12,9 @@ use tokio::{
     net::{UnixListener, UnixStream},
     sync::watch,
 };
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::server::Router;
+
+use crate::authority;
 
 /// A socket cannot be served on.
 #[derive(Debug, thiserror::Error)]
@@ -172,11 +173,10 @@ pub async fn serve(
         file: _file,
     } = bound;
     let (stopping, mut stopped) = watch::channel(false);
-    let serving =
-        router.serve_with_incoming_shutdown(UnixListenerStream::new(listener), async move {
-            stop.await;
-            stopping.send_replace(true);
-        });
+    let serving = router.serve_with_incoming_shutdown(authority::incoming(listener), async move {
+        stop.await;
+        stopping.send_replace(true);
+    });
     let drained = async {
         let _ = stopped.wait_for(|stopped| *stopped).await;
         tokio::time::sleep(drain).await;

@@ -10,7 +10,7 @@ use clap::Parser;
 
 use common::*;
 use drivebay_controller::{
-    Agents, HealthApi, app,
+    Agents, HealthApi, app, authority,
     config::{Cli, Command},
     in_process_channel,
 };
@@ -19,7 +19,6 @@ use drivebay_proto::csi::{
     identity_client::IdentityClient,
 };
 use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Request, transport::Channel};
 
 async fn listed(controller: &impl Controller) -> usize {
@@ -298,7 +297,7 @@ async fn the_binary_serves_before_its_agent_is_there_finds_it_and_ends_on_reques
     );
 
     let fake = Fake::new("n1");
-    let agent = UnixListenerStream::new(UnixListener::bind(&agent_socket).unwrap());
+    let agent = authority::incoming(UnixListener::bind(&agent_socket).unwrap());
     let agent = tokio::spawn(fake.router().serve_with_incoming(agent));
     until(async || {
         identity

@@ -41,7 +41,7 @@ fn serve_csi(path: &Path) {
     tokio::spawn(
         Server::builder()
             .add_service(IdentityServer::new(FakeCsi))
-            .serve_with_incoming(UnixListenerStream::new(listener)),
+            .serve_with_incoming(authority::incoming(listener)),
     );
 }
 

@@ -8,8 +8,10 @@ use drivebay_proto::controller::{
     cluster_server::{Cluster, ClusterServer},
 };
 use tokio::{net::UnixListener, runtime::Runtime};
-use tokio_stream::{Iter, wrappers::UnixListenerStream};
+use tokio_stream::Iter;
 use tonic::{Request, Response, Status, transport::Server};
+
+use crate::authority;
 
 /// What it says.
 #[derive(Debug, Clone, Default)]
@@ -56,7 +58,7 @@ impl Fake {
         };
         let serving = Server::builder()
             .add_service(ClusterServer::new(self))
-            .serve_with_incoming(UnixListenerStream::new(listener));
+            .serve_with_incoming(authority::incoming(listener));
         runtime.spawn(serving);
         Served {
             dir,
