@@ -66,7 +66,7 @@ pub struct Publish {
     pub staging_path: Option<PathBuf>,
     /// Where; created when it is missing (its parent exists).
     pub target: PathBuf,
-    /// Never writable, not for a moment.
+    /// The mount is never writable, not for a moment. That does not protect a device node (see `publish`).
     pub read_only: bool,
 }
 

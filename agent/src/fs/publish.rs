@@ -19,15 +19,6 @@ use crate::{
 
 /// Runs a publish job; false when it was so already.
 pub fn publish(job: &Publish, context: &mut Context) -> Result<bool, FsError> {
-    if job.staging_path.is_none() && job.read_only {
-        // A read-only mount protects files. It does not stop anybody from opening a device node on it for
-        // writing (tried on Linux 6.18), and making the partition itself read-only would do so for all its users.
-        return Err(FsError::Incompatible {
-            uuid: job.uuid,
-            is: "a block volume, which cannot be protected from writing through a mount".to_owned(),
-            asked: "read-only".to_owned(),
-        });
-    }
     context.step("looking at the mounts");
     let entries = mountinfo::read().map_err(|error| mount_info_error(&job.target, &error))?;
     match &job.staging_path {
@@ -59,17 +50,7 @@ fn publish_mount(
                 format!("from {} ({})", top.source.display(), top.fs_type),
             ));
         }
-        return match (top.read_only(), read_only) {
-            (false, true) => Err(conflict(
-                job,
-                "writable where read-only was asked".to_owned(),
-            )),
-            (true, false) => Err(conflict(
-                job,
-                "read-only where writing was asked".to_owned(),
-            )),
-            _ => Ok(false),
-        };
+        return same_access(job, top, read_only);
     }
     let expected = path::facts(staging).map_err(|error| io_error("looking at", staging, error))?;
     attach(
@@ -85,6 +66,12 @@ fn publish_mount(
     )
 }
 
+/// Binds the device node.
+///
+/// A read-only mount does not stop a process from opening a device node on it for writing (tried on Linux 6.18), and
+/// making the device itself read-only would do so for every pod of the volume. Whoever starts the container keeps it
+/// from writing: the kubelet has the device given to it with read permission only. The bind is read-only all the same,
+/// because it records what was asked: a call that repeats this one is told from one that contradicts it.
 fn publish_block(
     job: &Publish,
     entries: &[MountEntry],
@@ -93,7 +80,9 @@ fn publish_block(
     if let Some(top) = mountinfo::mounts_at(entries, &mountinfo::resolve(&job.target)).last() {
         // statx of a device node asks devtmpfs, not the drive.
         return match path::facts(&job.target) {
-            Ok(found) if found.kind == Kind::Block && found.rdev == job.dev => Ok(false),
+            Ok(found) if found.kind == Kind::Block && found.rdev == job.dev => {
+                same_access(job, top, job.read_only)
+            }
             Ok(_) => Err(conflict(
                 job,
                 format!("from {}{}", top.source.display(), top.root.display()),
@@ -106,7 +95,7 @@ fn publish_block(
     attach(
         job,
         &device::node(&job.device),
-        false,
+        job.read_only,
         path::make_file,
         context,
         |found| found.kind == Kind::Block && found.rdev == job.dev,
@@ -165,6 +154,21 @@ fn attach(
         return Err(failed(error));
     }
     Ok(true)
+}
+
+/// What is published already serves the call if it is read-only exactly when that is asked.
+fn same_access(job: &Publish, top: &MountEntry, read_only: bool) -> Result<bool, FsError> {
+    match (top.read_only(), read_only) {
+        (false, true) => Err(conflict(
+            job,
+            "writable where read-only was asked".to_owned(),
+        )),
+        (true, false) => Err(conflict(
+            job,
+            "read-only where writing was asked".to_owned(),
+        )),
+        _ => Ok(false),
+    }
 }
 
 fn conflict(job: &Publish, how: String) -> FsError {

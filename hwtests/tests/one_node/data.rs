@@ -4,13 +4,14 @@ use std::{
     fs::{self, File},
     io::{Read, Seek, SeekFrom, Write},
     os::unix::fs::{FileExt, MetadataExt},
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, csi, digest, need, rig::Placed, tools, tree, wait,
 };
+use drivebay_proto::csi::volume_capability::{AccessMode, access_mode::Mode};
 use tonic::Code;
 
 #[tokio::test]
@@ -264,6 +265,85 @@ async fn a_read_only_publish_cannot_be_written() {
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Code::AlreadyExists, "{refused:?}");
+    rig.leave_volume(&volume).await;
+}
+
+/// Where the kubelet binds the device that a pod gets, beside the target that the driver made.
+fn kubelet_bind(volume: &Placed) -> PathBuf {
+    let path = volume.target.with_file_name("kubelet-bind");
+    fs::write(&path, "").unwrap();
+    let from = volume.target.display().to_string();
+    tools::run("mount", &["--bind", &from, &path.display().to_string()]).unwrap();
+    path
+}
+
+fn bound_read_only(path: &Path) -> bool {
+    let entries = drivebay_agent::sys::mountinfo::read().unwrap();
+    let at = entries
+        .iter()
+        .filter(|entry| entry.mount_point == path)
+        .next_back();
+    at.expect("nothing is bound there").read_only()
+}
+
+#[tokio::test]
+async fn a_raw_block_volume_is_published_read_only() {
+    need!(root, loop);
+    let rig = Rig::with(vec![DriveSpec::blank("a", GIB)]).await;
+    let volume = rig.volume("raw", 64 * MIB, &csi::block()).await;
+    let (id, block) = (volume.id.as_str(), &volume.capability);
+    rig.csi.stage(id, &volume.staging, block).await.unwrap();
+    let publish = async |target: &Path, capability, read_only| {
+        rig.csi
+            .publish(id, &volume.staging, target, capability, read_only)
+            .await
+    };
+
+    // Twice, and by the access mode instead of the flag.
+    publish(&volume.target, block, true).await.unwrap();
+    publish(&volume.target, block, true).await.unwrap();
+    let mut reader = block.clone();
+    reader.access_mode = Some(AccessMode {
+        mode: Mode::SingleNodeReaderOnly.into(),
+    });
+    publish(&volume.target, &reader, false).await.unwrap();
+    assert_eq!(tree::mounted_times(&volume.target), 1);
+    assert!(bound_read_only(&volume.target));
+    let refused = publish(&volume.target, block, false).await.unwrap_err();
+    assert_eq!(refused.code(), Code::AlreadyExists, "{refused:?}");
+
+    // Another pod may write.
+    let writable = volume.target.with_file_name("writable");
+    publish(&writable, block, false).await.unwrap();
+    assert!(!bound_read_only(&writable));
+    let refused = publish(&writable, block, true).await.unwrap_err();
+    assert_eq!(refused.code(), Code::AlreadyExists, "{refused:?}");
+    fs::write(&writable, "written").unwrap();
+    let mut read = [0; 7];
+    File::open(&volume.target)
+        .unwrap()
+        .read_exact(&mut read)
+        .unwrap();
+    assert_eq!(&read, b"written");
+
+    // The kubelet asks at its own bind, which is read-only too.
+    let bind = kubelet_bind(&volume);
+    assert!(bound_read_only(&bind));
+    let stats = rig.csi.stats(id, &bind).await.unwrap();
+    assert_eq!(stats.usage[0].total, 64 << 20);
+    let condition = stats.volume_condition.unwrap();
+    assert!(!condition.abnormal, "{condition:?}");
+    rig.csi.expand(id, 128 * MIB, block).await.unwrap();
+    let size = rig.csi.node_expand(id, &bind, 128 * MIB).await.unwrap();
+    assert_eq!(size, 128 << 20);
+
+    tools::run("umount", &[&bind.display().to_string()]).unwrap();
+    fs::remove_file(&bind).unwrap();
+    for target in [&writable, &volume.target] {
+        rig.csi.unpublish(id, target).await.unwrap();
+        rig.csi.unpublish(id, target).await.unwrap();
+        assert!(!target.exists(), "{} is left", target.display());
+    }
     rig.leave_volume(&volume).await;
 }
 
