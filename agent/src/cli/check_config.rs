@@ -58,6 +58,7 @@ pub fn summary(config: &Config) -> String {
         },
     );
     line("metrics", config.metrics.to_string());
+    line("probes", config.probes.to_string());
     line("state", config.state_dir.display().to_string());
     line("rescan", format!("every {}", seconds(config.rescan)));
     line(

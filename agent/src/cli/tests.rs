@@ -464,7 +464,8 @@ OK
   agent socket /run/drivebay/agent.sock
   kubelet      registers in /var/lib/kubelet/plugins_registry, CSI socket there: /var/lib/kubelet/plugins/csi.drivebay.io/csi.sock
   controllers  none is dialled
-  metrics      http://127.0.0.1:9810/metrics
+  metrics      http://127.0.0.1:9810
+  probes       off
   state        /var/lib/drivebay
   rescan       every 5m
   erasing      at most 200 MiB/s a drive; quarantine 1d

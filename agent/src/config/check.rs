@@ -86,10 +86,11 @@ pub fn check(
         || "/var/lib/kubelet".into(),
         &mut notes,
     );
+    let has_kubelet = (surroundings.has_dir)(&kubelet_dir);
     let registers = raw
         .registration
         .as_ref()
-        .map_or_else(|| (surroundings.has_dir)(&kubelet_dir), |flag| flag.value);
+        .map_or(has_kubelet, |flag| flag.value);
     let runtime_dir = path(
         raw.runtime_dir.as_ref(),
         || "/run/drivebay".into(),
@@ -105,7 +106,8 @@ pub fn check(
         raw.csi_socket.as_ref(),
         "[csi] socket",
         || {
-            if registers {
+            // Who registers the socket with the kubelet does not matter: it must be where the kubelet's pods can mount it.
+            if has_kubelet || registers {
                 kubelet_dir
                     .join("plugins")
                     .join(&driver_name)
@@ -116,6 +118,19 @@ pub fn check(
         },
         &mut notes,
     );
+    if let Some(at) = &raw.kubelet_dir
+        && raw.csi_socket.is_none()
+        && !has_kubelet
+        && !registers
+    {
+        notes.odd(
+            at,
+            format!(
+                "there is no such directory, so CSI is served at {}; if a kubelet comes later, set [csi] socket",
+                csi_socket.display()
+            ),
+        );
+    }
     let agent_socket = socket(
         raw.agent_socket.as_ref(),
         "[agent] socket",

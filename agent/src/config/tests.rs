@@ -51,7 +51,7 @@ fn the_example_is_right_and_shows_the_defaults() {
     assert_eq!(config.quarantine, Duration::from_secs(86_400));
     assert_eq!(config.worker_idle, Duration::from_secs(60));
     assert_eq!(config.erase_bytes_per_second, Some(200 * 1024 * 1024));
-    assert_eq!(config.metrics.to_string(), "http://127.0.0.1:9810/metrics");
+    assert_eq!(config.metrics.to_string(), "http://127.0.0.1:9810");
     assert!(!config.allow_loop);
     assert_eq!(config.health, HealthConfig::default());
     for key in crate::smart::Thresholds::KEYS {
@@ -101,8 +101,40 @@ fn with_a_kubelet_the_socket_is_where_the_kubelet_looks() {
     );
     let text = format!("kubelet.registration = false\n{CLASS}");
     let config = parse(&text, &with_kubelet()).unwrap().config;
-    assert_eq!(config.csi_socket, Path::new("/run/drivebay/csi.sock"));
+    assert_eq!(
+        config.csi_socket,
+        Path::new("/var/lib/kubelet/plugins/csi.drivebay.io/csi.sock"),
+        "somebody else registers it"
+    );
     assert_eq!(config.registration_dir, None);
+}
+
+#[test]
+fn without_a_kubelets_directory_the_socket_is_the_agents_own_unless_it_registers() {
+    let checked = |keys: &str| parse(&format!("{keys}\n{CLASS}"), &bare()).unwrap();
+    for keys in ["", "kubelet.registration = false"] {
+        let checked = checked(keys);
+        let socket = checked.config.csi_socket;
+        assert_eq!(socket, Path::new("/run/drivebay/csi.sock"), "{keys}");
+        assert_eq!(checked.warnings, [], "{keys}");
+    }
+    // A directory that is named and not there may be a mistake.
+    let named = checked("kubelet.registration = false\nkubelet.dir = '/k'");
+    let socket = named.config.csi_socket;
+    assert_eq!(socket, Path::new("/run/drivebay/csi.sock"));
+    assert_eq!(named.warnings.len(), 1);
+    let said = named.warnings[0].to_string();
+    assert!(
+        said.contains("[kubelet] dir: there is no such directory"),
+        "{said}"
+    );
+    // The kubelet makes it when it starts.
+    let later = checked("kubelet.registration = true");
+    assert_eq!(
+        later.config.csi_socket,
+        Path::new("/var/lib/kubelet/plugins/csi.drivebay.io/csi.sock")
+    );
+    assert_eq!(later.warnings, []);
 }
 
 #[test]
@@ -113,7 +145,7 @@ fn an_unknown_key_is_named_with_its_line_and_what_was_meant() {
         mistakes(text),
         "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, check-reserve, claim, erase, fs, layout, mkfs-options, mount-options, name, priority, select, xfs-retry-forever\n\
          drivebay.toml:5: unknown key `medai` in [class.select] (did you mean `media`?); known keys: drive, max-size, media, min-size, model, path, transport\n\
-         drivebay.toml:7: unknown key `nodes` in the file (did you mean `node`?); known keys: agent, checks, class, controller, csi, discovery, erase, health, kubelet, metrics, node, smart, workers"
+         drivebay.toml:7: unknown key `nodes` in the file (did you mean `node`?); known keys: agent, checks, class, controller, csi, discovery, erase, health, kubelet, metrics, node, probes, smart, workers"
     );
 }
 
