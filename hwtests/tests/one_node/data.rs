@@ -279,10 +279,7 @@ fn kubelet_bind(volume: &Placed) -> PathBuf {
 
 fn bound_read_only(path: &Path) -> bool {
     let entries = drivebay_agent::sys::mountinfo::read().unwrap();
-    let at = entries
-        .iter()
-        .filter(|entry| entry.mount_point == path)
-        .next_back();
+    let at = entries.iter().rfind(|entry| entry.mount_point == path);
     at.expect("nothing is bound there").read_only()
 }
 
