@@ -155,3 +155,37 @@ need_promtool() {
         die "promtool ${version:-of no known version} is too old: $PROMTOOL_AT_LEAST or newer is needed"
     say "promtool $version: there"
 }
+
+# need_clients: builds the gRPC clients in Go and Python, once per version, and exports DRIVEBAY_DIAL_GO and
+# DRIVEBAY_DIAL_PYTHON, a Python that has grpcio.
+need_clients() {
+    local tools go version
+    tools="$(target_dir)/tools"
+    DRIVEBAY_DIAL_GO="$tools/dial-go"
+    DRIVEBAY_DIAL_PYTHON="$tools/dial-python/bin/python"
+    export DRIVEBAY_DIAL_GO DRIVEBAY_DIAL_PYTHON
+    mkdir -p "$tools"
+    version=$(cat hwtests/clients/go/{main.go,go.mod,go.sum} | sha256sum)
+    if [ -x "$DRIVEBAY_DIAL_GO" ] && [ "$(cat "$DRIVEBAY_DIAL_GO.version" 2>/dev/null)" = "$version" ]; then
+        say "gRPC client in Go: there"
+    else
+        need_packages "downloading Go modules" ca-certificates
+        go=$(go_program) || exit 1
+        say "gRPC client in Go: building with $("$go" env GOVERSION)"
+        (cd hwtests/clients/go && CGO_ENABLED=0 GOFLAGS=-mod=readonly GOTOOLCHAIN=auto \
+            "$go" build -trimpath -o "$tools/dial-go" .) || die "building hwtests/clients/go failed"
+        say "$version" >"$DRIVEBAY_DIAL_GO.version"
+    fi
+    version=$(sha256sum <hwtests/clients/requirements.txt)
+    if [ -x "$DRIVEBAY_DIAL_PYTHON" ] && [ "$(cat "$tools/dial-python/version" 2>/dev/null)" = "$version" ]; then
+        say "gRPC client in Python: there"
+    else
+        need_packages "a Python with grpcio" python3 python3-venv
+        say "gRPC client in Python: installing $(tr '\n' ' ' <hwtests/clients/requirements.txt)"
+        rm -rf "$tools/dial-python"
+        python3 -m venv "$tools/dial-python" || die "making a virtual environment in $tools/dial-python failed"
+        "$tools/dial-python/bin/pip" install --quiet --requirement hwtests/clients/requirements.txt ||
+            die "installing hwtests/clients/requirements.txt failed"
+        say "$version" >"$tools/dial-python/version"
+    fi
+}

@@ -24,6 +24,8 @@ pub enum Need {
     Sanity,
     /// Prometheus' checker of scrapes and rules.
     Promtool,
+    /// Clients in Go and Python, of the libraries that Kubernetes and its users dial with.
+    Clients,
     /// A layout: the test is about how this one lies on a drive.
     Layout(&'static str),
 }
@@ -90,6 +92,10 @@ impl Need {
                 false,
                 "needs csi-sanity: run hwtests/all-tests, or name it in CSI_SANITY".to_owned(),
             ),
+            Self::Clients if crate::need::clients().is_none() => missing(
+                false,
+                "needs the gRPC clients of hwtests/clients: run hwtests/all-tests, or name them in DRIVEBAY_DIAL_GO and DRIVEBAY_DIAL_PYTHON".to_owned(),
+            ),
             _ => Ok(()),
         }
     }
@@ -103,6 +109,15 @@ pub fn sanity() -> Option<std::path::PathBuf> {
 /// Where promtool is: PROMTOOL, target/tools, or PATH.
 pub fn promtool() -> Option<std::path::PathBuf> {
     fetched("PROMTOOL", "promtool")
+}
+
+/// The clients in other languages, each as a program and its first arguments: DRIVEBAY_DIAL_GO, or target/tools;
+/// DRIVEBAY_DIAL_PYTHON, a Python that has grpcio, or the one in target/tools.
+pub fn clients() -> Option<[Vec<std::ffi::OsString>; 2]> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/dial.py");
+    let go = fetched("DRIVEBAY_DIAL_GO", "dial-go")?;
+    let python = fetched("DRIVEBAY_DIAL_PYTHON", "dial-python/bin/python")?;
+    Some([vec![go.into()], vec![python.into(), script.into()]])
 }
 
 fn fetched(variable: &str, name: &str) -> Option<std::path::PathBuf> {
@@ -188,6 +203,9 @@ macro_rules! need {
     };
     (@list [$($done:expr,)*] promtool $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Promtool,] $($($rest)*)?)
+    };
+    (@list [$($done:expr,)*] clients $(, $($rest:tt)*)?) => {
+        $crate::need!(@list [$($done,)* $crate::need::Need::Clients,] $($($rest)*)?)
     };
     (@list [$($done:expr,)*] layout $layout:literal $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Layout($layout),] $($($rest)*)?)

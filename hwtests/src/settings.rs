@@ -29,6 +29,8 @@ pub struct Settings {
     pub more: String,
     /// Whether it serves the Controller service too; else the CSI socket has Identity and Node.
     pub headless: bool,
+    /// Whether it registers with a kubelet; the kubelet's directory then needs a plugins_registry.
+    pub registration: bool,
     /// Value of --health-api; the default when None.
     pub health_api: Option<String>,
     /// What the agent is started under, usually nothing: on this machine a program that executes its arguments; in
@@ -62,6 +64,7 @@ impl Settings {
             class: String::new(),
             more: String::new(),
             headless: true,
+            registration: false,
             health_api: None,
             under: String::new(),
             tools: None,
@@ -72,6 +75,12 @@ impl Settings {
     /// The CSI socket.
     pub fn csi_socket(&self) -> PathBuf {
         self.dir.join("csi.sock")
+    }
+
+    /// The registration socket, if `registration`.
+    pub fn registration_socket(&self) -> PathBuf {
+        self.dir
+            .join("kubelet/plugins_registry/csi.drivebay.io-reg.sock")
     }
 
     /// The `Agent` service's socket.
@@ -108,6 +117,7 @@ impl Settings {
             metrics,
             class,
             more,
+            registration,
             ..
         } = self;
         format!(
@@ -125,7 +135,7 @@ runtime-dir = "{runtime}"
 
 [kubelet]
 dir = "{dir}/kubelet"
-registration = false
+registration = {registration}
 
 [metrics]
 listen = "{metrics}"

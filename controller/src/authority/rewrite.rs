@@ -54,6 +54,15 @@ enum State {
     Block(usize),
 }
 
+impl State {
+    fn pass(left: usize) -> Self {
+        match left {
+            0 => Self::Header,
+            left => Self::Pass(left),
+        }
+    }
+}
+
 /// Replaces the authority of every request on one connection.
 pub(super) struct Rewriter {
     state: State,
@@ -89,11 +98,10 @@ impl Rewriter {
     /// which bounds what is appended to `output`.
     pub(super) fn step(&mut self, input: &[u8], output: &mut Vec<u8>) -> Step {
         match self.state {
-            State::Pass(0) | State::Header if self.failed => Step::End,
-            State::Pass(0) | State::Header => {
+            State::Header if self.failed => Step::End,
+            State::Header => {
                 let taken = input.len().min(FRAME_HEADER - self.header.len());
                 self.header.extend_from_slice(&input[..taken]);
-                self.state = State::Header;
                 if let Ok(header) = <[u8; FRAME_HEADER]>::try_from(self.header.as_slice()) {
                     self.header.clear();
                     self.begin(FrameHeader::parse(header), output);
@@ -102,7 +110,7 @@ impl Rewriter {
             }
             State::Pass(left) => {
                 let passed = input.len().min(left);
-                self.state = State::Pass(left - passed);
+                self.state = State::pass(left - passed);
                 Step::Pass(passed)
             }
             State::Block(left) => {
@@ -156,7 +164,7 @@ impl Rewriter {
                 CONTINUATION | PUSH_PROMISE => self.fail(&[], frame, frame.len, output),
                 _ => {
                     output.extend_from_slice(&frame.bytes());
-                    self.state = State::Pass(frame.len);
+                    self.state = State::pass(frame.len);
                 }
             }
         }
@@ -216,7 +224,7 @@ impl Rewriter {
     fn fail(&mut self, before: &[u8], frame: FrameHeader, len: usize, output: &mut Vec<u8>) {
         output.extend_from_slice(before);
         output.extend_from_slice(&frame.bytes());
-        self.state = State::Pass(len);
+        self.state = State::pass(len);
         self.open = None;
         self.failed = true;
     }

@@ -163,13 +163,37 @@ fn continuations_are_joined() {
 }
 
 #[test]
+fn each_block_may_have_all_its_continuations() {
+    let block = block_of(&kubelet_request());
+    let mut frames = Vec::new();
+    for stream in [1, 3] {
+        frames.push(frame(HEADERS, 0, stream, &block));
+        frames.extend(vec![
+            frame(CONTINUATION, 0, stream, b"");
+            MAX_CONTINUATIONS - 1
+        ]);
+        frames.push(frame(CONTINUATION, END_HEADERS, stream, b""));
+    }
+    let (frames, ended) = rewrite_frames(&frames);
+    assert!(!ended);
+    let list = request("localhost", "/x/Y");
+    assert_eq!(lists(frames), [(1, false, list.clone()), (3, false, list)]);
+}
+
+#[test]
 fn padding_and_priority_are_removed() {
     let block = block_of(&kubelet_request());
-    let payload = [&[3][..], &[0x80, 0, 0, 7, 15], &block, &[0; 3]].concat();
-    let flags = END_HEADERS | END_STREAM | PADDED | PRIORITY;
-    let (frames, ended) = rewrite_frames(&[frame(HEADERS, flags, 1, &payload)]);
+    let payload = |block: &[u8]| [&[3][..], &[0x80, 0, 0, 7, 15], block, &[0; 3]].concat();
+    let flags = END_STREAM | PADDED | PRIORITY;
+    let (first, rest) = block.split_at(20);
+    let (frames, ended) = rewrite_frames(&[
+        frame(HEADERS, flags | END_HEADERS, 1, &payload(&block)),
+        frame(HEADERS, flags, 3, &payload(first)),
+        frame(CONTINUATION, END_HEADERS, 3, rest),
+    ]);
     assert!(!ended);
-    assert_eq!(lists(frames), [(1, true, request("localhost", "/x/Y"))]);
+    let list = request("localhost", "/x/Y");
+    assert_eq!(lists(frames), [(1, true, list.clone()), (3, true, list)]);
 }
 
 #[test]
@@ -271,6 +295,18 @@ fn list_over_the_limit_is_left_to_h2_and_keeps_the_table() {
 }
 
 #[test]
+fn a_block_longer_than_a_frame_is_written_with_continuations() {
+    let mut sent = kubelet_request();
+    sent.push(("x-large".to_owned(), "v".repeat(15_800)));
+    let (within, _) = rewrite_frames(&[frame(HEADERS, END_HEADERS, 1, &block_of(&sent))]);
+    sent.push(("x-over".to_owned(), "v".repeat(300)));
+    let (over, _) = rewrite_frames(&[frame(HEADERS, END_HEADERS, 1, &block_of(&sent))]);
+    assert_eq!((within.len(), over.len()), (1, 2));
+    assert_eq!(over[0].0.len, MAX_FRAME);
+    assert!(lists(over)[0].2.starts_with(&lists(within)[0].2));
+}
+
+#[test]
 fn references_to_one_large_entry_do_not_grow_the_output() {
     let entry = fields(&[("x-large", &"v".repeat(4000))]);
     let mut block = block_of(&entry);
@@ -299,6 +335,11 @@ fn protocol_errors_are_passed_on_for_h2_to_answer_and_end_the_connection() {
         ("frame type in a block", {
             let sent = [frame(HEADERS, 0, 1, &block), ping.clone()].concat();
             (sent, [unfinished.clone(), ping.clone()].concat())
+        }),
+        ("data of the same stream in a block", {
+            let data = frame(DATA, 0, 1, b"12345");
+            let sent = [frame(HEADERS, 0, 1, &block), data.clone()].concat();
+            (sent, [unfinished.clone(), data].concat())
         }),
         ("stream in a block", {
             let other = frame(CONTINUATION, END_HEADERS, 3, b"");
