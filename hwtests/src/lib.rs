@@ -23,6 +23,7 @@ pub mod faults;
 pub mod fixtures;
 pub mod fleet;
 pub mod hang;
+pub mod kube;
 pub mod lab;
 pub mod need;
 pub mod netns;

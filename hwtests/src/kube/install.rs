@@ -1,0 +1,244 @@
+//! Installing Drivebay as deploy/README.md says, and asking it.
+
+use std::{fs, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{Cluster, LIMIT};
+use crate::{Trouble, wait};
+
+/// The namespace it is installed in.
+pub const NAMESPACE: &str = "drivebay";
+/// The CSI driver's name.
+pub const DRIVER: &str = "csi.drivebay.io";
+/// The StorageClass of the one class of drives.
+pub const CLASS: &str = "drivebay-loop";
+
+/// The values that helm is given.
+#[derive(Debug, Clone)]
+pub struct Install {
+    /// Merged over the scenarios' own values.
+    pub values: Value,
+}
+
+impl Default for Install {
+    fn default() -> Self {
+        Self { values: json!({}) }
+    }
+}
+
+/// Puts `over` on top of `base`, member by member.
+fn merge(base: &mut Value, over: &Value) {
+    match (base, over) {
+        (Value::Object(base), Value::Object(over)) => {
+            for (key, value) in over {
+                merge(base.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (base, over) => *base = over.clone(),
+    }
+}
+
+impl Install {
+    /// With these values besides.
+    pub fn with(values: Value) -> Self {
+        Self { values }
+    }
+
+    fn all(&self, cluster: &Cluster) -> Value {
+        let mut values = json!({
+            "image": {"repository": "drivebay.test/drivebay"},
+            "certificates": {"source": "generated"},
+            "clusterName": "kubernetes-test",
+            "classes": [{"name": "loop", "select": {"path": [cluster.drives_pattern()]}}],
+            "agent": {
+                "allowLoop": true,
+                "machineId": cluster.dir().join("etc/machine-id"),
+                "erase": {"maxBytesPerSecond": "unlimited"},
+            },
+            // Conditions within seconds instead of minutes.
+            "healthMonitor": {"interval": "5s"},
+            // Two replicas do not fit the time that two cores have; a scenario has two.
+            "controller": {"replicas": 1},
+            "provisioner": {"extraArgs": ["--capacity-poll-interval=5s"]},
+        });
+        merge(&mut values, &self.values);
+        values
+    }
+}
+
+impl Cluster {
+    /// helm; what it printed.
+    ///
+    /// # Panics
+    /// It failed.
+    pub fn helm(&self, words: &[&str]) -> String {
+        let helm = self.helm.to_str().unwrap();
+        self.inside(&[&[helm], words].concat()).unwrap()
+    }
+
+    /// Installs Drivebay if it is not installed, and waits until the kubelet has registered it.
+    ///
+    /// # Panics
+    /// It does not come up.
+    pub fn install(&self, install: &Install) {
+        self.plug_drives();
+        let values = self.dir.join("values.json");
+        fs::write(&values, install.all(self).to_string()).unwrap();
+        // The commands of deploy/README.md.
+        if self.get("default", &["namespace", NAMESPACE]).is_null() {
+            self.kubectl(&["create", "namespace", NAMESPACE]);
+            let label = "pod-security.kubernetes.io/enforce=privileged";
+            self.kubectl(&["label", "namespace", NAMESPACE, label]);
+        }
+        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/chart");
+        self.helm(&[
+            "upgrade",
+            "--install",
+            "drivebay",
+            chart,
+            "--namespace",
+            NAMESPACE,
+            "--values",
+            values.to_str().unwrap(),
+        ]);
+        self.drivebay_is_up();
+    }
+
+    /// Installs it with the scenarios' usual values, unless it is.
+    pub fn installed(&self) {
+        let found = self.helm(&["list", "--namespace", NAMESPACE, "--short"]);
+        let usual = self.dir.join("usual-values");
+        if found.trim().is_empty() || !usual.exists() {
+            self.install(&Install::default());
+            fs::write(usual, "").unwrap();
+        }
+    }
+
+    /// Uninstalls it, and waits until its pods are gone.
+    ///
+    /// # Panics
+    /// helm refuses.
+    pub fn uninstall(&self) {
+        let _ = fs::remove_file(self.dir.join("usual-values"));
+        self.helm(&["uninstall", "drivebay", "--namespace", NAMESPACE, "--wait"]);
+        wait::until(LIMIT, "Drivebay's pods are gone", || {
+            self.list(NAMESPACE, &["pods"]).is_empty().then_some(())
+        });
+    }
+
+    /// Waits until agent and controller are ready, and the kubelet has registered the driver.
+    ///
+    /// # Panics
+    /// Not within minutes: with what the pods say.
+    pub fn drivebay_is_up(&self) {
+        let rolled = |what: &str| {
+            let words = [
+                "--namespace",
+                NAMESPACE,
+                "rollout",
+                "status",
+                what,
+                "--timeout=180s",
+            ];
+            if let Err(trouble) = self.try_kubectl(&words) {
+                let pods = self.try_kubectl(&["--namespace", NAMESPACE, "describe", "pods"]);
+                panic!("{trouble}\n{}", pods.unwrap_or_default());
+            }
+        };
+        rolled("daemonset/drivebay-agent");
+        rolled("deployment/drivebay-controller");
+        self.is_registered();
+    }
+
+    /// Waits until the kubelet has registered the driver on its node.
+    ///
+    /// # Panics
+    /// It does not: with what the kubelet logged of it.
+    pub fn is_registered(&self) {
+        let seen = wait::poll(Duration::from_secs(60), || {
+            let node = self.get("default", &["csinode", "node-1"]);
+            let drivers = node["spec"]["drivers"].as_array()?.clone();
+            drivers.into_iter().find(|driver| driver["name"] == DRIVER)
+        });
+        if seen.is_none() {
+            let log = self.log("kubelet");
+            let lines: Vec<&str> = log.lines().filter(|line| line.contains(DRIVER)).collect();
+            let last = &lines[lines.len().saturating_sub(10)..];
+            panic!(
+                "the kubelet has not registered {DRIVER}:\n{}",
+                last.join("\n")
+            );
+        }
+    }
+
+    /// `drivebay-controller ... -o json`, asked in a controller's pod.
+    ///
+    /// # Panics
+    /// It fails for a while.
+    pub fn ask_controller(&self, words: &[&str]) -> Value {
+        let exec = [
+            "--namespace",
+            NAMESPACE,
+            "exec",
+            "deploy/drivebay-controller",
+            "--",
+        ];
+        let command = [&exec[..], &["drivebay-controller"], words, &["-o", "json"]].concat();
+        wait::until(LIMIT, "the controller answers", || {
+            serde_json::from_str(&self.try_kubectl(&command).ok()?).ok()
+        })
+    }
+
+    /// Bytes that are free on all drives, as the controller tells them.
+    pub fn free(&self) -> u64 {
+        let drives = self.ask_controller(&["drives"]);
+        drives
+            .as_array()
+            .or_else(|| drives["drives"].as_array())
+            .into_iter()
+            .flatten()
+            .map(|drive| drive["free_bytes"].as_u64().unwrap_or_default())
+            .sum()
+    }
+
+    /// Volumes that no PersistentVolume names, as `drivebay-controller volumes --unclaimed` lists them.
+    fn unclaimed(&self) -> Result<Vec<Value>, Trouble> {
+        let volumes = self.get("default", &["pv"]);
+        let exec = [
+            "--namespace",
+            NAMESPACE,
+            "exec",
+            "--stdin",
+            "deploy/drivebay-controller",
+            "--",
+        ];
+        let mut words = vec!["drivebay-controller", "volumes", "-o", "json"];
+        // It refuses a list without a volume of Drivebay, which is most often the wrong list.
+        if volumes.to_string().contains(DRIVER) {
+            words.extend(["--unclaimed", "-"]);
+        }
+        let command = [&["kubectl"], &exec[..], &words].concat();
+        let said = self.inside_with(&command, volumes.to_string().as_bytes())?;
+        let mut listed: Value = serde_json::from_str(&said)
+            .map_err(|error| Trouble::doing(format!("reading {said}"), &error))?;
+        match listed["volumes"].take() {
+            Value::Array(volumes) => Ok(volumes),
+            _ => Err(Trouble::new(format!("no list of volumes: {said}"))),
+        }
+    }
+
+    /// Waits until there is no volume that no PersistentVolume names.
+    ///
+    /// # Panics
+    /// There is one: with all of them.
+    pub fn nothing_is_unclaimed(&self) {
+        let none = || {
+            self.unclaimed()
+                .is_ok_and(|left| left.is_empty())
+                .then_some(())
+        };
+        let seen = wait::poll(LIMIT, none);
+        assert!(seen.is_some(), "left over: {:?}", self.unclaimed());
+    }
+}

@@ -1,0 +1,137 @@
+//! The objects that scenarios apply, as Kubernetes' own JSON.
+
+use serde_json::{Value, json};
+
+use super::CLASS;
+
+/// The image of a scenario's containers: busybox.
+pub const IMAGE: &str = "drivebay.test/tools:1";
+
+/// A claim of this many MiB. `mode` is "Filesystem" or "Block", `access` e.g. "ReadWriteOnce".
+pub fn claim_of(name: &str, mib: u64, class: &str, mode: &str, access: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": [access],
+            "volumeMode": mode,
+            "storageClassName": class,
+            "resources": {"requests": {"storage": format!("{mib}Mi")}},
+        },
+    })
+}
+
+/// A claim of the usual class.
+pub fn claim(name: &str, mib: u64) -> Value {
+    claim_of(name, mib, CLASS, "Filesystem", "ReadWriteOnce")
+}
+
+/// A claim for a raw block volume.
+pub fn block_claim(name: &str, mib: u64) -> Value {
+    claim_of(name, mib, CLASS, "Block", "ReadWriteOnce")
+}
+
+/// A StorageClass like the chart's, for another filesystem.
+pub fn class(name: &str, filesystem: &str) -> Value {
+    json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": super::DRIVER,
+        "parameters": {"class": "loop", "csi.storage.k8s.io/fstype": filesystem},
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowVolumeExpansion": true,
+    })
+}
+
+/// What a pod does with a claim.
+#[derive(Debug, Clone)]
+pub struct Use {
+    claim: String,
+    path: String,
+    block: bool,
+    read_only: bool,
+    sub_path: Option<String>,
+}
+
+/// Mounted at this path.
+pub fn mounted(claim: &str, path: &str) -> Use {
+    Use {
+        claim: claim.to_owned(),
+        path: path.to_owned(),
+        block: false,
+        read_only: false,
+        sub_path: None,
+    }
+}
+
+/// As a device at this path.
+pub fn device(claim: &str, path: &str) -> Use {
+    Use {
+        block: true,
+        ..mounted(claim, path)
+    }
+}
+
+impl Use {
+    /// Read-only, by the claim's own source: what reaches NodePublishVolume.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    /// A directory of the volume instead of all of it.
+    #[must_use]
+    pub fn sub_path(mut self, path: &str) -> Self {
+        self.sub_path = Some(path.to_owned());
+        self
+    }
+}
+
+/// The spec of a pod that runs a script of the shell with these claims.
+pub fn pod_spec(uses: &[Use], script: &str) -> Value {
+    let volumes: Vec<Value> = uses
+        .iter()
+        .map(|it| {
+            json!({"name": it.claim, "persistentVolumeClaim": {"claimName": it.claim, "readOnly": it.read_only}})
+        })
+        .collect();
+    let mounts: Vec<Value> = uses
+        .iter()
+        .filter(|it| !it.block)
+        .map(|it| {
+            let mut mount = json!({"name": it.claim, "mountPath": it.path});
+            if let Some(path) = &it.sub_path {
+                mount["subPath"] = json!(path);
+            }
+            mount
+        })
+        .collect();
+    let devices: Vec<Value> = uses
+        .iter()
+        .filter(|it| it.block)
+        .map(|it| json!({"name": it.claim, "devicePath": it.path}))
+        .collect();
+    json!({
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{
+            "name": "main",
+            "image": IMAGE,
+            // A shell that is process 1 ends at SIGTERM only when it says so.
+            "command": ["/bin/sh", "-ec", format!("trap 'exit 0' TERM\n{script}")],
+            "volumeMounts": mounts,
+            "volumeDevices": devices,
+        }],
+        "volumes": volumes,
+    })
+}
+
+/// What a pod does that only has its volumes.
+pub const IDLE: &str = "while :; do sleep 1; done";
+
+/// A pod.
+pub fn pod(name: &str, uses: &[Use], script: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod_spec(uses, script)})
+}

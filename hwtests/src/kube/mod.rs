@@ -1,0 +1,282 @@
+//! A running cluster, as hwtests/kubernetes starts it: everything is done and seen through kubectl, helm and the node's
+//! own programs, as a user would.
+
+use std::{
+    env, fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::{Trouble, tools, wait};
+
+mod drives;
+mod install;
+pub mod manifest;
+mod pods;
+
+pub use install::{CLASS, DRIVER, Install, NAMESPACE};
+
+/// Leaves a scenario that takes minutes for `hwtests/kubernetes --long`, and says so.
+#[macro_export]
+macro_rules! long_scenario {
+    ($cluster:expr) => {
+        if !$cluster.long() {
+            fn here() {}
+            let name = ::std::any::type_name_of_val(&here).trim_end_matches("::here");
+            $crate::need::skipped(name, "takes minutes; hwtests/kubernetes --long runs it");
+            return;
+        }
+    };
+}
+
+/// What needs a pod started, a volume made or an event written: generous, since two cores run all of a cluster.
+pub const LIMIT: Duration = Duration::from_secs(180);
+
+/// The cluster.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    dir: PathBuf,
+    helm: PathBuf,
+    version: String,
+    long: bool,
+}
+
+impl Cluster {
+    /// The one that hwtests/kubernetes started.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn running() -> Self {
+        let variable = |name: &str| {
+            env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run hwtests/kubernetes"))
+        };
+        Self {
+            dir: variable("DRIVEBAY_CLUSTER").into(),
+            helm: variable("DRIVEBAY_HELM").into(),
+            version: variable("DRIVEBAY_CLUSTER_VERSION"),
+            long: !variable("DRIVEBAY_CLUSTER_LONG").is_empty(),
+        }
+    }
+
+    /// Its directory: logs, certificates, drives' files.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether the scenarios that take minutes run too.
+    pub fn long(&self) -> bool {
+        self.long
+    }
+
+    /// Kubernetes' version, e.g. (1, 37).
+    pub fn version(&self) -> (u32, u32) {
+        let mut parts = self.version.trim_start_matches('v').split('.');
+        let mut next = || parts.next().and_then(|part| part.parse().ok()).unwrap();
+        (next(), next())
+    }
+
+    /// Runs a program in the cluster's namespaces; what it printed.
+    ///
+    /// # Errors
+    /// It ended with another code than 0: with what it said.
+    pub fn inside(&self, words: &[&str]) -> Result<String, Trouble> {
+        self.inside_with(words, b"")
+    }
+
+    /// As `inside`, with something to read.
+    ///
+    /// # Errors
+    /// It ended with another code than 0.
+    pub fn inside_with(&self, words: &[&str], input: &[u8]) -> Result<String, Trouble> {
+        let mut child = Command::new(self.dir.join("inside"))
+            .args(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        // Small enough for a pipe's buffer, or read at once by what is run.
+        child.stdin.take().unwrap().write_all(input)?;
+        let output = child.wait_with_output()?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() {
+            return Ok(text(&output.stdout));
+        }
+        Err(Trouble::new(format!(
+            "{}: {}: {}{}",
+            words.join(" "),
+            output.status,
+            text(&output.stdout),
+            text(&output.stderr)
+        )))
+    }
+
+    /// kubectl; what it printed.
+    ///
+    /// # Errors
+    /// It failed: with what it said.
+    pub fn try_kubectl(&self, words: &[&str]) -> Result<String, Trouble> {
+        self.inside(&[&["kubectl"], words].concat())
+    }
+
+    /// kubectl; what it printed.
+    ///
+    /// # Panics
+    /// It failed.
+    pub fn kubectl(&self, words: &[&str]) -> String {
+        self.try_kubectl(words).unwrap()
+    }
+
+    /// `kubectl apply` of these objects.
+    ///
+    /// # Panics
+    /// They are refused.
+    pub fn apply(&self, namespace: &str, objects: &[Value]) {
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let words = ["kubectl", "--namespace", namespace, "apply", "-f", "-"];
+        self.inside_with(&words, list.to_string().as_bytes())
+            .unwrap();
+    }
+
+    /// One object, or a list of them: `get(&["pvc", "data"])`; Null when there is none.
+    pub fn get(&self, namespace: &str, words: &[&str]) -> Value {
+        let before = ["--namespace", namespace, "get", "--output", "json"];
+        self.try_kubectl(&[&before, words].concat())
+            .ok()
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default()
+    }
+
+    /// The items of a list.
+    pub fn list(&self, namespace: &str, words: &[&str]) -> Vec<Value> {
+        match self.get(namespace, words)["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Waits until an object has a value at a JSON pointer, e.g. ("/status/phase", "Bound").
+    ///
+    /// # Panics
+    /// Not within [`LIMIT`]: with what it has instead, and its events.
+    pub fn until(&self, namespace: &str, words: &[&str], pointer: &str, expected: &str) {
+        let seen = wait::poll(LIMIT, || {
+            let now = self.get(namespace, words);
+            let value = now.pointer(pointer).cloned().unwrap_or_default();
+            (value == expected || value.to_string() == expected).then_some(())
+        });
+        if seen.is_none() {
+            let now = self.get(namespace, words);
+            panic!(
+                "{} has no {pointer} {expected} within {LIMIT:?}: {}\n{}",
+                words.join("/"),
+                now["status"],
+                self.events(namespace).join("\n")
+            );
+        }
+    }
+
+    /// All events of a namespace, as "Kind/name reason: message".
+    pub fn events(&self, namespace: &str) -> Vec<String> {
+        let of = |event: &Value| {
+            let object = &event["involvedObject"];
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            format!(
+                "{}/{} {}: {}",
+                text(&object["kind"]),
+                text(&object["name"]),
+                text(&event["reason"]),
+                text(&event["message"])
+            )
+        };
+        self.list(namespace, &["events"]).iter().map(of).collect()
+    }
+
+    /// Waits for an event with all these words, and answers with it.
+    ///
+    /// # Panics
+    /// There is none within [`LIMIT`]: with all that there are.
+    pub fn event(&self, namespace: &str, words: &[&str]) -> String {
+        let has = |event: &String| words.iter().all(|word| event.contains(word));
+        wait::poll(LIMIT, || self.events(namespace).into_iter().find(has)).unwrap_or_else(|| {
+            panic!(
+                "no event with {words:?} in {namespace}:\n{}",
+                self.events(namespace).join("\n")
+            )
+        })
+    }
+
+    /// Starts ("start"), stops ("stop") or kills ("kill") a program of the node, e.g. "kubelet".
+    ///
+    /// # Panics
+    /// There is none of this name.
+    pub fn service(&self, action: &str, name: &str) {
+        tools::run(self.dir.join("services").to_str().unwrap(), &[action, name]).unwrap();
+    }
+
+    /// What a program of the node has logged.
+    pub fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.dir.join(format!("log/{name}.log"))).unwrap_or_default()
+    }
+
+    /// A new namespace of Kubernetes for a scenario.
+    ///
+    /// # Panics
+    /// It cannot be made.
+    pub fn scenario(&self, name: &str) -> Scenario {
+        self.kubectl(&["create", "namespace", name]);
+        Scenario {
+            cluster: self.clone(),
+            name: name.to_owned(),
+            free: self.free(),
+        }
+    }
+}
+
+/// A scenario: a namespace of Kubernetes, and what was free before it.
+#[derive(Debug)]
+pub struct Scenario {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The namespace.
+    pub name: String,
+    free: u64,
+}
+
+impl Scenario {
+    /// Deletes everything it made, and waits until Drivebay has all the space back and no volume more than claims.
+    ///
+    /// # Panics
+    /// Something stays behind.
+    pub fn end(self) {
+        let Self {
+            cluster,
+            name,
+            free,
+        } = self;
+        cluster.kubectl(&[
+            "--namespace",
+            &name,
+            "delete",
+            "statefulset,deployment,pod,pvc",
+            "--all",
+            "--timeout=120s",
+        ]);
+        cluster.kubectl(&["delete", "namespace", &name, "--timeout=120s"]);
+        wait::until(LIMIT, "no PersistentVolume of Drivebay is left", || {
+            let of = |volume: &Value| volume["spec"]["claimRef"]["namespace"] == name.as_str();
+            let volumes = cluster.list("default", &["pv"]);
+            (!volumes.iter().any(of)).then_some(())
+        });
+        cluster.nothing_is_unclaimed();
+        let seen = wait::poll(LIMIT, || (cluster.free() == free).then_some(()));
+        assert!(
+            seen.is_some(),
+            "{} bytes are free, and {free} were before",
+            cluster.free()
+        );
+    }
+}

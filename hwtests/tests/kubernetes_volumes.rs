@@ -1,0 +1,29 @@
+//! Drivebay in a real Kubernetes: claims and pods, what they hold, and what a user sees of them. Run by
+//! hwtests/kubernetes, which starts the cluster; each scenario has a namespace, and leaves no volume and no byte behind.
+#![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use drivebay_hwtests::kube::{
+    Cluster,
+    manifest::{IDLE, claim, mounted, pod},
+};
+
+#[test]
+#[ignore = "needs a cluster: hwtests/kubernetes"]
+fn a_claim_and_its_pod_keep_data_over_the_pods_replacement() {
+    let cluster = Cluster::running();
+    cluster.installed();
+    let it = cluster.scenario("claim");
+    it.apply(&[
+        claim("data", 64),
+        pod("writer", &[mounted("data", "/data")], IDLE),
+    ]);
+    it.runs("writer");
+    it.until(&["pvc", "data"], "/status/phase", "Bound");
+    let digest = it.write("writer", "/data/letter", 8);
+    it.delete_pod("writer");
+
+    it.apply(&[pod("reader", &[mounted("data", "/data")], IDLE)]);
+    it.runs("reader");
+    assert_eq!(it.digest("reader", "/data/letter", 8), digest);
+    it.end();
+}
