@@ -14,6 +14,9 @@ pub const DRIVER: &str = "csi.drivebay.io";
 /// The StorageClass of the one class of drives.
 pub const CLASS: &str = "drivebay-loop";
 
+/// The chart, for helm.
+pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/chart");
+
 /// The values that helm is given.
 #[derive(Debug, Clone)]
 pub struct Install {
@@ -73,8 +76,49 @@ impl Cluster {
     /// # Panics
     /// It failed.
     pub fn helm(&self, words: &[&str]) -> String {
+        self.try_helm(words).unwrap()
+    }
+
+    /// helm; what it printed.
+    ///
+    /// # Errors
+    /// It failed: with what it said.
+    pub fn try_helm(&self, words: &[&str]) -> Result<String, Trouble> {
         let helm = self.helm.to_str().unwrap();
-        self.inside(&[&[helm], words].concat()).unwrap()
+        self.inside(&[&[helm], words].concat())
+    }
+
+    /// Writes the values of an installation into a file; its path.
+    ///
+    /// # Panics
+    /// It cannot be written.
+    pub fn values(&self, install: &Install) -> String {
+        let values = self.dir.join("values.json");
+        fs::write(&values, install.all(self).to_string()).unwrap();
+        values.to_str().unwrap().to_owned()
+    }
+
+    /// `helm upgrade --install` with these values and further options.
+    ///
+    /// # Errors
+    /// helm or the API refuses: with what was said.
+    pub fn upgrade(&self, install: &Install, options: &[&str]) -> Result<String, Trouble> {
+        let values = self.values(install);
+        let words = ["upgrade", "--install", "drivebay", CHART];
+        let with = ["--namespace", NAMESPACE, "--values", &values];
+        self.try_helm(&[&words[..], &with, options].concat())
+    }
+
+    /// Makes the namespace that Drivebay is installed in, with the commands of deploy/README.md.
+    ///
+    /// # Panics
+    /// It cannot be made.
+    pub fn namespace(&self) {
+        if self.get("default", &["namespace", NAMESPACE]).is_null() {
+            self.kubectl(&["create", "namespace", NAMESPACE]);
+            let label = "pod-security.kubernetes.io/enforce=privileged";
+            self.kubectl(&["label", "namespace", NAMESPACE, label]);
+        }
     }
 
     /// Installs Drivebay if it is not installed, and waits until the kubelet has registered it.
@@ -83,25 +127,8 @@ impl Cluster {
     /// It does not come up.
     pub fn install(&self, install: &Install) {
         self.plug_drives();
-        let values = self.dir.join("values.json");
-        fs::write(&values, install.all(self).to_string()).unwrap();
-        // The commands of deploy/README.md.
-        if self.get("default", &["namespace", NAMESPACE]).is_null() {
-            self.kubectl(&["create", "namespace", NAMESPACE]);
-            let label = "pod-security.kubernetes.io/enforce=privileged";
-            self.kubectl(&["label", "namespace", NAMESPACE, label]);
-        }
-        let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/chart");
-        self.helm(&[
-            "upgrade",
-            "--install",
-            "drivebay",
-            chart,
-            "--namespace",
-            NAMESPACE,
-            "--values",
-            values.to_str().unwrap(),
-        ]);
+        self.namespace();
+        self.upgrade(install, &[]).unwrap();
         self.drivebay_is_up();
     }
 
@@ -112,6 +139,14 @@ impl Cluster {
         if found.trim().is_empty() || !usual.exists() {
             self.install(&Install::default());
             fs::write(usual, "").unwrap();
+        }
+    }
+
+    /// Uninstalls it, if it is installed: for a scenario with other values.
+    pub fn uninstall_if_installed(&self) {
+        let found = self.helm(&["list", "--namespace", NAMESPACE, "--short"]);
+        if !found.trim().is_empty() {
+            self.uninstall();
         }
     }
 
