@@ -49,23 +49,10 @@ current-context: cluster
 END
 }
 
-# cluster_files DIRECTORY: the configuration of the programs that have files.
-cluster_files() {
-    local etc=$1/etc
-    mkdir -p "$etc/cni"
-    printf '127.0.0.1 localhost\n10.90.0.1 node-1\n10.90.0.2 node-2\n' >"$etc/hosts"
-    printf '%s\n' 5d7a2c9e4b1f4c0d8e6a3f2b1c0d9e8f >"$etc/machine-id"
-    cat >"$etc/Corefile" <<END
-cluster.local:53 {
-    errors
-    kubernetes cluster.local {
-        kubeconfig $1/auth/coredns.kubeconfig
-        ttl 2
-    }
-}
-END
+# containerd_config DIRECTORY: with CNI's configuration in that directory.
+containerd_config() {
     # restrict_oom_score_adj: root lacks CAP_SYS_RESOURCE in some containers.
-    cat >"$etc/containerd.toml" <<END
+    cat <<END
 version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -78,21 +65,27 @@ sandbox_image = "drivebay.test/sandbox:1"
 restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "/usr/lib/cni"
-conf_dir = "$etc/cni"
+conf_dir = "$1"
 END
-    cat >"$etc/cni/10-bridge.conflist" <<END
+}
+
+# cni_config SUBNET: the pods of a node have addresses of it.
+cni_config() {
+    cat <<END
 {"cniVersion": "0.4.0", "name": "bridge", "plugins": [{
   "type": "bridge", "bridge": "pods0", "isDefaultGateway": true, "hairpinMode": true,
-  "ipam": {"type": "host-local", "dataDir": "/run/cni", "ranges": [[{"subnet": "10.88.0.0/16"}]]}}]}
+  "ipam": {"type": "host-local", "dataDir": "/run/cni", "ranges": [[{"subnet": "$1"}]]}}]}
 END
+}
+
+# kubelet_config CA LINE...: with these lines besides.
+kubelet_config() {
     # A short volumeStatsAggPeriod: conditions of volumes reach pods within it.
-    cat >"$etc/kubelet.yaml" <<END
+    cat <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-authentication: {anonymous: {enabled: false}, x509: {clientCAFile: $1/auth/ca.crt}}
+authentication: {anonymous: {enabled: false}, x509: {clientCAFile: $1}}
 authorization: {mode: AlwaysAllow}
-cgroupDriver: cgroupfs
-cgroupRoot: $2
 failCgroupV1: false
 clusterDNS: [10.90.0.1]
 clusterDomain: cluster.local
@@ -108,6 +101,28 @@ resolvConf: ""
 rotateCertificates: false
 volumeStatsAggPeriod: 5s
 END
+    shift
+    printf '%s\n' "$@"
+}
+
+# cluster_files DIRECTORY CGROUP: the configuration of the programs that have files.
+cluster_files() {
+    local etc=$1/etc
+    mkdir -p "$etc/cni"
+    printf '127.0.0.1 localhost\n10.90.0.1 node-1\n10.90.0.2 node-2\n' >"$etc/hosts"
+    printf '%s\n' 5d7a2c9e4b1f4c0d8e6a3f2b1c0d9e8f >"$etc/machine-id"
+    cat >"$etc/Corefile" <<END
+cluster.local:53 {
+    errors
+    kubernetes cluster.local {
+        kubeconfig $1/auth/coredns.kubeconfig
+        ttl 2
+    }
+}
+END
+    containerd_config "$etc/cni" >"$etc/containerd.toml"
+    cni_config 10.88.0.0/16 >"$etc/cni/10-bridge.conflist"
+    kubelet_config "$1/auth/ca.crt" "cgroupDriver: cgroupfs" "cgroupRoot: $2" >"$etc/kubelet.yaml"
     cat >"$etc/kube-proxy.yaml" <<END
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
@@ -195,7 +210,7 @@ cluster_down() {
     done
     group=$(cat "$dir/cgroup" 2>/dev/null || true)
     if [ -n "$group" ]; then
-        find /sys/fs/cgroup -depth -type d -path "*/$group*" -exec rmdir {} + 2>/dev/null || true
+        find /sys/fs/cgroup -depth -type d \( -path "*/$group" -o -path "*/$group/*" \) -exec rmdir {} + 2>/dev/null || true
     fi
     sysctl -q -p "$dir/sysctls" >/dev/null 2>&1 || true
     rm -rf --one-file-system "$dir"

@@ -17,8 +17,9 @@ mod drives;
 mod install;
 pub mod manifest;
 mod pods;
+mod processes;
 
-pub use install::{CLASS, DRIVER, Install, NAMESPACE};
+pub use install::{CHART, CLASS, DRIVER, Install, NAMESPACE};
 
 /// Leaves a scenario that takes minutes for `hwtests/kubernetes --long`, and says so.
 #[macro_export]
@@ -165,8 +166,11 @@ impl Cluster {
     pub fn until(&self, namespace: &str, words: &[&str], pointer: &str, expected: &str) {
         let seen = wait::poll(LIMIT, || {
             let now = self.get(namespace, words);
-            let value = now.pointer(pointer).cloned().unwrap_or_default();
-            (value == expected || value.to_string() == expected).then_some(())
+            let text = match now.pointer(pointer)? {
+                Value::String(text) => text.clone(),
+                value => value.to_string(),
+            };
+            (text == expected).then_some(())
         });
         if seen.is_none() {
             let now = self.get(namespace, words);
@@ -217,6 +221,34 @@ impl Cluster {
         tools::run(self.dir.join("services").to_str().unwrap(), &[action, name]).unwrap();
     }
 
+    /// Kills the kubelet and starts it, and waits until it has registered the driver again.
+    ///
+    /// # Panics
+    /// It does not.
+    pub fn restart_kubelet(&self) {
+        let registered = || {
+            let log = self.log("kubelet");
+            let of = |line: &&str| line.contains("Register new plugin") && line.contains(DRIVER);
+            log.lines().filter(of).count()
+        };
+        let before = registered();
+        self.service("kill", "kubelet");
+        self.service("start", "kubelet");
+        wait::until(LIMIT, "the kubelet registers the driver again", || {
+            (registered() > before).then_some(())
+        });
+    }
+
+    /// The largest volume that the capacities published for the usual class allow, in bytes; None while there are none.
+    pub fn largest_volume(&self) -> Option<u64> {
+        let of = |capacity: &Value| {
+            let size = capacity["maximumVolumeSize"].as_str()?;
+            (capacity["storageClassName"] == CLASS).then(|| bytes(size))
+        };
+        let published = self.list(NAMESPACE, &["csistoragecapacities"]);
+        published.iter().filter_map(of).max()
+    }
+
     /// What a program of the node has logged.
     pub fn log(&self, name: &str) -> String {
         fs::read_to_string(self.dir.join(format!("log/{name}.log"))).unwrap_or_default()
@@ -233,6 +265,19 @@ impl Cluster {
             name: name.to_owned(),
             free: self.free(),
         }
+    }
+}
+
+/// A quantity of Kubernetes in bytes.
+fn bytes(quantity: &str) -> u64 {
+    let digits = quantity.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let number: u64 = digits.parse().unwrap();
+    match &quantity[digits.len()..] {
+        "" => number,
+        "Ki" => number << 10,
+        "Mi" => number << 20,
+        "Gi" => number << 30,
+        unit => panic!("{quantity}: no unit {unit}"),
     }
 }
 

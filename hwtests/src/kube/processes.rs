@@ -1,0 +1,47 @@
+//! Processes in the cluster's namespaces: those of pods, and those that a scenario starts beside the kubelet.
+
+use std::time::Duration;
+
+use super::Cluster;
+use crate::wait;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+impl Cluster {
+    /// Ids of the processes whose command line matches a regular expression, as pgrep has them.
+    pub fn processes(&self, pattern: &str) -> Vec<String> {
+        let found = self.inside(&["pgrep", "--full", pattern]);
+        // pgrep fails when there is none.
+        let found = found.unwrap_or_default();
+        found.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Sends a signal to the processes whose command line matches, and waits until they are gone.
+    ///
+    /// # Panics
+    /// There is none, or one stays.
+    pub fn signal(&self, signal: &str, pattern: &str) {
+        let processes = self.processes(pattern);
+        assert!(!processes.is_empty(), "no process is {pattern}");
+        for process in &processes {
+            // One that ends by itself meanwhile is gone too.
+            let _ = self.inside(&["kill", signal, process]);
+        }
+        wait::until(LIMIT, &format!("{pattern} has ended"), || {
+            let left = self.processes(pattern);
+            (!left.iter().any(|it| processes.contains(it))).then_some(())
+        });
+    }
+
+    /// Starts a program in the node's namespaces, as a service manager would; it logs to log/NAME.log.
+    ///
+    /// # Panics
+    /// The shell that starts it fails.
+    pub fn start(&self, name: &str, environment: &[&str], command: &[&str]) {
+        let log = self.dir.join(format!("log/{name}.log"));
+        let script = r#"log=$1; shift; setsid env "$@" >>"$log" 2>&1 </dev/null &"#;
+        let words = ["sh", "-c", script, "start", log.to_str().unwrap()];
+        self.inside(&[&words, environment, command].concat())
+            .unwrap();
+    }
+}

@@ -1,0 +1,12 @@
+//! Drivebay's life in a real Kubernetes: installed, replaced, killed, upgraded and uninstalled while pods use volumes. Run
+//! by hwtests/kubernetes, which starts the cluster; each scenario leaves no volume and no byte behind.
+#![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+#[path = "kubernetes_life/install.rs"]
+mod install;
+#[path = "kubernetes_life/restart.rs"]
+mod restart;
+#[path = "kubernetes_life/writer.rs"]
+mod writer;
+
+pub use writer::Writer;

@@ -1,0 +1,1 @@
+//! Drivebay installed with other values, uninstalled and installed again.
