@@ -52,7 +52,7 @@ impl Install {
         let mut values = json!({
             "image": {"repository": "drivebay.test/drivebay"},
             "certificates": {"source": "generated"},
-            "clusterName": "kubernetes-test",
+            "clusterName": cluster.name(),
             "classes": [{"name": "loop", "select": {"path": [cluster.drives_pattern()]}}],
             "agent": {
                 "allowLoop": true,

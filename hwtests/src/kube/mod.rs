@@ -68,6 +68,12 @@ impl Cluster {
         &self.dir
     }
 
+    /// Its name for Drivebay. Agents use every drive that is labelled with it, so two clusters on one machine need two.
+    pub fn name(&self) -> String {
+        let dir = self.dir.file_name().unwrap_or_default();
+        format!("kubernetes-test-{}", dir.to_string_lossy())
+    }
+
     /// Whether the scenarios that take minutes run too.
     pub fn long(&self) -> bool {
         self.long
