@@ -143,7 +143,7 @@ CLUSTER_SYSCTLS=(vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_
 cluster_up() {
     local dir=$1 name
     mkdir -p "$dir"/{log,run,bin,drives}
-    for name in "$3/coredns" "$2"/*; do ln -sf "$name" "$dir/bin/"; done
+    for name in "$3"/{coredns,csi-provisioner} "$2"/*; do ln -sf "$name" "$dir/bin/"; done
     cluster_auth "$dir"
     local group=drivebay-${dir##*/}
     cluster_files "$dir" "/$group"

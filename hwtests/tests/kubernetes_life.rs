@@ -2,10 +2,14 @@
 //! by hwtests/kubernetes, which starts the cluster; each scenario leaves no volume and no byte behind.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+#[path = "kubernetes_life/host.rs"]
+mod host;
 #[path = "kubernetes_life/install.rs"]
 mod install;
 #[path = "kubernetes_life/restart.rs"]
 mod restart;
+#[path = "kubernetes_life/uninstall.rs"]
+mod uninstall;
 #[path = "kubernetes_life/writer.rs"]
 mod writer;
 

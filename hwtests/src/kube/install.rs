@@ -225,7 +225,7 @@ impl Cluster {
         })
     }
 
-    /// Bytes that are free on all drives, as the controller tells them.
+    /// Bytes that are free on all drives of this cluster, as the controller tells them. Others' may be there too.
     pub fn free(&self) -> u64 {
         let drives = self.ask_controller(&["drives"]);
         drives
@@ -233,6 +233,7 @@ impl Cluster {
             .or_else(|| drives["drives"].as_array())
             .into_iter()
             .flatten()
+            .filter(|drive| drive["state"] == "claimed" || drive["state"] == "available")
             .map(|drive| drive["free_bytes"].as_u64().unwrap_or_default())
             .sum()
     }

@@ -1,1 +1,140 @@
-//! Drivebay installed with other values, uninstalled and installed again.
+//! Drivebay installed with other values than the usual ones.
+
+use drivebay_hwtests::{
+    kube::{
+        Cluster, DRIVER, Install, LIMIT, NAMESPACE, Scenario,
+        manifest::{IDLE, claim, mounted, pod},
+    },
+    long_scenario, program, tools, wait,
+};
+use serde_json::{Value, json};
+
+/// A claim and its pod of this name, and what the pod wrote: its digest.
+fn claim_and_pod(it: &Scenario, name: &str) -> String {
+    it.apply(&[claim(name, 64), pod(name, &[mounted(name, "/data")], IDLE)]);
+    it.runs(name);
+    it.until(&["pvc", name], "/status/phase", "Bound");
+    it.write(name, "/data/letter", 4)
+}
+
+#[test]
+#[ignore = "needs a cluster: hwtests/kubernetes"]
+fn a_provisioner_on_each_node_makes_volumes_and_deletes_those_from_before() {
+    let cluster = Cluster::running();
+    long_scenario!(cluster);
+    cluster.installed();
+    let it = cluster.scenario("node-deployment");
+    let before = claim_and_pod(&it, "before");
+
+    cluster.uninstall();
+    let values = json!({"provisioner": {"nodeDeployment": true}});
+    cluster.install(&Install::with(values));
+    claim_and_pod(&it, "after");
+    assert_eq!(it.digest("before", "/data/letter", 4), before);
+    assert_eq!(provisioners(&cluster), ["drivebay-agent"]);
+    it.end();
+
+    cluster.uninstall();
+    wait::until(LIMIT, "the published capacities are gone", || {
+        let capacities = cluster.list(NAMESPACE, &["csistoragecapacities"]);
+        capacities.is_empty().then_some(())
+    });
+    cluster.installed();
+    assert_eq!(provisioners(&cluster), ["drivebay-controller"]);
+}
+
+/// What has a container with a provisioner, by name.
+fn provisioners(cluster: &Cluster) -> Vec<String> {
+    let has = |object: &&Value| {
+        let containers = object["spec"]["template"]["spec"]["containers"].as_array();
+        containers
+            .into_iter()
+            .flatten()
+            .any(|container| container["name"] == "provisioner")
+    };
+    let objects = cluster.list(NAMESPACE, &["daemonset,deployment"]);
+    let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+    objects.iter().filter(has).map(name).collect()
+}
+
+#[test]
+#[ignore = "needs a cluster: hwtests/kubernetes"]
+fn the_attacher_attaches_a_volume_and_detaches_it_after_the_pod() {
+    let cluster = Cluster::running();
+    long_scenario!(cluster);
+    cluster.installed();
+    let it = cluster.scenario("attacher");
+    let install = Install::with(json!({"attacher": {"enabled": true}}));
+
+    // deploy/README.md: refused until the CSIDriver is deleted.
+    let refused = cluster.upgrade(&install, &[]).unwrap_err().to_string();
+    assert!(refused.contains("attachRequired"), "{refused}");
+    cluster.kubectl(&["delete", "csidriver", DRIVER]);
+    cluster.install(&install);
+
+    claim_and_pod(&it, "data");
+    let volume = it.get(&["pvc", "data"])["spec"]["volumeName"].clone();
+    let attachments = || -> Vec<Value> {
+        let of = |it: &Value| it["spec"]["source"]["persistentVolumeName"] == volume;
+        let all = cluster.list("default", &["volumeattachments"]);
+        all.into_iter().filter(of).collect()
+    };
+    let seen = attachments();
+    assert_eq!(seen.len(), 1, "{seen:#?}");
+    assert_eq!(seen[0]["status"]["attached"], true);
+    assert_eq!(seen[0]["spec"]["attacher"], DRIVER);
+    assert_eq!(seen[0]["spec"]["nodeName"], "node-1");
+    it.delete_pod("data");
+    wait::until(LIMIT, "the VolumeAttachment is gone", || {
+        attachments().is_empty().then_some(())
+    });
+    it.end();
+    cluster.uninstall();
+}
+
+#[test]
+#[ignore = "needs a cluster: hwtests/kubernetes"]
+fn nodes_with_certificates_of_their_own_on_the_host_make_volumes() {
+    let cluster = Cluster::running();
+    long_scenario!(cluster);
+    cluster.uninstall_if_installed();
+    cluster.plug_drives();
+    cluster.namespace();
+
+    // The commands of deploy/README.md.
+    let certs = cluster.dir().join("certs");
+    let _ = std::fs::remove_dir_all(&certs);
+    let controller = program::controller().unwrap();
+    let controller = controller.to_str().unwrap();
+    let dir = certs.to_str().unwrap();
+    tools::must(controller, &["certs", "init", "--dir", dir]);
+    tools::must(controller, &["certs", "node", "node-1", "--dir", dir]);
+    cluster.kubectl(&[
+        "--namespace",
+        NAMESPACE,
+        "create",
+        "secret",
+        "generic",
+        "drivebay-controller-tls",
+        &format!("--from-file=ca.crt={dir}/ca.pem"),
+        &format!("--from-file=tls.crt={dir}/controller.pem"),
+        &format!("--from-file=tls.key={dir}/controller-key.pem"),
+    ]);
+    cluster.install(&Install::with(json!({"certificates": {
+        "source": "existing",
+        "nodes": "host",
+        "hostDirectory": certs.join("nodes/node-1"),
+    }})));
+
+    let it = cluster.scenario("certificates");
+    claim_and_pod(&it, "data");
+    it.end();
+    cluster.uninstall();
+    cluster.kubectl(&[
+        "--namespace",
+        NAMESPACE,
+        "delete",
+        "secret",
+        "drivebay-controller-tls",
+    ]);
+}

@@ -2,7 +2,7 @@
 
 use drivebay_hwtests::{
     kube::{
-        Cluster, DRIVER, Install, NAMESPACE, Scenario,
+        Cluster, DRIVER, Install, LIMIT, NAMESPACE, Scenario,
         manifest::{IDLE, claim, mounted, pod},
     },
     long_scenario, wait,
@@ -48,15 +48,11 @@ fn names() -> impl Iterator<Item = String> {
 
 /// Waits until so many claims of a burst are bound.
 fn bound(it: &Scenario, count: usize) {
-    wait::until(
-        drivebay_hwtests::kube::LIMIT,
-        &format!("{count} claims are bound"),
-        || {
-            let claims = it.cluster.list(&it.name, &["pvc"]);
-            let is_bound = |claim: &&Value| claim["status"]["phase"] == "Bound";
-            (claims.iter().filter(is_bound).count() >= count).then_some(())
-        },
-    );
+    wait::until(LIMIT, &format!("{count} claims are bound"), || {
+        let claims = it.cluster.list(&it.name, &["pvc"]);
+        let is_bound = |claim: &&Value| claim["status"]["phase"] == "Bound";
+        (claims.iter().filter(is_bound).count() >= count).then_some(())
+    });
 }
 
 #[test]
@@ -124,7 +120,7 @@ fn leader(cluster: &Cluster) -> String {
         .map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned())
         .filter(|name| name.starts_with("drivebay-controller"))
         .collect();
-    wait::until(drivebay_hwtests::kube::LIMIT, "a provisioner leads", || {
+    wait::until(LIMIT, "a provisioner leads", || {
         let lease = cluster.get(NAMESPACE, &["lease", &DRIVER.replace('.', "-")]);
         let holder = lease["spec"]["holderIdentity"].as_str()?.to_owned();
         pods.iter().find(|pod| holder.contains(*pod)).cloned()
