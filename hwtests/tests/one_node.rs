@@ -12,5 +12,6 @@ mod one_node {
     pub(crate) mod agent_life;
     pub(crate) mod counted;
     pub(crate) mod data;
+    pub(crate) mod single_writer;
     pub(crate) mod writer;
 }

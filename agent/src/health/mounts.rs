@@ -114,6 +114,14 @@ impl Expected {
         (place.volume == volume).then_some(place.role)
     }
 
+    /// Where the volume is published by our own calls.
+    pub fn targets(&self, volume: Uuid) -> Vec<PathBuf> {
+        let inner = self.lock();
+        let of = |place: &Place| place.volume == volume && place.role == Role::Target;
+        let targets = inner.places.iter().filter(|(_, place)| of(place));
+        targets.map(|(path, _)| path.clone()).collect()
+    }
+
     /// Where the volume should be mounted: the staging path first.
     pub fn path_of(&self, volume: Uuid) -> Option<PathBuf> {
         let inner = self.lock();

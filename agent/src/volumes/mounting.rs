@@ -15,7 +15,7 @@ use crate::{
     },
     health::mounts::Role,
     model::{DriveId, DriveState, FsType, Mode, Volume},
-    sys::mountinfo::{self, MountEntry, MountInfoError},
+    sys::mountinfo::{self, MountEntry},
     worker::{RunError, Slot},
 };
 
@@ -267,14 +267,20 @@ impl Volumes {
                 drive: volume.drive.clone(),
             });
         };
-        if request.exclusive
-            && let Some(at) = other_target(&device, dev, &request.staging, &request.target)
-                .map_err(|source| VolumeError::Mountinfo { source })?
-        {
-            return Err(VolumeError::OtherTarget {
-                uuid: volume.uuid,
-                at: at.display().to_string(),
-            });
+        if request.exclusive {
+            let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
+            let other = other_target(
+                &mounts,
+                |mount| is_of_device(mount, &device, dev),
+                self.inner.expected.targets(volume.uuid),
+                &mountinfo::resolve(&request.target),
+            );
+            if let Some(at) = other {
+                return Err(VolumeError::OtherTarget {
+                    uuid: volume.uuid,
+                    at: at.display().to_string(),
+                });
+            }
         }
         let job = Publish {
             drive,
@@ -504,23 +510,34 @@ fn same_mode(volume: &Volume, mode: Mode) -> Result<(), VolumeError> {
     )))
 }
 
-/// Another path than these two where the device is mounted or bound.
+/// Whether this is a mount of the device's filesystem, or a bind of its node.
+fn is_of_device(mount: &MountEntry, device: &str, dev: (u32, u32)) -> bool {
+    mount.source == Path::new("/dev").join(device)
+        || device::is_mount_of(mount, dev)
+        || (mount.fs_type == "devtmpfs" && mount.root == Path::new("/").join(device))
+}
+
+/// Another target where the volume is published. None if it is published at this one: a call that is repeated is
+/// answered like the first. Paths are resolved. Pure.
+///
+/// Only the targets of our own calls count. The kubelet binds what is published once more, a subPath or a raw volume's
+/// device, and does so below directories that only it knows.
 fn other_target(
-    device: &str,
-    dev: (u32, u32),
-    staging: &Path,
+    mounts: &[MountEntry],
+    is_of_volume: impl Fn(&MountEntry) -> bool,
+    targets: Vec<PathBuf>,
     target: &Path,
-) -> Result<Option<PathBuf>, MountInfoError> {
-    let source = Path::new("/dev").join(device);
-    Ok(mountinfo::read()?
+) -> Option<PathBuf> {
+    let published = |path: &Path| {
+        let at = mountinfo::mounts_at(mounts, path);
+        at.into_iter().any(&is_of_volume)
+    };
+    if published(target) {
+        return None;
+    }
+    targets
         .into_iter()
-        .filter(|mount| {
-            mount.source == source
-                || device::is_mount_of(mount, dev)
-                || (mount.fs_type == "devtmpfs" && mount.root == Path::new("/").join(device))
-        })
-        .map(|mount| mount.mount_point)
-        .find(|point| point != staging && point != target))
+        .find(|path| path != target && published(path))
 }
 
 #[cfg(test)]
@@ -542,5 +559,39 @@ mod tests {
         for name in ["253:3", "253:4", "dm-4"] {
             assert!(in_use.contains(name), "{name}: {in_use:?}");
         }
+    }
+
+    #[test]
+    fn only_another_target_of_our_own_stops_a_single_writer() {
+        let rows = b"1 2 8:3 / /staging rw - ext4 /dev/sda3 rw\n\
+            2 2 8:3 / /pods/a/mount rw - ext4 /dev/sda3 rw\n\
+            3 2 8:3 /var/db /pods/a/volume-subpaths/v/main/0 rw - ext4 /dev/sda3 rw\n\
+            4 2 8:4 / /pods/b/mount rw - ext4 /dev/sda4 rw\n";
+        let mounts = mountinfo::parse(rows).unwrap();
+        let other = |targets: &[&str], target: &str| {
+            let targets = targets.iter().map(PathBuf::from).collect();
+            let of = |mount: &MountEntry| is_of_device(mount, "sda3", (8, 3));
+            other_target(&mounts, of, targets, Path::new(target))
+        };
+        // Repeated, also if there were two before the access mode was changed.
+        assert_eq!(other(&["/pods/a/mount"], "/pods/a/mount"), None);
+        assert_eq!(other(&["/pods/a/mount", "/staging"], "/pods/a/mount"), None);
+        // The kubelet's bind, a target that is not mounted, and one that another volume is mounted at.
+        assert_eq!(other(&[], "/pods/c/mount"), None);
+        assert_eq!(other(&["/pods/c/mount"], "/pods/d/mount"), None);
+        assert_eq!(other(&["/pods/b/mount"], "/pods/d/mount"), None);
+        assert_eq!(
+            other(&["/pods/a/mount"], "/pods/c/mount"),
+            Some(PathBuf::from("/pods/a/mount"))
+        );
+    }
+
+    #[test]
+    fn the_devices_own_node_is_a_mount_of_it() {
+        let rows = b"1 2 0:5 /sda3 /publish/v/pod rw - devtmpfs none rw\n\
+            2 2 0:5 /sda4 /publish/w/pod rw - devtmpfs none rw\n";
+        let mounts = mountinfo::parse(rows).unwrap();
+        let of = |mount| is_of_device(mount, "sda3", (8, 3));
+        assert_eq!([of(&mounts[0]), of(&mounts[1])], [true, false]);
     }
 }
