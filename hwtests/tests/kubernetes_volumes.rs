@@ -7,6 +7,13 @@ use drivebay_hwtests::kube::{
     manifest::{IDLE, claim, mounted, pod},
 };
 
+#[path = "kubernetes_volumes/block.rs"]
+mod block;
+#[path = "kubernetes_volumes/pods.rs"]
+mod pods;
+#[path = "kubernetes_volumes/space.rs"]
+mod space;
+
 #[test]
 #[ignore = "needs a cluster: hwtests/kubernetes"]
 fn a_claim_and_its_pod_keep_data_over_the_pods_replacement() {

@@ -53,6 +53,7 @@ pub struct Use {
     block: bool,
     read_only: bool,
     sub_path: Option<String>,
+    template: Option<Value>,
 }
 
 /// Mounted at this path.
@@ -63,6 +64,17 @@ pub fn mounted(claim: &str, path: &str) -> Use {
         block: false,
         read_only: false,
         sub_path: None,
+        template: None,
+    }
+}
+
+/// A generic ephemeral volume, mounted at this path: made with the pod like this claim, and deleted with it. The claim's
+/// name is the pod's, a dash and this claim's.
+pub fn ephemeral(claim: &Value, path: &str) -> Use {
+    let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+    Use {
+        template: Some(json!({"spec": claim["spec"]})),
+        ..mounted(name, path)
     }
 }
 
@@ -94,8 +106,11 @@ impl Use {
 pub fn pod_spec(uses: &[Use], script: &str) -> Value {
     let volumes: Vec<Value> = uses
         .iter()
-        .map(|it| {
-            json!({"name": it.claim, "persistentVolumeClaim": {"claimName": it.claim, "readOnly": it.read_only}})
+        .map(|it| match &it.template {
+            Some(template) => json!({"name": it.claim, "ephemeral": {"volumeClaimTemplate": template}}),
+            None => {
+                json!({"name": it.claim, "persistentVolumeClaim": {"claimName": it.claim, "readOnly": it.read_only}})
+            }
         })
         .collect();
     let mounts: Vec<Value> = uses
@@ -134,4 +149,30 @@ pub const IDLE: &str = "while :; do sleep 1; done";
 /// A pod.
 pub fn pod(name: &str, uses: &[Use], script: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod_spec(uses, script)})
+}
+
+/// A StatefulSet whose pods each have these claims, and are started and ended all at once.
+pub fn stateful_set(
+    name: &str,
+    replicas: u32,
+    claims: &[Value],
+    uses: &[Use],
+    script: &str,
+) -> Value {
+    let mut spec = pod_spec(uses, script);
+    // They come from the templates.
+    spec["volumes"] = json!([]);
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": name},
+        "spec": {
+            "serviceName": name,
+            "replicas": replicas,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": {"set": name}},
+            "template": {"metadata": {"labels": {"set": name}}, "spec": spec},
+            "volumeClaimTemplates": claims,
+        },
+    })
 }

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::Scenario;
-use crate::Trouble;
+use super::{LIMIT, Scenario};
+use crate::{Trouble, wait};
 
 impl Scenario {
     /// Applies objects.
@@ -83,7 +83,7 @@ impl Scenario {
 
     /// Deletes a pod and waits until it is gone.
     pub fn delete_pod(&self, pod: &str) {
-        self.kubectl(&["delete", "pod", pod, "--timeout=120s"]);
+        self.kubectl(&["delete", "pod", pod, "--timeout=300s"]);
     }
 
     /// Bytes of a claim's volume, as its status says.
@@ -99,5 +99,77 @@ impl Scenario {
     pub fn resize(&self, claim: &str, mib: u64) {
         let patch = format!(r#"{{"spec":{{"resources":{{"requests":{{"storage":"{mib}Mi"}}}}}}}}"#);
         self.kubectl(&["patch", "pvc", claim, "--patch", &patch]);
+    }
+
+    /// Which pod has this name now.
+    pub fn uid(&self, pod: &str) -> String {
+        self.get(&["pod", pod])["metadata"]["uid"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    /// How often a pod's container was started again.
+    pub fn restarts(&self, pod: &str) -> u64 {
+        self.get(&["pod", pod])["status"]["containerStatuses"][0]["restartCount"]
+            .as_u64()
+            .unwrap()
+    }
+
+    /// Kills the kubelet and starts it, and waits until it knows this pod again.
+    ///
+    /// # Panics
+    /// It does not.
+    pub fn restart_kubelet(&self, pod: &str) {
+        self.cluster.restart_kubelet();
+        let what = format!("the kubelet runs a program in {pod}");
+        wait::until(LIMIT, &what, || self.try_sh(pod, "true").ok());
+    }
+
+    /// Ends a pod's container, and waits until it was started again.
+    ///
+    /// # Panics
+    /// It was not.
+    pub fn restart_container(&self, pod: &str) {
+        let before = self.restarts(pod);
+        // Its connection may end before its answer.
+        let _ = self.try_sh(pod, "kill 1");
+        let pointer = "/status/containerStatuses/0/restartCount";
+        self.until(&["pod", pod], pointer, &(before + 1).to_string());
+        self.runs(pod);
+    }
+
+    /// Waits until there are no pods.
+    ///
+    /// # Panics
+    /// They stay.
+    pub fn has_no_pods(&self) {
+        self.has_no("pods");
+    }
+
+    /// Waits until there are no claims.
+    ///
+    /// # Panics
+    /// They stay.
+    pub fn has_no_claims(&self) {
+        self.has_no("pvc");
+    }
+
+    fn has_no(&self, kind: &str) {
+        let what = format!("{} has no {kind}", self.name);
+        wait::until(LIMIT, &what, || {
+            let list = self.try_kubectl(&["get", kind, "--output", "name"]);
+            list.is_ok_and(|list| list.trim().is_empty()).then_some(())
+        });
+    }
+
+    /// Looks for events that say that a call of the driver failed.
+    ///
+    /// # Panics
+    /// There are such.
+    pub fn had_no_failed_call(&self) {
+        let mut events = self.cluster.events(&self.name);
+        events.retain(|event| event.contains("rpc error"));
+        assert!(events.is_empty(), "{}", events.join("\n"));
     }
 }
