@@ -14,6 +14,9 @@ TEST_PACKAGES=(mdadm lvm2 cryptsetup-bin gdisk fdisk dosfstools strace iproute2)
 # What the lab needs on this machine: a maker of root filesystems, qemu, and the way in.
 LAB_PACKAGES=(mmdebstrap apt e2fsprogs util-linux openssh-client qemu-system-x86 qemu-utils)
 
+# The release of Debian that its guest is.
+GUEST_SUITE=bookworm
+
 # What its guest has, besides what a running agent and the tests need.
 GUEST_PACKAGES=(linux-image-amd64 systemd-sysv udev dbus lvm2 dmsetup smartmontools nvme-cli sg3-utils
     openssh-server iproute2 kmod procps libblkid1 libudev1 zstd)
@@ -188,4 +191,25 @@ need_clients() {
             die "installing hwtests/clients/requirements.txt failed"
         say "$version" >"$tools/dial-python/version"
     fi
+}
+
+# guest_sources: this machine's sources of the guest's release, if it has them; else mmdebstrap's own default.
+guest_sources() {
+    local file
+    for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
+        if [ -f "$file" ] && grep -Eq "^[^#]*\b$GUEST_SUITE\b" "$file"; then say "$file"; fi
+    done
+}
+
+guest_proxies() {
+    apt-config dump 2>/dev/null | grep -E '^Acquire::https?::Proxy ' || true
+}
+
+# need_lab: builds the guest of the lab, once, and exports DRIVEBAY_LAB_IMAGE.
+need_lab() {
+    need_packages "the lab" "${LAB_PACKAGES[@]}"
+    CARGO_TARGET_DIR=$(realpath -m "$(target_dir)")
+    export CARGO_TARGET_DIR
+    DRIVEBAY_LAB_IMAGE=$(hwtests/guest/build)
+    export DRIVEBAY_LAB_IMAGE
 }

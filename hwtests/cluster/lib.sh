@@ -80,7 +80,6 @@ END
 
 # kubelet_config CA LINE...: with these lines besides.
 kubelet_config() {
-    # A short volumeStatsAggPeriod: conditions of volumes reach pods within it.
     cat <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -99,7 +98,6 @@ localStorageCapacityIsolation: false
 oomScoreAdj: 0
 resolvConf: ""
 rotateCertificates: false
-volumeStatsAggPeriod: 5s
 END
     shift
     printf '%s\n' "$@"
@@ -122,7 +120,9 @@ cluster.local:53 {
 END
     containerd_config "$etc/cni" >"$etc/containerd.toml"
     cni_config 10.88.0.0/16 >"$etc/cni/10-bridge.conflist"
-    kubelet_config "$1/auth/ca.crt" "cgroupDriver: cgroupfs" "cgroupRoot: $2" >"$etc/kubelet.yaml"
+    # Conditions of volumes reach pods within volumeStatsAggPeriod.
+    kubelet_config "$1/auth/ca.crt" "cgroupDriver: cgroupfs" "cgroupRoot: $2" "volumeStatsAggPeriod: 5s" \
+        >"$etc/kubelet.yaml"
     cat >"$etc/kube-proxy.yaml" <<END
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration

@@ -174,7 +174,7 @@ impl Cluster {
                 "rollout",
                 "status",
                 what,
-                "--timeout=180s",
+                "--timeout=300s",
             ];
             if let Err(trouble) = self.try_kubectl(&words) {
                 let pods = self.try_kubectl(&["--namespace", NAMESPACE, "describe", "pods"]);

@@ -14,11 +14,13 @@ use serde_json::Value;
 use crate::{Trouble, tools, wait};
 
 mod drives;
+mod guest;
 mod install;
 pub mod manifest;
 mod pods;
 mod processes;
 
+pub use guest::{GUEST_CLASS, GuestNode};
 pub use install::{CHART, CLASS, DRIVER, Install, NAMESPACE};
 
 /// Leaves a scenario that takes minutes for `hwtests/kubernetes --long`, and says so.
@@ -34,8 +36,9 @@ macro_rules! long_scenario {
     };
 }
 
-/// What needs a pod started, a volume made or an event written: generous, since two cores run all of a cluster.
-pub const LIMIT: Duration = Duration::from_secs(180);
+/// What needs a pod started, a volume made or an event written: generous, since two cores run all of a cluster, and one of
+/// its nodes may be emulated.
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// The cluster.
 #[derive(Debug, Clone)]
@@ -314,9 +317,9 @@ impl Scenario {
             "delete",
             "statefulset,deployment,pod,pvc",
             "--all",
-            "--timeout=120s",
+            "--timeout=300s",
         ]);
-        cluster.kubectl(&["delete", "namespace", &name, "--timeout=120s"]);
+        cluster.kubectl(&["delete", "namespace", &name, "--timeout=300s"]);
         wait::until(LIMIT, "no PersistentVolume of Drivebay is left", || {
             let of = |volume: &Value| volume["spec"]["claimRef"]["namespace"] == name.as_str();
             let volumes = cluster.list("default", &["pv"]);
