@@ -2,6 +2,10 @@
 //! by hwtests/kubernetes, which starts the cluster; each scenario leaves no volume and no byte behind.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+#[path = "kubernetes_life/certificates.rs"]
+mod certificates;
+#[path = "kubernetes_life/first_release.rs"]
+mod first_release;
 #[path = "kubernetes_life/host.rs"]
 mod host;
 #[path = "kubernetes_life/install.rs"]

@@ -100,6 +100,8 @@ fn an_agent_on_the_host_registers_with_the_kubelet_and_serves_pods() {
     is_unregistered(&cluster);
     assert_eq!(it.digest("data", "/data/letter", 4), digest);
     start_agent(&cluster);
+    // It ends when the driver's socket is closed; a service manager starts it again.
+    start_provisioner(&cluster);
     assert_eq!(it.digest("data", "/data/letter", 4), digest);
     it.delete_pod("data");
     it.apply(&[pod("again", &[mounted("data", "/data")], IDLE)]);

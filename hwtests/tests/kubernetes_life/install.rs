@@ -5,9 +5,11 @@ use drivebay_hwtests::{
         Cluster, DRIVER, Install, LIMIT, NAMESPACE, Scenario,
         manifest::{IDLE, claim, mounted, pod},
     },
-    long_scenario, program, tools, wait,
+    long_scenario, wait,
 };
 use serde_json::{Value, json};
+
+use crate::certificates;
 
 /// A claim and its pod of this name, and what the pod wrote: its digest.
 fn claim_and_pod(it: &Scenario, name: &str) -> String {
@@ -90,6 +92,7 @@ fn the_attacher_attaches_a_volume_and_detaches_it_after_the_pod() {
     });
     it.end();
     cluster.uninstall();
+    cluster.kubectl(&["delete", "csidriver", DRIVER]);
 }
 
 #[test]
@@ -101,25 +104,7 @@ fn nodes_with_certificates_of_their_own_on_the_host_make_volumes() {
     cluster.plug_drives();
     cluster.namespace();
 
-    // The commands of deploy/README.md.
-    let certs = cluster.dir().join("certs");
-    let _ = std::fs::remove_dir_all(&certs);
-    let controller = program::controller().unwrap();
-    let controller = controller.to_str().unwrap();
-    let dir = certs.to_str().unwrap();
-    tools::must(controller, &["certs", "init", "--dir", dir]);
-    tools::must(controller, &["certs", "node", "node-1", "--dir", dir]);
-    cluster.kubectl(&[
-        "--namespace",
-        NAMESPACE,
-        "create",
-        "secret",
-        "generic",
-        "drivebay-controller-tls",
-        &format!("--from-file=ca.crt={dir}/ca.pem"),
-        &format!("--from-file=tls.crt={dir}/controller.pem"),
-        &format!("--from-file=tls.key={dir}/controller-key.pem"),
-    ]);
+    let certs = certificates::make(&cluster);
     cluster.install(&Install::with(json!({"certificates": {
         "source": "existing",
         "nodes": "host",
@@ -130,11 +115,5 @@ fn nodes_with_certificates_of_their_own_on_the_host_make_volumes() {
     claim_and_pod(&it, "data");
     it.end();
     cluster.uninstall();
-    cluster.kubectl(&[
-        "--namespace",
-        NAMESPACE,
-        "delete",
-        "secret",
-        "drivebay-controller-tls",
-    ]);
+    certificates::delete(&cluster);
 }

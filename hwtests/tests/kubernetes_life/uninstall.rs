@@ -27,7 +27,7 @@ fn a_pod_goes_on_while_drivebay_is_uninstalled_and_installed_again() {
     it.delete_pod("waits");
 
     cluster.uninstall();
-    only_the_namespace_is_left(&cluster);
+    only_driver_and_leases_are_left(&cluster);
     wait::until(LIMIT, "the kubelet has no driver any more", || {
         let node = cluster.get("default", &["csinode", "node-1"]);
         (!node.to_string().contains(DRIVER)).then_some(())
@@ -40,6 +40,9 @@ fn a_pod_goes_on_while_drivebay_is_uninstalled_and_installed_again() {
     cluster.until("default", &["pv", volume], "/status/phase", "Released");
     it.apply(&[pod("waits", &[mounted("waits", "/data")], IDLE)]);
     it.event(&["Pod/waits", "driver name csi.drivebay.io not found"]);
+
+    let attachments = cluster.list("default", &["volumeattachments"]);
+    assert!(attachments.is_empty(), "{attachments:#?}");
 
     cluster.installed();
     it.runs("waits");
@@ -56,34 +59,34 @@ fn a_pod_goes_on_while_drivebay_is_uninstalled_and_installed_again() {
     it.end();
 }
 
-/// What deploy/README.md says stays after `helm uninstall`: the namespace, with the sidecars' leases in it.
-fn only_the_namespace_is_left(cluster: &Cluster) {
-    let kinds = cluster.kubectl(&["api-resources", "--verbs=list", "--output=name"]);
-    // Events and metrics are no objects of an installation.
-    let kinds: Vec<&str> = kinds
-        .lines()
-        .filter(|kind| !kind.starts_with("events") && !kind.contains("metrics"))
-        .collect();
-    let kinds = kinds.join(",");
-    let labelled = "--selector=app.kubernetes.io/part-of=drivebay";
-    let left = || cluster.kubectl(&["get", &kinds, "-A", labelled, "--output=name"]);
-    // Capacities go with the Deployment that owned them, a moment later.
-    let gone = wait::poll(LIMIT, || left().trim().is_empty().then_some(()));
-    assert!(gone.is_some(), "{}", left());
-    let inside = || {
-        let words = ["--namespace", NAMESPACE, "get", &kinds, "--output=name"];
+/// What deploy/README.md says stays after `helm uninstall`: the CSIDriver and the namespace, with the sidecars' leases.
+fn only_driver_and_leases_are_left(cluster: &Cluster) {
+    let kinds = |namespaced: &str| {
+        let words = ["api-resources", "--verbs=list", "--output=name", namespaced];
         let all = cluster.kubectl(&words);
+        // No objects of an installation.
+        let wanted = |kind: &&str| !kind.starts_with("events");
+        all.lines().filter(wanted).collect::<Vec<_>>().join(",")
+    };
+    let names = |words: &[&str]| {
+        let all = cluster.kubectl(&[words, &["--output=name"]].concat());
         let kubernetes = ["configmap/kube-root-ca.crt", "serviceaccount/default"];
         let ours = |name: &&str| !kubernetes.contains(name);
         let mut names: Vec<String> = all.lines().filter(ours).map(str::to_owned).collect();
         names.sort();
         names
     };
+    let labelled = "--selector=app.kubernetes.io/part-of=drivebay";
+    let global = names(&["get", &kinds("--namespaced=false"), labelled]);
+    assert_eq!(global, ["csidriver.storage.k8s.io/csi.drivebay.io"]);
+    let kinds = kinds("--namespaced=true");
+    let inside = || names(&["--namespace", NAMESPACE, "get", &kinds]);
     let leases = [
         "lease.coordination.k8s.io/csi-drivebay-io",
         "lease.coordination.k8s.io/external-health-monitor-leader-csi.drivebay.io",
         "lease.coordination.k8s.io/external-resizer-csi-drivebay-io",
     ];
+    // Capacities go with the Deployment that owned them, a moment later.
     let only = wait::poll(LIMIT, || (inside() == leases).then_some(()));
     assert!(only.is_some(), "{:?}", inside());
 }
