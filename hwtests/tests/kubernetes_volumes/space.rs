@@ -8,30 +8,17 @@ use drivebay_hwtests::{
     },
     long_scenario, wait,
 };
-use serde_json::Value;
+/// A claim and a pod of one name, and the scripts that say the volume's bytes and how often the pod has written.
+struct Grown<'a> {
+    name: &'a str,
+    size: &'a str,
+    written: &'a str,
+}
 
-/// A pod with a volume of 512 MiB, which it writes to all the while, and how it measures the volume.
-fn grows(it: &Scenario, claim: &Value, pod: &Value, size: &str, bytes: &str) {
-    let (claim_name, pod_name) = (&claim["metadata"]["name"], &pod["metadata"]["name"]);
-    let (claim_name, pod_name) = (claim_name.as_str().unwrap(), pod_name.as_str().unwrap());
-    it.apply(&[claim.clone(), pod.clone()]);
-    it.runs(pod_name);
-    let number = |script: &str| it.sh(pod_name, script).parse::<u64>().unwrap();
-    let before = number(size);
-    assert!(before <= 512 * MIB, "{before}");
-
-    it.resize(claim_name, 1024);
-    it.until(&["pvc", claim_name], "/status/capacity/storage", "1Gi");
-    let after = wait::poll(LIMIT, || Some(number(size)).filter(|now| *now > 900 * MIB));
-    assert!(after.is_some(), "{} bytes", number(size));
-
-    let count = number(bytes);
-    let more = wait::poll(LIMIT, || (number(bytes) > count).then_some(()));
-    assert!(more.is_some(), "the writer of {pod_name} does not write");
-    assert_eq!(it.restarts(pod_name), 0, "its writes failed");
-    it.had_no_failed_call();
-    it.delete_pod(pod_name);
-    it.kubectl(&["delete", "pvc", claim_name, "--timeout=120s"]);
+impl Grown<'_> {
+    fn number(&self, it: &Scenario, script: &str) -> u64 {
+        it.sh(self.name, script).parse().unwrap()
+    }
 }
 
 #[test]
@@ -41,30 +28,58 @@ fn volumes_grow_under_a_running_writer() {
     long_scenario!(cluster);
     cluster.installed();
     let it = cluster.scenario("growing");
-    // A write that fails ends the container. ext4 cannot be grown online where root lacks CAP_SYS_RESOURCE.
-    let writes = "while :; do dd if=/dev/urandom bs=4k count=1 2>/dev/null >>/data/log; sync; sleep 0.1; done";
-    for filesystem in ["xfs", "btrfs"] {
-        let name = format!("growing-{filesystem}");
-        it.apply(&[class(&name, filesystem)]);
-        grows(
-            &it,
-            &claim_of(filesystem, 512, &name, "Filesystem", "ReadWriteOnce"),
-            &pod(filesystem, &[mounted(filesystem, "/data")], writes),
-            "stat -f -c '%b %S' /data | { read -r blocks size; echo $((blocks * size)); }",
-            "stat -c %s /data/log",
-        );
-        cluster.kubectl(&["delete", "storageclass", &name]);
-    }
+    // Two of them do not fit one drive of 6 GiB, so that none is in another's way.
+    let (before, after) = (4096, 5120);
+    // A write that fails ends its container. No ext4: growing it online takes CAP_SYS_RESOURCE, which root may lack here.
+    let appends = "while :; do dd if=/dev/urandom bs=4k count=1 2>/dev/null >>/data/log; sync; sleep 0.1; done";
+    let of_filesystem = |name| {
+        let class_name = format!("growing-{name}");
+        it.apply(&[
+            class(&class_name, name),
+            claim_of(name, before, &class_name, "Filesystem", "ReadWriteOnce"),
+            pod(name, &[mounted(name, "/data")], appends),
+        ]);
+        Grown {
+            name,
+            size: "stat -f -c '%b %S' /data | { read -r blocks size; echo $((blocks * size)); }",
+            written: "stat -c %s /data/log",
+        }
+    };
     // It counts its writes in the device itself.
-    let writes = "at=0; while :; do at=$((at + 1))
+    let counts = "at=0; while :; do at=$((at + 1))
         printf '%-512s' $at | dd of=/dev/raw conv=notrunc,fsync 2>/dev/null; sleep 0.1; done";
-    grows(
-        &it,
-        &block_claim("raw", 512),
-        &pod("raw", &[device("raw", "/dev/raw")], writes),
-        "blockdev --getsize64 /dev/raw",
-        "dd if=/dev/raw bs=512 count=1 2>/dev/null | tr -d ' '",
-    );
+    it.apply(&[
+        block_claim("raw", before),
+        pod("raw", &[device("raw", "/dev/raw")], counts),
+    ]);
+    let all = [
+        of_filesystem("xfs"),
+        of_filesystem("btrfs"),
+        Grown {
+            name: "raw",
+            size: "blockdev --getsize64 /dev/raw",
+            written: "dd if=/dev/raw bs=512 count=1 2>/dev/null | tr -d ' '",
+        },
+    ];
+    for one in &all {
+        it.runs(one.name);
+        assert!(one.number(&it, one.size) <= before * MIB);
+        it.resize(one.name, after);
+    }
+    // The kubelet begins with its next look at the pod, within about a minute.
+    for one in &all {
+        it.until(&["pvc", one.name], "/status/capacity/storage", "5Gi");
+        let size = one.number(&it, one.size);
+        assert!(size > (before + after) / 2 * MIB, "{}: {size}", one.name);
+        let written = one.number(&it, one.written);
+        let more = wait::poll(LIMIT, || {
+            (one.number(&it, one.written) > written).then_some(())
+        });
+        assert!(more.is_some(), "{}: nothing more is written", one.name);
+        assert_eq!(it.restarts(one.name), 0, "{}: a write failed", one.name);
+    }
+    it.had_no_failed_call();
+    cluster.kubectl(&["delete", "storageclass", "growing-xfs", "growing-btrfs"]);
     it.end();
 }
 
