@@ -70,7 +70,7 @@ fn the_attacher_attaches_a_volume_and_detaches_it_after_the_pod() {
 
     // deploy/README.md: refused until the CSIDriver is deleted.
     let refused = cluster.upgrade(&install, &[]).unwrap_err().to_string();
-    assert!(refused.contains("attachRequired"), "{refused}");
+    assert!(refused.contains("field is immutable"), "{refused}");
     cluster.kubectl(&["delete", "csidriver", DRIVER]);
     cluster.install(&install);
 

@@ -5,7 +5,7 @@ use drivebay_hwtests::{
         Cluster, DRIVER, LIMIT, NAMESPACE,
         manifest::{IDLE, claim, mounted, pod},
     },
-    wait,
+    long_scenario, wait,
 };
 
 use crate::Writer;
@@ -14,6 +14,7 @@ use crate::Writer;
 #[ignore = "needs a cluster: hwtests/kubernetes"]
 fn a_pod_goes_on_while_drivebay_is_uninstalled_and_installed_again() {
     let cluster = Cluster::running();
+    long_scenario!(cluster);
     cluster.installed();
     let it = cluster.scenario("uninstall");
     let writer = Writer::start(&it);
