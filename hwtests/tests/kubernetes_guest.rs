@@ -149,7 +149,7 @@ fn grows_online(_node: &mut GuestNode, cluster: &Cluster) {
     };
     for filesystem in filesystems {
         let digest = it.write("writer", &format!("/{filesystem}/letter"), 4);
-        let fill = format!("dd if=/dev/zero of=/{filesystem}/full bs=1M; true");
+        let fill = format!("dd if=/dev/zero of=/{filesystem}/full bs=1M || true");
         it.sh("writer", &fill);
         let before = kib(filesystem);
         it.resize(filesystem, 640);
@@ -207,19 +207,24 @@ fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {
 
     node.machine.unplug(drive);
     let from = Instant::now();
+    // Whoever uses it gets errors first, which are told as what they are; that the drive is gone follows.
     let told = wait::until(LIMIT, "the pod is told of the missing drive", || {
         pod_is_told(&it, "db")
+            .filter(|told| told.contains("DriveMissing") || told.contains("DeviceGone"))
     });
     say(format!(
         "the pod, after {} s: {told}",
         from.elapsed().as_secs()
     ));
-    let told = it.event(&["PersistentVolumeClaim/data", "VolumeConditionAbnormal"]);
+    let told = it.event(&[
+        "PersistentVolumeClaim/data",
+        "VolumeConditionAbnormal",
+        "DriveMissing",
+    ]);
     say(format!(
         "the claim, after {} s: {told}",
         from.elapsed().as_secs()
     ));
-    assert!(told.contains("DriveMissing"), "{told}");
 
     node.machine.plug(drive);
     // The pod's mount is of the device that is gone: only a new pod has the volume again.
@@ -227,6 +232,8 @@ fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {
     it.apply(&[pod("db", &[mounted("data", "/data")], IDLE)]);
     runs_in_the_guest(&it, "db");
     assert_eq!(it.digest("db", "/data/letter", 8), digest);
+    // Its failed requests stay a reason for suspicion until an operator has seen them.
+    node.acknowledge(drive);
     it.event(&["PersistentVolumeClaim/data", "VolumeConditionNormal"]);
     if cluster.version() >= (1, 37) {
         wait::until(LIMIT, "the new pod is told of nothing", || {

@@ -207,6 +207,26 @@ impl GuestNode {
             .unwrap_or_else(|| panic!("{handle} is on none of {drives:?}: {shown}"))
     }
 
+    /// `drivebay-agent drive ack`, in the pod of the guest's agent.
+    ///
+    /// # Panics
+    /// It fails.
+    pub fn acknowledge(&self, drive: &str) {
+        let pods = self.cluster.list(
+            NAMESPACE,
+            &[
+                "pods",
+                "--selector=app.kubernetes.io/component=agent",
+                &format!("--field-selector=spec.nodeName={NODE}"),
+            ],
+        );
+        let pod = pods[0]["metadata"]["name"].as_str().unwrap();
+        let id = format!("serial-QEMU_NVMe_Ctrl_{drive}");
+        let exec = ["--namespace", NAMESPACE, "exec", pod, "--"];
+        let ack = ["drivebay-agent", "drive", "ack", &id, "--note", "unplugged"];
+        self.cluster.kubectl(&[&exec[..], &ack].concat());
+    }
+
     /// Uninstalls Drivebay, looks whether it left anything mounted, mapped or registered, and takes the node out of the
     /// cluster.
     ///
