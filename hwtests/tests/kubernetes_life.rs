@@ -1,6 +1,10 @@
 //! Drivebay's life in a real Kubernetes: installed, replaced, killed, upgraded and uninstalled while pods use volumes. Run
 //! by hwtests/kubernetes, which starts the cluster; each scenario leaves no volume and no byte behind.
-#![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failed helper is a failed test"
+)]
 
 #[path = "kubernetes_life/certificates.rs"]
 mod certificates;

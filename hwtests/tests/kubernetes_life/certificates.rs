@@ -1,6 +1,6 @@
 //! Certificates that an administrator makes, with the commands of deploy/README.md.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use drivebay_hwtests::{
     kube::{Cluster, NAMESPACE},
@@ -12,10 +12,10 @@ const SECRETS: [&str; 2] = ["drivebay-controller-tls", "drivebay-nodes-ca"];
 /// A CA, the controller's certificate and the node's, and the controller's as a Secret; the directory they are in.
 pub(crate) fn make(cluster: &Cluster) -> PathBuf {
     let dir = cluster.dir().join("certs");
-    let _ = fs::remove_dir_all(&dir);
     let controller = program::controller().unwrap();
     let controller = controller.to_str().unwrap();
     let path = dir.to_str().unwrap();
+    tools::must("rm", &["-rf", path]);
     tools::must(controller, &["certs", "init", "--dir", path]);
     tools::must(controller, &["certs", "node", "node-1", "--dir", path]);
     secret(cluster, SECRETS[0], path, "controller");
