@@ -135,10 +135,18 @@ impl Device {
             .and_then(Path::file_name)
             .map(|name| name.to_string_lossy().into_owned());
         let node = Node::at(real);
-        let slaves = match node.child("slaves").list() {
+        let listed = match node.child("slaves").list() {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
+        // A mapped device that is held open keeps the link to a drive that was pulled from under it, dangling: that drive is
+        // no disk any more, and may be so for as long as the mount lasts.
+        let mut slaves = Vec::new();
+        for slave in listed {
+            if node.child("slaves").exists(&slave)? {
+                slaves.push(slave);
+            }
+        }
         Ok(Some(Self {
             number: node.text("dev")?.and_then(|text| {
                 let (major, minor) = text.split_once(':')?;
@@ -149,5 +157,55 @@ impl Device {
             dm_name: node.text("dm/name")?,
             backing_file: node.text("loop/backing_file")?,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    /// A drive and a mapped device on it, as sysfs shows them.
+    fn mapped() -> tempfile::TempDir {
+        let sys = tempfile::tempdir().unwrap();
+        let (drive, mapped) = ("devices/pci/block/nvme0n1", "devices/virtual/block/dm-0");
+        for (device, number) in [(drive, "259:1"), (mapped, "252:0")] {
+            let path = sys.path().join(device);
+            fs::create_dir_all(path.join("slaves")).unwrap();
+            fs::write(path.join("dev"), number).unwrap();
+            let link = sys.path().join("class/block");
+            fs::create_dir_all(&link).unwrap();
+            symlink(&path, link.join(path.file_name().unwrap())).unwrap();
+        }
+        let slave = sys.path().join(mapped).join("slaves/nvme0n1");
+        symlink(sys.path().join(drive), slave).unwrap();
+        sys
+    }
+
+    fn disks(sys: &Path) -> io::Result<Vec<String>> {
+        let disks = Topology::read(sys)?.whole_disks("dm-0")?;
+        Ok(disks.into_iter().collect())
+    }
+
+    #[test]
+    fn a_mapped_device_stands_on_its_slaves_while_they_exist() {
+        let sys = mapped();
+        assert_eq!(disks(sys.path()).unwrap(), ["dm-0", "nvme0n1"]);
+    }
+
+    #[test]
+    fn a_drive_pulled_from_under_a_mapped_device_fails_no_survey() {
+        let sys = mapped();
+        fs::remove_dir_all(sys.path().join("devices/pci")).unwrap();
+        fs::remove_file(sys.path().join("class/block/nvme0n1")).unwrap();
+        assert_eq!(disks(sys.path()).unwrap(), ["dm-0"]);
+    }
+
+    #[test]
+    fn a_slave_that_was_not_there_when_the_devices_were_listed_is_not_passed_over() {
+        let sys = mapped();
+        fs::remove_file(sys.path().join("class/block/nvme0n1")).unwrap();
+        assert!(disks(sys.path()).is_err());
     }
 }
