@@ -7,6 +7,7 @@ use std::{
     time::Instant,
 };
 
+use drivebay_hwtests::kube::wait;
 use drivebay_hwtests::{
     GIB, MIB,
     kube::{
@@ -14,15 +15,17 @@ use drivebay_hwtests::{
         manifest::{IDLE, claim_of, class, device, mounted, pod},
     },
     lab::{DriveSpec, progress::say},
-    long_scenario, wait,
+    long_scenario,
 };
 use serde_json::{Value, json};
 
 /// The guest's drives; their serial numbers.
 const DRIVES: [&str; 2] = ["bay-left", "bay-right"];
 
+type Run = fn(&mut GuestNode, &Cluster);
+
 /// What runs on one guest, since one takes minutes to join.
-const SCENARIOS: [(&str, fn(&mut GuestNode, &Cluster)); 5] = [
+const SCENARIOS: [(&str, Run); 5] = [
     ("data is kept over a pod's replacement", keeps_data),
     ("raw block", raw_block),
     ("ReadWriteOncePod", one_pod),
