@@ -98,6 +98,7 @@ localStorageCapacityIsolation: false
 oomScoreAdj: 0
 resolvConf: ""
 rotateCertificates: false
+syncFrequency: 10s
 END
     shift
     printf '%s\n' "$@"

@@ -9,7 +9,16 @@ use std::{
 pub const STEP: Duration = Duration::from_millis(25);
 
 /// Looks until there is an answer; None when the deadline passed.
-pub fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn poll<T>(limit: Duration, look: impl FnMut() -> Option<T>) -> Option<T> {
+    poll_every(STEP, limit, look)
+}
+
+/// As `poll`, for a look that costs much.
+pub fn poll_every<T>(
+    step: Duration,
+    limit: Duration,
+    mut look: impl FnMut() -> Option<T>,
+) -> Option<T> {
     let start = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -18,7 +27,7 @@ pub fn poll<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T
         if start.elapsed() >= limit {
             return None;
         }
-        std::thread::sleep(STEP);
+        std::thread::sleep(step);
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fs;
 
 use drivebay_hwtests::{
-    kube::{Cluster, Install},
+    kube::{Cluster, DRIVER, Install},
     long_scenario,
 };
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ fn the_external_storage_suite_passes() {
             cluster.dir().display()
         ),
         format!("--storage.testdriver={driver}"),
-        "--ginkgo.focus=External.Storage".to_owned(),
+        format!(r"--ginkgo.focus=\[Driver: {DRIVER}\]"),
         format!("--ginkgo.skip={}", skip.join("|")),
         format!("--ginkgo.json-report={}", report.display()),
         "--ginkgo.timeout=3h".to_owned(),

@@ -195,6 +195,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "a directory of this test's own")]
     fn a_drive_pulled_from_under_a_mapped_device_fails_no_survey() {
         let sys = mapped();
         fs::remove_dir_all(sys.path().join("devices/pci")).unwrap();

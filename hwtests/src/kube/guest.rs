@@ -11,6 +11,7 @@ use std::{
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
 
+use super::wait;
 use super::{Cluster, DRIVER, Install, LIMIT, NAMESPACE};
 use crate::{
     GIB,
@@ -21,7 +22,7 @@ use crate::{
         image::{in_guest, target_dir},
         progress::say,
     },
-    tools, wait,
+    tools,
 };
 
 /// The node's name.

@@ -4,8 +4,9 @@ use std::{fs, time::Duration};
 
 use serde_json::{Value, json};
 
+use super::wait;
 use super::{Cluster, LIMIT};
-use crate::{Trouble, wait};
+use crate::Trouble;
 
 /// The namespace it is installed in.
 pub const NAMESPACE: &str = "drivebay";

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Trouble, tools, wait};
+use crate::{Trouble, tools};
 
 mod drives;
 mod guest;
@@ -19,6 +19,7 @@ mod install;
 pub mod manifest;
 mod pods;
 mod processes;
+pub mod wait;
 
 pub use guest::{GUEST_CLASS, GuestNode};
 pub use install::{CHART, CLASS, DRIVER, Install, NAMESPACE};

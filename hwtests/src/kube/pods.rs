@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::wait;
 use super::{LIMIT, Scenario};
-use crate::{Trouble, wait};
+use crate::Trouble;
 
 impl Scenario {
     /// Applies objects.

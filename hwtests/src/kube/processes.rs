@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Cluster;
-use crate::wait;
+use super::wait;
 
 const LIMIT: Duration = Duration::from_secs(30);
 

@@ -2,12 +2,13 @@
 
 use std::fs;
 
+use drivebay_hwtests::kube::wait;
 use drivebay_hwtests::{
     kube::{
         CHART, Cluster, DRIVER, LIMIT, NAMESPACE,
         manifest::{IDLE, claim, mounted, pod},
     },
-    program, wait,
+    program,
 };
 
 /// The agent's command line, for pgrep. Its workers have another.

@@ -1,11 +1,12 @@
 //! Drivebay installed with other values than the usual ones.
 
+use drivebay_hwtests::kube::wait;
 use drivebay_hwtests::{
     kube::{
         Cluster, DRIVER, Install, LIMIT, NAMESPACE, Scenario,
         manifest::{IDLE, claim, mounted, pod},
     },
-    long_scenario, wait,
+    long_scenario,
 };
 use serde_json::{Value, json};
 

@@ -1,11 +1,12 @@
 //! Drivebay's processes replaced and killed under pods that use volumes.
 
+use drivebay_hwtests::kube::wait;
 use drivebay_hwtests::{
     kube::{
         Cluster, DRIVER, Install, LIMIT, NAMESPACE, Scenario,
         manifest::{IDLE, claim, mounted, pod},
     },
-    long_scenario, wait,
+    long_scenario,
 };
 use serde_json::{Value, json};
 

@@ -1,11 +1,12 @@
 //! Drivebay uninstalled and installed again while a pod uses a volume.
 
+use drivebay_hwtests::kube::wait;
 use drivebay_hwtests::{
     kube::{
         Cluster, DRIVER, LIMIT, NAMESPACE,
         manifest::{IDLE, claim, mounted, pod},
     },
-    long_scenario, wait,
+    long_scenario,
 };
 
 use crate::Writer;

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use drivebay_hwtests::{
-    kube::{
-        Scenario,
-        manifest::{claim, mounted, pod},
-    },
-    wait,
+use drivebay_hwtests::kube::wait;
+use drivebay_hwtests::kube::{
+    Scenario,
+    manifest::{claim, mounted, pod},
 };
 
 const LIMIT: Duration = Duration::from_secs(60);

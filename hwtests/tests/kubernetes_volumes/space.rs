@@ -1,12 +1,13 @@
 //! Space: volumes that grow while they are used, and claims that do not fit.
 
+use drivebay_hwtests::kube::wait;
 use drivebay_hwtests::{
     GIB, MIB,
     kube::{
         Cluster, LIMIT, Scenario,
         manifest::{IDLE, block_claim, claim_of, class, device, mounted, pod},
     },
-    long_scenario, wait,
+    long_scenario,
 };
 /// A claim and a pod of one name, and the scripts that say the volume's bytes and how often the pod has written.
 struct Grown<'a> {
