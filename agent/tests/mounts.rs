@@ -523,7 +523,12 @@ fn a_read_only_publish_is_never_writable_not_for_a_moment() {
             }
         });
         for _ in 0..300 {
+            let before = seen.load(Ordering::Relaxed);
             assert!(bench.publish("ro", true).unwrap());
+            // On a busy machine the other thread may not have run at all meanwhile.
+            while seen.load(Ordering::Relaxed) == before && !written.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
             // An open in flight holds the mount for a moment, so a busy answer is expected here.
             while matches!(bench.unmount("pods/ro"), Err(FsError::Unmount { source, .. }) if source.errno() == Some(libc::EBUSY))
             {
@@ -536,7 +541,6 @@ fn a_read_only_publish_is_never_writable_not_for_a_moment() {
         !written.into_inner(),
         "the file was opened for writing through a read-only publish"
     );
-    assert!(seen.into_inner() > 0, "the race was never run");
     assert!(bench.publish("ro", true).unwrap());
     assert!(!bench.publish("ro", true).unwrap());
     assert!(matches!(

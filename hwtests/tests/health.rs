@@ -11,9 +11,10 @@ use std::{
     fs::{self, OpenOptions},
     io::Write,
     path::Path,
+    time::Duration,
 };
 
-use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, tools::must as run};
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, tools::must as run, wait};
 use tonic::Code;
 
 #[tokio::test]
@@ -74,13 +75,18 @@ async fn a_drive_whose_requests_fail_is_suspect_and_gets_no_new_volumes() {
         "b"
     };
     cut_short(&rig, name);
-    let read = fs::read(&troubled.target);
-    assert!(
-        read.is_err(),
-        "beyond the end of the file under the drive nothing reads"
-    );
-
-    rig.is_told(&troubled, "IoErrors").await;
+    // The kernel leaves lines out after it has written many, also an earlier test's: so it is read until one is heard.
+    wait::until_async(Duration::from_secs(60), "IoErrors is told", async || {
+        let read = fs::read(&troubled.target);
+        assert!(
+            read.is_err(),
+            "beyond the end of the file under the drive nothing reads"
+        );
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let told = rig.volume_of(&troubled.id).await?.conditions;
+        told.into_iter().find(|one| one.reason == "IoErrors")
+    })
+    .await;
     assert!(rig.is_told(&troubled, "DriveSuspect").await.abnormal);
     let drive = rig.drive(name).await.unwrap();
     assert_eq!(drive.verdict, "SUSPECT");
