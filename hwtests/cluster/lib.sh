@@ -205,9 +205,15 @@ cluster_down() {
         kill -KILL "$pid"
         while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
     fi
-    # The kubelet's, over the device nodes of raw block volumes.
+    # The kubelet's, over the device nodes of raw block volumes, and the drives. What the kernel knows of a drive's
+    # partitions would otherwise be found on the next file with that device's number.
     losetup --list --noheadings --output NAME,BACK-FILE | while read -r device pid; do
-        case $pid in "$dir"/* | /var/lib/kubelet/*) losetup --detach "$device" || true ;; esac
+        case $pid in
+        "$dir"/* | /var/lib/kubelet/*)
+            partx --delete "$device" 2>/dev/null || true
+            losetup --detach "$device" || true
+            ;;
+        esac
     done
     group=$(cat "$dir/cgroup" 2>/dev/null || true)
     if [ -n "$group" ]; then
