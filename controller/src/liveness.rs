@@ -81,7 +81,7 @@ impl Liveness {
         result
     }
 
-    /// The same for callers that cannot be trusted: one check at a time, and at most one per [`FRESH`].
+    /// The same for callers that cannot be trusted: one check at a time, and at most one per `FRESH`.
     pub async fn check_shared(&self, limit: Duration) -> Result<(), Reason> {
         let mut last = self.inner.last.lock().await;
         if let Some((at, result)) = &*last
