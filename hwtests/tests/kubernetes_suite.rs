@@ -10,7 +10,7 @@ use drivebay_hwtests::{
 use serde_json::{Value, json};
 
 /// Specs that are left out, by what their names have, and why.
-const LEFT_OUT: [(&str, &str); 3] = [
+const LEFT_OUT: [(&str, &str); 4] = [
     (
         r"\[Disruptive\]",
         "restarts kubelets over ssh; hwtests/kubernetes kills and starts them itself (life, volumes)",
@@ -22,6 +22,10 @@ const LEFT_OUT: [(&str, &str); 3] = [
     (
         r"Inline-volume|Pre-provisioned PV|CSI Ephemeral-volume",
         "volumes that a driver makes without a claim; Drivebay has none",
+    ),
+    (
+        "any volume data source",
+        "fills volumes with hello-populator and volume-data-source-validator, whose images cannot be had here",
     ),
 ];
 
@@ -106,7 +110,12 @@ impl Counts {
         let words = [
             &["[Disruptive]"][..],
             &["[Feature:"],
-            &["Inline-volume", "Pre-provisioned PV", "Ephemeral-volume"],
+            &[
+                "Inline-volume",
+                "Pre-provisioned PV",
+                "CSI Ephemeral-volume",
+            ],
+            &["any volume data source"],
         ];
         let at = words
             .iter()
