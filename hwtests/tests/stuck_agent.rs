@@ -115,6 +115,14 @@ impl Stand {
         .await
     }
 
+    /// The worker of the drive's foreground slot, as the agent has noted it for its successor. Another one may hang in
+    /// the background.
+    fn noted_worker(&self, drive: &str) -> i32 {
+        let note = fs::read_to_string(self.note(drive)).unwrap();
+        let note: serde_json::Value = serde_json::from_str(&note).unwrap();
+        i32::try_from(note["pid"].as_i64().unwrap()).unwrap()
+    }
+
     async fn condition(&self, id: &str) -> VolumeCondition {
         let entries = prompt("ListVolumes", self.rig.csi.list()).await.unwrap();
         let entry = entries.into_iter().find(|entry| {
@@ -300,7 +308,8 @@ async fn a_drive_that_hangs_costs_its_own_volumes_and_nothing_else() {
             .then_some(())
     })
     .await;
-    let worker = stand.hung_worker().await;
+    let worker = stand.noted_worker(&drive);
+    assert!(is_hung(worker));
     stand.the_hung_drive_is_shown(&drive).await;
     assert!(stand.condition(&hung.id).await.abnormal);
     stand.the_hung_volume_is_sampled(&hung).await;
