@@ -159,6 +159,8 @@ cluster_up() {
     CLUSTER=$dir setsid unshare --fork --kill-child --pid --mount --net --uts --ipc --propagation slave --mount-proc \
         hwtests/cluster/node >"$dir/log/node.log" 2>&1 </dev/null &
     local unshare=$! limit=$((SECONDS + 20))
+    # So that its end, which is a kill, is no news of the shell's.
+    disown "$unshare"
     say "$unshare" >"$dir/run/unshare.pid"
     until [ -e "$dir/run/ready" ]; do
         kill -0 "$unshare" 2>/dev/null && [ $SECONDS -lt $limit ] ||
