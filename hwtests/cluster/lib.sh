@@ -190,7 +190,7 @@ cluster_wait() {
 
 # cluster_evidence DIRECTORY TARGET: keeps what helps to understand a failure.
 cluster_evidence() {
-    local dir=$1 pod
+    local dir=$1
     mkdir -p "$2"
     cp -r "$dir/log" "$2/"
     "$dir/kubectl" get events -A --sort-by=.lastTimestamp >"$2/events.txt" 2>&1 || true
@@ -203,19 +203,25 @@ cluster_down() {
     local dir=$1 pid group device
     [ -d "$dir" ] || return 0
     pid=$(cat "$dir/run/unshare.pid" 2>/dev/null || true)
-    if [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; then
+    # The number may be another process's since the machine was booted.
+    if [ -n "$pid" ] && tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q hwtests/cluster/node; then
         kill -KILL "$pid"
         while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
     fi
-    # The kubelet's, over the device nodes of raw block volumes, and the drives. What the kernel knows of a drive's
-    # partitions would otherwise be found on the next file with that device's number.
+    local part node on="--output NAME,BACK-MAJ:MIN,BACK-INO"
     losetup --list --noheadings --output NAME,BACK-FILE | while read -r device pid; do
-        case $pid in
-        "$dir"/* | /var/lib/kubelet/*)
-            partx --delete "$device" 2>/dev/null || true
-            losetup --detach "$device" || true
-            ;;
-        esac
+        case $pid in "$dir"/*) ;; *) continue ;; esac
+        # The kubelet's loop devices over the device nodes of raw block volumes: those of this drive's partitions, since
+        # the machine may have a kubelet of its own.
+        for part in "$device"p*; do
+            [ -b "$part" ] || continue
+            node=$(stat --format '%Hd:%Ld %i' "$part")
+            losetup --list --noheadings $on | awk -v node="$node" '$2 " " $3 == node { print $1 }' |
+                xargs --no-run-if-empty losetup --detach || true
+        done
+        # What the kernel knows of a drive's partitions would be found on the next file with that device's number.
+        partx --delete "$device" 2>/dev/null || true
+        losetup --detach "$device" || true
     done
     group=$(cat "$dir/cgroup" 2>/dev/null || true)
     if [ -n "$group" ]; then

@@ -153,12 +153,19 @@ impl Cluster {
     }
 
     /// One object, or a list of them: `get(&["pvc", "data"])`; Null when there is none.
+    ///
+    /// # Panics
+    /// kubectl fails for minutes: a question without an answer is not an object that is gone.
     pub fn get(&self, namespace: &str, words: &[&str]) -> Value {
-        let before = ["--namespace", namespace, "get", "--output", "json"];
-        self.try_kubectl(&[&before, words].concat())
-            .ok()
-            .and_then(|text| serde_json::from_str(&text).ok())
-            .unwrap_or_default()
+        let before = ["--namespace", namespace, "get", "--ignore-not-found"];
+        let words = [&before, words, &["--output", "json"]].concat();
+        let text = wait::until(LIMIT, "kubectl get answers", || {
+            self.try_kubectl(&words).ok()
+        });
+        match text.trim() {
+            "" => Value::Null,
+            text => serde_json::from_str(text).unwrap(),
+        }
     }
 
     /// The items of a list.
