@@ -5,6 +5,7 @@ use std::fs;
 
 use drivebay_hwtests::{
     kube::{Cluster, DRIVER, Install},
+    lab::progress::say,
     long_scenario,
 };
 use serde_json::{Value, json};
@@ -59,10 +60,11 @@ fn the_external_storage_suite_passes() {
         "--ginkgo.no-color".to_owned(),
     ];
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    say("External Storage suite: begun; it takes 25 minutes and more");
     let said = cluster.inside(&words);
     let report = fs::read_to_string(&report).unwrap_or_else(|_| panic!("{said:?}"));
     let counts = Counts::of(&serde_json::from_str(&report).unwrap());
-    println!("{}", counts.table());
+    say(counts.table());
     assert!(
         said.is_ok() && counts.failed.is_empty(),
         "{:#?}",

@@ -6,6 +6,8 @@ use super::Cluster;
 use super::wait;
 
 const LIMIT: Duration = Duration::from_secs(30);
+/// The kubelet waits before it starts a container again that has ended.
+const RESTART: Duration = Duration::from_secs(120);
 
 impl Cluster {
     /// Ids of the processes whose command line matches a regular expression, as pgrep has them.
@@ -16,13 +18,22 @@ impl Cluster {
         found.split_whitespace().map(str::to_owned).collect()
     }
 
+    /// Waits until there are processes whose command line matches: one that was killed is started again by and by.
+    ///
+    /// # Panics
+    /// There is none in time.
+    pub fn until_running(&self, pattern: &str) -> Vec<String> {
+        wait::until(RESTART, &format!("a process is {pattern}"), || {
+            Some(self.processes(pattern)).filter(|found| !found.is_empty())
+        })
+    }
+
     /// Sends a signal to the processes whose command line matches, and waits until they are gone.
     ///
     /// # Panics
-    /// There is none, or one stays.
+    /// There is none in time, or one stays.
     pub fn signal(&self, signal: &str, pattern: &str) {
-        let processes = self.processes(pattern);
-        assert!(!processes.is_empty(), "no process is {pattern}");
+        let processes = self.until_running(pattern);
         for process in &processes {
             // One that ends by itself meanwhile is gone too.
             let _ = self.inside(&["kill", signal, process]);

@@ -76,6 +76,8 @@ fn killed_agent_controller_and_kubelet_make_each_of_thirty_volumes_once() {
     bound(&it, 10);
     cluster.signal("-KILL", CONTROLLER);
     bound(&it, 16);
+    // Without its kubelet nobody starts it again.
+    cluster.until_running(AGENT);
     cluster.service("kill", "kubelet");
     cluster.signal("-KILL", AGENT);
     cluster.service("start", "kubelet");
