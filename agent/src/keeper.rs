@@ -59,16 +59,37 @@ impl Keeper {
 
     /// Notes durably that a volume was deleted while its drive is away. Answers the revision that shows it.
     pub async fn bury(&self, volume: &Volume) -> Result<u64, VolumeError> {
+        let name = &volume.placed.record.name;
+        self.bury_as(volume.uuid, &volume.drive, name, false).await
+    }
+
+    /// The same of a volume that may be on a drive that cannot be read, and that nobody was told of: without quarantine.
+    pub async fn bury_unseen(
+        &self,
+        uuid: uuid::Uuid,
+        drive: &DriveId,
+        name: &str,
+    ) -> Result<u64, VolumeError> {
+        self.bury_as(uuid, drive, name, true).await
+    }
+
+    async fn bury_as(
+        &self,
+        uuid: uuid::Uuid,
+        drive: &DriveId,
+        name: &str,
+        released: bool,
+    ) -> Result<u64, VolumeError> {
         let stopping = || VolumeError::Stopping;
         let (done, answer) = oneshot::channel();
         let burial = Burial {
-            uuid: volume.uuid,
+            uuid,
             tombstone: Tombstone {
-                drive: volume.drive.clone(),
-                name: volume.placed.record.name.clone(),
+                drive: drive.clone(),
+                name: name.to_owned(),
                 deleted_at: unix_seconds(),
                 quarantined_seconds: 0,
-                released: false,
+                released,
             },
             done,
         };
@@ -79,10 +100,7 @@ impl Keeper {
         answer
             .await
             .map_err(|_| stopping())?
-            .map_err(|source| VolumeError::Remember {
-                uuid: volume.uuid,
-                source,
-            })
+            .map_err(|source| VolumeError::Remember { uuid, source })
     }
 
     /// Returns when what is known of drives by now is on disk, or could not be written (which is logged, and tried again), or

@@ -18,7 +18,7 @@ use crate::{
         survey::{Settings, Surveyed, survey},
         udev::Changed,
     },
-    inventory::is_newer,
+    inventory::{assemble::keep_remembered, is_newer},
     model::{
         ClassConfig, Contents, Drive, DriveId, DriveRef, DriveState, RecordState, Reject,
         RejectCode, Snapshot, cause::chain,
@@ -321,6 +321,7 @@ impl Surveyor {
                 };
                 known.drives.insert(key.clone(), drive);
             }
+            keep_remembered(known);
             known.ready = true;
         })
     }

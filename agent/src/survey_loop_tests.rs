@@ -78,6 +78,7 @@ fn surveyed(name: &str, contents: Option<Contents>, judgement: Judgement) -> Sur
             signatures: Signatures::Empty,
             gpt: GptState::None,
             ours: contents.as_ref().map(|contents| contents.layout),
+            traces: None,
             gpt_types: Vec::new(),
             blankness: Blankness::Blank,
         })),

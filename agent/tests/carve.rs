@@ -205,7 +205,7 @@ impl Drive {
         EraseStep {
             drive: self.drive(),
             uuid,
-            from_bytes,
+            from_bytes: Some(from_bytes),
             budget_ms,
         }
         .run(&mut Context::silent())

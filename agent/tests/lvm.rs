@@ -290,7 +290,7 @@ impl Drive {
         EraseStep {
             drive: self.drive(),
             uuid,
-            from_bytes: from,
+            from_bytes: Some(from),
             budget_ms,
         }
         .run(&mut Context::silent())
@@ -1032,6 +1032,21 @@ fn torn_metadata_is_put_back_as_it_was_acknowledged() {
     assert_eq!(&head, b"drivebay-test");
     host_agrees(&drive);
     drive.carve(block("after", 4));
+    // The header of the metadata area, while volumes are active: they stay known and usable, and nothing is written.
+    drive.write(4096, &[0; 512]);
+    let before = drive.bytes(0, 8 * MIB);
+    let contents = drive.look(true).unwrap();
+    assert_eq!(contents.volumes.len(), 3);
+    assert!(contents.notes.iter().any(|note| note.contains("active")));
+    is_real(&drive, contents.volume(kept.record.uuid).unwrap());
+    assert!(drive.bytes(0, 8 * MIB) == before);
+    // Without any, LVM puts it back from the copy.
+    drive.forget();
+    let (contents, ran) = counted(|| drive.look(true).unwrap());
+    assert_eq!(ran, ["pvck", "lvchange"]);
+    assert_eq!(contents.volumes.len(), 3);
+    host_agrees(&drive);
+    drive.carve(block("last", 4));
     // Without a copy it is damage, and nothing is changed.
     drive.forget();
     let header = drive.bytes(4096, 512);
@@ -1126,6 +1141,7 @@ fn staged(drive: &Drive, uuid: Uuid, path: &Path) -> drivebay_agent::fs::jobs::S
             read_only: false,
             xfs_retry_forever: false,
         }),
+        may_repair: true,
     }
     .run(&mut Context::silent())
     .unwrap()

@@ -9,19 +9,15 @@
     clippy::disallowed_methods
 )]
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    fs,
-    os::unix::fs::FileExt as _,
-    path::Path,
-    process::{Command, Output},
-};
+mod lvm_support;
+
+use std::{collections::BTreeMap, fs, io, os::unix::fs::FileExt as _, path::Path, process::Output};
 
 use drivebay_agent::{
     carve::{
+        device::Medium,
         lvm::{
-            metadata::{Committed, Found, Lv, Segment, Vg, parse, read_with},
+            metadata::{Committed, Found, Lv, Segment, Vg, parse, read},
             name, tags,
         },
         record::FreeSpace,
@@ -36,6 +32,7 @@ use drivebay_agent::{
     },
     worker::{Context, Job as _},
 };
+use lvm_support::Bench;
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -46,6 +43,31 @@ struct Recorded {
     size: u64,
     sector: u64,
     runs: Vec<(u64, Vec<u8>)>,
+}
+
+impl Medium for Recorded {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let len = buf.len() as u64;
+        assert!(offset.is_multiple_of(self.sector) && len.is_multiple_of(self.sector));
+        assert!(offset + len <= self.size, "read beyond the end");
+        buf.fill(0);
+        for (start, run) in &self.runs {
+            for (at, byte) in (*start..).zip(run) {
+                if (offset..offset + len).contains(&at) {
+                    buf[(at - offset) as usize] = *byte;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn sector(&self) -> u64 {
+        self.sector
+    }
 }
 
 impl Recorded {
@@ -71,20 +93,7 @@ impl Recorded {
     }
 
     fn found(&self) -> Found {
-        let Ok(found) = read_with(self.size, self.sector, &mut |offset, len| {
-            assert!(offset.is_multiple_of(self.sector) && (len as u64).is_multiple_of(self.sector));
-            assert!(offset + len as u64 <= self.size, "read beyond the end");
-            let mut bytes = vec![0; len];
-            for (start, run) in &self.runs {
-                for (at, byte) in (*start..).zip(run) {
-                    if (offset..offset + len as u64).contains(&at) {
-                        bytes[(at - offset) as usize] = *byte;
-                    }
-                }
-            }
-            Ok::<_, Infallible>(bytes)
-        });
-        found
+        read(self).unwrap()
     }
 
     fn vg(&self) -> Committed {
@@ -139,7 +148,7 @@ fn a_fresh_vg_with_a_bootloader_area_is_read() {
     );
     assert!(header.used);
     assert!(read.text.starts_with(b"drivebay-t {\n") && read.text.ends_with(b"\n"));
-    assert_eq!(read.location.offset, 512);
+    assert_eq!(read.location.unwrap().offset, 512);
     assert_eq!(parse(&read.text, &header.uuid).unwrap(), read.vg);
 }
 
@@ -169,7 +178,8 @@ fn lvs_with_several_segments_and_every_tag_character_are_read() {
 #[test]
 fn a_text_that_goes_on_at_the_start_of_its_area_is_read() {
     let read = Recorded::load("wrapped").vg();
-    assert!(read.location.offset + read.location.size > read.header.metadata[0].len);
+    let at = read.location.unwrap();
+    assert!(at.offset + at.size > read.header.metadata[0].len);
     assert_eq!((read.vg.strange.len(), read.vg.lvs.len()), (0, 3));
     assert!(read.vg.autoactivation);
 }
@@ -286,7 +296,7 @@ fn a_committed_text_that_is_not_there_is_torn() {
 }
 
 #[test]
-fn a_pv_whose_metadata_area_has_no_header_is_damaged_and_no_orphan() {
+fn a_pv_whose_metadata_area_has_no_header_is_torn_and_no_orphan() {
     let mut drive = Recorded::load("fresh");
     for (start, bytes) in &mut drive.runs {
         if (*start..*start + bytes.len() as u64).contains(&4096) {
@@ -294,10 +304,11 @@ fn a_pv_whose_metadata_area_has_no_header_is_damaged_and_no_orphan() {
             bytes[at..at + 512].fill(0);
         }
     }
-    let Found::Damaged { header, .. } = drive.found() else {
+    let Found::Torn(torn) = drive.found() else {
         panic!("{:?}", drive.found())
     };
-    assert_eq!(header, Some(Recorded::load("fresh").vg().header));
+    assert_eq!(torn.header, Recorded::load("fresh").vg().header);
+    assert_eq!(torn.location, None);
     // Without any text either there never was a VG: an interrupted `pvcreate`.
     drive.runs.retain(|(start, _)| *start < 4096);
     assert!(matches!(drive.found(), Found::Orphan(_)));
@@ -453,105 +464,6 @@ proptest! {
 }
 
 // ---------------------------------------------------------------- LVM itself
-
-/// A loop device with a sparse file, and LVM limited to it. LVM runs without device-mapper (`--driverloaded n`): it
-/// writes metadata and activates nothing. The device goes with it.
-struct Bench {
-    dir: tempfile::TempDir,
-    node: String,
-    size: u64,
-    sector: u64,
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["-d", &self.node]).status();
-    }
-}
-
-impl Bench {
-    /// None (said aloud) without root, loop devices or LVM.
-    fn new(size: u64, sector: u64) -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let image = dir.path().join("drive.img");
-        fs::File::create(&image).unwrap().set_len(size).unwrap();
-        let sector_size = sector.to_string();
-        let attached = Command::new("losetup")
-            .args(["-f", "--show", "--sector-size", &sector_size])
-            .arg(&image)
-            .output();
-        let Some(attached) = attached.ok().filter(|attached| attached.status.success()) else {
-            eprintln!("skipped: no loop device is to be had here");
-            return None;
-        };
-        let bench = Self {
-            node: String::from_utf8(attached.stdout)
-                .unwrap()
-                .trim()
-                .to_owned(),
-            dir,
-            size,
-            sector,
-        };
-        let locks = bench.dir.path().join("locks");
-        fs::create_dir(&locks).unwrap();
-        fs::write(
-            bench.dir.path().join("lvm.conf"),
-            format!(
-                "global {{ use_aio=0 locking_dir=\"{}\" event_activation=0 use_lvmlockd=0 use_lvmpolld=0 }}\n\
-                 devices {{ hints=\"none\" use_devicesfile=0 obtain_device_list_from_udev=0 external_device_info_source=\"none\" }}\n\
-                 backup {{ backup=0 archive=0 }}\n",
-                locks.display()
-            ),
-        )
-        .unwrap();
-        if Command::new("lvm").arg("version").output().is_err() {
-            eprintln!("skipped: lvm is not installed");
-            return None;
-        }
-        Some(bench)
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        Command::new("lvm")
-            .arg(args[0])
-            .args(["--driverloaded", "n", "--devices", &self.node])
-            .args(&args[1..])
-            .env("LVM_SYSTEM_DIR", self.dir.path())
-            .env("LC_ALL", "C")
-            .env("LVM_SUPPRESS_FD_WARNINGS", "1")
-            .output()
-            .unwrap()
-    }
-
-    fn lvm(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{args:?}: {error}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn create(&self, name: &str, more: &[&str]) -> Output {
-        let usual = ["lvcreate", "-an", "-Zn", "-Wn", "-y", "-n", name];
-        self.run(&[&usual, more].concat())
-    }
-
-    fn vg(&self) -> Vg {
-        let status = Command::new("blockdev")
-            .args(["--flushbufs", &self.node])
-            .status();
-        assert!(status.unwrap().success());
-        let file = fs::File::open(&self.node).unwrap();
-        let found = read_with(self.size, self.sector, &mut |offset, len| {
-            let mut bytes = vec![0; len];
-            file.read_exact_at(&mut bytes, offset).map(|()| bytes)
-        });
-        match found.unwrap() {
-            Found::Vg(committed) => committed.vg,
-            other => panic!("{other:?}"),
-        }
-    }
-}
 
 const VG: &str = "drivebay-0123456789abcdef0123456789abcdef";
 
@@ -852,13 +764,10 @@ fn a_probe_tells_our_vg_from_another_ones_and_from_a_damaged_label() {
     for tag in tags::of_vg(&mark) {
         bench.lvm(&["vgchange", "--addtag", &tag, VG]);
     }
-    assert_eq!(probe(), (Some(Layout::Lvm), pv()));
+    let ours = (Some(Layout::Lvm), Vec::new());
+    assert_eq!(probe(), ours, "nothing else is looked for on ours");
     bench.lvm(&["vgchange", "--deltag", "drivebay.v=1", VG]);
-    assert_eq!(
-        probe(),
-        (Some(Layout::Lvm), pv()),
-        "damaged, but ours: nobody may take it"
-    );
+    assert_eq!(probe(), ours, "damaged, but ours: nobody may take it");
     // libblkid does not see a label whose checksum is wrong. Through the node: what is written to the file behind it
     // stays unseen for as long as somebody else on the machine (a udevd) holds the node open.
     let file = fs::File::options().write(true).open(&bench.node).unwrap();

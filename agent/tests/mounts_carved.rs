@@ -12,7 +12,7 @@ use std::{
 use drivebay_agent::{
     carve::jobs::{CarveError, Claim, Create, Delete, Expand},
     discovery::sysfs,
-    fs::jobs::{FsError, GrowFs, Stage, StageMount, Unmount},
+    fs::jobs::{Expected, FsError, GrowFs, Stage, StageMount, Unmount},
     model::{
         ClaimPolicy, DriveRef, ErasePolicy, FsType, Label, MIB, Mode, Placed, RecordState,
         VolumeSpec,
@@ -119,6 +119,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
             read_only: false,
             xfs_retry_forever: false,
         }),
+        may_repair: true,
     };
     let staged = run(stage.clone()).unwrap();
     assert!(staged.formatted);
@@ -161,7 +162,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         deadline_ms: 2000,
         may_detach: false,
         remove: false,
-        expect_dev: Some(dev),
+        expected: Some(Expected { dev, dm_uuid: None }),
     };
     assert_eq!(run(unmount.clone()).unwrap().count, 1);
     let again = run(stage.clone()).unwrap();

@@ -292,3 +292,107 @@ fn the_kernels_uevents_are_heard_in_another_network_namespace() {
         String::from_utf8_lossy(&out.stderr)
     );
 }
+
+fn tool(program: &str, args: &[&str]) -> bool {
+    match Command::new(program).args(args).output() {
+        Err(_) => {
+            eprintln!("skipped: {program} is not there");
+            false
+        }
+        Ok(out) => {
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert!(out.status.success(), "{program} {args:?}: {said}");
+            true
+        }
+    }
+}
+
+/// What recovery tools would still find is found, too: tables that libblkid does not know, a filesystem that begins where a
+/// partition did, and backups of superblocks.
+#[test]
+fn a_drive_with_remains_of_tables_or_filesystems_is_not_one_without_a_signature() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let probed = |device: &Loop| {
+        let probe = Probe {
+            drive: device.drive(),
+            policy: Some(ClaimPolicy::SignatureFree),
+        };
+        probe.run(&mut Context::silent()).unwrap().signatures
+    };
+    type Make = fn(&str) -> bool;
+    // Zeroed afterwards: from this byte on, so many.
+    type Zeroed = Option<(u64, usize)>;
+    let cases: [(&str, Make, Zeroed); 10] = [
+        (
+            "bsd",
+            |node| tool("parted", &["-s", node, "mklabel", "bsd"]),
+            None,
+        ),
+        (
+            "amiga",
+            |node| tool("parted", &["-s", node, "mklabel", "amiga"]),
+            None,
+        ),
+        (
+            "atari",
+            |node| tool("parted", &["-s", node, "mklabel", "atari"]),
+            None,
+        ),
+        (
+            "loop",
+            |node| tool("parted", &["-s", node, "mklabel", "loop"]),
+            None,
+        ),
+        (
+            "ext4 from 1 MiB on",
+            |node| {
+                tool(
+                    "mkfs.ext4",
+                    &["-q", "-F", "-E", "offset=1048576", node, "200M"],
+                )
+            },
+            None,
+        ),
+        (
+            "xfs, its first superblock zeroed",
+            |node| tool("mkfs.xfs", &["-q", "-f", node]),
+            Some((0, 4096)),
+        ),
+        (
+            "btrfs, its first superblock zeroed",
+            |node| tool("mkfs.btrfs", &["-q", "-f", node]),
+            Some((65536, 4096)),
+        ),
+        (
+            "ext4 with blocks of 1 KiB, its first superblock zeroed",
+            |node| tool("mkfs.ext4", &["-q", "-F", "-b", "1024", node]),
+            Some((0, 8192)),
+        ),
+        (
+            "ext4 with blocks of 4 KiB, its first superblock zeroed",
+            |node| tool("mkfs.ext4", &["-q", "-F", "-b", "4096", node]),
+            Some((0, 8192)),
+        ),
+        (
+            "ext2, its first superblock zeroed",
+            |node| tool("mkfs.ext2", &["-q", "-F", "-b", "2048", node]),
+            Some((0, 8192)),
+        ),
+    ];
+    for (what, make, zeroed) in cases {
+        let device = Loop::new(400 * MIB, &[]);
+        assert_eq!(probed(&device), Signatures::Empty, "{what}: before");
+        if !make(device.device.to_str().unwrap()) {
+            continue;
+        }
+        if let Some((at, len)) = zeroed {
+            device.write(at, &vec![0; len]);
+        }
+        let found = probed(&device);
+        assert_ne!(found, Signatures::Empty, "{what}");
+        eprintln!("{what}: {found:?}");
+    }
+}

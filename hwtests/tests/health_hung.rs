@@ -75,9 +75,13 @@ impl Stand {
     }
 
     async fn volume(&self, n: usize) -> Placed {
-        let name = format!("volume{n}");
+        self.named_volume(&format!("volume{n}"), n).await
+    }
+
+    /// One on the n-th drive, in use.
+    async fn named_volume(&self, name: &str, n: usize) -> Placed {
         let volume = self.rig.csi.create_with(wire::CreateVolumeRequest {
-            name: name.clone(),
+            name: name.to_owned(),
             capacity_range: Some(csi::bytes(64 * MIB)),
             volume_capabilities: vec![csi::mount("ext4")],
             parameters: [("class".to_owned(), format!("hung{n}"))].into(),
@@ -87,7 +91,7 @@ impl Stand {
             Ok(volume) => volume,
             Err(status) => panic!("{status}: {:#?}", self.rig.inventory().await),
         };
-        let placed = self.rig.place(&volume, &name, &csi::mount("ext4"));
+        let placed = self.rig.place(&volume, name, &csi::mount("ext4"));
         self.rig.use_volume(&placed).await;
         placed
     }
@@ -131,6 +135,78 @@ impl Stand {
 fn sh(script: &str) {
     let status = Command::new("sh").args(["-ec", script]).status();
     assert!(status.unwrap().success(), "{script}");
+}
+
+/// Every pod on a hung drive can go, however many there are, also when the agent was restarted meanwhile; and the rest of the node
+/// does not notice.
+#[tokio::test]
+async fn every_volume_of_a_hung_drive_is_unpublished_and_unstaged_in_its_time() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    const VOLUMES: usize = 5;
+    // The kubelet's call lasts two minutes.
+    const CALL: Duration = Duration::from_secs(100);
+    for restart in [false, true] {
+        let mut stand = Stand::new().await;
+        let mut volumes = Vec::new();
+        for n in 0..VOLUMES {
+            let volume = stand.named_volume(&format!("pod{n}"), 0).await;
+            std::fs::write(volume.target.join("file"), vec![7; 1 << 20]).unwrap();
+            volumes.push(volume);
+        }
+        let beside = stand.named_volume("beside", 1).await;
+        stand.drives[0].hang();
+        let node = stand.drives[0].drive_ref().unwrap().node();
+        let reader = Command::new("dd")
+            .arg(format!("if={}", node.display()))
+            .args(["of=/dev/null", "iflag=direct", "bs=4096", "count=1"])
+            .stderr(Stdio::null())
+            .spawn();
+        stand.readers.push(reader.unwrap());
+        if restart {
+            stand.rig.agent.kill9();
+            stand.rig.agent.start_again().await.unwrap();
+            stand.rig.csi = stand.rig.agent.csi().await.unwrap();
+        }
+        let begun = Instant::now();
+        // All pods are deleted at once, and each call is repeated until it is answered with OK.
+        let mut gone = tokio::task::JoinSet::new();
+        for volume in volumes.clone() {
+            let csi = stand.rig.csi.clone();
+            gone.spawn(async move {
+                let repeated = async {
+                    while csi.unpublish(&volume.id, &volume.target).await.is_err() {
+                        tokio::time::sleep(Duration::from_millis(500)).await;
+                    }
+                    while csi.unstage(&volume.id, &volume.staging).await.is_err() {
+                        tokio::time::sleep(Duration::from_millis(500)).await;
+                    }
+                };
+                tokio::time::timeout(CALL, repeated).await
+            });
+        }
+        for _ in 0..3 {
+            stand.rig.leave_volume(&beside).await;
+            stand.rig.use_volume(&beside).await;
+        }
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(15), "beside it: {took:?}");
+        let all = gone.join_all().await;
+        let late = all.iter().filter(|one| one.is_err()).count();
+        assert_eq!(
+            late, 0,
+            "restart {restart}: {late} of {VOLUMES} volumes are still mounted"
+        );
+        eprintln!(
+            "restart {restart}: {VOLUMES} volumes left a hung drive in {:?}",
+            begun.elapsed()
+        );
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        for volume in &volumes {
+            assert!(!mounts.contains(volume.target.to_str().unwrap()));
+            assert!(!mounts.contains(volume.staging.to_str().unwrap()));
+        }
+        stand.rig.leave_volume(&beside).await;
+    }
 }
 
 #[tokio::test]

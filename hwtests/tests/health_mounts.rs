@@ -100,6 +100,11 @@ async fn a_target_that_something_else_is_mounted_at_is_told_until_that_is_gone()
     );
     is_told(&rig, &volume, "INACCESSIBLE", "WrongDevice").await;
     quiet(&rig, &other).await;
+    // It is not this volume's to take away.
+    let refused = rig.csi.unpublish(&volume.id, &volume.target).await;
+    let status = refused.expect_err("another volume was unmounted");
+    assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status:?}");
+    run("umount", &[text(&volume.target)]);
     rig.leave_volume(&volume).await;
     rig.is_well(&volume).await;
 }

@@ -1,5 +1,5 @@
 //! Layout `lvm` in a guest with real LVM: beside other people's VGs, in agreement with the host's own commands,
-//! to the last extent, and with no more processes than promised.
+//! to the last extent, with no more processes than promised, and on a drive that was pulled out and is back.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -12,5 +12,6 @@ mod lab_lvm {
     pub(crate) mod counted;
     pub(crate) mod helpers;
     pub(crate) mod neighbours;
+    pub(crate) mod returned;
     pub(crate) mod space;
 }

@@ -6,18 +6,22 @@ use std::io;
 use crate::model::{Extent, drive::PartitionFacts};
 use crate::sys::blockdev::BlockDev;
 
-/// A run of sectors with a volatile cache. Offsets and lengths are multiples of `sector`.
-pub trait Device {
+/// A run of sectors that can be read. Offsets and lengths are multiples of `sector`.
+pub trait Medium {
     /// Reads what is on the medium (never a page cache) at this byte offset.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
-    /// Writes; durable only after `flush`.
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
-    /// Makes every earlier write durable.
-    fn flush(&self) -> io::Result<()>;
     /// Bytes.
     fn size(&self) -> u64;
     /// Logical sector, bytes: the unit of GPT addresses and of atomic writes.
     fn sector(&self) -> u64;
+}
+
+/// One with a volatile cache that can be written.
+pub trait Device: Medium {
+    /// Writes; durable only after `flush`.
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+    /// Makes every earlier write durable.
+    fn flush(&self) -> io::Result<()>;
     /// Makes a run read as zeros, by the cheapest means that guarantee it. Durable only after `flush`.
     fn zero(&self, extent: Extent) -> io::Result<()>;
 }
@@ -34,21 +38,24 @@ pub trait Kernel {
     fn resize(&self, number: u32, extent: Extent) -> io::Result<()>;
 }
 
-impl Device for BlockDev {
+impl Medium for BlockDev {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         Self::read_at(self, offset, buf)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        Self::write_at(self, offset, data)
-    }
-    fn flush(&self) -> io::Result<()> {
-        Self::flush(self)
     }
     fn size(&self) -> u64 {
         Self::size(self)
     }
     fn sector(&self) -> u64 {
         u64::from(Self::sector(self))
+    }
+}
+
+impl Device for BlockDev {
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        Self::write_at(self, offset, data)
+    }
+    fn flush(&self) -> io::Result<()> {
+        Self::flush(self)
     }
     fn zero(&self, extent: Extent) -> io::Result<()> {
         Self::zero(self, extent.start, extent.len)
@@ -70,8 +77,29 @@ impl Kernel for BlockDev {
     }
 }
 
+/// The first thing that one of several looks finds. One that failed is the answer only where none finds anything.
+pub(crate) fn first<T>(
+    looks: impl IntoIterator<Item = io::Result<Option<T>>>,
+) -> io::Result<Option<T>> {
+    let mut failed = None;
+    for look in looks {
+        match look {
+            Ok(None) => {}
+            Ok(found) => return Ok(found),
+            Err(error) => failed = Some(error),
+        }
+    }
+    failed.map_or(Ok(None), Err)
+}
+
+/// The same where only whether is asked.
+pub(crate) fn any(looks: impl IntoIterator<Item = io::Result<bool>>) -> io::Result<bool> {
+    let looks = looks.into_iter();
+    first(looks.map(|look| look.map(|found| found.then_some(())))).map(|found| found.is_some())
+}
+
 /// The first byte that is not zero in a run, read in pieces of at most 1 MiB.
-pub(crate) fn first_nonzero<D: Device + ?Sized>(
+pub(crate) fn first_nonzero<D: Medium + ?Sized>(
     dev: &D,
     extent: Extent,
 ) -> io::Result<Option<u64>> {
@@ -111,7 +139,7 @@ const SAMPLE: u64 = 4096;
 
 /// The first byte found that is not zero, looking at all of the first and last `edge` bytes of a
 /// run and at 64 samples spread over it.
-pub(crate) fn sample_nonzero<D: Device + ?Sized>(
+pub(crate) fn sample_nonzero<D: Medium + ?Sized>(
     dev: &D,
     run: Extent,
     edge: u64,

@@ -71,6 +71,11 @@ fn next_piece(piece: u64, took: Duration) -> u64 {
     }
 }
 
+/// Where erasing goes on: `noted` on the drive, `from` known to this agent. Pure.
+pub(super) fn begin(noted: u64, from: Option<u64>, total: u64) -> u64 {
+    from.map_or(0, |from| noted.max(from / MIB * MIB).min(total))
+}
+
 /// What is to be erased.
 struct Target {
     extent: Extent,
@@ -83,7 +88,7 @@ struct Target {
 pub(super) fn step(
     drive: &DriveRef,
     uuid: Uuid,
-    from_bytes: u64,
+    from_bytes: Option<u64>,
     budget_ms: u64,
     context: &mut Context,
 ) -> Result<EraseProgress, CarveError> {
@@ -99,7 +104,7 @@ pub(super) fn step(
         });
     };
     let extent = target.extent;
-    let mut done = target.done.max(from_bytes / MIB * MIB).min(extent.len);
+    let mut done = begin(target.done, from_bytes, extent.len);
     if target.policy == ErasePolicy::Zero {
         dev.unlock();
         let mut pace = Pace::new(budget_ms);
@@ -242,6 +247,14 @@ pub(super) fn free<D: Device + Kernel>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn erasing_goes_on_where_it_was_and_begins_again_when_it_must() {
+        assert_eq!(begin(0, Some(5 * MIB + 7), 9 * MIB), 5 * MIB);
+        assert_eq!(begin(6 * MIB, Some(5 * MIB), 9 * MIB), 6 * MIB);
+        assert_eq!(begin(0, Some(12 * MIB), 9 * MIB), 9 * MIB);
+        assert_eq!(begin(6 * MIB, None, 9 * MIB), 0);
+    }
 
     #[test]
     fn pieces_adapt_to_the_drive_and_stay_small() {

@@ -7,7 +7,7 @@ use std::{
     io,
 };
 
-use super::device::{Device, Kernel};
+use super::device::{Device, Kernel, Medium};
 use crate::model::{Extent, drive::PartitionFacts};
 
 type Sectors = BTreeMap<u64, Vec<u8>>;
@@ -35,6 +35,10 @@ pub(super) struct FakeDrive {
     pub(super) fail_after: Cell<Option<usize>>,
     /// BLKPG calls after this many fail with EBUSY.
     pub(super) kernel_refuses: Cell<bool>,
+    /// A run that does not read (EIO) until it is written, as a drive replaces a bad sector.
+    pub(super) unreadable: Cell<Option<Extent>>,
+    /// A run that cannot be written (EIO).
+    pub(super) unwritable: Cell<Option<Extent>>,
 }
 
 impl FakeDrive {
@@ -49,6 +53,8 @@ impl FakeDrive {
             in_use: RefCell::default(),
             fail_after: Cell::new(None),
             kernel_refuses: Cell::new(false),
+            unreadable: Cell::new(None),
+            unwritable: Cell::new(None),
         }
     }
 
@@ -161,12 +167,15 @@ fn put(sectors: &mut Sectors, lba: u64, data: &[u8]) {
     }
 }
 
-impl Device for FakeDrive {
+impl Medium for FakeDrive {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         assert!(
             offset.is_multiple_of(self.sector) && (buf.len() as u64).is_multiple_of(self.sector)
         );
         assert!(offset + buf.len() as u64 <= self.size);
+        if overlaps(self.unreadable.get(), offset, buf.len()) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         buf.fill(0);
         let (first, count) = (offset / self.sector, buf.len() as u64 / self.sector);
         for (lba, data) in self.now.borrow().range(first..first + count) {
@@ -176,6 +185,16 @@ impl Device for FakeDrive {
         Ok(())
     }
 
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn sector(&self) -> u64 {
+        self.sector
+    }
+}
+
+impl Device for FakeDrive {
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         assert!(
             offset.is_multiple_of(self.sector) && (data.len() as u64).is_multiple_of(self.sector)
@@ -187,6 +206,15 @@ impl Device for FakeDrive {
             .is_some_and(|limit| self.writes() >= limit)
         {
             return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        if overlaps(self.unwritable.get(), offset, data.len()) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        if let Some(bad) = self.unreadable.get()
+            && offset <= bad.start
+            && bad.end() <= offset + data.len() as u64
+        {
+            self.unreadable.set(None);
         }
         for (n, part) in data.chunks(self.sector as usize).enumerate() {
             put(
@@ -206,14 +234,6 @@ impl Device for FakeDrive {
         Ok(())
     }
 
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn sector(&self) -> u64 {
-        self.sector
-    }
-
     fn zero(&self, extent: Extent) -> io::Result<()> {
         let lbas: Vec<u64> = self
             .now
@@ -226,6 +246,10 @@ impl Device for FakeDrive {
         }
         Ok(())
     }
+}
+
+fn overlaps(bad: Option<Extent>, offset: u64, len: usize) -> bool {
+    bad.is_some_and(|bad| bad.start < offset + len as u64 && offset < bad.end())
 }
 
 fn busy() -> io::Error {

@@ -29,8 +29,8 @@ pub struct Create {
     pub claim: Option<Claim>,
     /// The volume; its size is rounded already.
     pub spec: VolumeSpec,
-    /// Volumes that were deleted while the drive was away and are kept until their quarantine is over. The
-    /// drive does not know of that: one of them must not be taken for the volume that is asked for.
+    /// Volumes that were deleted while their drive was away. No drive knows of that: one of them must not be taken for the
+    /// volume that is asked for.
     pub deleted: Vec<Uuid>,
 }
 
@@ -81,8 +81,9 @@ pub struct EraseStep {
     pub drive: DriveRef,
     /// The volume (its record's uuid).
     pub uuid: Uuid,
-    /// Bytes known to be erased from earlier steps of this agent; the record may know of fewer.
-    pub from_bytes: u64,
+    /// Bytes known to be erased from earlier steps of this agent; the record may know of fewer. None: begin again, whatever
+    /// the record says, since something was found that should be erased.
+    pub from_bytes: Option<u64>,
     /// Stop after about this long, in milliseconds.
     pub budget_ms: u64,
 }
@@ -234,6 +235,17 @@ pub enum CarveError {
         drive: String,
         /// What is wrong.
         reason: String,
+    },
+    /// A change was begun, and what came of it cannot be read: the volume may be on the drive.
+    #[error("what came of {what} on drive {drive} is not known; the next attempt looks first")]
+    InDoubt {
+        /// The identity.
+        drive: String,
+        /// What was being done.
+        what: String,
+        /// Why it cannot be read.
+        #[source]
+        source: Cause,
     },
     /// No free run is large enough, or with LVM all of them together are not.
     #[error(

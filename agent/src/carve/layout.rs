@@ -7,6 +7,7 @@ use super::{
     erase,
     jobs::{Adopt, CarveError, Changed, Claim, EraseProgress, MakeSnapshot, Snapshot},
     lvm,
+    marks::{self, Mark},
     partition::{self, io_error},
 };
 use crate::model::{Contents, DriveRef, Layout, RecordState, VolumeSpec};
@@ -23,9 +24,19 @@ pub fn claimable_bytes(layout: Layout, size: u64, sector: u64) -> u64 {
 
 /// Which layout a drive carries; None: neither is ours.
 fn of(drive: &DriveRef) -> Result<Option<Layout>, CarveError> {
-    let dev = partition::open(drive)?;
-    let found = lvm::metadata::read(&dev).map_err(io_error(&drive.id, "reading the LVM label"))?;
-    Ok(lvm::is_ours(&found).then_some(Layout::Lvm))
+    of_open(&partition::open(drive)?)
+}
+
+fn of_open(dev: &BlockDev) -> Result<Option<Layout>, CarveError> {
+    let id = &dev.drive().id;
+    match marks::read(dev).map_err(io_error(id, "looking for our label"))? {
+        Mark::None(_) => Ok(None),
+        Mark::Ours(layout) => Ok(Some(layout)),
+        Mark::Both => Err(CarveError::Damaged {
+            drive: id.to_string(),
+            reason: "it has the marks of both layouts".into(),
+        }),
+    }
 }
 
 /// What a drive of ours holds; see `Look`.
@@ -38,12 +49,10 @@ pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
 
 /// The same through a drive that is open and locked already, without repairs.
 pub(super) fn read(dev: &BlockDev) -> Result<Contents, CarveError> {
-    let id = &dev.drive().id;
-    let found = lvm::metadata::read(dev).map_err(io_error(id, "reading the LVM label"))?;
-    if lvm::is_ours(&found) {
-        return lvm::read(dev);
+    match of_open(dev)? {
+        Some(Layout::Lvm) => lvm::read(dev),
+        _ => partition::Session::open(dev, &dev.drive().id, false)?.contents(),
     }
-    partition::Session::open(dev, id, false)?.contents()
 }
 
 /// Moves a volume's record on; see `Advance`.
@@ -92,7 +101,7 @@ pub(super) fn adopt(job: &Adopt) -> Result<Changed, CarveError> {
 pub(super) fn erase_step(
     drive: &DriveRef,
     uuid: Uuid,
-    from_bytes: u64,
+    from_bytes: Option<u64>,
     budget_ms: u64,
     context: &mut Context,
 ) -> Result<EraseProgress, CarveError> {

@@ -76,7 +76,7 @@ fn carve_code(error: &CarveError) -> Code {
     match error {
         CarveError::NotThisDrive { .. } => Code::Unavailable,
         // A write that failed may have reached the drive in part: the repeat looks.
-        CarveError::Io { .. } => Code::Unavailable,
+        CarveError::Io { .. } | CarveError::InDoubt { .. } => Code::Unavailable,
         // The command may have done part of it, or all: the repeat looks.
         CarveError::Lvm { .. } => Code::Unavailable,
         CarveError::Locked { .. } | CarveError::LvmLocked { .. } => Code::Aborted,
@@ -110,6 +110,7 @@ fn fs_code(error: &FsError) -> Code {
         FsError::NotAVolume { .. } => Code::FailedPrecondition,
         // It may still be mounted.
         FsError::Unmount { .. } => Code::Unavailable,
+        FsError::NeedsRepair { .. } => Code::Aborted,
         FsError::Grow { .. } => Code::Internal,
         FsError::Io { .. } => Code::Internal,
         FsError::Option { .. } => Code::InvalidArgument,

@@ -50,6 +50,7 @@ fn blank() -> Probed {
         signatures: Signatures::Empty,
         gpt: GptState::None,
         ours: None,
+        traces: None,
         gpt_types: vec![],
         blankness: Blankness::Blank,
     }
@@ -687,7 +688,7 @@ prop_compose! {
         (busy, ours, read_only) in (rare(), rare(), rare()),
         size_bytes in prop_oneof![9 => Just(1_u64 << 40), 1 => Just(7)],
     ) -> Probed {
-        Probed { size_bytes, read_only, busy, signatures, gpt, ours: ours.then_some(Layout::Lvm), gpt_types: vec![], blankness }
+        Probed { size_bytes, read_only, busy, signatures, gpt, ours: ours.then_some(Layout::Lvm), traces: None, gpt_types: vec![], blankness }
     }
 }
 

@@ -60,6 +60,13 @@ pub(super) fn of(
     }
     if let Some(layout) = probed.ours {
         reasons.extend(of_label(evidence, rules, layout));
+    } else if let Some(what) = &probed.traces {
+        reasons.push(reject(
+            RejectCode::OursDamaged,
+            format!(
+                "it has {what}, and the mark that says whose drive it is is damaged or gone: it may hold volumes; restore it, or {WIPE}"
+            ),
+        ));
     }
     reasons.extend(of_signatures(probed));
     if table_counts {
@@ -193,7 +200,9 @@ fn of_table(evidence: &Evidence<'_>, probed: &Probed) -> Vec<Reject> {
             format!("it has a damaged GPT: {why}; repair it with gdisk, or {WIPE}"),
         )),
     }
-    if !evidence.facts.partitions.is_empty() && !signature && probed.gpt == GptState::None {
+    // On a drive of ours no table was looked for.
+    let looked_for = probed.ours.is_none() && probed.gpt == GptState::None;
+    if !evidence.facts.partitions.is_empty() && !signature && looked_for {
         reasons.push(reject(
             RejectCode::PhantomTable,
             "the kernel shows partitions where no table is: it takes other data for an Atari table, or somebody added them by hand",
@@ -204,7 +213,10 @@ fn of_table(evidence: &Evidence<'_>, probed: &Probed) -> Vec<Reject> {
 
 fn of_blankness(class: Option<&ClassConfig>, probed: &Probed) -> Option<Reject> {
     let wanted = class.map(|class| class.claim) == Some(ClaimPolicy::Blank);
-    let otherwise_empty = probed.signatures == Signatures::Empty && probed.gpt == GptState::None;
+    // A drive of ours is not read for that.
+    let otherwise_empty = probed.ours.is_none()
+        && probed.signatures == Signatures::Empty
+        && probed.gpt == GptState::None;
     match &probed.blankness {
         Blankness::Blank => None,
         Blankness::DataAt(_) if class.is_some() && !wanted => None,

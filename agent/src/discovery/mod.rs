@@ -6,7 +6,7 @@
 //! that turns all of it into reject reasons.
 //!
 //! Behind `sysfs`: `attrs`, `attach`, `identity`, `vpd`. Behind `system`: `mounts`, `topology`. Behind `probe`:
-//! `magics`, `gptscan`, `blank`. Behind `claim`: `reasons`, `contents_reasons`.
+//! `magics`, `remains`, `gptscan`, `blank`. Behind `claim`: `reasons`, `contents_reasons`.
 
 #![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
@@ -21,6 +21,7 @@ mod magics;
 mod mounts;
 pub mod probe;
 mod reasons;
+mod remains;
 pub mod survey;
 pub mod sysfs;
 pub mod system;

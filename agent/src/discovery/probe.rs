@@ -1,14 +1,16 @@
 //! The worker job that reads a drive's signatures and samples its blankness. It writes nothing.
 
-use std::{io, path::Path};
+use std::{cell::Cell, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::{blank, gptscan, magics, sysfs};
+use super::{blank, gptscan, magics, remains, sysfs};
 use crate::{
     carve::{
+        device::Medium,
         gpt::is_our_mbr,
-        lvm::{self, metadata},
+        lvm::metadata,
+        marks::{self, Mark},
     },
     model::{Cause, ClaimPolicy, DriveRef, Layout, MIB},
     sys::{
@@ -84,15 +86,18 @@ pub struct Probed {
     pub size_bytes: u64,
     /// The kernel says read-only (BLKROGET).
     pub read_only: bool,
-    /// O_EXCL was refused: mounted, held, or opened exclusively. False of a drive that no class selects: not asked.
+    /// O_EXCL was refused: mounted, held, or opened exclusively. False of a drive that no class selects, and of one of ours: not
+    /// asked.
     pub busy: bool,
-    /// Signatures of superblocks and tables.
+    /// Signatures of superblocks and tables. Not looked for on a drive of ours: they lie in volumes.
     pub signatures: Signatures,
-    /// The GPT.
+    /// The GPT. Not looked at on a drive of ours.
     pub gpt: GptState,
     /// Ours, and how it is carved: the table starts with our label partition's type, or an LVM PV has our VG (or the
     /// beginning of one).
     pub ours: Option<Layout>,
+    /// What only Drivebay writes, on a drive that is not `ours`, in words.
+    pub traces: Option<String>,
     /// The type GUIDs of all its GPT partitions, lower case (ESP and root types give a system drive away).
     pub gpt_types: Vec<String>,
     /// Zeros or not.
@@ -156,12 +161,60 @@ impl Job for Probe {
     type Error = ProbeError;
     fn run(self, context: &mut Context) -> Result<Probed, ProbeError> {
         context.step("open");
-        let (mut disk, busy) = self.open()?;
+        let mut disk =
+            DiskReader::open(&self.drive, false).map_err(|error| self.not_opened(error))?;
         let read_only = disk.read_only().map_err(|error| self.failed(error))?;
 
-        context.step("read both ends");
         disk.uncached();
         let size = disk.size();
+        let sector = sysfs::read(Path::new("/sys"), &self.drive.kernel_name)
+            .map_err(|error| self.failed(error))?
+            .logical_sector;
+        let medium = Uncached {
+            disk: &disk,
+            sector: u64::from(sector.max(512)),
+            failed_at: Cell::new(0),
+        };
+        let failed = |error| self.read_error(medium.failed_at.get(), error);
+
+        context.step("marks of ours");
+        let marked = marks::read(&medium).map_err(failed);
+        let traces = match (&marked, self.policy) {
+            // No class selects it, so nobody is going to claim it.
+            (Ok(Mark::Ours(_)), _) | (_, None) => None,
+            _ => marks::traces(&medium).map_err(failed)?,
+        };
+        let mut probed = Probed {
+            size_bytes: size,
+            read_only,
+            busy: false,
+            signatures: Signatures::Empty,
+            gpt: GptState::None,
+            ours: None,
+            traces: traces.map(str::to_owned),
+            gpt_types: Vec::new(),
+            blankness: Blankness::NotSampled,
+        };
+        let pv = match marked {
+            Ok(Mark::None(pv)) => pv,
+            Ok(Mark::Both) => {
+                probed.traces = Some("marks of both layouts, of ours".to_owned());
+                return Ok(probed);
+            }
+            // What lies where tables and superblocks are is a volume's, or a spare copy: nothing is decided by it.
+            Ok(Mark::Ours(layout)) => {
+                disk.verify().map_err(|error| self.not_opened(error))?;
+                probed.ours = Some(layout);
+                return Ok(probed);
+            }
+            Err(_) if probed.traces.is_some() => return Ok(probed),
+            Err(error) => return Err(error),
+        };
+
+        context.step("is it held");
+        probed.busy = self.is_held()?;
+
+        context.step("read both ends");
         let ends = ENDS_BYTES.min(size);
         let head = self.read(&disk, 0, ends)?;
         // Direct reads begin at a multiple of this.
@@ -177,29 +230,36 @@ impl Job for Probe {
         let signatures = with_own(signatures, magics::find(size, &head, &tail));
 
         context.step("partition table");
-        let sector = sysfs::read(Path::new("/sys"), &self.drive.kernel_name)
-            .map_err(|error| self.failed(error))?
-            .logical_sector;
         let gpt = gptscan::scan(size, sector, &mut |offset, len| {
             self.read(&disk, offset, len as u64)
         })?;
 
-        context.step("LVM");
-        let pv = metadata::read_with(size, u64::from(sector.max(512)), &mut |offset, len| {
-            self.read(&disk, offset, len as u64)
-        })?;
         let signatures = with_own(signatures, pv_signature(&pv));
         // A claim may have been cut off before its first table: whether that is all there is, is looked at closely.
         let begun = gpt.types.is_empty() && is_our_mbr(&head) && only_tables(&signatures);
-        let ours = match (gpt.ours || begun, lvm::is_ours(&pv)) {
-            (true, false) => Some(Layout::Partition),
-            (false, true) => Some(Layout::Lvm),
-            // Both marks: nobody can tell whose bytes the rest are.
-            (true, true) | (false, false) => None,
-        };
+        if gpt.ours || begun {
+            probed.ours = Some(Layout::Partition);
+            probed.traces = None;
+        }
 
+        let mut signatures = signatures;
+        if signatures == Signatures::Empty
+            && gpt.state == GptState::None
+            && self.policy == Some(ClaimPolicy::SignatureFree)
+        {
+            context.step("remains of tables and filesystems");
+            let mut read = |offset, len: usize| self.read(&disk, offset, len as u64);
+            let remains = remains::find(size, &mut read)?;
+            signatures = with_own(signatures, remains.into_iter().collect());
+            for start in remains::FIRST_PARTITIONS {
+                if signatures == Signatures::Empty && start < size {
+                    signatures = blkid::probe_from(cached.file(), &self.drive.node(), start)
+                        .map_err(|error| self.blkid_error(error))?;
+                }
+            }
+        }
         let empty = signatures == Signatures::Empty && gpt.state == GptState::None;
-        let blankness = if empty && self.policy == Some(ClaimPolicy::Blank) {
+        probed.blankness = if empty && self.policy == Some(ClaimPolicy::Blank) {
             blank::sample(
                 size,
                 |offset| context.step(&format!("sample at byte {offset}")),
@@ -212,30 +272,26 @@ impl Job for Probe {
         // The name may have gone to another device while all of this was read.
         disk.verify().map_err(|error| self.not_opened(error))?;
         Ok(Probed {
-            size_bytes: size,
-            read_only,
-            busy,
             signatures,
             gpt: gpt.state,
-            ours,
             gpt_types: gpt.types,
-            blankness,
+            ..probed
         })
     }
 }
 
 impl Probe {
-    /// Opens it, and says whether somebody else holds it. What is held exclusively can be mounted and activated by
-    /// nobody else, so a drive that may become ours is held for an instant, and any other never.
-    fn open(&self) -> Result<(DiskReader, bool), ProbeError> {
-        let disk = DiskReader::open(&self.drive, false).map_err(|error| self.not_opened(error))?;
-        let busy = self.policy.is_some()
-            && match DiskReader::open(&self.drive, true) {
-                Ok(_) => false,
-                Err(OpenError::Busy(_)) => true,
-                Err(error) => return Err(self.not_opened(error)),
-            };
-        Ok((disk, busy))
+    /// Whether somebody else holds it. What is held exclusively can be mounted and activated by nobody else, and no partition of
+    /// it be formatted: a drive that may become ours is held for an instant, and any other never, nor one of ours.
+    fn is_held(&self) -> Result<bool, ProbeError> {
+        if self.policy.is_none() {
+            return Ok(false);
+        }
+        match DiskReader::open(&self.drive, true) {
+            Ok(_) => Ok(false),
+            Err(OpenError::Busy(_)) => Ok(true),
+            Err(error) => Err(self.not_opened(error)),
+        }
     }
 
     fn read(&self, disk: &DiskReader, offset: u64, len: u64) -> Result<Vec<u8>, ProbeError> {
@@ -282,6 +338,32 @@ impl Probe {
             what,
             source: Cause::new(&error),
         }
+    }
+}
+
+/// A drive past the page cache. Remembers where it was read last, for the message of a read that fails.
+struct Uncached<'a> {
+    disk: &'a DiskReader,
+    sector: u64,
+    failed_at: Cell<u64>,
+}
+
+impl Medium for Uncached<'_> {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut buffer = Aligned::new(buf.len());
+        self.disk
+            .read(offset, &mut buffer)
+            .inspect_err(|_| self.failed_at.set(offset))?;
+        buf.copy_from_slice(buffer.bytes());
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    fn sector(&self) -> u64 {
+        self.sector
     }
 }
 

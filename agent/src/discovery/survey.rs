@@ -217,6 +217,7 @@ fn as_if_blank(
             signatures: Signatures::Empty,
             gpt: GptState::None,
             ours: None,
+            traces: None,
             gpt_types: Vec::new(),
             blankness: Blankness::Blank,
             ..probed

@@ -20,6 +20,8 @@ pub struct Stage {
     pub uuid: Uuid,
     /// None: block; nothing is mounted. Some: mount there.
     pub mount: Option<StageMount>,
+    /// A filesystem that must be repaired first is repaired, however long that takes. Else the answer is `NeedsRepair`.
+    pub may_repair: bool,
 }
 
 /// How to mount.
@@ -82,8 +84,17 @@ pub struct Unmount {
     pub may_detach: bool,
     /// Remove the file or empty directory at the path afterwards (unpublish does, unstage does not).
     pub remove: bool,
-    /// Only unmount mounts of this device number when given (a foreign mount is refused).
-    pub expect_dev: Option<(u32, u32)>,
+    /// Only unmount mounts of this device when given (a foreign mount is refused).
+    pub expected: Option<Expected>,
+}
+
+/// The device of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expected {
+    /// Device number.
+    pub dev: (u32, u32),
+    /// Device-mapper uuid of an LV.
+    pub dm_uuid: Option<String>,
 }
 
 /// What unmounting did.
@@ -265,8 +276,10 @@ pub enum FsError {
         #[source]
         source: Cause,
     },
-    /// What is mounted there is no volume.
-    #[error("{path} is not unmounted: {what} is mounted there, which is no volume of this driver")]
+    /// What is mounted there is no volume, or another one.
+    #[error(
+        "{path} is not unmounted: {what} is mounted there, which is not this volume; unmount it by hand if nobody needs it"
+    )]
     NotAVolume {
         /// Where.
         path: String,
@@ -283,6 +296,16 @@ pub enum FsError {
         /// Why.
         #[source]
         source: Cause,
+    },
+    /// An ext4 with its error flag set, before it was repaired.
+    #[error(
+        "the ext4 on {device} of volume {uuid} has its error flag set and is repaired first, however long that takes; repeat the call"
+    )]
+    NeedsRepair {
+        /// The volume.
+        uuid: Uuid,
+        /// Partition or LV.
+        device: String,
     },
     /// Growing failed.
     #[error("growing the filesystem at {path} failed: {output}")]

@@ -173,7 +173,7 @@ impl<'a> Staging<'a> {
             MountPlan::Nothing => self.already(placed, context),
             MountPlan::Remount => {
                 let device = placed.device.clone().unwrap_or_default();
-                self.mount_syscall(&device, libc::MS_REMOUNT)?;
+                self.mount_syscall(&device, libc::MS_REMOUNT, context)?;
                 self.already(placed, context)
             }
             MountPlan::Mount => self.stage_device(context),
@@ -271,15 +271,13 @@ impl<'a> Staging<'a> {
                 return Err(self.refused(Refusal::ProbeFailed, &partition, None));
             }
         };
-        self.repair_ext4(&partition, context);
-        context.step(&format!("mounting {}", partition.device));
-        if let Err(error) = self.mount_syscall(&partition.device, 0) {
+        self.repair_ext4(&partition, context)?;
+        if let Err(error) = self.mount_syscall(&partition.device, 0, context) {
             if !(may_restart && self.is_unfinished(&error, &partition)) {
                 return Err(error);
             }
             self.make(&partition, placed, fs_uuid, true, context)?;
-            context.step(&format!("mounting {}", partition.device));
-            self.mount_syscall(&partition.device, 0)?;
+            self.mount_syscall(&partition.device, 0, context)?;
         }
         let was_mounted = matches!(state, RecordState::Fs { mounted: true, .. });
         let grown = self.finish(&partition, fs_uuid, was_mounted, context).inspect_err(|_| {
@@ -375,15 +373,21 @@ impl<'a> Staging<'a> {
         }
     }
 
-    /// ext4 whose superblock flags errors is checked first. What comes of it does not fail the stage: the
+    /// ext4 whose superblock flags errors is repaired first. What comes of that does not fail the stage: the
     /// mount decides.
-    fn repair_ext4(&self, partition: &Partition, context: &mut Context) {
+    fn repair_ext4(&self, partition: &Partition, context: &mut Context) -> Result<(), FsError> {
         if self.fs_type != FsType::Ext4 || self.wanted.read_only {
-            return;
+            return Ok(());
         }
         match partition.head() {
             Ok(head) if superblock::ext4(&head).is_some_and(|sb| sb.errors) => {}
-            _ => return,
+            _ => return Ok(()),
+        }
+        if !self.job.may_repair {
+            return Err(FsError::NeedsRepair {
+                uuid: self.job.uuid,
+                device: partition.device.clone(),
+            });
         }
         let args = vec!["-p".into(), partition.node.clone().into_os_string()];
         match tools::run(
@@ -409,6 +413,7 @@ impl<'a> Staging<'a> {
                 tracing::error!(device = partition.device, %error, "e2fsck -p could not be run")
             }
         }
+        Ok(())
     }
 
     /// A volume that could not be grown is still a volume with its data, so this does not fail the stage;
@@ -434,21 +439,26 @@ impl<'a> Staging<'a> {
         })
     }
 
-    fn mount_syscall(&self, device: &str, extra: u64) -> Result<(), FsError> {
+    fn mount_syscall(
+        &self,
+        device: &str,
+        extra: u64,
+        context: &mut Context,
+    ) -> Result<(), FsError> {
         let read_only = if self.wanted.read_only {
             libc::MS_RDONLY
         } else {
             0
         };
         let data = self.flags.data_for(self.fs_type);
-        mount::mount_fs(
-            &device::node(device),
-            &self.mount.path,
-            self.fs_type.as_str(),
-            self.flags.bits | read_only | extra,
-            &data,
-        )
-        .map_err(|error| FsError::Mount {
+        let bits = self.flags.bits | read_only | extra;
+        let (path, fs_type) = (&self.mount.path, self.fs_type.as_str());
+        // Replaying a long log takes as long as it takes.
+        let mounted = tools::watched(device, &format!("mounting {device}"), context, || {
+            mount::mount_fs(&device::node(device), path, fs_type, bits, &data)
+        });
+        let mounted = mounted.unwrap_or_else(|_| Err(std::io::Error::other("its thread died")));
+        mounted.map_err(|error| FsError::Mount {
             device: device.to_owned(),
             path: self.path(),
             hint: hints::mount(error.raw_os_error(), self.fs_type, device),

@@ -49,27 +49,7 @@ pub fn run(
         deadline: DEADLINE,
     };
     let step = format!("{program} on {device}");
-    context.step(&step);
-    let began = Instant::now();
-    let outcome = thread::scope(|scope| {
-        let (done, wait) = mpsc::channel();
-        let runner = scope.spawn(|| {
-            let outcome = ground.run(&tool);
-            let _ = done.send(());
-            drop(done);
-            outcome
-        });
-        let mut counters = counters(device);
-        while wait.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-            let now = self::counters(device);
-            if now != counters {
-                counters = now;
-                context.step(&format!("{step}, {} s", began.elapsed().as_secs()));
-            }
-        }
-        runner.join()
-    });
-    match outcome {
+    match watched(device, &step, context, || ground.run(&tool)) {
         Ok(Ok(output)) => Ok(output),
         Ok(Err(CmdError::Missing(tool))) => Err(FsError::MissingTool {
             tool: tool.to_owned(),
@@ -86,6 +66,35 @@ pub fn run(
             source: Cause::text("its thread died"),
         }),
     }
+}
+
+/// Does something on a device that may take long: the step is named anew for as long as the device completes requests, so that
+/// only one on which nothing moves counts as stuck. Err: the work panicked.
+pub fn watched<T: Send>(
+    device: &str,
+    step: &str,
+    context: &mut Context,
+    work: impl FnOnce() -> T + Send,
+) -> thread::Result<T> {
+    context.step(step);
+    let began = Instant::now();
+    thread::scope(|scope| {
+        let (done, wait) = mpsc::channel();
+        let runner = scope.spawn(move || {
+            let outcome = work();
+            let _ = done.send(());
+            outcome
+        });
+        let mut counters = counters(device);
+        while wait.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            let now = self::counters(device);
+            if now != counters {
+                counters = now;
+                context.step(&format!("{step}, {} s", began.elapsed().as_secs()));
+            }
+        }
+        runner.join()
+    })
 }
 
 /// The drive's read and write counters: they move while a tool does something.

@@ -17,7 +17,7 @@ use std::{
 use super::{
     device::{self, io_error},
     hints,
-    jobs::{FsError, Unmount, Unmounted},
+    jobs::{Expected, FsError, Unmount, Unmounted},
     staging::mount_info_error,
 };
 use crate::{
@@ -47,16 +47,14 @@ pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsErro
         let Some(top) = mountinfo::mounts_at(&entries, &path).last().copied() else {
             break;
         };
-        if let Some(dev) = job.expect_dev
-            && is_foreign(top, dev)
+        if job
+            .expected
+            .as_ref()
+            .is_some_and(|volume| is_foreign(top, volume))
         {
-            return Err(FsError::Conflict {
+            return Err(FsError::NotAVolume {
                 path: job.path.display().to_string(),
-                how: format!(
-                    "from {} ({}), which is not the volume's",
-                    top.source.display(),
-                    top.fs_type
-                ),
+                what: format!("{} ({})", top.source.display(), top.fs_type),
             });
         }
         if !could_be_a_volume(top, &entries) {
@@ -138,12 +136,25 @@ fn is_mounted(path: &Path, id: u64) -> bool {
 }
 
 /// Whether a mount is provably of another device. A bind of a device node has the number of devtmpfs, btrfs one
-/// of its own: those are told by name. When sysfs no longer knows the name, the drive is gone, and nothing is
-/// proven: taking a mount away at the path we were given destroys nothing, keeping it would hang a pod for ever.
-fn is_foreign(entry: &MountEntry, dev: (u32, u32)) -> bool {
+/// of its own: those are told by name. When sysfs no longer knows the device, the drive is gone, and nothing is
+/// proven: taking a mount away at the path we were given destroys nothing, keeping it would hang a pod for ever. An LV may
+/// have come back under another number: its device-mapper uuid tells.
+fn is_foreign(entry: &MountEntry, volume: &Expected) -> bool {
+    let dev = volume.dev;
     if entry.dev == dev {
         return false;
     }
+    let is_it = |number: (u32, u32)| {
+        let Some(uuid) = &volume.dm_uuid else {
+            return false;
+        };
+        let file = format!("/sys/dev/block/{}:{}/dm/uuid", number.0, number.1);
+        fs::read_to_string(file).is_ok_and(|found| found.trim() == uuid)
+    };
+    let is_gone = |number: (u32, u32)| {
+        let device = format!("/sys/dev/block/{}:{}", number.0, number.1);
+        !Path::new(&device).exists()
+    };
     let named = match entry.fs_type.as_str() {
         "btrfs" => device::source_number(entry),
         "devtmpfs" | "tmpfs" if entry.root != Path::new("/") => entry
@@ -152,9 +163,10 @@ fn is_foreign(entry: &MountEntry, dev: (u32, u32)) -> bool {
             .ok()
             .and_then(Path::to_str)
             .and_then(device::number),
-        _ => return true,
+        // Numbers with the major 0 are of no device.
+        _ => (entry.dev.0 == 0 || !is_gone(entry.dev)).then_some(entry.dev),
     };
-    named.is_some_and(|number| number != dev)
+    named.is_some_and(|number| number != dev && !is_it(number))
 }
 
 /// Where the system lives: what is mounted there, or holds it, is never taken away on an orchestrator's word.
@@ -259,13 +271,18 @@ mod tests {
         let entry = |row: &str| mountinfo::parse(row.as_bytes()).unwrap().remove(0);
         for (row, foreign) in [
             ("1 2 8:1 / /s rw - xfs /dev/sda1 rw", false),
-            ("1 2 8:2 / /s rw - xfs /dev/sda1 rw", true),
+            // Its drive is gone: it may be the volume's device of before.
+            ("1 2 8:1048575 / /s rw - xfs /dev/sda1 rw", false),
             ("1 2 0:50 / /s rw - nfs server:/x rw", true),
             ("1 2 0:50 / /s rw - tmpfs tmpfs rw", true),
             ("1 2 0:50 / /s rw - btrfs /dev/no-such-device rw", false),
             ("1 2 0:5 /no-such-device /s rw - devtmpfs udev rw", false),
         ] {
-            assert_eq!(is_foreign(&entry(row), (8, 1)), foreign, "{row}");
+            let volume = Expected {
+                dev: (8, 1),
+                dm_uuid: None,
+            };
+            assert_eq!(is_foreign(&entry(row), &volume), foreign, "{row}");
         }
     }
 }

@@ -1,17 +1,22 @@
 //! From what is known of drives to the whole snapshot: volumes with their state and troubles,
 //! classes with their totals. Pure.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use uuid::Uuid;
 
 use super::Known;
 use crate::{
     health::book::of_its_drive,
     model::{
-        Checked, ClassReport, Drive, DriveHealth, DriveId, DriveState, Placed, RecordState,
-        Snapshot, Volume, VolumeState,
+        Checked, ClassReport, Drive, DriveHealth, DriveId, DriveState, Placed, RecordState, Reject,
+        RejectCode, Snapshot, Volume, VolumeState,
         snapshot::{Erasing, Trouble},
     },
-    state::{KnownDrive, Merged, Sight, merge},
+    state::{KnownDrive, Merged, Sight, merge, merge::is_acknowledged},
 };
 
 /// Places of one volume that are told.
@@ -166,9 +171,13 @@ fn missing(id: &DriveId, remembered: &KnownDrive) -> Drive {
 /// The drive is here, but what is on it could not be read (stuck, probe failed, our label or table damaged).
 /// Damage is not absence: what was known to be on it stays in view.
 fn looks_unreadable(drive: &Drive) -> bool {
+    cannot_be_read(drive) || is_damaged(drive)
+}
+
+/// It was not read, or not whole, which may pass.
+fn cannot_be_read(drive: &Drive) -> bool {
     use crate::model::RejectCode as Code;
     drive.state == DriveState::Unprobed
-        || is_damaged(drive)
         || drive.rejects.iter().any(|reject| {
             matches!(
                 reject.code,
@@ -179,6 +188,52 @@ fn looks_unreadable(drive: &Drive) -> bool {
                     | Code::ZeroSize
             )
         })
+}
+
+/// A drive that has no label of ours any more and was known to have one: with volumes on it that were acknowledged and that
+/// nobody deleted it is a damaged drive of ours, whatever was found on it, and not one to claim. Pure.
+pub fn keep_remembered(known: &mut Known) {
+    let found: BTreeSet<Uuid> = known
+        .drives
+        .values()
+        .filter_map(|drive| drive.contents.as_ref())
+        .flat_map(|contents| contents.volumes.iter().map(|placed| placed.record.uuid))
+        .collect();
+    let (remembered, tombstones) = (&known.remembered.drives, &known.tombstones.volumes);
+    for (id, drive) in &mut known.drives {
+        let was_read = matches!(drive.state, DriveState::Available | DriveState::Rejected)
+            && !cannot_be_read(drive)
+            && !is_elsewhere(drive);
+        let is_known = |reject: &Reject| reject.code == RejectCode::OursDamaged;
+        if drive.rejects.iter().any(is_known) {
+            continue;
+        }
+        let Some(before) = remembered.get(id).filter(|_| was_read) else {
+            continue;
+        };
+        let lost = before
+            .volumes
+            .iter()
+            .chain(&before.vanished)
+            .filter(|record| {
+                is_acknowledged(record)
+                    && !tombstones.contains_key(&record.uuid)
+                    && !found.contains(&record.uuid)
+            });
+        let lost = lost.count();
+        if lost == 0 {
+            continue;
+        }
+        drive.state = DriveState::Rejected;
+        drive.claimable_bytes = 0;
+        drive.rejects.push(Reject {
+            code: RejectCode::OursDamaged,
+            detail: format!(
+                "its label is gone, and it holds {lost} volumes that nobody deleted; restore the label, or delete the volumes and wipe the drive"
+            ),
+        });
+        drive.rejects.sort_by_key(|reject| reject.code);
+    }
 }
 
 /// The drive was read, and its table or our label is damaged or gone: it does not get well by itself, and

@@ -3,9 +3,9 @@
 use uuid::Uuid;
 
 use super::*;
-use crate::model::{
-    Reject, RejectCode,
-    samples::{contents, drive, placed},
+use crate::{
+    model::samples::{contents, drive, placed},
+    state,
 };
 
 const FREE: u64 = 1 << 30;
@@ -220,4 +220,57 @@ fn a_drive_that_something_speaks_against_gets_no_new_volumes_and_its_volumes_say
         (left.total_bytes, left.free_bytes, left.largest_bytes),
         (whole.total_bytes, 0, 0)
     );
+}
+
+#[test]
+fn a_drive_whose_label_is_gone_is_not_offered_while_volumes_are_known_on_it() {
+    let volume = placed(1, RecordState::Block);
+    let before = known(vec![claimed("a", volume)]);
+    let remembered = remember(&before, 0, Duration::ZERO, Duration::ZERO).known;
+    let with = |drive: Drive| Known {
+        remembered: remembered.clone(),
+        ..known(vec![drive])
+    };
+    let mut foreign = drive("a", DriveState::Rejected, None);
+    foreign.rejects.push(Reject {
+        code: RejectCode::Filesystem,
+        detail: String::new(),
+    });
+    for now in [drive("a", DriveState::Available, None), foreign] {
+        let mut now = with(now);
+        keep_remembered(&mut now);
+        let shown = snapshot(&now);
+        let refused = shown.drives.values().next().unwrap();
+        assert_eq!(refused.state, DriveState::Rejected);
+        assert!(is_damaged(refused), "{refused:?}");
+        assert_eq!(only(&shown).state, VolumeState::Missing);
+        assert_eq!(reasons(only(&shown)), ["DriveUnreadable"]);
+        assert!(stranger(&now).is_none());
+    }
+
+    // Once they are deleted it is a drive like any other.
+    let mut now = with(drive("a", DriveState::Available, None));
+    let tombstone = state::Tombstone {
+        drive: now.drives.keys().next().unwrap().clone(),
+        name: String::new(),
+        deleted_at: 0,
+        quarantined_seconds: 0,
+        released: false,
+    };
+    now.tombstones.volumes.insert(Uuid::from_u128(1), tombstone);
+    keep_remembered(&mut now);
+    let drive_now = now.drives.values().next().unwrap();
+    assert_eq!(drive_now.state, DriveState::Available);
+
+    // Nor is anything refused because the drive cannot be read for the moment, or is another node's by now.
+    for code in [RejectCode::ProbeFailed, RejectCode::OursElsewhere] {
+        let mut away = drive("a", DriveState::Rejected, None);
+        away.rejects.push(Reject {
+            code,
+            detail: String::new(),
+        });
+        let mut now = with(away);
+        keep_remembered(&mut now);
+        assert!(!is_damaged(now.drives.values().next().unwrap()), "{code}");
+    }
 }

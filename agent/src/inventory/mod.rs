@@ -187,6 +187,12 @@ impl Inventory {
         (known.remembered.clone(), known.tombstones.clone())
     }
 
+    /// Volumes that are deleted, and that their drive may still have.
+    pub fn deleted(&self) -> Vec<Uuid> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.tombstones.volumes.keys().copied().collect()
+    }
+
     /// Notes what a sample of a volume showed. Costs nothing when nothing changed, so that a sample's
     /// cost does not grow with the number of other volumes.
     pub fn put_troubles(&self, uuid: Uuid, found: Vec<Trouble>) {

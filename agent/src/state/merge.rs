@@ -122,7 +122,7 @@ pub fn forget(known: &mut Known, drive: &DriveId) -> bool {
 }
 
 /// Somebody was told that the volume exists, and nobody that it does not.
-fn is_acknowledged(record: &Record) -> bool {
+pub fn is_acknowledged(record: &Record) -> bool {
     !matches!(
         record.state,
         RecordState::Creating | RecordState::Erasing { .. }

@@ -80,8 +80,16 @@ pub fn probe_device(path: &Path) -> Result<Signatures, BlkidError> {
 
 /// Probes an opened device or image file; `path` is for messages only.
 pub fn probe_file(file: &File, path: &Path) -> Result<Signatures, BlkidError> {
-    let verdict = Prober::new(file, path)?.safe()?;
-    let found = Prober::new(file, path)?.walk()?;
+    probe_from(file, path, 0)
+}
+
+/// The same of what lies from this byte on. Offsets are of the whole device.
+pub fn probe_from(file: &File, path: &Path, start: u64) -> Result<Signatures, BlkidError> {
+    let verdict = Prober::new(file, path, start)?.safe()?;
+    let mut found = Prober::new(file, path, start)?.walk()?;
+    for one in &mut found {
+        one.offset = one.offset.map(|offset| offset + start);
+    }
     Ok(combine(verdict, found))
 }
 
@@ -112,7 +120,7 @@ struct Prober<'a> {
 }
 
 impl<'a> Prober<'a> {
-    fn new(file: &'a File, path: &'a Path) -> Result<Self, BlkidError> {
+    fn new(file: &'a File, path: &'a Path, start: u64) -> Result<Self, BlkidError> {
         // SAFETY: no arguments; null is checked below.
         let raw = unsafe { ffi::blkid_new_probe() };
         if raw.is_null() {
@@ -136,10 +144,10 @@ impl<'a> Prober<'a> {
             | ffi::BLKID_SUBLKS_BADCSUM;
         let tables = ffi::BLKID_PARTS_FORCE_GPT | ffi::BLKID_PARTS_MAGIC;
         // SAFETY: `raw` is a live probe; the descriptor stays open while `prober` borrows the file.
-        // Offset and size 0 mean the whole device.
+        // A size of 0 means up to the end of the device.
         unsafe {
             prober.check("blkid_probe_set_device", || {
-                ffi::blkid_probe_set_device(raw, file.as_raw_fd(), 0, 0)
+                ffi::blkid_probe_set_device(raw, file.as_raw_fd(), start.cast_signed(), 0)
             })?;
             prober.check("blkid_probe_enable_superblocks", || {
                 ffi::blkid_probe_enable_superblocks(raw, 1)

@@ -57,6 +57,14 @@ pub struct Candidate {
     pub claim: bool,
 }
 
+/// A creation of which it is not known what came of it.
+#[derive(Debug, Clone)]
+pub(super) struct Doubt {
+    drive: DriveId,
+    /// The volume that may be on it.
+    uuid: Uuid,
+}
+
 /// Drives to try, in order: claimed ones with the least sufficient piece first, so that large pieces
 /// stay whole; then blank ones, the smallest sufficient first. Pure.
 pub fn candidates(snapshot: &Snapshot, class: &str, size: u64) -> Vec<Candidate> {
@@ -185,7 +193,7 @@ impl Volumes {
         self.carve(&request, class, &snapshot).await
     }
 
-    fn doubts(&self) -> MutexGuard<'_, BTreeMap<String, DriveId>> {
+    fn doubts(&self) -> MutexGuard<'_, BTreeMap<String, Doubt>> {
         self.inner
             .doubts
             .lock()
@@ -193,9 +201,10 @@ impl Volumes {
     }
 
     /// An attempt at this name was cut off on a drive: what it left there is looked at before anything is
-    /// made elsewhere, or one name could end up with two volumes.
+    /// made elsewhere, or one name could end up with two volumes. On a drive that is gone or damaged by now it is noted as
+    /// deleted first, durably: nobody was told of it, and it does not come to life should the drive come back.
     async fn resolve(&self, name: &str) -> Result<(), VolumeError> {
-        let Some(id) = self.doubts().get(name).cloned() else {
+        let Some(Doubt { drive: id, uuid }) = self.doubts().get(name).cloned() else {
             return Ok(());
         };
         let snapshot = self.inner.inventory.current();
@@ -217,13 +226,15 @@ impl Volumes {
                 Ok(contents) => {
                     self.inner.inventory.put_contents(&id, contents);
                 }
-                // No label that reads: the claim did not get as far as a volume.
+                // No label: the claim did not get as far as a volume.
                 Err(RunError::Job(
-                    CarveError::NotClaimable { .. }
-                    | CarveError::Unlabelled { .. }
-                    | CarveError::Damaged { .. }
-                    | CarveError::NotThisDrive { .. },
+                    CarveError::NotClaimable { .. } | CarveError::Unlabelled { .. },
                 )) => {}
+                Err(RunError::Job(
+                    CarveError::Damaged { .. } | CarveError::NotThisDrive { .. },
+                )) => {
+                    self.inner.keeper.bury_unseen(uuid, &id, name).await?;
+                }
                 Err(error) => {
                     self.note_stuck(&id, &error);
                     return Err(VolumeError::CannotTell {
@@ -235,6 +246,8 @@ impl Volumes {
                     });
                 }
             }
+        } else {
+            self.inner.keeper.bury_unseen(uuid, &id, name).await?;
         }
         self.doubts().remove(name);
         Ok(())
@@ -246,8 +259,8 @@ impl Volumes {
         class: &ClassConfig,
         snapshot: &Snapshot,
     ) -> Result<(Volume, u64), VolumeError> {
-        let spec = VolumeSpec {
-            uuid: Uuid::new_v4(),
+        let mut spec = VolumeSpec {
+            uuid: Uuid::nil(),
             name: request.name.clone(),
             class: class.name.clone(),
             mode: request.mode,
@@ -269,12 +282,7 @@ impl Volumes {
             parameters: request.parameters.clone(),
             erase: class.erase,
         };
-        let deleted: Vec<Uuid> = snapshot
-            .volumes
-            .values()
-            .filter(|volume| volume.state == VolumeState::Quarantined)
-            .map(|volume| volume.uuid)
-            .collect();
+        let deleted = self.inner.inventory.deleted();
         let mut refused: Option<RunError<CarveError>> = None;
         for candidate in candidates(snapshot, &class.name, request.size_bytes) {
             let Some(drive) = snapshot.drives.get(&candidate.drive) else {
@@ -284,6 +292,8 @@ impl Volumes {
                 // It is being wiped.
                 continue;
             }
+            // One of its own for each drive that is tried: an identity is never on two.
+            spec.uuid = Uuid::new_v4();
             let job = Create {
                 drive: DriveRef::from(&drive.facts),
                 claim: candidate.claim.then(|| Claim {
@@ -359,7 +369,11 @@ impl Volumes {
                 // In doubt: the drive may hold the volume already. The repeat looks.
                 Err(error) => {
                     self.note_stuck(&drive.id, &error);
-                    self.doubts().insert(request.name.clone(), drive.id.clone());
+                    let doubt = Doubt {
+                        drive: drive.id.clone(),
+                        uuid: spec.uuid,
+                    };
+                    self.doubts().insert(request.name.clone(), doubt);
                     return Err(VolumeError::Carve(error));
                 }
             }

@@ -91,8 +91,9 @@ impl Volumes {
             // seen is quarantined, shown, and erased after a delay.
             return self.inner.keeper.bury(volume).await;
         }
+        let (drive, _) = self.reach_settled(volume).await?;
         let job = Delete {
-            drive: self.reach(volume)?,
+            drive,
             uuid: volume.uuid,
         };
         match self

@@ -1,8 +1,12 @@
 //! Erasing deleted volumes in the background: one at a time per drive, a second at a time, throttled,
 //! resumed after a restart from what the record says.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -18,11 +22,29 @@ use crate::{
 const BUDGET: Duration = Duration::from_millis(1000);
 /// A step may take this long in all: a slow drive, and the flock at the end.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// After a failure the drive is left alone for this long.
+/// After a failure the volume is left alone for this long.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Drives with something to erase, and what comes first on each. Pure.
-fn waiting(snapshot: &Snapshot) -> Vec<(DriveRef, Uuid, u64, u64)> {
+/// What is to be erased, one volume of each drive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Next {
+    drive: DriveRef,
+    uuid: Uuid,
+    done: u64,
+    total: u64,
+}
+
+/// A volume whose erasing failed.
+#[derive(Debug, Clone, Copy)]
+struct Failed {
+    /// It is left alone until then, and others of its drive are erased.
+    until: Instant,
+    /// It begins again from its start then.
+    anew: bool,
+}
+
+/// What comes first on each drive with something to erase; `failed` ones do not. Pure.
+fn waiting(snapshot: &Snapshot, failed: impl Fn(Uuid) -> bool) -> Vec<Next> {
     snapshot
         .drives
         .values()
@@ -31,18 +53,26 @@ fn waiting(snapshot: &Snapshot) -> Vec<(DriveRef, Uuid, u64, u64)> {
             let placed = drive.contents.as_ref()?.volumes.iter().find(|placed| {
                 placed.ambiguous.is_none()
                     && matches!(placed.record.state, RecordState::Erasing { .. })
+                    && !failed(placed.record.uuid)
             })?;
             let RecordState::Erasing { done_bytes, .. } = placed.record.state else {
                 return None;
             };
-            Some((
-                DriveRef::from(&drive.facts),
-                placed.record.uuid,
-                done_bytes,
-                placed.record.extent.len,
-            ))
+            Some(Next {
+                drive: DriveRef::from(&drive.facts),
+                uuid: placed.record.uuid,
+                done: done_bytes,
+                total: placed.record.extent.len,
+            })
         })
         .collect()
+}
+
+/// When one that failed may be tried again. One whose time has come waits for its drive, which is told by something else:
+/// it must not wake anybody again and again. Pure.
+fn retry(failed: &BTreeMap<Uuid, Failed>, now: Instant) -> Option<Instant> {
+    let later = failed.values().map(|one| one.until);
+    later.filter(|until| *until > now).min()
 }
 
 /// How long to rest after a step so that the rate stays below the limit. Pure.
@@ -58,49 +88,66 @@ impl Volumes {
     pub async fn erase_all(&self, stop: CancellationToken) {
         let mut snapshots = self.inner.inventory.subscribe();
         let mut busy: BTreeSet<DriveId> = BTreeSet::new();
-        let mut tasks: Tasks<DriveId, ()> = Tasks::default();
+        let mut failed: BTreeMap<Uuid, Failed> = BTreeMap::new();
+        let mut tasks: Tasks<(DriveId, Uuid), Result<(), bool>> = Tasks::default();
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
-            for (drive, uuid, done, total) in waiting(&snapshot) {
-                if busy.insert(drive.id.clone()) {
+            let now = Instant::now();
+            failed.retain(|uuid, _| snapshot.volumes.contains_key(uuid));
+            let rests = |uuid| failed.get(&uuid).is_some_and(|one| one.until > now);
+            for next in waiting(&snapshot, rests) {
+                if busy.insert(next.drive.id.clone()) {
                     let this = self.clone();
                     let stop = stop.clone();
-                    tasks.spawn(drive.id.clone(), async move {
+                    let anew = failed.remove(&next.uuid).is_some_and(|one| one.anew);
+                    tasks.spawn((next.drive.id.clone(), next.uuid), async move {
                         tokio::select! {
-                            () = this.erase_one(drive, uuid, done, total) => {}
-                            () = stop.cancelled() => {}
+                            result = this.erase_one(next, anew) => result,
+                            () = stop.cancelled() => Ok(()),
                         }
                     });
                 }
             }
+            let retry = retry(&failed, now);
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = snapshots.changed() => if changed.is_err() { return },
-                Some((drive, ended)) = tasks.next() => match ended {
-                    Some(()) => {
-                        busy.remove(&drive);
+                () = sleep_until(retry.unwrap_or(now)), if retry.is_some() => {}
+                Some(((drive, uuid), ended)) = tasks.next() => {
+                    busy.remove(&drive);
+                    // A task that panicked is one that failed.
+                    if let Err(anew) = ended.unwrap_or(Err(false)) {
+                        let until = Instant::now() + RETRY;
+                        failed.insert(uuid, Failed { until, anew });
                     }
-                    // A task that panicked must not keep its drive from being erased, nor be begun without end.
-                    None => tasks.spawn(drive, tokio::time::sleep(RETRY)),
                 },
             }
         }
     }
 
-    async fn erase_one(&self, drive: DriveRef, uuid: Uuid, mut done: u64, total: u64) {
+    /// Erases a volume; Err: it failed, and whether it is to begin again from its start.
+    async fn erase_one(&self, next: Next, anew: bool) -> Result<(), bool> {
+        let Next {
+            drive,
+            uuid,
+            done: first,
+            total,
+        } = next;
+        let first = if anew { 0 } else { first };
+        let mut from = (!anew).then_some(first);
         // What is remembered of the drive says that the volume is deleted before the drive stops saying it: an agent that
         // is killed in between would find a volume that somebody took away by hand.
         self.inner.keeper.settle().await;
-        let began = tokio::time::Instant::now();
-        let first = done;
+        let began = Instant::now();
+        let mut done = first;
         loop {
             let job = EraseStep {
                 drive: drive.clone(),
                 uuid,
-                from_bytes: done,
+                from_bytes: from,
                 budget_ms: BUDGET.as_millis() as u64,
             };
-            let step = tokio::time::Instant::now();
+            let step = Instant::now();
             match self
                 .inner
                 .pool
@@ -114,10 +161,11 @@ impl Volumes {
                         });
                         self.inner.inventory.put_contents(&drive.id, contents);
                         tracing::info!(volume = %uuid, drive = %drive.id, bytes = total, "erased; its space is free again");
-                        return;
+                        return Ok(());
                     }
                     let moved = progress.done_bytes.saturating_sub(done);
                     done = progress.done_bytes;
+                    from = Some(done);
                     let rate =
                         (done - first.min(done)) as f64 / began.elapsed().as_secs_f64().max(0.001);
                     self.inner.inventory.update(|known| {
@@ -144,13 +192,8 @@ impl Volumes {
                 Err(error) => {
                     self.note_stuck(&drive.id, &error);
                     tracing::error!(volume = %uuid, drive = %drive.id, error = %crate::model::cause::chain(&error), "erasing failed; its space stays out of use, and it is tried again");
-                    tokio::time::sleep(RETRY).await;
-                    if matches!(error, RunError::Job(CarveError::NotErased { .. })) {
-                        // What was thought to be erased is not: from the start again.
-                        done = 0;
-                        continue;
-                    }
-                    return;
+                    // What was thought to be erased is not.
+                    return Err(matches!(error, RunError::Job(CarveError::NotErased { .. })));
                 }
             }
         }
@@ -160,6 +203,46 @@ impl Volumes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::samples::{contents, drive, placed};
+
+    #[test]
+    fn a_volume_whose_erasing_failed_does_not_keep_others_of_its_drive_from_being_erased() {
+        let erasing = |n: u128| {
+            let state = RecordState::Erasing {
+                erase_guid: Uuid::from_u128(n + 100),
+                done_bytes: 0,
+            };
+            placed(n, state)
+        };
+        let held = contents(9, 1, vec![erasing(1), erasing(2)], 0);
+        let mut snapshot = Snapshot::default();
+        let on = drive("sda", DriveState::Claimed, Some(held));
+        snapshot.drives.insert(on.id.clone(), on);
+        let first = |failed: &[u128]| {
+            let failed = |uuid: Uuid| failed.contains(&uuid.as_u128());
+            let next = waiting(&snapshot, failed).into_iter().next();
+            next.map(|next| next.uuid.as_u128())
+        };
+        assert_eq!(first(&[]), Some(1));
+        assert_eq!(first(&[1]), Some(2));
+        assert_eq!(first(&[1, 2]), None);
+    }
+
+    #[tokio::test]
+    async fn one_that_may_be_tried_again_and_has_to_wait_for_its_drive_wakes_nobody() {
+        let now = Instant::now();
+        let failed = |seconds: &[u64]| {
+            let all = seconds.iter().enumerate().map(|(n, seconds)| {
+                let until = now + Duration::from_secs(*seconds);
+                (Uuid::from_u128(n as u128), Failed { until, anew: false })
+            });
+            retry(&all.collect(), now)
+        };
+        assert_eq!(failed(&[]), None);
+        assert_eq!(failed(&[0]), None);
+        let soon = now + Duration::from_secs(5);
+        assert_eq!(failed(&[0, 9, 5]), Some(soon));
+    }
 
     #[test]
     fn resting_keeps_the_rate_below_the_limit() {

@@ -63,8 +63,9 @@ impl Volumes {
         size: u64,
     ) -> Result<(Volume, u64), VolumeError> {
         self.call_off_check(volume.uuid).await;
+        let (drive, _) = self.reach_settled(volume).await?;
         let job = Expand {
-            drive: self.reach(volume)?,
+            drive,
             uuid: volume.uuid,
             size_bytes: size,
         };

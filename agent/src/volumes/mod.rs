@@ -69,7 +69,7 @@ struct Inner {
     tasks: TaskTracker,
     keeper: Keeper,
     /// Names whose creation was cut off on a drive that has not been looked at since.
-    doubts: Mutex<BTreeMap<String, DriveId>>,
+    doubts: Mutex<BTreeMap<String, create::Doubt>>,
     /// Somebody wants to know how the drives are, now.
     asked: Notify,
     /// What should be mounted.

@@ -10,14 +10,25 @@ use crate::{
     carve::jobs::Look,
     fs::{
         device,
-        jobs::{FsError, GrowFs, Publish, Stage, StageMount, Unmount, Unmounted},
+        jobs::{Expected, FsError, GrowFs, Publish, Stage, StageMount, Unmount, Unmounted},
         unmount,
     },
-    health::mounts::Role,
-    model::{DriveId, DriveState, FsType, Mode, Volume},
-    sys::mountinfo::{self, MountEntry},
+    health::{mounts::Role, stalls},
+    model::{DriveId, DriveRef, DriveState, FsType, Mode, Volume},
+    sys::{
+        blockstat,
+        mountinfo::{self, MountEntry},
+    },
     worker::{RunError, Slot},
 };
+
+/// A stage is answered with ABORTED after this, and goes on: the kubelet waits for 120 s.
+const STAGE_ANSWER: std::time::Duration = std::time::Duration::from_secs(115);
+/// Longest a stage with a repair may take: e2fsck of a large, slow, damaged filesystem.
+const REPAIR_DEADLINE: std::time::Duration = std::time::Duration::from_secs(6 * 3600);
+
+/// Between two looks at a device's counters.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// With evidence that the drive is gone or stuck, plain umount gets this long before it is detached.
 const DETACH_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
@@ -125,13 +136,16 @@ impl Volumes {
         let volume = self.require(&request.id)?;
         same_mode(&volume, request.mode)?;
         let guard = self.held(&request.id, Key::Volume(volume.uuid))?;
-        let this = self.clone();
-        self.tracked(async move {
+        let (this, id) = (self.clone(), request.id.clone());
+        let staging = self.tracked(async move {
             let result = this.stage_guarded(&volume, request).await;
             drop(guard);
             result
-        })
-        .await
+        });
+        // A repair goes on, and the repeat is told the same until it is done.
+        tokio::time::timeout(STAGE_ANSWER, staging)
+            .await
+            .unwrap_or(Err(VolumeError::Pending { what: id }))
     }
 
     async fn stage_guarded(
@@ -141,6 +155,7 @@ impl Volumes {
     ) -> Result<(), VolumeError> {
         self.call_off_check(volume.uuid).await;
         self.not_detached(volume)?;
+        let (drive, volume) = &self.reach_settled(volume).await?;
         let class = self
             .inner
             .config
@@ -154,7 +169,7 @@ impl Volumes {
             .chain(&volume.placed.record.mount_options);
         let read_only = request.read_only || given.into_iter().any(|flag| flag == "ro");
         let job = Stage {
-            drive: self.reach(volume)?,
+            drive: drive.clone(),
             uuid: volume.uuid,
             mount: (request.mode == Mode::Mount).then(|| StageMount {
                 path: request.path,
@@ -163,16 +178,27 @@ impl Volumes {
                 read_only: request.read_only,
                 xfs_retry_forever: class.is_some_and(|class| class.xfs_retry_forever),
             }),
+            may_repair: false,
         };
-        let staged = self
-            .inner
-            .pool
-            .run(&volume.drive, Slot::Foreground, job, STAGE_DEADLINE)
-            .await
-            .map_err(|error| {
-                self.note_stuck(&volume.drive, &error);
-                VolumeError::Fs(error)
-            })?;
+        let pool = &self.inner.pool;
+        let first = pool.run(&volume.drive, Slot::Stage, job.clone(), STAGE_DEADLINE);
+        let staged = match first.await {
+            Err(RunError::Job(FsError::NeedsRepair { device, .. })) => {
+                tracing::warn!(volume = %volume.uuid, drive = %volume.drive, device, "filesystem repair started");
+                // A worker of its own: nothing else of the drive waits for it.
+                let own = DriveId(format!("{}.repair.{}", volume.drive, volume.uuid));
+                let job = Stage {
+                    may_repair: true,
+                    ..job
+                };
+                pool.run(&own, Slot::Stage, job, REPAIR_DEADLINE).await
+            }
+            done => done,
+        };
+        let staged = staged.map_err(|error| {
+            self.note_stuck(&volume.drive, &error);
+            VolumeError::Fs(error)
+        })?;
         if let Some(contents) = staged.contents {
             self.inner.inventory.put_contents(&volume.drive, contents);
         }
@@ -229,10 +255,36 @@ impl Volumes {
         Ok(())
     }
 
-    /// Reads the volume's drive again; the volume as it is now.
+    /// Where to reach the volume's drive, and the volume as it is now. What made a volume ambiguous may be over without a
+    /// kernel event, e.g. when the last user of an LV's old device has closed it: the drive is asked before a call is
+    /// refused for it.
+    pub(super) async fn reach_settled(
+        &self,
+        volume: &Volume,
+    ) -> Result<(DriveRef, Volume), VolumeError> {
+        match self.reach(volume) {
+            Ok(drive) => Ok((drive, volume.clone())),
+            Err(VolumeError::Ambiguous { .. }) => {
+                let volume = self.look_again(volume).await?;
+                Ok((self.reach(&volume)?, volume))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the volume's drive again, and repairs it; the volume as it is now.
     async fn look_again(&self, volume: &Volume) -> Result<Volume, VolumeError> {
+        let snapshot = self.inner.inventory.current();
+        let drive = snapshot
+            .drives
+            .get(&volume.drive)
+            .filter(|drive| drive.state == DriveState::Claimed)
+            .ok_or_else(|| VolumeError::DriveAway {
+                uuid: volume.uuid,
+                drive: volume.drive.clone(),
+            })?;
         let job = Look {
-            drive: self.reach(volume)?,
+            drive: DriveRef::from(&drive.facts),
             repair: true,
         };
         let contents = self
@@ -260,7 +312,8 @@ impl Volumes {
         volume: &Volume,
         request: &PublishRequest,
     ) -> Result<(), VolumeError> {
-        let drive = self.reach(volume)?;
+        let (drive, volume) = &self.reach_settled(volume).await?;
+        let drive = drive.clone();
         let (Some(dev), Some(device)) = (volume.placed.dev, volume.placed.device.clone()) else {
             return Err(VolumeError::DriveAway {
                 uuid: volume.uuid,
@@ -302,8 +355,9 @@ impl Volumes {
         Ok(())
     }
 
-    /// Unmounts a path of a volume: the target (removed afterwards) or the staging path (left). A volume
-    /// that nobody knows is unmounted all the same: the path is the orchestrator's and the pod is gone.
+    /// Unmounts a path of a volume: the target (removed afterwards) or the staging path (left). What is mounted there must be
+    /// that volume. One that nobody knows (any more) is unmounted all the same below the kubelet's directory, where nobody
+    /// else mounts; elsewhere nothing is touched.
     pub async fn unmount(
         &self,
         id: String,
@@ -311,6 +365,9 @@ impl Volumes {
         remove: bool,
     ) -> Result<(), VolumeError> {
         let volume = self.find_any(&id);
+        if volume.is_none() && !self.is_kubelets(&path) {
+            return not_mounted(&path);
+        }
         let key = volume.as_ref().map_or_else(
             || Key::Path(path.clone()),
             |volume| Key::Volume(volume.uuid),
@@ -343,21 +400,47 @@ impl Volumes {
         }
         let gone = volume.is_some() && self.is_gone(&drive);
         // Before it begins: what is being taken away on purpose is not missed.
-        self.inner.expected.forget(&mountinfo::resolve(&path));
+        let place = mountinfo::resolve(&path);
+        self.inner.expected.forget(&place);
+        // One hung unmount keeps its worker. Whatever comes then gets a worker of its own volume's.
+        let (worker, detacher) = match volume {
+            Some(volume) => (
+                DriveId(format!("{drive}.unmount.{}", volume.uuid)),
+                DriveId(format!("{drive}.detach.{}", volume.uuid)),
+            ),
+            None => (drive.clone(), DriveId(format!("{drive}.detach"))),
+        };
+        let worker = if self.inner.pool.is_taken(&drive, Slot::Unmount) {
+            worker
+        } else {
+            drive.clone()
+        };
+        let device = volume.and_then(|volume| volume.placed.device.clone());
+        let before = completed(device.as_deref());
         let plain = Unmount {
             path,
             deadline_ms: DETACH_AFTER.as_millis() as u64,
             may_detach: gone,
             remove,
-            expect_dev: None,
+            expected: volume.and_then(expected),
         };
         let first = self
             .inner
             .pool
-            .run(&drive, Slot::Unmount, plain.clone(), MOUNT_DEADLINE)
+            .run(&worker, Slot::Unmount, plain.clone(), MOUNT_DEADLINE)
             .await;
+        let hangs = matches!(
+            first,
+            Err(RunError::Deadline { .. } | RunError::Stuck { .. })
+        );
+        let at_work = hangs && !gone && is_at_work(device.as_deref(), before).await;
         let done = match first {
             Ok(done) => done,
+            // It writes back, slowly.
+            Err(error) if at_work => {
+                tracing::warn!(drive = %drive, error = %crate::model::cause::chain(&error), "unmount is slow while the drive completes requests; not detached");
+                return Err(VolumeError::Fs(error));
+            }
             // Plain umount hangs: that is the evidence. The stuck worker keeps its slot, so the
             // detaching one gets a slot of its own.
             Err(error @ (RunError::Deadline { .. } | RunError::Stuck { .. })) => {
@@ -370,19 +453,12 @@ impl Volumes {
                 };
                 self.inner
                     .pool
-                    .run(
-                        &DriveId(format!("{drive}.detach")),
-                        Slot::Unmount,
-                        detach,
-                        MOUNT_DEADLINE,
-                    )
+                    .run(&detacher, Slot::Unmount, detach, MOUNT_DEADLINE)
                     .await
                     .map(|done| Unmounted {
                         // The mount may be gone from the table already while its superblock lives on.
                         detached: done.detached
-                            || volume
-                                .and_then(|volume| volume.placed.device.as_deref())
-                                .is_some_and(unmount::superblock_lives),
+                            || device.as_deref().is_some_and(unmount::superblock_lives),
                         ..done
                     })
                     .map_err(VolumeError::Fs)?
@@ -408,6 +484,13 @@ impl Volumes {
             self.note_unmounted(volume.uuid);
         }
         Ok(())
+    }
+
+    /// Whether a path lies below the kubelet's directory, links followed.
+    fn is_kubelets(&self, path: &Path) -> bool {
+        let kubelet = mountinfo::resolve(&self.inner.config.kubelet_dir);
+        let path = mountinfo::resolve(path);
+        path != kubelet && path.starts_with(kubelet)
     }
 
     /// Refuses while the kernel still holds the superblock of a mount that was detached.
@@ -470,7 +553,8 @@ impl Volumes {
 
     async fn grow_guarded(&self, volume: &Volume, path: PathBuf) -> Result<u64, VolumeError> {
         self.call_off_check(volume.uuid).await;
-        let drive = self.reach(volume)?;
+        let (drive, volume) = &self.reach_settled(volume).await?;
+        let drive = drive.clone();
         let (Some(dev), Some(device)) = (volume.placed.dev, volume.placed.device.clone()) else {
             return Err(VolumeError::DriveAway {
                 uuid: volume.uuid,
@@ -494,6 +578,49 @@ impl Volumes {
                 self.note_stuck(&volume.drive, &error);
                 VolumeError::Fs(error)
             })
+    }
+}
+
+/// Whether a device has completed requests since it had completed `before`, or does so within the time after which one that
+/// completes none is stalled: then it does not hang.
+async fn is_at_work(device: Option<&str>, before: Option<u64>) -> bool {
+    let end = tokio::time::Instant::now() + stalls::LIMIT;
+    while before.is_some() {
+        let now = completed(device);
+        if now != before {
+            return now.is_some();
+        }
+        if tokio::time::Instant::now() >= end {
+            break;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    false
+}
+
+/// Requests that a device has completed; None when that is not known.
+fn completed(device: Option<&str>) -> Option<u64> {
+    let activity = blockstat::activity(device?).ok()??;
+    Some(activity.completed)
+}
+
+/// What is mounted at a path of this volume; None when that is not known.
+fn expected(volume: &Volume) -> Option<Expected> {
+    volume.placed.dev.map(|dev| Expected {
+        dev,
+        dm_uuid: volume.placed.dm_uuid.clone(),
+    })
+}
+
+/// Of a volume that is not known: answered when nothing is mounted there, else refused.
+fn not_mounted(path: &Path) -> Result<(), VolumeError> {
+    let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
+    match mountinfo::mounts_at(&mounts, &mountinfo::resolve(path)).last() {
+        None => Ok(()),
+        Some(mount) => Err(VolumeError::Fs(RunError::Job(FsError::NotAVolume {
+            path: path.display().to_string(),
+            what: format!("{} ({})", mount.source.display(), mount.fs_type),
+        }))),
     }
 }
 

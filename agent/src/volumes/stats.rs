@@ -127,7 +127,7 @@ impl Volumes {
         let volume = self.require(id)?;
         let uuid = volume.uuid;
         let (Some(dev), Some(device)) = (volume.placed.dev, volume.placed.device.clone()) else {
-            return self.stale(&volume, path);
+            return self.stale(&volume, path, Some(not_answering(&volume)));
         };
         let job = Stats {
             path: path.into(),
@@ -159,10 +159,9 @@ impl Volumes {
                 let resolved = mountinfo::resolve(Path::new(path));
                 match self.inner.expected.role(uuid, &resolved) {
                     Some(role) => {
-                        let mut sample = self.stale(&self.require(id)?, path)?;
+                        let mut sample = self.stale(&self.require(id)?, path, None)?;
                         let missing = mounts::missing(role, &resolved);
                         let known = &mut sample.volume.troubles;
-                        known.retain(|trouble| trouble.reason != "NoAnswer");
                         let told = |trouble: &Trouble| {
                             trouble.reason == "WrongDevice" || trouble.reason == missing.reason
                         };
@@ -174,6 +173,8 @@ impl Volumes {
                     None => Err(VolumeError::Fs(RunError::Job(error))),
                 }
             }
+            // Its worker has other work: that says nothing about the drive.
+            Err(RunError::Busy { .. }) => self.stale(&self.require(id)?, path, None),
             Err(error) => {
                 self.note_stuck(&volume.drive, &error);
                 match self.inner.samples.last(uuid) {
@@ -186,7 +187,11 @@ impl Volumes {
                         }
                         Ok(Sample { usage, volume })
                     }
-                    None => self.stale(&volume, path).or(Err(VolumeError::Fs(error))),
+                    None => {
+                        let silent = Some(not_answering(&volume));
+                        self.stale(&volume, path, silent)
+                            .or(Err(VolumeError::Fs(error)))
+                    }
                 }
             }
         }
@@ -240,9 +245,14 @@ impl Volumes {
         Ok(self.require(id)?.troubles)
     }
 
-    /// Without a sample there is still the size: a known volume's trouble must be seen, and without
-    /// usage the kubelet never looks at it.
-    fn stale(&self, volume: &Volume, path: &str) -> Result<Sample, VolumeError> {
+    /// The last sample; without one there is still the size: a known volume's trouble must be seen, and without
+    /// usage the kubelet never looks at it. `otherwise`: what is wrong when nothing else is known to be.
+    fn stale(
+        &self,
+        volume: &Volume,
+        path: &str,
+        otherwise: Option<Trouble>,
+    ) -> Result<Sample, VolumeError> {
         if !path.starts_with('/') {
             return Err(VolumeError::NotFound {
                 id: format!("{} at {path}", volume.uuid),
@@ -250,7 +260,7 @@ impl Volumes {
         }
         let mut volume = volume.clone();
         if volume.troubles.is_empty() {
-            volume.troubles.push(not_answering(&volume));
+            volume.troubles.extend(otherwise);
         }
         let last = self.inner.samples.last(volume.uuid).map(|(usage, _)| usage);
         Ok(Sample {

@@ -132,6 +132,14 @@ impl Pool {
         }
     }
 
+    /// Whether a job in this slot would have to wait for another.
+    pub fn is_taken(&self, drive: &DriveId, slot: Slot) -> bool {
+        let is_taken = |entry: &mut Entry| entry.current.is_some() || !entry.queue.is_empty();
+        self.inner
+            .entry(&(drive.clone(), slot), is_taken)
+            .unwrap_or(false)
+    }
+
     /// Cancels what the slot is doing (kills its worker) and waits until it is gone or stuck. The
     /// job's caller gets `Cancelled`; those who wait for the slot go on waiting.
     pub async fn cancel(&self, drive: &DriveId, slot: Slot) {

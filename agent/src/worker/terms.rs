@@ -13,6 +13,8 @@ use crate::model::DriveId;
 pub enum Slot {
     /// Steps of RPCs and probes.
     Foreground,
+    /// Staging: mkfs and a log replay may take minutes, and what other volumes of the drive need does not wait for them.
+    Stage,
     /// Erasing and SMART, in steps of a second or so.
     Background,
     /// Checks of filesystems: they may take an hour, and neither erasing nor SMART waits for them. A mutating
@@ -24,8 +26,9 @@ pub enum Slot {
 
 impl Slot {
     /// Every slot there is.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Foreground,
+        Self::Stage,
         Self::Background,
         Self::Check,
         Self::Unmount,
@@ -35,6 +38,7 @@ impl Slot {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Foreground => "foreground",
+            Self::Stage => "stage",
             Self::Background => "background",
             Self::Check => "check",
             Self::Unmount => "unmount",

@@ -18,8 +18,8 @@ use drivebay_agent::{
     fs::{
         ground::Ground,
         jobs::{
-            FsError, GrowFs, Grown, Publish, Stage, StageMount, Staged, Stats, Unmount, Unmounted,
-            Usage,
+            Expected, FsError, GrowFs, Grown, Publish, Stage, StageMount, Staged, Stats, Unmount,
+            Unmounted, Usage,
         },
         publish, staging, unmount, usage,
     },
@@ -259,6 +259,7 @@ impl Bench {
                 read_only,
                 xfs_retry_forever: false,
             }),
+            may_repair: true,
         }
     }
 
@@ -293,7 +294,10 @@ impl Bench {
             deadline_ms: 2000,
             may_detach: false,
             remove: path != "staging",
-            expect_dev: Some(self.dev()),
+            expected: Some(Expected {
+                dev: self.dev(),
+                dm_uuid: None,
+            }),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path, process::Command, time::Duration};
 
-use drivebay_hwtests::{DriveSpec, MIB, Rig, digest, need, rig::Placed, tools, wait};
+use drivebay_hwtests::{
+    DriveSpec, MIB, Rig, Settings, csi, digest, need, rig::Placed, tools, wait,
+};
 
 use super::helpers::{abnormal, codes, letter, print, read_letter, wipe, zero};
 
@@ -152,6 +154,58 @@ async fn a_volume_deleted_on_a_damaged_drive_is_quarantined_when_somebody_mends_
     rig.drive_is("a", "claimed").await;
     rig.volume_is(&volume.id, "quarantined").await;
     assert!(rig.csi.ids().await.unwrap().is_empty());
+}
+
+/// What `wipefs` and a table program's "zap" leave, and what a longer `dd` leaves, of a class that takes drives with raw data
+/// on them: neither is a drive without volumes.
+#[tokio::test]
+async fn a_drive_whose_marks_were_wiped_is_not_offered_while_its_volumes_are_known() {
+    need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
+    let tune = |settings: &mut Settings| settings.class = "claim = \"signature-free\"".into();
+    for (what, wiped) in [
+        ("tables only", vec![(0, 34 * SECTOR), (SIZE - MIB, MIB)]),
+        ("all marks", vec![(0, 8 * MIB), (SIZE - MIB, MIB)]),
+    ] {
+        for state_is_lost in [false, true] {
+            if state_is_lost && what == "all marks" {
+                // Nothing anywhere says that it was ours, and the class takes such drives.
+                continue;
+            }
+            let what = format!("{what}, state directory lost: {state_is_lost}");
+            let mut rig = Rig::tuned(vec![DriveSpec::blank("a", SIZE)], tune).await;
+            let volume = letter(&rig, "kept").await;
+            rig.agent.stop().unwrap();
+            let node = rig.shelf.drives()[0].device.clone();
+            for &(at, len) in &wiped {
+                zero(&node, at, len);
+            }
+            if state_is_lost {
+                std::fs::remove_file(rig.agent.settings().dir.join("state/known.json")).unwrap();
+            }
+            let before = print(&rig, "a");
+            rig.start_again().await;
+            let drive = rig.drive_is("a", "rejected").await;
+            assert!(codes(&drive).contains(&"OursDamaged"), "{what}: {drive:?}");
+            let refused = rig.csi.create("next", 64 * MIB, &csi::mount("ext4")).await;
+            assert!(refused.is_err(), "{what}: claimed again");
+            assert_eq!(print(&rig, "a"), before, "{what}");
+            if state_is_lost {
+                // It is not known any more, and nobody is told that it does not exist.
+                let deleted = rig.csi.delete(&volume.id).await;
+                assert!(deleted.is_err(), "{what}: {deleted:?}");
+                continue;
+            }
+            abnormal(&rig, &volume.id).await;
+            let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+            assert_eq!(code, Some(1), "wiped under a volume: {said}");
+            rig.csi.delete(&volume.id).await.unwrap();
+            let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+            assert_eq!(code, Some(0), "{said}");
+            rig.drive_is("a", "available").await;
+            let next = letter(&rig, "next").await;
+            read_letter(&rig, &next, "next").await;
+        }
+    }
 }
 
 fn sector(node: &Path, at: u64) -> Vec<u8> {

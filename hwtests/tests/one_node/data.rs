@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io::{Read, Seek, SeekFrom, Write},
-    os::unix::fs::{FileExt, MetadataExt},
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -97,6 +97,109 @@ async fn a_filesystem_whose_first_superblock_is_damaged_comes_back_by_the_comman
         assert_eq!(fs::read_to_string(&letter).unwrap(), "the only copy");
         rig.leave_volume(&volume).await;
     }
+}
+
+/// A tool that does its work when the file `go-on` is there, and says in the file `begun` how often it was started.
+fn patient(tool: &str, dir: &Path) -> PathBuf {
+    let tools = dir.join("tools");
+    fs::create_dir(&tools).unwrap();
+    let script = format!(
+        "#!/bin/sh\necho begun >>{0}/begun\nwhile [ ! -e {0}/go-on ]; do sleep 0.1; done\nexec {1} \"$@\"\n",
+        tools.display(),
+        tools::find(tool).unwrap().display()
+    );
+    let program = tools.join(tool);
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    tools
+}
+
+#[tokio::test]
+async fn a_long_repair_is_answered_with_aborted_and_neither_begun_again_nor_in_anybodys_way() {
+    need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4");
+    let rig = Rig::tuned(vec![DriveSpec::blank("a", 2 * GIB)], |settings| {
+        settings.tools = Some(patient("e2fsck", &settings.dir));
+    })
+    .await;
+    let tools = rig.shelf.dir().join("tools");
+    let volume = rig.volume("broken", 64 * MIB, &csi::mount("ext4")).await;
+    let beside = rig.volume("beside", 64 * MIB, &csi::mount("ext4")).await;
+    rig.use_volume(&volume).await;
+    let letter = volume.target.join("letter");
+    fs::write(&letter, "the only copy").unwrap();
+    rig.leave_volume(&volume).await;
+    let device = rig.device(&volume).await;
+    tools::run(
+        "debugfs",
+        &["-w", "-R", "ssv state 3", device.to_str().unwrap()],
+    )
+    .unwrap();
+
+    let stage = async || {
+        let (id, staging) = (&volume.id, &volume.staging);
+        rig.csi.stage(id, staging, &volume.capability).await
+    };
+    // A caller that gives up, as the kubelet does after two minutes.
+    let gave_up = tokio::time::timeout(Duration::from_secs(3), stage()).await;
+    assert!(gave_up.is_err(), "{gave_up:?}");
+    for _ in 0..2 {
+        let told = stage().await.unwrap_err();
+        assert_eq!(told.code(), tonic::Code::Aborted, "{told:?}");
+        rig.use_volume(&beside).await;
+        rig.leave_volume(&beside).await;
+    }
+    fs::write(tools.join("go-on"), "").unwrap();
+    wait::until_async(
+        Duration::from_secs(30),
+        "the volume is staged",
+        async || stage().await.is_ok().then_some(()),
+    )
+    .await;
+    let begun = fs::read_to_string(tools.join("begun")).unwrap();
+    assert_eq!(begun.lines().count(), 1, "e2fsck was started again");
+    rig.use_volume(&volume).await;
+    assert_eq!(fs::read_to_string(&letter).unwrap(), "the only copy");
+    rig.leave_volume(&volume).await;
+}
+
+#[tokio::test]
+async fn while_one_volume_is_formatted_the_others_of_its_drive_are_used_and_well() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let rig = Rig::tuned(vec![DriveSpec::blank("a", 2 * GIB)], |settings| {
+        settings.tools = Some(patient("mkfs.ext4", &settings.dir));
+    })
+    .await;
+    let tools = rig.shelf.dir().join("tools");
+    let (go_on, begun) = (tools.join("go-on"), tools.join("begun"));
+    let well = rig.volume("well", 64 * MIB, &csi::mount("ext4")).await;
+    let slow = rig.volume("slow", 64 * MIB, &csi::mount("ext4")).await;
+    fs::write(&go_on, "").unwrap();
+    rig.use_volume(&well).await;
+    fs::remove_file(&go_on).unwrap();
+    fs::remove_file(&begun).unwrap();
+
+    let formatted = rig.csi.stage(&slow.id, &slow.staging, &slow.capability);
+    let others = async {
+        wait::until_async(Duration::from_secs(10), "mkfs begins", async || {
+            begun.exists().then_some(())
+        })
+        .await;
+        for _ in 0..3 {
+            let stats = rig.csi.stats(&well.id, &well.target).await.unwrap();
+            let condition = stats.volume_condition.unwrap();
+            assert!(!condition.abnormal, "{}", condition.message);
+            rig.leave_volume(&well).await;
+            rig.use_volume(&well).await;
+        }
+        let made = rig.volume("third", 64 * MIB, &csi::mount("ext4")).await;
+        rig.csi.delete(&made.id).await.unwrap();
+        fs::write(&go_on, "").unwrap();
+    };
+    let (formatted, ()) = tokio::join!(formatted, others);
+    formatted.unwrap();
+    rig.use_volume(&slow).await;
+    rig.leave_volume(&slow).await;
+    rig.leave_volume(&well).await;
 }
 
 /// Zeros the first and last MiB.

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::model::{Extent, LABEL_TYPE, MIB};
 
 pub use read::{Found, has_protective_mbr, read};
-pub use write::{create, is_our_mbr, protective_mbr, write, write_copy};
+pub use write::{clear_unreadable, create, is_our_mbr, protective_mbr, write, write_copy};
 
 /// Entries of a table.
 pub const ENTRIES: usize = 128;

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{ARRAY_BYTES, Table, Which, codec};
-use crate::carve::device::Device;
+use crate::carve::device::Medium;
 
 /// What the two copies say together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Copy {
 
 /// Reads and compares both copies. A copy whose sectors do not read counts as damaged only when
 /// the other one is valid; else the error is the answer, since a failed read proves nothing.
-pub fn read<D: Device + ?Sized>(dev: &D) -> io::Result<Found> {
+pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Found> {
     let end = (dev.size() / dev.sector()).saturating_sub(1);
     let primary = read_copy(dev, Which::Primary, 1, end);
     let at = match &primary {
@@ -84,7 +84,7 @@ pub fn read<D: Device + ?Sized>(dev: &D) -> io::Result<Found> {
     })
 }
 
-fn read_copy<D: Device + ?Sized>(dev: &D, which: Which, lba: u64, end: u64) -> Copy {
+fn read_copy<D: Medium + ?Sized>(dev: &D, which: Which, lba: u64, end: u64) -> Copy {
     let sector = dev.sector();
     let array = ARRAY_BYTES / sector;
     // The smallest drive that holds both copies and the protective MBR.
@@ -118,7 +118,7 @@ fn read_copy<D: Device + ?Sized>(dev: &D, which: Which, lba: u64, end: u64) -> C
 
 /// Whether the first sector holds a protective MBR, without which kernels ignore the table;
 /// None when the sector is all zeros.
-pub fn has_protective_mbr<D: Device + ?Sized>(dev: &D) -> io::Result<Option<bool>> {
+pub fn has_protective_mbr<D: Medium + ?Sized>(dev: &D) -> io::Result<Option<bool>> {
     let mut raw = vec![0; usize::try_from(dev.sector()).unwrap_or(512)];
     dev.read_at(0, &mut raw)?;
     if raw.iter().all(|&byte| byte == 0) {

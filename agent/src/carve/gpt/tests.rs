@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::carve::{device::Device, fake::FakeDrive};
+use crate::carve::{
+    device::{Device, Medium},
+    fake::FakeDrive,
+};
 use crate::model::VOLUME_TYPE;
 
 const SIZE: u64 = 64 * MIB;
@@ -166,4 +169,26 @@ proptest! {
         let numbers: Vec<u32> = table.partitions().map(|(number, _)| number).collect();
         prop_assert_eq!(numbers, std::iter::once(1).chain(slots).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn what_reads_of_a_bad_block_of_a_table_is_kept() {
+    let drive = FakeDrive::new(SIZE, 512);
+    let table = Table::fresh(Uuid::from_u128(1), Uuid::from_u128(2), SIZE, 512).unwrap();
+    create(&drive, &table).unwrap();
+    let mbr = has_protective_mbr(&drive).unwrap();
+    assert_eq!(mbr, Some(true));
+    // The header alone: the protective MBR before it, and the entries behind it, read.
+    drive.unreadable.set(Some(Extent {
+        start: 512,
+        len: 512,
+    }));
+    clear_unreadable(&drive, &table, Which::Primary).unwrap();
+    assert_eq!(has_protective_mbr(&drive).unwrap(), mbr);
+    let mut entries = vec![0; 512];
+    drive.read_at(1024, &mut entries).unwrap();
+    assert!(entries.starts_with(&LABEL_TYPE.to_bytes_le()));
+    let mut header = vec![0; 512];
+    drive.read_at(512, &mut header).unwrap();
+    assert!(header.iter().all(|byte| *byte == 0));
 }

@@ -31,6 +31,47 @@ pub fn write_copy<D: Device + ?Sized>(dev: &D, table: &Table, which: Which) -> i
     dev.flush()
 }
 
+/// Bytes that a drive with 512-byte logical sectors reads, writes and replaces as one, on most drives.
+const PHYSICAL: u64 = 4096;
+
+/// Writes the blocks of one copy that do not read, zeros where nothing does: a drive replaces a bad block when all of it is
+/// written, and the sectors of a table are less than that. A block that a partition reaches into is left alone. The copy is
+/// to be written next.
+pub fn clear_unreadable<D: Device + ?Sized>(
+    dev: &D,
+    table: &Table,
+    which: Which,
+) -> io::Result<()> {
+    let (start, end) = match which {
+        Which::Primary => (0, 2 * table.sector + ARRAY_BYTES),
+        Which::Backup => (
+            table.last_lba * table.sector - ARRAY_BYTES,
+            (table.last_lba + 1) * table.sector,
+        ),
+    };
+    let mut block = vec![0; PHYSICAL as usize];
+    for at in (start / PHYSICAL * PHYSICAL..end).step_by(PHYSICAL as usize) {
+        let len = PHYSICAL.min(dev.size() - at);
+        let block = block.get_mut(..len as usize).unwrap_or_default();
+        let is_free = table.partitions().all(|(_, entry)| {
+            let extent = entry.extent(table.sector);
+            extent.end() <= at || at + len <= extent.start
+        });
+        if is_free && dev.read_at(at, block).is_err() {
+            for (offset, sector) in (at..)
+                .step_by(table.sector as usize)
+                .zip(block.chunks_mut(table.sector as usize))
+            {
+                if dev.read_at(offset, sector).is_err() {
+                    sector.fill(0);
+                }
+            }
+            dev.write_at(at, block)?;
+        }
+    }
+    dev.flush()
+}
+
 /// Writes a first table: the protective MBR, then both copies.
 pub fn create<D: Device + ?Sized>(dev: &D, table: &Table) -> io::Result<()> {
     dev.write_at(0, &protective_mbr(table))?;

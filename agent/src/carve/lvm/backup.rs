@@ -20,7 +20,7 @@
 
 use std::io;
 
-use crate::carve::device::Device;
+use crate::carve::device::{self, Device, Medium};
 use crate::model::Extent;
 
 const MAGIC: &[u8; 8] = b"DRVBAYMD";
@@ -37,22 +37,36 @@ pub struct Copy {
     slot: u64,
 }
 
-/// The newest whole copy in a bootloader area.
-pub fn newest<D: Device + ?Sized>(dev: &D, area: Extent) -> io::Result<Option<Copy>> {
+/// Whether a copy was ever written to a bootloader area, whole or not. A slot that does not read says nothing.
+pub fn has_traces<D: Medium + ?Sized>(dev: &D, area: Extent) -> io::Result<bool> {
+    device::any((0..2).map(|slot| {
+        let mut header = vec![0; HEADER];
+        dev.read_at(area.start + slot * half(area), &mut header)?;
+        Ok(header.starts_with(MAGIC))
+    }))
+}
+
+/// The newest whole copy in a bootloader area. A slot that does not read is an error: it may hold the newest.
+pub fn newest<D: Medium + ?Sized>(dev: &D, area: Extent) -> io::Result<Option<Copy>> {
     let copies = [read(dev, area, 0)?, read(dev, area, 1)?];
     Ok(copies.into_iter().flatten().max_by_key(|copy| copy.seqno))
 }
 
-/// Keeps this text, which is durable in LVM's own place, durably. The newest copy is not written over.
+/// Keeps this text, which is durable in LVM's own place, durably. The newest copy is not written over. A slot that does not
+/// read is written, which is what makes a drive replace a bad sector.
 pub fn keep<D: Device + ?Sized>(dev: &D, area: Extent, text: &[u8], seqno: u64) -> io::Result<()> {
-    let newest = newest(dev, area)?;
-    if newest
+    let slots = [read(dev, area, 0), read(dev, area, 1)];
+    let bad = slots.iter().position(Result::is_err);
+    let whole = slots.into_iter().flatten().flatten();
+    let newest = whole.max_by_key(|copy| copy.seqno);
+    let is_kept = newest
         .as_ref()
-        .is_some_and(|copy| copy.seqno == seqno && copy.text == text)
-    {
+        .is_some_and(|copy| copy.seqno == seqno && copy.text == text);
+    if is_kept && bad.is_none() {
         return Ok(());
     }
-    let slot = newest.as_ref().map_or(0, |copy| 1 - copy.slot);
+    let other = newest.as_ref().map_or(0, |copy| 1 - copy.slot);
+    let slot = bad.map_or(other, |bad| bad as u64);
     let raw = encode(text, seqno);
     if raw.len() as u64 > half(area) {
         return Err(io::Error::new(
@@ -64,7 +78,7 @@ pub fn keep<D: Device + ?Sized>(dev: &D, area: Extent, text: &[u8], seqno: u64) 
     dev.flush()?;
     match newest {
         // Somebody went back to an older version: what it replaced must not win.
-        Some(copy) if copy.seqno >= seqno => {
+        Some(copy) if copy.seqno >= seqno && !is_kept => {
             dev.write_at(area.start + copy.slot * half(area), &vec![0; HEADER])?;
             dev.flush()
         }
@@ -96,7 +110,7 @@ fn encode(text: &[u8], seqno: u64) -> Vec<u8> {
     raw
 }
 
-fn read<D: Device + ?Sized>(dev: &D, area: Extent, slot: u64) -> io::Result<Option<Copy>> {
+fn read<D: Medium + ?Sized>(dev: &D, area: Extent, slot: u64) -> io::Result<Option<Copy>> {
     let half = half(area);
     if half < HEADER as u64 || area.end() > dev.size() {
         return Ok(None);
@@ -163,6 +177,30 @@ mod tests {
         let large = vec![b'x'; (3 * MIB) as usize];
         assert!(keep(&drive, AREA, &large, 2).is_err());
         assert_eq!(newest(&drive, AREA).unwrap().unwrap().text, b"small");
+    }
+
+    #[test]
+    fn a_slot_that_does_not_read_is_written_and_the_whole_one_left_alone() {
+        for bad in 0..2 {
+            let drive = FakeDrive::new(16 * MIB, 512);
+            keep(&drive, AREA, b"one", 1).unwrap();
+            keep(&drive, AREA, b"two", 2).unwrap();
+            drive.unreadable.set(Some(Extent {
+                start: AREA.start + bad * half(AREA),
+                len: 512,
+            }));
+            assert!(newest(&drive, AREA).is_err());
+            assert!(has_traces(&drive, AREA).unwrap());
+            // The same text again, too: there are two copies of it then.
+            keep(&drive, AREA, b"two", 2).unwrap();
+            assert_eq!(newest(&drive, AREA).unwrap().unwrap().text, b"two");
+            // Either alone does.
+            for gone in 0..2 {
+                let left = drive.clone();
+                left.rot(AREA.start + gone * half(AREA), 1);
+                assert_eq!(newest(&left, AREA).unwrap().unwrap().text, b"two", "{bad}");
+            }
+        }
     }
 
     #[test]

@@ -11,15 +11,11 @@ use crate::carve::{
     partition::{fit, in_use, ready_space},
     plan as carving,
 };
-use crate::model::{Extent, Mode, Record, RecordState, VolumeSpec};
+use crate::model::{Cause, Extent, Mode, Record, RecordState, VolumeSpec};
 
 impl Session<'_> {
     /// Carves a volume, or finds the one of its name; never one of those that were `deleted`.
-    pub(super) fn create(
-        mut self,
-        spec: &VolumeSpec,
-        deleted: &[Uuid],
-    ) -> Result<Changed, CarveError> {
+    pub(super) fn create(self, spec: &VolumeSpec, deleted: &[Uuid]) -> Result<Changed, CarveError> {
         let contents = &self.view.contents;
         let named = contents.volumes.iter().find(|placed| {
             !matches!(placed.record.state, RecordState::Erasing { .. })
@@ -71,6 +67,25 @@ impl Session<'_> {
             self.ranges(&runs).into(),
         ]);
         let done = self.lvm("creating a volume", "lvcreate", args);
+        let (id, what) = (self.id.clone(), "creating a volume");
+        self.created(spec, size, done).map_err(|error| match error {
+            // What a drive answers that nothing was done on, which this one is not any more.
+            CarveError::Damaged { .. } | CarveError::Ambiguous { .. } => CarveError::InDoubt {
+                drive: id.to_string(),
+                what: what.to_owned(),
+                source: Cause::new(&error),
+            },
+            error => error,
+        })
+    }
+
+    /// What came of `lvcreate`.
+    fn created(
+        mut self,
+        spec: &VolumeSpec,
+        size: u64,
+        done: Result<(), CarveError>,
+    ) -> Result<Changed, CarveError> {
         self.see_again()?;
         match (done, self.volume(spec.uuid)) {
             (Ok(()), Some(placed)) => {
@@ -84,15 +99,18 @@ impl Session<'_> {
             (Ok(()), None) => Err(self.odd("the volume that was created did not read back")),
             (Err(error), None) => Err(sized(error, size)),
             (Err(error), Some(_)) => {
-                // Nobody was told of it, so it may go. What fails here is found by the repeat, by its name.
+                // Nobody was told of it, so it may go.
                 if let Some(lv) = self.view.lvs.get(&spec.uuid) {
                     let undone = self.lvm(
                         "undoing a creation that failed",
                         "lvremove",
                         vec!["--force".into(), self.path(lv)],
                     );
-                    if let Err(error) = undone {
-                        tracing::error!(drive = %self.id, volume = %spec.uuid, error = %crate::model::cause::chain(&error), "a failed creation could not be undone");
+                    if let Err(left) = undone {
+                        tracing::error!(drive = %self.id, volume = %spec.uuid, error = %crate::model::cause::chain(&left), "a failed creation could not be undone");
+                        return Err(
+                            self.odd("a volume that was not created completely is still there")
+                        );
                     }
                 }
                 Err(sized(error, size))

@@ -24,7 +24,7 @@ use super::{
     tags::{self, VgMark},
 };
 use crate::carve::{
-    device::{self, Device},
+    device::{self, Device, Medium},
     jobs::{CarveError, Claim},
     partition::{claim as partition_claim, io_error, lock, open_error},
     record::FreeSpace,
@@ -137,8 +137,8 @@ pub(super) fn claim(
 
 /// That a PV of ours without a VG is a claim that was interrupted: a copy of the metadata is written when a claim is
 /// complete, so one that is there says that a VG, and volumes, were lost.
-pub(super) fn never_complete(
-    dev: &BlockDev,
+pub(super) fn never_complete<D: Medium + ?Sized>(
+    dev: &D,
     id: &DriveId,
     header: &PvHeader,
 ) -> Result<(), CarveError> {
@@ -182,12 +182,18 @@ fn undo_interrupted(dev: &BlockDev, id: &DriveId, policy: ClaimPolicy) -> Result
             ));
         }
     }
-    let metadata = Extent {
+    // The label last: without it what is left would be traces of a drive that was ours.
+    let label = Extent {
         start: 0,
-        len: plan::METADATA_END,
+        len: 4096,
     };
-    Device::zero(dev, metadata)
-        .and_then(|()| dev.flush())
+    let areas = Extent {
+        start: label.end(),
+        len: plan::METADATA_END - label.end(),
+    };
+    [areas, label]
+        .into_iter()
+        .try_for_each(|run| Device::zero(dev, run).and_then(|()| dev.flush()))
         .map_err(io_error(id, "undoing an interrupted claim"))
 }
 

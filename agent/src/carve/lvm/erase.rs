@@ -18,8 +18,8 @@ use super::{
     tags::{self, VgMark},
 };
 use crate::carve::{
-    device::{self, Device},
-    erase::Pace,
+    device::{self, Device, Medium},
+    erase::{Pace, begin},
     jobs::{CarveError, EraseProgress},
     partition::{self, fit, in_use, io_error, named, zero_ends},
     record::FreeSpace,
@@ -46,7 +46,7 @@ struct Target {
 pub(in crate::carve) fn step(
     drive: &DriveRef,
     uuid: Uuid,
-    from_bytes: u64,
+    from_bytes: Option<u64>,
     budget_ms: u64,
     context: &mut Context,
 ) -> Result<EraseProgress, CarveError> {
@@ -65,7 +65,7 @@ pub(in crate::carve) fn step(
     let Target {
         runs, total, guid, ..
     } = &target;
-    let mut done = target.done.max(from_bytes / MIB * MIB).min(*total);
+    let mut done = begin(target.done, from_bytes, *total);
     if target.policy == ErasePolicy::Zero {
         dev.unlock();
         let mut pace = Pace::new(budget_ms);
@@ -230,7 +230,7 @@ fn note_place(runs: &[Extent]) -> Option<u64> {
 }
 
 /// How far erasing got, when there is a note of this guid.
-pub(super) fn read_note<D: Device + ?Sized>(
+pub(super) fn read_note<D: Medium + ?Sized>(
     dev: &D,
     runs: &[Extent],
     guid: Uuid,

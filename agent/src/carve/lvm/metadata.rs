@@ -15,7 +15,7 @@
 use std::io;
 
 pub use super::vg::{Lv, Pv, Segment, Vg, parse};
-use crate::{carve::device::Device, model::Extent};
+use crate::{carve::device::Medium, model::Extent};
 
 /// What a drive carries, as far as LVM is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub enum Found {
     Orphan(PvHeader),
     /// A PV with the metadata of its VG.
     Vg(Box<Committed>),
-    /// A PV whose header has committed a text that is not there: its checksum or its syntax is wrong. What a
-    /// power cut between LVM's (unflushed) writes of text and header leaves.
+    /// A PV whose committed text cannot be had: its checksum is wrong, as a power cut between LVM's (unflushed) writes of
+    /// text and header leaves it, or text or header of its metadata area are damaged or do not read.
     Torn(Torn),
     /// An LVM label, header or text that cannot be believed.
     Damaged {
@@ -64,8 +64,8 @@ pub struct Committed {
     pub vg: Vg,
     /// The text, byte for byte, without the zero that ends it.
     pub text: Vec<u8>,
-    /// Where in its metadata area it lies.
-    pub location: Location,
+    /// Where in its metadata area it lies; None of a copy.
+    pub location: Option<Location>,
 }
 
 /// What a metadata area's header says of the committed text.
@@ -84,8 +84,8 @@ pub struct Location {
 pub struct Torn {
     /// The PV.
     pub header: PvHeader,
-    /// What the header of the metadata area says of the text.
-    pub location: Location,
+    /// What the header of the metadata area says of the text; None when the header is the damaged part.
+    pub location: Option<Location>,
     /// What is wrong with the text.
     pub why: String,
 }
@@ -99,48 +99,48 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 }
 const CRC_START: u32 = 0xf597_a6cf;
 
-/// Reads what the drive carries. An error is the drive's.
-pub fn read<D: Device + ?Sized>(dev: &D) -> io::Result<Found> {
-    read_with(dev.size(), dev.sector(), &mut |offset, len| {
-        let mut bytes = vec![0; len];
-        dev.read_at(offset, &mut bytes)?;
-        Ok(bytes)
-    })
-}
-
-/// The same through any way to read `len` bytes at a byte offset, both multiples of the sector.
-pub fn read_with<E>(
-    size: u64,
-    sector: u64,
-    read: &mut dyn FnMut(u64, usize) -> Result<Vec<u8>, E>,
-) -> Result<Found, E> {
-    let mut disk = Disk { size, sector, read };
-    let header = match pv_header(&mut disk)? {
+/// Reads what the drive carries. Each sector counts for itself: one that does not read is an error only where nothing else
+/// says what it said.
+pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Found> {
+    let disk = &Disk(dev);
+    let header = match pv_header(disk)? {
         Ok(Some(header)) => header,
         Ok(None) => return Ok(Found::NoPv),
         Err(why) => return Ok(Found::Damaged { why, header: None }),
     };
     let mut troubles = Vec::new();
     for &area in &header.metadata {
-        let location = match location(&mut disk, area)? {
+        let location = match location(disk, area)? {
             Ok(Some(location)) => location,
             Ok(None) => continue,
-            Err(why) => {
+            Err(AreaTrouble::Unknown(why)) => {
+                return Ok(Found::Damaged {
+                    why,
+                    header: Some(header),
+                });
+            }
+            Err(AreaTrouble::Damaged(why)) => {
                 troubles.push(why);
                 continue;
             }
         };
-        let text = committed_text(&mut disk, area, location)?;
-        if checksum(&text) != location.checksum {
+        let text = match committed_text(disk, area, location) {
+            Ok(text) if checksum(&text) == location.checksum => Ok(text),
+            Ok(_) => Err("the checksum of the metadata text is wrong".to_owned()),
+            Err(error) => Err(format!("the metadata text does not read: {error}")),
+        };
+        let text = match text {
+            Ok(text) => text,
             // Another area may have it whole, but then the drive is none that we made.
-            let why = "the checksum of the metadata text is wrong".to_owned();
-            return Ok(Found::Torn(Torn {
-                header,
-                location,
-                why,
-            }));
-        }
-        return Ok(match committed(&header, text, location, size) {
+            Err(why) => {
+                return Ok(Found::Torn(Torn {
+                    header,
+                    location: Some(location),
+                    why,
+                }));
+            }
+        };
+        return Ok(match committed(&header, text, location, dev.size()) {
             Ok(found) => Found::Vg(Box::new(found)),
             Err(why) => Found::Damaged {
                 why,
@@ -151,10 +151,11 @@ pub fn read_with<E>(
     Ok(if troubles.is_empty() {
         Found::Orphan(header)
     } else {
-        Found::Damaged {
+        Found::Torn(Torn {
+            header,
+            location: None,
             why: troubles.join("; "),
-            header: Some(header),
-        }
+        })
     })
 }
 
@@ -182,23 +183,28 @@ fn committed(
         header: header.clone(),
         vg,
         text,
-        location,
+        location: Some(location),
     })
 }
 
-struct Disk<'a, E> {
-    size: u64,
-    sector: u64,
-    read: &'a mut dyn FnMut(u64, usize) -> Result<Vec<u8>, E>,
+/// Why the header of a metadata area is not followed.
+enum AreaTrouble {
+    /// It cannot be believed, or does not read.
+    Damaged(String),
+    /// A later LVM's: whole, perhaps, and nothing to repair.
+    Unknown(String),
 }
 
-impl<E> Disk<'_, E> {
+struct Disk<'a, D: ?Sized>(&'a D);
+
+impl<D: Medium + ?Sized> Disk<'_, D> {
     /// Any bytes, through whole sectors. The caller has checked that they lie on the drive; what a last
     /// sector that is not whole cuts off reads as nothing.
-    fn bytes(&mut self, offset: u64, len: u64) -> Result<Vec<u8>, E> {
-        let start = offset / self.sector * self.sector;
-        let end = offset.saturating_add(len).next_multiple_of(self.sector);
-        let mut bytes = (self.read)(start, (end - start) as usize)?;
+    fn bytes(&self, offset: u64, len: u64) -> io::Result<Vec<u8>> {
+        let start = offset / self.0.sector() * self.0.sector();
+        let end = offset.saturating_add(len).next_multiple_of(self.0.sector());
+        let mut bytes = vec![0; (end - start) as usize];
+        self.0.read_at(start, &mut bytes)?;
         let skip = (offset - start) as usize;
         bytes.drain(..skip.min(bytes.len()));
         bytes.truncate(len as usize);
@@ -206,9 +212,9 @@ impl<E> Disk<'_, E> {
     }
 
     fn holds(&self, area: Extent) -> bool {
-        area.start
-            .checked_add(area.len)
-            .is_some_and(|end| end <= self.size / self.sector * self.sector)
+        let whole = self.0.size() / self.0.sector() * self.0.sector();
+        let end = area.start.checked_add(area.len);
+        end.is_some_and(|end| end <= whole)
     }
 }
 
@@ -229,24 +235,42 @@ const FIRST_TEXTS: u64 = 64 * 1024;
 const MOST_AREAS: usize = 8;
 
 /// What is in the label sector. The inner error: a label that cannot be believed.
-fn pv_header<E>(disk: &mut Disk<'_, E>) -> Result<Result<Option<PvHeader>, String>, E> {
+fn pv_header<D: Medium + ?Sized>(
+    disk: &Disk<'_, D>,
+) -> io::Result<Result<Option<PvHeader>, String>> {
     let len = LABEL_SECTORS * SECTOR;
-    if disk.size < len.max(disk.sector) {
+    if disk.0.size() < len.max(disk.0.sector()) {
         return Ok(Ok(None));
     }
-    let head = disk.bytes(0, len)?;
-    let labels: Vec<(u64, &[u8])> = (0..)
-        .zip(head.chunks(SECTOR as usize))
-        .filter(|(_, bytes)| bytes.starts_with(LABEL_MAGIC))
-        .collect();
-    Ok(match labels.as_slice() {
-        [] => Ok(None),
-        [(number, label)] => label_sector(disk, *number, label).map(Some),
+    let mut labels = Vec::new();
+    let mut failed = None;
+    match disk.bytes(0, len) {
+        Ok(head) => labels.extend((0..).zip(head.chunks(SECTOR as usize).map(<[u8]>::to_vec))),
+        // The sector with the label may read where its neighbours do not.
+        Err(error) if disk.0.sector() >= len => return Err(error),
+        Err(_) => {
+            for number in 0..LABEL_SECTORS {
+                match disk.bytes(number * SECTOR, SECTOR) {
+                    Ok(sector) => labels.push((number, sector)),
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+        }
+    }
+    labels.retain(|(_, bytes)| bytes.starts_with(LABEL_MAGIC));
+    Ok(match (labels.as_slice(), failed) {
+        ([], Some(error)) => return Err(error),
+        ([], None) => Ok(None),
+        ([(number, label)], _) => label_sector(disk, *number, label).map(Some),
         _ => Err("it has several LVM labels".into()),
     })
 }
 
-fn label_sector<E>(disk: &Disk<'_, E>, number: u64, label: &[u8]) -> Result<PvHeader, String> {
+fn label_sector<D: Medium + ?Sized>(
+    disk: &Disk<'_, D>,
+    number: u64,
+    label: &[u8],
+) -> Result<PvHeader, String> {
     if long(label, 8) != Some(number) {
         return Err("its LVM label is made for another sector".into());
     }
@@ -315,35 +339,48 @@ fn areas(label: &[u8], at: &mut usize) -> Result<Vec<Extent>, String> {
 }
 
 /// Where the committed text of an area lies; None when there is none. The inner error: damage.
-fn location<E>(
-    disk: &mut Disk<'_, E>,
+fn location<D: Medium + ?Sized>(
+    disk: &Disk<'_, D>,
     area: Extent,
-) -> Result<Result<Option<Location>, String>, E> {
-    let header = disk.bytes(area.start, FIRST_TEXTS.min(area.len))?;
+) -> io::Result<Result<Option<Location>, AreaTrouble>> {
+    let header = match disk.bytes(area.start, SECTOR) {
+        Ok(header) => header,
+        Err(error) => {
+            let why = format!("the header of its metadata area does not read: {error}");
+            return Ok(Err(AreaTrouble::Damaged(why)));
+        }
+    };
     // Texts are never erased: without a header and without any text there never was a VG. What a
     // power cut can leave of `pvcreate`.
-    if header.iter().all(|byte| *byte == 0) {
+    if header.iter().all(|byte| *byte == 0)
+        && disk
+            .bytes(area.start, FIRST_TEXTS.min(area.len))?
+            .iter()
+            .all(|byte| *byte == 0)
+    {
         return Ok(Ok(None));
     }
-    Ok(area_header(
-        header.get(..SECTOR as usize).unwrap_or_default(),
-        area,
-    ))
+    Ok(area_header(&header, area))
 }
 
-fn area_header(header: &[u8], area: Extent) -> Result<Option<Location>, String> {
-    let short = || "the header of its metadata area is cut off".to_owned();
+fn area_header(header: &[u8], area: Extent) -> Result<Option<Location>, AreaTrouble> {
+    let damaged = |why: &str| AreaTrouble::Damaged(why.to_owned());
+    let short = || damaged("the header of its metadata area is cut off");
     if header.get(4..20) != Some(AREA_MAGIC) {
-        return Err("its metadata area has no header".into());
+        return Err(damaged("its metadata area has no header"));
     }
     if header.get(4..).map(checksum) != word(header, 0) {
-        return Err("the checksum of its metadata area's header is wrong".into());
+        return Err(damaged(
+            "the checksum of its metadata area's header is wrong",
+        ));
     }
     if word(header, 20) != Some(1) {
-        return Err("its metadata area is of a version that nobody here knows".into());
+        return Err(AreaTrouble::Unknown(
+            "its metadata area is of a version that nobody here knows".into(),
+        ));
     }
     if long(header, 24) != Some(area.start) || long(header, 32) != Some(area.len) {
-        return Err("its metadata area's header is about another area".into());
+        return Err(damaged("its metadata area's header is about another area"));
     }
     let offset = long(header, 40).ok_or_else(short)?;
     let size = long(header, 48).ok_or_else(short)?;
@@ -354,9 +391,9 @@ fn area_header(header: &[u8], area: Extent) -> Result<Option<Location>, String> 
     }
     let room = area.len - SECTOR;
     if offset < SECTOR || offset >= area.len || size == 0 || size > room || size > MOST_TEXT {
-        return Err(format!(
+        return Err(damaged(&format!(
             "its metadata area's header names a text of {size} bytes at {offset}"
-        ));
+        )));
     }
     Ok(Some(Location {
         offset,
@@ -366,11 +403,11 @@ fn area_header(header: &[u8], area: Extent) -> Result<Option<Location>, String> 
 }
 
 /// The text, put together when it goes on at the start of the area.
-fn committed_text<E>(
-    disk: &mut Disk<'_, E>,
+fn committed_text<D: Medium + ?Sized>(
+    disk: &Disk<'_, D>,
     area: Extent,
     location: Location,
-) -> Result<Vec<u8>, E> {
+) -> io::Result<Vec<u8>> {
     let first = location.size.min(area.len - location.offset);
     let mut text = disk.bytes(area.start + location.offset, first)?;
     if first < location.size {

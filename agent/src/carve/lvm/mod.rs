@@ -29,13 +29,14 @@ use super::{
     jobs::{Adopt, CarveError, Changed, Claim},
     partition::{self, LOCK_LIMIT, lock, lock_error, open},
 };
-use crate::model::{Contents, DriveRef, RecordState, VolumeSpec};
+use crate::model::{Contents, DriveRef, RecordState, VolumeSpec, cause::chain};
 use crate::sys::blockdev::BlockDev;
 use crate::worker::Context;
 pub(super) use check::{clear as clear_snapshots, find as snapshot, make as make_snapshot};
 pub(crate) use claim::is_ours;
 pub(super) use erase::step as erase_step;
 use session::Session;
+pub use session::shown;
 
 /// What a drive of ours holds. With `repair`, what is safe to repair is repaired under the lock, and LVs that the
 /// kernel lacks are activated; without it nothing is written and no process is run.
@@ -47,7 +48,16 @@ pub(super) fn look(drive: &DriveRef, repair: bool) -> Result<Contents, CarveErro
         dev.lock_shared(LOCK_LIMIT)
             .map_err(|error| lock_error(drive, error))?;
     }
-    Ok(Session::open(&dev, repair)?.contents())
+    match Session::open(&dev, repair) {
+        Ok(session) => Ok(session.contents()),
+        // What cannot be repaired now may still be read, and volumes that are active be used.
+        Err(error @ CarveError::Damaged { .. }) if repair => {
+            let mut contents = Session::open(&dev, false)?.contents();
+            contents.notes.push(chain(&error));
+            Ok(contents)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The same through a drive that is open and locked already, without repairs.

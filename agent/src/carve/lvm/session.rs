@@ -2,7 +2,7 @@
 //! copy, LVs that live and that the kernel lacks are activated, those it has with an old table get the new one.
 //! Whatever cannot be explained is left exactly as it is.
 
-use std::{collections::BTreeMap, ffi::OsString, io, path::Path, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Duration};
 
 use uuid::Uuid;
 
@@ -13,6 +13,7 @@ use super::{
     view::{self, View},
 };
 use crate::carve::{
+    device::Medium,
     jobs::{CarveError, Changed},
     partition::io_error,
 };
@@ -43,21 +44,13 @@ pub(super) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Reads metadata, kernel and erase notes; repairs when asked to.
     pub(super) fn open(dev: &'a BlockDev, repair: bool) -> Result<Self, CarveError> {
-        let mut session = match Self::read(dev)? {
-            Ok(session) => session,
+        let id = &dev.drive().id;
+        let mut session = match committed(dev, id)? {
+            Ok(committed) => Self::of(dev, committed)?,
             Err(torn) if repair => restore(dev, &torn)?,
             // Shown as it was acknowledged, so that it counts as ours and is looked at for repair.
             Err(torn) => {
-                let (copy, vg) = copy_of(dev, &torn)?;
-                let mut session = Self::of(
-                    dev,
-                    Committed {
-                        header: torn.header,
-                        vg,
-                        text: copy.text,
-                        location: torn.location,
-                    },
-                )?;
+                let mut session = Self::of(dev, copy_of(dev, id, &torn)?)?;
                 session.notes.push(format!(
                     "LVM's metadata is torn ({}); what is shown is the last acknowledged version",
                     torn.why
@@ -66,7 +59,13 @@ impl<'a> Session<'a> {
             }
         };
         if repair {
-            session.keep_strange_copy()?;
+            // Without it there is one copy less to restore from; nothing else depends on it.
+            if let Err(error) = session.keep_strange_copy() {
+                let why = crate::model::cause::chain(&error);
+                session
+                    .notes
+                    .push(format!("there is no new copy of LVM's metadata: {why}"));
+            }
             session.part_checks()?;
             session.clear_orphans()?;
             session.settle()?;
@@ -76,29 +75,17 @@ impl<'a> Session<'a> {
 
     /// As it is; Err: torn.
     fn read(dev: &'a BlockDev) -> Result<Result<Self, Torn>, CarveError> {
-        let id = dev.drive().id.clone();
-        let found = metadata::read(dev).map_err(io_error(&id, "reading LVM's metadata"))?;
-        let committed = match found {
-            Found::Torn(torn) => return Ok(Err(torn)),
-            Found::Vg(committed) => *committed,
-            Found::Orphan(header) if claim::drive_uuid_of(&header.uuid).is_some() => {
-                claim::never_complete(dev, &id, &header)?;
-                return Err(CarveError::Unlabelled {
-                    drive: id.to_string(),
-                });
-            }
-            Found::Damaged { why, .. } => return Err(damaged(&id, why)),
-            Found::NoPv | Found::Orphan(_) => return Err(claim::not_ours(&id)),
-        };
-        Self::of(dev, committed).map(Ok)
+        match committed(dev, &dev.drive().id)? {
+            Ok(committed) => Self::of(dev, committed).map(Ok),
+            Err(torn) => Ok(Err(torn)),
+        }
     }
 
     /// This metadata, with what the kernel has.
     fn of(dev: &'a BlockDev, committed: Committed) -> Result<Self, CarveError> {
         let id = dev.drive().id.clone();
         let dm = devices(&id)?;
-        let erased =
-            erase_notes(dev, &committed).map_err(io_error(&id, "reading how far erasing got"))?;
+        let erased = erase_notes(dev, &committed);
         let view = view::view(&committed.vg, &dm, &dev.drive().kernel_name, &erased)
             .map_err(|why| damaged(&id, why))?;
         Ok(Self {
@@ -228,11 +215,9 @@ impl<'a> Session<'a> {
 
     /// The same for what may be an administrator's change, which no command of LVM's has flushed.
     fn keep_strange_copy(&mut self) -> Result<(), CarveError> {
-        let known = match self.committed.header.bootloader {
-            Some(area) => backup::newest(self.dev, area)
-                .map_err(io_error(&self.id, "reading the copy of LVM's metadata"))?,
-            None => None,
-        };
+        // One that does not read is written again.
+        let known = self.committed.header.bootloader;
+        let known = known.and_then(|area| backup::newest(self.dev, area).ok().flatten());
         let vg = &self.committed.vg;
         if known.is_some_and(|copy| copy.seqno == vg.seqno && copy.text == self.committed.text) {
             return Ok(());
@@ -380,9 +365,39 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The copy of a torn text, and what it says.
-fn copy_of(dev: &BlockDev, torn: &Torn) -> Result<(backup::Copy, metadata::Vg), CarveError> {
-    let id = &dev.drive().id;
+/// The metadata in LVM's own place on a drive of ours; the inner error: torn.
+fn committed<D: Medium + ?Sized>(
+    dev: &D,
+    id: &DriveId,
+) -> Result<Result<Committed, Torn>, CarveError> {
+    match metadata::read(dev).map_err(io_error(id, "reading LVM's metadata"))? {
+        Found::Torn(torn) => Ok(Err(torn)),
+        Found::Vg(committed) => Ok(Ok(*committed)),
+        Found::Orphan(header) if claim::drive_uuid_of(&header.uuid).is_some() => {
+            claim::never_complete(dev, id, &header)?;
+            Err(CarveError::Unlabelled {
+                drive: id.to_string(),
+            })
+        }
+        Found::Damaged { why, .. } => Err(damaged(id, why)),
+        Found::NoPv | Found::Orphan(_) => Err(claim::not_ours(id)),
+    }
+}
+
+/// What a drive's metadata says, without what the kernel has; where it is torn, the last version that was acknowledged.
+pub fn shown<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<Committed, CarveError> {
+    match committed(dev, id)? {
+        Ok(committed) => Ok(committed),
+        Err(torn) => copy_of(dev, id, &torn),
+    }
+}
+
+/// The copy of a torn text.
+fn copy_of<D: Medium + ?Sized>(
+    dev: &D,
+    id: &DriveId,
+    torn: &Torn,
+) -> Result<Committed, CarveError> {
     let fail = |why: &str| Err(torn_and(id, torn, why));
     let copy = match torn.header.bootloader {
         Some(area) => {
@@ -394,7 +409,12 @@ fn copy_of(dev: &BlockDev, torn: &Torn) -> Result<(backup::Copy, metadata::Vg), 
         return fail("there is no copy of it");
     };
     match metadata::parse(&copy.text, &torn.header.uuid) {
-        Ok(vg) if vg.strange.is_empty() => Ok((copy, vg)),
+        Ok(vg) if vg.strange.is_empty() => Ok(Committed {
+            header: torn.header.clone(),
+            vg,
+            text: copy.text,
+            location: None,
+        }),
         Ok(_) => fail("its copy is of another PV"),
         Err(why) => fail(&format!("its copy cannot be read: {why}")),
     }
@@ -413,7 +433,7 @@ fn torn_and(id: &DriveId, torn: &Torn, why: &str) -> CarveError {
 /// version that was acknowledged; what is lost is a change that nobody was told of.
 fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError> {
     let id = &dev.drive().id;
-    let (copy, vg) = copy_of(dev, torn)?;
+    let Committed { vg, text, .. } = copy_of(dev, id, torn)?;
     let fail = |why: &str| Err(torn_and(id, torn, why));
     let kernel_name = &dev.drive().kernel_name;
     if devices(id)?
@@ -425,7 +445,7 @@ fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError
     let directory = lvm::directory()
         .ok_or_else(|| lvm_error(id, "restoring LVM's metadata", &LvmError::NotPrepared))?;
     let file = directory.join(format!("restore-{}", vg.name));
-    statefile::write_atomic(&file, &copy.text)
+    statefile::write_atomic(&file, &text)
         .map_err(io_error(id, "writing the copy of LVM's metadata to a file"))?;
     let done = lvm::repair_metadata(&dev.drive().node(), &file);
     remove(&file);
@@ -434,7 +454,7 @@ fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError
     done.map_err(|error| lvm_error(id, "restoring LVM's metadata", &error))?;
     match Session::read(dev)? {
         Ok(mut session) => {
-            tracing::warn!(drive = %id, seqno = copy.seqno, "LVM's metadata was torn and is restored from its copy");
+            tracing::warn!(drive = %id, seqno = vg.seqno, "LVM's metadata was torn and is restored from its copy");
             session
                 .notes
                 .push("LVM's metadata was torn; the last acknowledged version was put back".into());
@@ -457,18 +477,16 @@ fn remove(file: &Path) {
     }
 }
 
-/// How far erasing got, by erase guid.
-fn erase_notes(dev: &BlockDev, committed: &Committed) -> io::Result<BTreeMap<Uuid, u64>> {
-    let mut notes = BTreeMap::new();
-    for lv in &committed.vg.lvs {
-        let Some(guid) = name::erase_guid(&lv.name) else {
-            continue;
-        };
-        if let Some(done) = super::erase::read_note(dev, &view::runs(&committed.vg, lv), guid)? {
-            notes.insert(guid, done);
-        }
-    }
-    Ok(notes)
+/// How far erasing got, by erase guid. A note that does not read is none: erasing begins again and writes over it.
+fn erase_notes<D: Medium + ?Sized>(dev: &D, committed: &Committed) -> BTreeMap<Uuid, u64> {
+    let lvs = committed.vg.lvs.iter();
+    lvs.filter_map(|lv| {
+        let guid = name::erase_guid(&lv.name)?;
+        let runs = view::runs(&committed.vg, lv);
+        let done = super::erase::read_note(dev, &runs, guid).ok()??;
+        Some((guid, done))
+    })
+    .collect()
 }
 
 fn devices(id: &DriveId) -> Result<Vec<DmDevice>, CarveError> {

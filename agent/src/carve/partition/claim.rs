@@ -324,6 +324,9 @@ pub(in crate::carve) fn empty(
             format!("it is not empty: {:?}", probed.signatures),
         ));
     }
+    if let Some(what) = &probed.traces {
+        return Err(refused(id, format!("OursDamaged: it has {what}")));
+    }
     if probed.gpt != GptState::None || probed.ours.is_some() {
         return Err(refused(id, format!("PartitionTable: {:?}", probed.gpt)));
     }

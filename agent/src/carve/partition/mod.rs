@@ -8,6 +8,8 @@
 
 mod adopt;
 mod advance;
+#[cfg(test)]
+mod bad_blocks;
 mod change;
 pub(super) mod claim;
 mod session;

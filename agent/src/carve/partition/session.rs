@@ -72,18 +72,25 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         if !table.is_ours() {
             return Err(not_ours(id));
         }
-        let mbr = gpt::has_protective_mbr(dev).map_err(io("reading the first sector"))?;
-        if mbr == Some(false) {
-            return Err(damaged(
-                "the first sector holds something else than a protective MBR".into(),
-            ));
-        }
+        let mbr = match gpt::has_protective_mbr(dev) {
+            Ok(Some(false)) => {
+                return Err(damaged(
+                    "the first sector holds something else than a protective MBR".into(),
+                ));
+            }
+            Ok(Some(true)) => true,
+            Ok(None) => {
+                notes.push("the protective MBR is gone".into());
+                false
+            }
+            Err(error) => {
+                notes.push(format!("the protective MBR does not read: {error}"));
+                false
+            }
+        };
         let label = read_label(dev, id, &table)?;
         if let Some(Other::Damaged(why)) = &label.other {
             notes.push(format!("label slot {} is damaged ({why})", 1 - label.slot));
-        }
-        if mbr.is_none() {
-            notes.push("the protective MBR is gone".into());
         }
         let mut session = Self {
             dev,
@@ -93,7 +100,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             notes,
         };
         if repair {
-            session.rewrite(rewrite, mbr.is_none())?;
+            session.rewrite(rewrite, !mbr)?;
             session.settle()?;
         }
         Ok(session)
@@ -103,7 +110,8 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     fn rewrite(&mut self, copy: Option<Which>, mbr: bool) -> Result<(), CarveError> {
         let io = |what: &str| io_error(&self.id, what);
         if let Some(which) = copy {
-            gpt::write_copy(self.dev, &self.table, which)
+            gpt::clear_unreadable(self.dev, &self.table, which)
+                .and_then(|()| gpt::write_copy(self.dev, &self.table, which))
                 .map_err(io("repairing the partition table"))?;
             let now = gpt::read(self.dev).map_err(io("reading the partition table"))?;
             if now != gpt::Found::Whole(self.table.clone()) {

@@ -3,15 +3,22 @@
 use std::cell::Cell;
 
 use super::{claim, *};
-use crate::carve::{device::Device, erase, fake::FakeDrive, gpt, jobs::Claim, record};
+use crate::carve::{
+    device::{Device, Medium},
+    erase,
+    fake::FakeDrive,
+    gpt,
+    jobs::Claim,
+    record,
+};
 use crate::model::{
     ClaimPolicy, Contents, DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Record,
     RecordState, VolumeSpec,
 };
 
-const SIZE: u64 = 48 * MIB;
+pub(super) const SIZE: u64 = 48 * MIB;
 
-fn id() -> DriveId {
+pub(super) fn id() -> DriveId {
     DriveId("wwn-0xfa4e".into())
 }
 
@@ -52,7 +59,7 @@ fn claimed(sector: u64, policy: ClaimPolicy) -> FakeDrive {
     drive
 }
 
-fn session(drive: &FakeDrive) -> Session<'_, FakeDrive> {
+pub(super) fn session(drive: &FakeDrive) -> Session<'_, FakeDrive> {
     Session::open(drive, &id(), true).unwrap()
 }
 
@@ -60,11 +67,11 @@ fn look(drive: &FakeDrive) -> Contents {
     session(drive).contents().unwrap()
 }
 
-fn a() -> Uuid {
+pub(super) fn a() -> Uuid {
     Uuid::from_u128(0xa)
 }
 
-fn b() -> Uuid {
+pub(super) fn b() -> Uuid {
     Uuid::from_u128(0xb)
 }
 
@@ -77,7 +84,7 @@ fn formatted(mounted: bool) -> RecordState {
 }
 
 /// A drive with two volumes: `a` of 4 MiB, formatted, with room behind it; `b` of 3 MiB behind a gap.
-fn furnished(sector: u64) -> FakeDrive {
+pub(super) fn furnished(sector: u64) -> FakeDrive {
     let drive = claimed(sector, ClaimPolicy::Blank);
     session(&drive).create(&spec(0xa, "a", 4)).unwrap();
     session(&drive).create(&spec(0xc, "gap", 8)).unwrap();
@@ -90,7 +97,7 @@ fn furnished(sector: u64) -> FakeDrive {
 }
 
 /// What an onlooker can tell apart: without the identity that erasing invents.
-fn shape(contents: &Contents) -> Vec<Record> {
+pub(super) fn shape(contents: &Contents) -> Vec<Record> {
     let mut records: Vec<Record> = contents
         .volumes
         .iter()

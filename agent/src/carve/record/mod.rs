@@ -3,8 +3,8 @@
 //! # Where
 //! The first entry of the GPT is the label partition: type `LABEL_TYPE`, 4 MiB at byte 1 MiB of
 //! the drive. It holds two slots of 2 MiB, at byte 0 and at byte 2 MiB of the partition. A slot
-//! is a header of 4096 bytes followed by the payload, which is padded with zeros to a whole
-//! sector. What lies after that is left over from longer payloads and means nothing.
+//! is a header of 4096 bytes followed by the payload, which is padded with zeros to whole blocks of
+//! 4096 bytes (to whole sectors by 0.1.0). What lies after that is left over from longer payloads and means nothing.
 //!
 //! # Header
 //! All integers are little-endian. The header is one sector on 4Kn drives and eight on others.
@@ -48,7 +48,10 @@ use std::io;
 
 use uuid::Uuid;
 
-use super::{device::Device, gpt::LABEL_EXTENT};
+use super::{
+    device::{self, Device, Medium},
+    gpt::LABEL_EXTENT,
+};
 pub use payload::{Content, FreeSpace, Stored};
 use slot::{SLOT_BYTES, Slot};
 
@@ -109,15 +112,15 @@ pub enum WriteError {
 
 /// Whether there are traces of a label where it would be. For a drive without a table: it was
 /// ours, and its volumes may still be there.
-pub fn has_traces<D: Device + ?Sized>(dev: &D) -> io::Result<bool> {
+pub fn has_traces<D: Medium + ?Sized>(dev: &D) -> io::Result<bool> {
     if dev.size() < LABEL_EXTENT.end() {
         return Ok(false);
     }
-    Ok(slot::has_magic(dev, 0)? || slot::has_magic(dev, 1)?)
+    device::any((0..2).map(|slot| slot::has_magic(dev, slot)))
 }
 
 /// Reads both slots.
-pub fn read<D: Device + ?Sized>(dev: &D, disk_guid: Uuid) -> io::Result<Found> {
+pub fn read<D: Medium + ?Sized>(dev: &D, disk_guid: Uuid) -> io::Result<Found> {
     let slots = (slot::read(dev, 0), slot::read(dev, 1));
     // A slot whose sectors do not read is damaged only when the other one is good.
     let good = |slot: &io::Result<Slot>| matches!(slot, Ok(Slot::Good { .. }));

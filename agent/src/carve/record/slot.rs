@@ -5,7 +5,10 @@ use std::io;
 use uuid::Uuid;
 
 use super::{Content, WriteError};
-use crate::carve::{device::Device, gpt::LABEL_EXTENT};
+use crate::carve::{
+    device::{Device, Medium},
+    gpt::LABEL_EXTENT,
+};
 use crate::model::MIB;
 
 /// Bytes of one slot.
@@ -79,11 +82,9 @@ pub(super) fn encode(content: &Content, sequence: u64, sector: u64) -> Result<Ve
     let crc = crc32fast::hash(raw.get(..HEADER_BYTES - 4).unwrap_or_default());
     put(&mut raw, HEADER_BYTES - 4, &crc.to_le_bytes());
     raw.extend(payload);
-    raw.resize(
-        raw.len()
-            .next_multiple_of(usize::try_from(sector).unwrap_or(HEADER_BYTES)),
-        0,
-    );
+    // Whole physical blocks, too: a drive replaces a bad one when all of it is written.
+    let sector = usize::try_from(sector).unwrap_or(HEADER_BYTES);
+    raw.resize(raw.len().next_multiple_of(sector.max(HEADER_BYTES)), 0);
     Ok(raw)
 }
 
@@ -102,14 +103,14 @@ pub(super) fn write<D: Device + ?Sized>(dev: &D, slot: u64, raw: &[u8]) -> Resul
 }
 
 /// Whether a label was ever written to this slot, damaged or not.
-pub(super) fn has_magic<D: Device + ?Sized>(dev: &D, slot: u64) -> io::Result<bool> {
+pub(super) fn has_magic<D: Medium + ?Sized>(dev: &D, slot: u64) -> io::Result<bool> {
     let mut first = vec![0; usize::try_from(dev.sector()).unwrap_or(HEADER_BYTES)];
     dev.read_at(start_of(slot), &mut first)?;
     Ok(first.starts_with(MAGIC))
 }
 
 /// Reads and judges one slot.
-pub(super) fn read<D: Device + ?Sized>(dev: &D, slot: u64) -> io::Result<Slot> {
+pub(super) fn read<D: Medium + ?Sized>(dev: &D, slot: u64) -> io::Result<Slot> {
     let mut header = vec![0; HEADER_BYTES];
     dev.read_at(start_of(slot), &mut header)?;
     if header.iter().all(|&byte| byte == 0) {

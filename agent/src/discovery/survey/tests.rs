@@ -50,6 +50,7 @@ fn probed(ours: bool) -> Probed {
         signatures: Signatures::Empty,
         gpt: GptState::None,
         ours: ours.then_some(crate::model::Layout::Partition),
+        traces: None,
         gpt_types: Vec::new(),
         blankness: Blankness::Blank,
     }

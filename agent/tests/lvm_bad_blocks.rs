@@ -1,0 +1,289 @@
+//! One bad block anywhere in what LVM and Drivebay keep on a drive of layout `lvm`: the drive stays Drivebay's, and its volumes
+//! stay known. A VG that LVM makes here, read through the real readers. Needs root, loop devices and LVM; says so without.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods
+)]
+
+mod lvm_support;
+
+use std::{cell::RefCell, collections::BTreeMap, io};
+
+use drivebay_agent::{
+    carve::{
+        device::{Device, Medium},
+        jobs::CarveError,
+        lvm::{self, backup, name, plan, tags},
+        marks::{self, Mark},
+        record::FreeSpace,
+    },
+    model::{
+        DriveId, ErasePolicy, Extent, Label, Layout, MIB, Mode, Record, RecordState, VolumeSpec,
+    },
+};
+use lvm_support::Bench;
+use uuid::Uuid;
+
+const SIZE: u64 = 64 * MIB;
+const BLOCK: u64 = 4096;
+/// What a PV of Drivebay's has for a uuid: of the drive's uuid, here 7.
+const PV: &str = "DrvBay-0000-0000-0000-0000-0000-000007";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fault {
+    ReadError,
+    BitFlipped,
+    Zeroed,
+    TornHalf,
+}
+
+const FAULTS: [Fault; 4] = [
+    Fault::ReadError,
+    Fault::BitFlipped,
+    Fault::Zeroed,
+    Fault::TornHalf,
+];
+
+/// A drive's bytes, with one block that does not read.
+struct Memory {
+    bytes: RefCell<Vec<u8>>,
+    unreadable: Option<u64>,
+}
+
+impl Memory {
+    fn struck(&self, fault: Fault, at: u64) -> Self {
+        let mut bytes = self.bytes.borrow().clone();
+        let block = &mut bytes[at as usize..][..BLOCK as usize];
+        let mut unreadable = None;
+        match fault {
+            Fault::ReadError => unreadable = Some(at),
+            Fault::BitFlipped => {
+                let byte = block.iter().position(|byte| *byte != 0).unwrap_or(100);
+                block[byte] ^= 4;
+            }
+            Fault::Zeroed => block.fill(0),
+            Fault::TornHalf => block[BLOCK as usize / 2..].fill(0xa5),
+        }
+        Self {
+            bytes: RefCell::new(bytes),
+            unreadable,
+        }
+    }
+}
+
+impl Medium for Memory {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let end = offset + buf.len() as u64;
+        if self
+            .unreadable
+            .is_some_and(|at| at < end && offset < at + BLOCK)
+        {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        buf.copy_from_slice(&self.bytes.borrow()[offset as usize..end as usize]);
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        SIZE
+    }
+
+    fn sector(&self) -> u64 {
+        512
+    }
+}
+
+impl Device for Memory {
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.bytes.borrow_mut()[offset as usize..][..data.len()].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn zero(&self, _extent: Extent) -> io::Result<()> {
+        unreachable!("nothing is zeroed here")
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn id() -> DriveId {
+    DriveId("wwn-0xfa4e".into())
+}
+
+/// A drive with two volumes and one that is being erased, as layout `lvm` makes it, copies of the metadata included. None (said
+/// aloud) where it cannot be made.
+fn furnished() -> Option<Memory> {
+    let bench = Bench::new(SIZE, 512)?;
+    let node = &bench.node;
+    let drive_uuid = Uuid::from_u128(7);
+    let vg = name::of_vg(drive_uuid);
+    let label = Label {
+        drive_uuid,
+        cluster: "c".into(),
+        node: "n".into(),
+        class: "fast".into(),
+        drive_id: id(),
+    };
+    let mark = tags::VgMark {
+        label,
+        free_space: FreeSpace::Zeros,
+    };
+    let kib = |bytes: u64| format!("{}k", bytes / 1024);
+    let memory = Memory {
+        bytes: RefCell::default(),
+        unreadable: None,
+    };
+    let run = |args: Vec<String>| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        bench.lvm(&args)
+    };
+    run(words(&format!(
+        "pvcreate --yes --norestorefile --uuid {PV} --metadatacopies 1 --metadatasize {} --bootloaderareasize {} --dataalignment 1024k {node}",
+        kib(plan::METADATA_END - BLOCK),
+        kib(plan::COPIES.len)
+    )));
+    let tagged = |mut args: Vec<String>, tags: Vec<String>| {
+        args.extend(
+            tags.into_iter()
+                .flat_map(|tag| ["--addtag".to_owned(), tag]),
+        );
+        args
+    };
+    let group = words(&format!(
+        "vgcreate --setautoactivation n --physicalextentsize 1024k {vg} {node}"
+    ));
+    run(tagged(group, tags::of_vg(&mark)));
+    let volumes = [
+        (1_u128, "first".to_owned()),
+        (2, "second".to_owned()),
+        (3, name::erasing(Uuid::from_u128(9))),
+    ];
+    let mut copies = vec![0; plan::COPIES.len as usize];
+    for (n, lv) in volumes {
+        let spec = VolumeSpec {
+            uuid: Uuid::from_u128(n),
+            name: format!("pvc-{n}"),
+            class: "fast".into(),
+            mode: Mode::Block,
+            fs_type: None,
+            mkfs_options: Vec::new(),
+            mount_options: Vec::new(),
+            size_bytes: 4 * MIB,
+            parameters: BTreeMap::new(),
+            erase: ErasePolicy::Zero,
+        };
+        let extent = Extent {
+            start: 0,
+            len: 4 * MIB,
+        };
+        let record = Record::new(&spec, extent, RecordState::Block);
+        let create = words(&format!("lvcreate -an -Zn -Wn -l 4 -n {lv} {vg}"));
+        run(tagged(create, tags::of_record(&record)));
+        // After each change, as the agent does: two versions are kept, which LVM does not know of.
+        let mut bytes = vec![0; SIZE as usize];
+        bench.read_at(0, &mut bytes).unwrap();
+        bytes[plan::COPIES.start as usize..plan::COPIES.end() as usize].copy_from_slice(&copies);
+        memory.bytes.replace(bytes);
+        let shown = lvm::shown(&memory, &id()).unwrap();
+        backup::keep(&memory, plan::COPIES, &shown.text, shown.vg.seqno).unwrap();
+        copies = memory.bytes.borrow()[plan::COPIES.start as usize..plan::COPIES.end() as usize]
+            .to_vec();
+    }
+    Some(memory)
+}
+
+fn region(at: u64) -> &'static str {
+    let half = plan::COPIES.len / 2;
+    match at {
+        0 => "LVM label",
+        4096 => "metadata area's header",
+        at if at < plan::METADATA_END => "metadata texts",
+        at if at < plan::COPIES.start + half => "copy, slot 0",
+        at if at < plan::COPIES.end() => "copy, slot 1",
+        _ => "volumes",
+    }
+}
+
+#[test]
+fn one_bad_block_leaves_the_drive_ours_and_its_volumes_known() {
+    let Some(healthy) = furnished() else { return };
+    let names = |memory: &Memory| {
+        let shown = lvm::shown(memory, &id())?;
+        let lvs = shown.vg.lvs.iter();
+        Ok::<_, CarveError>(lvs.map(|lv| lv.name.clone()).collect::<Vec<_>>())
+    };
+    let acknowledged = names(&healthy).unwrap();
+    assert_eq!(acknowledged.len(), 3);
+    let half = plan::COPIES.len / 2;
+    let relied_on = [0, plan::COPIES.start, plan::COPIES.start + half];
+    let is_relied_on = |at: u64| {
+        relied_on
+            .iter()
+            .any(|start| (*start..start + 48 * 1024).contains(&at))
+    };
+    let blocks = (0..plan::FIRST_PE + MIB)
+        .chain(SIZE - MIB..SIZE)
+        .step_by(BLOCK as usize);
+    let blocks = blocks.filter(|at| is_relied_on(*at) || at.is_multiple_of(MIB / 2));
+    let mut outcomes: BTreeMap<(&str, Fault, &str), usize> = BTreeMap::new();
+    for at in blocks {
+        for fault in FAULTS {
+            let drive = healthy.struck(fault, at);
+            let what = format!("{fault:?} at byte {at} ({})", region(at));
+            let outcome = match (marks::read(&drive), names(&drive)) {
+                (Ok(Mark::Ours(Layout::Lvm)), Ok(known)) => {
+                    assert_eq!(known, acknowledged, "{what}");
+                    "volumes known"
+                }
+                // LVM has one label: without it the drive is refused, and never taken for one that is not ours.
+                (mark, known) if at == 0 => {
+                    assert!(
+                        matches!(mark, Ok(Mark::None(_)) | Err(_)),
+                        "{what}: {mark:?}"
+                    );
+                    assert!(known.is_err(), "{what}");
+                    assert!(marks::traces(&drive).unwrap().is_some(), "{what}");
+                    "refused as damaged"
+                }
+                (mark, known) => panic!("{what}: {mark:?}, {known:?}"),
+            };
+            *outcomes.entry((region(at), fault, outcome)).or_default() += 1;
+        }
+    }
+    println!("{:<24} {:<11} {:<19} blocks", "region", "fault", "outcome");
+    for ((region, fault, outcome), count) in outcomes {
+        println!(
+            "{region:<24} {:<11} {outcome:<19} {count}",
+            format!("{fault:?}")
+        );
+    }
+}
+
+#[test]
+fn what_is_left_after_the_label_is_wiped_is_a_trace_and_a_blank_or_foreign_drive_has_none() {
+    let Some(drive) = furnished() else { return };
+    // `wipefs`, and then also all of LVM's own metadata.
+    for len in [BLOCK, plan::METADATA_END] {
+        drive.write_at(0, &vec![0; len as usize]).unwrap();
+        let mark = marks::read(&drive).unwrap();
+        assert!(matches!(mark, Mark::None(_)), "{mark:?}");
+        assert!(
+            marks::traces(&drive).unwrap().is_some(),
+            "{len} bytes wiped"
+        );
+    }
+    drive
+        .write_at(0, &vec![0; plan::FIRST_PE as usize])
+        .unwrap();
+    assert_eq!(marks::traces(&drive).unwrap(), None);
+}
