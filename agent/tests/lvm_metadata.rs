@@ -11,7 +11,7 @@
 
 mod lvm_support;
 
-use std::{collections::BTreeMap, fs, io, os::unix::fs::FileExt as _, path::Path, process::Output};
+use std::{collections::BTreeMap, fs, io, os::unix::fs::FileExt as _, path::Path};
 
 use drivebay_agent::{
     carve::{
