@@ -2,11 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Semaphore, mpsc, oneshot},
+    task::JoinSet,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -20,8 +22,12 @@ use crate::{
     },
     inventory::{assemble::keep_remembered, is_newer},
     model::{
-        ClassConfig, Contents, Drive, DriveId, DriveRef, DriveState, RecordState, Reject,
+        ClassConfig, Contents, Drive, DriveId, DriveRef, DriveState, Placed, RecordState, Reject,
         RejectCode, Snapshot, cause::chain,
+    },
+    sys::{
+        dm::{self, DmDevice},
+        offload::offload,
     },
     volumes::Volumes,
     worker::{RunError, Slot},
@@ -29,9 +35,13 @@ use crate::{
 
 /// Longest a repairing look may take.
 const REPAIR_DEADLINE: Duration = Duration::from_secs(60);
+/// Repairs at a time on the whole node; they start tools where the layout is `lvm`.
+const REPAIRS: usize = 8;
 /// A drive that gave no answer is asked again after this long. Asking a stuck one costs nothing: its slot
 /// answers at once.
 const RETRY: Duration = Duration::from_secs(5);
+/// So many times a drive that cannot be read is looked at again soon.
+const UNREAD_MAX: u32 = 6;
 /// Requests that wait for the survey that is running.
 const QUEUE: usize = 16;
 
@@ -69,6 +79,29 @@ pub fn needs_repair(contents: &Contents) -> bool {
                     && placed.device.is_none()
                     && !matches!(record.state, RecordState::Erasing { .. }))
         })
+}
+
+/// Whether a drive that answers is looked at again soon. One that cannot be read may be read a moment later; one that never
+/// can is left to the slow rescan after a while. Pure.
+fn is_asked_again(drive: &Surveyed) -> bool {
+    drive.late > 0 || (1..=UNREAD_MAX).contains(&drive.unread)
+}
+
+/// Kernel names of the drives with a volume whose device-mapper device is not the one that is known. Pure.
+fn moved(known: &Snapshot, devices: &[DmDevice]) -> BTreeSet<String> {
+    let is_moved = |placed: &Placed| {
+        let uuid = placed.dm_uuid.as_ref()?;
+        let now = devices.iter().find(|device| device.uuid == *uuid);
+        let now = now.map(|device| (device.kernel_name.as_str(), device.dev));
+        (now != placed.device.as_deref().zip(placed.dev)).then_some(())
+    };
+    known
+        .volumes
+        .values()
+        .filter(|volume| is_moved(&volume.placed).is_some())
+        .filter_map(|volume| known.drives.get(&volume.drive))
+        .map(|drive| drive.facts.kernel_name.clone())
+        .collect()
 }
 
 /// The key of each drive in the inventory: its identity; devices that share one get their kernel name
@@ -146,6 +179,8 @@ struct Surveyor {
     /// writing, which udevd answers with an event, which leads to a survey: what cannot be repaired must
     /// not be tried in a circle.
     tried: BTreeSet<(DriveId, u64, u64)>,
+    /// Repairs at a time.
+    repairs: Arc<Semaphore>,
 }
 
 /// Runs until stopped.
@@ -166,6 +201,7 @@ pub async fn run(
         failed: false,
         asked: Instant::now(),
         tried: BTreeSet::new(),
+        repairs: Arc::new(Semaphore::new(REPAIRS)),
     };
     let mut events_end = false;
     loop {
@@ -195,10 +231,17 @@ pub async fn run(
         while let Ok(asked) = requests.try_recv() {
             waiting.push(asked);
         }
-        let only = if waiting.is_empty() { only } else { None };
+        let only = match only.filter(|_| waiting.is_empty()) {
+            Some(names) => Some(surveyor.with_moved(names).await),
+            None => None,
+        };
         let result = tokio::select! {
             () = stop.cancelled() => return,
             result = surveyor.once(only.as_ref()) => result,
+        };
+        let (result, repairs) = match result {
+            Ok((revision, repairs)) => (Ok(revision), repairs),
+            Err(why) => (Err(why), JoinSet::new()),
         };
         surveyor.failed = result.is_err();
         let silent = surveyor.silent(&surveyor.volumes.inventory().current());
@@ -214,10 +257,31 @@ pub async fn run(
                 "the drives could not be surveyed; the inventory keeps what it had, and it is tried again"
             );
         }
-        for asked in waiting {
-            // Whoever gave up waiting needs no answer.
-            let _ = asked.send(result.clone());
-        }
+        tokio::spawn(answer(surveyor.volumes.clone(), repairs, result, waiting));
+    }
+}
+
+/// Answers those who asked for a survey, when what it found is repaired. Nothing else waits for that: a repair that hangs
+/// delays neither other drives nor the next survey.
+async fn answer(
+    volumes: Volumes,
+    mut repairs: JoinSet<()>,
+    result: Result<u64, String>,
+    waiting: Vec<oneshot::Sender<Result<u64, String>>>,
+) {
+    let repaired = !repairs.is_empty();
+    // One that panicked is in the log.
+    while repairs.join_next().await.is_some() {}
+    let result = match result {
+        Ok(revision) if repaired => volumes
+            .refresh_mounts()
+            .map(|later| later.max(revision))
+            .map_err(|error| chain(&error)),
+        result => result,
+    };
+    for asked in waiting {
+        // Whoever gave up waiting needs no answer.
+        let _ = asked.send(result.clone());
     }
 }
 
@@ -243,9 +307,26 @@ impl Surveyor {
         }
     }
 
-    /// The drives that gave no answer, or none in time.
+    /// Of events of device-mapper devices, the drives whose volumes have another device than is known, or none any more.
+    async fn with_moved(&self, mut names: BTreeSet<String>) -> BTreeSet<String> {
+        if names.iter().any(|name| name.starts_with("dm-")) {
+            let sys = self.settings.sys.clone();
+            let read = offload("dm", self.settings.deadline, move || dm::devices(&sys)).await;
+            match read.and_then(|read| read) {
+                Ok(devices) => {
+                    names.extend(moved(&self.volumes.inventory().current(), &devices));
+                }
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "device-mapper devices could not be read; a volume's new device is found by the slow rescan");
+                }
+            }
+        }
+        names
+    }
+
+    /// The drives that gave no answer, none in time, or could not be read the last few times.
     fn silent(&self, snapshot: &Snapshot) -> BTreeSet<String> {
-        let late = self.last.iter().filter(|drive| drive.late > 0);
+        let late = self.last.iter().filter(|drive| is_asked_again(drive));
         let late = late.map(|drive| &drive.facts);
         let troubled = snapshot
             .drives
@@ -258,8 +339,11 @@ impl Surveyor {
             .collect()
     }
 
-    /// One survey: `only` these kernel names are probed again, or all.
-    async fn once(&mut self, only: Option<&BTreeSet<String>>) -> Result<u64, String> {
+    /// One survey: `only` these kernel names are probed again, or all. The revision that shows it, and the repairs that it began.
+    async fn once(
+        &mut self,
+        only: Option<&BTreeSet<String>>,
+    ) -> Result<(u64, JoinSet<()>), String> {
         match only {
             Some(names) => tracing::debug!(?names, "looking at drives that something happened to"),
             None => tracing::debug!("looking at all drives"),
@@ -288,6 +372,7 @@ impl Surveyor {
         refuse_copies(&mut seen.drives);
         let keys = keys(&seen.drives);
         let revision = self.publish(&begun, &keys, &seen.drives);
+        let mut repairs = JoinSet::new();
         for (key, drive) in keys.iter().zip(&seen.drives) {
             if drive.judgement == Judgement::Claimed
                 && let Some(contents) = &drive.contents
@@ -296,13 +381,20 @@ impl Surveyor {
                     .tried
                     .insert((key.clone(), drive.facts.diskseq, contents.sequence))
             {
-                self.repair(key, drive).await;
+                let permits = Arc::clone(&self.repairs);
+                let (volumes, key) = (self.volumes.clone(), key.clone());
+                let drive = DriveRef::from(&drive.facts);
+                repairs.spawn(async move {
+                    // The semaphore is never closed.
+                    let _permit = permits.acquire_owned().await;
+                    repair(&volumes, &key, drive).await;
+                });
             }
         }
         self.last = seen.drives;
         self.volumes
             .refresh_mounts()
-            .map(|later| later.max(revision))
+            .map(|later| (later.max(revision), repairs))
             .map_err(|error| chain(&error))
     }
 
@@ -325,30 +417,27 @@ impl Surveyor {
             known.ready = true;
         })
     }
+}
 
-    async fn repair(&self, key: &DriveId, drive: &Surveyed) {
-        let job = Look {
-            drive: DriveRef::from(&drive.facts),
-            repair: true,
-        };
-        match self
-            .volumes
-            .pool()
-            .run(&drive.facts.id, Slot::Foreground, job, REPAIR_DEADLINE)
-            .await
-        {
-            Ok(contents) => {
-                for note in &contents.notes {
-                    tracing::error!(drive = %drive.facts.id, note, "drive repaired, or in need of it");
-                }
-                self.volumes.inventory().put_contents(key, contents);
+async fn repair(volumes: &Volumes, key: &DriveId, drive: DriveRef) {
+    let id = drive.id.clone();
+    let job = Look {
+        drive,
+        repair: true,
+    };
+    let pool = volumes.pool();
+    match pool.run(&id, Slot::Foreground, job, REPAIR_DEADLINE).await {
+        Ok(contents) => {
+            for note in &contents.notes {
+                tracing::error!(drive = %id, note, "drive repaired, or in need of it");
             }
-            Err(error @ (RunError::Busy { .. } | RunError::Stopping)) => {
-                tracing::info!(drive = %drive.facts.id, error = %chain(&error), "repair comes with the next slow rescan");
-            }
-            Err(error) => {
-                tracing::error!(drive = %drive.facts.id, error = %chain(&error), "the drive could not be repaired; it is left as it is");
-            }
+            volumes.inventory().put_contents(key, contents);
+        }
+        Err(error @ (RunError::Busy { .. } | RunError::Stopping)) => {
+            tracing::info!(drive = %id, error = %chain(&error), "repair comes with the next slow rescan");
+        }
+        Err(error) => {
+            tracing::error!(drive = %id, error = %chain(&error), "the drive could not be repaired; it is left as it is");
         }
     }
 }

@@ -88,7 +88,72 @@ fn surveyed(name: &str, contents: Option<Contents>, judgement: Judgement) -> Sur
         trouble: None,
         stuck: false,
         late: 0,
+        unread: 0,
         judgement,
+    }
+}
+
+#[test]
+fn a_drive_that_cannot_be_read_is_asked_again_soon_and_not_for_ever() {
+    let unread = |times| Surveyed {
+        unread: times,
+        ..surveyed("sda", None, Judgement::Claimed)
+    };
+    for (times, again) in [
+        (0, false),
+        (1, true),
+        (UNREAD_MAX, true),
+        (UNREAD_MAX + 1, false),
+    ] {
+        assert_eq!(is_asked_again(&unread(times)), again, "{times}");
+    }
+}
+
+#[test]
+fn a_drive_whose_lv_has_another_device_is_looked_at() {
+    let known = |device: Option<&str>, dev| {
+        let mut placed = placed(1, RecordState::Block);
+        placed.dm_uuid = Some("LVM-a".to_owned());
+        (placed.device, placed.dev) = (device.map(str::to_owned), dev);
+        let drive = drive("sda", DriveState::Claimed, None);
+        let volume = crate::model::samples::volume(&drive, placed);
+        Snapshot {
+            volumes: [(volume.uuid, volume)].into(),
+            drives: [(drive.id.clone(), drive)].into(),
+            ..Snapshot::default()
+        }
+    };
+    let device = |name: &str, minor, uuid: &str| DmDevice {
+        kernel_name: name.to_owned(),
+        dev: (253, minor),
+        name: "vg-lv".to_owned(),
+        uuid: uuid.to_owned(),
+        size_bytes: 1 << 30,
+        slaves: vec!["sda".to_owned()],
+        orphaned: false,
+        suspended: false,
+    };
+    let (here, there) = (known(Some("dm-3"), Some((253, 3))), known(None, None));
+    for (what, known, devices, looked) in [
+        ("as it was", &here, vec![device("dm-3", 3, "LVM-a")], false),
+        ("deactivated", &here, vec![], true),
+        ("elsewhere", &here, vec![device("dm-4", 4, "LVM-a")], true),
+        (
+            "another's under its name",
+            &here,
+            vec![device("dm-3", 3, "LVM-b"), device("dm-4", 4, "LVM-a")],
+            true,
+        ),
+        (
+            "still inactive",
+            &there,
+            vec![device("dm-3", 3, "LVM-b")],
+            false,
+        ),
+        ("activated", &there, vec![device("dm-3", 3, "LVM-a")], true),
+    ] {
+        let names = moved(known, &devices);
+        assert_eq!(names.contains("sda"), looked, "{what}: {names:?}");
     }
 }
 

@@ -30,7 +30,7 @@ use drivebay_agent::{
         Look, WipeStep,
     },
     discovery::sysfs,
-    fs::jobs::{GrowFs, Stage, StageMount},
+    fs::jobs::{Device, GrowFs, Stage, StageMount},
     model::{
         ClaimPolicy, Contents, DriveRef, ErasePolicy, FsType, GIB, Label, Layout, MIB, Mode,
         Placed, RecordState, VolumeSpec,
@@ -1185,8 +1185,7 @@ fn every_filesystem_is_staged_in_one_process_and_grown_while_it_is_mounted() {
                 drive: drive.drive(),
                 uuid,
                 path: dir.path().to_owned(),
-                dev: placed.dev.unwrap(),
-                device: placed.device.clone().unwrap(),
+                device: Device::of(&placed).unwrap(),
                 block: false,
             }
             .run(&mut Context::silent())

@@ -12,7 +12,7 @@ use std::{
 use drivebay_agent::{
     carve::jobs::{CarveError, Claim, Create, Delete, Expand},
     discovery::sysfs,
-    fs::jobs::{Expected, FsError, GrowFs, Stage, StageMount, Unmount},
+    fs::jobs::{Device, FsError, GrowFs, Stage, StageMount, Unmount},
     model::{
         ClaimPolicy, DriveRef, ErasePolicy, FsType, Label, MIB, Mode, Placed, RecordState,
         VolumeSpec,
@@ -150,10 +150,14 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         drive: drive.clone(),
         uuid,
         path: loop_device.staging(),
-        dev,
-        device: device.clone(),
+        device: Device {
+            name: device.clone(),
+            dev,
+            dm_uuid: None,
+        },
         block: false,
     };
+    let volume = grow.device.clone();
     let grown = run(grow).unwrap();
     assert!(grown.changed && grown.device_bytes >= 600 * MIB);
 
@@ -162,7 +166,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         deadline_ms: 2000,
         may_detach: false,
         remove: false,
-        expected: Some(Expected { dev, dm_uuid: None }),
+        expected: Some(volume),
     };
     assert_eq!(run(unmount.clone()).unwrap().count, 1);
     let again = run(stage.clone()).unwrap();

@@ -160,14 +160,19 @@ impl HungDrive {
 
     /// From now on reads, writes and flushes get no answer.
     pub fn hang(&self) {
-        self.disk.gate().hung = true;
+        self.disk.gate().hung = Some(Hung::All);
+    }
+
+    /// From now on writes and flushes get no answer; what is read does.
+    pub fn hang_writes(&self) {
+        self.disk.gate().hung = Some(Hung::Writes);
     }
 
     /// Answers everything that hangs, and all that comes.
     pub fn resume(&self) {
         let aside = {
             let mut gate = self.disk.gate();
-            gate.hung = false;
+            gate.hung = None;
             std::mem::take(&mut gate.aside)
         };
         for work in aside {
@@ -210,9 +215,16 @@ struct Disk {
 
 #[derive(Debug, Default)]
 struct Gate {
-    hung: bool,
+    hung: Option<Hung>,
     bad: Range<u64>,
     aside: Vec<Work>,
+}
+
+/// What gets no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hung {
+    All,
+    Writes,
 }
 
 #[derive(Debug)]
@@ -229,7 +241,12 @@ impl Disk {
 
     fn take(&self, work: Work) {
         let mut gate = self.gate();
-        if gate.hung {
+        let hangs = match gate.hung {
+            None => false,
+            Some(Hung::All) => true,
+            Some(Hung::Writes) => !matches!(work, Work::Read(..)),
+        };
+        if hangs {
             gate.aside.push(work);
         } else {
             drop(gate);

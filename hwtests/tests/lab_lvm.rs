@@ -12,6 +12,7 @@ mod lab_lvm {
     pub(crate) mod counted;
     pub(crate) mod helpers;
     pub(crate) mod neighbours;
+    pub(crate) mod renumbered;
     pub(crate) mod returned;
     pub(crate) mod space;
 }

@@ -11,6 +11,7 @@
 use std::{
     fs,
     future::Future,
+    os::unix::fs::FileExt as _,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -352,4 +353,40 @@ async fn a_drive_that_hangs_costs_its_own_volumes_and_nothing_else() {
     }
     stand.rig.csi.delete(&spare.id).await.unwrap();
     stand.rig.erased().await;
+}
+
+#[tokio::test]
+async fn a_repair_that_hangs_delays_no_other_drive() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut stand = Stand::new().await;
+    stand.volume("hung", "hung").await;
+    stand.rig.agent.stop().unwrap();
+    // The header of the backup table, which the agent writes again as soon as it sees it.
+    let drive = stand.hang.drive_ref().unwrap();
+    let node = fs::File::options().write(true).open(drive.node()).unwrap();
+    node.write_all_at(&[0; 512], drive.size_bytes - 512)
+        .unwrap();
+    node.sync_all().unwrap();
+    drop(node);
+    stand.hang.hang_writes();
+
+    stand.rig.start_again().await;
+    wait::until_async(PROMPT, "the repair hangs", async || {
+        (stand.hang.hanging() > 0).then_some(())
+    })
+    .await;
+    stand.rig.shelf.add(DriveSpec::blank("late", GIB)).unwrap();
+    wait::until_async(PROMPT, "a drive that is plugged in is listed", async || {
+        let late = stand.rig.drive("late").await?;
+        (late.state == "available").then_some(())
+    })
+    .await;
+    let made = prompt("CreateVolume", stand.create("demo", "beside")).await;
+    stand
+        .rig
+        .csi
+        .delete(&made.unwrap().volume_id)
+        .await
+        .unwrap();
+    assert!(stand.hang.hanging() > 0, "the repair is over");
 }

@@ -322,6 +322,7 @@ fn surveyed(name: &str, judgement: Judgement) -> Surveyed {
         trouble: None,
         stuck: false,
         late: 0,
+        unread: 0,
         judgement,
     }
 }

@@ -79,6 +79,8 @@ pub struct Surveyed {
     pub stuck: bool,
     /// Looks in a row that it was too slow for; what stands here is of before them.
     pub late: u32,
+    /// Looks in a row in which it answered and could not be read.
+    pub unread: u32,
     /// What comes of it.
     pub judgement: Judgement,
 }
@@ -162,6 +164,7 @@ pub async fn survey(
             trouble: seen.trouble,
             stuck: seen.stuck,
             late: seen.late,
+            unread: seen.unread,
             judgement,
         });
     }
@@ -257,6 +260,8 @@ struct Seen {
     stuck: bool,
     /// Looks in a row that it was too slow for.
     late: u32,
+    /// Looks in a row in which it answered and could not be read.
+    unread: u32,
 }
 
 /// So many looks in a row may end by their deadline before a drive that was seen well counts as one that gives no
@@ -329,6 +334,7 @@ async fn gather(
                 trouble: old.trouble,
                 stuck: old.stuck,
                 late: old.late,
+                unread: old.unread,
             });
         let asked = only.is_none_or(|names| names.contains(&target.drive.kernel_name));
         if let Some(old) = old.as_ref().filter(|old| !asked && old.is_well()) {
@@ -391,6 +397,9 @@ async fn see(
             Err(RunError::Job(error)) => seen.label_trouble = Some(chain(&error)),
             Err(error) => return no_answer(&error, old),
         }
+    }
+    if seen.label_trouble.is_some() || matches!(seen.probed, Some(Err(_))) {
+        seen.unread = old.map_or(0, |old| old.unread).saturating_add(1);
     }
     seen
 }

@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{jobs::FsError, superblock};
+use super::{
+    jobs::{Device, FsError},
+    superblock,
+};
 use crate::{
     carve::jobs::Snapshot,
     model::{Cause, DriveRef, Placed},
@@ -50,14 +53,61 @@ pub fn number(device: &str) -> Option<(u32, u32)> {
     attribute(device, "dev").ok().as_deref().and_then(parse_dev)
 }
 
-/// Bytes of a device that must have this number, from sysfs alone.
-pub fn bytes(device: &str, dev: (u32, u32)) -> Result<u64, FsError> {
-    if number(device) != Some(dev) {
-        return Err(FsError::NotHere {
-            path: node(device).display().to_string(),
-            why: format!("it is not the device {}:{} any more", dev.0, dev.1),
-        });
+/// Bytes of a volume's device, which must be the one that is meant. From sysfs alone.
+pub fn bytes(device: &Device) -> Result<u64, FsError> {
+    is_meant(device)?;
+    size(&device.name)
+}
+
+/// A volume's device, opened, and only then seen to be the one that is meant.
+pub fn hold(device: &Device) -> Result<File, FsError> {
+    let node = node(&device.name);
+    let file = open_node(&node, 0).map_err(|error| io_error("opening", &node, error))?;
+    let facts = path::facts_of(&file).map_err(|error| io_error("looking at", &node, error))?;
+    if facts.kind != Kind::Block || facts.rdev != device.dev {
+        return Err(another(
+            device,
+            format!("device {}:{}", facts.rdev.0, facts.rdev.1),
+        ));
     }
+    is_meant(device)?;
+    Ok(file)
+}
+
+/// Whether name, number and device-mapper uuid still belong together.
+fn is_meant(device: &Device) -> Result<(), FsError> {
+    let found = number(&device.name);
+    if found != Some(device.dev) {
+        let found = found.map(|found| format!("device {}:{}", found.0, found.1));
+        return Err(another(
+            device,
+            found.unwrap_or_else(|| "no device".to_owned()),
+        ));
+    }
+    let Some(expected) = &device.dm_uuid else {
+        return Ok(());
+    };
+    match attribute(&device.name, "dm/uuid") {
+        Ok(found) if found == *expected => Ok(()),
+        Ok(found) => Err(another(device, format!("the LV {found}"))),
+        Err(error) => Err(io_error("looking at", &node(&device.name), error)),
+    }
+}
+
+fn another(device: &Device, found: String) -> FsError {
+    let dm_uuid = device.dm_uuid.as_deref().map(|uuid| format!(" ({uuid})"));
+    FsError::NotHere {
+        path: node(&device.name).display().to_string(),
+        why: format!(
+            "it is {found} now, and not the volume's device {}:{}{}",
+            device.dev.0,
+            device.dev.1,
+            dm_uuid.unwrap_or_default()
+        ),
+    }
+}
+
+fn size(device: &str) -> Result<u64, FsError> {
     let sectors = attribute(device, "size")
         .map_err(|error| io_error("reading the size of", &node(device), error))?;
     let sectors: u64 = sectors.parse().map_err(|_| {
@@ -98,7 +148,7 @@ pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
             format!("device {}:{}", dev.0, dev.1),
         ));
     }
-    let bytes = bytes(device, dev)?;
+    let bytes = size(device)?;
     let record = &placed.record;
     let right_size = |bytes: u64| {
         bytes == record.extent.len || record.growing_to.is_some_and(|to| bytes == to.len)

@@ -19,7 +19,7 @@ pub(super) fn grow(
     job: &GrowFs,
     context: &mut Context,
 ) -> Result<Grown, FsError> {
-    let device_bytes = device::bytes(&job.device, job.dev)?;
+    let device_bytes = device::bytes(&job.device)?;
     if job.block {
         return Ok(Grown {
             device_bytes,
@@ -36,7 +36,7 @@ pub(super) fn grow(
         .last()
         .copied()
         .ok_or_else(|| not_here("nothing is mounted there"))?;
-    if !device::is_mount_of(here, job.dev) {
+    if !device::is_mount_of(here, job.device.dev) {
         return Err(not_here("another device is mounted there"));
     }
     let fs_type = FsType::parse(&here.fs_type)
@@ -53,7 +53,13 @@ pub(super) fn grow(
     } else {
         &here.mount_point
     };
-    let changed = grow::grow(ground, fs_type, path, (&job.device, device_bytes), context)?;
+    let changed = grow::grow(
+        ground,
+        fs_type,
+        path,
+        (&job.device.name, device_bytes),
+        context,
+    )?;
     Ok(Grown {
         device_bytes,
         changed,

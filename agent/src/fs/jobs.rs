@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{ground::Real, growing, publish, staging, unmount, usage};
 use crate::carve::jobs::CarveError;
-use crate::model::{Cause, Contents, DriveRef, FsType};
+use crate::model::{Cause, Contents, DriveRef, FsType, Placed};
 use crate::worker::{Context, Job};
 
 /// Readies a volume: verify the device, format guard, mkfs if (and only if) it was never made,
@@ -60,10 +60,8 @@ pub struct Publish {
     pub drive: DriveRef,
     /// The volume.
     pub uuid: Uuid,
-    /// Device number of its partition, checked against staging path and target.
-    pub dev: (u32, u32),
-    /// Kernel name of its partition.
-    pub device: String,
+    /// Its device, checked against staging path and target.
+    pub device: Device,
     /// Some: bind this staged mount. None: block.
     pub staging_path: Option<PathBuf>,
     /// Where; created when it is missing (its parent exists).
@@ -85,16 +83,29 @@ pub struct Unmount {
     /// Remove the file or empty directory at the path afterwards (unpublish does, unstage does not).
     pub remove: bool,
     /// Only unmount mounts of this device when given (a foreign mount is refused).
-    pub expected: Option<Expected>,
+    pub expected: Option<Device>,
 }
 
-/// The device of a volume.
+/// The device of a volume. The kernel gives the names and numbers of devices that are gone to others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Expected {
+pub struct Device {
+    /// Kernel name.
+    pub name: String,
     /// Device number.
     pub dev: (u32, u32),
     /// Device-mapper uuid of an LV.
     pub dm_uuid: Option<String>,
+}
+
+impl Device {
+    /// Where the kernel has a volume, if it does.
+    pub fn of(placed: &Placed) -> Option<Self> {
+        Some(Self {
+            name: placed.device.clone()?,
+            dev: placed.dev?,
+            dm_uuid: placed.dm_uuid.clone(),
+        })
+    }
 }
 
 /// What unmounting did.
@@ -113,10 +124,8 @@ pub struct Stats {
     pub path: PathBuf,
     /// Staging path, when given: it must be mounted too (reported, not an error).
     pub staging_path: Option<PathBuf>,
-    /// Device number of the volume's partition (for btrfs the mount's own number differs: compared by source).
-    pub dev: (u32, u32),
-    /// Kernel name of its partition.
-    pub device: String,
+    /// The volume's device (the number of a btrfs mount differs: compared by source).
+    pub device: Device,
     /// Block volume.
     pub block: bool,
 }
@@ -149,10 +158,8 @@ pub struct GrowFs {
     pub uuid: Uuid,
     /// Where it is mounted (staging or publish path).
     pub path: PathBuf,
-    /// Device number of its partition.
-    pub dev: (u32, u32),
-    /// Kernel name of its partition.
-    pub device: String,
+    /// Its device.
+    pub device: Device,
     /// Block volume: answers the device's size.
     pub block: bool,
 }

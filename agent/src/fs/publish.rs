@@ -36,7 +36,7 @@ fn publish_mount(
     let staged = mountinfo::mounts_at(entries, &mountinfo::resolve(staging))
         .last()
         .copied()
-        .filter(|entry| device::is_mount_of(entry, job.dev) && entry.root == Path::new("/"))
+        .filter(|entry| device::is_mount_of(entry, job.device.dev) && entry.root == Path::new("/"))
         .ok_or_else(|| FsError::NotStaged {
             uuid: job.uuid,
             path: staging.display().to_string(),
@@ -77,10 +77,13 @@ fn publish_block(
     entries: &[MountEntry],
     context: &mut Context,
 ) -> Result<bool, FsError> {
+    // Fails when name and number belong to another device by now; while it is open, neither is given to another.
+    let _open = device::hold(&job.device)?;
+    let dev = job.device.dev;
     if let Some(top) = mountinfo::mounts_at(entries, &mountinfo::resolve(&job.target)).last() {
         // statx of a device node asks devtmpfs, not the drive.
         return match path::facts(&job.target) {
-            Ok(found) if found.kind == Kind::Block && found.rdev == job.dev => {
+            Ok(found) if found.kind == Kind::Block && found.rdev == dev => {
                 same_access(job, top, job.read_only)
             }
             Ok(_) => Err(conflict(
@@ -90,15 +93,13 @@ fn publish_block(
             Err(error) => Err(io_error("looking at", &job.target, error)),
         };
     }
-    // Fails when the name belongs to another device by now.
-    device::bytes(&job.device, job.dev)?;
     attach(
         job,
-        &device::node(&job.device),
+        &device::node(&job.device.name),
         job.read_only,
         path::make_file,
         context,
-        |found| found.kind == Kind::Block && found.rdev == job.dev,
+        |found| found.kind == Kind::Block && found.rdev == dev,
     )
 }
 
@@ -127,7 +128,7 @@ fn attach(
             _ => "see dmesg".to_owned(),
         };
         FsError::Mount {
-            device: job.device.clone(),
+            device: job.device.name.clone(),
             path: job.target.display().to_string(),
             hint,
             source: Cause::from(error),
@@ -138,9 +139,9 @@ fn attach(
     if !is_right(&found) {
         return Err(FsError::Unexpected {
             uuid: job.uuid,
-            device: job.device.clone(),
+            device: job.device.name.clone(),
             found: format!("{found:?} at {}", source.display()),
-            expected: format!("device {}:{}", job.dev.0, job.dev.1),
+            expected: format!("device {}:{}", job.device.dev.0, job.device.dev.1),
         });
     }
     if read_only {

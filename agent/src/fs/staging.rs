@@ -13,7 +13,7 @@ use super::{
     device::{self, Partition, io_error},
     ground::Ground,
     grow, hints,
-    jobs::{FsError, Stage, StageMount, Staged},
+    jobs::{Device, FsError, Stage, StageMount, Staged},
     mkfs,
     mkfs_options::check_mkfs_options,
     options::{MountFlags, parse_mount_flags},
@@ -36,7 +36,12 @@ pub fn stage(ground: &dyn Ground, job: &Stage, context: &mut Context) -> Result<
     let contents = ground.look(&job.drive, false)?;
     let placed = find(&contents, job)?;
     match &job.mount {
-        None => block(ground, job, placed, context),
+        None if placed.device.is_none() => {
+            context.step("bringing its device back");
+            let contents = ground.look(&job.drive, true)?;
+            block(ground, job, contents, context)
+        }
+        None => block(ground, job, contents, context),
         Some(wanted) => Staging::new(ground, job, wanted, placed)?.run(placed, context),
     }
 }
@@ -67,9 +72,10 @@ fn find<'a>(contents: &'a Contents, job: &Stage) -> Result<&'a Placed, FsError> 
 fn block(
     ground: &dyn Ground,
     job: &Stage,
-    placed: &Placed,
+    contents: Contents,
     context: &mut Context,
 ) -> Result<Staged, FsError> {
+    let placed = find(&contents, job)?;
     let incompatible = |is: String| FsError::Incompatible {
         uuid: job.uuid,
         is,
@@ -79,8 +85,9 @@ fn block(
         return Err(incompatible("a mount volume".to_owned()));
     }
     match &placed.record.state {
+        // Where its device is now: publishing takes it from there.
         RecordState::Block => Ok(Staged {
-            contents: None,
+            contents: Some(contents),
             formatted: false,
             grown: false,
             already: true,
@@ -203,7 +210,11 @@ impl<'a> Staging<'a> {
                 },
                 Some((device, dev)),
             ) if *fs_type == self.fs_type => {
-                let bytes = device::bytes(device, dev)?;
+                let bytes = device::bytes(&Device {
+                    name: device.to_owned(),
+                    dev,
+                    dm_uuid: placed.dm_uuid.clone(),
+                })?;
                 grown = self.grow(device, bytes, context);
                 self.advance(*fs_uuid, true, context)?;
             }

@@ -17,7 +17,7 @@ use std::{
 use super::{
     device::{self, io_error},
     hints,
-    jobs::{Expected, FsError, Unmount, Unmounted},
+    jobs::{Device, FsError, Unmount, Unmounted},
     staging::mount_info_error,
 };
 use crate::{
@@ -139,7 +139,7 @@ fn is_mounted(path: &Path, id: u64) -> bool {
 /// of its own: those are told by name. When sysfs no longer knows the device, the drive is gone, and nothing is
 /// proven: taking a mount away at the path we were given destroys nothing, keeping it would hang a pod for ever. An LV may
 /// have come back under another number: its device-mapper uuid tells.
-fn is_foreign(entry: &MountEntry, volume: &Expected) -> bool {
+fn is_foreign(entry: &MountEntry, volume: &Device) -> bool {
     let dev = volume.dev;
     if entry.dev == dev {
         return false;
@@ -278,7 +278,8 @@ mod tests {
             ("1 2 0:50 / /s rw - btrfs /dev/no-such-device rw", false),
             ("1 2 0:5 /no-such-device /s rw - devtmpfs udev rw", false),
         ] {
-            let volume = Expected {
+            let volume = Device {
+                name: "sda1".into(),
                 dev: (8, 1),
                 dm_uuid: None,
             };

@@ -45,7 +45,7 @@ fn mounted(job: &Stats) -> Result<Usage, FsError> {
     if !found.mount_root {
         return Err(not_here(job, "nothing is mounted there".to_owned()));
     }
-    if found.dev != job.dev && !is_btrfs_of(job, &found)? {
+    if found.dev != job.device.dev && !is_btrfs_of(job, &found)? {
         return Err(not_here(
             job,
             format!(
@@ -78,7 +78,7 @@ fn mounted(job: &Stats) -> Result<Usage, FsError> {
 /// Usage of a path that does not let itself be opened, or be looked at: the kernel's list of mounts, which asks no filesystem,
 /// says whether it is the volume's.
 fn without_directory(job: &Stats, mount: Option<u64>, error: &io::Error) -> Result<Usage, FsError> {
-    if !top_at(&job.path)?.is_some_and(|top| device::is_mount_of(&top, job.dev)) {
+    if !top_at(&job.path)?.is_some_and(|top| device::is_mount_of(&top, job.device.dev)) {
         return Err(not_here(
             job,
             "it does not answer, and no mount of the volume is there".to_owned(),
@@ -158,7 +158,7 @@ fn is_staged(job: &Stats) -> bool {
     match path::facts(staging) {
         Ok(found) => {
             found.mount_root
-                && (found.dev == job.dev || matches!(is_btrfs_of(job, &found), Ok(true)))
+                && (found.dev == job.device.dev || matches!(is_btrfs_of(job, &found), Ok(true)))
         }
         Err(error) => is_unreadable(&error),
     }
@@ -169,7 +169,7 @@ fn is_btrfs_of(job: &Stats, found: &Facts) -> Result<bool, FsError> {
     let entries = mountinfo::read().map_err(|error| mount_info_error(&job.path, &error))?;
     Ok(entries
         .iter()
-        .any(|entry| entry.id == found.mount_id && device::is_mount_of(entry, job.dev)))
+        .any(|entry| entry.id == found.mount_id && device::is_mount_of(entry, job.device.dev)))
 }
 
 fn top_at(path: &Path) -> Result<Option<MountEntry>, FsError> {
@@ -185,7 +185,7 @@ fn block(job: &Stats) -> Result<Usage, FsError> {
             kind: Kind::Block,
             rdev,
             ..
-        }) if rdev == job.dev => {}
+        }) if rdev == job.device.dev => {}
         Ok(Facts {
             kind: Kind::Block,
             rdev,
@@ -202,7 +202,7 @@ fn block(job: &Stats) -> Result<Usage, FsError> {
         }
         Err(error) => return Err(io_error("looking at", &job.path, error)),
     }
-    let total_bytes = device::bytes(&job.device, job.dev)?;
+    let total_bytes = device::bytes(&job.device)?;
     Ok(Usage {
         total_bytes,
         ..answer(None, None, is_staged(job))

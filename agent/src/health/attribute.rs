@@ -61,8 +61,8 @@ mod tests {
     use crate::{
         health::kmsg::Kind,
         model::{
-            RecordState, Volume, VolumeState,
-            samples::{contents, drive, placed},
+            RecordState,
+            samples::{contents, drive, placed, volume},
         },
     };
 
@@ -72,21 +72,10 @@ mod tests {
         let disk = drive("sda", DriveState::Claimed, Some(on_it));
         let mut nvme = drive("nvme0n1", DriveState::Available, None);
         nvme.facts.media = Media::Nvme;
+        let volume = volume(&disk, placed(7, RecordState::New));
         for drive in [disk, nvme] {
             snapshot.drives.insert(drive.id.clone(), drive);
         }
-        let volume = Volume {
-            uuid: Uuid::from_u128(7),
-            drive: DriveId("wwn-sda".into()),
-            placed: placed(7, RecordState::New),
-            state: VolumeState::Ready,
-            in_use: false,
-            troubles: Vec::new(),
-            since: Default::default(),
-            mounts: Vec::new(),
-            erasing: None,
-            checks: Vec::new(),
-        };
         snapshot.volumes.insert(volume.uuid, volume);
         snapshot
     }

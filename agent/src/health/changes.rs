@@ -313,15 +313,11 @@ mod tests {
 
     #[test]
     fn a_volumes_own_trouble_is_told_and_its_drives_only_with_the_drive() {
-        use crate::model::{RecordState, VolumeState, snapshot::Trouble};
+        use crate::model::{RecordState, snapshot::Trouble};
         let with = |reasons: &[&str]| {
             let mut snapshot = snapshot(|_| {});
+            let drive = samples::drive("sda", DriveState::Claimed, None);
             let volume = Volume {
-                uuid: Uuid::from_u128(7),
-                drive: DriveId("wwn-sda".into()),
-                placed: samples::placed(7, RecordState::New),
-                state: VolumeState::Ready,
-                in_use: false,
                 troubles: reasons
                     .iter()
                     .map(|reason| Trouble {
@@ -330,10 +326,7 @@ mod tests {
                         message: "see to it".into(),
                     })
                     .collect(),
-                since: Default::default(),
-                mounts: Vec::new(),
-                erasing: None,
-                checks: Vec::new(),
+                ..samples::volume(&drive, samples::placed(7, RecordState::New))
             };
             snapshot.volumes.insert(volume.uuid, volume);
             snapshot

@@ -35,6 +35,8 @@ const TICK: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 2;
 /// A drive whose left-overs could not be removed is tried again after this.
 const CLEAR_AGAIN: Duration = Duration::from_secs(30);
+/// A check that panicked, which it may do again, is begun again after this.
+const PANICKED_AGAIN: Duration = Duration::from_secs(3600);
 
 /// What is followed of a volume.
 #[derive(Debug)]
@@ -49,6 +51,8 @@ struct Tracked {
     /// It did not when the last check began.
     news: bool,
     running: bool,
+    /// Not begun again before this.
+    not_before: Option<Instant>,
     /// The last attempt's outcome counts for planning only until the volume is mounted again.
     stale: bool,
 }
@@ -72,6 +76,25 @@ struct Followed {
     busy: BTreeSet<DriveId>,
     /// Drives to be left alone until then.
     later: BTreeMap<DriveId, Instant>,
+}
+
+impl Followed {
+    /// A task panicked. It may have left its snapshot. Other volumes of the drive are checked meanwhile.
+    fn panicked(&mut self, drive: DriveId, volume: Option<Uuid>, now: Instant) {
+        self.busy.remove(&drive);
+        self.clear.remove(&drive);
+        self.later.insert(drive, now + CLEAR_AGAIN);
+        if let Some(tracked) = volume.and_then(|uuid| self.volumes.get_mut(&uuid)) {
+            tracked.running = false;
+            tracked.not_before = Some(now + PANICKED_AGAIN);
+        }
+    }
+}
+
+impl Tracked {
+    fn waits(&self, now: Instant) -> bool {
+        self.running || self.not_before.is_some_and(|at| now < at)
+    }
 }
 
 /// Follows them until `stop`.
@@ -100,11 +123,7 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
             Some(((drive, volume), done)) = tasks.next() => match done {
                 Some(done) => take(&volumes, &mut followed, &dir, drive, volume, done).await,
                 None => {
-                    // It may have left its snapshot. Other volumes of the drive are checked; this one, which would
-                    // panic again, not before the next start.
-                    followed.busy.remove(&drive);
-                    followed.clear.remove(&drive);
-                    followed.later.insert(drive, Instant::now() + CLEAR_AGAIN);
+                    followed.panicked(drive, volume, Instant::now());
                     if let Some(uuid) = volume {
                         volumes.answer_check(uuid, None);
                     }
@@ -187,6 +206,7 @@ async fn follow(
                     suspected,
                     news: suspected,
                     running: false,
+                    not_before: None,
                     stale: false,
                 };
                 followed.volumes.insert(volume.uuid, tracked);
@@ -252,6 +272,7 @@ fn begin(
     snapshot: &Arc<Snapshot>,
 ) {
     let config = &volumes.config().checks;
+    let now = Instant::now();
     for (uuid, tracked) in &mut followed.volumes {
         let Some(volume) = snapshot.volumes.get(uuid) else {
             continue;
@@ -260,7 +281,7 @@ fn begin(
             continue;
         };
         let waits = tasks.len() >= AT_ONCE
-            || tracked.running
+            || tracked.waits(now)
             || filesystem(volume).is_none()
             || followed.busy.contains(&drive.id)
             || (layout(drive) == Some(Layout::Lvm) && !followed.clear.contains(&drive.id));
@@ -404,4 +425,36 @@ fn tell(volumes: &Volumes, uuid: Uuid, checked: &Checked, fs_type: FsType) {
         known.checked.insert(uuid, checked.clone());
         known.health.looked(uuid, Source::Check, troubles);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_that_panicked_is_begun_again_after_a_while() {
+        let (drive, uuid) = (DriveId("serial-x".to_owned()), Uuid::from_u128(1));
+        let mut followed = Followed::default();
+        let tracked = Tracked {
+            fs_type: FsType::Ext4,
+            checked: Checked::never(Uuid::from_u128(2)),
+            in_use: false,
+            unmounted: None,
+            suspected: false,
+            news: false,
+            running: true,
+            not_before: None,
+            stale: false,
+        };
+        followed.volumes.insert(uuid, tracked);
+        followed.busy.insert(drive.clone());
+        followed.clear.insert(drive.clone());
+        let now = Instant::now();
+        followed.panicked(drive.clone(), Some(uuid), now);
+
+        assert!(followed.busy.is_empty(), "the drive's other volumes wait");
+        assert!(followed.clear.is_empty() && followed.later.contains_key(&drive));
+        let tracked = followed.volumes.get(&uuid);
+        assert!(tracked.is_some_and(|one| one.waits(now) && !one.waits(now + PANICKED_AGAIN)));
+    }
 }

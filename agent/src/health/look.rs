@@ -21,7 +21,7 @@ use super::{
     space, tell,
 };
 use crate::{
-    fs::jobs::{Stats, Usage},
+    fs::jobs::{Device, Stats, Usage},
     model::{
         Drive, DriveId, DriveRef, DriveState, Media, Mode, Snapshot, cause::chain,
         snapshot::Trouble,
@@ -167,8 +167,7 @@ fn filesystems(volumes: &Volumes, snapshot: &Snapshot, drive: &DriveId) -> Vec<(
         let job = Stats {
             path,
             staging_path: None,
-            dev: volume.placed.dev?,
-            device: volume.placed.device.clone()?,
+            device: Device::of(&volume.placed)?,
             block: false,
         };
         Some((volume.uuid, job))

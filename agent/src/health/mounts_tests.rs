@@ -1,7 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::model::{DriveId, RecordState, Volume, VolumeState, samples::placed};
+use crate::model::{
+    DriveState, RecordState, Volume,
+    samples::{drive, placed, volume},
+};
 
 const STAGING: &str = "/k/plugins/kubernetes.io/csi/d/h/globalmount";
 const TARGET: &str = "/k/pods/u/volumes/kubernetes.io~csi/pv/mount";
@@ -11,16 +14,8 @@ fn snapshot(dev: Option<(u32, u32)>) -> Snapshot {
     let mut placed = placed(7, RecordState::New);
     placed.dev = dev;
     let volume = Volume {
-        uuid: Uuid::from_u128(7),
-        drive: DriveId("wwn-sda".into()),
-        placed,
-        state: VolumeState::Ready,
         in_use: true,
-        troubles: Vec::new(),
-        since: Default::default(),
-        mounts: Vec::new(),
-        erasing: None,
-        checks: Vec::new(),
+        ..volume(&drive("sda", DriveState::Claimed, None), placed)
     };
     snapshot.volumes.insert(volume.uuid, volume);
     snapshot

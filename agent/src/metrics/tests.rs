@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     model::{
         Drive, DriveHealth, DriveState, Finding, RecordState, Reject, RejectCode, Verdict, Volume,
-        VolumeState, samples,
+        samples,
         snapshot::{Erasing, Trouble},
     },
     smart::{Failure, FailureReason, Outcome, Reading, Told, facts},
@@ -72,13 +72,7 @@ fn suspect() -> DriveHealth {
 fn volume_of(drive: &Drive, uuid: u128) -> Volume {
     let placed = samples::placed(uuid, RecordState::New);
     Volume {
-        uuid: placed.record.uuid,
-        drive: drive.id.clone(),
-        placed,
-        state: VolumeState::Ready,
         in_use: true,
-        since: BTreeMap::default(),
-        mounts: Vec::new(),
         troubles: vec![Trouble {
             status: "DEGRADED".into(),
             reason: "DriveSuspect".into(),
@@ -88,7 +82,7 @@ fn volume_of(drive: &Drive, uuid: u128) -> Volume {
             done_bytes: 1 << 20,
             eta_seconds: 1,
         }),
-        checks: Vec::new(),
+        ..samples::volume(drive, placed)
     }
 }
 

@@ -110,3 +110,19 @@ pub fn drive(name: &str, state: DriveState, contents: Option<Contents>) -> Drive
         health: DriveHealth::default(),
     }
 }
+
+/// A volume on a drive, ready and not in use.
+pub fn volume(drive: &Drive, placed: Placed) -> Volume {
+    Volume {
+        uuid: placed.record.uuid,
+        drive: drive.id.clone(),
+        placed,
+        state: VolumeState::Ready,
+        in_use: false,
+        troubles: Vec::new(),
+        since: Default::default(),
+        mounts: Vec::new(),
+        erasing: None,
+        checks: Vec::new(),
+    }
+}

@@ -10,7 +10,7 @@ use crate::{
     carve::jobs::Look,
     fs::{
         device,
-        jobs::{Expected, FsError, GrowFs, Publish, Stage, StageMount, Unmount, Unmounted},
+        jobs::{Device, FsError, GrowFs, Publish, Stage, StageMount, Unmount, Unmounted},
         unmount,
     },
     health::{mounts::Role, stalls},
@@ -24,6 +24,8 @@ use crate::{
 
 /// A stage is answered with ABORTED after this, and goes on: the kubelet waits for 120 s.
 const STAGE_ANSWER: std::time::Duration = std::time::Duration::from_secs(115);
+/// Volumes of one drive that are staged at a time: one whose mkfs takes minutes keeps no other waiting.
+const STAGES: usize = 4;
 /// Longest a stage with a repair may take: e2fsck of a large, slow, damaged filesystem.
 const REPAIR_DEADLINE: std::time::Duration = std::time::Duration::from_secs(6 * 3600);
 
@@ -181,7 +183,8 @@ impl Volumes {
             may_repair: false,
         };
         let pool = &self.inner.pool;
-        let first = pool.run(&volume.drive, Slot::Stage, job.clone(), STAGE_DEADLINE);
+        let worker = self.stage_worker(&volume.drive);
+        let first = pool.run(&worker, Slot::Stage, job.clone(), STAGE_DEADLINE);
         let staged = match first.await {
             Err(RunError::Job(FsError::NeedsRepair { device, .. })) => {
                 tracing::warn!(volume = %volume.uuid, drive = %volume.drive, device, "filesystem repair started");
@@ -255,6 +258,15 @@ impl Volumes {
         Ok(())
     }
 
+    /// Which worker stages a volume of this drive: the first that is free, or the drive's own.
+    fn stage_worker(&self, drive: &DriveId) -> DriveId {
+        let more = (1..STAGES).map(|number| DriveId(format!("{drive}.stage.{number}")));
+        std::iter::once(drive.clone())
+            .chain(more)
+            .find(|worker| !self.inner.pool.is_taken(worker, Slot::Stage))
+            .unwrap_or_else(|| drive.clone())
+    }
+
     /// Where to reach the volume's drive, and the volume as it is now. What made a volume ambiguous may be over without a
     /// kernel event, e.g. when the last user of an LV's old device has closed it: the drive is asked before a call is
     /// refused for it.
@@ -313,18 +325,29 @@ impl Volumes {
         request: &PublishRequest,
     ) -> Result<(), VolumeError> {
         let (drive, volume) = &self.reach_settled(volume).await?;
-        let drive = drive.clone();
-        let (Some(dev), Some(device)) = (volume.placed.dev, volume.placed.device.clone()) else {
-            return Err(VolumeError::DriveAway {
-                uuid: volume.uuid,
-                drive: volume.drive.clone(),
-            });
-        };
+        match self.publish_as_known(drive.clone(), volume, request).await {
+            // An LV has another device since somebody deactivated and activated it: the drive says which.
+            Err(VolumeError::Fs(RunError::Job(FsError::NotHere { .. }))) => {
+                let volume = self.look_again(volume).await?;
+                let drive = self.reach(&volume)?;
+                self.publish_as_known(drive, &volume, request).await
+            }
+            done => done,
+        }
+    }
+
+    async fn publish_as_known(
+        &self,
+        drive: DriveRef,
+        volume: &Volume,
+        request: &PublishRequest,
+    ) -> Result<(), VolumeError> {
+        let device = device_of(volume)?;
         if request.exclusive {
             let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
             let other = other_target(
                 &mounts,
-                |mount| is_of_device(mount, &device, dev),
+                |mount| is_of_device(mount, &device.name, device.dev),
                 self.inner.expected.targets(volume.uuid),
                 &mountinfo::resolve(&request.target),
             );
@@ -338,7 +361,6 @@ impl Volumes {
         let job = Publish {
             drive,
             uuid: volume.uuid,
-            dev,
             device,
             staging_path: (request.mode == Mode::Mount).then(|| request.staging.clone()),
             target: request.target.clone(),
@@ -348,11 +370,11 @@ impl Volumes {
             .pool
             .run(&volume.drive, Slot::Foreground, job, MOUNT_DEADLINE)
             .await
+            .map(drop)
             .map_err(|error| {
                 self.note_stuck(&volume.drive, &error);
                 VolumeError::Fs(error)
-            })?;
-        Ok(())
+            })
     }
 
     /// Unmounts a path of a volume: the target (removed afterwards) or the staging path (left). What is mounted there must be
@@ -422,7 +444,7 @@ impl Volumes {
             deadline_ms: DETACH_AFTER.as_millis() as u64,
             may_detach: gone,
             remove,
-            expected: volume.and_then(expected),
+            expected: volume.and_then(|volume| Device::of(&volume.placed)),
         };
         let first = self
             .inner
@@ -554,19 +576,11 @@ impl Volumes {
     async fn grow_guarded(&self, volume: &Volume, path: PathBuf) -> Result<u64, VolumeError> {
         self.call_off_check(volume.uuid).await;
         let (drive, volume) = &self.reach_settled(volume).await?;
-        let drive = drive.clone();
-        let (Some(dev), Some(device)) = (volume.placed.dev, volume.placed.device.clone()) else {
-            return Err(VolumeError::DriveAway {
-                uuid: volume.uuid,
-                drive: volume.drive.clone(),
-            });
-        };
         let job = GrowFs {
-            drive,
+            drive: drive.clone(),
             uuid: volume.uuid,
             path,
-            dev,
-            device,
+            device: device_of(volume)?,
             block: volume.placed.record.mode == Mode::Block,
         };
         self.inner
@@ -604,11 +618,11 @@ fn completed(device: Option<&str>) -> Option<u64> {
     Some(activity.completed)
 }
 
-/// What is mounted at a path of this volume; None when that is not known.
-fn expected(volume: &Volume) -> Option<Expected> {
-    volume.placed.dev.map(|dev| Expected {
-        dev,
-        dm_uuid: volume.placed.dm_uuid.clone(),
+/// The device of a volume that must have one.
+fn device_of(volume: &Volume) -> Result<Device, VolumeError> {
+    Device::of(&volume.placed).ok_or_else(|| VolumeError::DriveAway {
+        uuid: volume.uuid,
+        drive: volume.drive.clone(),
     })
 }
 

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{STATS_DEADLINE, VolumeError, Volumes};
 use crate::{
-    fs::jobs::{FsError, Stats, Usage},
+    fs::jobs::{Device, FsError, Stats, Usage},
     health::{look::judge_space, mounts},
     model::{Mode, Volume, snapshot::Trouble},
     sys::mountinfo,
@@ -126,13 +126,12 @@ impl Volumes {
     ) -> Result<Sample, VolumeError> {
         let volume = self.require(id)?;
         let uuid = volume.uuid;
-        let (Some(dev), Some(device)) = (volume.placed.dev, volume.placed.device.clone()) else {
+        let Some(device) = Device::of(&volume.placed) else {
             return self.stale(&volume, path, Some(not_answering(&volume)));
         };
         let job = Stats {
             path: path.into(),
             staging_path: staging.map(Into::into),
-            dev,
             device,
             block: volume.placed.record.mode == Mode::Block,
         };

@@ -18,7 +18,7 @@ use drivebay_agent::{
     fs::{
         ground::Ground,
         jobs::{
-            Expected, FsError, GrowFs, Grown, Publish, Stage, StageMount, Staged, Stats, Unmount,
+            Device, FsError, GrowFs, Grown, Publish, Stage, StageMount, Staged, Stats, Unmount,
             Unmounted, Usage,
         },
         publish, staging, unmount, usage,
@@ -279,13 +279,21 @@ impl Bench {
         let job = Publish {
             drive: self.drive.clone(),
             uuid: self.uuid,
-            dev: self.dev(),
-            device: self.device.clone(),
+            device: self.device(),
             staging_path,
             target: self.path("pods").join(target),
             read_only,
         };
         publish::publish(&job, &mut Context::silent())
+    }
+
+    /// The volume's device.
+    pub(crate) fn device(&self) -> Device {
+        Device {
+            name: self.device.clone(),
+            dev: self.dev(),
+            dm_uuid: None,
+        }
     }
 
     pub(crate) fn unmount_job(&self, path: &str) -> Unmount {
@@ -294,10 +302,7 @@ impl Bench {
             deadline_ms: 2000,
             may_detach: false,
             remove: path != "staging",
-            expected: Some(Expected {
-                dev: self.dev(),
-                dm_uuid: None,
-            }),
+            expected: Some(self.device()),
         }
     }
 
@@ -314,8 +319,7 @@ impl Bench {
         usage::usage(&Stats {
             path: self.path(path),
             staging_path,
-            dev: self.dev(),
-            device: self.device.clone(),
+            device: self.device(),
             block,
         })
     }
@@ -329,8 +333,7 @@ impl Bench {
             drive: self.drive.clone(),
             uuid: self.uuid,
             path: self.path(path),
-            dev: self.dev(),
-            device: self.device.clone(),
+            device: self.device(),
             block,
         };
         job.run(&mut Context::silent())

@@ -181,6 +181,7 @@ fn before(name: &str, seen: Seen) -> Surveyed {
         unfinished: false,
         stuck: seen.stuck,
         late: seen.late,
+        unread: seen.unread,
         judgement: Judgement::Claimed,
     }
 }
@@ -346,6 +347,31 @@ async fn a_label_that_cannot_be_read_is_told() {
             .contains("both slots")
     );
     assert_eq!(seen[0].contents, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_that_fail_in_a_row_are_counted() {
+    for (name, counted) in [("eio", true), ("ours-damaged", true), ("ours", false)] {
+        let mut previous = Vec::new();
+        for times in 1..=3 {
+            let fake = Fake::default();
+            let seen = gather(&fake, targets(&[name]), None, previous, &settings()).await;
+            assert_eq!(seen[0].unread, if counted { times } else { 0 }, "{name}");
+            previous = vec![before(name, seen[0].clone())];
+        }
+        // Others were looked at, not this one.
+        let others = BTreeSet::new();
+        let fake = Fake::default();
+        let seen = gather(
+            &fake,
+            targets(&[name]),
+            Some(&others),
+            previous,
+            &settings(),
+        )
+        .await;
+        assert_eq!(seen[0].unread, if counted { 3 } else { 0 }, "{name}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
