@@ -208,17 +208,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<dyn std::error::Err
 }
 
 async fn save<T: Serialize + Send + 'static>(path: PathBuf, value: T) -> Result<(), StateError> {
-    let target = path.clone();
-    let written = offload("state-save", IO_DEADLINE, move || {
-        let bytes = serde_json::to_vec_pretty(&Versioned {
-            version: VERSION,
-            value,
-        })?;
-        statefile::write_atomic(&target, &bytes)
-    });
-    written
+    let text = move || {
+        let version = VERSION;
+        Ok(serde_json::to_vec_pretty(&Versioned { version, value })?)
+    };
+    statefile::save(path.clone(), IO_DEADLINE, text)
         .await
-        .and_then(|inner| inner)
         .map_err(|source| StateError { path, source })
 }
 

@@ -43,11 +43,7 @@ pub async fn read(dir: &Path, volume: Uuid) -> Option<Checked> {
 /// Keeps it.
 pub async fn write(dir: &Path, volume: Uuid, checked: &Checked) -> io::Result<()> {
     let bytes = serde_json::to_vec_pretty(checked).map_err(io::Error::other)?;
-    let path = file(dir, volume);
-    offload("check-write", DEADLINE, move || {
-        statefile::write_atomic(&path, &bytes)
-    })
-    .await?
+    statefile::save(file(dir, volume), DEADLINE, || Ok(bytes)).await
 }
 
 /// Forgets a volume that is gone.

@@ -191,11 +191,8 @@ impl Memory {
     }
 
     async fn write(&self, next: Remembered) -> std::io::Result<()> {
-        let path = self.path.clone();
-        let write = offload("health-write", FILE_DEADLINE, move || {
-            statefile::write_atomic(&path, &serde_json::to_vec(&next)?)
-        });
-        write.await?
+        let text = move || Ok(serde_json::to_vec(&next)?);
+        statefile::save(self.path.clone(), FILE_DEADLINE, text).await
     }
 }
 

@@ -462,10 +462,5 @@ async fn read(dir: &Path, id: &DriveId) -> History {
 
 async fn write(dir: &Path, id: &DriveId, history: &History) -> std::io::Result<()> {
     let bytes = history.to_json().map_err(std::io::Error::other)?;
-    let (dir, path) = (dir.to_owned(), file(dir, id));
-    offload("smart-write", FILE_DEADLINE, move || {
-        statefile::make_dir(&dir)?;
-        statefile::write_atomic(&path, &bytes)
-    })
-    .await?
+    statefile::save(file(dir, id), FILE_DEADLINE, || Ok(bytes)).await
 }

@@ -6,7 +6,38 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
+
+use tokio::{sync::Semaphore, time::timeout};
+
+use super::offload::offload;
+
+/// Writes of state files go one at a time. One that was given up goes on by itself when its drive answers again: it must not
+/// replace what was written after it, and others must not pile up behind it.
+static WRITES: Semaphore = Semaphore::const_new(1);
+
+/// Replaces a file's contents durably, for async callers; TimedOut when that takes longer than `limit`, also of a write that
+/// began earlier.
+pub async fn save(
+    path: PathBuf,
+    limit: Duration,
+    text: impl FnOnce() -> io::Result<Vec<u8>> + Send + 'static,
+) -> io::Result<()> {
+    let turn = timeout(limit, WRITES.acquire()).await.map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::TimedOut,
+            "an earlier write of a state file has not ended",
+        )
+    })?;
+    let turn = turn.map_err(io::Error::other)?;
+    offload("state-save", limit, move || {
+        // Given back when the work ends, not when its caller gives up.
+        let _turn = turn;
+        write_atomic(&path, &text()?)
+    })
+    .await?
+}
 
 /// The bytes of a file of at most `max` bytes.
 pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
@@ -120,6 +151,29 @@ mod tests {
         fs::create_dir(dir.path().join("sub/known.json.new"))?;
         assert!(write_atomic(&path, b"three").is_err());
         assert_eq!(read(&path, 3)?, b"two");
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_write_that_was_given_up_replaces_nothing_that_was_written_later() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("state.json");
+        // Whoever opens it for writing waits until somebody reads: a drive that hangs.
+        let hangs = dir.path().join("state.json.new");
+        nix::unistd::mkfifo(&hangs, nix::sys::stat::Mode::S_IRWXU)?;
+        let limit = Duration::from_millis(200);
+        let text = |text: &'static str| move || Ok(text.as_bytes().to_vec());
+        for why in ["did not end", "earlier write", "earlier write"] {
+            let given_up = save(path.clone(), limit, text("old")).await.unwrap_err();
+            assert_eq!(given_up.kind(), io::ErrorKind::TimedOut);
+            assert!(given_up.to_string().contains(why), "{given_up}");
+        }
+        let mut said = String::new();
+        fs::File::open(&hangs)?.read_to_string(&mut said)?;
+        assert_eq!(said, "old");
+        // The first one ends, and takes its file away.
+        save(path.clone(), Duration::from_secs(10), text("new")).await?;
+        assert_eq!(fs::read_to_string(&path)?, "new");
         Ok(())
     }
 
