@@ -148,9 +148,10 @@ fn furnished() -> Option<Memory> {
         bench.lvm(&args)
     };
     run(words(&format!(
-        "pvcreate --yes --norestorefile --uuid {PV} --metadatacopies 1 --metadatasize {} --bootloaderareasize {} --dataalignment 1024k {node}",
+        "pvcreate --yes --norestorefile --uuid {PV} --metadatacopies 1 --metadatasize {} --bootloaderareasize {} --dataalignment 1024k --setphysicalvolumesize {} {node}",
         kib(plan::METADATA_END - BLOCK),
-        kib(plan::COPIES.len)
+        kib(plan::COPIES.len),
+        kib(plan::pv_bytes(SIZE))
     )));
     let tagged = |mut args: Vec<String>, tags: Vec<String>| {
         args.extend(

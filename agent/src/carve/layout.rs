@@ -18,7 +18,7 @@ use crate::worker::Context;
 pub fn claimable_bytes(layout: Layout, size: u64, sector: u64) -> u64 {
     match layout {
         Layout::Partition => super::plan::claimable_bytes(size, sector),
-        Layout::Lvm => lvm::plan::claimable_bytes(size, sector),
+        Layout::Lvm => lvm::plan::claimable_bytes(size),
     }
 }
 

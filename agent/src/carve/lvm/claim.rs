@@ -225,6 +225,8 @@ fn make(dev: &BlockDev, id: &DriveId, claim: &Claim) -> Result<(), CarveError> {
         kib(plan::COPIES.len).into(),
         "--dataalignment".into(),
         kib(MIB).into(),
+        "--setphysicalvolumesize".into(),
+        kib(plan::pv_bytes(dev.size())).into(),
         node.clone().into(),
     ];
     let mut group: Vec<OsString> = vec![
@@ -254,7 +256,7 @@ fn make(dev: &BlockDev, id: &DriveId, claim: &Claim) -> Result<(), CarveError> {
     let mut session = Session::open(dev, false)?;
     session.cross_check()?;
     let has = session.view.contents.usable_bytes;
-    let promised = plan::claimable_bytes(dev.size(), u64::from(dev.sector()));
+    let promised = plan::claimable_bytes(dev.size());
     if has < promised {
         return Err(damaged(
             id,

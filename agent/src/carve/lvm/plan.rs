@@ -1,8 +1,8 @@
 //! The arithmetic of the `lvm` layout: where things lie on a PV of ours, which PEs a volume gets.
 //!
 //! A PV of ours: LVM's label and its metadata area up to 3 MiB; two slots for copies of the metadata text
-//! (`backup`) up to 8 MiB, which LVM knows as a bootloader area and leaves alone; then PEs of 1 MiB to the
-//! end of the drive. A text takes at most half of the metadata area, so that the next one fits beside
+//! (`backup`) up to 8 MiB, which LVM knows as a bootloader area and leaves alone; then PEs of 1 MiB, and nothing in the last
+//! MiB of the drive. A text takes at most half of the metadata area, so that the next one fits beside
 //! it: 1.5 MiB, room for about a thousand volumes.
 
 use crate::model::{Extent, MIB};
@@ -19,11 +19,18 @@ pub const COPIES: Extent = Extent {
 /// Where the first PE begins.
 pub const FIRST_PE: u64 = COPIES.start + COPIES.len;
 
-/// Bytes that volumes could have on a drive of this size once it is claimed; 0 when it is too small. The last PE
-/// may end with the drive: LVM keeps nothing there.
-pub fn claimable_bytes(size: u64, sector: u64) -> u64 {
-    let _ = sector;
-    size.saturating_sub(FIRST_PE) / EXTENT_BYTES * EXTENT_BYTES
+/// At the end of the drive, in no volume: backup GPTs, md superblocks 0.90 and 1.0, and ZFS labels are looked for there, and a
+/// volume's user must not be able to write one. Drives claimed by earlier releases do not have it.
+pub const TAIL: u64 = MIB;
+
+/// Bytes of the PV on a drive of this size.
+pub fn pv_bytes(size: u64) -> u64 {
+    size.saturating_sub(TAIL) / EXTENT_BYTES * EXTENT_BYTES
+}
+
+/// Bytes that volumes could have on a drive of this size once it is claimed; 0 when it is too small.
+pub fn claimable_bytes(size: u64) -> u64 {
+    pv_bytes(size).saturating_sub(FIRST_PE)
 }
 
 /// Free runs for this many bytes, in order of the drive: the beginning of the first run that holds all of it, else the
@@ -111,6 +118,17 @@ mod tests {
     }
 
     #[test]
+    fn no_volume_has_the_last_mebibyte_of_its_drive() {
+        for size in [64 * MIB, 64 * MIB + 512, 65 * MIB - 512, 1 << 40] {
+            let end = FIRST_PE + claimable_bytes(size);
+            assert!(end <= size - MIB && end > size - 2 * MIB, "{size}");
+        }
+        for small in [0, MIB, FIRST_PE, FIRST_PE + MIB, FIRST_PE + 2 * MIB - 1] {
+            assert_eq!(claimable_bytes(small), 0, "{small}");
+        }
+    }
+
+    #[test]
     fn one_run_is_taken_when_one_is_enough_and_few_otherwise() {
         let free = [run(10, 2), run(20, 5), run(30, 4), run(40, 9)];
         assert_eq!(allocate(&free, 5 * MIB), Some(vec![run(20, 5)]));
@@ -150,9 +168,9 @@ mod tests {
 
     #[test]
     fn the_last_extent_counts() {
-        assert_eq!(claimable_bytes(FIRST_PE + 5 * MIB, 512), 5 * MIB);
-        assert_eq!(claimable_bytes(FIRST_PE + 5 * MIB - 1, 512), 4 * MIB);
-        assert_eq!(claimable_bytes(MIB, 4096), 0);
+        assert_eq!(claimable_bytes(FIRST_PE + 6 * MIB), 5 * MIB);
+        assert_eq!(claimable_bytes(FIRST_PE + 6 * MIB - 1), 4 * MIB);
+        assert_eq!(claimable_bytes(MIB), 0);
     }
 
     proptest! {
