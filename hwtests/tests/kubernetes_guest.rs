@@ -25,12 +25,13 @@ const DRIVES: [&str; 2] = ["bay-left", "bay-right"];
 type Run = fn(&mut GuestNode, &Cluster);
 
 /// What runs on one guest, since one takes minutes to join.
-const SCENARIOS: [(&str, Run); 5] = [
+const SCENARIOS: [(&str, Run); 6] = [
     ("data is kept over a pod's replacement", keeps_data),
     ("raw block", raw_block),
     ("ReadWriteOncePod", one_pod),
     ("ext4 and XFS grow online", grows_online),
     ("a drive unplugged under a pod", drive_unplugged),
+    ("the agent as a unit of systemd", as_a_unit),
 ];
 
 #[test]
@@ -244,5 +245,27 @@ fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {
         });
     }
     it.write("db", "/data/letter", 8);
+    it.end();
+}
+
+/// What a pod of the DaemonSet made is used by an agent that systemd runs beside the same kubelet.
+fn as_a_unit(node: &mut GuestNode, cluster: &Cluster) {
+    let it = cluster.scenario("guest-unit");
+    it.apply(&[
+        guest_claim("data", 64, "Filesystem", "ReadWriteOnce"),
+        pod("writer", &[mounted("data", "/data")], IDLE),
+    ]);
+    runs_in_the_guest(&it, "writer");
+    let digest = it.write("writer", "/data/letter", 4);
+    it.delete_pod("writer");
+
+    node.run_unit();
+    it.apply(&[pod("reader", &[mounted("data", "/data")], IDLE)]);
+    runs_in_the_guest(&it, "reader");
+    assert_eq!(it.digest("reader", "/data/letter", 4), digest);
+    node.restart_unit();
+    assert_eq!(it.digest("reader", "/data/letter", 4), digest);
+    it.delete_pod("reader");
+    node.end_unit();
     it.end();
 }

@@ -21,6 +21,7 @@ use crate::{
         guest::quote,
         image::{in_guest, target_dir},
         progress::say,
+        service,
     },
     tools,
 };
@@ -170,22 +171,66 @@ impl GuestNode {
             "agent": {"healthApi": "both"},
             "controller": {"nodeSelector": {"kubernetes.io/hostname": "node-1"}},
         })));
-        wait::until(
-            SLOW,
-            "the guest's kubelet has registered the driver",
-            || {
-                let node = self.cluster.get("default", &["csinode", NODE]);
-                let drivers = node["spec"]["drivers"].as_array()?.clone();
-                drivers.iter().any(|it| it["name"] == DRIVER).then_some(())
-            },
-        );
-        wait::until(SLOW, "the guest's drives are available", || {
+        self.until_registered(true);
+        wait::until(SLOW, "the guest's drives can be used", || {
             let drives = self.cluster.ask_controller(&["drives"]);
             let here = |it: &&Value| it["node"] == NODE && it["class"] == "nvme";
             let states = drives["drives"].as_array()?.iter().filter(here);
-            let ready = states.filter(|it| it["state"] == "available").count();
-            (ready == self.drives).then_some(())
+            let usable = |it: &&Value| it["state"] == "available" || it["state"] == "claimed";
+            (states.filter(usable).count() == self.drives).then_some(())
         });
+    }
+
+    /// Waits until the guest's kubelet has registered the driver, or unregistered it.
+    ///
+    /// # Panics
+    /// Not within minutes.
+    fn until_registered(&self, registered: bool) {
+        let what = format!("the guest's kubelet has the driver registered: {registered}");
+        wait::until(SLOW, &what, || {
+            let node = self.cluster.get("default", &["csinode", NODE]);
+            let drivers = node["spec"]["drivers"].as_array().cloned();
+            let drivers = drivers.unwrap_or_default();
+            let has = drivers.iter().any(|it| it["name"] == DRIVER);
+            (has == registered).then_some(())
+        });
+    }
+
+    /// Uninstalls the chart and has the agent run as a unit of systemd beside the guest's kubelet, until the kubelet has
+    /// registered it.
+    ///
+    /// # Panics
+    /// It does not come up.
+    pub fn run_unit(&self) {
+        self.cluster.uninstall();
+        self.until_registered(false);
+        let configuration = format!(
+            "[node]\nname = \"{NODE}\"\ncluster = \"{}\"\n\
+             [[class]]\nname = \"nvme\"\nlayout = \"lvm\"\n[class.select]\nmodel = [\"QEMU NVMe*\"]\n",
+            self.cluster.name()
+        );
+        service::install_as_it_is(self.guest(), &configuration).unwrap();
+        self.must("systemctl start drivebay-agent");
+        self.until_registered(true);
+    }
+
+    /// Restarts the unit; whatever was published stays so.
+    ///
+    /// # Panics
+    /// It does not come up.
+    pub fn restart_unit(&self) {
+        self.must("systemctl restart drivebay-agent");
+        self.until_registered(true);
+    }
+
+    /// Ends the unit and installs the chart again.
+    ///
+    /// # Panics
+    /// Either fails.
+    pub fn end_unit(&self) {
+        self.must("systemctl stop drivebay-agent");
+        self.until_registered(false);
+        self.install();
     }
 
     /// Which of the machine's drives a claim's volume is on.
@@ -235,16 +280,7 @@ impl GuestNode {
     /// Something is left.
     pub fn leave(self) {
         self.cluster.uninstall();
-        wait::until(
-            LIMIT,
-            "the guest's kubelet has unregistered the driver",
-            || {
-                let node = self.cluster.get("default", &["csinode", NODE]);
-                let drivers = node["spec"]["drivers"].as_array().cloned();
-                let drivers = drivers.unwrap_or_default();
-                (!drivers.iter().any(|it| it["name"] == DRIVER)).then_some(())
-            },
-        );
+        self.until_registered(false);
         let left = self
             .must("lvs --noheadings -o lv_full_name; findmnt -rn -o TARGET | grep -F csi || true");
         assert_eq!(left.trim(), "", "left in the guest");

@@ -12,21 +12,14 @@ pub const CONFIG: &str = "/etc/drivebay/drivebay.toml";
 pub const RUN_DIR: &str = "/run/drivebay";
 const UNIT_FILE: &str = include_str!("../../../systemd/drivebay-agent.service");
 
-/// Installs program, configuration and unit; nothing is started.
+/// Installs program and unit as they are, with this configuration; nothing is started.
 ///
 /// # Errors
 /// The agent is not built.
-pub(super) fn install(guest: &Guest, settings: &Settings) -> Result<(), Trouble> {
+pub fn install_as_it_is(guest: &Guest, configuration: &str) -> Result<(), Trouble> {
     agent::install(guest)?;
-    let unit = format!("/etc/systemd/system/{}.service", agent::UNIT);
-    guest.write(Path::new(&unit), UNIT_FILE.as_bytes());
-    let drop_in = format!(
-        "[Service]\nExecStart=\nExecStart=/usr/bin/drivebay-agent run --headless --config {CONFIG}\n\
-         Environment=\"DRIVEBAY_LOG={}\"\n",
-        settings.log
-    );
-    guest.write(Path::new(&format!("{unit}.d/lab.conf")), drop_in.as_bytes());
-    configure(guest, settings);
+    guest.write(Path::new(&unit()), UNIT_FILE.as_bytes());
+    guest.write(Path::new(CONFIG), configuration.as_bytes());
     guest.run(&format!(
         "install {} /usr/bin/drivebay-agent && systemctl daemon-reload",
         quote(agent::PROGRAM)
@@ -34,9 +27,34 @@ pub(super) fn install(guest: &Guest, settings: &Settings) -> Result<(), Trouble>
     Ok(())
 }
 
-/// Writes the configuration. Sockets, state and notes are where the unit has them, which is the default; the
-/// kubelet's directory is the lab's, on a disk.
+fn unit() -> String {
+    format!("/etc/systemd/system/{}.service", agent::UNIT)
+}
+
+/// Installs program, configuration and unit; nothing is started.
+///
+/// # Errors
+/// The agent is not built.
+pub(super) fn install(guest: &Guest, settings: &Settings) -> Result<(), Trouble> {
+    let drop_in = format!(
+        "[Service]\nExecStart=\nExecStart=/usr/bin/drivebay-agent run --headless --config {CONFIG}\n\
+         Environment=\"DRIVEBAY_LOG={}\"\n",
+        settings.log
+    );
+    let unit = unit();
+    guest.write(Path::new(&format!("{unit}.d/lab.conf")), drop_in.as_bytes());
+    install_as_it_is(guest, &configuration(guest, settings))
+}
+
+/// Writes the configuration.
 pub(super) fn configure(guest: &Guest, settings: &Settings) {
+    let text = configuration(guest, settings);
+    guest.write(Path::new(CONFIG), text.as_bytes());
+}
+
+/// The configuration. Sockets, state and notes are where the unit has them, which is the default; the kubelet's directory is
+/// the lab's, on a disk.
+fn configuration(guest: &Guest, settings: &Settings) -> String {
     let toml = settings.toml();
     let ours = |line: &&str| {
         !["state-dir", "runtime-dir", "dir = "]
@@ -49,5 +67,5 @@ pub(super) fn configure(guest: &Guest, settings: &Settings) {
         &format!("[kubelet]\ndir = \"{}/kubelet\"\n", agent::DIR),
     );
     guest.run(&format!("mkdir -p {}/kubelet", agent::DIR));
-    guest.write(Path::new(CONFIG), text.as_bytes());
+    text
 }
