@@ -46,8 +46,35 @@ pub fn has_traces<D: Medium + ?Sized>(dev: &D, area: Extent) -> io::Result<bool>
     }))
 }
 
+/// The format of a copy that a newer version of Drivebay wrote, which this one neither reads nor overwrites. A slot that does
+/// not read says nothing.
+pub fn newer<D: Medium + ?Sized>(dev: &D, area: Extent) -> Option<u32> {
+    (0..2).find_map(|slot| {
+        let header = header(dev, area, slot).ok()??;
+        let format = number(&header, 8);
+        (is_whole(&header) && format > FORMAT).then_some(format)
+    })
+}
+
+fn refuse_newer<D: Medium + ?Sized>(dev: &D, area: Extent) -> io::Result<()> {
+    newer(dev, area).map_or(Ok(()), |format| {
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            why_newer(format),
+        ))
+    })
+}
+
+/// Why a drive with a copy of this format is refused.
+pub fn why_newer(format: u32) -> String {
+    format!(
+        "the copy of its LVM metadata has format {format}, and this version of Drivebay knows {FORMAT}; use the version that wrote it, or a later one"
+    )
+}
+
 /// The newest whole copy in a bootloader area. A slot that does not read is an error: it may hold the newest.
 pub fn newest<D: Medium + ?Sized>(dev: &D, area: Extent) -> io::Result<Option<Copy>> {
+    refuse_newer(dev, area)?;
     let copies = [read(dev, area, 0)?, read(dev, area, 1)?];
     Ok(copies.into_iter().flatten().max_by_key(|copy| copy.seqno))
 }
@@ -55,6 +82,7 @@ pub fn newest<D: Medium + ?Sized>(dev: &D, area: Extent) -> io::Result<Option<Co
 /// Keeps this text, which is durable in LVM's own place, durably. The newest copy is not written over. A slot that does not
 /// read is written, which is what makes a drive replace a bad sector.
 pub fn keep<D: Device + ?Sized>(dev: &D, area: Extent, text: &[u8], seqno: u64) -> io::Result<()> {
+    refuse_newer(dev, area)?;
     let slots = [read(dev, area, 0), read(dev, area, 1)];
     let bad = slots.iter().position(Result::is_err);
     let whole = slots.into_iter().flatten().flatten();
@@ -110,19 +138,34 @@ fn encode(text: &[u8], seqno: u64) -> Vec<u8> {
     raw
 }
 
-fn read<D: Medium + ?Sized>(dev: &D, area: Extent, slot: u64) -> io::Result<Option<Copy>> {
+/// The header of a slot; None when there is no room for one.
+fn header<D: Medium + ?Sized>(dev: &D, area: Extent, slot: u64) -> io::Result<Option<Vec<u8>>> {
     let half = half(area);
     if half < HEADER as u64 || area.end() > dev.size() {
         return Ok(None);
     }
-    let start = area.start + slot * half;
     let mut header = vec![0; HEADER];
-    dev.read_at(start, &mut header)?;
-    let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| header[at + i]));
-    let good = header.starts_with(MAGIC)
-        && number(8) == FORMAT
-        && number(HEADER - 4) == crc32fast::hash(&header[..HEADER - 4])
-        && u64::from(number(12)) <= half - HEADER as u64;
+    dev.read_at(area.start + slot * half, &mut header)?;
+    Ok(Some(header))
+}
+
+fn number(header: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([0, 1, 2, 3].map(|i| header[at + i]))
+}
+
+fn is_whole(header: &[u8]) -> bool {
+    header.starts_with(MAGIC)
+        && number(header, HEADER - 4) == crc32fast::hash(&header[..HEADER - 4])
+}
+
+fn read<D: Medium + ?Sized>(dev: &D, area: Extent, slot: u64) -> io::Result<Option<Copy>> {
+    let Some(header) = header(dev, area, slot)? else {
+        return Ok(None);
+    };
+    let (half, number) = (half(area), |at| number(&header, at));
+    let start = area.start + slot * half;
+    let good =
+        is_whole(&header) && number(8) == FORMAT && u64::from(number(12)) <= half - HEADER as u64;
     if !good {
         return Ok(None);
     }
@@ -198,6 +241,34 @@ mod tests {
                 drive.rot(AREA.start + gone * half(AREA), 1);
                 assert_eq!(newest(&drive, AREA).unwrap().unwrap().text, left, "{bad}");
             }
+        }
+    }
+
+    #[test]
+    fn a_copy_of_a_newer_format_is_neither_read_nor_overwritten() {
+        for slot in 0..2 {
+            let drive = FakeDrive::new(16 * MIB, 512);
+            keep(&drive, AREA, b"one", 1).unwrap();
+            keep(&drive, AREA, b"two", 2).unwrap();
+            let start = AREA.start + slot * half(AREA);
+            let mut raw = encode(b"of tomorrow", 3);
+            raw[8..12].copy_from_slice(&(FORMAT + 1).to_le_bytes());
+            let crc = crc32fast::hash(&raw[..HEADER - 4]);
+            raw[HEADER - 4..HEADER].copy_from_slice(&crc.to_le_bytes());
+            drive.write_at(start, &raw).unwrap();
+
+            assert_eq!(newer(&drive, AREA), Some(FORMAT + 1));
+            for refused in [
+                newest(&drive, AREA).map(drop),
+                keep(&drive, AREA, b"three", 3),
+            ] {
+                let error = refused.unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}");
+                assert!(error.to_string().contains("format 2"), "{error}");
+            }
+            let mut left = vec![0; raw.len()];
+            drive.read_at(start, &mut left).unwrap();
+            assert_eq!(left, raw, "slot {slot}");
         }
     }
 

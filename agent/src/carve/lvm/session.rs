@@ -84,6 +84,10 @@ impl<'a> Session<'a> {
     /// This metadata, with what the kernel has.
     fn of(dev: &'a BlockDev, committed: Committed) -> Result<Self, CarveError> {
         let id = dev.drive().id.clone();
+        let newer = committed.header.bootloader;
+        if let Some(format) = newer.and_then(|area| backup::newer(dev, area)) {
+            return Err(damaged(&id, backup::why_newer(format)));
+        }
         let dm = devices(&id)?;
         let erased = erase_notes(dev, &committed);
         let view = view::view(&committed.vg, &dm, &dev.drive().kernel_name, &erased)
