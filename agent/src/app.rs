@@ -41,7 +41,7 @@ use crate::{
     model::{Layout, cause::chain},
     registration::{self, RegistrationConfig},
     server,
-    state::Store,
+    state::{Store, newer},
     survey_loop,
     sys::{lvm, offload::offload, statefile},
     uplink::{self, AgentService, UplinkConfig},
@@ -61,6 +61,8 @@ const COMPLAINTS: usize = 64;
 const SLOT_QUEUE: usize = 16;
 /// One step older than this is Stuck (design, invariant 6).
 const STUCK_AFTER: Duration = Duration::from_secs(30);
+/// The system's drive is in trouble when the state directory takes longer to read.
+const STATE_VERSIONS: Duration = Duration::from_secs(10);
 /// Longest `lvm version` may take at the start.
 const LVM_ANSWER: Duration = Duration::from_secs(10);
 /// The inventory's lock is held for microseconds at a time.
@@ -88,6 +90,9 @@ pub enum AppError {
         #[source]
         source: std::io::Error,
     },
+    /// A newer agent has been here.
+    #[error(transparent)]
+    Newer(#[from] newer::NewerState),
     /// A socket could not be served.
     #[error(transparent)]
     Serve(#[from] server::ServeError),
@@ -122,6 +127,15 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let _lock = lock::acquire(&config.runtime_dir)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(io("listen for SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("listen for SIGINT"))?;
+
+    // Before anything is read, moved aside or written.
+    let state_dir = config.state_dir.clone();
+    let checked = offload("state-versions", STATE_VERSIONS, move || {
+        newer::refuse(&state_dir)
+    });
+    checked
+        .await
+        .map_err(io("read the versions of the state files"))??;
 
     prepare_lvm(&config).await;
     let program = std::env::current_exe().map_err(io("find the agent's own program"))?;

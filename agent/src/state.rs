@@ -21,11 +21,12 @@ use crate::{
 };
 
 pub mod merge;
+pub mod newer;
 
 pub use merge::{Merged, Sight, merge};
 
 /// Format of both files; a file of another version is not read.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// A state file larger than this (bytes) is damaged; ten thousand volumes are about 10 MiB.
 const MAX_FILE: u64 = 256 * 1024 * 1024;
 /// Reading or writing one file takes no longer than this, or the system's drive is in trouble.

@@ -9,6 +9,9 @@ use crate::{
     sys::{offload::offload, statefile},
 };
 
+/// The form of the files. It is not written: a later one has a member `version`, and makes an agent of today refuse to start
+/// (`state::newer`).
+pub(crate) const VERSION: u32 = 1;
 /// Reading or writing one small file.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// A file larger than this (bytes) is none of ours.

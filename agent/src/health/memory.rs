@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Format of the file; one of another version is not read.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// Bytes; ten thousand mounts are 2 MiB.
 const MAX_FILE: u64 = 64 * 1024 * 1024;
 /// How often it is looked whether there is something new to be written.
