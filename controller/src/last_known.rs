@@ -18,7 +18,7 @@ use crate::{
     files,
 };
 
-/// The files' format; another one is not read.
+/// The files' format. A controller does not start on a newer one, which it would overwrite.
 const FORMAT: u32 = 1;
 const SUFFIX: &str = ".known";
 /// How often changed nodes are looked for.
@@ -30,13 +30,35 @@ const WRITE_DEADLINE: Duration = Duration::from_secs(10);
 /// Files written in one go while others wait.
 const BATCH: usize = 64;
 
-/// The directory cannot be used.
+/// The files cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot use the state directory {path}; see --state-dir")]
-pub struct StoreError {
-    path: PathBuf,
-    #[source]
-    source: io::Error,
+pub enum StoreError {
+    /// The directory.
+    #[error("cannot use the state directory {path}; see --state-dir")]
+    Dir {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A newer controller has been here.
+    #[error(
+        "{path} has format {found}, and this controller reads format {FORMAT}: a newer controller wrote it. Nothing was changed. Run that controller again; or move the file away, so that its node is known again when its agent connects"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        found: u32,
+    },
+}
+
+/// What a file of any format says first.
+#[derive(Clone, PartialEq, Message)]
+struct Format {
+    #[prost(uint32, tag = "1")]
+    format: u32,
 }
 
 /// Where the files are.
@@ -49,7 +71,7 @@ impl Store {
     /// In this state directory, which is made if need be. Blocks.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         let dir = dir.join("nodes");
-        fs::create_dir_all(&dir).map_err(|source| StoreError {
+        fs::create_dir_all(&dir).map_err(|source| StoreError::Dir {
             path: dir.clone(),
             source,
         })?;
@@ -61,9 +83,10 @@ impl Store {
         self.dir.join(format!("{node}{SUFFIX}"))
     }
 
-    /// Tells `agents` of every node there is a file of. A file that cannot be read is left out, with a warning. Blocks.
+    /// Tells `agents` of every node there is a file of. A file that cannot be read is left out, with a warning; one of a newer
+    /// format is an error. Blocks.
     pub fn load(&self, agents: &Agents) -> Result<usize, StoreError> {
-        let failed = |source| StoreError {
+        let failed = |source| StoreError::Dir {
             path: self.dir.clone(),
             source,
         };
@@ -74,6 +97,9 @@ impl Store {
             let Some(node) = name.and_then(|name| name.strip_suffix(SUFFIX)) else {
                 continue;
             };
+            if let Some(found) = newer(&path) {
+                return Err(StoreError::Newer { path, found });
+            }
             match read(&path, node) {
                 Ok((facts, inventory)) => match agents.recall(facts, inventory) {
                     Ok(()) => count += 1,
@@ -103,6 +129,12 @@ impl Store {
             _ => Ok(()),
         }
     }
+}
+
+/// The format of a file, when it is newer than ours.
+fn newer(path: &Path) -> Option<u32> {
+    let Format { format } = Format::decode(fs::read(path).ok()?.as_slice()).ok()?;
+    (format > FORMAT).then_some(format)
 }
 
 fn read(
@@ -300,10 +332,26 @@ mod tests {
             ..LastKnown::default()
         };
         store.write("n1", &known(FORMAT, "n2")).unwrap();
-        store.write("n2", &known(FORMAT + 1, "n2")).unwrap();
+        store.write("n2", &known(FORMAT - 1, "n2")).unwrap();
         fs::write(store.path("n3"), b"\xff\xfe garbage").unwrap();
         fs::write(store.path("n4"), b"").unwrap();
         let (agents, _keep) = agents();
         assert_eq!(store.load(&agents).unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_file_of_a_newer_format_is_refused_and_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        // Its other fields need not be ours: 2 is a number here.
+        let later = [0x08, 0x02, 0x10, 0x07];
+        fs::write(store.path("n1"), later).unwrap();
+        let (agents, _keep) = agents();
+        let refused = store.load(&agents).unwrap_err();
+        assert!(
+            matches!(refused, StoreError::Newer { found: 2, .. }),
+            "{refused}"
+        );
+        assert_eq!(fs::read(store.path("n1")).unwrap(), later);
     }
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files;
 
-/// The file's format; another one is not read.
+/// The file's format. A controller does not start on a newer one.
 const FORMAT: u32 = 1;
 const FILE: &str = "notes.json";
 /// A disk that takes longer to write a few kilobytes is in trouble.
@@ -47,6 +47,16 @@ pub enum NotesError {
         #[source]
         source: io::Error,
     },
+    /// A newer controller has been here.
+    #[error(
+        "{path} has format {found}, and this controller reads format {FORMAT}: a newer controller wrote it. Nothing was changed. Run that controller again; or move the file away, to lose which creates are in doubt and which volumes of forgotten nodes were deleted"
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        found: String,
+    },
     /// Writing.
     #[error("cannot write {path}, so nothing was done; make room or see --state-dir")]
     Write {
@@ -68,6 +78,11 @@ struct Contents {
     /// Nodes that came back after they were given up, with the time of the giving up that this ended, unix seconds.
     #[serde(default)]
     returned: BTreeMap<String, u64>,
+}
+
+#[derive(Deserialize)]
+struct Format {
+    format: serde_json::Value,
 }
 
 #[derive(Debug, Default)]
@@ -125,6 +140,13 @@ impl Notes {
             }
             Err(source) => return Err(NotesError::Read { path, source }),
         };
+        // The format first: a newer one need not look like ours.
+        if let Ok(Format { format }) = serde_json::from_slice(&text)
+            && format.as_u64().is_none_or(|found| found > FORMAT.into())
+        {
+            let found = format.to_string();
+            return Err(NotesError::Newer { path, found });
+        }
         let contents = match serde_json::from_slice::<Contents>(&text) {
             Ok(contents) if contents.format == FORMAT => contents,
             damaged => {
@@ -322,6 +344,23 @@ mod tests {
         notes.doubt("v", "a").await.unwrap();
         let aside = dir.path().join(format!("{FILE}.damaged"));
         assert_eq!(fs::read_to_string(aside).unwrap(), "{ torn");
+    }
+
+    #[test]
+    fn a_file_of_a_newer_format_is_refused_and_left_as_it_is() {
+        for format in ["2", "4294967296", "\"2\""] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join(FILE);
+            let text = format!("{{\"format\":{format},\"doubts\":[]}}");
+            fs::write(&path, &text).unwrap();
+            let refused = Notes::open(dir.path());
+            assert!(
+                matches!(&refused, Err(NotesError::Newer { found, .. }) if found == format),
+                "{refused:?}"
+            );
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
     }
 
     #[tokio::test]
