@@ -9,6 +9,14 @@ pub const AGENT_PROTOCOL: u32 = 1;
 /// Oldest version of it that is still spoken: a release speaks its own and the one before.
 pub const OLDEST_AGENT_PROTOCOL: u32 = 1;
 
+/// Whether two parties, each with the newest and the oldest version of the agent's protocol that it speaks, have one in
+/// common. 0 is version 1, of a party that does not say.
+pub fn protocols_meet(a: (u32, u32), b: (u32, u32)) -> bool {
+    let known = |(newest, oldest): (u32, u32)| (newest.max(1), oldest.max(1));
+    let ((a_new, a_old), (b_new, b_old)) = (known(a), known(b));
+    a_new >= b_old && b_new >= a_old
+}
+
 /// URI in a node's certificate that names the node: this, and the node id.
 pub const NODE_URI_PREFIX: &str = "drivebay://node/";
 

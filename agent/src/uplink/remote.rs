@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use drivebay_proto::agent::{agent_server::Agent, *};
+use drivebay_proto::{
+    agent::{agent_server::Agent, *},
+    names,
+};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
@@ -42,6 +45,19 @@ type Answer<T> = Result<Response<T>, Status>;
 impl<S: Agent> Agent for Remote<S> {
     async fn hello(&self, request: Request<HelloRequest>) -> Answer<HelloResponse> {
         let asker = request.get_ref();
+        let (ours, theirs) = (
+            (names::AGENT_PROTOCOL, names::OLDEST_AGENT_PROTOCOL),
+            (asker.protocol, asker.oldest_protocol),
+        );
+        if !names::protocols_meet(ours, theirs) {
+            let why = format!(
+                "controller {} speaks versions {} to {} of the agent protocol, this agent {} to {}; upgrade the older of the two",
+                asker.controller_version, theirs.1, theirs.0, ours.1, ours.0
+            );
+            self.stage.send_replace(Stage::Refused);
+            tracing::error!(controller = %self.slot, why, "controller refused: no common protocol version");
+            return Err(Status::failed_precondition(why));
+        }
         let replica = asker.controller_instance.clone();
         if !self.shared.meet(&replica, &self.slot) {
             self.stage.send_replace(Stage::MetAlready);

@@ -118,14 +118,6 @@ pub enum SessionError {
     Stopped,
 }
 
-/// Whether two parties, each with the newest and the oldest version it speaks, have one in common. 0 is version 1,
-/// of a party that does not say.
-fn versions_meet(a: (u32, u32), b: (u32, u32)) -> bool {
-    let known = |(newest, oldest): (u32, u32)| (newest.max(1), oldest.max(1));
-    let ((a_new, a_old), (b_new, b_old)) = (known(a), known(b));
-    a_new >= b_old && b_new >= a_old
-}
-
 fn cut(text: &str) -> String {
     text[..text.floor_char_boundary(MAX_WORD_BYTES)].to_owned()
 }
@@ -144,7 +136,7 @@ async fn hello(
         return Err(SessionError::NodeId(cut(&hello.node_id)));
     }
     let ours = (names::AGENT_PROTOCOL, names::OLDEST_AGENT_PROTOCOL);
-    if !versions_meet(ours, (hello.protocol, hello.oldest_protocol)) {
+    if !names::protocols_meet(ours, (hello.protocol, hello.oldest_protocol)) {
         return Err(SessionError::Version {
             node: hello.node_id,
             version: cut(&hello.version),
@@ -447,8 +439,8 @@ mod tests {
             ((3, 2), (2, 1), true),
             ((3, 3), (2, 1), false),
         ] {
-            assert_eq!(versions_meet(a, b), meet, "{a:?} {b:?}");
-            assert_eq!(versions_meet(b, a), meet, "{b:?} {a:?}");
+            assert_eq!(names::protocols_meet(a, b), meet, "{a:?} {b:?}");
+            assert_eq!(names::protocols_meet(b, a), meet, "{b:?} {a:?}");
         }
     }
 }
