@@ -59,12 +59,20 @@ impl Agent {
     /// # Errors
     /// It did not become ready: with the end of its log.
     pub async fn start(settings: Settings) -> Result<Self, Trouble> {
+        Self::start_build(program()?, settings).await
+    }
+
+    /// As `start`, with this program: one of another release.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub async fn start_build(program: PathBuf, settings: Settings) -> Result<Self, Trouble> {
         for part in ["state", "run", "kubelet"] {
             fs::create_dir_all(settings.dir.join(part))?;
         }
         fs::write(settings.config(), settings.toml())?;
         let mut agent = Self {
-            program: program()?,
+            program,
             settings,
             child: None,
         };
@@ -143,6 +151,20 @@ impl Agent {
     /// What it was started with.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Changes what it is started with the next time.
+    ///
+    /// # Errors
+    /// The configuration cannot be written.
+    pub fn retune(&mut self, tune: impl FnOnce(&mut Settings)) -> Result<(), Trouble> {
+        tune(&mut self.settings);
+        Ok(fs::write(self.settings.config(), self.settings.toml())?)
+    }
+
+    /// Runs another build of it from the next start on.
+    pub fn replace_program(&mut self, program: PathBuf) {
+        self.program = program;
     }
 
     /// The agent's program.

@@ -21,6 +21,8 @@ pub struct Settings {
     pub cluster: String,
     /// The quarantine of volumes deleted while their drive was away.
     pub quarantine: String,
+    /// How fast deleted volumes are erased.
+    pub erase_rate: String,
     /// Where metrics are served: `[metrics] listen`. A socket by default, so that agents side by side have no port in common.
     pub metrics: String,
     /// Further lines for the one class, "demo".
@@ -60,6 +62,7 @@ impl Settings {
                 .trim_start_matches('.')
                 .to_owned(),
             quarantine: "24h".to_owned(),
+            erase_rate: "unlimited".to_owned(),
             metrics: dir.join("metrics.sock").display().to_string(),
             class: String::new(),
             more: String::new(),
@@ -114,6 +117,7 @@ impl Settings {
             node,
             cluster,
             quarantine,
+            erase_rate,
             metrics,
             class,
             more,
@@ -145,7 +149,7 @@ allow-loop = {allow_loop}
 rescan = "5m"
 
 [erase]
-max-bytes-per-second = "unlimited"
+max-bytes-per-second = "{erase_rate}"
 quarantine = "{quarantine}"
 
 [[class]]

@@ -4,6 +4,7 @@ use std::{
     fs,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
     time::Duration,
 };
 
@@ -33,6 +34,8 @@ pub struct Controller {
     address: SocketAddr,
     host: Option<Host>,
     process: Option<Process>,
+    // Another build than the one that is started otherwise.
+    build: Option<PathBuf>,
 }
 
 /// What a process has used.
@@ -90,7 +93,61 @@ impl Controller {
             address,
             host,
             process: None,
+            build: None,
         }
+    }
+
+    /// As `start`, with this program: one of another release.
+    ///
+    /// # Errors
+    /// As `start`.
+    pub async fn start_build(
+        build: &Path,
+        dir: &Path,
+        certs: Option<&Path>,
+        more: &[&str],
+    ) -> Result<Self, Trouble> {
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let mut controller = Self::prepare(None, address, dir, certs, more);
+        controller.build = Some(build.to_owned());
+        controller.start_again().await?;
+        Ok(controller)
+    }
+
+    /// Runs another build of it from the next start on.
+    pub fn replace_program(&mut self, build: PathBuf) {
+        self.build = Some(build);
+    }
+
+    /// Its program.
+    ///
+    /// # Errors
+    /// It is not built.
+    pub fn program(&self) -> Result<PathBuf, Trouble> {
+        match &self.build {
+            Some(build) => Ok(build.clone()),
+            None => Ok(program::controller()?),
+        }
+    }
+
+    /// Runs one of its other commands against its socket, e.g. `["nodes", "-o", "json"]`.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn ask(&self, args: &[&str]) -> Result<Output, Trouble> {
+        let mut command = Command::new(self.program()?);
+        let command = command.args(args).arg("--socket").arg(self.admin_socket());
+        Ok(command.stdin(Stdio::null()).output()?)
+    }
+
+    /// Where its command line asks it.
+    pub fn admin_socket(&self) -> PathBuf {
+        self.dir.join("admin.sock")
+    }
+
+    /// Where it serves metrics.
+    pub fn metrics_socket(&self) -> PathBuf {
+        self.dir.join("metrics.sock")
     }
 
     /// Starts it, on the same port and sockets; it serves when this returns, but need not be ready.
@@ -126,7 +183,7 @@ impl Controller {
     /// # Errors
     /// It cannot be started.
     pub fn spawn(&self) -> Result<Process, Trouble> {
-        let path = program::controller()?.display().to_string();
+        let path = self.program()?.display().to_string();
         let mut command = match &self.host {
             Some(host) => host.command(&path)?,
             None => children::mortal(&path)?,
