@@ -277,6 +277,39 @@ mod tests {
         assert_eq!(serde_json::from_slice::<Remembered>(&bytes).unwrap(), old);
     }
 
+    /// Of the first release (commit 4d75420).
+    #[test]
+    fn the_first_releases_file_says_what_it_said_and_is_written_the_same() {
+        let golden = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/golden/4d75420/state/health.json"
+        );
+        let (old, _) = read(Path::new(golden)).unwrap();
+        assert_eq!(old.boot_id, "5974fa82-45ad-42de-80e7-7bfabdd07230");
+        assert_eq!((old.at.as_secs(), old.unix), (88_830, 1_795_410_500));
+        let troubled: Uuid = "89db87f5-9d20-4a17-91e7-2c55a4323111".parse().unwrap();
+        let said: Vec<_> = old.notes.volumes[&troubled].keys().copied().collect();
+        assert_eq!(said, [Kind::FilesystemError, Kind::FilesystemReadOnly]);
+        assert!(old.notes.drives.is_empty());
+        assert_eq!(old.heard.sequence, Some(2274));
+        assert_eq!(old.heard.names["loop0"], "loop-a.img-70b32899 719");
+        assert_eq!(old.heard.names["loop0p6"], troubled.to_string());
+        let of_troubled = old
+            .mounts
+            .iter()
+            .filter(|(_, place)| place.volume == troubled);
+        let of_troubled: Vec<_> = of_troubled
+            .map(|(path, place)| (path.ends_with("mount"), place.role, place.read_only))
+            .collect();
+        assert_eq!(
+            of_troubled,
+            [(true, Role::Target, false), (false, Role::Staging, false)]
+        );
+        assert_eq!(old.mounts.len(), 5);
+        let written = serde_json::to_string(&old).unwrap();
+        assert_eq!(written, std::fs::read_to_string(golden).unwrap());
+    }
+
     #[test]
     fn in_the_same_boot_everything_counts() {
         let old = remembered();

@@ -300,4 +300,34 @@ mod tests {
         drive.rot(11 * MIB - NOTE + 100, 1);
         assert_eq!(read_note(&drive, &runs, guid).unwrap(), None);
     }
+
+    /// Of the first release (commit 4d75420). A note has no version: one that is not exactly as it is written here says
+    /// nothing, and erasing begins at the start.
+    #[test]
+    fn the_first_releases_note_is_read_and_written_the_same_and_no_other_is_believed() {
+        let golden = include_str!("../../../tests/golden/4d75420/lvm/note.hex");
+        let (at, digits) = golden.trim().split_once(' ').unwrap();
+        let digits = digits.as_bytes().chunks(2);
+        let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap();
+        let raw: Vec<u8> = digits.map(byte).collect();
+        let guid: Uuid = "c1928e47-9013-4f04-984f-f8e5237b822b".parse().unwrap();
+        let runs = [run(8, 3072)];
+        assert_eq!(note_place(&runs), Some(at.parse().unwrap()));
+        let done = 2_298_478_592;
+        assert_eq!(note(guid, done), raw);
+        let drive = FakeDrive::new(8 * GIB, 512);
+        let place = note_place(&runs).unwrap();
+        drive.write_at(place, &raw).unwrap();
+        assert_eq!(read_note(&drive, &runs, guid).unwrap(), Some(done));
+        // Another magic, or something in what is zeros today; with a right checksum.
+        for (offset, value) in [(7, b'2'), (32, 1), (4091, 1)] {
+            let mut other = raw.clone();
+            other[offset] = value;
+            let end = other.len() - 4;
+            let crc = crc32fast::hash(&other[..end]);
+            other[end..].copy_from_slice(&crc.to_le_bytes());
+            drive.write_at(place, &other).unwrap();
+            assert_eq!(read_note(&drive, &runs, guid).unwrap(), None, "{offset}");
+        }
+    }
 }
