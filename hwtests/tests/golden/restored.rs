@@ -146,12 +146,14 @@ async fn the_first_releases_drives_and_state_directory_are_taken_over() {
     need!(root, loop, layout "partition", tool "mkfs.ext4", tool "tar", fs "ext4");
     let (mut rig, moved) = restored().await;
     // Drives are asked how they are within seconds.
-    wait::until_async(LIMIT, "the drives are BAD", async || {
+    wait::until_async(LIMIT, "every drive was asked", async || {
         let drives = rig.inventory().await.drives;
-        let bad = drives
-            .iter()
-            .filter(|drive| drive.verdict == "BAD" && drive.state != "missing");
-        (bad.count() >= 2).then_some(())
+        let here = drives.iter().filter(|drive| drive.state != "missing");
+        let bad = here.clone().filter(|drive| drive.verdict == "BAD").count();
+        // The third one is acknowledged, which its history says.
+        let acknowledged =
+            here.filter_map(|drive| drive.health.as_ref()?.smart.as_ref()?.acknowledged.as_ref());
+        (bad == 2 && acknowledged.count() == 1).then_some(())
     })
     .await;
 
