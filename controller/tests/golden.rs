@@ -316,6 +316,50 @@ fn what_controller_and_agent_said_to_each_other_is_understood() {
     assert_eq!(volume_states(full)["pvc-new"], "quarantined");
 }
 
+#[test]
+fn what_a_command_line_and_an_agent_said_to_each_other_is_understood() {
+    let file = golden().join("../../../../agent/tests/golden/4d75420/frames-cli.txt");
+    let said = |method: &str| {
+        let (mut requests, mut responses) = frames(file.clone(), method);
+        (requests.remove(0), responses.pop().unwrap())
+    };
+    let (request, response) = said("WipeDrive");
+    let wipe: WipeDriveRequest = whole(&request);
+    assert!(wipe.drive == wipe.confirm && wipe.drive.starts_with("loop-used.img-"));
+    let progress: WipeDriveProgress = whole(&response);
+    assert!(progress.finished && progress.done_bytes == progress.total_bytes);
+    assert_eq!(progress.total_bytes, 320 * MIB);
+
+    let (request, response) = said("AdoptDrive");
+    let adopt: AdoptDriveRequest = whole(&request);
+    assert!(adopt.drive == adopt.confirm && adopt.drive.starts_with("loop-a.img-"));
+    let adopted: AdoptDriveResponse = whole(&response);
+    assert!(adopted.revision > 0 && adopted.volumes >= 5, "{adopted:?}");
+
+    let (request, response) = said("AcknowledgeDrive");
+    let acknowledge: AcknowledgeDriveRequest = whole(&request);
+    assert_eq!(acknowledge.note, "the old cable");
+    let done: AcknowledgeDriveResponse = whole(&response);
+    assert_eq!((&*done.verdict, done.remaining.len()), ("GOOD", 0));
+    let found = &done.acknowledged[0];
+    assert_eq!(
+        (&*found.code, &*found.subject),
+        ("PendingSectorsMany", "ata-197")
+    );
+    assert!(found.acknowledged && done.drive.starts_with("loop-spare.img-"));
+
+    let (request, response) = said("CheckVolume");
+    let check: CheckVolumeRequest = whole(&request);
+    assert_eq!(check.volume_id, CHECKED);
+    let checked: CheckVolumeResponse = whole(&response);
+    let how = [&checked.method, &checked.tool, &checked.outcome];
+    assert_eq!(how, ["unmounted", "e2fsck -fn", "clean"]);
+
+    let (request, response) = said("Rescan");
+    assert_eq!(whole::<RescanRequest>(&request), RescanRequest {});
+    assert!(whole::<RescanResponse>(&response).revision > 0);
+}
+
 fn volume_states(update: &InventoryUpdate) -> HashMap<&str, &str> {
     let volumes = update.volumes.iter();
     volumes

@@ -184,6 +184,8 @@ async fn the_first_releases_drives_and_state_directory_are_taken_over() {
     has_every_field("drives", &moved.golden("drives.json"), &drives, &[]);
     let volumes = ask(&rig, &["volumes"]);
     has_every_field("volumes", &moved.golden("volumes.json"), &volumes, &[]);
+    let of_lvm = moved.golden("../lvm/volumes.json");
+    has_every_field("volumes of layout lvm", &of_lvm, &volumes, &[]);
     has_every_field(
         "health",
         &moved.golden("health.json"),
