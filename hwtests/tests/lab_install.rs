@@ -56,6 +56,7 @@ fn bring_repository(guest: &Guest) {
         "agent/drivebay.example.toml",
         "systemd/drivebay-agent.service",
         "systemd/drivebay.tmpfiles.conf",
+        "systemd/09-drivebay.rules",
     ] {
         guest.copy_in(&root.join(file), &Path::new(REPOSITORY).join(file));
     }
@@ -122,6 +123,15 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     lab.volume_is(&volume.id, "ready").await;
     lab.serve(&volume).await;
     assert_eq!(lab.letter(&volume), written);
+    // The rule is in effect, and the agent says nothing of it.
+    let device = lab.device(&volume).await;
+    let told = guest.run(&format!(
+        "udevadm info --query=property {}",
+        device.display()
+    ));
+    assert!(told.contains("ID_FS_TYPE=drivebay"), "{told}");
+    let said = guest.run("drivebay-agent health");
+    assert!(!said.contains("HostReadsVolumes"), "{said}");
 
     // Upgraded while a process writes.
     let writer = Writer::start(&guest, "writer", &volume.target);
