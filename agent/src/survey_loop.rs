@@ -18,6 +18,7 @@ use crate::{
     discovery::{
         claim::{Judgement, Rules},
         survey::{Settings, Surveyed, survey},
+        system::HostUse,
         udev::Changed,
     },
     inventory::{assemble::keep_remembered, is_newer},
@@ -27,6 +28,7 @@ use crate::{
     },
     sys::{
         dm::{self, DmDevice},
+        host_udev::{self, HostUdev},
         offload::offload,
     },
     volumes::Volumes,
@@ -371,7 +373,8 @@ impl Surveyor {
         }
         refuse_copies(&mut seen.drives);
         let keys = keys(&seen.drives);
-        let revision = self.publish(&begun, &keys, &seen.drives);
+        let host_udev = self.host_udev(&seen.host).await;
+        let revision = self.publish(&begun, &keys, &seen.drives, host_udev);
         let mut repairs = JoinSet::new();
         for (key, drive) in keys.iter().zip(&seen.drives) {
             if drive.judgement == Judgement::Claimed
@@ -398,8 +401,33 @@ impl Surveyor {
             .map_err(|error| chain(&error))
     }
 
-    fn publish(&self, begun: &Snapshot, keys: &[DriveId], drives: &[Surveyed]) -> u64 {
+    /// The host's udev; None where pid 1 is not the host's, or it cannot be read.
+    async fn host_udev(&self, host: &HostUse) -> Option<HostUdev> {
+        if host.unknown.is_some() {
+            return None;
+        }
+        let root = self.settings.proc.join("1/root");
+        let read = offload("host-udev", self.settings.deadline, move || {
+            host_udev::read(&root)
+        });
+        match read.await.and_then(|read| read) {
+            Ok(seen) => Some(seen),
+            Err(error) => {
+                tracing::debug!(%error, "cannot read the host's udev rules");
+                None
+            }
+        }
+    }
+
+    fn publish(
+        &self,
+        begun: &Snapshot,
+        keys: &[DriveId],
+        drives: &[Surveyed],
+        host_udev: Option<HostUdev>,
+    ) -> u64 {
         self.volumes.inventory().update(|known| {
+            known.host_udev = host_udev;
             let here: BTreeSet<&DriveId> = keys.iter().collect();
             known.drives.retain(|id, _| here.contains(id));
             known.stuck.retain(|id, _| here.contains(id));

@@ -137,6 +137,10 @@ Examples:
         #[command(flatten)]
         socket: SocketArg,
     },
+    /// Print the udev rule that keeps the host off what is inside volumes
+    ///
+    /// It belongs in /etc/udev/rules.d/09-drivebay.rules of the host.
+    UdevRule,
     /// Check a config: OK with a summary, or every mistake with its line
     #[command(after_help = "\
 Examples:

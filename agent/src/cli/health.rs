@@ -32,6 +32,10 @@ pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(St
     health.add(&inventory.node_id, &inventory.drives, &abnormal);
     let exists = |volume: &&Volume| !matches!(volume.state.as_str(), "erasing" | "quarantined");
     health.volumes = inventory.volumes.iter().filter(exists).count() as u64;
+    let findings = inventory.findings.iter();
+    health
+        .notes
+        .extend(findings.map(|one| format!("{}: {}", one.code, one.message)));
     if !inventory.ready {
         health.problems.push(Problem {
             severity: "STARTING",

@@ -208,6 +208,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             let now = log::ask(&socket.socket, filter).await?;
             print(&format!("{now}\n"))
         }
+        Command::UdevRule => print(crate::sys::host_udev::RULE),
         Command::CheckConfig { config } => {
             let checked = config::load(&config.config)?;
             check_config::warn(&config.config, &checked.warnings);

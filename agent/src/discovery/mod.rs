@@ -16,6 +16,7 @@ mod blank;
 pub mod claim;
 mod contents_reasons;
 mod gptscan;
+pub mod host_udev;
 mod identity;
 mod magics;
 mod mounts;

@@ -30,6 +30,16 @@ pub async fn run(mut snapshots: watch::Receiver<Arc<Snapshot>>, stop: Cancellati
             for change in changes(&last, &now) {
                 log(&change);
             }
+            for finding in fresh_of_host(&last, &now) {
+                tracing::warn!(
+                    code = finding.code,
+                    "finding on the host: {}",
+                    finding.message
+                );
+            }
+            for finding in fresh_of_host(&now, &last) {
+                tracing::info!(code = finding.code, "finding on the host cleared");
+            }
             last = now;
         }
         tokio::select! {
@@ -52,6 +62,12 @@ fn log(change: &Change) {
         (None, true) => tracing::warn!(%drive, "{what}"),
         (None, false) => tracing::info!(%drive, "{what}"),
     }
+}
+
+/// What is found of the host in `new` and was not in `old`.
+fn fresh_of_host<'a>(old: &Snapshot, new: &'a Snapshot) -> Vec<&'a Finding> {
+    let fresh = |finding: &&Finding| !old.findings.contains(finding);
+    new.findings.iter().filter(fresh).collect()
 }
 
 /// What is another in `new` than in `old`. What a drive's state does to each volume on it is told of the drive alone.

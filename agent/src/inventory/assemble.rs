@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::Known;
 use crate::{
+    discovery::host_udev,
     health::book::of_its_drive,
     model::{
         Checked, ClassReport, Drive, DriveHealth, DriveId, DriveState, Placed, RecordState, Reject,
@@ -145,12 +146,19 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
         report.free_bytes += free;
         report.largest_bytes = report.largest_bytes.max(largest);
     }
+    // Where no drive is used or can be, no volume is.
+    let used = |drive: &Drive| matches!(drive.state, DriveState::Claimed | DriveState::Available);
+    let findings = match &known.host_udev {
+        Some(host) if drives.values().any(used) => host_udev::finding(host).into_iter().collect(),
+        _ => Vec::new(),
+    };
     Snapshot {
         revision: 0,
         ready: known.ready,
         drives,
         volumes,
         classes: reports,
+        findings,
     }
 }
 

@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     model::samples::{contents, drive, placed},
     state,
+    sys::host_udev::HostUdev,
 };
 
 const FREE: u64 = 1 << 30;
@@ -273,4 +274,24 @@ fn a_drive_whose_label_is_gone_is_not_offered_while_volumes_are_known_on_it() {
         keep_remembered(&mut now);
         assert!(!is_damaged(now.drives.values().next().unwrap()), "{code}");
     }
+}
+
+#[test]
+fn a_host_that_reads_volumes_is_told_of_where_there_can_be_volumes() {
+    let codes = |known: &Known| -> Vec<String> {
+        let findings = snapshot(known).findings.into_iter();
+        findings.map(|finding| finding.code).collect()
+    };
+    let without_rule = Some(HostUdev {
+        runs: true,
+        rule: None,
+    });
+    let mut used = known(vec![claimed("sda", placed(1, RecordState::New))]);
+    // Not seen is not said.
+    assert_eq!(codes(&used), Vec::<String>::new());
+    used.host_udev = without_rule.clone();
+    assert_eq!(codes(&used), ["HostReadsVolumes"]);
+    let mut unused = known(vec![rejected("sda", RejectCode::NotSelected)]);
+    unused.host_udev = without_rule;
+    assert_eq!(codes(&unused), Vec::<String>::new());
 }

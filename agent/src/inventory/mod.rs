@@ -27,7 +27,7 @@ use crate::{
         snapshot::{Erasing, Trouble},
     },
     state,
-    sys::clock::unix_seconds,
+    sys::{clock::unix_seconds, host_udev::HostUdev},
 };
 
 /// What a snapshot is derived from. Kept by the single writer behind a lock that is never held
@@ -60,6 +60,8 @@ pub struct Known {
     pub overrides: Vec<Override>,
     /// Of the last change, seconds since 1970.
     pub now: u64,
+    /// The host's udev; None when it cannot be seen from here.
+    pub host_udev: Option<HostUdev>,
     /// The first survey is complete.
     pub ready: bool,
 }

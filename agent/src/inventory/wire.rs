@@ -79,6 +79,15 @@ impl Sender {
                 .iter()
                 .map(|class| self.class(class, snapshot))
                 .collect(),
+            findings: snapshot
+                .findings
+                .iter()
+                .map(|finding| wire::Finding {
+                    code: finding.code.clone(),
+                    message: finding.message.clone(),
+                    since: 0,
+                })
+                .collect(),
             ..wire::InventoryUpdate::default()
         }
     }

@@ -53,9 +53,15 @@ const SURVEYED: Def = gauge(
     &[],
 );
 
+const FINDING: Def = gauge(
+    "drivebay_node_finding",
+    "1 for each active finding on the host itself, by code.",
+    &["code"],
+);
+
 /// Every definition here.
 pub(super) const DEFINITIONS: &[Def] = &[
-    TOTAL, FREE, LARGEST, SLOTS, WAITING, LONGEST, REVISION, SURVEYED,
+    TOTAL, FREE, LARGEST, SLOTS, WAITING, LONGEST, REVISION, SURVEYED, FINDING,
 ];
 
 pub(super) fn put(view: &View, into: &mut Families) {
@@ -85,5 +91,8 @@ pub(super) fn put(view: &View, into: &mut Families) {
         into.put(&LONGEST, &[slot.as_str()], longest);
     }
     into.put(&REVISION, &[], number(view.snapshot.revision));
+    for finding in &view.snapshot.findings {
+        into.put(&FINDING, &[finding.code.as_str()], 1.0);
+    }
     into.put(&SURVEYED, &[], number(view.surveyed_at.unwrap_or(0)));
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Contents, DriveFacts, DriveHealth, DriveId, DriveState, LastCheck, Placed, Reject};
+use super::{
+    Contents, DriveFacts, DriveHealth, DriveId, DriveState, Finding, LastCheck, Placed, Reject,
+};
 
 /// A drive as the inventory shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,4 +137,7 @@ pub struct Snapshot {
     pub volumes: BTreeMap<Uuid, Volume>,
     /// By class name.
     pub classes: BTreeMap<String, ClassReport>,
+    /// What a person should know of the host itself.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
 }

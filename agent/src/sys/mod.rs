@@ -21,6 +21,7 @@ pub mod dm;
 pub mod drive;
 pub mod fanotify;
 pub mod fssize;
+pub mod host_udev;
 mod ioctl;
 pub mod kmsg;
 pub mod lockfile;

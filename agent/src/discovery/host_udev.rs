@@ -1,0 +1,70 @@
+//! Whether the host may activate what is inside volumes. Pure.
+
+use crate::{
+    model::Finding,
+    sys::host_udev::{HostUdev, RULE_FILE},
+};
+
+/// The code of the finding.
+pub const CODE: &str = "HostReadsVolumes";
+/// What the rule marks our drives with; a file without it does not do what ours does.
+const MARK: &str = "DRIVEBAY_DRIVE";
+
+/// What is to be said of a host whose udev was seen like this.
+pub fn finding(host: &HostUdev) -> Option<Finding> {
+    let rule = host.rule.as_deref().unwrap_or_default();
+    let active = rule
+        .lines()
+        .any(|line| !line.trim_start().starts_with('#') && line.contains(MARK));
+    (host.runs && !active).then(|| Finding {
+        code: CODE.to_owned(),
+        message: format!(
+            "the udev rule {RULE_FILE} is not installed on this host: the host may activate LVM, md, bcache or btrfs \
+             devices that are inside volumes, and such a volume cannot be deleted. Install systemd/{RULE_FILE} in \
+             /etc/udev/rules.d, or set agent.udevRule in the chart's values"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{carve::lvm::name, model::LABEL_TYPE, sys::host_udev::RULE};
+
+    fn said(runs: bool, rule: Option<&str>) -> bool {
+        let rule = rule.map(str::to_owned);
+        finding(&HostUdev { runs, rule }).is_some()
+    }
+
+    #[test]
+    fn a_host_with_udevd_and_without_the_rule_is_told_of() {
+        assert!(said(true, None));
+        assert!(!said(true, Some(RULE)));
+        // Masked, or nothing left of it but remarks.
+        assert!(said(true, Some("")));
+        assert!(said(true, Some("# DRIVEBAY_DRIVE\n")));
+        // Nobody there to read anything.
+        assert!(!said(false, None));
+    }
+
+    /// The rule matches bytes and names that are made elsewhere.
+    #[test]
+    fn the_rule_matches_what_is_written_on_drives() {
+        let bytes: Vec<String> = LABEL_TYPE
+            .to_bytes_le()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        assert_eq!(RULE.matches(&bytes.join(" ")).count(), 2);
+        assert!(RULE.contains(&LABEL_TYPE.to_string()));
+        let hex = |text: &str| {
+            let bytes: Vec<String> = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+            bytes.join(" ")
+        };
+        for mark in ["LABELONE", "LVM2 001DrvBay", "EFI PART"] {
+            assert!(RULE.contains(&hex(mark)), "{mark}");
+        }
+        let vg = name::of_vg(uuid::Uuid::nil()).replace('-', "--");
+        assert!(RULE.contains(&vg.replace('0', "[0-9a-f]")));
+    }
+}

@@ -1,0 +1,120 @@
+//! What can be seen of the host's udev: whether udevd runs, and the rule that keeps it off volumes.
+//!
+//! The host's root is that of pid 1 (`/proc/1/root`), also from a pod with the host's processes. Paths are resolved
+//! within it: a symbolic link of the host's is never followed into the agent's own root.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2},
+    sys::stat::Mode,
+};
+
+/// The rule as this version installs it.
+pub const RULE: &str = include_str!("../../../systemd/09-drivebay.rules");
+/// The rule's file.
+pub const RULE_FILE: &str = "09-drivebay.rules";
+/// Where udevd looks for rules; of two files of one name it takes the one that is found first.
+const DIRECTORIES: [&str; 5] = [
+    "etc/udev/rules.d",
+    "run/udev/rules.d",
+    "usr/local/lib/udev/rules.d",
+    "usr/lib/udev/rules.d",
+    "lib/udev/rules.d",
+];
+/// udevd's socket.
+const CONTROL: &str = "run/udev/control";
+/// More than any rule file has.
+const MOST: u64 = 1 << 20;
+
+/// What was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostUdev {
+    /// udevd runs.
+    pub runs: bool,
+    /// The text of the rule file that udevd takes; None: there is none.
+    pub rule: Option<String>,
+}
+
+/// Reads it below the host's root.
+///
+/// # Errors
+/// Something is there and cannot be read: nothing is known then.
+pub fn read(root: &Path) -> io::Result<HostUdev> {
+    let root = open(root, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty())?;
+    let runs = within(&root, CONTROL, OFlag::O_PATH)?.is_some();
+    for directory in DIRECTORIES {
+        let path = format!("{directory}/{RULE_FILE}");
+        // What is no file is a device at most (/dev/null, by which an administrator masks a rule): it is not waited for.
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
+        if let Some(file) = within(&root, &path, flags)? {
+            let mut text = String::new();
+            File::from(file).take(MOST).read_to_string(&mut text)?;
+            let rule = Some(text);
+            return Ok(HostUdev { runs, rule });
+        }
+    }
+    Ok(HostUdev { runs, rule: None })
+}
+
+/// Opens a path of the host's; None: there is nothing.
+fn within(root: &OwnedFd, path: &str, flags: OFlag) -> io::Result<Option<OwnedFd>> {
+    let how = OpenHow::new()
+        .flags(flags | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    match openat2(root.as_fd(), path, how) {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn the_first_file_of_the_name_is_read_and_links_stay_within_the_hosts_root() {
+        let host = tempfile::tempdir().unwrap();
+        let root = host.path();
+        let put = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let seen = |runs, rule: Option<&str>| HostUdev {
+            runs,
+            rule: rule.map(str::to_owned),
+        };
+        assert_eq!(read(root).unwrap(), seen(false, None));
+        put("run/udev/control", "");
+        assert_eq!(read(root).unwrap(), seen(true, None));
+        put("usr/lib/udev/rules.d/09-drivebay.rules", "packaged");
+        assert_eq!(read(root).unwrap(), seen(true, Some("packaged")));
+        // As on a host whose /etc is made of links.
+        put("store/rules/09-drivebay.rules", "linked");
+        fs::create_dir_all(root.join("etc/udev")).unwrap();
+        symlink("/store/rules", root.join("etc/udev/rules.d")).unwrap();
+        assert_eq!(read(root).unwrap(), seen(true, Some("linked")));
+        // Masked.
+        put("store/rules/09-drivebay.rules", "");
+        assert_eq!(read(root).unwrap(), seen(true, Some("")));
+        // Not known is an error.
+        fs::remove_file(root.join("store/rules/09-drivebay.rules")).unwrap();
+        symlink(
+            "09-drivebay.rules",
+            root.join("store/rules/09-drivebay.rules"),
+        )
+        .unwrap();
+        assert!(read(root).is_err());
+        assert!(read(&root.join("away")).is_err());
+    }
+}
