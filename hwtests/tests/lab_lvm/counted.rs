@@ -4,19 +4,8 @@ use drivebay_hwtests::{
     GIB, MIB, csi,
     lab::{DriveSpec, LabRig, LvmStarts},
 };
-use tonic::{Code, Status};
 
-/// Repeats a call that "is still being done", as an orchestrator does: strace makes a slow machine slower. The count is
-/// of all of them together.
-async fn repeated<T>(call: impl AsyncFn() -> Result<T, Status>) -> T {
-    for _ in 0..4 {
-        match call().await {
-            Err(status) if matches!(status.code(), Code::Unavailable | Code::Aborted) => {}
-            answer => return answer.unwrap(),
-        }
-    }
-    call().await.unwrap()
-}
+use super::helpers::repeated;
 
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]

@@ -8,6 +8,7 @@ use drivebay_hwtests::{
 };
 use drivebay_proto::agent as wire;
 use serde_json::Value;
+use tonic::{Code, Status};
 
 /// An event is seen by then.
 pub(crate) const SEEN: Duration = Duration::from_secs(60);
@@ -143,4 +144,16 @@ pub(crate) async fn host_agrees(lab: &LabRig) {
     of_pvs.sort();
     assert_eq!(pvs, of_pvs, "pvs (left) and the agent (right)");
     assert!(claimed.iter().all(|drive| drive.usable_bytes % MIB == 0));
+}
+
+/// Repeats a call that "is still being done", as an orchestrator does: e.g. while a
+/// neighbour is checked.
+pub(crate) async fn repeated<T>(call: impl AsyncFn() -> Result<T, Status>) -> T {
+    for _ in 0..4 {
+        match call().await {
+            Err(status) if matches!(status.code(), Code::Unavailable | Code::Aborted) => {}
+            answer => return answer.unwrap(),
+        }
+    }
+    call().await.unwrap()
 }

@@ -5,6 +5,8 @@ use drivebay_hwtests::{
     lab::{DriveSpec, LabRig},
 };
 
+use super::helpers::repeated;
+
 /// Uuid and number of each LV's device, in the order of the uuids.
 const NUMBERS: &str = "dmsetup info -c --noheadings --separator ' ' -o uuid,minor | sort";
 
@@ -28,10 +30,13 @@ async fn a_raw_volume_is_published_as_itself_after_its_device_has_become_another
             .unwrap();
     }
     let before = lab.guest().run(NUMBERS);
+    // The agent would activate them first.
+    lab.guest().run("pkill -STOP -x drivebay-agent");
     lab.guest().run(
         "lvs=$(lvs --noheadings -o lv_full_name --sort lv_kernel_minor) && \
          lvchange -an $lvs && for lv in $(echo $lvs | tac -s ' '); do lvchange -ay $lv; done && udevadm settle",
     );
+    lab.guest().run("pkill -CONT -x drivebay-agent");
     let after = lab.guest().run(NUMBERS);
     assert_ne!(before, after, "the LVs have the devices that they had");
 
@@ -46,6 +51,6 @@ async fn a_raw_volume_is_published_as_itself_after_its_device_has_become_another
     }
     for volume in [&one, &two] {
         lab.leave_volume(volume).await;
-        lab.csi.delete(&volume.id).await.unwrap();
+        repeated(async || lab.csi.delete(&volume.id).await).await;
     }
 }

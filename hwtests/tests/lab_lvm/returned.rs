@@ -6,6 +6,8 @@ use drivebay_hwtests::{
 };
 use tonic::Code;
 
+use super::helpers::repeated;
+
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_returned_drives_volumes_are_used_again_without_a_rescan() {
@@ -54,6 +56,6 @@ async fn a_returned_drives_volumes_are_used_again_without_a_rescan() {
     assert_eq!(lab.guest().run(&read).trim(), "before");
     for volume in [&files, &raw] {
         lab.leave_volume(volume).await;
-        lab.csi.delete(&volume.id).await.unwrap();
+        repeated(async || lab.csi.delete(&volume.id).await).await;
     }
 }
