@@ -166,7 +166,7 @@ fn times() -> u32 {
     if std::env::var_os("DRIVEBAY_LAB_LONG").is_some() {
         500
     } else {
-        12
+        4
     }
 }
 
