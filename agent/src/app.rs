@@ -39,11 +39,12 @@ use crate::{
     lock,
     metrics::Metrics,
     model::{Layout, cause::chain},
+    newer_state,
     registration::{self, RegistrationConfig},
     server,
-    state::{Store, newer},
+    state::{Store, underway::Underway},
     survey_loop,
-    sys::{lvm, offload::offload, statefile},
+    sys::{lvm, offload::offload, statefile, tool_namespace},
     uplink::{self, AgentService, UplinkConfig},
     volumes::Volumes,
     worker::{Pool, PoolConfig},
@@ -63,6 +64,8 @@ const SLOT_QUEUE: usize = 16;
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 /// The system's drive is in trouble when the state directory takes longer to read.
 const STATE_VERSIONS: Duration = Duration::from_secs(10);
+/// Making a mount namespace takes milliseconds, unless a filesystem whose drive does not respond is being unmounted.
+const TOOL_NAMESPACE: Duration = Duration::from_secs(10);
 /// Longest `lvm version` may take at the start.
 const LVM_ANSWER: Duration = Duration::from_secs(10);
 /// The inventory's lock is held for microseconds at a time.
@@ -92,7 +95,7 @@ pub enum AppError {
     },
     /// A newer agent has been here.
     #[error(transparent)]
-    Newer(#[from] newer::NewerState),
+    Newer(#[from] newer_state::NewerState),
     /// A socket could not be served.
     #[error(transparent)]
     Serve(#[from] server::ServeError),
@@ -118,7 +121,7 @@ pub fn run(config: Config, options: RunOptions) -> ExitCode {
 }
 
 fn report(error: &AppError) -> ExitCode {
-    tracing::error!("{}", chain(error));
+    tracing::error!(error = %chain(error), "agent failed");
     ExitCode::FAILURE
 }
 
@@ -131,12 +134,13 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     // Before anything is read, moved aside or written.
     let state_dir = config.state_dir.clone();
     let checked = offload("state-versions", STATE_VERSIONS, move || {
-        newer::refuse(&state_dir)
+        newer_state::refuse(&state_dir)
     });
     checked
         .await
         .map_err(io("read the versions of the state files"))??;
 
+    prepare_tools(&config).await;
     prepare_lvm(&config).await;
     let program = std::env::current_exe().map_err(io("find the agent's own program"))?;
     let pool = Pool::new(PoolConfig {
@@ -160,7 +164,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let store = Store::new(&config.state_dir);
     let loaded = store.load().await;
     for trouble in &loaded.troubles {
-        tracing::error!("{trouble}");
+        tracing::error!(error = trouble, "cannot use persisted state");
     }
     inventory.update(|known| {
         known.remembered = loaded.known;
@@ -168,9 +172,16 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         known.overrides.clone_from(&config.health.overrides);
     });
     let on_disk = inventory.remembered();
+    let underway = Underway::new(&config.runtime_dir).load().await;
+    let underway = underway.map_err(io("read what an earlier agent was creating"))?;
+    inventory.update(|known| known.remembered.in_doubt.extend(underway));
     let (keeper, asked_of_keeper) = Keeper::new();
 
-    let sender = Sender::new(&config, uuid::Uuid::new_v4().to_string());
+    let sender = Sender {
+        node: config.node_id.clone(),
+        instance: uuid::Uuid::new_v4().to_string(),
+        classes: config.classes.clone(),
+    };
     let volumes = Volumes::new(
         config.clone(),
         pool.clone(),
@@ -214,8 +225,17 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         let (volumes, stop) = (volumes.clone(), stop.clone());
         tasks.spawn(async move { volumes.erase_all(stop).await });
     }
+    let delete = {
+        let volumes = volumes.clone();
+        move |drive, uuid| {
+            let volumes = volumes.clone();
+            async move { volumes.delete_quarantined(&drive, uuid).await }
+        }
+    };
     tasks.spawn(keeper::run(
-        volumes.clone(),
+        inventory.clone(),
+        config.quarantine,
+        delete,
         store,
         on_disk,
         asked_of_keeper,
@@ -336,8 +356,8 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     });
 
     tokio::select! {
-        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+        _ = terminate.recv() => tracing::info!("received SIGTERM; stopping"),
+        _ = interrupt.recv() => tracing::info!("received SIGINT; stopping"),
     }
     manager::say_stopping().await;
     // The kubelet first, so that it sends nothing more; then the sockets; then what is running.
@@ -345,21 +365,21 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     if let Some(task) = registered
         && let Ok(Ok(Err(error))) = tokio::time::timeout(Duration::from_secs(1), task).await
     {
-        tracing::warn!(error = %chain(&error), "registration ended badly");
+        tracing::warn!(error = %chain(&error), "kubelet registration failed");
     }
     stop.cancel();
     if !volumes.drain(DRAIN).await {
-        tracing::warn!("changes are still running; the next start finds what they left");
+        tracing::warn!("volume operations still running at shutdown; the next start resumes them");
     }
     pool.shutdown(WORKERS).await;
     for server in [agent_server, csi_server] {
         if let Ok(Ok(Err(error))) = tokio::time::timeout(Duration::from_secs(1), server).await {
-            tracing::warn!(error = %chain(&error), "a server ended badly");
+            tracing::warn!(error = %chain(&error), "gRPC server failed");
         }
     }
     tasks.close();
     let _ = tokio::time::timeout(Duration::from_secs(1), tasks.wait()).await;
-    tracing::info!("stopped; mounts stay as they are");
+    tracing::info!("agent stopped; mounts unchanged");
     Ok(())
 }
 
@@ -379,7 +399,8 @@ async fn dial_controllers(config: Config, agent: AgentService, stop: Cancellatio
                     let why = chain(&error);
                     if why != said {
                         tracing::error!(
-                            "no controller is dialled until the certificates are in order: {why}"
+                            error = why,
+                            "invalid certificates; not connecting to controllers"
                         );
                         said = why;
                     }
@@ -398,7 +419,7 @@ async fn dial_controllers(config: Config, agent: AgentService, stop: Cancellatio
             tracing::error!(
                 certified,
                 node = config.node_id,
-                "the certificate is that of another node: controllers will refuse this agent; see [node] name, or `drivebay-controller certs node`"
+                "certificate names another node; controllers will refuse this agent: set [node] name, or issue one with `drivebay-controller certs node`"
             );
         }
         tokio::spawn(credentials.clone().follow(CERTIFICATES, stop.clone()));
@@ -408,6 +429,20 @@ async fn dial_controllers(config: Config, agent: AgentService, stop: Cancellatio
         credentials,
     };
     uplink::run(config, agent, stop).await;
+}
+
+/// Makes the namespace in which mkfs and fsck see one drive. Without it they work, and see the host's mounts.
+async fn prepare_tools(config: &Config) {
+    let dir = config.runtime_dir.clone();
+    let made = offload("tool-namespace", TOOL_NAMESPACE, move || {
+        tool_namespace::prepare(&dir)
+    });
+    if let Err(error) = made.await.and_then(|made| made) {
+        tracing::warn!(
+            error = %chain(&error),
+            "cannot make a mount namespace for tools; mkfs or fsck may wait for an unresponsive drive of another volume"
+        );
+    }
 }
 
 /// Readies what the `lvm` layout needs, and says what is missing if a class wants it. Nothing here is fatal: classes
@@ -431,12 +466,14 @@ async fn prepare_lvm(config: &Config) {
         Ok(Ok(Some(found))) => tracing::info!(
             version = %found.version,
             snapshots = found.snapshots,
-            "LVM is there"
+            "LVM available"
         ),
         Ok(Err(error)) => {
-            tracing::error!(classes, "{}; these classes get no volumes", chain(&error));
+            tracing::error!(classes, error = %chain(&error), "LVM unavailable; these classes cannot provision volumes");
         }
-        Err(error) => tracing::error!(classes, %error, "whether LVM works could not be found out"),
+        Err(error) => {
+            tracing::error!(classes, %error, "cannot determine whether LVM works; classes with layout lvm may fail")
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::{
     inventory::Inventory,
@@ -17,7 +18,6 @@ use crate::{
     state::{Known, StateError, Store, Tombstone, Tombstones, merge::differs},
     sys::clock::unix_seconds,
     tasks::Tasks,
-    volumes::{VolumeError, Volumes},
 };
 
 /// How often quarantines are counted down, or as often as the quarantine is long when that is shorter.
@@ -32,9 +32,20 @@ const QUEUE: usize = 16;
 /// A deletion that must be durable before it is answered.
 #[derive(Debug)]
 pub struct Burial {
-    uuid: uuid::Uuid,
+    uuid: Uuid,
     tombstone: Tombstone,
     done: oneshot::Sender<Result<u64, StateError>>,
+}
+
+/// Why a deletion is not noted.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperError {
+    /// The agent is stopping.
+    #[error("the agent is stopping")]
+    Stopping,
+    /// The tombstone is not on disk.
+    #[error(transparent)]
+    Write(#[from] StateError),
 }
 
 /// What is asked of the task that writes.
@@ -58,7 +69,7 @@ impl Keeper {
     }
 
     /// Notes durably that a volume was deleted while its drive is away. Answers the revision that shows it.
-    pub async fn bury(&self, volume: &Volume) -> Result<u64, VolumeError> {
+    pub async fn bury(&self, volume: &Volume) -> Result<u64, KeeperError> {
         let name = &volume.placed.record.name;
         self.bury_as(volume.uuid, &volume.drive, name, false).await
     }
@@ -66,21 +77,21 @@ impl Keeper {
     /// The same of a volume that may be on a drive that cannot be read, and that nobody was told of: without quarantine.
     pub async fn bury_unseen(
         &self,
-        uuid: uuid::Uuid,
+        uuid: Uuid,
         drive: &DriveId,
         name: &str,
-    ) -> Result<u64, VolumeError> {
+    ) -> Result<u64, KeeperError> {
         self.bury_as(uuid, drive, name, true).await
     }
 
     async fn bury_as(
         &self,
-        uuid: uuid::Uuid,
+        uuid: Uuid,
         drive: &DriveId,
         name: &str,
         released: bool,
-    ) -> Result<u64, VolumeError> {
-        let stopping = || VolumeError::Stopping;
+    ) -> Result<u64, KeeperError> {
+        let stopping = || KeeperError::Stopping;
         let (done, answer) = oneshot::channel();
         let burial = Burial {
             uuid,
@@ -97,10 +108,7 @@ impl Keeper {
             .send(Request::Bury(burial))
             .await
             .map_err(|_| stopping())?;
-        answer
-            .await
-            .map_err(|_| stopping())?
-            .map_err(|source| VolumeError::Remember { uuid, source })
+        Ok(answer.await.map_err(|_| stopping())??)
     }
 
     /// Returns when what is known of drives by now is on disk, or could not be written (which is logged, and tried again), or
@@ -114,24 +122,26 @@ impl Keeper {
             }
         };
         if tokio::time::timeout(SETTLE, asked).await.is_err() {
-            tracing::warn!("what is known of drives is not written yet; it is not waited for");
+            tracing::warn!("timed out saving drive state; continuing");
         }
     }
 }
 
-/// Runs until stopped, and writes once more then. `on_disk`: what the files said when they were read.
-pub async fn run(
-    volumes: Volumes,
+/// Runs until stopped, and writes once more then. `on_disk`: what the files said when they were read; `delete`: deletes
+/// a volume of a drive whose quarantine is over.
+pub async fn run<F: Future<Output = ()> + Send + 'static>(
+    inventory: Arc<Inventory>,
+    quarantine: Duration,
+    delete: impl Fn(DriveId, Uuid) -> F + Clone + Send + 'static,
     store: Store,
     on_disk: (Known, Tombstones),
     mut requests: mpsc::Receiver<Request>,
     stop: CancellationToken,
 ) {
-    let inventory: Arc<Inventory> = volumes.inventory().clone();
     let mut snapshots = inventory.subscribe();
     snapshots.mark_changed();
     let (mut known, mut tombstones) = on_disk;
-    let mut tick = tokio::time::interval(TICK.min(volumes.config().quarantine).max(SHORTEST_TICK));
+    let mut tick = tokio::time::interval(TICK.min(quarantine).max(SHORTEST_TICK));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut last = tokio::time::Instant::now();
     let mut deletions = Tasks::default();
@@ -164,10 +174,10 @@ pub async fn run(
                 let (_, due) = inventory.age(|_| {}, elapsed);
                 for (drive, due) in by_drive(due) {
                     if deleting.insert(drive.clone()) {
-                        let (volumes, on) = (volumes.clone(), drive.clone());
+                        let (delete, on) = (delete.clone(), drive.clone());
                         deletions.spawn(drive, async move {
                             for uuid in due {
-                                volumes.delete_quarantined(&on, uuid).await;
+                                delete(on.clone(), uuid).await;
                             }
                         });
                     }
@@ -182,7 +192,7 @@ pub async fn run(
     }
 }
 
-fn by_drive(due: Vec<(DriveId, uuid::Uuid)>) -> BTreeMap<DriveId, Vec<uuid::Uuid>> {
+fn by_drive(due: Vec<(DriveId, Uuid)>) -> BTreeMap<DriveId, Vec<Uuid>> {
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (drive, uuid) in due {
         all.entry(drive).or_default().push(uuid);
@@ -196,7 +206,7 @@ async fn bury(inventory: &Inventory, store: &Store, tombstones: &mut Tombstones,
         .entry(burial.uuid)
         .or_insert_with(|| burial.tombstone.clone());
     let result = store.save_tombstones(next.clone()).await.map(|()| {
-        tracing::warn!(volume = %burial.uuid, drive = %burial.tombstone.drive, "volume deleted while its drive is away; it will be quarantined when the drive returns");
+        tracing::warn!(volume = %burial.uuid, drive = %burial.tombstone.drive, "volume deleted while its drive is missing; it will be quarantined when the drive returns");
         *tombstones = next;
         inventory.update(|known| {
             known
@@ -222,14 +232,14 @@ async fn write(
         match store.save_known(next_known.clone()).await {
             Ok(()) => *known = next_known,
             Err(error) => {
-                tracing::error!(error = %chain(&error), "what is known of drives is not saved; a drive missing at the next start would not be listed")
+                tracing::error!(error = %chain(&error), "cannot save drive state; a drive missing at the next start would not be listed")
             }
         }
     }
     if *tombstones != next_tombstones {
         match store.save_tombstones(next_tombstones.clone()).await {
             Ok(()) => *tombstones = next_tombstones,
-            Err(error) => tracing::error!(error = %chain(&error), "quarantines are not saved"),
+            Err(error) => tracing::error!(error = %chain(&error), "cannot save tombstones"),
         }
     }
 }

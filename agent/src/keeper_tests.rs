@@ -8,12 +8,14 @@ use crate::{
     inventory::wire::Sender,
     model::{DriveState, RecordState, samples},
     state::KnownDrive,
+    volumes::{VolumeError, Volumes},
     worker::{Pool, PoolConfig},
 };
 
 struct Rig {
     _dir: tempfile::TempDir,
     inventory: Arc<Inventory>,
+    volumes: Volumes,
     pool: Pool,
     keeper: Keeper,
     store: Store,
@@ -43,7 +45,11 @@ async fn rig(worker: &str) -> Rig {
     };
     let pool = Pool::new(pool).await.unwrap();
     let inventory = Arc::new(Inventory::new(vec!["bulk".into()], config.quarantine));
-    let sender = Sender::new(&config, "boot".into());
+    let sender = Sender {
+        node: config.node_id.clone(),
+        instance: "boot".into(),
+        classes: config.classes.clone(),
+    };
     let (keeper, requests) = Keeper::new();
     let volumes = Volumes::new(
         config,
@@ -54,8 +60,17 @@ async fn rig(worker: &str) -> Rig {
     );
     let store = Store::new(dir.path());
     let stop = CancellationToken::new();
+    let delete = {
+        let volumes = volumes.clone();
+        move |drive, uuid| {
+            let volumes = volumes.clone();
+            async move { volumes.delete_quarantined(&drive, uuid).await }
+        }
+    };
     let running = run(
-        volumes,
+        inventory.clone(),
+        volumes.config().quarantine,
+        delete,
         store.clone(),
         Default::default(),
         requests,
@@ -64,6 +79,7 @@ async fn rig(worker: &str) -> Rig {
     Rig {
         _dir: dir,
         inventory,
+        volumes,
         pool,
         keeper,
         store,
@@ -141,4 +157,51 @@ async fn a_drive_that_hangs_while_its_quarantined_volume_is_deleted_delays_no_wr
     rig.stop.cancel();
     rig.running.await.unwrap();
     rig.pool.shutdown(Duration::ZERO).await;
+}
+
+/// A doubt that outlived what was acknowledged since, e.g. because its note could not be removed.
+#[tokio::test]
+async fn an_old_doubt_buries_no_volume_that_was_acknowledged_while_its_drive_is_away() {
+    let rig = rig("exit 1").await;
+    let record = samples::placed(1, RecordState::New).record;
+    let (uuid, name) = (record.uuid, record.name.clone());
+    let facts = samples::facts("away");
+    let doubt = crate::state::Doubt {
+        drive: facts.id.clone(),
+        uuid,
+    };
+    rig.inventory.update(|known| {
+        known.ready = true;
+        known.remembered.in_doubt.insert(name.clone(), doubt);
+        let away = KnownDrive {
+            class: "bulk".into(),
+            usable_bytes: 0,
+            drive_uuid: None,
+            vanished: Vec::new(),
+            volumes: vec![record],
+            last_seen: 0,
+            facts: facts.clone(),
+        };
+        known.remembered.drives.insert(facts.id, away);
+    });
+    let request = crate::volumes::create::Request {
+        name: name.clone(),
+        class: "bulk".into(),
+        size_bytes: 1 << 30,
+        limit_bytes: 0,
+        mode: crate::model::Mode::Block,
+        fs_type: None,
+        mkfs_options: None,
+        mount_options: Vec::new(),
+        parameters: BTreeMap::new(),
+    };
+    let refused = rig.volumes.create(request).await;
+    assert!(
+        matches!(refused, Err(VolumeError::ExistsAway { .. })),
+        "{refused:?}"
+    );
+    let written = rig.store.load().await;
+    assert!(written.tombstones.volumes.is_empty());
+    assert!(written.known.in_doubt.is_empty());
+    assert!(rig.inventory.deleted().is_empty());
 }

@@ -13,13 +13,19 @@ pub mod cli;
 pub mod config;
 pub mod csi;
 pub mod discovery;
+pub mod evidence;
 pub mod fs;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod health;
 pub mod inventory;
+pub mod jobs;
 pub mod keeper;
 pub mod lock;
 pub mod metrics;
 pub mod model;
+pub mod newer_state;
 pub mod registration;
 pub mod server;
 pub mod smart;

@@ -21,7 +21,7 @@ pub struct AgentLock {
 pub enum LockError {
     /// Another one runs.
     #[error(
-        "another drivebay-agent{} runs on this machine and holds {path}; stop it first, or look at what it sees with `drivebay-agent drives`",
+        "another drivebay-agent{} runs on this machine and holds {path}; stop it first, or query it with `drivebay-agent drives`",
         pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
     )]
     Taken {

@@ -6,11 +6,11 @@ use clap::Parser;
 use drivebay_agent::{
     app,
     cli::{self, Cli, Command, RunArgs},
-    config, worker,
+    config, jobs, worker,
 };
 
 fn main() -> ExitCode {
-    if let Some(code) = worker::child::if_worker() {
+    if let Some(code) = worker::child::if_worker(jobs::dispatch) {
         return code;
     }
     match Cli::parse().command {
@@ -33,7 +33,7 @@ fn agent(RunArgs { config, options }: RunArgs) -> ExitCode {
     };
     cli::logging::start(options.log_format);
     for warning in &checked.warnings {
-        tracing::warn!(file = %config.config.display(), "{warning}");
+        tracing::warn!(file = %config.config.display(), warning = %warning, "configuration warning");
     }
     app::run(checked.config, options)
 }

@@ -106,7 +106,7 @@ pub async fn serve(
         refusals = refusals.saturating_add(1);
         warn!(
             wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-            "registering with the kubelet again after a while"
+            "kubelet registration interrupted; will retry"
         );
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -169,10 +169,10 @@ async fn serve_once(
             said = verdict.recv() => match said {
                 Some(Verdict::Accepted) => {
                     *refusals = 0;
-                    info!("the kubelet has registered this driver");
+                    info!("driver registered by the kubelet");
                 }
                 Some(Verdict::Refused(reason)) => {
-                    error!(reason, "the kubelet refused to register this driver");
+                    error!(reason, "kubelet refused driver registration");
                     break Ended::Refused;
                 }
                 // The server holds the sender for as long as it runs.

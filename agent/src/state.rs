@@ -21,7 +21,7 @@ use crate::{
 };
 
 pub mod merge;
-pub mod newer;
+pub mod underway;
 
 pub use merge::{Merged, Sight, merge};
 
@@ -37,6 +37,19 @@ const IO_DEADLINE: Duration = Duration::from_secs(10);
 pub struct Known {
     /// By identity.
     pub drives: BTreeMap<DriveId, KnownDrive>,
+    /// Creations of which it is not known what came of them, by CSI name. Not written when there is none, as by agents that did
+    /// not write them down.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub in_doubt: BTreeMap<String, Doubt>,
+}
+
+/// A creation of which it is not known what came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doubt {
+    /// Where it was tried.
+    pub drive: DriveId,
+    /// The volume that may be there.
+    pub uuid: Uuid,
 }
 
 /// One of them.
@@ -79,7 +92,7 @@ pub struct Tombstone {
     /// How long the volume has been here again, in seconds, counted by agents that ran: a wall clock
     /// that jumps must not shorten a quarantine.
     pub quarantined_seconds: u64,
-    /// An operator said not to wait for the end of the quarantine.
+    /// Without quarantine: nobody was told that the volume exists (a creation in doubt).
     pub released: bool,
 }
 
@@ -150,7 +163,7 @@ impl Store {
         });
         loaded.await.unwrap_or_else(|error| Loaded {
             troubles: vec![format!(
-                "what was known of absent drives cannot be read from {}: {error}",
+                "cannot read the state of absent drives from {}: {error}",
                 self.dir.display()
             )],
             ..Loaded::default()
@@ -199,7 +212,7 @@ fn unusable(path: &Path, error: &(dyn std::error::Error + 'static)) -> String {
     )
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<dyn std::error::Error>> {
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<dyn std::error::Error>> {
     // The version first: a newer format may not even look like ours.
     let VersionOnly { version } = serde_json::from_slice(bytes)?;
     if version != VERSION {

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    carve::{jobs::Look, layout::claimable_bytes},
+    carve::{claim::claimable_bytes, jobs::Look},
     discovery::{
         claim::{Judgement, Rules},
         survey::{Settings, Surveyed, survey},
@@ -92,15 +92,16 @@ fn is_asked_again(drive: &Surveyed) -> bool {
 /// Kernel names of the drives with a volume whose device-mapper device is not the one that is known. Pure.
 fn moved(known: &Snapshot, devices: &[DmDevice]) -> BTreeSet<String> {
     let is_moved = |placed: &Placed| {
-        let uuid = placed.dm_uuid.as_ref()?;
-        let now = devices.iter().find(|device| device.uuid == *uuid);
-        let now = now.map(|device| (device.kernel_name.as_str(), device.dev));
-        (now != placed.device.as_deref().zip(placed.dev)).then_some(())
+        placed.dm_uuid.as_ref().is_some_and(|uuid| {
+            let now = devices.iter().find(|device| device.uuid == *uuid);
+            let now = now.map(|device| (device.kernel_name.as_str(), device.dev));
+            now != placed.device.as_deref().zip(placed.dev)
+        })
     };
     known
         .volumes
         .values()
-        .filter(|volume| is_moved(&volume.placed).is_some())
+        .filter(|volume| is_moved(&volume.placed))
         .filter_map(|volume| known.drives.get(&volume.drive))
         .map(|drive| drive.facts.kernel_name.clone())
         .collect()
@@ -223,7 +224,7 @@ pub async fn run(
                 Some(Changed { lost: true, .. }) => (None, Vec::new()),
                 Some(Changed { names, .. }) => (Some(names), Vec::new()),
                 None => {
-                    tracing::error!("kernel events have ended; drives are looked at by the slow rescan only");
+                    tracing::error!("kernel event stream ended; drives are scanned periodically only");
                     events_end = true;
                     continue;
                 }
@@ -233,13 +234,17 @@ pub async fn run(
         while let Ok(asked) = requests.try_recv() {
             waiting.push(asked);
         }
-        let only = match only.filter(|_| waiting.is_empty()) {
-            Some(names) => Some(surveyor.with_moved(names).await),
-            None => None,
+        let only = only.filter(|_| waiting.is_empty());
+        let surveyed = async {
+            let only = match only {
+                Some(names) => Some(surveyor.with_moved(names).await),
+                None => None,
+            };
+            (surveyor.once(only.as_ref()).await, only)
         };
-        let result = tokio::select! {
+        let (result, only) = tokio::select! {
             () = stop.cancelled() => return,
-            result = surveyor.once(only.as_ref()) => result,
+            surveyed = surveyed => surveyed,
         };
         let (result, repairs) = match result {
             Ok((revision, repairs)) => (Ok(revision), repairs),
@@ -256,7 +261,7 @@ pub async fn run(
         if let Err(why) = &result {
             tracing::error!(
                 why,
-                "the drives could not be surveyed; the inventory keeps what it had, and it is tried again"
+                "drive scan failed; keeping the previous inventory, will retry"
             );
         }
         tokio::spawn(answer(surveyor.volumes.clone(), repairs, result, waiting));
@@ -319,7 +324,7 @@ impl Surveyor {
                     names.extend(moved(&self.volumes.inventory().current(), &devices));
                 }
                 Err(error) => {
-                    tracing::warn!(error = %chain(&error), "device-mapper devices could not be read; a volume's new device is found by the slow rescan");
+                    tracing::warn!(error = %chain(&error), "cannot read device-mapper devices; a volume's new device is found by the periodic scan");
                 }
             }
         }
@@ -347,8 +352,8 @@ impl Surveyor {
         only: Option<&BTreeSet<String>>,
     ) -> Result<(u64, JoinSet<()>), String> {
         match only {
-            Some(names) => tracing::debug!(?names, "looking at drives that something happened to"),
-            None => tracing::debug!("looking at all drives"),
+            Some(names) => tracing::debug!(?names, "scanning changed drives"),
+            None => tracing::debug!("scanning all drives"),
         }
         // A copy: a survey that fails or is cut off must not forget what the one before it saw.
         let mut previous = self.last.clone();
@@ -368,7 +373,7 @@ impl Surveyor {
             tracing::warn!(
                 drive = %drive.facts.id,
                 times = drive.late,
-                "the drive was too slow to be looked at in time; what was seen of it before stands, and it is looked at again"
+                "drive scan timed out; keeping previous result"
             );
         }
         refuse_copies(&mut seen.drives);
@@ -457,15 +462,15 @@ async fn repair(volumes: &Volumes, key: &DriveId, drive: DriveRef) {
     match pool.run(&id, Slot::Foreground, job, REPAIR_DEADLINE).await {
         Ok(contents) => {
             for note in &contents.notes {
-                tracing::error!(drive = %id, note, "drive repaired, or in need of it");
+                tracing::error!(drive = %id, note, "drive metadata repaired or in need of repair");
             }
             volumes.inventory().put_contents(key, contents);
         }
         Err(error @ (RunError::Busy { .. } | RunError::Stopping)) => {
-            tracing::info!(drive = %id, error = %chain(&error), "repair comes with the next slow rescan");
+            tracing::info!(drive = %id, error = %chain(&error), "drive repair postponed to the next periodic scan");
         }
         Err(error) => {
-            tracing::error!(drive = %id, error = %chain(&error), "the drive could not be repaired; it is left as it is");
+            tracing::error!(drive = %id, error = %chain(&error), "drive repair failed; drive left unchanged");
         }
     }
 }

@@ -2,8 +2,11 @@
 
 use super::*;
 use crate::{
-    discovery::probe::{Blankness, GptState, Probed, Signatures},
-    model::samples::{contents, drive, placed},
+    carve::probe::{Blankness, GptState, Probed},
+    model::{
+        Signatures,
+        samples::{contents, drive, placed},
+    },
 };
 
 fn with_reject(mut drive: Drive, code: RejectCode) -> Drive {

@@ -40,7 +40,7 @@ impl<K, T: Send + 'static> Tasks<K, T> {
             let (id, answer) = match self.running.join_next_with_id().await? {
                 Ok((id, answer)) => (id, Some(answer)),
                 Err(error) => {
-                    tracing::error!(%error, "a task of the agent has failed; this is a defect of Drivebay, please report it");
+                    tracing::error!(%error, "internal task failed; this is a bug in Drivebay, please report it");
                     (error.id(), None)
                 }
             };

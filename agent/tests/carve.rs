@@ -14,6 +14,7 @@ use std::{
     fs::{self, File},
     io::{Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::FileExt as _,
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::{
@@ -21,6 +22,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use drivebay_agent::{
@@ -28,11 +30,11 @@ use drivebay_agent::{
         Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand,
         Look, WipeProgress, WipeStep,
     },
-    discovery::sysfs,
     model::{
         ClaimPolicy, Contents, DriveId, DriveRef, ErasePolicy, FsType, Label, MIB, Mode,
         RecordState, VolumeSpec,
     },
+    sys::sysfs,
     worker::{Context, Job},
 };
 use uuid::Uuid;
@@ -758,6 +760,85 @@ fn erasing_resumes_where_the_record_or_the_agent_left_it() {
 }
 
 #[test]
+fn erasing_in_one_step_changes_no_byte_outside_the_volume() {
+    for sector in SECTORS {
+        let drive = Drive::new(128, sector);
+        let mut extent = None;
+        // Longer than the first piece, and shorter than the first two: the last piece has to stop at its end.
+        for (name, mib) in [("before", 4), ("erased", 24), ("after", 60)] {
+            let (uuid, node) = drive.carve(name, mib);
+            write_pattern(&node, name.as_bytes());
+            if name == "erased" {
+                extent = Some((
+                    uuid,
+                    drive
+                        .look(false)
+                        .unwrap()
+                        .volume(uuid)
+                        .unwrap()
+                        .record
+                        .extent,
+                ));
+            }
+        }
+        let (uuid, extent) = extent.unwrap();
+        drive.delete(uuid).unwrap();
+        let before = drive.bytes();
+        // A budget that is not used up ends with the volume, not with a piece.
+        let progress = drive.erase_step(uuid, 0, 60_000).unwrap();
+        assert_eq!(progress.done_bytes, extent.len);
+        assert!(progress.finished.is_some(), "{progress:?}");
+        let after = drive.bytes();
+        let run = |all: &[u8], from: u64, to: u64| all[from as usize..to as usize].to_vec();
+        for (from, to) in [(5 * MIB, extent.start), (extent.end(), 127 * MIB)] {
+            assert!(
+                run(&before, from, to) == run(&after, from, to),
+                "bytes {from} to {to} changed"
+            );
+        }
+        let erased = run(&after, extent.start, extent.end());
+        assert!(erased.iter().all(|&byte| byte == 0));
+    }
+}
+
+/// Each note is two flushed writes to the same few sectors; what is not noted is erased again after a crash.
+#[test]
+fn erasing_notes_its_progress_every_gib_and_not_more_often() {
+    let drive = Drive::new(2600, 512);
+    let (uuid, _) = drive.carve("a", 2560);
+    drive.delete(uuid).unwrap();
+    let noted = || match drive
+        .look(false)
+        .unwrap()
+        .volume(uuid)
+        .unwrap()
+        .record
+        .state
+    {
+        RecordState::Erasing { done_bytes, .. } => done_bytes,
+        ref other => panic!("{other:?}"),
+    };
+    // Without a budget a step is one piece of 16 MiB.
+    let piece = 16 * MIB;
+    for (from, expected) in [
+        (0, 0),
+        (512 * MIB, 0),
+        (1024 * MIB - piece, 1024 * MIB),
+        (1024 * MIB, 1024 * MIB),
+        (2048 * MIB - 2 * piece, 1024 * MIB),
+        (2048 * MIB - piece, 2048 * MIB),
+    ] {
+        let progress = drive.erase_step(uuid, from, 0).unwrap();
+        assert_eq!(progress.done_bytes, from + piece);
+        assert!(progress.finished.is_none());
+        assert_eq!(noted(), expected, "after {} bytes", from + piece);
+    }
+    // An agent that knows nothing of it goes on at the note.
+    let progress = drive.erase_step(uuid, 0, 0).unwrap();
+    assert_eq!(progress.done_bytes, 2048 * MIB + piece);
+}
+
+#[test]
 fn somebody_elses_partition_is_shown_and_kept() {
     let drive = Drive::new(64, 512);
     drive.carve("a", 8);
@@ -866,13 +947,47 @@ fn a_locked_drive_is_waited_for_and_a_claimed_one_is_not_taken_by_another_node()
 }
 
 #[test]
+fn nothing_is_changed_while_another_program_holds_the_lock_of_the_drive() {
+    let drive = Drive::new(48, 512);
+    let (uuid, _) = drive.carve("a", 8);
+    let before = drive.bytes();
+    let holder = File::open(&drive.node).unwrap();
+    holder.lock().unwrap();
+    let released = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let change = scope.spawn(|| {
+            drive.expand(uuid, 16).unwrap();
+            assert!(released.load(Ordering::SeqCst), "it did not wait");
+        });
+        // Without the lock it would be done many times over.
+        thread::sleep(std::time::Duration::from_millis(300));
+        assert!(!change.is_finished());
+        let meanwhile = drive.bytes();
+        assert!(meanwhile == before, "the drive was written to");
+        released.store(true, Ordering::SeqCst);
+        holder.unlock().unwrap();
+    });
+    assert_eq!(
+        drive
+            .look(false)
+            .unwrap()
+            .volume(uuid)
+            .unwrap()
+            .record
+            .extent
+            .len,
+        16 * MIB
+    );
+}
+
+#[test]
 fn a_look_beside_a_change_never_sees_half_of_it() {
     let drive = Drive::new(64, 512);
     drive.carve("a", 8);
     let (stop, target) = (AtomicBool::new(false), drive.drive());
     thread::scope(|scope| {
         let looks = scope.spawn(|| {
-            let mut looks = 0;
+            let mut looks = 0_u32;
             while !stop.load(Ordering::Relaxed) {
                 let look = Look {
                     drive: target.clone(),
@@ -887,16 +1002,24 @@ fn a_look_beside_a_change_never_sees_half_of_it() {
                         .all(|placed| placed.ambiguous.is_none())
                 );
                 looks += 1;
+                // Whoever looks without a break keeps the lock from everybody who wants it alone.
+                if looks.is_multiple_of(8) {
+                    thread::sleep(Duration::from_millis(60));
+                }
             }
             looks
         });
-        for _ in 0..10 {
-            let (uuid, _) = drive.carve("b", 4);
-            drive.expand(uuid, 8).unwrap();
-            drive.delete(uuid).unwrap();
-            drive.erase(uuid);
-        }
+        let changes = || {
+            for _ in 0..10 {
+                let (uuid, _) = drive.carve("b", 4);
+                drive.expand(uuid, 8).unwrap();
+                drive.delete(uuid).unwrap();
+                drive.erase(uuid);
+            }
+        };
+        let changed = catch_unwind(AssertUnwindSafe(changes));
         stop.store(true, Ordering::Relaxed);
         assert!(looks.join().unwrap() > 0);
+        changed.unwrap();
     });
 }

@@ -29,13 +29,12 @@ use drivebay_agent::{
         Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand,
         Look, WipeStep,
     },
-    discovery::sysfs,
     fs::jobs::{Device, GrowFs, Stage, StageMount},
     model::{
         ClaimPolicy, Contents, DriveRef, ErasePolicy, FsType, GIB, Label, Layout, MIB, Mode,
         Placed, RecordState, VolumeSpec,
     },
-    sys::{dm, lvm},
+    sys::{dm, lvm, sysfs},
     worker::{Context, Job},
 };
 use uuid::Uuid;

@@ -20,16 +20,14 @@ use drivebay_agent::{
             metadata::{Committed, Found, Lv, Segment, Vg, parse, read},
             name, tags,
         },
+        probe::Probe,
         record::FreeSpace,
-    },
-    discovery::{
-        probe::{Probe, Signatures},
-        sysfs,
     },
     model::{
         ClaimPolicy, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, Layout, MIB, Mode,
-        Record, RecordState,
+        Record, RecordState, Signatures,
     },
+    sys::sysfs,
     worker::{Context, Job as _},
 };
 use lvm_support::Bench;
@@ -770,8 +768,14 @@ fn a_probe_tells_our_vg_from_another_ones_and_from_a_damaged_label() {
     assert_eq!(probe(), ours, "damaged, but ours: nobody may take it");
     // libblkid does not see a label whose checksum is wrong. Through the node: what is written to the file behind it
     // stays unseen for as long as somebody else on the machine (a udevd) holds the node open.
-    let file = fs::File::options().write(true).open(&bench.node).unwrap();
-    file.write_all_at(b"X", 512 + 40).unwrap();
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&bench.node)
+        .unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 512 + 40).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], 512 + 40).unwrap();
     file.sync_all().unwrap();
     assert_eq!(probe(), (None, pv()));
 }

@@ -16,9 +16,8 @@ use std::{
 };
 
 use drivebay_agent::{
-    discovery::probe::Signatures,
     fs::jobs::{FsError, Stage},
-    model::{FsType, MIB, RecordState},
+    model::{FsType, MIB, RecordState, Signatures},
     sys::mount::mount_fs,
 };
 use mounts_support::{Bench, may_grow_ext4, sh, skipped};
@@ -391,6 +390,28 @@ fn a_half_made_filesystem_is_made_again_only_while_it_was_never_mounted() {
     }
 }
 
+#[test]
+fn a_whole_filesystem_that_does_not_mount_is_not_made_again() {
+    if skipped() {
+        return;
+    }
+    let bench = Bench::new(64, Some(FsType::Ext4));
+    *bench.crash_before_mounted.lock().unwrap() = true;
+    assert!(bench.stage().is_err());
+    *bench.crash_before_mounted.lock().unwrap() = false;
+    assert!(matches!(
+        bench.state(),
+        RecordState::Fs { mounted: false, .. }
+    ));
+    assert!(is_ours(&bench, FsType::Ext4));
+    bench.ran.lock().unwrap().clear();
+    // The kernel answers EINVAL, as it does for a superblock that mkfs did not finish.
+    let refused = bench.run_stage(&bench.stage_job(&["nosuchoption"], false));
+    assert!(matches!(refused, Err(FsError::Mount { .. })), "{refused:?}");
+    assert_eq!(*bench.ran.lock().unwrap(), [""; 0]);
+    assert!(!bench.stage().unwrap().formatted);
+}
+
 // A sample that looked at the directory below, or at none, would tell of trouble that the volume does not have.
 #[test]
 fn a_sample_beside_an_unmounting_tells_of_the_volume_or_of_nothing() {
@@ -685,6 +706,16 @@ fn xfs_gives_up_on_a_dying_drive() {
         );
         assert_eq!(fs::read_to_string(file).unwrap().trim(), "0", "{class}");
     }
+    // A class may leave it to the kernel, whose default is to go on for ever.
+    bench.unmount("staging").unwrap();
+    let mut job = bench.stage_job(&[], false);
+    job.mount.as_mut().unwrap().xfs_retry_forever = true;
+    bench.run_stage(&job).unwrap();
+    let file = format!(
+        "/sys/fs/xfs/{}/error/metadata/EIO/max_retries",
+        bench.device
+    );
+    assert_eq!(fs::read_to_string(file).unwrap().trim(), "-1");
 }
 
 #[test]
@@ -707,6 +738,10 @@ fn ext4_with_its_error_flag_is_repaired_before_it_is_mounted_and_only_by_who_has
         "{refused:?}"
     );
     assert_eq!(*bench.ran.lock().unwrap(), [""; 0]);
+    // Who only reads it repairs nothing.
+    bench.run_stage(&bench.stage_job(&[], true)).unwrap();
+    assert_eq!(*bench.ran.lock().unwrap(), [""; 0]);
+    bench.unmount("staging").unwrap();
     bench.stage().unwrap();
     assert_eq!(*bench.ran.lock().unwrap(), ["e2fsck"]);
 }

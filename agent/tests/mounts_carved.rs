@@ -11,13 +11,12 @@ use std::{
 
 use drivebay_agent::{
     carve::jobs::{CarveError, Claim, Create, Delete, Expand},
-    discovery::sysfs,
     fs::jobs::{Device, FsError, GrowFs, Stage, StageMount, Unmount},
     model::{
         ClaimPolicy, DriveRef, ErasePolicy, FsType, Label, MIB, Mode, Placed, RecordState,
         VolumeSpec,
     },
-    sys::mount,
+    sys::{mount, sysfs},
     worker::{Context, Job},
 };
 use uuid::Uuid;

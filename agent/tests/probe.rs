@@ -19,13 +19,10 @@ use std::{
 };
 
 use drivebay_agent::{
-    discovery::{
-        probe::{Blankness, GptState, Probe, ProbeError, Probed, Signatures},
-        sysfs,
-        udev::{Changed, UdevConfig, watch},
-    },
-    model::{ClaimPolicy, DriveRef, Transport},
-    sys::blkid,
+    carve::probe::{Blankness, GptState, Probe, ProbeError, Probed},
+    discovery::udev::{Changed, UdevConfig, watch},
+    model::{ClaimPolicy, DriveRef, Signatures, Transport},
+    sys::{blkid, sysfs},
     worker::{Context, Job},
 };
 use tokio::sync::mpsc::{Receiver, error::TryRecvError};

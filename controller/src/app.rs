@@ -99,9 +99,9 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
     let path = options.csi_path(std::env::var("CSI_ENDPOINT").ok())?;
     options.check_http()?;
     match limits::raise_open_files() {
-        Ok(files) => tracing::info!(files, "this many files may be open, one for each agent"),
+        Ok(files) => tracing::info!(files, "open file limit, one file for each agent"),
         // A small cluster needs no more than it has.
-        Err(error) => tracing::warn!(%error, "the limit of open files stays as it is"),
+        Err(error) => tracing::warn!(%error, "cannot raise the open file limit"),
     }
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
@@ -156,7 +156,7 @@ pub async fn serve(
     let end = ending.clone().cancelled_owned();
     tasks.spawn(async move {
         if let Err(error) = socket::serve(commands, admin, end, CONNECT).await {
-            tracing::error!(%error, "the command line is no longer served");
+            tracing::error!(%error, "command-line socket failed");
         }
     });
     tracing::info!(socket = %path.display(), "serving CSI Identity and Controller");
@@ -182,9 +182,7 @@ pub async fn serve(
         .await
         .is_err()
     {
-        tracing::warn!(
-            "what is last known of the nodes could not be written in time; no data is lost by that"
-        );
+        tracing::warn!("timed out saving last-known node state; no data is lost");
     }
     Ok(served?)
 }
@@ -250,7 +248,7 @@ async fn open_to_agents(
     let agents = match &options.state_dir {
         None => {
             tracing::warn!(
-                "without --state-dir, nodes that are away are not listed after a restart of the controller"
+                "without --state-dir, disconnected nodes are not listed after a restart of the controller"
             );
             Agents::with_away_grace(given_up, Notes::in_memory(), options.away_grace())
         }
@@ -261,7 +259,7 @@ async fn open_to_agents(
                 let store = last_known::Store::open(&dir).map_err(io::Error::other)?;
                 let agents = Agents::with_away_grace(given_up, notes, away_grace);
                 let count = store.load(&agents).map_err(io::Error::other)?;
-                tracing::info!(nodes = count, "nodes are known from before");
+                tracing::info!(nodes = count, "last-known node state loaded");
                 Ok((agents, store))
             })
             .await
@@ -303,7 +301,7 @@ fn ready_or_late(mut agents: watch::Receiver<bool>) -> watch::Receiver<bool> {
         let first = agents.wait_for(|ready| *ready);
         let late = tokio::time::timeout(STARTING, first).await.is_err();
         if late {
-            tracing::warn!("no agent is ready yet; CSI calls will say so");
+            tracing::warn!("no agent connected yet; CSI calls answer UNAVAILABLE");
         }
         ready.send_replace(true);
     });

@@ -32,12 +32,12 @@ pub async fn deliver(agents: Agents, stop: CancellationToken) {
                         tracing::warn!(
                             node = agent.node(),
                             volume = id,
-                            "deleted while its node was given up; the node keeps it in quarantine and erases it after the delay"
+                            "volume deleted while its node was forgotten; the node quarantines it and erases it after the delay"
                         );
                         agents.notes().unbury(&id);
                     }
                     Err(error) => {
-                        tracing::error!(node = agent.node(), volume = id, %error, "deleted while its node was given up, but the node does not take note of it; tried again");
+                        tracing::error!(node = agent.node(), volume = id, %error, "cannot record the delete of a volume on a returned node; will retry");
                     }
                 }
             }

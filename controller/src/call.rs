@@ -44,7 +44,7 @@ pub enum CallError {
     Deadline(Duration),
     /// An answer that contradicts the request.
     #[error(
-        "the agent's answer makes no sense ({reason}), so what was done is not known; this is a bug in the agent"
+        "the agent's answer is invalid ({reason}), so the outcome is unknown; this is a bug in the agent"
     )]
     Nonsense {
         /// What is wrong with it.

@@ -68,7 +68,7 @@ impl ClusterService {
         let state = self.state(agent);
         let mut notes: Vec<String> = agent.refused().into_iter().collect();
         if facts.is_none() {
-            notes.push("no agent of this node was ever let in".to_owned());
+            notes.push("no agent of this node was ever accepted".to_owned());
         }
         let facts = facts.as_ref();
         agent.look(|inventory| Node {

@@ -101,7 +101,7 @@ pub struct RunOptions {
     /// Address to listen on for agents, which dial in
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// Certificates of the CAs whose agents are let in (PEM)
+    /// Certificates of the CAs whose agents are accepted (PEM)
     #[arg(long, value_name = "FILE", requires = "listen", requires = "cert")]
     pub ca: Option<PathBuf>,
     /// This controller's certificate (PEM)

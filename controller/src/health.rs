@@ -61,7 +61,7 @@ pub fn entries(volume: &agent::Volume, at: Whereabouts<'_>) -> Vec<VolumeHealthE
             add(
                 NODE_UNREACHABLE,
                 format!(
-                    "the agent of node {node} is not connected; the volume cannot be used until it is back"
+                    "the agent of node {node} is not connected; the volume cannot be used until it reconnects"
                 ),
             );
         }
@@ -80,7 +80,7 @@ pub fn entries(volume: &agent::Volume, at: Whereabouts<'_>) -> Vec<VolumeHealthE
         match volume.state.as_str() {
             "missing" => add(
                 "DriveMissing",
-                format!("its drive {} is not there; put it back", volume.drive),
+                format!("its drive {} is missing; reconnect it", volume.drive),
             ),
             "ambiguous" => add(
                 "VolumeAmbiguous",

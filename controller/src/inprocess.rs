@@ -23,7 +23,7 @@ pub fn in_process_channel(router: Router) -> Channel {
             .serve_with_incoming(ReceiverStream::new(accept))
             .await
         {
-            tracing::error!(%error, "the in-process server has ended");
+            tracing::error!(%error, "in-process gRPC server ended");
         }
     });
     Endpoint::from_static("http://localhost").connect_with_connector_lazy(service_fn(

@@ -195,7 +195,7 @@ impl Inventory {
                     tracing::error!(
                         node,
                         volume = volume.id,
-                        "the agent reports a volume whose id is not one of its own; not listed"
+                        "agent reported a volume id of another node; volume not listed"
                     );
                     None
                 }

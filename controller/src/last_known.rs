@@ -104,11 +104,11 @@ impl Store {
                 Ok((facts, inventory)) => match agents.recall(facts, inventory) {
                     Ok(()) => count += 1,
                     Err(error) => {
-                        tracing::warn!(path = %path.display(), %error, "a last-known file makes no sense; not used");
+                        tracing::warn!(path = %path.display(), %error, "invalid last-known file ignored");
                     }
                 },
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "a last-known file cannot be read; not used");
+                    tracing::warn!(path = %path.display(), %error, "cannot read last-known file; ignored");
                 }
             }
         }
@@ -177,7 +177,7 @@ pub async fn keep(store: Store, agents: Agents, stop: CancellationToken) {
         };
         save(&store, &agents, &mut written, last).await;
         if let Err(error) = agents.notes().flush().await {
-            tracing::error!(%error, "notes are not written; they are tried again");
+            tracing::error!(%error, "cannot save controller state; will retry");
         }
         if last {
             return;
@@ -247,7 +247,7 @@ async fn save(store: &Store, agents: &Agents, written: &mut BTreeMap<String, Wri
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "last-known files are not written; nodes that are away will not be listed after a restart");
+                tracing::warn!(%error, "cannot save last-known node state; disconnected nodes will not be listed after a restart");
                 return;
             }
         }

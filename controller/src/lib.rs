@@ -38,6 +38,9 @@ pub mod config;
 pub mod csi;
 pub mod dial;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod health;
 pub mod inprocess;
 pub mod inventory;

@@ -77,7 +77,7 @@ pub fn start(format: LogFormat, variable: &str) {
         });
     }
     if let Some(error) = wrong {
-        tracing::error!(variable, "logging {DEFAULT} and above instead: {error}");
+        tracing::error!(variable, %error, default = DEFAULT, "invalid log filter; using the default");
     }
 }
 
@@ -134,7 +134,7 @@ impl LogService {
 fn started() -> Result<&'static Started, Status> {
     STARTED
         .get()
-        .ok_or_else(|| Status::failed_precondition("the log was set up by somebody else"))
+        .ok_or_else(|| Status::failed_precondition("logging was already initialised"))
 }
 
 fn gone(error: reload::Error) -> Status {
@@ -162,9 +162,9 @@ impl Log for LogService {
         let filter = parse(wanted).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let now = filter.to_string();
         // Said under either filter, so that a log that falls silent says why.
-        tracing::warn!(now, "what is logged is changed");
+        tracing::warn!(now, "changing the log filter");
         started.filter.reload(filter).map_err(gone)?;
-        tracing::warn!(now, "what is logged has been changed");
+        tracing::warn!(now, "log filter changed");
         Ok(Response::new(Level { filter: now }))
     }
 }

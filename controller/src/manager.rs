@@ -58,6 +58,6 @@ pub async fn keep_alive(liveness: Liveness, stop: CancellationToken) {
 /// One datagram on the manager's socket, whose queue may be full: not on an async worker.
 async fn tell(send: impl FnOnce() -> std::io::Result<()> + Send + 'static) {
     if let Err(error) = files::work(PATIENCE, send).await {
-        tracing::warn!(%error, "the service manager could not be told");
+        tracing::warn!(%error, "cannot notify the service manager");
     }
 }

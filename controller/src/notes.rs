@@ -155,7 +155,7 @@ impl Notes {
                     path = %path.display(),
                     aside = %aside.display(),
                     error = damaged.err().map(|error| error.to_string()),
-                    "the notes cannot be read; put aside, beginning anew"
+                    "damaged controller state moved aside; starting with empty state"
                 );
                 fs::rename(&path, &aside).map_err(|source| NotesError::Read {
                     path: path.clone(),

@@ -116,7 +116,7 @@ pub enum PlacementError {
     NoSuchNode,
     /// The nodes asked for are away, and have been for long. Nothing was sent to them.
     #[error(
-        "the agents of the nodes asked for are away: {}; another node has to be chosen, or they have to come back",
+        "the agents of the requested nodes are disconnected: {}; choose another node, or wait until they reconnect",
         listed(nodes)
     )]
     Gone {

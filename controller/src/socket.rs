@@ -183,7 +183,7 @@ pub async fn serve(
     };
     tokio::select! {
         served = serving => served?,
-        () = drained => tracing::warn!("clients kept their connections; ended without them"),
+        () = drained => tracing::warn!("timed out waiting for clients to disconnect"),
     }
     Ok(())
 }

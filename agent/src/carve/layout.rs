@@ -1,68 +1,89 @@
-//! Which layout a drive has, and the jobs for it. What is on the drive decides, read at that moment;
-//! only for a drive that has neither does the claim say how it is to be carved.
+//! Which layout a drive has: what is on it decides, read at that moment under its lock; only for a drive that has neither
+//! does the claim say how it is to be carved.
 
 use uuid::Uuid;
 
 use super::{
-    erase,
-    jobs::{Adopt, CarveError, Changed, Claim, EraseProgress, MakeSnapshot, Snapshot},
+    claim::{self, is_labelled},
+    claimed::ClaimedDrive,
+    error::{CarveError, damaged, io_error},
+    jobs::{Changed, Claim, Snapshot},
     lvm,
     marks::{self, Mark},
-    partition::{self, io_error},
+    open, partition,
 };
-use crate::model::{Contents, DriveRef, Layout, RecordState, VolumeSpec};
+use crate::model::{Contents, DriveRef, Label, Layout, RecordState, VolumeSpec, cause::chain};
 use crate::sys::blockdev::BlockDev;
 use crate::worker::Context;
 
-/// Bytes that volumes could have on a drive of this size once it is claimed so; 0 when it is too small.
-pub fn claimable_bytes(layout: Layout, size: u64, sector: u64) -> u64 {
-    match layout {
-        Layout::Partition => super::plan::claimable_bytes(size, sector),
-        Layout::Lvm => lvm::plan::claimable_bytes(size),
-    }
-}
-
 /// Which layout a drive carries; None: neither is ours.
-fn of(drive: &DriveRef) -> Result<Option<Layout>, CarveError> {
-    of_open(&partition::open(drive)?)
-}
-
-fn of_open(dev: &BlockDev) -> Result<Option<Layout>, CarveError> {
+pub(super) fn of(dev: &BlockDev) -> Result<Option<Layout>, CarveError> {
     let id = &dev.drive().id;
     match marks::read(dev).map_err(io_error(id, "looking for our label"))? {
         Mark::None(_) => Ok(None),
         Mark::Ours(layout) => Ok(Some(layout)),
-        Mark::Both => Err(CarveError::Damaged {
-            drive: id.to_string(),
-            reason: "it has the marks of both layouts".into(),
-        }),
+        Mark::Both => Err(damaged(id, "it has the marks of both layouts".into())),
     }
 }
 
-/// What a drive of ours holds; see `Look`.
+/// A drive of ours through one that is open and locked, repaired when asked to.
+pub(super) fn claimed(
+    dev: &BlockDev,
+    repair: bool,
+) -> Result<Box<dyn ClaimedDrive + '_>, CarveError> {
+    as_layout(dev, of(dev)?, repair)
+}
+
+/// One that is none says so in the words of layout `partition`.
+fn as_layout(
+    dev: &BlockDev,
+    layout: Option<Layout>,
+    repair: bool,
+) -> Result<Box<dyn ClaimedDrive + '_>, CarveError> {
+    Ok(match layout {
+        Some(Layout::Lvm) => Box::new(lvm::Session::open(dev, repair)?),
+        _ => Box::new(partition::Session::open(dev, &dev.drive().id, repair)?),
+    })
+}
+
+/// What a drive of ours holds. With `repair`, what is safe to repair is repaired, and the kernel gets the volumes that it
+/// lacks; without it nothing is written and no process is run.
 pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
-    match of(drive)? {
-        Some(Layout::Lvm) => lvm::look(drive, repair),
-        _ => partition::look(drive, repair),
+    if !repair {
+        return read(&open::shared(drive)?);
+    }
+    let dev = open::locked(drive)?;
+    match claimed(&dev, true) {
+        Ok(session) => session.contents(),
+        // What cannot be repaired now may still be read, and volumes that are active be used.
+        Err(error @ CarveError::Damaged { .. }) => {
+            let mut contents = read(&dev)?;
+            contents.notes.push(chain(&error));
+            Ok(contents)
+        }
+        Err(error) => Err(error),
     }
 }
 
 /// The same through a drive that is open and locked already, without repairs.
 pub(super) fn read(dev: &BlockDev) -> Result<Contents, CarveError> {
-    match of_open(dev)? {
-        Some(Layout::Lvm) => lvm::read(dev),
-        _ => partition::Session::open(dev, &dev.drive().id, false)?.contents(),
-    }
+    claimed(dev, false)?.contents()
+}
+
+/// Makes a change to a drive of ours; see `ClaimedDrive`.
+pub(super) fn change(
+    drive: &DriveRef,
+    change: impl FnOnce(&mut dyn ClaimedDrive) -> Result<Changed, CarveError>,
+) -> Result<Changed, CarveError> {
+    change(&mut *claimed(&open::locked(drive)?, true)?)
 }
 
 /// Moves a volume's record on; see `Advance`.
-pub fn advance(drive: &DriveRef, uuid: Uuid, to: RecordState) -> Result<Changed, CarveError> {
-    match of(drive)? {
-        Some(Layout::Lvm) => lvm::advance(drive, uuid, &to),
-        _ => partition::advance(drive, uuid, to),
-    }
+pub fn advance(drive: &DriveRef, uuid: Uuid, to: &RecordState) -> Result<Changed, CarveError> {
+    change(drive, |drive| drive.advance(uuid, to))
 }
 
+/// Carves a volume, claiming the drive first when that is asked for and needed.
 pub(super) fn create(
     drive: &DriveRef,
     claim: Option<&Claim>,
@@ -70,56 +91,47 @@ pub(super) fn create(
     deleted: &[Uuid],
     context: &mut Context,
 ) -> Result<Changed, CarveError> {
-    match of(drive)?.or(claim.map(|claim| claim.layout)) {
-        Some(Layout::Lvm) => lvm::create(drive, claim, spec, deleted, context),
-        _ => partition::create(drive, claim, spec, deleted, context),
+    let mut dev = open::locked(drive)?;
+    let layout = of(&dev)?.or(claim.map(|claim| claim.layout));
+    if let (Some(claim), Some(layout)) = (claim, layout)
+        && !is_labelled(&dev, layout, claim)?
+    {
+        drop(dev);
+        dev = claim::claim(drive, layout, claim, spec, context)?;
+        context.step("create");
     }
+    as_layout(&dev, layout, true)?.create(spec, deleted)
 }
 
-pub(super) fn expand(drive: &DriveRef, uuid: Uuid, size_bytes: u64) -> Result<Changed, CarveError> {
-    match of(drive)? {
-        Some(Layout::Lvm) => lvm::expand(drive, uuid, size_bytes),
-        _ => partition::expand(drive, uuid, size_bytes),
-    }
+/// Makes the drive another node's, if its label is still the one that was seen.
+pub(super) fn adopt(drive: &DriveRef, from: &Label, to: &Label) -> Result<Changed, CarveError> {
+    let dev = open::locked(drive)?;
+    // Nothing is repaired or activated before it is certain that it is the label that was meant.
+    claimed(&dev, false)?.is_adoptable(from, to)?;
+    claimed(&dev, true)?.adopt(from, to)
 }
 
-pub(super) fn delete(drive: &DriveRef, uuid: Uuid) -> Result<Changed, CarveError> {
-    match of(drive)? {
-        Some(Layout::Lvm) => lvm::delete(drive, uuid),
-        _ => partition::delete(drive, uuid),
-    }
-}
-
-/// Makes the drive another node's; see `Adopt`.
-pub(super) fn adopt(job: &Adopt) -> Result<Changed, CarveError> {
-    match of(&job.drive)? {
-        Some(Layout::Lvm) => lvm::adopt(job),
-        _ => partition::adopt(job),
-    }
-}
-
-pub(super) fn erase_step(
-    drive: &DriveRef,
-    uuid: Uuid,
-    from_bytes: Option<u64>,
-    budget_ms: u64,
-    context: &mut Context,
-) -> Result<EraseProgress, CarveError> {
-    match of(drive)? {
-        Some(Layout::Lvm) => lvm::erase_step(drive, uuid, from_bytes, budget_ms, context),
-        _ => erase::step(drive, uuid, from_bytes, budget_ms, context),
+/// The snapshot by which a volume is checked, when there is one and it is active.
+pub fn snapshot(drive: &DriveRef, uuid: Uuid) -> Result<Option<Snapshot>, CarveError> {
+    let dev = open::shared(drive)?;
+    match of(&dev)? {
+        Some(Layout::Lvm) => lvm::check::find(&dev, uuid),
+        _ => Ok(None),
     }
 }
 
 /// See `MakeSnapshot`.
 pub(super) fn make_snapshot(
-    job: &MakeSnapshot,
+    drive: &DriveRef,
+    uuid: Uuid,
+    bytes: u64,
     context: &mut Context,
 ) -> Result<Contents, CarveError> {
-    match of(&job.drive)? {
-        Some(Layout::Lvm) => lvm::make_snapshot(job, context),
+    let dev = open::locked(drive)?;
+    match of(&dev)? {
+        Some(Layout::Lvm) => lvm::check::make(&dev, uuid, bytes, context),
         _ => Err(CarveError::Busy {
-            drive: job.drive.id.to_string(),
+            drive: drive.id.to_string(),
             reason: "a partition has no snapshots".into(),
         }),
     }
@@ -130,16 +142,9 @@ pub(super) fn clear_snapshots(
     drive: &DriveRef,
     context: &mut Context,
 ) -> Result<Option<Contents>, CarveError> {
-    match of(drive)? {
-        Some(Layout::Lvm) => lvm::clear_snapshots(drive, context),
-        _ => Ok(None),
-    }
-}
-
-/// The snapshot by which a volume is checked, when there is one and it is active.
-pub fn snapshot(drive: &DriveRef, uuid: Uuid) -> Result<Option<Snapshot>, CarveError> {
-    match of(drive)? {
-        Some(Layout::Lvm) => lvm::snapshot(drive, uuid),
+    let mut dev = open::locked(drive)?;
+    match of(&dev)? {
+        Some(Layout::Lvm) => lvm::check::clear(&mut dev, context),
         _ => Ok(None),
     }
 }

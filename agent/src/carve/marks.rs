@@ -56,11 +56,11 @@ pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Mark> {
 /// of it was wiped. An error: what does not read could be a trace.
 pub fn traces<D: Medium + ?Sized>(dev: &D) -> io::Result<Option<&'static str>> {
     let looks: [(&'static str, &dyn Fn() -> io::Result<bool>); 3] = [
-        ("a label of ours", &|| record::has_traces(dev)),
+        ("a Drivebay label", &|| record::has_traces(dev)),
         ("a copy of our LVM metadata", &|| {
-            Ok(dev.size() >= plan::COPIES.end() && backup::has_traces(dev, plan::COPIES)?)
+            backup::has_traces(dev, plan::COPIES)
         }),
-        ("LVM metadata of ours", &|| has_tags(dev)),
+        ("Drivebay LVM metadata", &|| has_tags(dev)),
     ];
     device::first(looks.map(|(what, look)| look().map(|found| found.then_some(what))))
 }

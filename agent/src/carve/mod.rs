@@ -1,13 +1,16 @@
 //! Carving: volumes out of drives.
 //!
-//! `record` is the on-drive format of the label, byte by byte; `gpt` reads, compares,
-//! repairs and writes both copies of the table; `plan` decides, purely; `partition`
-//! looks and executes; `erase` makes deleted space zeros again, `wipe` a whole drive; `jobs`
-//! is what the agent asks workers for. `lvm` does both for drives carved with LVM, and
-//! `layout` tells which a drive has; `marks` tells whose a drive is.
+//! `jobs` is what the agent asks workers for, `run` does it. `marks` tells whose a drive is, `layout` which layout it has;
+//! `claim` makes a drive ours that is `claimable`; `claimed` decides about the volumes of one that is, for both layouts; `erase` makes deleted
+//! space zeros again, `wipe` a whole drive. The layouts: `partition`, on `gpt` (both copies of the table), `record` (the
+//! label, byte by byte) and `plan` (decides, purely); and `lvm`. Below all of them: `open`, `device`, `pace`, `space`, `error`.
 
+pub mod claim;
+mod claimable;
+pub(crate) mod claimed;
 pub mod device;
-pub mod erase;
+mod erase;
+mod error;
 #[cfg(test)]
 mod fake;
 pub mod gpt;
@@ -15,7 +18,12 @@ pub mod jobs;
 pub mod layout;
 pub mod lvm;
 pub mod marks;
-pub mod partition;
+mod open;
+mod pace;
+pub(crate) mod partition;
 pub mod plan;
+pub mod probe;
 pub mod record;
+mod run;
+mod space;
 pub mod wipe;

@@ -3,20 +3,18 @@
 //! nothing that could be mistaken for what was there.
 
 use super::{
+    claimable::EDGE,
     device::{self, Device},
-    erase::Pace,
-    jobs::{CarveError, WipeProgress, WipeStep},
-    layout, lvm,
-    partition::{self, io_error, open_error},
+    error::{CarveError, io_error},
+    jobs::{WipeProgress, WipeStep},
+    layout, lvm, open,
+    pace::Pace,
 };
-use crate::model::{Contents, DriveRef, Extent, MIB, RecordState};
+use crate::model::{Contents, DriveRef, Extent, RecordState};
 use crate::sys::{self, blockdev::BlockDev};
 use crate::worker::Context;
 
-/// Zeroed first, at each end, bytes: what claiming looks at in full.
-const EDGE: u64 = 16 * MIB;
-
-/// Zeroed first at each end of a drive of this size, bytes: whole sectors of any size.
+/// Zeroed first at each end of a drive of this size, bytes: what claiming looks at in full, in whole sectors of any size.
 fn edge_of(size: u64) -> u64 {
     EDGE.min(size / 2 / 4096 * 4096)
 }
@@ -47,8 +45,7 @@ pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress
     let drive = &job.drive;
     refuse_news(job, layout::look(drive, false))?;
     lvm::deactivate(drive)?;
-    let mut dev = BlockDev::open_exclusive(drive).map_err(|error| open_error(drive, error))?;
-    partition::lock(&mut dev)?;
+    let dev = open::exclusive(drive)?;
     refuse_news(job, layout::read(&dev))?;
     take_partitions(&dev, drive)?;
     let size = drive.size_bytes;
@@ -64,7 +61,7 @@ pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress
     if done == size {
         check(&dev, drive)?;
         if let Err(error) = sys::lvm::forget_hints() {
-            tracing::warn!(drive = %drive.id, %error, "the host's LVM commands may still look for what was on it");
+            tracing::warn!(drive = %drive.id, %error, "host LVM commands may still expect the wiped drive's volume group");
         }
     }
     Ok(WipeProgress {
@@ -145,6 +142,7 @@ fn check<D: Device>(dev: &D, drive: &DriveRef) -> Result<(), CarveError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::MIB;
 
     #[test]
     fn every_byte_is_wiped_once_and_the_ends_first() {

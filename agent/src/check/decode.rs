@@ -126,7 +126,7 @@ fn unseen(text: &str) -> Option<CheckOutcome> {
     if has(text, IN_USE) {
         Some(CheckOutcome::inconclusive(
             Inconclusive::InUse,
-            "the device is mounted or held by somebody",
+            "the device is mounted or held open",
         ))
     } else if has(text, UNREADABLE) {
         Some(CheckOutcome::inconclusive(
@@ -244,15 +244,16 @@ fn btrfs_check(code: i32, text: &str) -> CheckOutcome {
 fn btrfs_scrub(code: i32, text: &str) -> CheckOutcome {
     let status = field(text, "Status:");
     let summary = field(text, "Error summary:").unwrap_or_default();
+    let counts = |names: &[&str]| counters(summary).any(|name| names.contains(&name));
     match (code, status) {
         (0, Some("finished")) if summary == "no errors found" => CheckOutcome::Clean,
-        (0 | 3, Some("finished")) if has(summary, &["csum=", "verify=", "super="]) => {
+        (0 | 3, Some("finished")) if counts(&["csum", "verify", "super"]) => {
             CheckOutcome::Corrupt {
                 what: kinds(summary),
                 mendable: code == 0,
             }
         }
-        (0 | 3, Some("finished")) if summary.contains("read=") => CheckOutcome::inconclusive(
+        (0 | 3, Some("finished")) if counts(&["read"]) => CheckOutcome::inconclusive(
             Inconclusive::CannotRead,
             "the device could not be read; see the kernel log and the drive",
         ),
@@ -266,10 +267,16 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .map(str::trim)
 }
 
+/// The names in "csum=2 verify=1".
+fn counters(summary: &str) -> impl Iterator<Item = &str> {
+    let words = summary.split_whitespace();
+    words.filter_map(|word| Some(word.split_once('=')?.0))
+}
+
 /// "csum=2 verify=1" without its numbers: a message does not move with a counter.
 fn kinds(summary: &str) -> String {
-    let words = summary.split_whitespace().filter_map(|word| {
-        Some(match word.split_once('=')?.0 {
+    let words = counters(summary).filter_map(|name| {
+        Some(match name {
             "csum" => "blocks with a wrong checksum",
             "verify" => "metadata that contradicts itself",
             "super" => "bad superblocks",

@@ -248,6 +248,18 @@ fn scrub_tells_what_has_a_good_copy_from_what_is_lost() {
 }
 
 #[test]
+fn scrub_counters_that_nobody_knows_are_no_corruption_without_a_word() {
+    for name in ["hcsum", "xsuper", "reads"] {
+        let text = format!("Status: finished\nError summary:    {name}=4");
+        let outcome = decode(Checker::BtrfsScrub, &exited(3, &text));
+        let CheckOutcome::Inconclusive { why, .. } = outcome else {
+            panic!("{name}: {outcome:?}");
+        };
+        assert_eq!(why, Inconclusive::Unclear, "{name}");
+    }
+}
+
+#[test]
 fn a_complaint_holds_no_address_no_name_and_no_question() {
     for (line, expected) in [
         (

@@ -296,7 +296,7 @@ struct StopScrubbing<'a>(&'a Path);
 impl Drop for StopScrubbing<'_> {
     fn drop(&mut self) {
         if let Err(error) = btrfs::cancel_scrub(self.0) {
-            tracing::warn!(at = %self.0.display(), error = %chain(&error), "btrfs' scrub may go on");
+            tracing::warn!(at = %self.0.display(), error = %chain(&error), "cannot cancel btrfs scrub; it may continue");
         }
     }
 }
@@ -326,7 +326,7 @@ fn used(partition: &Partition) -> Option<CheckOutcome> {
     match partition.hold() {
         Ok(_) => None,
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            Some(meanwhile("somebody has it mounted or open"))
+            Some(meanwhile("it is mounted or held open"))
         }
         Err(error) => Some(CheckOutcome::inconclusive(
             Inconclusive::CannotOpen,

@@ -32,12 +32,12 @@ pub async fn read(dir: &Path, volume: Uuid) -> Option<Checked> {
     match read.and_then(|read| read) {
         Ok(bytes) => serde_json::from_slice(&bytes)
             .inspect_err(|error| {
-                tracing::warn!(path = %path.display(), %error, "the result of a volume's last check is damaged; it is checked anew");
+                tracing::warn!(path = %path.display(), %error, "damaged filesystem check result; the volume is checked again");
             })
             .ok(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "the result of a volume's last check cannot be read; it is checked anew");
+            tracing::warn!(path = %path.display(), %error, "cannot read filesystem check result; the volume is checked again");
             None
         }
     }

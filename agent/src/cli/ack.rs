@@ -33,7 +33,7 @@ fn somebody(variable: impl Fn(&str) -> Option<String>) -> String {
 fn told(answer: &AcknowledgeDriveResponse) -> String {
     let mut text = String::new();
     if answer.acknowledged.is_empty() {
-        text.push_str("nothing is known of the drive that could be acknowledged\n");
+        text.push_str("the drive has no findings to acknowledge\n");
     }
     for finding in &answer.acknowledged {
         let told = format!(
@@ -90,7 +90,10 @@ drive wwn-a is BAD now; what was acknowledged counts again when it gets worse
 "
         );
         let nothing = told(&AcknowledgeDriveResponse::default());
-        assert!(nothing.starts_with("nothing is known"), "{nothing}");
+        assert!(
+            nothing.starts_with("the drive has no findings"),
+            "{nothing}"
+        );
     }
 
     #[test]

@@ -155,13 +155,13 @@ Examples:
 /// What can be done to one drive.
 #[derive(Debug, Subcommand)]
 pub enum DriveCommand {
-    /// Show everything that is known of a drive: what speaks against it, what it says itself, what is on it
+    /// Show everything about a drive: its findings, its SMART data, its volumes
     #[command(after_help = "\
 Examples:
   drivebay-agent drive show sdb
   drivebay-agent drive show wwn-0x5000c5 -o wide                            a beginning that no other has")]
     Show(ShowOne),
-    /// Say that what a drive tells of itself is known: it counts again when it gets worse
+    /// Acknowledge a drive's findings: they count again when they get worse
     ///
     /// Errors that are counted up to now speak no longer against the drive, and a verdict of BAD that rests on them is
     /// left. What the drive says of its state now, such as that it fails, cannot be acknowledged; see

@@ -27,7 +27,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// Own program, own directory, own workers.
-    #[error("cannot start workers to look at the drives ({what})")]
+    #[error("cannot start workers to scan the drives ({what})")]
     Workers {
         /// Which step.
         what: &'static str,

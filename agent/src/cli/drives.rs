@@ -40,7 +40,7 @@ pub fn render(
     }
     text.push_str(&hidden_note(hidden.len()));
     if !inventory.ready {
-        text.push_str("(the agent is still looking at its drives)\n");
+        text.push_str("(the agent is still scanning its drives)\n");
     }
     Ok(text)
 }

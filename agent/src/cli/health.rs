@@ -45,7 +45,7 @@ pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(St
             name: String::new(),
             reasons: vec![Reason {
                 code: String::new(),
-                message: "the agent is still looking at its drives; ask again".to_owned(),
+                message: "the agent is still scanning its drives; try again".to_owned(),
                 since: 0,
             }],
             volumes: Vec::new(),

@@ -107,7 +107,7 @@ eui-0025385b21404321  nvme0n1  nvme   3.4 TiB  claimed   fast   2.9 TiB  UNKNOWN
     note: the backup table was repaired
 loop-0                loop0    nvme   3.4 TiB  rejected  -            -  UNKNOWN        -  nvme  MZWLJ3T8HBLS  S4YPNC0R  EPK9      512/4096
     NotADisk: loop
-(the agent is still looking at its drives)
+(the agent is still scanning its drives)
 "
     );
 }
@@ -226,7 +226,7 @@ pvc-3     fast   10 GiB  ext4   missing                  INACCESSIBLE  wwn-a
     );
     assert_eq!(
         volumes::render(&InventoryUpdate::default(), Format::Table).unwrap(),
-        "no volumes\n(the agent is still looking at its drives)\n"
+        "no volumes\n(the agent is still scanning its drives)\n"
     );
 }
 

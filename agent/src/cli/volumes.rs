@@ -30,7 +30,7 @@ pub fn render(inventory: &InventoryUpdate, format: Format) -> serde_json::Result
         table(&inventory.volumes, format == Format::Wide)
     };
     if !inventory.ready {
-        text.push_str("(the agent is still looking at its drives)\n");
+        text.push_str("(the agent is still scanning its drives)\n");
     }
     Ok(text)
 }

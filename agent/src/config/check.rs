@@ -190,7 +190,7 @@ pub fn check(
     {
         notes.odd(
             at,
-            "a volume deleted while its drive was away is erased as soon as the drive is back",
+            "a volume deleted while its drive was missing is erased as soon as the drive returns",
         );
     }
     let worker_idle = duration(

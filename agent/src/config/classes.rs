@@ -37,7 +37,7 @@ pub fn check(raw: &[RawClass], allow_loop: bool, notes: &mut Notes) -> Vec<Class
         notes.wrong(
             at,
             format!(
-                "class {:?} is there already, in line {line}; class names are unique",
+                "class {:?} already exists, in line {line}; class names are unique",
                 at.value
             ),
         );

@@ -2,8 +2,8 @@
 
 use drivebay_controller::tls::TlsFiles;
 
+use super::target::Target;
 use super::{check::Notes, raw::RawController, section::At};
-use crate::uplink::Target;
 
 /// The controllers this agent dials.
 #[derive(Debug, Clone, PartialEq, Eq)]

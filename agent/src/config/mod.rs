@@ -19,6 +19,7 @@ pub mod health;
 pub mod node_id;
 pub mod raw;
 pub mod section;
+pub mod target;
 pub mod units;
 
 pub use check::Surroundings;
@@ -27,6 +28,7 @@ pub use controller::ControllerConfig;
 pub use drivebay_controller::{HealthApi, metrics::Listen};
 pub use health::{DeviceOverride, HealthConfig};
 pub use section::Problem;
+pub use target::Target;
 
 /// Where the config is looked for when nobody says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/drivebay/drivebay.toml";

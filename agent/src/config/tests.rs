@@ -207,7 +207,7 @@ drivebay.toml:21: [[class]] mount-options: must be a list of texts; this entry m
 drivebay.toml:25: [class.select] transport: \"iscsi\" is remote storage; only local drives are ever used
 drivebay.toml:27: [class.select] max-size: \"1TB\" is below min-size; no drive can match
 drivebay.toml:28: [class.select]: class \"b\" selects nothing: give at least one of media, transport, model, drive, path, min-size, max-size (drive = \"*\" for all)
-drivebay.toml:29: [[class]] name: class \"b\" is there already, in line 23; class names are unique"
+drivebay.toml:29: [[class]] name: class \"b\" already exists, in line 23; class names are unique"
     );
 }
 

@@ -1,10 +1,7 @@
 //! The claim check: pure rules from facts, host use and probe to all reasons against a drive.
 
-use super::{
-    probe::{ProbeError, Probed},
-    reasons,
-    system::HostUse,
-};
+use super::{reasons, system::HostUse};
+use crate::carve::probe::{ProbeError, Probed};
 use crate::model::{ClassConfig, DriveFacts, Label, Reject, RejectCode, Transport};
 
 /// Everything the rules look at for one drive.

@@ -4,9 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    discovery::probe::{Blankness, GptState, Signature, Signatures},
+    carve::probe::{Blankness, GptState},
     model::{
-        Cause, ClaimPolicy, DriveId, ErasePolicy, FsType, Layout, Media, Selector,
+        Cause, ClaimPolicy, DriveId, ErasePolicy, FsType, Layout, Media, Selector, Signature,
+        Signatures,
         drive::{Holder, PartitionFacts},
     },
 };
@@ -660,6 +661,190 @@ fn an_explicit_selector_and_an_opt_in_lift_their_reasons() {
         case.rules.classes[0].allow_removable = true;
     });
     assert!(matches!(removable.judge(), Judgement::Available { .. }));
+}
+
+/// Of one code, what the operator reads.
+fn detail(case: &Case, code: RejectCode) -> String {
+    let Judgement::Rejected { reasons, .. } = case.judge() else {
+        panic!("{:?}", case.judge());
+    };
+    let found = reasons.into_iter().find(|reason| reason.code == code);
+    found.map(|reason| reason.detail).unwrap_or_default()
+}
+
+fn of_size(size_bytes: u64) -> Case {
+    with(|case| {
+        case.facts.size_bytes = size_bytes;
+        case.probed = Some(Ok(Probed {
+            size_bytes,
+            ..blank()
+        }));
+    })
+}
+
+#[test]
+fn a_drive_of_64_mib_is_the_smallest_that_is_used() {
+    let least = 64 << 20;
+    assert!(matches!(
+        of_size(least).judge(),
+        Judgement::Available { .. }
+    ));
+    assert_eq!(of_size(least - 512).codes(), [RejectCode::TooSmall]);
+    // A size of zero has its own code.
+    assert_eq!(of_size(0).codes(), [RejectCode::ZeroSize]);
+}
+
+#[test]
+fn signature_free_takes_a_drive_with_raw_data_and_no_class_takes_none() {
+    let raw = |policy| {
+        with(|case| {
+            case.rules.classes[0].claim = policy;
+            case.probed = Some(Ok(Probed {
+                blankness: Blankness::DataAt(7),
+                ..blank()
+            }));
+        })
+    };
+    assert!(matches!(
+        raw(ClaimPolicy::SignatureFree).judge(),
+        Judgement::Available { .. }
+    ));
+    let mut unselected = raw(ClaimPolicy::SignatureFree);
+    unselected.rules.classes.clear();
+    assert_eq!(
+        unselected.codes(),
+        [RejectCode::NotSelected, RejectCode::NotBlank]
+    );
+}
+
+#[test]
+fn a_table_that_is_known_explains_the_partitions_of_a_drive() {
+    let partition = PartitionFacts {
+        kernel_name: "sda1".into(),
+        number: 1,
+        start_bytes: 0,
+        size_bytes: 512,
+        major: 8,
+        minor: 1,
+    };
+    for gpt in [GptState::Whole, GptState::Damaged("x".into())] {
+        let mut case = with_probe(|probed| probed.gpt = gpt);
+        case.facts.partitions = vec![partition.clone()];
+        assert!(!case.codes().contains(&RejectCode::PhantomTable));
+    }
+    // A drive of another node has our table, and its table is not looked for.
+    let mut theirs = claimed();
+    theirs.label = Some(label("c", "other"));
+    if let Some(Ok(probed)) = &mut theirs.probed {
+        probed.gpt = GptState::None;
+    }
+    assert!(!theirs.codes().contains(&RejectCode::PhantomTable));
+}
+
+#[test]
+fn a_table_is_one_reason_and_on_a_drive_of_ours_none() {
+    let case = with(|case| {
+        case.probed = signed("gpt", "partition-table").probed;
+        if let Some(Ok(probed)) = &mut case.probed {
+            probed.gpt = GptState::Whole;
+        }
+    });
+    assert_eq!(case.codes(), [RejectCode::PartitionTable]);
+    let ours = |found: Vec<Signature>| {
+        with(|case| {
+            case.label = Some(label("c", "other"));
+            case.probed = Some(Ok(Probed {
+                ours: Some(Layout::Partition),
+                gpt: GptState::Whole,
+                blankness: Blankness::NotSampled,
+                signatures: Signatures::Found(found),
+                ..blank()
+            }));
+        })
+    };
+    let table = signature("gpt", "partition-table");
+    assert_eq!(
+        ours(vec![table.clone()]).codes(),
+        [RejectCode::OursElsewhere]
+    );
+    let other = signature("xfs", "filesystem");
+    assert_eq!(
+        ours(vec![table, other]).codes(),
+        [RejectCode::Filesystem, RejectCode::OursElsewhere]
+    );
+}
+
+#[test]
+fn the_label_of_this_node_is_no_reason_against_its_drive() {
+    let case = claimed();
+    let all = [case.facts.clone()];
+    let evidence = Evidence {
+        facts: &case.facts,
+        all: &all,
+        host: &case.host,
+        probed: case.probed.as_ref(),
+        label: case.label.as_ref(),
+        label_trouble: None,
+    };
+    let found = reasons::of_probe(&evidence, &case.rules, case.rules.classes.first());
+    let codes: Vec<RejectCode> = found.iter().map(|reason| reason.code).collect();
+    assert_eq!(codes, [RejectCode::Busy]);
+}
+
+#[test]
+fn a_signature_is_described_by_what_is_known_of_it() {
+    let described = detail(&signed("xfs", "filesystem"), RejectCode::Filesystem);
+    assert!(
+        described.starts_with("it holds xfs, label l, uuid u, at byte 8; "),
+        "{described}"
+    );
+    let bare = with_probe(|probed| {
+        let one = Signature {
+            uuid: String::new(),
+            label: String::new(),
+            offset: None,
+            ..signature("xfs", "filesystem")
+        };
+        probed.signatures = Signatures::Found(vec![one]);
+    });
+    let described = detail(&bare, RejectCode::Filesystem);
+    assert!(described.starts_with("it holds xfs; "), "{described}");
+}
+
+#[test]
+fn only_a_loop_device_is_said_to_be_a_matter_of_the_config() {
+    let virtual_ = |transport, kind: &str| {
+        with(|case| {
+            case.facts.transport = transport;
+            case.facts.virtual_kind = Some(kind.into());
+        })
+    };
+    for (transport, kind, expected) in [
+        (Transport::Loop, "loop", true),
+        (Transport::Unknown, "zram", false),
+    ] {
+        let described = detail(&virtual_(transport, kind), RejectCode::NotADisk);
+        assert!(described.contains(kind), "{described}");
+        assert_eq!(described.contains("config"), expected, "{described}");
+    }
+    assert_eq!(
+        virtual_(Transport::Unknown, "rbd").codes(),
+        [RejectCode::NotADisk, RejectCode::Remote]
+    );
+}
+
+#[test]
+fn an_input_output_error_makes_a_drive_unreadable_wherever_it_is_met() {
+    let open = |errno| {
+        with(|case| {
+            case.probed = Some(Err(ProbeError::Open {
+                kernel_name: "sda".into(),
+                source: Cause::from(std::io::Error::from_raw_os_error(errno)),
+            }));
+        })
+    };
+    assert_eq!(open(libc::EIO).codes(), [RejectCode::Unreadable]);
+    assert_eq!(open(libc::ENXIO).codes(), [RejectCode::ProbeFailed]);
 }
 
 fn any_signatures() -> impl Strategy<Value = Signatures> {

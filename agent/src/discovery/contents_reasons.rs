@@ -2,9 +2,10 @@
 
 use super::{
     claim::{Evidence, Rules},
-    probe::{Blankness, GptState, PV_KIND, Probed, Signature, Signatures},
     reasons::reject,
 };
+use crate::carve::probe::{Blankness, GptState, PV_KIND, Probed};
+use crate::model::{Signature, Signatures};
 use crate::{
     model::{ClaimPolicy, ClassConfig, Layout, Reject, RejectCode},
     sys::blkid,
@@ -23,7 +24,7 @@ const SYSTEM_TYPES: &[&str] = &[
     "72ec70a6-cf74-40e6-bd49-4bda08e8f224",
 ];
 
-const WIPE: &str = "wipe the drive if nobody needs it";
+const WIPE: &str = "wipe the drive if its data is not needed";
 
 /// All reasons that a probe which succeeded gives.
 pub(super) fn of(
@@ -43,7 +44,7 @@ pub(super) fn of(
         ));
     }
     if probed.busy {
-        reasons.push(reject(RejectCode::Busy, "somebody holds it exclusively (a mount, an array, or a program such as a database or a virtual machine)"));
+        reasons.push(reject(RejectCode::Busy, "it is held exclusively (by a mount, an array, or a program such as a database or a virtual machine)"));
     }
     // What an LVM drive of ours has where a table would be lies in a volume, and is its user's.
     let table_counts = probed.ours != Some(Layout::Lvm);
@@ -64,7 +65,7 @@ pub(super) fn of(
         reasons.push(reject(
             RejectCode::OursDamaged,
             format!(
-                "it has {what}, and the mark that says whose drive it is is damaged or gone: it may hold volumes; restore it, or {WIPE}"
+                "it has {what}, and its label is damaged or missing: it may hold volumes; restore it, or {WIPE}"
             ),
         ));
     }
@@ -78,8 +79,8 @@ pub(super) fn of(
 
 fn of_label(evidence: &Evidence<'_>, rules: &Rules, layout: Layout) -> Option<Reject> {
     let mark = match layout {
-        Layout::Partition => "our label partition, whose label",
-        Layout::Lvm => "an LVM volume group of ours, which",
+        Layout::Partition => "a Drivebay label partition, whose label",
+        Layout::Lvm => "a Drivebay LVM volume group, which",
     };
     match (evidence.label, evidence.label_trouble) {
         (Some(label), _) if label.cluster == rules.cluster && label.node == rules.node => None,
@@ -205,7 +206,7 @@ fn of_table(evidence: &Evidence<'_>, probed: &Probed) -> Vec<Reject> {
     if !evidence.facts.partitions.is_empty() && !signature && looked_for {
         reasons.push(reject(
             RejectCode::PhantomTable,
-            "the kernel shows partitions where no table is: it takes other data for an Atari table, or somebody added them by hand",
+            "the kernel has partitions without a partition table: it misread other data as an Atari table, or they were added by hand",
         ));
     }
     reasons
@@ -223,7 +224,7 @@ fn of_blankness(class: Option<&ClassConfig>, probed: &Probed) -> Option<Reject> 
         Blankness::DataAt(offset) => Some(reject(
             RejectCode::NotBlank,
             format!(
-                "it has no known signature but data at byte {offset}: raw data of some program; wipe the drive, or set claim = \"signature-free\" in its class if nobody needs it"
+                "it has no known signature but data at byte {offset}: raw data of some program; wipe the drive, or set claim = \"signature-free\" in its class if it is not needed"
             ),
         )),
         Blankness::NotSampled if wanted && otherwise_empty => Some(reject(

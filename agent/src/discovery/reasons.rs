@@ -3,8 +3,8 @@
 use super::{
     claim::{Evidence, Rules, is_a_disk, skips_probe},
     contents_reasons,
-    probe::ProbeError,
 };
+use crate::carve::probe::ProbeError;
 use crate::model::{ClassConfig, DriveFacts, MIB, Reject, RejectCode, Transport, cause};
 
 /// A label of 4 MiB, alignment, and a volume worth having fit into this; anything smaller is some
@@ -117,14 +117,14 @@ pub(super) fn of_facts(
             .map(|partition| partition.kernel_name.as_str())
             .collect();
         format!(
-            "the kernel shows partitions on it ({}); wipe the drive if nobody needs them",
+            "the kernel shows partitions on it ({}); wipe the drive if they are not needed",
             names.join(", ")
         )
     });
     let twins: Vec<&str> = twins(facts, evidence.all).collect();
     add(!twins.is_empty(), Code::DuplicateIdentity, &|| {
         format!(
-            "{} has the same identity ({}): two paths to one drive, a copied image, or drives whose maker gave them one name",
+            "{} has the same identity ({}): two paths to one drive, a copied image, or drives with the same name from their manufacturer",
             twins.join(", "),
             facts.id
         )
@@ -214,7 +214,7 @@ pub(super) fn of_probe(
         None if skips_probe(evidence.facts, rules) => Vec::new(),
         None => vec![reject(
             RejectCode::ProbeFailed,
-            "it has not been probed yet; it is looked at again by itself",
+            "it has not been probed yet; the next scan probes it",
         )],
         Some(Err(error)) => vec![failed(error)],
         Some(Ok(probed)) => contents_reasons::of(evidence, rules, class, probed),
@@ -237,7 +237,7 @@ fn failed(error: &ProbeError) -> Reject {
         ),
         false => reject(
             RejectCode::ProbeFailed,
-            format!("{text}; that says nothing about what is on it, and it is tried again"),
+            format!("{text}; its contents are unknown; it will be probed again"),
         ),
     }
 }

@@ -17,10 +17,11 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 use super::{
     claim::{self, Evidence, Judgement, Rules},
-    probe::{Blankness, GptState, Probe, ProbeError, Probed, Signatures},
-    sysfs,
     system::{self, HostUse},
 };
+use crate::carve::probe::{Blankness, GptState, Probe, ProbeError, Probed};
+use crate::model::Signatures;
+use crate::sys::sysfs;
 use crate::{
     carve::jobs::{CarveError, Look},
     model::{ClaimPolicy, Contents, DriveFacts, DriveRef, Reject, RejectCode, cause::chain},
@@ -41,8 +42,6 @@ pub struct Settings {
     pub at_once: usize,
     /// For each step on one drive, and for reading sysfs and /proc.
     pub deadline: Duration,
-    /// Also repair what is safe to repair on drives that are proven ours. Without it nothing is written.
-    pub repair: bool,
 }
 
 impl Settings {
@@ -54,7 +53,6 @@ impl Settings {
             kubelet_dir,
             at_once: 8,
             deadline: Duration::from_secs(10),
-            repair: false,
         }
     }
 }
@@ -167,9 +165,6 @@ pub async fn survey(
             unread: seen.unread,
             judgement,
         });
-    }
-    if settings.repair {
-        repair(pool, &mut drives, settings).await;
     }
     Ok(Survey { drives, host })
 }
@@ -309,7 +304,7 @@ async fn gather(
         .collect();
     // Until a worker has answered, a drive is one that could not be looked at.
     let unseen = Seen {
-        trouble: Some("it was not looked at".into()),
+        trouble: Some("it was not scanned".into()),
         ..Seen::default()
     };
     let mut seen: Vec<Seen> = vec![unseen; targets.len()];
@@ -458,38 +453,6 @@ fn closed(judgement: Judgement, seen: &Seen) -> Judgement {
         reasons.sort_by_key(|reject| reject.code);
     }
     Judgement::Rejected { class, reasons }
-}
-
-/// Repairs drives that are proven ours; never another one. A failure is noted and changes no verdict.
-async fn repair(eyes: &impl Eyes, drives: &mut [Surveyed], settings: &Settings) {
-    let permits = Arc::new(Semaphore::new(settings.at_once.max(1)));
-    let mut running = JoinSet::new();
-    for (index, drive) in drives.iter().enumerate() {
-        if drive.judgement != Judgement::Claimed {
-            continue;
-        }
-        let job = Look {
-            drive: DriveRef::from(&drive.facts),
-            repair: true,
-        };
-        let (eyes, permits, limit) = (eyes.clone(), Arc::clone(&permits), settings.deadline);
-        running.spawn(async move {
-            let _permit = permits.acquire_owned().await;
-            (index, eyes.look(job, limit).await)
-        });
-    }
-    while let Some(ended) = running.join_next().await {
-        let Ok((index, answer)) = ended else { continue };
-        let Some(drive) = drives.get_mut(index) else {
-            continue;
-        };
-        match answer {
-            Ok(contents) => drive.contents = Some(contents),
-            // The next survey tries again; what was read without repair stands.
-            Err(RunError::Busy { .. }) => {}
-            Err(error) => drive.trouble = Some(format!("repairing it failed: {}", chain(&error))),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -89,9 +89,9 @@ fn stranger(proc: &Path, in_pod: bool, [first, own]: &[Vec<MountEntry>; 2]) -> O
         (Ok(of_first), Ok(of_own)) if of_first == of_own => {
             Some("pid 1 is the pod's own".to_owned())
         }
-        (Err(error), _) | (_, Err(error)) => {
-            Some(format!("whose mounts pid 1 has cannot be told: {error}"))
-        }
+        (Err(error), _) | (_, Err(error)) => Some(format!(
+            "cannot determine the mount namespace of pid 1: {error}"
+        )),
         (Ok(_), Ok(_)) => {
             // Groups of mounts that pass their mounts on to one another have one number in all namespaces.
             let hosts: BTreeSet<&str> = first.iter().flat_map(|of| of.groups("shared:")).collect();

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::attrs::Node;
+use crate::sys::sysfs::attrs::Node;
 
 /// All block devices by name and number.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl Topology {
             }
             let device = self.devices.get(&name).ok_or_else(|| {
                 io::Error::other(format!(
-                    "block device {name} went away while the host's use of drives was read"
+                    "block device {name} disappeared while the host's use of drives was read"
                 ))
             })?;
             match &device.parent {

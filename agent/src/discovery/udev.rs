@@ -54,11 +54,11 @@ pub fn watch(config: UdevConfig) -> io::Result<mpsc::Receiver<Changed>> {
         .name("udev".to_owned())
         .spawn(move || {
             let processed = processed_events().inspect_err(|error| {
-                tracing::info!(%error, "udevd's events are not heard; the kernel's are enough");
+                tracing::info!(%error, "cannot subscribe to udevd events; using kernel uevents");
             });
             let listener = Listener { kernel, processed: processed.ok(), sender, batch: Coalescer::new(config) };
             if let Err(error) = listener.run() {
-                tracing::error!(%error, "listening for uevents failed; changes are found by the periodic scan only");
+                tracing::error!(%error, "cannot listen for uevents; changes are found by the periodic scan only");
             }
         })?;
     Ok(receiver)

@@ -62,7 +62,10 @@ pub fn bytes(device: &Device) -> Result<u64, FsError> {
 /// A volume's device, opened, and only then seen to be the one that is meant.
 pub fn hold(device: &Device) -> Result<File, FsError> {
     let node = node(&device.name);
-    let file = open_node(&node, 0).map_err(|error| io_error("opening", &node, error))?;
+    let file = open_node(&node, 0).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => another(device, "no device".to_owned()),
+        _ => io_error("opening", &node, error),
+    })?;
     let facts = path::facts_of(&file).map_err(|error| io_error("looking at", &node, error))?;
     if facts.kind != Kind::Block || facts.rdev != device.dev {
         return Err(another(
@@ -90,6 +93,10 @@ fn is_meant(device: &Device) -> Result<(), FsError> {
     match attribute(&device.name, "dm/uuid") {
         Ok(found) if found == *expected => Ok(()),
         Ok(found) => Err(another(device, format!("the LV {found}"))),
+        // It was replaced meanwhile, or is none of device-mapper.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(another(device, "no LV".to_owned()))
+        }
         Err(error) => Err(io_error("looking at", &node(&device.name), error)),
     }
 }
@@ -334,6 +341,18 @@ pub fn io_error(what: &str, path: &Path, error: io::Error) -> FsError {
 mod tests {
     use super::*;
     use crate::model::DriveId;
+
+    #[test]
+    fn a_device_that_is_gone_is_not_here_whichever_way_it_is_asked_for() {
+        let device = Device {
+            name: "no-such-device".into(),
+            dev: (253, 3),
+            dm_uuid: Some("LVM-a".into()),
+        };
+        for asked in [hold(&device).map(drop), bytes(&device).map(drop)] {
+            assert!(matches!(asked, Err(FsError::NotHere { .. })), "{asked:?}");
+        }
+    }
 
     #[test]
     fn an_lv_is_known_by_uuid_drive_and_size_and_must_take_io() {

@@ -10,8 +10,7 @@ use crate::{
         jobs::{CarveError, Changed},
         layout,
     },
-    discovery::probe::Signatures,
-    model::{Cause, Contents, DriveRef, RecordState},
+    model::{Cause, Contents, DriveRef, RecordState, Signatures},
     sys::{
         blkid,
         cmd::{self, CmdError, Output, Tool},
@@ -47,7 +46,7 @@ impl Ground for Real {
         uuid: Uuid,
         to: RecordState,
     ) -> Result<Changed, CarveError> {
-        layout::advance(drive, uuid, to)
+        layout::advance(drive, uuid, &to)
     }
 
     fn probe(&self, node: &Path) -> Result<Signatures, Cause> {

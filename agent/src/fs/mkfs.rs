@@ -13,8 +13,7 @@ use super::{
     stage, tools,
 };
 use crate::{
-    discovery::probe::Signatures,
-    model::{Cause, FsType},
+    model::{Cause, FsType, Signatures},
     worker::Context,
 };
 

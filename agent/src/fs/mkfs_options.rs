@@ -316,6 +316,19 @@ mod tests {
     }
 
     #[test]
+    fn all_options_together_have_at_most_4096_bytes() {
+        let label = "x".repeat(MAX_BYTES - 2);
+        assert_eq!(check(FsType::Ext4, &["-L", &label]), Ok(()));
+        let longer = format!("{label}x");
+        assert!(check(FsType::Ext4, &["-L", &longer]).is_err());
+        // Also when no single one is long.
+        let many = vec!["-j"; MAX_BYTES / 2];
+        assert_eq!(check(FsType::Ext4, &many), Ok(()));
+        let more = vec!["-j"; MAX_BYTES];
+        assert!(check(FsType::Ext4, &more).is_err());
+    }
+
+    #[test]
     fn options_that_name_devices_or_undo_our_care_are_refused() {
         for (fs_type, options) in [
             (FsType::Ext4, &["-F"][..]),

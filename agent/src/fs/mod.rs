@@ -4,9 +4,10 @@
 //! may be formatted; `staging` executes it; `mkfs` makes a filesystem, exactly once; `options` and
 //! `mkfs_options` check what requests may ask for; `publish` and `unmount` bind and take away; `grow` fits a
 //! filesystem to its device; `usage` says how full it is; `device` proves that a partition is the expected
-//! one; `jobs` is what the agent asks workers for.
+//! one; `jobs` is what the agent asks workers for, `run` does it.
 
 pub mod device;
+mod error;
 pub mod ground;
 pub mod grow;
 mod growing;
@@ -16,6 +17,7 @@ pub mod mkfs;
 pub mod mkfs_options;
 pub mod options;
 pub mod publish;
+mod run;
 pub mod stage;
 pub mod staging;
 pub mod superblock;
@@ -24,4 +26,4 @@ pub mod unmount;
 pub mod usage;
 
 pub use mkfs_options::check_mkfs_options;
-pub use options::{MountFlags, OptionError, PublishFlags, parse_mount_flags, parse_publish_flags};
+pub use options::{MountFlags, OptionError, parse_mount_flags};

@@ -192,27 +192,6 @@ pub fn parse_mount_flags(flags: &[String]) -> Result<MountFlags, OptionError> {
     Ok(parsed)
 }
 
-/// What a publish may ask for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PublishFlags {
-    /// `ro`.
-    pub read_only: bool,
-}
-
-/// Checks the mount flags of NodePublishVolume. The kubelet repeats the volume's own flags here, which
-/// took effect when it was staged and which its bind mounts inherit; so they are checked like those, and
-/// only `ro` does something. `bind` is what happens anyway.
-pub fn parse_publish_flags(flags: &[String]) -> Result<PublishFlags, OptionError> {
-    let rest: Vec<String> = flags
-        .iter()
-        .filter(|flag| *flag != "bind")
-        .cloned()
-        .collect();
-    Ok(PublishFlags {
-        read_only: parse_mount_flags(&rest)?.read_only,
-    })
-}
-
 fn words(flags: &[String]) -> Result<Vec<&str>, OptionError> {
     if flags.iter().map(String::len).sum::<usize>() > MAX_BYTES {
         return Err(OptionError::new(
@@ -386,21 +365,6 @@ mod tests {
             "errors=continue"
         );
         assert_eq!(parse(&[]).unwrap().data_for(FsType::Btrfs), "subvolid=5");
-    }
-
-    #[test]
-    fn publishing_takes_the_volumes_own_flags_and_bind_and_nothing_hostile() {
-        let check = |flags: &[&str]| {
-            parse_publish_flags(&flags.iter().map(|&f| f.to_owned()).collect::<Vec<_>>())
-        };
-        assert!(
-            check(&["bind", "ro", "noatime", "context=a:b:c:s0"])
-                .unwrap()
-                .read_only
-        );
-        assert!(!check(&["rw"]).unwrap().read_only);
-        assert!(check(&["rbind"]).is_err());
-        assert!(check(&["noatime,bind"]).is_err());
     }
 
     proptest! {

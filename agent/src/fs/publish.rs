@@ -150,7 +150,7 @@ fn attach(
     let made = make_target(&job.target).map_err(|error| io_error("making", &job.target, error))?;
     if let Err(error) = tree.attach(&job.target) {
         if made && let Err(error) = path::remove_empty(&job.target) {
-            tracing::error!(path = %job.target.display(), %error, "a failed publish left its target behind");
+            tracing::error!(path = %job.target.display(), %error, "cannot remove the target of a failed publish");
         }
         return Err(failed(error));
     }

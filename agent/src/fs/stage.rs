@@ -10,8 +10,7 @@ use uuid::Uuid;
 
 use super::options::MountFlags;
 use crate::{
-    discovery::probe::{Signature, Signatures},
-    model::{FsType, RecordState},
+    model::{FsType, RecordState, Signature, Signatures},
     sys::mountinfo::{MountEntry, split_options},
 };
 

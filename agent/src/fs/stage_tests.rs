@@ -117,6 +117,63 @@ fn another_filesystem_than_recorded_is_incompatible_whatever_is_on_the_device() 
     }
 }
 
+#[test]
+fn a_refusal_names_what_was_found_and_what_was_expected() {
+    let refused = |state: &RecordState, probe: Signatures| match format_guard(
+        state,
+        Some(&probe),
+        FsType::Xfs,
+        false,
+    ) {
+        Format::Refuse(Refusal::Unexpected { found, expected }) => (found, expected),
+        other => panic!("{other:?}"),
+    };
+    let mut bare = signature("swap", OTHER);
+    bare.uuid = String::new();
+    let two = vec![signature("ext4", OTHER), bare];
+    let ext4 = format!("ext4 with UUID {OTHER}").to_uppercase();
+    let (found, expected) = refused(&fs(true), Signatures::Found(two.clone()));
+    assert_eq!(found.to_uppercase(), format!("{ext4} AND SWAP"));
+    assert_eq!(expected, format!("xfs with UUID {OURS}"));
+    let (found, expected) = refused(&RecordState::New, Signatures::Ambiguous(two));
+    assert!(found.contains("contradicting"), "{found}");
+    assert!(found.to_uppercase().ends_with(&format!("{ext4} AND SWAP")));
+    assert!(expected.contains("never formatted"), "{expected}");
+    let (found, _) = refused(&RecordState::New, Signatures::Found(vec![]));
+    assert!(found.contains("could not be named"), "{found}");
+}
+
+#[test]
+fn only_one_signature_of_the_type_and_uuid_of_the_record_is_its_filesystem() {
+    let ours = signature("xfs", OURS);
+    for (found, expected) in [
+        (vec![ours.clone()], true),
+        (vec![signature("xfs", OTHER)], false),
+        (vec![signature("ext4", OURS)], false),
+        (vec![ours.clone(), ours], false),
+        (vec![], false),
+    ] {
+        assert_eq!(is_exactly(&found, FsType::Xfs, OURS), expected, "{found:?}");
+    }
+}
+
+#[test]
+fn read_only_is_wanted_by_the_request_or_by_the_volumes_own_flags() {
+    for (request, flag, expected) in [
+        (false, false, false),
+        (true, false, true),
+        (false, true, true),
+        (true, true, true),
+    ] {
+        let flags = MountFlags {
+            read_only: flag,
+            ..MountFlags::default()
+        };
+        let wanted = Wanted::new(FsType::Xfs, &flags, request);
+        assert_eq!(wanted.read_only, expected, "{request} {flag}");
+    }
+}
+
 fn any_state() -> impl Strategy<Value = RecordState> {
     let types = proptest::sample::select(FsType::ALL.to_vec());
     prop_oneof![

@@ -190,10 +190,7 @@ impl<'a> Staging<'a> {
     /// It is mounted; only the record may lag behind, when the call that mounted it never answered.
     fn already(mut self, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
         let mut grown = false;
-        match (
-            &placed.record.state,
-            placed.device.as_deref().zip(placed.dev),
-        ) {
+        match (&placed.record.state, Device::of(placed)) {
             (
                 RecordState::Fs {
                     mounted: true,
@@ -208,14 +205,10 @@ impl<'a> Staging<'a> {
                     fs_type,
                     fs_uuid,
                 },
-                Some((device, dev)),
+                Some(device),
             ) if *fs_type == self.fs_type => {
-                let bytes = device::bytes(&Device {
-                    name: device.to_owned(),
-                    dev,
-                    dm_uuid: placed.dm_uuid.clone(),
-                })?;
-                grown = self.grow(device, bytes, context);
+                let bytes = device::bytes(&device)?;
+                grown = self.grow(&device.name, bytes, context);
                 self.advance(*fs_uuid, true, context)?;
             }
             (state, _) => {
@@ -294,7 +287,7 @@ impl<'a> Staging<'a> {
         let grown = self.finish(&partition, fs_uuid, was_mounted, context).inspect_err(|_| {
             // A final error must leave nothing behind; nobody else knows of this mount yet.
             if let Err(error) = mount::unmount(&self.mount.path, false) {
-                tracing::error!(path = %self.path(), %error, "a failed stage could not be unmounted again");
+                tracing::error!(path = %self.path(), %error, "cannot unmount the filesystem after a failed stage");
             }
         })?;
         Ok(Staged {
@@ -412,16 +405,16 @@ impl<'a> Staging<'a> {
             Ok(output) if output.code.is_some_and(|code| (0..=3).contains(&code)) => {
                 tracing::warn!(
                     device = partition.device,
-                    "ext4 had its error flag set; e2fsck -p checked it"
+                    "ext4 error flag was set; e2fsck -p completed"
                 );
             }
             Ok(output) => tracing::error!(
                 device = partition.device,
                 said = tools::said(&output),
-                "e2fsck -p could not repair the filesystem"
+                "e2fsck -p cannot repair the filesystem"
             ),
             Err(error) => {
-                tracing::error!(device = partition.device, %error, "e2fsck -p could not be run")
+                tracing::error!(device = partition.device, %error, "cannot run e2fsck -p")
             }
         }
         Ok(())
@@ -444,7 +437,7 @@ impl<'a> Staging<'a> {
             tracing::error!(
                 device,
                 error = crate::model::cause::chain(&error),
-                "the filesystem was not grown to its device"
+                "cannot grow the filesystem to its device"
             );
             false
         })
@@ -503,7 +496,7 @@ impl<'a> Staging<'a> {
                 .join(class)
                 .join("max_retries");
             if let Err(error) = fs::write(&file, "0") {
-                tracing::error!(path = %file.display(), %error, "XFS will retry failing metadata writes for ever on this volume");
+                tracing::error!(path = %file.display(), %error, "cannot limit XFS metadata write retries; XFS may retry forever on this volume");
             }
         }
     }
@@ -564,3 +557,7 @@ pub fn mount_info_error(path: &Path, error: &mountinfo::MountInfoError) -> FsErr
         source: Cause::new(error),
     }
 }
+
+#[cfg(test)]
+#[path = "staging_tests.rs"]
+mod tests;

@@ -123,7 +123,7 @@ fn flush(gone: &MountEntry, before: &[MountEntry], context: &mut Context) {
     }
     context.step("flushing the drive after unmounting");
     if let Err(error) = device::flush_source(gone) {
-        tracing::warn!(source = %gone.source.display(), %error, "the drive did not flush its cache after unmounting");
+        tracing::warn!(source = %gone.source.display(), %error, "drive cache flush failed after unmount");
     }
 }
 

@@ -81,7 +81,7 @@ fn without_directory(job: &Stats, mount: Option<u64>, error: &io::Error) -> Resu
     if !top_at(&job.path)?.is_some_and(|top| device::is_mount_of(&top, job.device.dev)) {
         return Err(not_here(
             job,
-            "it does not answer, and no mount of the volume is there".to_owned(),
+            "it does not respond, and the volume is not mounted".to_owned(),
         ));
     }
     let (space, _) = split(path::space(&job.path));

@@ -1,4 +1,4 @@
-//! What has become of drives and volumes, for the log: each change once, with what to do. `changes` is pure.
+//! Logs each change of a drive's or volume's condition once, with what to do. `changes` is pure.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -8,20 +8,62 @@ use uuid::Uuid;
 
 use crate::model::{Drive, DriveId, DriveState, Finding, Snapshot, Verdict, Volume};
 
-/// One thing that is another than before.
+/// One difference between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The drive it is about, or that the volume is on.
     pub drive: DriveId,
     /// The volume; None: it is about the drive.
     pub volume: Option<Uuid>,
-    /// Somebody should act.
-    pub worse: bool,
-    /// What it is and what to do.
-    pub what: String,
+    /// What changed.
+    pub event: Event,
 }
 
-/// Logs what changes until `stop`, beginning with what is wrong at the first complete look.
+/// What changed. Alerts on logs match `message`, so everything variable is a field.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Event {
+    /// Constant text.
+    pub message: &'static str,
+    /// Somebody should act.
+    pub worse: bool,
+    /// The verdict of the drive or the status of the volume, and the one before.
+    pub status: Option<(String, Option<String>)>,
+    /// Codes of findings or of a condition.
+    pub reason: Option<String>,
+    /// Why, and what to do.
+    pub details: Option<String>,
+    /// Volumes on the drive.
+    pub volumes: Option<usize>,
+}
+
+impl Event {
+    fn worse(message: &'static str) -> Self {
+        Self {
+            message,
+            worse: true,
+            ..Self::default()
+        }
+    }
+
+    fn better(message: &'static str) -> Self {
+        Self {
+            message,
+            ..Self::default()
+        }
+    }
+
+    fn of(mut self, findings: &[Finding]) -> Self {
+        let list = |of: fn(&Finding) -> &str, between| {
+            let texts: Vec<&str> = findings.iter().map(of).collect();
+            (!texts.is_empty()).then(|| texts.join(between))
+        };
+        self.reason = list(|finding| finding.code.as_str(), ",");
+        self.details = list(|finding| finding.message.as_str(), "; ");
+        self
+    }
+}
+
+/// Logs changes until `stop`, beginning with what is wrong at the first complete scan.
 pub async fn run(mut snapshots: watch::Receiver<Arc<Snapshot>>, stop: CancellationToken) {
     let mut last = Arc::new(Snapshot::default());
     loop {
@@ -31,14 +73,11 @@ pub async fn run(mut snapshots: watch::Receiver<Arc<Snapshot>>, stop: Cancellati
                 log(&change);
             }
             for finding in fresh_of_host(&last, &now) {
-                tracing::warn!(
-                    code = finding.code,
-                    "finding on the host: {}",
-                    finding.message
-                );
+                let Finding { code, message } = finding;
+                tracing::warn!(reason = code, details = message, "host finding raised");
             }
             for finding in fresh_of_host(&now, &last) {
-                tracing::info!(code = finding.code, "finding on the host cleared");
+                tracing::info!(reason = finding.code, "host finding cleared");
             }
             last = now;
         }
@@ -53,14 +92,20 @@ fn log(change: &Change) {
     let Change {
         drive,
         volume,
-        worse,
-        what,
+        event,
     } = change;
-    match (volume, worse) {
-        (Some(volume), true) => tracing::warn!(%volume, %drive, "{what}"),
-        (Some(volume), false) => tracing::info!(%volume, %drive, "{what}"),
-        (None, true) => tracing::warn!(%drive, "{what}"),
-        (None, false) => tracing::info!(%drive, "{what}"),
+    let volume = volume.map(tracing::field::display);
+    let status = event.status.as_ref().map(|(now, _)| now.as_str());
+    let previous = event
+        .status
+        .as_ref()
+        .and_then(|(_, before)| before.as_deref());
+    let (reason, details) = (event.reason.as_deref(), event.details.as_deref());
+    // A field without a value is left out.
+    if event.worse {
+        tracing::warn!(volume, %drive, status, previous, reason, details, volumes = event.volumes, "{}", event.message);
+    } else {
+        tracing::info!(volume, %drive, status, previous, reason, details, volumes = event.volumes, "{}", event.message);
     }
 }
 
@@ -70,107 +115,93 @@ fn fresh_of_host<'a>(old: &Snapshot, new: &'a Snapshot) -> Vec<&'a Finding> {
     new.findings.iter().filter(fresh).collect()
 }
 
-/// What is another in `new` than in `old`. What a drive's state does to each volume on it is told of the drive alone.
+/// What differs in `new` from `old`. What a drive's state does to each volume on it is reported for the drive alone.
 pub fn changes(old: &Snapshot, new: &Snapshot) -> Vec<Change> {
     let mut all = Vec::new();
     for (id, drive) in &new.drives {
         let volumes = new.volumes.values().filter(|volume| volume.drive == *id);
-        let told = of_drive(old.drives.get(id), drive, volumes.count());
-        all.extend(told.into_iter().map(|(worse, what)| Change {
+        let events = of_drive(old.drives.get(id), drive, volumes.count());
+        all.extend(events.into_iter().map(|event| Change {
             drive: id.clone(),
             volume: None,
-            worse,
-            what,
+            event,
         }));
     }
     for (uuid, volume) in &new.volumes {
-        let told = of_volume(old.volumes.get(uuid), volume);
-        all.extend(told.into_iter().map(|(worse, what)| Change {
+        let events = of_volume(old.volumes.get(uuid), volume);
+        all.extend(events.into_iter().map(|event| Change {
             drive: volume.drive.clone(),
             volume: Some(*uuid),
-            worse,
-            what,
+            event,
         }));
     }
     all
 }
 
-fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize) -> Vec<(bool, String)> {
+fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize) -> Vec<Event> {
     let mut all = Vec::new();
-    let on_it = match volumes {
-        0 => String::new(),
-        1 => "; 1 volume is on it".to_owned(),
-        many => format!("; {many} volumes are on it"),
-    };
+    let volumes = Some(volumes);
     let missing = |drive: &Drive| drive.state == DriveState::Missing;
     let was_missing = old.is_some_and(missing);
     if missing(new) && !was_missing {
-        all.push((
-            true,
-            format!("the drive is missing; plug it in again{on_it}"),
-        ));
+        all.push(Event {
+            volumes,
+            ..Event::worse("drive missing; reconnect it")
+        });
     } else if was_missing && !missing(new) {
-        all.push((false, "the drive is back".to_owned()));
+        all.push(Event::better("drive present again"));
     }
     let trouble = |drive: &Drive| drive.trouble.clone().filter(|_| !missing(drive));
     match (old.and_then(trouble), trouble(new)) {
-        (before, Some(now)) if before.as_ref() != Some(&now) => {
-            all.push((true, format!("the drive does not answer: {now}{on_it}")));
-        }
-        (Some(_), None) if !missing(new) => all.push((false, "the drive answers again".to_owned())),
+        (before, Some(now)) if before.as_ref() != Some(&now) => all.push(Event {
+            details: Some(now),
+            volumes,
+            ..Event::worse("drive unresponsive")
+        }),
+        (Some(_), None) if !missing(new) => all.push(Event::better("drive responds again")),
         _ => {}
     }
     let nothing = Default::default();
     let before = old.map_or(&nothing, |drive| &drive.health);
     let now = &new.health;
-    let against = fresh(&before.findings, &now.findings);
+    let raised = fresh(&before.findings, &now.findings);
     if now.verdict != before.verdict {
-        // That nothing is wrong with a drive that was not known is no news.
+        // The first GOOD of a drive is no change.
         let well = before.verdict == Verdict::Unknown && now.verdict == Verdict::Good;
         if !well {
-            let why = if now.verdict.weight() > 0 {
-                &now.findings[..]
-            } else {
-                &[]
+            let findings = match now.verdict.weight() {
+                0 => &[][..],
+                _ => &now.findings[..],
             };
             let worse = now.verdict.weight() > before.verdict.weight();
-            all.push((
+            let event = Event {
                 worse,
-                format!(
-                    "the drive is {} (it was {}){}{}",
-                    now.verdict,
-                    before.verdict,
-                    joined(why),
-                    if worse { &on_it } else { "" }
-                ),
-            ));
+                status: Some((now.verdict.to_string(), Some(before.verdict.to_string()))),
+                volumes: volumes.filter(|_| worse),
+                ..Event::better("drive verdict changed")
+            };
+            all.push(event.of(findings));
         }
-    } else if !against.is_empty() {
-        all.push((
-            true,
-            format!("more speaks against the drive{}", joined(&against)),
-        ));
+    } else if !raised.is_empty() {
+        all.push(Event::worse("drive finding raised").of(&raised));
     }
     if now.overridden != before.overridden {
-        all.push((
-            false,
-            now.overridden.as_ref().map_or_else(
-                || "the verdict is no longer overridden by the operator".to_owned(),
-                |given| format!("the verdict is {}", given.told()),
-            ),
-        ));
+        all.push(match &now.overridden {
+            Some(given) => Event {
+                details: Some(given.told()),
+                ..Event::better("drive verdict overridden by operator")
+            },
+            None => Event::better("drive verdict override ended"),
+        });
     }
-    let besides = fresh(&before.conditions, &now.conditions);
-    if !besides.is_empty() {
-        all.push((
-            true,
-            format!("of the drive there is to be known{}", joined(&besides)),
-        ));
+    for finding in fresh(&before.conditions, &now.conditions) {
+        all.push(Event::worse("drive condition raised").of(&[finding]));
     }
-    let over = fresh(&now.conditions, &before.conditions);
-    if !over.is_empty() {
-        let codes: Vec<&str> = over.iter().map(|finding| finding.code.as_str()).collect();
-        all.push((false, format!("over, of the drive: {}", codes.join(", "))));
+    for finding in fresh(&now.conditions, &before.conditions) {
+        all.push(Event {
+            reason: Some(finding.code),
+            ..Event::better("drive condition cleared")
+        });
     }
     all
 }
@@ -184,40 +215,30 @@ fn fresh(before: &[Finding], now: &[Finding]) -> Vec<Finding> {
         .collect()
 }
 
-fn joined(findings: &[Finding]) -> String {
-    let told: Vec<String> = findings
-        .iter()
-        .map(|finding| format!("{}: {}", finding.code, finding.message))
-        .collect();
-    if told.is_empty() {
-        String::new()
-    } else {
-        format!(": {}", told.join("; "))
-    }
-}
-
-fn of_volume(old: Option<&Volume>, new: &Volume) -> Vec<(bool, String)> {
+fn of_volume(old: Option<&Volume>, new: &Volume) -> Vec<Event> {
     let of_drive = |reason: &str| reason.starts_with("Drive");
     let before = old.map_or(&[][..], |volume| &volume.troubles);
     let has = |volume: &[crate::model::snapshot::Trouble], reason: &str| {
         volume.iter().any(|trouble| trouble.reason == reason)
     };
-    let worse = new
+    let raised = new
         .troubles
         .iter()
         .filter(|trouble| !of_drive(&trouble.reason) && !has(before, &trouble.reason))
-        .map(|trouble| {
-            let what = format!(
-                "the volume is {}: {}: {}",
-                trouble.status, trouble.reason, trouble.message
-            );
-            (true, what)
+        .map(|trouble| Event {
+            status: Some((trouble.status.to_string(), None)),
+            reason: Some(trouble.reason.to_string()),
+            details: Some(trouble.message.clone()),
+            ..Event::worse("volume condition raised")
         });
-    let over = before
+    let cleared = before
         .iter()
         .filter(|trouble| !of_drive(&trouble.reason) && !has(&new.troubles, &trouble.reason))
-        .map(|trouble| (false, format!("over, of the volume: {}", trouble.reason)));
-    worse.chain(over).collect()
+        .map(|trouble| Event {
+            reason: Some(trouble.reason.to_string()),
+            ..Event::better("volume condition cleared")
+        });
+    raised.chain(cleared).collect()
 }
 
 #[cfg(test)]
@@ -240,26 +261,46 @@ mod tests {
         }
     }
 
-    fn told(old: &Snapshot, new: &Snapshot) -> Vec<(bool, String)> {
+    fn events(old: &Snapshot, new: &Snapshot) -> Vec<Event> {
         let all = changes(old, new).into_iter();
-        all.map(|change| (change.worse, change.what)).collect()
+        all.map(|change| change.event).collect()
+    }
+
+    fn texts(old: &Snapshot, new: &Snapshot) -> Vec<String> {
+        let events = events(old, new).into_iter();
+        let text = |event: Event| {
+            let fields = [event.reason, event.details].into_iter().flatten();
+            let all: Vec<String> = std::iter::once(event.message.to_owned())
+                .chain(fields)
+                .collect();
+            all.join(" | ")
+        };
+        events.map(text).collect()
     }
 
     #[test]
-    fn a_verdict_is_told_once_with_its_reasons_and_again_when_it_is_another() {
+    fn a_verdict_change_is_reported_once_with_its_findings() {
         let well = snapshot(|drive| drive.health.verdict = Verdict::Good);
         let bad = snapshot(|drive| {
             drive.health.verdict = Verdict::Bad;
             drive.health.findings = vec![finding("PendingSectorsMany")];
         });
-        assert_eq!(told(&Snapshot::default(), &well), []);
-        let worse = "the drive is BAD (it was GOOD): PendingSectorsMany: replace it";
-        assert_eq!(told(&well, &bad), [(true, worse.to_owned())]);
-        assert_eq!(told(&bad, &bad), []);
-        let better = "the drive is GOOD (it was BAD)";
-        assert_eq!(told(&bad, &well), [(false, better.to_owned())]);
-        // What is wrong at the start is told, too.
-        assert_eq!(told(&Snapshot::default(), &bad).len(), 1);
+        assert_eq!(events(&Snapshot::default(), &well), []);
+        let changed = |now: &str, before: &str| Event {
+            status: Some((now.to_owned(), Some(before.to_owned()))),
+            ..Event::better("drive verdict changed")
+        };
+        let worse = Event {
+            worse: true,
+            volumes: Some(0),
+            ..changed("BAD", "GOOD")
+        };
+        let worse = worse.of(&[finding("PendingSectorsMany")]);
+        assert_eq!(events(&well, &bad), [worse]);
+        assert_eq!(events(&bad, &bad), []);
+        assert_eq!(events(&bad, &well), [changed("GOOD", "BAD")]);
+        // What is wrong at the start is reported, too.
+        assert_eq!(events(&Snapshot::default(), &bad).len(), 1);
     }
 
     #[test]
@@ -274,27 +315,27 @@ mod tests {
                 });
             })
         };
-        assert_eq!(told(&at(1), &at(2)), []);
+        assert_eq!(events(&at(1), &at(2)), []);
     }
 
     #[test]
-    fn what_comes_and_goes_is_told_both_times() {
+    fn conditions_are_reported_when_raised_and_when_cleared() {
         type Change = fn(&mut Drive);
         let cases: [(Change, &str, &str); 5] = [
             (
                 |drive| drive.health.conditions = vec![finding("Overheating")],
-                "of the drive there is to be known: Overheating: replace it",
-                "over, of the drive: Overheating",
+                "drive condition raised | Overheating | replace it",
+                "drive condition cleared | Overheating",
             ),
             (
                 |drive| drive.state = DriveState::Missing,
-                "the drive is missing; plug it in again",
-                "the drive is back",
+                "drive missing; reconnect it",
+                "drive present again",
             ),
             (
                 |drive| drive.trouble = Some("stuck".into()),
-                "the drive does not answer: stuck",
-                "the drive answers again",
+                "drive unresponsive | stuck",
+                "drive responds again",
             ),
             (
                 |drive| {
@@ -304,23 +345,17 @@ mod tests {
                         otherwise: Verdict::Suspect,
                     });
                 },
-                "the verdict is overridden by the operator: known (the evidence alone says SUSPECT)",
-                "the verdict is no longer overridden by the operator",
+                "drive verdict overridden by operator | overridden by the operator: known (the evidence alone says SUSPECT)",
+                "drive verdict override ended",
             ),
             (
                 |drive| drive.health.findings = vec![finding("KernelIoError")],
-                "more speaks against the drive: KernelIoError: replace it",
+                "drive finding raised | KernelIoError | replace it",
                 "",
             ),
         ];
         for (change, comes, goes) in cases {
             let (before, after) = (snapshot(|_| {}), snapshot(change));
-            let texts = |old, new| {
-                told(old, new)
-                    .into_iter()
-                    .map(|(_, what)| what)
-                    .collect::<Vec<_>>()
-            };
             assert_eq!(texts(&before, &after), [comes]);
             assert_eq!(texts(&after, &after), Vec::<String>::new());
             assert_eq!(texts(&after, &before).join(""), goes);
@@ -328,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volumes_own_trouble_is_told_and_its_drives_only_with_the_drive() {
+    fn a_volume_condition_is_reported_and_its_drives_conditions_only_with_the_drive() {
         use crate::model::{RecordState, snapshot::Trouble};
         let with = |reasons: &[&str]| {
             let mut snapshot = snapshot(|_| {});
@@ -348,12 +383,11 @@ mod tests {
             snapshot
         };
         let (well, ill) = (with(&[]), with(&["ReadOnly", "DriveSuspect"]));
-        let worse = "the volume is DEGRADED: ReadOnly: see to it";
-        assert_eq!(told(&well, &ill), [(true, worse.to_owned())]);
-        assert_eq!(told(&ill, &ill), []);
         assert_eq!(
-            told(&ill, &well),
-            [(false, "over, of the volume: ReadOnly".to_owned())]
+            texts(&well, &ill),
+            ["volume condition raised | ReadOnly | see to it"]
         );
+        assert_eq!(events(&ill, &ill), []);
+        assert_eq!(texts(&ill, &well), ["volume condition cleared | ReadOnly"]);
     }
 }

@@ -11,7 +11,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::book::Source;
 use crate::{
     check::{
         kept,
@@ -19,6 +18,7 @@ use crate::{
         schedule::{Situation, due},
         verdict,
     },
+    evidence::book::Source,
     fs::device,
     model::{
         CheckOutcome, Checked, Drive, DriveId, DriveRef, DriveState, FsType, Layout, Mode,
@@ -167,7 +167,7 @@ async fn follow(
             .inventory()
             .update(|known| known.checked.remove(&uuid));
         if let Err(error) = kept::remove(dir, uuid).await {
-            tracing::warn!(volume = %uuid, %error, "the result of a deleted volume's last check stays; it means nothing");
+            tracing::warn!(volume = %uuid, %error, "cannot remove the check result of a deleted volume");
         }
     }
     let now = unix_seconds();
@@ -197,7 +197,7 @@ async fn follow(
                 let checked = kept
                     .filter(|kept| kept.fs_uuid == fs_uuid)
                     .unwrap_or_else(|| Checked::never(fs_uuid));
-                tell(volumes, volume.uuid, &checked, fs_type);
+                record(volumes, volume.uuid, &checked, fs_type);
                 let tracked = Tracked {
                     fs_type,
                     checked,
@@ -302,7 +302,7 @@ fn begin(
             continue;
         };
         let plan = planned(volumes, volume, drive, tracked);
-        tracing::debug!(volume = %uuid, ?occasion, ?plan, "a check is due");
+        tracing::debug!(volume = %uuid, ?occasion, ?plan, "filesystem check due");
         tracked.running = true;
         followed.busy.insert(drive.id.clone());
         let (volumes, volume) = (volumes.clone(), volume.clone());
@@ -351,7 +351,7 @@ fn mounted_at(volume: &Volume) -> Option<PathBuf> {
     let dev = volume.placed.dev?;
     let entries = mountinfo::read()
         .inspect_err(
-            |error| tracing::warn!(error = %chain(error), "mountinfo cannot be read; no scrub"),
+            |error| tracing::warn!(error = %chain(error), "cannot read mountinfo; scrub skipped"),
         )
         .ok()?;
     entries
@@ -401,25 +401,25 @@ async fn take(
         let (outcome, took_ms, tool) = (check.outcome.text(), check.took_ms, &check.tool);
         match &check.outcome {
             CheckOutcome::Corrupt { .. } => {
-                tracing::error!(volume = %uuid, %drive, tool, took_ms, outcome, "the filesystem was checked");
+                tracing::error!(volume = %uuid, %drive, tool, took_ms, outcome, "filesystem check completed");
             }
             CheckOutcome::NotCheckable { .. } => {
-                tracing::debug!(volume = %uuid, %drive, outcome, "the filesystem cannot be checked now");
+                tracing::debug!(volume = %uuid, %drive, outcome, "filesystem check deferred");
             }
             _ => {
-                tracing::info!(volume = %uuid, %drive, tool, took_ms, outcome, "the filesystem was checked");
+                tracing::info!(volume = %uuid, %drive, tool, took_ms, outcome, "filesystem check completed");
             }
         }
     }
     tracked.checked.take(check);
-    tell(volumes, uuid, &tracked.checked, tracked.fs_type);
+    record(volumes, uuid, &tracked.checked, tracked.fs_type);
     if let Err(error) = kept::write(dir, uuid, &tracked.checked).await {
-        tracing::warn!(volume = %uuid, %error, "the result of a check is not written; after a restart it is not known");
+        tracing::warn!(volume = %uuid, %error, "cannot save filesystem check result");
     }
 }
 
-/// Tells the book and those who ask.
-fn tell(volumes: &Volumes, uuid: Uuid, checked: &Checked, fs_type: FsType) {
+/// The result, and the condition that follows from it.
+fn record(volumes: &Volumes, uuid: Uuid, checked: &Checked, fs_type: FsType) {
     let troubles = verdict::troubles(checked, fs_type);
     volumes.inventory().update(|known| {
         known.checked.insert(uuid, checked.clone());

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{attribute::Subject, kmsg::Kind, now};
 use crate::{
+    evidence::{attribute::Subject, kmsg::Kind, now},
     model::{DriveId, RecordState},
     sys::{
         fanotify::{Event, FsErrors, FsId},
@@ -101,7 +101,7 @@ pub async fn run(
     let group = match FsErrors::new() {
         Ok(group) => group,
         Err(error) => {
-            tracing::warn!(%error, "filesystems cannot tell of their errors (Linux 5.16 and CAP_SYS_ADMIN are needed); the kernel log and their counters still do");
+            tracing::warn!(%error, "cannot monitor filesystem error events (requires Linux 5.16 and CAP_SYS_ADMIN); kernel log and error counters remain in use");
             return;
         }
     };
@@ -129,7 +129,7 @@ pub async fn run(
             told = group.next() => match told {
                 Ok(events) => events.into_iter().for_each(|event| hear(&volumes, &owners, event)),
                 Err(error) => {
-                    tracing::error!(%error, "what filesystems tell of their errors can no longer be read; the kernel log and their counters still tell");
+                    tracing::error!(%error, "filesystem error event reader failed; kernel log and error counters remain in use");
                     return;
                 }
             },
@@ -153,7 +153,7 @@ async fn mark(group: &FsErrors, marked: &mut BTreeSet<Superblock>, now: Vec<Moun
     let marker = match group.marker() {
         Ok(marker) => marker,
         Err(error) => {
-            tracing::warn!(%error, "a filesystem is not listened to; tried again");
+            tracing::warn!(%error, "cannot monitor a filesystem's error events; will retry");
             return;
         }
     };
@@ -168,7 +168,7 @@ async fn mark(group: &FsErrors, marked: &mut BTreeSet<Superblock>, now: Vec<Moun
                 .iter()
                 .filter_map(|(superblock, set)| Some((*superblock, set.as_ref().err()?)))
             {
-                tracing::warn!(%volume, %error, "the volume's filesystem is not listened to");
+                tracing::warn!(%volume, %error, "cannot monitor the volume's filesystem error events");
             }
             marked.extend(
                 set.iter()
@@ -178,7 +178,7 @@ async fn mark(group: &FsErrors, marked: &mut BTreeSet<Superblock>, now: Vec<Moun
         }
         // Not again: each try that hangs would leave a thread behind.
         Err(error) => {
-            tracing::warn!(%error, volumes = ?tried.iter().map(|one| one.0).collect::<Vec<_>>(), "these volumes' filesystems are not listened to until they are mounted anew");
+            tracing::warn!(%error, volumes = ?tried.iter().map(|one| one.0).collect::<Vec<_>>(), "filesystem error events not monitored until the volumes are mounted again");
             marked.extend(tried);
         }
     }
@@ -188,12 +188,12 @@ fn hear(volumes: &Volumes, owners: &BTreeMap<FsId, (Uuid, DriveId)>, event: Even
     let (fsid, errno) = match event {
         Event::Error { fsid, errno } => (fsid, errno),
         Event::Overflow => {
-            tracing::warn!("filesystems told of more errors than were read in time");
+            tracing::warn!("filesystem error event queue overflowed");
             return;
         }
     };
     let Some((volume, drive)) = owners.get(&fsid) else {
-        tracing::debug!(?fsid, errno, "an error of a filesystem that is no volume's");
+        tracing::debug!(?fsid, errno, "filesystem error event of no volume");
         return;
     };
     let subject = Subject {
@@ -204,7 +204,7 @@ fn hear(volumes: &Volumes, owners: &BTreeMap<FsId, (Uuid, DriveId)>, event: Even
     if inventory.health(|book| book.is_fresh(&subject, Kind::FilesystemError, now())) {
         return;
     }
-    tracing::warn!(%volume, %drive, error = %std::io::Error::from_raw_os_error(errno), "the volume's filesystem tells of an error");
+    tracing::warn!(%volume, %drive, error = %std::io::Error::from_raw_os_error(errno), "filesystem error event");
     inventory.update(|known| known.health.note(&subject, Kind::FilesystemError, now()));
 }
 

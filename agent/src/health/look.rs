@@ -14,19 +14,21 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{
-    book::Source,
-    device::{self, Twice},
-    reading::{self, Bad},
-    space, tell,
-};
 use crate::{
+    evidence::{
+        book::Source,
+        device::{self, Twice},
+        reading::{self, Bad},
+    },
     fs::jobs::{Device, Stats, Usage},
     model::{
         Drive, DriveId, DriveRef, DriveState, Media, Mode, Snapshot, cause::chain,
         snapshot::Trouble,
     },
-    sys::{blockstat, offload::offload},
+    sys::{
+        blockstat::{SYSFS_DEADLINE, completed},
+        offload::offload,
+    },
     tasks::Tasks,
     volumes::{Volumes, stats::unreadable},
     worker::{
@@ -47,8 +49,6 @@ const DEVICES_EVERY: u32 = 5;
 const READ_DEADLINE: Duration = Duration::from_secs(60);
 /// One statfs, behind whatever the slot is doing.
 const STATS_DEADLINE: Duration = Duration::from_secs(20);
-/// Looks at sysfs.
-const SYSFS_DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
 struct Tracked {
@@ -175,20 +175,6 @@ fn filesystems(volumes: &Volumes, snapshot: &Snapshot, drive: &DriveId) -> Vec<(
     .collect()
 }
 
-async fn completed(name: String) -> Option<u64> {
-    let looked = offload("activity", SYSFS_DEADLINE, move || {
-        blockstat::activity(&name)
-    })
-    .await;
-    match looked.and_then(|looked| looked) {
-        Ok(activity) => activity.map(|activity| activity.completed),
-        Err(error) => {
-            tracing::warn!(%error, "what a drive is doing cannot be looked at");
-            None
-        }
-    }
-}
-
 async fn look(volumes: Volumes, task: Task) -> Looked {
     let Task {
         id, drive, places, ..
@@ -213,12 +199,12 @@ async fn look(volumes: Volumes, task: Task) -> Looked {
         match pool.run(&id, Slot::Background, sample, READ_DEADLINE).await {
             Ok(_) => looked.reads.push((place, true)),
             Err(RunError::Job(error @ (ReadError::Read { .. } | ReadError::Short { .. }))) => {
-                tracing::warn!(drive = %id, error = %chain(&error), "a place on the drive does not read");
+                tracing::warn!(drive = %id, error = %chain(&error), "drive read check failed");
                 looked.reads.push((place, false));
             }
             // It was not read: that is no evidence. A drive that hangs is seen as one that stalls.
             Err(error) => {
-                tracing::debug!(drive = %id, error = %chain(&error), "the drive was not read");
+                tracing::debug!(drive = %id, error = %chain(&error), "drive read check skipped");
                 break;
             }
         }
@@ -230,10 +216,10 @@ async fn look(volumes: Volumes, task: Task) -> Looked {
         match pool.run(&id, Slot::Background, stats, STATS_DEADLINE).await {
             Ok(usage) => looked.usages.push((volume, usage)),
             Err(RunError::Job(error)) => {
-                tracing::debug!(%volume, error = %chain(&error), "no sample of the volume");
+                tracing::debug!(%volume, error = %chain(&error), "volume statistics sample failed");
             }
             Err(error) => {
-                tracing::debug!(drive = %id, error = %chain(&error), "no samples of the drive's volumes");
+                tracing::debug!(drive = %id, error = %chain(&error), "volume statistics samples of the drive failed");
                 break;
             }
         }
@@ -289,28 +275,12 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
             reading.insert(*volume, troubles);
         }
     }
-    tell(volumes, Source::Reading, here.into_iter(), reading);
+    volumes
+        .inventory()
+        .record_conditions(Source::Reading, here.into_iter(), reading);
     for (volume, usage) in looked.usages {
         volumes.take_sample(volume, usage);
     }
-}
-
-/// What a sample says of a volume's space.
-pub fn judge_space(volumes: &Volumes, volume: Uuid, usage: &Usage) {
-    let before = volumes
-        .inventory()
-        .health(|book| book.seen(volume, Source::Space).to_vec());
-    // A filesystem that does not answer says nothing of its space.
-    if usage.unreadable.is_some() || usage.total_bytes == 0 {
-        return;
-    }
-    let snapshot = volumes.inventory().current();
-    let Some(known) = snapshot.volumes.get(&volume) else {
-        return;
-    };
-    let wrong = space::judge(known.placed.record.mode, usage, &before);
-    let wrong = [(volume, wrong)].into();
-    tell(volumes, Source::Space, std::iter::once(volume), wrong);
 }
 
 async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, twice: &mut Twice) {
@@ -329,7 +299,7 @@ async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, twice: &mut Twi
     let mut seen = match looked.await.and_then(|looked| looked) {
         Ok(seen) => seen,
         Err(error) => {
-            tracing::warn!(%error, "the volumes' devices cannot be looked at; tried again");
+            tracing::warn!(%error, "cannot inspect volume devices; will retry");
             return;
         }
     };
@@ -340,5 +310,7 @@ async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, twice: &mut Twi
         !troubles.is_empty() && placed(snapshot) == placed(&now) && !volumes.is_changing(*volume)
     });
     let wrong = twice.look(seen);
-    tell(volumes, Source::Device, now.volumes.keys().copied(), wrong);
+    volumes
+        .inventory()
+        .record_conditions(Source::Device, now.volumes.keys().copied(), wrong);
 }

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    book::{COUNTS_FOR, Notes},
-    mounts::Places,
-    now,
-};
 use crate::{
+    evidence::{
+        book::{COUNTS_FOR, Notes},
+        mounts::Places,
+        now,
+    },
     model::{DriveState, Snapshot, cause::chain},
     sys::{clock::unix_seconds, offload::offload, process, statefile},
     volumes::Volumes,
@@ -46,7 +46,7 @@ pub struct Heard {
 
 /// The file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Remembered {
+pub(crate) struct Remembered {
     version: u32,
     boot_id: String,
     // When it was written, on both clocks: the book's, and the wall's, in seconds since 1970.
@@ -72,7 +72,12 @@ pub fn names(snapshot: &Snapshot) -> Names {
 }
 
 /// What still counts of what was written, now. Pure.
-fn recall(old: Remembered, boot_id: &str, now: Duration, unix: u64) -> (Notes, Heard, Places) {
+pub(crate) fn recall(
+    old: Remembered,
+    boot_id: &str,
+    now: Duration,
+    unix: u64,
+) -> (Notes, Heard, Places) {
     if old.boot_id == boot_id {
         return (old.notes, old.heard, old.mounts);
     }
@@ -111,7 +116,7 @@ impl Memory {
         let (old, boot_id) = match read.await.and_then(|read| read) {
             Ok(read) => read,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "what is remembered of health cannot be read; beginning anew");
+                tracing::warn!(path = %path.display(), %error, "cannot read health state; starting with empty state");
                 Default::default()
             }
         };
@@ -180,7 +185,7 @@ impl Memory {
                 match self.write(next.clone()).await {
                     Ok(()) => written = next,
                     Err(error) => {
-                        tracing::warn!(path = %self.path.display(), %error, "what is known of health is not saved; an agent that starts now would not know it");
+                        tracing::warn!(path = %self.path.display(), %error, "cannot save health state");
                     }
                 }
             }
@@ -218,7 +223,7 @@ fn read(path: &Path) -> std::io::Result<(Remembered, String)> {
                 },
             );
             let aside = statefile::move_aside(path)?;
-            tracing::warn!(why, aside = %aside.display(), "what is remembered of health cannot be used; beginning anew");
+            tracing::warn!(why, aside = %aside.display(), "invalid health state moved aside; starting with empty state");
             Ok((Remembered::default(), boot_id))
         }
     }
@@ -231,7 +236,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        health::{
+        evidence::{
             Book,
             attribute::Subject,
             kmsg::Kind,

@@ -9,13 +9,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{
-    book::Source,
-    fsevents::Mounted,
-    mounts::{self, Role},
-    tell,
-};
+use super::fsevents::Mounted;
 use crate::{
+    evidence::{
+        book::Source,
+        mounts::{self, Role},
+    },
     fs::device,
     model::{Mode, Placed, cause::chain},
     sys::{mountinfo::MountEntry, mountwatch::MountWatch},
@@ -43,7 +42,7 @@ pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: C
     let mut table = match MountWatch::new() {
         Ok(watch) => Some(watch),
         Err(error) => {
-            tracing::error!(%error, "cannot follow the mount table; it is read now and then, and after each change of our own");
+            tracing::error!(%error, "cannot watch the mount table; polling it instead");
             None
         }
     };
@@ -65,7 +64,7 @@ pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: C
             // The first look must not wait for a tick.
             known = snapshots.wait_for(|snapshot| snapshot.ready), if !ready => ready = known.is_ok(),
             changed = changed => if let Err(error) = changed {
-                tracing::error!(%error, "the mount table can no longer be followed; it is read now and then");
+                tracing::error!(%error, "mount table watch failed; polling it instead");
                 table = None;
             },
         }
@@ -90,12 +89,9 @@ fn look(volumes: &Volumes, mounted: &watch::Sender<Vec<Mounted>>) {
     }
     expected.settle(|| volumes.inventory().current(), is_of);
     let wrong = mounts::judge(&before, &after, &mounts, &snapshot, is_of);
-    tell(
-        volumes,
-        Source::Mounts,
-        snapshot.volumes.keys().copied(),
-        wrong,
-    );
+    volumes
+        .inventory()
+        .record_conditions(Source::Mounts, snapshot.volumes.keys().copied(), wrong);
 
     // The call that staged it last: a path mounted anew may have the same mount id.
     let calls: BTreeMap<Uuid, u64> = after

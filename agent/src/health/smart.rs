@@ -230,7 +230,7 @@ async fn take(
         None,
     );
     if assessment.another_drive {
-        tracing::warn!(drive = %id, "the drive answers under another serial number or WWN than before: what was known of its health, also a BAD, is forgotten with the drive that it was of");
+        tracing::warn!(drive = %id, "device identity changed; health history reset");
     }
     let failure = assessment.failure.as_ref().map(|failure| failure.reason);
     let snapshot = volumes.inventory().current();
@@ -242,12 +242,12 @@ async fn take(
     if failure != tracked.failure {
         match &assessment.failure {
             Some(failure) if failure.reason == FailureReason::Unsupported => {
-                tracing::debug!(drive = %id, "{failure}");
+                tracing::debug!(drive = %id, error = %failure, "SMART poll failed");
             }
             Some(failure) => {
-                tracing::warn!(drive = %id, "how the drive is cannot be found out: {failure}")
+                tracing::warn!(drive = %id, error = %failure, "SMART poll failed");
             }
-            None => tracing::info!(drive = %id, "the drive tells again how it is"),
+            None => tracing::info!(drive = %id, "SMART poll recovered"),
         }
         tracked.failure = failure;
     }
@@ -271,7 +271,7 @@ async fn take(
         .inventory()
         .update(|known| known.health.says(id.clone(), health));
     if let Err(error) = write(dir, &id, &tracked.history).await {
-        tracing::warn!(drive = %id, %error, "what is remembered of the drive's health is not written; after a restart its growth is not known");
+        tracing::warn!(drive = %id, %error, "cannot save drive health history");
     }
 }
 
@@ -404,7 +404,7 @@ async fn acknowledged(
         acknowledged: true,
     }));
     let now = inventory.health(|book| book.drive(id));
-    tracing::warn!(drive = %id, by = request.ack.by, note = request.ack.note, verdict = %now.verdict, findings = acknowledged.len(), "an operator acknowledges what is known of the drive");
+    tracing::warn!(drive = %id, by = request.ack.by, note = request.ack.note, verdict = %now.verdict, findings = acknowledged.len(), "drive findings acknowledged by operator");
     Ok(Done {
         acknowledged,
         remaining: now.findings,
@@ -443,7 +443,7 @@ async fn read(dir: &Path, id: &DriveId) -> History {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return History::default(),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "what is remembered of a drive's health cannot be read; beginning anew");
+            tracing::warn!(path = %path.display(), %error, "cannot read drive health history; starting with empty history");
             return History::default();
         }
     };
@@ -454,7 +454,7 @@ async fn read(dir: &Path, id: &DriveId) -> History {
                 statefile::move_aside(&path)
             })
             .await;
-            tracing::error!(drive = %id, error = %chain(&error), aside = ?aside.and_then(|aside| aside), "what is remembered of a drive's health is damaged; put aside, beginning anew");
+            tracing::error!(drive = %id, error = %chain(&error), aside = ?aside.and_then(|aside| aside), "damaged drive health history moved aside; starting with empty history");
             History::default()
         }
     }

@@ -12,16 +12,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{
-    Book, at,
-    attribute::{Subject, subject},
-    book::is_of_absence,
-    kmsg,
-    memory::{Heard, Memory, names},
-    now,
-    stalls::Stalls,
-};
+use super::memory::{Heard, Memory, names};
 use crate::{
+    evidence::{
+        Book, at,
+        attribute::{Subject, subject},
+        book::is_of_absence,
+        kmsg, now,
+        stalls::Stalls,
+    },
     model::{DriveId, DriveState, FsType, Snapshot},
     sys::{
         blockstat::{self, Activity},
@@ -66,7 +65,7 @@ pub async fn run(
         Err(error) => {
             tracing::error!(
                 %error,
-                "the kernel log cannot be read, so errors that only it tells of are not seen; give the agent /dev/kmsg and CAP_SYSLOG"
+                "cannot read the kernel log; errors reported only there are missed: give the agent /dev/kmsg and CAP_SYSLOG"
             );
             None
         }
@@ -104,9 +103,9 @@ pub async fn run(
             }
             next = next => match next {
                 Ok(Next::Record(record)) => ear.hear(&record),
-                Ok(Next::Lost) => tracing::warn!("the kernel log was faster than it is read; something in it was missed"),
+                Ok(Next::Lost) => tracing::warn!("kernel log messages lost; the log buffer was overwritten before it was read"),
                 Err(error) => {
-                    tracing::error!(%error, "the kernel log can no longer be read");
+                    tracing::error!(%error, "kernel log reader failed");
                     log = None;
                 }
             },
@@ -138,7 +137,7 @@ async fn look_at_requests(volumes: &Volumes, stalls: &mut Stalls) {
     let looks = match looked.await.and_then(|looks: std::io::Result<_>| looks) {
         Ok(looks) => looks,
         Err(error) => {
-            tracing::warn!(%error, "requests in flight cannot be looked at; tried again");
+            tracing::warn!(%error, "cannot read in-flight I/O counters; will retry");
             return;
         }
     };
@@ -180,7 +179,7 @@ async fn look_at_counters(volumes: &Volumes) {
                 }
             });
         }
-        Err(error) => tracing::warn!(%error, "ext4's counters cannot be looked at; tried again"),
+        Err(error) => tracing::warn!(%error, "cannot read ext4 error counters; will retry"),
     }
 }
 
@@ -234,7 +233,7 @@ impl Ear {
                 volume = subject.volume.map(|volume| volume.to_string()),
                 device = report.device,
                 kind = ?report.kind,
-                "the kernel reports trouble"
+                "kernel log reports an error"
             );
             // Full: there are enough to be asked already, and all are asked in time.
             let _ = self.complaints.try_send(subject.drive);

@@ -8,10 +8,10 @@ use std::{
 
 use uuid::Uuid;
 
-use super::Known;
+use super::{Known, drive_end};
 use crate::{
     discovery::host_udev,
-    health::book::of_its_drive,
+    evidence::book::of_its_drive,
     model::{
         Checked, ClassReport, Drive, DriveHealth, DriveId, DriveState, Placed, RecordState, Reject,
         RejectCode, Snapshot, Volume, VolumeState,
@@ -62,6 +62,8 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
         for given in &known.overrides {
             given.apply(id, &mut drive.health, known.now);
         }
+        let end = drive_end::condition(drive);
+        drive.health.conditions.extend(end);
     }
     // A remembered drive that is not here stays in view.
     for id in &merged.missing_drives {
@@ -237,7 +239,7 @@ pub fn keep_remembered(known: &mut Known) {
         drive.rejects.push(Reject {
             code: RejectCode::OursDamaged,
             detail: format!(
-                "its label is gone, and it holds {lost} volumes that nobody deleted; restore the label, or delete the volumes and wipe the drive"
+                "its label is gone, and it holds {lost} volumes that were not deleted; restore the label, or delete the volumes and wipe the drive"
             ),
         });
         drive.rejects.sort_by_key(|reject| reject.code);
@@ -258,7 +260,7 @@ pub fn is_damaged(drive: &Drive) -> bool {
 }
 
 /// The first drive that may hold volumes nobody knows of: a selected one that gives no answer, or one
-/// with a label of ours that cannot be read. Pure.
+/// with a Drivebay label that cannot be read. Pure.
 pub fn stranger(known: &Known) -> Option<&Drive> {
     use crate::model::RejectCode as Code;
     known.drives.values().find(|drive| {
@@ -304,7 +306,7 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
             status: "DATA_LOSS".to_owned(),
             reason: "VolumeNotFound".to_owned(),
             message: format!(
-                "it was on drive {} and is not there any more, and nobody deleted it through Drivebay; if that was a mistake, put nothing new on the drive and restore its table or LVM metadata (vgcfgrestore); else delete the volume",
+                "it was on drive {} and is not found any more, although it was not deleted through Drivebay; if that was a mistake, put nothing new on the drive and restore its table or LVM metadata (vgcfgrestore); else delete the volume",
                 drive.id
             ),
         });

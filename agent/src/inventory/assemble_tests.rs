@@ -207,11 +207,11 @@ fn a_drive_that_something_speaks_against_gets_no_new_volumes_and_its_volumes_say
     let mut known = known(vec![claimed("sda", placed(1, RecordState::Block))]);
     let whole = snapshot(&known).classes["bulk"].clone();
     assert!(whole.free_bytes > 0);
-    let subject = crate::health::attribute::Subject {
+    let subject = crate::evidence::attribute::Subject {
         drive: DriveId("wwn-sda".into()),
         volume: None,
     };
-    let kind = crate::health::kmsg::Kind::MediumError;
+    let kind = crate::evidence::kmsg::Kind::MediumError;
     known.health.note(&subject, kind, Duration::ZERO);
     let snapshot = snapshot(&known);
     assert_eq!(reasons(only(&snapshot)), ["DriveSuspect"]);

@@ -5,6 +5,7 @@
 
 pub mod assemble;
 pub mod delta;
+mod drive_end;
 mod since;
 pub mod wire;
 
@@ -21,7 +22,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::{
-    health::{self, Book},
+    evidence::{self, Book, book::Source},
     model::{
         Checked, Contents, Drive, DriveId, DriveState, Override, Snapshot,
         snapshot::{Erasing, Trouble},
@@ -136,7 +137,7 @@ impl Inventory {
             });
             let gone: Vec<&DriveId> = gone.map(|(id, _)| id).collect();
             for id in gone {
-                known.health.went_away(id, health::now());
+                known.health.went_away(id, evidence::now());
             }
         }
         let merged = assemble::remember(&known, known.now, elapsed, self.quarantine);
@@ -195,6 +196,12 @@ impl Inventory {
         known.tombstones.volumes.keys().copied().collect()
     }
 
+    /// What is not known of an earlier creation of this name.
+    pub fn doubt(&self, name: &str) -> Option<state::Doubt> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.remembered.in_doubt.get(name).cloned()
+    }
+
     /// Notes what a sample of a volume showed. Costs nothing when nothing changed, so that a sample's
     /// cost does not grow with the number of other volumes.
     pub fn put_troubles(&self, uuid: Uuid, found: Vec<Trouble>) {
@@ -223,6 +230,29 @@ impl Inventory {
                 .unwrap_or_else(PoisonError::into_inner)
                 .health,
         )
+    }
+
+    /// What one source of evidence finds of these volumes: those that are not in `wrong` have no condition by this source. A
+    /// change is published, and logged by who follows the snapshots; no change costs next to nothing.
+    pub fn record_conditions(
+        &self,
+        source: Source,
+        examined: impl Iterator<Item = Uuid>,
+        mut wrong: BTreeMap<Uuid, Vec<Trouble>>,
+    ) {
+        let news: Vec<(Uuid, Vec<Trouble>)> = self.health(|book| {
+            let seen = examined.map(|volume| (volume, wrong.remove(&volume).unwrap_or_default()));
+            seen.filter(|(volume, troubles)| book.seen(*volume, source) != troubles.as_slice())
+                .collect()
+        });
+        if news.is_empty() {
+            return;
+        }
+        self.update(|known| {
+            for (volume, troubles) in news {
+                known.health.looked(volume, source, troubles);
+            }
+        });
     }
 
     /// The volume was mounted just now: what its filesystem said before that is over.

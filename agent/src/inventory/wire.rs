@@ -3,13 +3,10 @@
 use drivebay_proto::{VolumeId, agent as wire};
 
 use super::delta::delta;
-use crate::{
-    config::Config,
-    model::{
-        CheckMethod, ClassConfig, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode,
-        Snapshot, Volume,
-        health::{Overridden, SmartFinding, SmartReport},
-    },
+use crate::model::{
+    CheckMethod, ClassConfig, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode, Snapshot,
+    Volume,
+    health::{Overridden, SmartFinding, SmartReport},
 };
 
 /// What every update says of its sender.
@@ -24,15 +21,6 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// For this configuration and process.
-    pub fn new(config: &Config, instance: String) -> Self {
-        Self {
-            node: config.node_id.clone(),
-            instance,
-            classes: config.classes.clone(),
-        }
-    }
-
     /// The whole snapshot.
     pub fn full(&self, snapshot: &Snapshot) -> wire::InventoryUpdate {
         wire::InventoryUpdate {

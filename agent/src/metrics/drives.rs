@@ -20,7 +20,7 @@ const DRIVE: &[&str] = &["drive"];
 
 const INFO: Def = gauge(
     "drivebay_drive_info",
-    "What the drive is; always 1.",
+    "Identity of the drive, in labels; always 1.",
     &[
         "drive",
         "model",
@@ -35,143 +35,143 @@ const INFO: Def = gauge(
 );
 const STATE: Def = gauge(
     "drivebay_drive_state",
-    "1 for the state that the drive is in: claimed, available, rejected, missing or unprobed.",
+    "1 for the drive's current state: claimed, available, rejected, missing or unprobed.",
     &["drive", "state"],
 );
 const VERDICT: Def = gauge(
     "drivebay_drive_verdict",
-    "1 for the verdict on the drive's health, 0 for the other three: GOOD, SUSPECT, BAD, UNKNOWN.",
+    "1 for the drive's current health verdict, 0 for the others: GOOD, SUSPECT, BAD, UNKNOWN.",
     &["drive", "verdict"],
 );
 const FINDING: Def = gauge(
     "drivebay_drive_finding",
-    "What speaks against the drive, or should be known of it, by code; 1 while it does.",
+    "1 for each active finding or condition of the drive, by code.",
     &["drive", "code"],
 );
 const STUCK: Def = gauge(
     "drivebay_drive_stuck",
-    "Whether a step on the drive hangs.",
+    "1 while an operation on the drive is unresponsive, else 0.",
     DRIVE,
 );
 const SIZE: Def = gauge("drivebay_drive_size_bytes", "Size of the drive.", DRIVE);
 const FREE: Def = gauge(
     "drivebay_drive_free_bytes",
-    "Bytes on the drive that volumes could have; of drives that are claimed or available.",
+    "Bytes available for new volumes on a claimed or available drive.",
     DRIVE,
 );
 const ERASING: Def = gauge(
     "drivebay_drive_erase_remaining_bytes",
-    "Bytes of deleted volumes on the drive that are still to be erased.",
+    "Bytes of deleted volumes on the drive that are not erased yet.",
     DRIVE,
 );
 const TOLD_AT: Def = gauge(
     "drivebay_drive_smart_last_success_timestamp_seconds",
-    "When the drive last told how it is; 0: not since the agent began.",
+    "Unix time of the last successful SMART poll; 0 if there was none since the agent started.",
     DRIVE,
 );
 const FAILURES: Def = counter(
     "drivebay_drive_smart_failures_total",
-    "Times that the drive was asked and told nothing, by reason; a reason is there once it has occurred.",
+    "Failed SMART polls since the agent started, by reason.",
     &["drive", "reason"],
 );
 const ASLEEP: Def = gauge(
     "drivebay_drive_asleep",
-    "Whether the drive slept when it was last to be asked; it is not woken.",
+    "1 if the drive was in standby at the last SMART poll and was therefore not polled, else 0.",
     DRIVE,
 );
 const PASSED: Def = gauge(
     "drivebay_drive_smart_passed",
-    "What the drive says of itself: 1 is no proof of health, 0 means that it expects to fail.",
+    "SMART overall health self-assessment: 1 passed (no proof of health), 0 failure predicted.",
     DRIVE,
 );
 const EXIT: Def = gauge(
     "drivebay_drive_smartctl_exit_status",
-    "smartctl's exit status at the last answer: a bit mask, not a yes or no.",
+    "Exit status of smartctl at the last successful poll: a bit mask, 0 if no bit is set.",
     DRIVE,
 );
 const ROTATION: Def = gauge(
     "drivebay_drive_rotation_rate_rpm",
-    "Turns a minute; 0: it does not turn.",
+    "Rotation rate in revolutions per minute; 0 for solid-state drives.",
     DRIVE,
 );
 const TEMPERATURE: Def = gauge(
     "drivebay_drive_temperature_celsius",
-    "Temperature when the drive was last asked.",
+    "Drive temperature in degrees Celsius at the last SMART poll.",
     DRIVE,
 );
 const POWER_ON: Def = counter(
     "drivebay_drive_power_on_seconds_total",
-    "Time with power; drives count in hours.",
+    "Power-on time in seconds; drives count whole hours.",
     DRIVE,
 );
 const POWER_CYCLES: Def = counter(
     "drivebay_drive_power_cycles_total",
-    "Times the drive was switched on.",
+    "Power cycles over the drive's life.",
     DRIVE,
 );
 const WEAR: Def = gauge(
     "drivebay_drive_wear_ratio",
-    "Rated endurance used, 0 to 1; may pass 1.",
+    "Rated endurance used as a ratio from 0 to 1; may exceed 1.",
     DRIVE,
 );
 const SPARE: Def = gauge(
     "drivebay_drive_available_spare_ratio",
-    "NVMe: spare blocks left, 0 to 1.",
+    "NVMe available spare as a ratio from 0 to 1.",
     DRIVE,
 );
 const SPARE_THRESHOLD: Def = gauge(
     "drivebay_drive_available_spare_threshold_ratio",
-    "NVMe: the drive warns when fewer spare blocks are left, 0 to 1.",
+    "NVMe available spare threshold as a ratio from 0 to 1; below it the drive raises a critical warning.",
     DRIVE,
 );
 const WARNING: Def = gauge(
     "drivebay_drive_critical_warning",
-    "NVMe: the critical warning byte; 0 is none.",
+    "NVMe critical warning byte; 0 means no warning.",
     DRIVE,
 );
 const MEDIA_ERRORS: Def = counter(
     "drivebay_drive_media_errors_total",
-    "Errors that nothing corrected: NVMe media errors, SCSI uncorrected errors, ATA attribute 187.",
+    "Uncorrectable errors over the drive's life: NVMe media errors, SCSI uncorrected errors, ATA attribute 187.",
     DRIVE,
 );
 const READ: Def = counter(
     "drivebay_drive_read_bytes_total",
-    "Bytes that hosts have read over the drive's life, as it counts them; ATA drives are asked once a day.",
+    "Bytes read by hosts over the drive's life, as counted by the drive; polled once a day on ATA drives.",
     DRIVE,
 );
 const WRITTEN: Def = counter(
     "drivebay_drive_written_bytes_total",
-    "Bytes that hosts have written over the drive's life, as it counts them; ATA drives are asked once a day.",
+    "Bytes written by hosts over the drive's life, as counted by the drive; polled once a day on ATA drives.",
     DRIVE,
 );
 const REALLOCATED: Def = gauge(
     "drivebay_drive_reallocated_sectors",
-    "ATA: replaced sectors.",
+    "ATA reallocated sectors (attribute 5).",
     DRIVE,
 );
 const PENDING: Def = gauge(
     "drivebay_drive_pending_sectors",
-    "ATA, SCSI: sectors that could not be read and wait for a write.",
+    "ATA and SCSI pending sectors: unreadable sectors that wait to be rewritten.",
     DRIVE,
 );
 const UNCORRECTABLE: Def = gauge(
     "drivebay_drive_uncorrectable_sectors",
-    "ATA: sectors found unreadable when the drive checked itself.",
+    "ATA offline uncorrectable sectors (attribute 198).",
     DRIVE,
 );
 const GROWN: Def = gauge(
     "drivebay_drive_grown_defects",
-    "SCSI: length of the grown defect list.",
+    "SCSI grown defect list length, in entries.",
     DRIVE,
 );
 const INTERFACE: Def = counter(
     "drivebay_drive_interface_errors_total",
-    "ATA: checksum errors on the cable.",
+    "ATA interface CRC errors (attribute 199).",
     DRIVE,
 );
 const ERROR_LOG: Def = counter(
     "drivebay_drive_error_log_entries_total",
-    "Entries ever written to the drive's error log; no sign of ill health by itself.",
+    "Entries ever written to the drive's error log; not a sign of failure by itself.",
     DRIVE,
 );
 const SELF_TESTS: Def = gauge(
@@ -181,7 +181,7 @@ const SELF_TESTS: Def = gauge(
 );
 const SELF_TESTS_FAILED: Def = gauge(
     "drivebay_drive_self_tests_failed",
-    "Entries of the drive's self-test log that tell of a failure.",
+    "Failed entries of the drive's self-test log.",
     DRIVE,
 );
 

@@ -14,42 +14,42 @@ const CLASS: &[&str] = &["class"];
 
 const TOTAL: Def = gauge(
     "drivebay_class_size_bytes",
-    "Bytes of the class's drives, claimed and available, net of label and metadata.",
+    "Usable bytes on the class's claimed and available drives, without label and metadata.",
     CLASS,
 );
 const FREE: Def = gauge(
     "drivebay_class_free_bytes",
-    "Bytes of the class that new volumes can have.",
+    "Bytes of the class available for new volumes.",
     CLASS,
 );
 const LARGEST: Def = gauge(
     "drivebay_class_largest_volume_bytes",
-    "The largest volume of the class that would fit now.",
+    "Size in bytes of the largest volume of the class that can be created now.",
     CLASS,
 );
 const SLOTS: Def = gauge(
     "drivebay_worker_slots",
-    "Workers' slots by what they are doing: idle (with a worker that waits for more), busy, or stuck.",
+    "Worker slots by state: idle (a worker process waits for jobs), busy, or stuck.",
     &["slot", "state"],
 );
 const WAITING: Def = gauge(
     "drivebay_worker_waiting",
-    "Callers that wait for a slot.",
+    "Callers that wait for a worker slot.",
     &["slot"],
 );
 const LONGEST: Def = gauge(
     "drivebay_worker_longest_step_seconds",
-    "For how long the oldest step that is running has been running.",
+    "Age in seconds of the oldest operation in progress.",
     &["slot"],
 );
 const REVISION: Def = gauge(
     "drivebay_inventory_revision",
-    "Revision of the inventory; begins anew with the agent.",
+    "Inventory revision; restarts with the agent.",
     &[],
 );
 const SURVEYED: Def = gauge(
     "drivebay_inventory_last_survey_timestamp_seconds",
-    "When the drives were last looked at completely; 0: not yet.",
+    "Unix time of the last complete drive scan; 0 if there was none yet.",
     &[],
 );
 

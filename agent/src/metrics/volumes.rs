@@ -15,63 +15,63 @@ const VOLUME: &[&str] = &["volume"];
 
 const INFO: Def = gauge(
     "drivebay_volume_info",
-    "What the volume is; always 1. name is its CSI name, as a rule that of its PersistentVolume.",
+    "Identity of the volume, in labels; always 1. name is its CSI name, usually that of its PersistentVolume.",
     &["volume", "name", "class", "drive", "mode", "fs"],
 );
 const STATE: Def = gauge(
     "drivebay_volume_state",
-    "1 for the state that the volume is in: new, ready, erasing, ambiguous, quarantined or missing.",
+    "1 for the volume's current state: new, ready, erasing, ambiguous, quarantined or missing.",
     &["volume", "state"],
 );
 const CONDITION: Def = gauge(
     "drivebay_volume_condition",
-    "1 for each thing that is wrong with the volume, as CSI is told of it.",
+    "1 for each active condition of the volume, with the status and reason that CSI reports.",
     &["volume", "status", "reason"],
 );
 const ABNORMAL: Def = gauge(
     "drivebay_volume_abnormal",
-    "Whether anything is wrong with the volume.",
+    "1 if the volume has an abnormal condition, else 0.",
     VOLUME,
 );
 const IN_USE: Def = gauge(
     "drivebay_volume_in_use",
-    "Whether the volume is mounted or published here.",
+    "1 if the volume is staged or published on this node, else 0.",
     VOLUME,
 );
 const SIZE: Def = gauge("drivebay_volume_size_bytes", "Size of the volume.", VOLUME);
 const ERASED: Def = gauge(
     "drivebay_volume_erased_bytes",
-    "Bytes of the deleted volume that are erased, of its size.",
+    "Bytes of the deleted volume that are already erased.",
     VOLUME,
 );
 const SAMPLED: Def = gauge(
     "drivebay_volume_fs_sample_timestamp_seconds",
-    "When the figures of the volume's filesystem were taken; the kubelet has them taken about once a minute.",
+    "Unix time of the volume's filesystem statistics; the kubelet requests them about once a minute.",
     VOLUME,
 );
 const FS_SIZE: Def = gauge(
     "drivebay_volume_fs_size_bytes",
-    "Size of the filesystem.",
+    "Filesystem size in bytes.",
     VOLUME,
 );
 const FS_USED: Def = gauge(
     "drivebay_volume_fs_used_bytes",
-    "Bytes in use in the filesystem.",
+    "Filesystem bytes in use.",
     VOLUME,
 );
 const FS_AVAILABLE: Def = gauge(
     "drivebay_volume_fs_available_bytes",
-    "Bytes that the volume's user can still write.",
+    "Filesystem bytes available to unprivileged users.",
     VOLUME,
 );
 const FS_INODES: Def = gauge(
     "drivebay_volume_fs_inodes",
-    "Inodes of the filesystem; none for one without a fixed number.",
+    "Filesystem inodes in total; absent for filesystems without a fixed number.",
     VOLUME,
 );
 const FS_INODES_USED: Def = gauge(
     "drivebay_volume_fs_inodes_used",
-    "Inodes in use in the filesystem.",
+    "Filesystem inodes in use.",
     VOLUME,
 );
 

@@ -15,9 +15,10 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The first byte after it.
+    /// The first byte after it. A damaged record may have any numbers and is shown all the same, as ambiguous: what would lie
+    /// behind the last number there is ends there.
     pub fn end(self) -> u64 {
-        self.start + self.len
+        self.start.saturating_add(self.len)
     }
 }
 

@@ -6,8 +6,9 @@ pub mod class;
 pub mod contents;
 pub mod drive;
 pub mod health;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod samples;
+pub mod signature;
 pub mod snapshot;
 pub mod volume;
 
@@ -17,6 +18,7 @@ pub use class::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Selector};
 pub use contents::{Contents, Extent, Label, Placed};
 pub use drive::{DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport};
 pub use health::{DriveHealth, Finding, Override, Verdict};
+pub use signature::{Signature, Signatures};
 pub use snapshot::{ClassReport, Drive, Snapshot, Volume, VolumeState};
 pub use volume::{FsType, Mode, Record, RecordState, VolumeSpec};
 

@@ -335,7 +335,7 @@ pub fn of_facts(facts: Facts) -> Outcome {
         return failed(
             FailureReason::Unsupported,
             format!(
-                "smartctl does not know how to talk to the drive ({said}); give its type in the configuration"
+                "smartctl does not recognise the drive's type ({said}); give its type in the configuration"
             ),
         );
     }

@@ -38,8 +38,6 @@ pub struct Merged {
     pub quarantined: BTreeSet<Uuid>,
     /// Those of `quarantined` whose time is over, with the drive each is on now: to be deleted.
     pub due: Vec<(DriveId, Uuid)>,
-    /// Tombstones dropped: their volume is gone or being erased.
-    pub finished: Vec<Uuid>,
 }
 
 /// Puts what is here together with what is remembered.
@@ -70,7 +68,8 @@ pub fn merge(
     }
     for (uuid, tombstone) in &tombstones.volumes {
         match found.get(uuid) {
-            Some((_, RecordState::Erasing { .. })) => merged.finished.push(*uuid),
+            // The tombstone has done its work; it is dropped.
+            Some((_, RecordState::Erasing { .. })) => {}
             Some((drive, _)) => {
                 let mut tombstone = tombstone.clone();
                 tombstone.quarantined_seconds = tombstone
@@ -82,14 +81,11 @@ pub fn merge(
                 }
                 merged.tombstones.volumes.insert(*uuid, tombstone);
             }
-            // Its drive was read whole and the volume is not there: nothing is left to delete.
+            // Its drive was read whole and the volume is not there: nothing is left to delete, and it is dropped.
             None if matches!(
                 here.get(&tombstone.drive),
                 Some(Sight::Ours(..) | Sight::NotOurs)
-            ) =>
-            {
-                merged.finished.push(*uuid);
-            }
+            ) => {}
             None => {
                 merged.tombstones.volumes.insert(*uuid, tombstone.clone());
             }
@@ -113,12 +109,6 @@ pub fn merge(
         }
     }
     merged
-}
-
-/// Forgets a missing drive on an operator's word. Its tombstones stay: should it come back after all,
-/// what was deleted stays deleted.
-pub fn forget(known: &mut Known, drive: &DriveId) -> bool {
-    known.drives.remove(drive).is_some()
 }
 
 /// Somebody was told that the volume exists, and nobody that it does not.
@@ -180,6 +170,9 @@ fn remember(
             Sight::Unread => {}
         }
     }
+    // One that was read is known by its record.
+    next.in_doubt
+        .retain(|_, doubt| !found.contains(&doubt.uuid));
     // A drive that came back under another identity is known by that one only.
     next.drives.retain(|id, drive| {
         here.contains_key(id)

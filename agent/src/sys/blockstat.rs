@@ -1,7 +1,9 @@
 //! Counters that the kernel keeps of block devices and filesystems, in sysfs. Reading them never waits for a drive
 //! (linux.md, "Hung disk": all of /sys/block/X returns at once).
 
-use std::{fs, io, path::PathBuf};
+use std::{fs, io, path::PathBuf, time::Duration};
+
+use super::offload::offload;
 
 /// What a device is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,5 +62,19 @@ fn read(under: &str, name: &str, file: &str) -> io::Result<Option<String>> {
             Ok(None)
         }
         Err(error) => Err(error),
+    }
+}
+/// sysfs answers at once, or its device does not.
+pub const SYSFS_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Requests that a device has completed; None when that is not known.
+pub async fn completed(name: String) -> Option<u64> {
+    let looked = offload("activity", SYSFS_DEADLINE, move || activity(&name)).await;
+    match looked.and_then(|looked| looked) {
+        Ok(activity) => activity.map(|activity| activity.completed),
+        Err(error) => {
+            tracing::warn!(%error, "cannot read drive I/O statistics");
+            None
+        }
     }
 }

@@ -12,7 +12,8 @@ use std::{
 };
 
 use super::ioctl;
-use crate::{discovery::sysfs, model::DriveRef};
+use super::sysfs;
+use crate::model::DriveRef;
 
 /// Why a drive was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +119,7 @@ fn compare_diskseq(drive: &DriveRef, seq: u64) -> Result<(), OpenError> {
     if seq == drive.diskseq {
         return Ok(());
     }
-    let seen = format!("it was taken away and came back (sequence {seq})");
+    let seen = format!("it was disconnected and reconnected (sequence {seq})");
     Err(other(drive, seen))
 }
 

@@ -7,7 +7,7 @@
 //!
 //! LVM never flushes a drive's cache: whoever runs a change here flushes the drive afterwards.
 
-mod report;
+pub(crate) mod report;
 
 use std::{
     ffi::OsString,

@@ -34,4 +34,6 @@ pub mod path;
 pub mod process;
 mod seclude;
 pub mod statefile;
+pub mod sysfs;
+pub mod tool_namespace;
 pub mod uevent;

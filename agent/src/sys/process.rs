@@ -9,7 +9,7 @@
 use std::{
     fs, io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, OwnedFd, RawFd},
         unix::{fs::FileTypeExt, net::UnixStream},
     },
     path::Path,
@@ -24,6 +24,8 @@ use nix::{
     unistd::Pid,
 };
 use tokio::process::{Child, ChildStderr, Command};
+
+use super::tool_namespace;
 
 /// A worker that was just started.
 #[derive(Debug)]
@@ -41,7 +43,7 @@ pub struct Started {
 }
 
 /// Starts `<program> worker <args>` with nothing inherited but a socket as descriptor 0, /dev/null
-/// as 1 and a pipe as 2. Blocks for the time of a fork and exec; needs a tokio runtime.
+/// as 1, a pipe as 2, and the tools' namespace. Blocks for the time of a fork and exec; needs a tokio runtime.
 pub fn start_worker(program: &Path, args: &[&str]) -> io::Result<Started> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
@@ -56,6 +58,11 @@ pub fn start_worker(program: &Path, args: &[&str]) -> io::Result<Started> {
     if let Some(directory) = super::lvm::directory() {
         command.env(super::lvm::DIR_VARIABLE, directory);
     }
+    let namespace = tool_namespace::descriptor();
+    match namespace {
+        Some(number) => command.env(tool_namespace::VARIABLE, number.to_string()),
+        None => command.env_remove(tool_namespace::VARIABLE),
+    };
     // The service manager's: a worker must not speak for the agent.
     for name in [
         "NOTIFY_SOCKET",
@@ -69,12 +76,12 @@ pub fn start_worker(program: &Path, args: &[&str]) -> io::Result<Started> {
     }
     // SAFETY: only async-signal-safe calls on values that live in the closure.
     unsafe {
-        command.pre_exec(start_clean);
+        command.pre_exec(move || start_clean(namespace));
     }
     let mut child = command.spawn()?;
     let pid = child.id().map(u32::cast_signed);
     let (Some(pid), Some(stderr)) = (pid, child.stderr.take()) else {
-        return Err(io::Error::other("the worker was reaped by somebody else"));
+        return Err(io::Error::other("the worker was reaped by another process"));
     };
     // It is not reaped, so this is there even if it ended already.
     let start_ticks = match stat(pid) {
@@ -95,8 +102,8 @@ pub fn start_worker(program: &Path, args: &[&str]) -> io::Result<Started> {
     })
 }
 
-/// Between fork and exec: own session, default signals, no descriptors above 2.
-fn start_clean() -> io::Result<()> {
+/// Between fork and exec: own session, default signals, no descriptors above 2 but the one that is passed.
+fn start_clean(passed: Option<RawFd>) -> io::Result<()> {
     // SAFETY: async-signal-safe calls, no allocation; the signal set is initialised before use.
     unsafe {
         if libc::setsid() < 0 {
@@ -126,6 +133,11 @@ fn start_clean() -> io::Result<()> {
             for fd in 3..end {
                 libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
             }
+        }
+        if let Some(fd) = passed
+            && libc::fcntl(fd, libc::F_SETFD, 0) != 0
+        {
+            return Err(io::Error::last_os_error());
         }
     }
     Ok(())

@@ -2,14 +2,19 @@
 //!
 //! `mkfs.btrfs` that is given a UUID asks every block device of the host whether it has the same (libblkid), and waits
 //! with all others for one drive that hangs; it would wake those that sleep. A tool that cannot open another drive cannot
-//! harm one either.
+//! harm one either. Where there is a namespace for tools (`tool_namespace`) it begins in that one, which has no volumes.
 
 use std::{
     ffi::CString,
     io,
-    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    os::{
+        fd::RawFd,
+        unix::{ffi::OsStrExt, fs::MetadataExt},
+    },
     path::{Component, Path},
 };
+
+use super::tool_namespace;
 
 /// What is in the new /dev besides: (path, major, minor) of the kernel's memory devices.
 const MEMORY: [(&std::ffi::CStr, u32, u32); 4] = [
@@ -26,6 +31,8 @@ pub(super) struct Secluded {
     number: libc::dev_t,
     /// Directories between /dev and the node.
     dirs: Vec<CString>,
+    /// The namespace to begin in.
+    from: Option<RawFd>,
 }
 
 impl Secluded {
@@ -60,6 +67,7 @@ impl Secluded {
             node: text(node)?,
             number: facts.rdev(),
             dirs: dirs.into_iter().map(text).collect::<io::Result<_>>()?,
+            from: tool_namespace::descriptor(),
         })
     }
 
@@ -76,6 +84,9 @@ impl Secluded {
         // SAFETY: system calls on constants and on strings that outlive them; nothing is allocated. The process has one
         // thread, behind fork.
         unsafe {
+            if let Some(from) = self.from {
+                done(libc::setns(from, libc::CLONE_NEWNS))?;
+            }
             done(libc::unshare(libc::CLONE_NEWNS))?;
             // Nothing that is mounted here is seen outside; what is unmounted outside goes here too.
             done(libc::mount(

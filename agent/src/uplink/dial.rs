@@ -108,7 +108,7 @@ pub(super) async fn dial<S: Agent + Clone>(
         let open = seen.wait_for(|stage| *stage != Stage::Silent);
         let silent = tokio::time::timeout(STEP, open).await.is_err();
         if silent {
-            return "it has not said hello within 5 s".to_owned();
+            return "no hello received within 5 s".to_owned();
         }
         // Not let in, or open; then it lasts as long as the connection does.
         std::future::pending().await
@@ -142,7 +142,7 @@ fn after(stage: Stage, error: Option<String>) -> Outcome {
         }
         (Stage::Silent, Some(error)) => Outcome::Failed(error),
         (Stage::Greeted, why) => Outcome::Failed(
-            why.unwrap_or_else(|| "it said hello and closed the connection".to_owned()),
+            why.unwrap_or_else(|| "it closed the connection after its hello".to_owned()),
         ),
         (Stage::Silent, None) => Outcome::Failed(
             "it closed the connection; its log says why (a certificate that it does not trust, for one)"

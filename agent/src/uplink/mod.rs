@@ -5,7 +5,7 @@
 //! the agent's own socket.
 
 mod dial;
-mod parts;
+pub(crate) mod parts;
 mod remote;
 pub mod service;
 mod targets;
@@ -23,8 +23,8 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use service::AgentService;
-pub use targets::Target;
 
+use crate::config::Target;
 use dial::{Outcome, dial};
 use targets::{Slot, plan};
 
@@ -144,7 +144,7 @@ async fn resolve(
         };
     match found {
         Ok(addresses) if addresses.is_empty() => {
-            tracing::warn!(controller = %target, "the controller's name leads to no address");
+            tracing::warn!(controller = %target, "controller name resolved to no address");
         }
         Ok(addresses) => {
             let (good, bad): (BTreeSet<_>, BTreeSet<_>) = addresses
@@ -154,7 +154,7 @@ async fn resolve(
                 tracing::error!(
                     controller = %target,
                     addresses = ?bad,
-                    "not dialled: without certificates only loopback addresses are; give ca, cert and key under [controller]"
+                    "not connecting to the controller: without certificates only loopback addresses are allowed; set ca, cert and key under [controller]"
                 );
             }
             known.insert(target.to_string(), good);
@@ -164,7 +164,7 @@ async fn resolve(
                 controller = %target,
                 error,
                 known = known.get(&target.to_string()).map_or(0, BTreeSet::len),
-                "the controller's name cannot be resolved; what it led to before is used"
+                "cannot resolve the controller's name; using the previous addresses"
             );
         }
     }
@@ -198,12 +198,12 @@ async fn hold<S: Agent + Clone>(
         }
         match &outcome {
             Outcome::Ended(why) => {
-                tracing::warn!(controller = %slot, "the session with the controller has ended: {why}");
+                tracing::warn!(controller = %slot, reason = why, "controller session ended");
                 said.clear();
             }
             // Once, and again when it is another reason.
             Outcome::Failed(why) if *why != said => {
-                tracing::warn!(controller = %slot, "no session with the controller: {why}; tried again");
+                tracing::warn!(controller = %slot, reason = why, "cannot open a session with the controller; will retry");
                 said.clone_from(why);
             }
             _ => {}

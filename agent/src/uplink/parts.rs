@@ -54,7 +54,7 @@ impl<S: Stream<Item = Result<InventoryUpdate, Status>>> Stream for Parts<S> {
 
 /// The parts of an update, in order. Only with the last does the receiver know what the whole says: those before it say
 /// that more is to come (not ready), and that they have come no further than what the next builds on.
-fn cut(mut update: InventoryUpdate) -> VecDeque<InventoryUpdate> {
+pub(crate) fn cut(mut update: InventoryUpdate) -> VecDeque<InventoryUpdate> {
     let known = if update.full {
         update.revision
     } else {

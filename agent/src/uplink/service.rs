@@ -76,7 +76,7 @@ impl Agent for AgentService {
         request: Request<wire::RefusedRequest>,
     ) -> Answer<wire::RefusedResponse> {
         let reason = request.into_inner().reason;
-        tracing::error!(reason, "a controller does not let this agent in");
+        tracing::error!(reason, "controller refused this agent");
         Ok(Response::new(wire::RefusedResponse {}))
     }
 
@@ -169,7 +169,7 @@ impl Agent for AgentService {
             .now()
             .await
             .map(|revision| Response::new(wire::RescanResponse { revision }))
-            .map_err(|why| Status::unavailable(format!("the drives could not be looked at: {why}")))
+            .map_err(|why| Status::unavailable(format!("the drive scan failed: {why}")))
     }
 
     async fn adopt_drive(
@@ -184,7 +184,7 @@ impl Agent for AgentService {
             .map_err(|error| status(&error))?;
         let revision = self.rescans.now().await.map_err(|why| {
             Status::unavailable(format!(
-                "the drive is adopted, but the drives could not be looked at: {why}"
+                "the drive is adopted, but the following drive scan failed: {why}"
             ))
         })?;
         Ok(Response::new(wire::AdoptDriveResponse {
@@ -263,7 +263,7 @@ impl Agent for AgentService {
             let result = volumes.wipe(wipe, &sender).await;
             // The drive is another one now; a failed look is repeated by the slow rescan.
             if let Err(why) = rescans.now().await {
-                tracing::warn!(why, "the drives could not be looked at after a wipe");
+                tracing::warn!(why, "drive scan after a wipe failed");
             }
             let last = match result {
                 Ok(progress) => Ok(progress),
@@ -277,7 +277,9 @@ impl Agent for AgentService {
 }
 
 /// Checks a create request: the controller has done so already, but the drive is ours.
-fn understand(request: wire::CreateVolumeRequest) -> Result<create::Request, VolumeError> {
+pub(crate) fn understand(
+    request: wire::CreateVolumeRequest,
+) -> Result<create::Request, VolumeError> {
     let invalid = |field: &'static str, why: String| VolumeError::Invalid { field, why };
     if request.name.is_empty() || request.name.len() > 128 {
         return Err(invalid("name", "must have 1 to 128 bytes".to_owned()));

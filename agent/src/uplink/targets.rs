@@ -9,64 +9,6 @@ use std::{
 /// Most replicas that are believed in, whatever a controller announces.
 const MAX_REPLICAS: u32 = 16;
 
-/// A controller's name or address, and its port.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Target {
-    /// Name or address, without brackets; also what its certificate must be for.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
-/// `HOST:PORT` is neither a name nor an address with a port.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a controller's address: write NAME:PORT, ADDRESS:PORT or [IPV6]:PORT")]
-pub struct NotATarget(String);
-
-impl std::str::FromStr for Target {
-    type Err = NotATarget;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || NotATarget(text.to_owned());
-        if let Ok(address) = text.parse::<SocketAddr>() {
-            return Ok(Self {
-                host: address.ip().to_string(),
-                port: address.port(),
-            });
-        }
-        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        let port = port.parse::<u16>().ok().filter(|port| *port != 0);
-        let label = |label: &str| {
-            let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-            let bytes = label.as_bytes();
-            bytes.len() <= 63
-                && edge(bytes.first())
-                && edge(bytes.last())
-                && bytes
-                    .iter()
-                    .all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
-        };
-        let name = host.strip_suffix('.').unwrap_or(host);
-        if name.len() > 253 || !name.split('.').all(label) {
-            return Err(wrong());
-        }
-        Ok(Self {
-            host: name.to_owned(),
-            port: port.ok_or_else(wrong)?,
-        })
-    }
-}
-
 /// One connection that should be: the n-th to this address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot {
@@ -117,27 +59,6 @@ pub(super) fn plan(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_controller_is_named_by_name_or_address_and_port() {
-        for (text, expected) in [
-            ("controller:9443", Some("controller:9443")),
-            ("c.drivebay.svc.:9443", Some("c.drivebay.svc:9443")),
-            ("10.0.0.1:9443", Some("10.0.0.1:9443")),
-            ("[fd00::1]:9443", Some("[fd00::1]:9443")),
-            ("controller", None),
-            ("controller:", None),
-            ("controller:0", None),
-            ("controller:99999", None),
-            (":9443", None),
-            ("https://c:9443", None),
-            ("a b:9443", None),
-            ("fd00::1:9443", None),
-        ] {
-            let parsed = text.parse::<Target>().ok().map(|target| target.to_string());
-            assert_eq!(parsed.as_deref(), expected, "{text}");
-        }
-    }
 
     #[test]
     fn there_is_a_connection_to_each_address_and_enough_to_a_virtual_one() {

@@ -71,17 +71,10 @@ impl Volumes {
                 why,
             })?
             .clone();
-        let guard = self
-            .inner
-            .guards
-            .take(Key::Drive(drive.id.clone()))
-            .ok_or_else(|| VolumeError::Pending {
-                what: format!("drive {}", drive.id),
-            })?;
         let config = &self.inner.config;
         tracing::warn!(
             drive = %drive.id, cluster = %from.cluster, node = %from.node,
-            "adopting on an operator's word: until now the drive was of this cluster and node"
+            "drive adoption requested by operator; it belonged to this cluster and node"
         );
         let job = Adopt {
             drive: DriveRef::from(&drive.facts),
@@ -89,16 +82,10 @@ impl Volumes {
             cluster: config.cluster.clone(),
             node: config.node_id.clone(),
         };
-        let (this, id) = (self.clone(), drive.id.clone());
-        self.tracked(async move {
-            let answer = this
-                .inner
-                .pool
-                .run(&id, Slot::Foreground, job, CARVE_DEADLINE)
-                .await
-                .map_err(VolumeError::Carve);
-            drop(guard);
-            Ok(answer?.contents)
+        let (key, id) = (Key::Drive(drive.id.clone()), drive.id.clone());
+        self.changing(key, &format!("drive {id}"), |this| async move {
+            let done = this.run(&id, Slot::Foreground, job, CARVE_DEADLINE).await?;
+            Ok(done.contents)
         })
         .await
     }

@@ -161,13 +161,13 @@ impl Volumes {
     pub(super) async fn call_off_check(&self, volume: Uuid) {
         let running = self.inner.checks.lock().running.get(&volume).cloned();
         let Some(running) = running else { return };
-        tracing::info!(%volume, drive = %running.drive, "a check is called off: its volume is wanted");
+        tracing::info!(%volume, drive = %running.drive, "filesystem check cancelled; its volume is needed");
         running.stop.cancel();
         if tokio::time::timeout(LET_GO, running.let_go.cancelled())
             .await
             .is_err()
         {
-            tracing::warn!(%volume, drive = %running.drive, "a check does not let go of its volume; what is done with the volume may fail for that");
+            tracing::warn!(%volume, drive = %running.drive, "cancelled filesystem check still holds its volume; operations on the volume may fail");
         }
     }
 
@@ -263,7 +263,7 @@ impl Volumes {
             bytes,
         };
         // Not to be ended in the middle, and over in a moment.
-        let made = self.inner.pool.run(&drive.id, Slot::Check, job, MAKE).await;
+        let made = self.run(&drive.id, Slot::Check, job, MAKE).await;
         match made {
             Ok(contents) => {
                 self.inner.inventory.put_contents(&drive.id, contents);
@@ -281,12 +281,7 @@ impl Volumes {
         let job = ClearSnapshots {
             drive: drive.clone(),
         };
-        match self
-            .inner
-            .pool
-            .run(&drive.id, Slot::Check, job, CLEAR)
-            .await
-        {
+        match self.run(&drive.id, Slot::Check, job, CLEAR).await {
             Ok(None) => true,
             Ok(Some(contents)) => {
                 self.inner.inventory.put_contents(&drive.id, contents);
@@ -294,7 +289,7 @@ impl Volumes {
             }
             Err(RunError::Stopping) => false,
             Err(error) => {
-                tracing::warn!(drive = %drive.id, error = %chain(&error), "a check's snapshot could not be removed; it is tried again");
+                tracing::warn!(drive = %drive.id, error = %chain(&error), "cannot remove a check's snapshot; will retry");
                 false
             }
         }
@@ -312,7 +307,7 @@ impl Volumes {
         };
         let pool = &self.inner.pool;
         let limit = self.inner.config.checks.timeout + GRACE;
-        let mut run = std::pin::pin!(pool.run(&drive, Slot::Check, job, limit));
+        let mut run = std::pin::pin!(self.run(&drive, Slot::Check, job, limit));
         let result = tokio::select! {
             // First: from then on there is something to end.
             biased;
@@ -322,8 +317,8 @@ impl Volumes {
                     if let Some(at) = &scrubbed {
                         // Killing the process that waits for it does not end the kernel's scrub.
                         let stop = StopScrub { at: at.clone() };
-                        if let Err(error) = pool.run(&drive, Slot::Background, stop, STOP_SCRUB).await {
-                            tracing::warn!(%drive, error = %chain(&error), "a scrub that is called off may go on");
+                        if let Err(error) = self.run(&drive, Slot::Background, stop, STOP_SCRUB).await {
+                            tracing::warn!(%drive, error = %chain(&error), "cannot cancel scrub; it may continue");
                         }
                     }
                     pool.cancel(&drive, Slot::Check).await;
@@ -343,10 +338,7 @@ impl Volumes {
             Err(error @ RunError::Worker { .. }) => {
                 CheckOutcome::inconclusive(Inconclusive::Killed, chain(&error))
             }
-            Err(error) => {
-                self.note_stuck(&drive, &error);
-                CheckOutcome::inconclusive(Inconclusive::CannotOpen, error.trouble())
-            }
+            Err(error) => CheckOutcome::inconclusive(Inconclusive::CannotOpen, error.trouble()),
         };
         Some(Looked {
             tool: String::new(),

@@ -1,10 +1,6 @@
 //! CreateVolume on this node: compare with what has the name, choose a drive, carve.
 
-use std::{
-    collections::BTreeMap,
-    sync::{MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use uuid::Uuid;
 
@@ -16,9 +12,10 @@ use crate::{
     },
     inventory::assemble::is_live,
     model::{
-        ClassConfig, Drive, DriveId, DriveRef, DriveState, Label, Mode, Snapshot, Volume,
-        VolumeSpec, VolumeState,
+        ClassConfig, Drive, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot,
+        Volume, VolumeSpec, VolumeState,
     },
+    state::{Doubt, merge::is_acknowledged},
     worker::{RunError, Slot},
 };
 
@@ -55,14 +52,6 @@ pub struct Candidate {
     pub drive: DriveId,
     /// Must be claimed first.
     pub claim: bool,
-}
-
-/// A creation of which it is not known what came of it.
-#[derive(Debug, Clone)]
-pub(super) struct Doubt {
-    drive: DriveId,
-    /// The volume that may be on it.
-    uuid: Uuid,
 }
 
 /// Drives to try, in order: claimed ones with the least sufficient piece first, so that large pieces
@@ -128,21 +117,33 @@ pub fn compare(volume: &Volume, request: &Request, class: &ClassConfig) -> Resul
     })
 }
 
+/// Whether a volume is known as one that was acknowledged, on a drive or while its drive is missing. One that is only recorded
+/// as being created is still in doubt. Pure.
+fn is_known(snapshot: &Snapshot, uuid: Uuid) -> bool {
+    let volume = snapshot.volumes.get(&uuid);
+    volume.is_some_and(|volume| is_acknowledged(&volume.placed.record))
+}
+
+/// A volume of this name that is recorded as being created, on a drive that is here. Pure.
+fn unfinished<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Volume> {
+    snapshot.volumes.values().find(|volume| {
+        let record = &volume.placed.record;
+        record.name == name
+            && record.state == RecordState::Creating
+            && is_live(volume.state)
+            && volume.state != VolumeState::Missing
+    })
+}
+
 impl Volumes {
     /// Creates the volume, or finds the one that has its name. Answers it with the revision that shows it.
     pub async fn create(&self, request: Request) -> Result<(Volume, u64), VolumeError> {
-        let guard = self
-            .inner
-            .guards
-            .take(Key::Name(request.name.clone()))
-            .ok_or_else(|| VolumeError::Pending {
-                what: format!("name {:?}", request.name),
-            })?;
-        let this = self.clone();
-        self.tracked(async move {
-            let result = this.create_guarded(request).await;
-            drop(guard);
-            result
+        let (key, what) = (
+            Key::Name(request.name.clone()),
+            format!("name {:?}", request.name),
+        );
+        self.changing(key, &what, |this| async move {
+            this.create_guarded(request).await
         })
         .await
     }
@@ -172,6 +173,7 @@ impl Volumes {
                     .join(", "),
             })?;
         self.resolve(&request.name).await?;
+        self.undo_unfinished(&request.name).await?;
         let snapshot = self.inner.inventory.current();
         let named = snapshot
             .volumes
@@ -193,18 +195,11 @@ impl Volumes {
         self.carve(&request, class, &snapshot).await
     }
 
-    fn doubts(&self) -> MutexGuard<'_, BTreeMap<String, Doubt>> {
-        self.inner
-            .doubts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// An attempt at this name was cut off on a drive: what it left there is looked at before anything is
     /// made elsewhere, or one name could end up with two volumes. On a drive that is gone or damaged by now it is noted as
     /// deleted first, durably: nobody was told of it, and it does not come to life should the drive come back.
     async fn resolve(&self, name: &str) -> Result<(), VolumeError> {
-        let Some(Doubt { drive: id, uuid }) = self.doubts().get(name).cloned() else {
+        let Some(Doubt { drive: id, uuid }) = self.inner.inventory.doubt(name) else {
             return Ok(());
         };
         let snapshot = self.inner.inventory.current();
@@ -212,17 +207,14 @@ impl Volumes {
             .drives
             .get(&id)
             .filter(|drive| drive.state != DriveState::Missing);
-        if let Some(drive) = here {
+        if is_known(&snapshot, uuid) {
+            // The doubt is older than what was read or acknowledged since, and decides nothing about that volume.
+        } else if let Some(drive) = here {
             let job = Look {
                 drive: DriveRef::from(&drive.facts),
                 repair: true,
             };
-            match self
-                .inner
-                .pool
-                .run(&id, Slot::Foreground, job, LOOK_DEADLINE)
-                .await
-            {
+            match self.run(&id, Slot::Foreground, job, LOOK_DEADLINE).await {
                 Ok(contents) => {
                     self.inner.inventory.put_contents(&id, contents);
                 }
@@ -233,10 +225,10 @@ impl Volumes {
                 Err(RunError::Job(
                     CarveError::Damaged { .. } | CarveError::NotThisDrive { .. },
                 )) => {
-                    self.inner.keeper.bury_unseen(uuid, &id, name).await?;
+                    let noted = self.inner.keeper.bury_unseen(uuid, &id, name).await;
+                    noted.map_err(|error| VolumeError::not_noted(uuid, error))?;
                 }
                 Err(error) => {
-                    self.note_stuck(&id, &error);
                     return Err(VolumeError::CannotTell {
                         id: name.to_owned(),
                         why: format!(
@@ -247,10 +239,44 @@ impl Volumes {
                 }
             }
         } else {
-            self.inner.keeper.bury_unseen(uuid, &id, name).await?;
+            let noted = self.inner.keeper.bury_unseen(uuid, &id, name).await;
+            noted.map_err(|error| VolumeError::not_noted(uuid, error))?;
         }
-        self.doubts().remove(name);
+        self.inner
+            .inventory
+            .update(|known| known.remembered.in_doubt.remove(name));
+        // Before anything is answered: a doubt that came back after a restart could bury what was acknowledged since.
+        self.inner.keeper.settle().await;
+        self.inner.underway.end(uuid).await;
         Ok(())
+    }
+
+    /// Nobody was ever told of a volume that is recorded as being created, and the next repairing look at its drive undoes it: it
+    /// is undone before its name is compared with anything, or the answer would be OK for what is then gone.
+    async fn undo_unfinished(&self, name: &str) -> Result<(), VolumeError> {
+        let snapshot = self.inner.inventory.current();
+        let Some(drive) = unfinished(&snapshot, name).and_then(|of| snapshot.drives.get(&of.drive))
+        else {
+            return Ok(());
+        };
+        let cannot_tell = |why: String| VolumeError::CannotTell {
+            id: name.to_owned(),
+            why: format!("creating it was cut off on drive {}, {why}", drive.id),
+        };
+        let job = Look {
+            drive: DriveRef::from(&drive.facts),
+            repair: true,
+        };
+        let looked = self.run(&drive.id, Slot::Foreground, job, LOOK_DEADLINE);
+        let contents = looked.await.map_err(|error| {
+            let why = crate::model::cause::chain(&error);
+            cannot_tell(format!("which gives no answer ({why})"))
+        })?;
+        self.inner.inventory.put_contents(&drive.id, contents);
+        match unfinished(&self.inner.inventory.current(), name) {
+            None => Ok(()),
+            Some(_) => Err(cannot_tell("and cannot be undone yet".to_owned())),
+        }
     }
 
     async fn carve(
@@ -310,23 +336,28 @@ impl Volumes {
                 spec: spec.clone(),
                 deleted: deleted.clone(),
             };
+            let doubt = Doubt {
+                drive: drive.id.clone(),
+                uuid: spec.uuid,
+            };
+            let underway = &self.inner.underway;
+            if let Err(error) = underway.begin(&request.name, &doubt).await {
+                let what = crate::model::cause::chain(&error);
+                return Err(VolumeError::Internal { what });
+            }
             match self
-                .inner
-                .pool
                 .run(&drive.id, Slot::Foreground, job, CARVE_DEADLINE)
                 .await
             {
                 Ok(done) => {
+                    underway.end(spec.uuid).await;
                     let carved = done
                         .contents
                         .volumes
                         .iter()
                         .find(|placed| {
                             placed.record.name == spec.name
-                                && !matches!(
-                                    placed.record.state,
-                                    crate::model::RecordState::Erasing { .. }
-                                )
+                                && !matches!(placed.record.state, RecordState::Erasing { .. })
                                 && !deleted.contains(&placed.record.uuid)
                         })
                         .map(|placed| placed.record.uuid);
@@ -362,18 +393,17 @@ impl Volumes {
                         | CarveError::Damaged { .. },
                     )),
                 ) => {
+                    underway.end(spec.uuid).await;
                     tracing::warn!(drive = %drive.id, error = %crate::model::cause::chain(&error), "drive refused a volume; trying another");
-                    self.note_stuck(&drive.id, &error);
                     refused = Some(error);
                 }
-                // In doubt: the drive may hold the volume already. The repeat looks.
+                // In doubt: the drive may hold the volume already. The repeat looks, also after a restart.
                 Err(error) => {
-                    self.note_stuck(&drive.id, &error);
-                    let doubt = Doubt {
-                        drive: drive.id.clone(),
-                        uuid: spec.uuid,
-                    };
-                    self.doubts().insert(request.name.clone(), doubt);
+                    let name = request.name.clone();
+                    self.inner
+                        .inventory
+                        .update(|known| known.remembered.in_doubt.insert(name, doubt));
+                    self.inner.keeper.settle().await;
                     return Err(VolumeError::Carve(error));
                 }
             }

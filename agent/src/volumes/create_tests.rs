@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::{
     ClaimPolicy, Drive, ErasePolicy, FsType, GIB, Layout, RecordState, Selector,
-    samples::{contents, drive, placed},
+    samples::{contents, drive, placed, volume},
 };
 
 fn snapshot(drives: Vec<Drive>) -> Snapshot {
@@ -89,16 +89,8 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
     };
     let placed = placed(1, RecordState::New);
     let volume = Volume {
-        uuid: placed.record.uuid,
-        drive: DriveId("wwn-sda".into()),
-        placed,
         state: VolumeState::New,
-        in_use: false,
-        troubles: Vec::new(),
-        since: Default::default(),
-        mounts: Vec::new(),
-        erasing: None,
-        checks: Vec::new(),
+        ..volume(&drive("sda", DriveState::Claimed, None), placed)
     };
     let same = Request {
         name: "pvc-1".into(),
@@ -175,4 +167,22 @@ fn a_drive_with_a_full_table_takes_no_volume_whatever_is_free_and_says_so() {
         told.starts_with("; not counted: wwn-a (its partition table is full: it has 128 entries"),
         "{told}"
     );
+}
+
+#[test]
+fn only_a_volume_recorded_as_being_created_on_a_drive_that_is_here_is_unfinished() {
+    let found = |record: RecordState, state: VolumeState, same: bool| {
+        let of = volume(&blank("a", GIB), placed(1, record));
+        let name = of.placed.record.name.clone();
+        let name = if same { name } else { format!("{name}x") };
+        let mut snapshot = snapshot(Vec::new());
+        snapshot.volumes.insert(of.uuid, Volume { state, ..of });
+        unfinished(&snapshot, &name).is_some()
+    };
+    let creating = || RecordState::Creating;
+    assert!(found(creating(), VolumeState::New, true));
+    assert!(!found(creating(), VolumeState::New, false));
+    assert!(!found(RecordState::New, VolumeState::New, true));
+    assert!(!found(creating(), VolumeState::Missing, true));
+    assert!(!found(creating(), VolumeState::Quarantined, true));
 }

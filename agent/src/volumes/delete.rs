@@ -30,16 +30,8 @@ impl Volumes {
             Err(VolumeError::NotFound { .. }) => return Ok(revision),
             Err(other) => return Err(other),
         };
-        let guard = self
-            .inner
-            .guards
-            .take(Key::Volume(volume.uuid))
-            .ok_or_else(|| VolumeError::Pending { what: id.clone() })?;
-        let this = self.clone();
-        self.tracked(async move {
-            let result = this.delete_guarded(&volume, quarantine).await;
-            drop(guard);
-            result
+        self.changing(Key::Volume(volume.uuid), &id, |this| async move {
+            this.delete_guarded(&volume, quarantine).await
         })
         .await
     }
@@ -62,19 +54,13 @@ impl Volumes {
             drive: DriveRef::from(&at.facts),
             uuid,
         };
-        match self
-            .inner
-            .pool
-            .run(drive, Slot::Foreground, job, CARVE_DEADLINE)
-            .await
-        {
+        match self.run(drive, Slot::Foreground, job, CARVE_DEADLINE).await {
             Ok(done) => {
-                tracing::warn!(volume = %uuid, drive = %drive, "quarantine is over; the volume is being erased");
+                tracing::warn!(volume = %uuid, drive = %drive, "quarantine ended; erasing the volume");
                 self.inner.inventory.put_contents(drive, done.contents);
             }
             Err(error) => {
-                self.note_stuck(drive, &error);
-                tracing::error!(volume = %uuid, drive = %drive, error = %crate::model::cause::chain(&error), "a volume whose quarantine is over cannot be deleted; it is tried again");
+                tracing::error!(volume = %uuid, drive = %drive, error = %crate::model::cause::chain(&error), "cannot delete a volume after its quarantine; will retry");
             }
         }
         drop(guard);
@@ -89,7 +75,8 @@ impl Volumes {
         if quarantine || can_only_be_noted(&self.inner.inventory.current(), volume) {
             // Out of reach; or its node was, when the volume was deleted: note it durably. A volume so noted that is
             // seen is quarantined, shown, and erased after a delay.
-            return self.inner.keeper.bury(volume).await;
+            let noted = self.inner.keeper.bury(volume).await;
+            return noted.map_err(|error| VolumeError::not_noted(volume.uuid, error));
         }
         let (drive, _) = self.reach_settled(volume).await?;
         let job = Delete {
@@ -97,8 +84,6 @@ impl Volumes {
             uuid: volume.uuid,
         };
         match self
-            .inner
-            .pool
             .run(&volume.drive, Slot::Foreground, job, CARVE_DEADLINE)
             .await
         {
@@ -111,10 +96,7 @@ impl Volumes {
                     .put_contents(&volume.drive, done.contents))
             }
             Err(RunError::Job(CarveError::InUse { uuid, .. })) => Err(VolumeError::InUse { uuid }),
-            Err(error) => {
-                self.note_stuck(&volume.drive, &error);
-                Err(VolumeError::Carve(error))
-            }
+            Err(error) => Err(error.into()),
         }
     }
 }

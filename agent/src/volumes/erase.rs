@@ -75,6 +75,26 @@ fn retry(failed: &BTreeMap<Uuid, Failed>, now: Instant) -> Option<Instant> {
     later.filter(|until| *until > now).min()
 }
 
+/// Whether a volume is left alone now because its erasing failed. Pure.
+fn rests(failed: &BTreeMap<Uuid, Failed>, uuid: Uuid, now: Instant) -> bool {
+    failed.get(&uuid).is_some_and(|one| one.until > now)
+}
+
+/// Where the first step goes on, given how much was noted; None: it begins again from its start. Pure.
+fn resume(noted: u64, anew: bool) -> Option<u64> {
+    (!anew).then_some(noted)
+}
+
+/// Seconds until all of it is erased, at the rate so far: `first` bytes were done before. 0 while the rate is unknown. Pure.
+fn eta_seconds(first: u64, done: u64, total: u64, took: Duration) -> u64 {
+    let rate = done.saturating_sub(first) as f64 / took.as_secs_f64().max(0.001);
+    if rate > 0.0 {
+        (total.saturating_sub(done) as f64 / rate).ceil() as u64
+    } else {
+        0
+    }
+}
+
 /// How long to rest after a step so that the rate stays below the limit. Pure.
 fn rest(done: u64, took: Duration, limit: Option<u64>) -> Duration {
     limit.map_or(Duration::ZERO, |limit| {
@@ -94,8 +114,7 @@ impl Volumes {
             let snapshot = snapshots.borrow_and_update().clone();
             let now = Instant::now();
             failed.retain(|uuid, _| snapshot.volumes.contains_key(uuid));
-            let rests = |uuid| failed.get(&uuid).is_some_and(|one| one.until > now);
-            for next in waiting(&snapshot, rests) {
+            for next in waiting(&snapshot, |uuid| rests(&failed, uuid, now)) {
                 if busy.insert(next.drive.id.clone()) {
                     let this = self.clone();
                     let stop = stop.clone();
@@ -133,8 +152,8 @@ impl Volumes {
             done: first,
             total,
         } = next;
-        let first = if anew { 0 } else { first };
-        let mut from = (!anew).then_some(first);
+        let mut from = resume(first, anew);
+        let first = from.unwrap_or(0);
         // What is remembered of the drive says that the volume is deleted before the drive stops saying it: an agent that
         // is killed in between would find a volume that somebody took away by hand.
         self.inner.keeper.settle().await;
@@ -148,37 +167,27 @@ impl Volumes {
                 budget_ms: BUDGET.as_millis() as u64,
             };
             let step = Instant::now();
-            match self
-                .inner
-                .pool
-                .run(&drive.id, Slot::Background, job, DEADLINE)
-                .await
-            {
+            match self.run(&drive.id, Slot::Background, job, DEADLINE).await {
                 Ok(progress) => {
                     if let Some(contents) = progress.finished {
                         self.inner.inventory.update(|known| {
                             known.erasing.remove(&uuid);
                         });
                         self.inner.inventory.put_contents(&drive.id, contents);
-                        tracing::info!(volume = %uuid, drive = %drive.id, bytes = total, "erased; its space is free again");
+                        tracing::info!(volume = %uuid, drive = %drive.id, bytes = total, "volume erased; its space is free");
                         return Ok(());
                     }
                     let moved = progress.done_bytes.saturating_sub(done);
                     done = progress.done_bytes;
                     from = Some(done);
-                    let rate =
-                        (done - first.min(done)) as f64 / began.elapsed().as_secs_f64().max(0.001);
+                    let eta_seconds =
+                        eta_seconds(first, done, progress.total_bytes, began.elapsed());
                     self.inner.inventory.update(|known| {
                         known.erasing.insert(
                             uuid,
                             Erasing {
                                 done_bytes: done,
-                                eta_seconds: if rate > 0.0 {
-                                    ((progress.total_bytes.saturating_sub(done)) as f64 / rate)
-                                        .ceil() as u64
-                                } else {
-                                    0
-                                },
+                                eta_seconds,
                             },
                         );
                     });
@@ -190,8 +199,7 @@ impl Volumes {
                     tokio::time::sleep(pause).await;
                 }
                 Err(error) => {
-                    self.note_stuck(&drive.id, &error);
-                    tracing::error!(volume = %uuid, drive = %drive.id, error = %crate::model::cause::chain(&error), "erasing failed; its space stays out of use, and it is tried again");
+                    tracing::error!(volume = %uuid, drive = %drive.id, error = %crate::model::cause::chain(&error), "erase failed; the volume's space stays allocated, will retry");
                     // What was thought to be erased is not.
                     return Err(matches!(error, RunError::Job(CarveError::NotErased { .. })));
                 }
@@ -228,6 +236,41 @@ mod tests {
         assert_eq!(first(&[1, 2]), None);
     }
 
+    #[test]
+    fn only_deleted_volumes_of_claimed_drives_are_erased_and_ambiguous_ones_are_not() {
+        let erasing = |n: u128| {
+            let state = RecordState::Erasing {
+                erase_guid: Uuid::from_u128(n + 100),
+                done_bytes: 7,
+            };
+            placed(n, state)
+        };
+        let mut ambiguous = erasing(2);
+        ambiguous.ambiguous = Some("two entries".into());
+        let live = placed(1, RecordState::Block);
+        let snapshot = |name: &str, state, volumes| {
+            let on = drive(name, state, Some(contents(9, 1, volumes, 0)));
+            let mut snapshot = Snapshot::default();
+            snapshot.drives.insert(on.id.clone(), on);
+            snapshot
+        };
+        let all = vec![live.clone(), ambiguous.clone(), erasing(3)];
+        let total = all[2].record.extent.len;
+        let found = waiting(&snapshot("sda", DriveState::Claimed, all.clone()), |_| {
+            false
+        });
+        let found: Vec<_> = found
+            .iter()
+            .map(|next| (next.uuid.as_u128(), next.done, next.total))
+            .collect();
+        assert_eq!(found, [(3, 7, total)]);
+        let kept = snapshot("sda", DriveState::Claimed, vec![live, ambiguous]);
+        assert_eq!(waiting(&kept, |_| false), []);
+        for state in [DriveState::Missing, DriveState::Rejected] {
+            assert_eq!(waiting(&snapshot("sda", state, all.clone()), |_| false), []);
+        }
+    }
+
     #[tokio::test]
     async fn one_that_may_be_tried_again_and_has_to_wait_for_its_drive_wakes_nobody() {
         let now = Instant::now();
@@ -242,6 +285,37 @@ mod tests {
         assert_eq!(failed(&[0]), None);
         let soon = now + Duration::from_secs(5);
         assert_eq!(failed(&[0, 9, 5]), Some(soon));
+    }
+
+    #[tokio::test]
+    async fn a_volume_whose_erasing_failed_is_left_alone_until_its_time_has_come() {
+        let now = Instant::now();
+        let uuid = Uuid::from_u128(1);
+        let failed = |until| BTreeMap::from([(uuid, Failed { until, anew: false })]);
+        let second = Duration::from_secs(1);
+        assert!(rests(&failed(now + second), uuid, now));
+        assert!(!rests(&failed(now), uuid, now));
+        assert!(!rests(&failed(now), uuid, now + second));
+        assert!(!rests(&failed(now + second), Uuid::from_u128(2), now));
+    }
+
+    #[test]
+    fn erasing_goes_on_at_the_note_unless_what_was_erased_is_in_doubt() {
+        assert_eq!(resume(7, false), Some(7));
+        assert_eq!(resume(7, true), None);
+    }
+
+    #[test]
+    fn the_time_that_is_left_is_told_by_the_rate_since_the_agent_began() {
+        let seconds = Duration::from_secs;
+        assert_eq!(eta_seconds(0, 100, 1000, seconds(10)), 90);
+        // What an earlier agent erased says nothing of the rate.
+        assert_eq!(eta_seconds(500, 600, 1000, seconds(10)), 40);
+        assert_eq!(eta_seconds(0, 300, 1000, seconds(1)), 3);
+        assert_eq!(eta_seconds(0, 1000, 1000, seconds(1)), 0);
+        // Nothing done yet, or less than was noted.
+        assert_eq!(eta_seconds(100, 100, 1000, seconds(1)), 0);
+        assert_eq!(eta_seconds(100, 50, 1000, seconds(1)), 0);
     }
 
     #[test]

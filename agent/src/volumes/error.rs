@@ -3,8 +3,8 @@
 use uuid::Uuid;
 
 use crate::{
-    carve::jobs::CarveError, fs::jobs::FsError, model::DriveId, state::StateError,
-    sys::mountinfo::MountInfoError, worker::RunError,
+    carve::jobs::CarveError, fs::jobs::FsError, keeper::KeeperError, model::DriveId,
+    state::StateError, sys::mountinfo::MountInfoError, worker::RunError,
 };
 
 /// Why a volume call failed.
@@ -116,7 +116,7 @@ pub enum VolumeError {
     },
     /// The drive was read, and the volume is not on it.
     #[error(
-        "volume {uuid} is not on drive {drive} any more, and nobody deleted it through Drivebay; restore the drive's table or LVM metadata, or delete the volume"
+        "volume {uuid} is not on drive {drive} any more, although it was not deleted through Drivebay; restore the drive's table or LVM metadata, or delete the volume"
     )]
     Vanished {
         /// The volume.
@@ -159,10 +159,10 @@ pub enum VolumeError {
     },
     /// Carving failed.
     #[error("volume could not be carved")]
-    Carve(#[source] RunError<CarveError>),
+    Carve(#[from] RunError<CarveError>),
     /// Mounting, formatting or looking failed.
-    #[error("volume could not be mounted or looked at")]
-    Fs(#[source] RunError<FsError>),
+    #[error("filesystem operation failed")]
+    Fs(#[from] RunError<FsError>),
     /// A wipe was refused.
     #[error("drive {drive} is not wiped: {why}")]
     NotWiped {
@@ -188,4 +188,14 @@ pub enum VolumeError {
         /// What.
         what: String,
     },
+}
+
+impl VolumeError {
+    /// The deletion of a volume could not be noted.
+    pub(super) fn not_noted(uuid: Uuid, error: KeeperError) -> Self {
+        match error {
+            KeeperError::Stopping => Self::Stopping,
+            KeeperError::Write(source) => Self::Remember { uuid, source },
+        }
+    }
 }

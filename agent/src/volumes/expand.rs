@@ -43,16 +43,8 @@ impl Volumes {
                 why: format!("sizes are multiples of 1 MiB, and the limit is {limit} bytes"),
             });
         }
-        let guard = self
-            .inner
-            .guards
-            .take(Key::Volume(volume.uuid))
-            .ok_or_else(|| VolumeError::Pending { what: id.clone() })?;
-        let this = self.clone();
-        self.tracked(async move {
-            let result = this.expand_guarded(&volume, size).await;
-            drop(guard);
-            result
+        self.changing(Key::Volume(volume.uuid), &id, |this| async move {
+            this.expand_guarded(&volume, size).await
         })
         .await
     }
@@ -70,8 +62,6 @@ impl Volumes {
             size_bytes: size,
         };
         let done = self
-            .inner
-            .pool
             .run(&volume.drive, Slot::Foreground, job, CARVE_DEADLINE)
             .await
             .map_err(|error| match error {
@@ -84,10 +74,7 @@ impl Volumes {
                     needed,
                     why: format!("drive {} has no room for that; it could grow to {possible} bytes where it is", volume.drive),
                 },
-                error => {
-                    self.note_stuck(&volume.drive, &error);
-                    VolumeError::Carve(error)
-                }
+                error => error.into(),
             })?;
         let revision = self
             .inner

@@ -12,12 +12,13 @@ pub mod erase;
 pub mod error;
 pub mod expand;
 pub mod guard;
+pub mod mount_view;
 pub mod mounting;
 pub mod stats;
+mod unmounting;
 pub mod wipe;
 
 use std::{
-    collections::BTreeMap,
     future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -28,17 +29,18 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     config::Config,
+    evidence::mounts::Expected,
     fs::{device, jobs::Usage},
-    health::mounts::Expected,
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
     model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState},
     smart::Told,
+    state::underway::Underway,
     sys::mountinfo::{self, MountEntry},
-    worker::{Pool, RunError},
+    worker::{Job, Pool, RunError, Slot},
 };
 pub use error::VolumeError;
-use guard::Guards;
+use guard::{Guard, Guards, Key};
 
 /// Longest a carving job may take, queueing included. Carving writes a few MiB; a drive that needs
 /// longer is in trouble, and the kubelet and the sidecars call again.
@@ -65,11 +67,11 @@ struct Inner {
     guards: Guards,
     checks: checks::Checks,
     samples: stats::Samples,
-    mounts: Mutex<Arc<mounting::MountView>>,
+    mounts: Mutex<Arc<mount_view::MountView>>,
     tasks: TaskTracker,
     keeper: Keeper,
-    /// Names whose creation was cut off on a drive that has not been looked at since.
-    doubts: Mutex<BTreeMap<String, create::Doubt>>,
+    /// Creations that an agent after this one must know of.
+    underway: Underway,
     /// Somebody wants to know how the drives are, now.
     asked: Notify,
     /// What should be mounted.
@@ -89,8 +91,10 @@ impl Volumes {
         sender: Sender,
         keeper: Keeper,
     ) -> Self {
+        let underway = Underway::new(&config.runtime_dir);
         Self {
             inner: Arc::new(Inner {
+                underway,
                 config,
                 pool,
                 inventory,
@@ -101,7 +105,6 @@ impl Volumes {
                 mounts: Mutex::default(),
                 tasks: TaskTracker::new(),
                 keeper,
-                doubts: Mutex::default(),
                 asked: Notify::new(),
                 expected: Expected::default(),
                 looking: Mutex::default(),
@@ -158,7 +161,63 @@ impl Volumes {
             .is_ok()
     }
 
-    /// Runs a change as a task of its own: the caller may go away, the change goes on.
+    /// Runs a job for a drive. That the drive hangs is noted; the next survey that it answers takes the note away.
+    async fn run<J: Job>(
+        &self,
+        drive: &DriveId,
+        slot: Slot,
+        job: J,
+        limit: Duration,
+    ) -> Result<J::Answer, RunError<J::Error>> {
+        self.run_by(drive, drive, slot, job, limit).await
+    }
+
+    /// The same by another worker than the drive's own, for which nothing else of the drive waits.
+    async fn run_by<J: Job>(
+        &self,
+        worker: &DriveId,
+        drive: &DriveId,
+        slot: Slot,
+        job: J,
+        limit: Duration,
+    ) -> Result<J::Answer, RunError<J::Error>> {
+        let done = self.inner.pool.run(worker, slot, job, limit).await;
+        if let Err(error) = &done {
+            self.note_stuck(drive, error);
+        }
+        done
+    }
+
+    /// Makes a change that nothing else of the same key is made beside, as a task of its own: the caller may go away, the
+    /// change goes on.
+    async fn changing<T: Send + 'static, F>(
+        &self,
+        key: Key,
+        what: &str,
+        change: impl FnOnce(Self) -> F,
+    ) -> Result<T, VolumeError>
+    where
+        F: Future<Output = Result<T, VolumeError>> + Send + 'static,
+    {
+        let guard = self.held(key, what)?;
+        let change = change(self.clone());
+        self.tracked(async move {
+            let result = change.await;
+            drop(guard);
+            result
+        })
+        .await
+    }
+
+    /// The guard, unless somebody else has it.
+    fn held(&self, key: Key, what: &str) -> Result<Guard, VolumeError> {
+        let guard = self.inner.guards.take(key);
+        guard.ok_or_else(|| VolumeError::Pending {
+            what: what.to_owned(),
+        })
+    }
+
+    /// Runs a change as a task of its own.
     async fn tracked<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, VolumeError>> + Send + 'static,
@@ -212,7 +271,7 @@ impl Volumes {
     /// Why not everything is known: the first survey is not complete.
     fn unreadable(&self) -> Option<String> {
         let snapshot = self.inner.inventory.current();
-        (!snapshot.ready).then(|| "the first look at the drives is not complete".to_owned())
+        (!snapshot.ready).then(|| "the first drive scan is not complete".to_owned())
     }
 
     /// Where to reach a volume's drive, when it is here and its contents can be trusted.
@@ -220,7 +279,6 @@ impl Volumes {
         reach_in(&self.inner.inventory.current(), volume)
     }
 
-    /// Notes that a drive hangs; the next survey that it answers takes the note away.
     fn note_stuck<E: std::error::Error>(&self, drive: &DriveId, error: &RunError<E>) {
         if let RunError::Stuck { .. } = error {
             let text = error.trouble();
@@ -237,7 +295,7 @@ impl Volumes {
 
     /// Whether a call is changing the volume just now.
     pub fn is_changing(&self, uuid: uuid::Uuid) -> bool {
-        self.inner.guards.is_held(&guard::Key::Volume(uuid))
+        self.inner.guards.is_held(&Key::Volume(uuid))
     }
 
     /// Reads mountinfo again and publishes which volumes are in use. Answers the revision that shows it.
@@ -253,7 +311,7 @@ impl Volumes {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
-        let view = Arc::new(mounting::view(&mounts, device::source_number));
+        let view = Arc::new(mount_view::view(&mounts, device::source_number));
         let (in_use, places) = (view.in_use.clone(), view.places.clone());
         *self
             .inner
@@ -292,7 +350,7 @@ fn reach_in(snapshot: &Snapshot, volume: &Volume) -> Result<DriveRef, VolumeErro
 }
 
 impl Inner {
-    fn mounts(&self) -> Arc<mounting::MountView> {
+    fn mounts(&self) -> Arc<mount_view::MountView> {
         self.mounts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -317,7 +375,7 @@ mod tests {
             state: volume,
             in_use: false,
             troubles: Vec::new(),
-            since: BTreeMap::new(),
+            since: Default::default(),
             mounts: Vec::new(),
             erasing: None,
             checks: Vec::new(),

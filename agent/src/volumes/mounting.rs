@@ -1,24 +1,17 @@
-//! Stage, publish, their reverses, and growing a filesystem: which job for which drive.
+//! Stage, publish, and growing a filesystem: which job for which drive.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use super::{MOUNT_DEADLINE, STAGE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
     carve::jobs::Look,
+    evidence::mounts::Role,
     fs::{
         device,
-        jobs::{Device, FsError, GrowFs, Publish, Stage, StageMount, Unmount, Unmounted},
-        unmount,
+        jobs::{Device, FsError, GrowFs, Publish, Stage, StageMount},
     },
-    health::{mounts::Role, stalls},
     model::{DriveId, DriveRef, DriveState, FsType, Mode, Volume},
-    sys::{
-        blockstat,
-        mountinfo::{self, MountEntry},
-    },
+    sys::mountinfo::{self, MountEntry},
     worker::{RunError, Slot},
 };
 
@@ -28,60 +21,6 @@ const STAGE_ANSWER: std::time::Duration = std::time::Duration::from_secs(115);
 const STAGES: usize = 4;
 /// Longest a stage with a repair may take: e2fsck of a large, slow, damaged filesystem.
 const REPAIR_DEADLINE: std::time::Duration = std::time::Duration::from_secs(6 * 3600);
-
-/// Between two looks at a device's counters.
-const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
-
-/// With evidence that the drive is gone or stuck, plain umount gets this long before it is detached.
-const DETACH_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
-
-/// What the mount table says, as far as volumes are concerned.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct MountView {
-    /// Kernel names and `major:minor` of mounted devices, and of device nodes that are bound somewhere.
-    pub in_use: BTreeSet<String>,
-    /// Where each of these is mounted or bound.
-    pub places: BTreeMap<String, BTreeSet<String>>,
-    /// Mount points that are read-only by their own flag (asked for), not by their filesystem's.
-    pub read_only: HashSet<PathBuf>,
-}
-
-/// Derives the view. Pure but for `number_of`: the device number of a mount's source. It is asked for btrfs
-/// alone, whose mounts have a number of their own and may name an LV by its link in /dev/mapper.
-pub fn view(
-    mounts: &[MountEntry],
-    number_of: impl Fn(&MountEntry) -> Option<(u32, u32)>,
-) -> MountView {
-    let mut view = MountView::default();
-    for mount in mounts {
-        let mut devices = vec![format!("{}:{}", mount.dev.0, mount.dev.1)];
-        if let Ok(name) = mount.source.strip_prefix("/dev") {
-            devices.push(name.to_string_lossy().into_owned());
-        }
-        if mount.fs_type == "btrfs"
-            && let Some((major, minor)) = number_of(mount)
-        {
-            devices.push(format!("{major}:{minor}"));
-        }
-        // A raw block volume: a device node of /dev, bound onto a file.
-        if mount.fs_type == "devtmpfs"
-            && let Some(name) = mount.root.to_str().and_then(|root| root.strip_prefix('/'))
-            && !name.is_empty()
-        {
-            devices.push(name.to_owned());
-        }
-        let place = mount.mount_point.to_string_lossy();
-        for device in devices {
-            let places = view.places.entry(device.clone()).or_default();
-            places.insert(place.clone().into_owned());
-            view.in_use.insert(device);
-        }
-        if mount.read_only() {
-            view.read_only.insert(mount.mount_point.clone());
-        }
-    }
-    view
-}
 
 /// How a volume is to be staged, checked by the caller.
 #[derive(Debug, Clone)]
@@ -118,18 +57,8 @@ pub struct PublishRequest {
 }
 
 impl Volumes {
-    fn held(&self, id: &str, key: Key) -> Result<super::guard::Guard, VolumeError> {
-        self.inner
-            .guards
-            .take(key)
-            .ok_or_else(|| VolumeError::Pending {
-                what: id.to_owned(),
-            })
-    }
-
     /// Whether this path was made read-only on purpose.
-    pub(super) fn meant_read_only(&self, volume: &Volume, path: &str) -> bool {
-        let _ = volume;
+    pub(super) fn meant_read_only(&self, path: &str) -> bool {
         self.inner.mounts().read_only.contains(Path::new(path))
     }
 
@@ -137,17 +66,14 @@ impl Volumes {
     pub async fn stage(&self, request: StageRequest) -> Result<(), VolumeError> {
         let volume = self.require(&request.id)?;
         same_mode(&volume, request.mode)?;
-        let guard = self.held(&request.id, Key::Volume(volume.uuid))?;
-        let (this, id) = (self.clone(), request.id.clone());
-        let staging = self.tracked(async move {
-            let result = this.stage_guarded(&volume, request).await;
-            drop(guard);
-            result
+        let (key, id) = (Key::Volume(volume.uuid), request.id.clone());
+        let staging = self.changing(key, &id, |this| async move {
+            this.stage_guarded(&volume, request).await
         });
         // A repair goes on, and the repeat is told the same until it is done.
         tokio::time::timeout(STAGE_ANSWER, staging)
             .await
-            .unwrap_or(Err(VolumeError::Pending { what: id }))
+            .unwrap_or_else(|_| Err(VolumeError::Pending { what: id.clone() }))
     }
 
     async fn stage_guarded(
@@ -182,9 +108,8 @@ impl Volumes {
             }),
             may_repair: false,
         };
-        let pool = &self.inner.pool;
-        let worker = self.stage_worker(&volume.drive);
-        let first = pool.run(&worker, Slot::Stage, job.clone(), STAGE_DEADLINE);
+        let (worker, again) = (self.stage_worker(&volume.drive), job.clone());
+        let first = self.run_by(&worker, &volume.drive, Slot::Stage, job, STAGE_DEADLINE);
         let staged = match first.await {
             Err(RunError::Job(FsError::NeedsRepair { device, .. })) => {
                 tracing::warn!(volume = %volume.uuid, drive = %volume.drive, device, "filesystem repair started");
@@ -192,16 +117,13 @@ impl Volumes {
                 let own = DriveId(format!("{}.repair.{}", volume.drive, volume.uuid));
                 let job = Stage {
                     may_repair: true,
-                    ..job
+                    ..again
                 };
-                pool.run(&own, Slot::Stage, job, REPAIR_DEADLINE).await
+                self.run_by(&own, &volume.drive, Slot::Stage, job, REPAIR_DEADLINE)
+                    .await?
             }
-            done => done,
+            done => done?,
         };
-        let staged = staged.map_err(|error| {
-            self.note_stuck(&volume.drive, &error);
-            VolumeError::Fs(error)
-        })?;
         if let Some(contents) = staged.contents {
             self.inner.inventory.put_contents(&volume.drive, contents);
         }
@@ -223,12 +145,9 @@ impl Volumes {
     pub async fn publish(&self, request: PublishRequest) -> Result<(), VolumeError> {
         let volume = self.require(&request.id)?;
         same_mode(&volume, request.mode)?;
-        let guard = self.held(&request.id, Key::Volume(volume.uuid))?;
-        let this = self.clone();
-        self.tracked(async move {
-            let result = this.publish_guarded(&volume, request).await;
-            drop(guard);
-            result
+        let (key, id) = (Key::Volume(volume.uuid), request.id.clone());
+        self.changing(key, &id, |this| async move {
+            this.publish_guarded(&volume, request).await
         })
         .await
     }
@@ -300,14 +219,8 @@ impl Volumes {
             repair: true,
         };
         let contents = self
-            .inner
-            .pool
             .run(&volume.drive, Slot::Foreground, job, MOUNT_DEADLINE)
-            .await
-            .map_err(|error| {
-                self.note_stuck(&volume.drive, &error);
-                VolumeError::Carve(error)
-            })?;
+            .await?;
         self.inner.inventory.put_contents(&volume.drive, contents);
         let current = self.inner.inventory.current();
         current
@@ -366,209 +279,16 @@ impl Volumes {
             target: request.target.clone(),
             read_only: request.read_only,
         };
-        self.inner
-            .pool
-            .run(&volume.drive, Slot::Foreground, job, MOUNT_DEADLINE)
-            .await
-            .map(drop)
-            .map_err(|error| {
-                self.note_stuck(&volume.drive, &error);
-                VolumeError::Fs(error)
-            })
-    }
-
-    /// Unmounts a path of a volume: the target (removed afterwards) or the staging path (left). What is mounted there must be
-    /// that volume. One that nobody knows (any more) is unmounted all the same below the kubelet's directory, where nobody
-    /// else mounts; elsewhere nothing is touched.
-    pub async fn unmount(
-        &self,
-        id: String,
-        path: PathBuf,
-        remove: bool,
-    ) -> Result<(), VolumeError> {
-        let volume = self.find_any(&id);
-        if volume.is_none() && !self.is_kubelets(&path) {
-            return not_mounted(&path);
-        }
-        let key = volume.as_ref().map_or_else(
-            || Key::Path(path.clone()),
-            |volume| Key::Volume(volume.uuid),
-        );
-        let guard = self.held(&id, key)?;
-        let this = self.clone();
-        self.tracked(async move {
-            let result = this.unmount_guarded(volume.as_ref(), path, remove).await;
-            drop(guard);
-            result
-        })
-        .await
-    }
-
-    async fn unmount_guarded(
-        &self,
-        volume: Option<&Volume>,
-        path: PathBuf,
-        remove: bool,
-    ) -> Result<(), VolumeError> {
-        if let Some(volume) = volume {
-            self.call_off_check(volume.uuid).await;
-        }
-        let drive = volume.map_or_else(
-            || DriveId("unknown-volume".to_owned()),
-            |volume| volume.drive.clone(),
-        );
-        if let Some(volume) = volume {
-            self.settle_samples(volume.uuid).await;
-        }
-        let gone = volume.is_some() && self.is_gone(&drive);
-        // Before it begins: what is being taken away on purpose is not missed.
-        let place = mountinfo::resolve(&path);
-        self.inner.expected.forget(&place);
-        // One hung unmount keeps its worker. Whatever comes then gets a worker of its own volume's.
-        let (worker, detacher) = match volume {
-            Some(volume) => (
-                DriveId(format!("{drive}.unmount.{}", volume.uuid)),
-                DriveId(format!("{drive}.detach.{}", volume.uuid)),
-            ),
-            None => (drive.clone(), DriveId(format!("{drive}.detach"))),
-        };
-        let worker = if self.inner.pool.is_taken(&drive, Slot::Unmount) {
-            worker
-        } else {
-            drive.clone()
-        };
-        let device = volume.and_then(|volume| volume.placed.device.clone());
-        let before = completed(device.as_deref());
-        let plain = Unmount {
-            path,
-            deadline_ms: DETACH_AFTER.as_millis() as u64,
-            may_detach: gone,
-            remove,
-            expected: volume.and_then(|volume| Device::of(&volume.placed)),
-        };
-        let first = self
-            .inner
-            .pool
-            .run(&worker, Slot::Unmount, plain.clone(), MOUNT_DEADLINE)
-            .await;
-        let hangs = matches!(
-            first,
-            Err(RunError::Deadline { .. } | RunError::Stuck { .. })
-        );
-        let at_work = hangs && !gone && is_at_work(device.as_deref(), before).await;
-        let done = match first {
-            Ok(done) => done,
-            // It writes back, slowly.
-            Err(error) if at_work => {
-                tracing::warn!(drive = %drive, error = %crate::model::cause::chain(&error), "unmount is slow while the drive completes requests; not detached");
-                return Err(VolumeError::Fs(error));
-            }
-            // Plain umount hangs: that is the evidence. The stuck worker keeps its slot, so the
-            // detaching one gets a slot of its own.
-            Err(error @ (RunError::Deadline { .. } | RunError::Stuck { .. })) => {
-                tracing::warn!(drive = %drive, error = %crate::model::cause::chain(&error), "plain umount hangs; detaching");
-                self.note_stuck(&drive, &error);
-                let detach = Unmount {
-                    may_detach: true,
-                    deadline_ms: 0,
-                    ..plain
-                };
-                self.inner
-                    .pool
-                    .run(&detacher, Slot::Unmount, detach, MOUNT_DEADLINE)
-                    .await
-                    .map(|done| Unmounted {
-                        // The mount may be gone from the table already while its superblock lives on.
-                        detached: done.detached
-                            || device.as_deref().is_some_and(unmount::superblock_lives),
-                        ..done
-                    })
-                    .map_err(VolumeError::Fs)?
-            }
-            Err(error) => return Err(VolumeError::Fs(error)),
-        };
-        if done.detached {
-            tracing::warn!(drive = %drive, "mount detached: until the kernel lets it go, the volume is neither staged nor deleted");
-            if let Some(volume) = volume {
-                self.inner
-                    .inventory
-                    .update(|known| known.detached.insert(volume.uuid));
-            }
-        }
-        if let Some(volume) = volume {
-            // What a sample saw at that path is over.
-            self.inner.inventory.put_troubles(volume.uuid, Vec::new());
-        }
-        self.refresh_mounts()?;
-        if let Some(volume) = volume
-            && done.count > 0
-        {
-            self.note_unmounted(volume.uuid);
-        }
+        self.run(&volume.drive, Slot::Foreground, job, MOUNT_DEADLINE)
+            .await?;
         Ok(())
-    }
-
-    /// Whether a path lies below the kubelet's directory, links followed.
-    fn is_kubelets(&self, path: &Path) -> bool {
-        let kubelet = mountinfo::resolve(&self.inner.config.kubelet_dir);
-        let path = mountinfo::resolve(path);
-        path != kubelet && path.starts_with(kubelet)
-    }
-
-    /// Refuses while the kernel still holds the superblock of a mount that was detached.
-    pub(super) fn not_detached(&self, volume: &Volume) -> Result<(), VolumeError> {
-        if !self.inner.inventory.is_detached(volume.uuid) {
-            return Ok(());
-        }
-        if volume
-            .placed
-            .device
-            .as_deref()
-            .is_some_and(unmount::superblock_lives)
-        {
-            return Err(VolumeError::StillDetached { uuid: volume.uuid });
-        }
-        self.inner
-            .inventory
-            .update(|known| known.detached.remove(&volume.uuid));
-        Ok(())
-    }
-
-    /// Whether there is evidence that a drive is gone or stuck.
-    fn is_gone(&self, drive: &DriveId) -> bool {
-        let snapshot = self.inner.inventory.current();
-        let missing = snapshot
-            .drives
-            .get(drive)
-            .is_none_or(|drive| drive.state == DriveState::Missing);
-        // A worker that died or was busy is no evidence: only a step that hangs is.
-        missing || self.inner.inventory.is_stuck(drive)
-    }
-
-    /// The volume of this id, whatever its state.
-    fn find_any(&self, id: &str) -> Option<Volume> {
-        let id: drivebay_proto::VolumeId = id.parse().ok()?;
-        (id.node == self.inner.config.node_id)
-            .then(|| {
-                self.inner
-                    .inventory
-                    .current()
-                    .volumes
-                    .get(&id.uuid)
-                    .cloned()
-            })
-            .flatten()
     }
 
     /// Grows the filesystem to its device. Answers the device's size in bytes.
     pub async fn grow(&self, id: String, path: PathBuf) -> Result<u64, VolumeError> {
         let volume = self.require(&id)?;
-        let guard = self.held(&id, Key::Volume(volume.uuid))?;
-        let this = self.clone();
-        self.tracked(async move {
-            let result = this.grow_guarded(&volume, path).await;
-            drop(guard);
-            result
+        self.changing(Key::Volume(volume.uuid), &id, |this| async move {
+            this.grow_guarded(&volume, path).await
         })
         .await
     }
@@ -583,39 +303,11 @@ impl Volumes {
             device: device_of(volume)?,
             block: volume.placed.record.mode == Mode::Block,
         };
-        self.inner
-            .pool
+        let grown = self
             .run(&volume.drive, Slot::Foreground, job, STAGE_DEADLINE)
-            .await
-            .map(|grown| grown.device_bytes)
-            .map_err(|error| {
-                self.note_stuck(&volume.drive, &error);
-                VolumeError::Fs(error)
-            })
+            .await?;
+        Ok(grown.device_bytes)
     }
-}
-
-/// Whether a device has completed requests since it had completed `before`, or does so within the time after which one that
-/// completes none is stalled: then it does not hang.
-async fn is_at_work(device: Option<&str>, before: Option<u64>) -> bool {
-    let end = tokio::time::Instant::now() + stalls::LIMIT;
-    while before.is_some() {
-        let now = completed(device);
-        if now != before {
-            return now.is_some();
-        }
-        if tokio::time::Instant::now() >= end {
-            break;
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-    false
-}
-
-/// Requests that a device has completed; None when that is not known.
-fn completed(device: Option<&str>) -> Option<u64> {
-    let activity = blockstat::activity(device?).ok()??;
-    Some(activity.completed)
 }
 
 /// The device of a volume that must have one.
@@ -624,18 +316,6 @@ fn device_of(volume: &Volume) -> Result<Device, VolumeError> {
         uuid: volume.uuid,
         drive: volume.drive.clone(),
     })
-}
-
-/// Of a volume that is not known: answered when nothing is mounted there, else refused.
-fn not_mounted(path: &Path) -> Result<(), VolumeError> {
-    let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
-    match mountinfo::mounts_at(&mounts, &mountinfo::resolve(path)).last() {
-        None => Ok(()),
-        Some(mount) => Err(VolumeError::Fs(RunError::Job(FsError::NotAVolume {
-            path: path.display().to_string(),
-            what: format!("{} ({})", mount.source.display(), mount.fs_type),
-        }))),
-    }
 }
 
 fn same_mode(volume: &Volume, mode: Mode) -> Result<(), VolumeError> {
@@ -684,23 +364,6 @@ fn other_target(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_btrfs_on_an_lv_is_in_use_under_whatever_name_it_is_mounted() {
-        let rows = b"1 2 0:50 / /a rw - btrfs /dev/mapper/vg-lv rw\n3 2 253:4 / /b rw - xfs /dev/dm-4 rw\n";
-        let mounts = mountinfo::parse(rows).unwrap();
-        let in_use = view(&mounts, |mount| {
-            assert_eq!(
-                mount.fs_type, "btrfs",
-                "others are told by their own number"
-            );
-            Some((253, 3))
-        })
-        .in_use;
-        for name in ["253:3", "253:4", "dm-4"] {
-            assert!(in_use.contains(name), "{name}: {in_use:?}");
-        }
-    }
 
     #[test]
     fn only_another_target_of_our_own_stops_a_single_writer() {

@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use super::{STATS_DEADLINE, VolumeError, Volumes};
 use crate::{
+    evidence::{book::Source, mounts, space},
     fs::jobs::{Device, FsError, Stats, Usage},
-    health::{look::judge_space, mounts},
     model::{Mode, Volume, snapshot::Trouble},
     sys::mountinfo,
     worker::{RunError, Slot},
@@ -136,19 +136,17 @@ impl Volumes {
             block: volume.placed.record.mode == Mode::Block,
         };
         match self
-            .inner
-            .pool
             .run(&volume.drive, Slot::Foreground, job, STATS_DEADLINE)
             .await
         {
             Ok(usage) => {
                 let mut found = troubles(&usage, staging.is_some());
-                if self.meant_read_only(&volume, path) {
+                if self.meant_read_only(path) {
                     found.retain(|trouble| trouble.reason != "ReadOnly");
                 }
                 self.inner.samples.put(uuid, usage.clone());
                 self.inner.inventory.put_troubles(uuid, found);
-                judge_space(self, uuid, &usage);
+                self.record_space(uuid, &usage);
                 Ok(Sample {
                     usage,
                     volume: self.require(id)?,
@@ -175,11 +173,10 @@ impl Volumes {
             // Its worker has other work: that says nothing about the drive.
             Err(RunError::Busy { .. }) => self.stale(&self.require(id)?, path, None),
             Err(error) => {
-                self.note_stuck(&volume.drive, &error);
                 match self.inner.samples.last(uuid) {
                     Some((usage, age)) => {
                         // Not louder: the drive's trouble is told once, and samples come for as long as it lasts.
-                        tracing::debug!(volume = %uuid, age_s = age.as_secs(), error = %crate::model::cause::chain(&error), "no fresh sample; answering with the last");
+                        tracing::debug!(volume = %uuid, age_s = age.as_secs(), error = %crate::model::cause::chain(&error), "volume statistics sample failed; answering with the last one");
                         let mut volume = self.require(id)?;
                         if volume.troubles.is_empty() {
                             volume.troubles.push(not_answering(&volume));
@@ -209,8 +206,24 @@ impl Volumes {
         let turn = self.inner.samples.turn(uuid);
         let waited = tokio::time::timeout(TURN, turn.lock()).await;
         if waited.is_err() {
-            tracing::warn!(volume = %uuid, "somebody still looks into the volume; unmounting it all the same");
+            tracing::warn!(volume = %uuid, "volume statistics still in progress; unmounting anyway");
         }
+    }
+
+    /// Conditions of a volume's space, from a sample.
+    fn record_space(&self, uuid: Uuid, usage: &Usage) {
+        let inventory = &self.inner.inventory;
+        let before = inventory.health(|book| book.seen(uuid, Source::Space).to_vec());
+        // A filesystem that does not answer says nothing of its space.
+        if usage.unreadable.is_some() || usage.total_bytes == 0 {
+            return;
+        }
+        let snapshot = inventory.current();
+        let Some(known) = snapshot.volumes.get(&uuid) else {
+            return;
+        };
+        let wrong = space::judge(known.placed.record.mode, usage, &before);
+        inventory.record_conditions(Source::Space, std::iter::once(uuid), [(uuid, wrong)].into());
     }
 
     /// Takes a sample that was not asked for by a call.
@@ -218,7 +231,7 @@ impl Volumes {
         if usage.unreadable.is_none() && !usage.read_only {
             self.inner.inventory.put_troubles(uuid, Vec::new());
         }
-        judge_space(self, uuid, &usage);
+        self.record_space(uuid, &usage);
         self.inner.samples.put(uuid, usage);
     }
 

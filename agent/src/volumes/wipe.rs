@@ -38,7 +38,7 @@ fn refusal(snapshot: &Snapshot, drive: &Drive) -> Option<String> {
         .collect();
     if !live.is_empty() {
         return Some(format!(
-            "it holds volumes of ours ({}); delete them first",
+            "it holds Drivebay volumes ({}); delete them first",
             live.join(", ")
         ));
     }
@@ -106,13 +106,7 @@ impl Volumes {
                 why,
             });
         }
-        let guard = self
-            .inner
-            .guards
-            .take(Key::Drive(drive.id.clone()))
-            .ok_or_else(|| VolumeError::Pending {
-                what: format!("drive {}", drive.id),
-            })?;
+        let guard = self.held(Key::Drive(drive.id.clone()), &format!("drive {}", drive.id))?;
         let placed = drive.contents.iter().flat_map(|found| &found.volumes);
         Ok(Wipe {
             drive: DriveRef::from(&drive.facts),
@@ -129,7 +123,7 @@ impl Volumes {
         progress: &mpsc::Sender<Result<WipeDriveProgress, Status>>,
     ) -> Result<WipeDriveProgress, VolumeError> {
         let mut done = 0;
-        tracing::warn!(drive = %wipe.drive.id, "wiping on an operator's word");
+        tracing::warn!(drive = %wipe.drive.id, "drive wipe requested by operator");
         loop {
             let step = WipeStep {
                 drive: wipe.drive.clone(),
@@ -138,8 +132,6 @@ impl Volumes {
                 budget_ms: BUDGET_MS,
             };
             let answer = self
-                .inner
-                .pool
                 .run(&wipe.drive.id, Slot::Foreground, step, DEADLINE)
                 .await
                 .map_err(|error| match error {
@@ -147,7 +139,7 @@ impl Volumes {
                         drive: wipe.drive.id.clone(),
                         why: reason,
                     },
-                    error => VolumeError::Carve(error),
+                    error => error.into(),
                 })?;
             done = answer.done_bytes;
             let finished = done >= answer.total_bytes;
@@ -157,7 +149,7 @@ impl Volumes {
                 finished,
             };
             if finished {
-                tracing::warn!(drive = %wipe.drive.id, "wiped");
+                tracing::warn!(drive = %wipe.drive.id, "drive wiped");
                 return Ok(now);
             }
             // A listener that is slow or gone misses a progress line, nothing else.

@@ -17,7 +17,8 @@ use std::{
 use tracing_subscriber::EnvFilter;
 
 use super::{
-    Context, jobs,
+    Context,
+    job::{Dispatch, Outcome},
     protocol::{self, Call, ProtocolError, Reply},
 };
 use crate::{model::cause::chain, sys};
@@ -31,13 +32,13 @@ const TOOL_LEFT: u8 = 4;
 
 /// When this process was started as `drivebay-agent worker`, is one, and says how to exit.
 /// To be called before anything else in `main`.
-pub fn if_worker() -> Option<ExitCode> {
+pub fn if_worker(dispatch: Dispatch) -> Option<ExitCode> {
     let is_worker = std::env::args_os().nth(1).as_deref() == Some(OsStr::new("worker"));
-    is_worker.then(main)
+    is_worker.then(|| main(dispatch))
 }
 
 /// A whole worker, from start to exit.
-pub fn main() -> ExitCode {
+fn main(dispatch: Dispatch) -> ExitCode {
     let socket = match sys::process::socket_from_stdin() {
         Ok(socket) => socket,
         Err(error) => {
@@ -46,7 +47,11 @@ pub fn main() -> ExitCode {
         }
     };
     log_to_stderr();
-    serve(socket)
+    if let Err(error) = sys::tool_namespace::inherit() {
+        let _ = writeln!(io::stderr(), "drivebay-agent worker: {error}");
+        return ExitCode::from(NOT_STARTED_BY_AGENT);
+    }
+    serve(socket, dispatch)
 }
 
 /// Lines on stderr, which the agent reads. They may have no reader any more (the agent is gone);
@@ -77,7 +82,7 @@ impl Write for Deaf {
     }
 }
 
-fn serve(socket: UnixStream) -> ExitCode {
+fn serve(socket: UnixStream, dispatch: Dispatch) -> ExitCode {
     let socket = Rc::new(socket);
     let mut input = io::BufReader::new(&*socket);
     loop {
@@ -85,12 +90,12 @@ fn serve(socket: UnixStream) -> ExitCode {
             Ok(Some(call)) => call,
             Ok(None) => return ExitCode::SUCCESS,
             Err(error) => {
-                tracing::error!("no call could be read: {}", chain(&error));
+                tracing::error!(error = %chain(&error), "cannot read a call from the agent");
                 return ExitCode::from(CONNECTION_FAILED);
             }
         };
         let id = call.id;
-        let outcome = run(call, &socket);
+        let outcome = run(call, &socket, dispatch);
         let retire = sys::cmd::left_behind();
         let reply = match outcome {
             Ok(outcome) => Reply::Done {
@@ -108,20 +113,18 @@ fn serve(socket: UnixStream) -> ExitCode {
             other => other,
         };
         if let Err(error) = written {
-            tracing::error!("an answer could not be written: {}", chain(&error));
+            tracing::error!(error = %chain(&error), "cannot write a reply to the agent");
             return ExitCode::from(CONNECTION_FAILED);
         }
         if retire {
-            tracing::error!(
-                "a tool that was killed is still there; this worker takes no more work"
-            );
+            tracing::error!("killed tool is still running; this worker exits");
             return ExitCode::from(TOOL_LEFT);
         }
     }
 }
 
 /// Runs one job; a panic is an answer too.
-fn run(call: Call, socket: &Rc<UnixStream>) -> Result<jobs::Outcome, String> {
+fn run(call: Call, socket: &Rc<UnixStream>, dispatch: Dispatch) -> Result<Outcome, String> {
     let steps = Rc::clone(socket);
     let id = call.id;
     let mut context = Context::new(move |name| {
@@ -132,7 +135,7 @@ fn run(call: Call, socket: &Rc<UnixStream>) -> Result<jobs::Outcome, String> {
     let line = Rc::clone(socket);
     context = context.watching(move || sys::process::is_hung_up(&line));
     let dispatched = catch_unwind(AssertUnwindSafe(|| {
-        jobs::dispatch(&call.name, call.arguments, &mut context)
+        dispatch(&call.name, call.arguments, &mut context)
     }));
     match dispatched {
         Ok(Ok(outcome)) => Ok(outcome),

@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     PoolConfig,
-    jobs::Outcome,
+    job::Outcome,
     notes::{self, Note},
     protocol::{self, Call, FrameReader, Reply},
     table::Key,
@@ -169,9 +169,9 @@ impl Worker {
             });
             match looked.await.map_err(join_failed).flatten() {
                 Ok(left) if left.is_empty() => return status,
-                Ok(left) => tracing::debug!(pid, ?left, "a worker's tools are still there"),
+                Ok(left) => tracing::debug!(pid, ?left, "waiting for a worker's tools to exit"),
                 Err(error) => {
-                    tracing::warn!(pid, %error, "cannot tell whether a worker's tools are gone")
+                    tracing::warn!(pid, %error, "cannot determine whether a worker's tools exited")
                 }
             }
             // They are not our children, so there is nothing to wait for.

@@ -2,6 +2,7 @@
 //! comes back as an answer or a typed error.
 
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 /// Work that may block on a drive. `run` is called in a worker process only.
 ///
@@ -19,6 +20,43 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
 
     /// Does it. Blocking calls belong here and nowhere else.
     fn run(self, context: &mut Context) -> Result<Self::Answer, Self::Error>;
+}
+
+/// Runs the job of this name: the table of jobs, which the program hands to its workers.
+pub type Dispatch = fn(&str, Value, &mut Context) -> Result<Outcome, DispatchError>;
+
+/// Result of a job as it travels: answer or typed error, both as JSON.
+pub type Outcome = Result<Value, Value>;
+
+/// The name is not in the table, or the arguments are not the job's: the two processes are
+/// not the same build.
+#[derive(Debug, thiserror::Error)]
+pub enum DispatchError {
+    /// No such job.
+    #[error("this worker knows no job {0:?}")]
+    Unknown(String),
+    /// Arguments or answer do not fit.
+    #[error("job {name} does not fit its type")]
+    Shape {
+        /// The job.
+        name: String,
+        /// How.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// Runs a job from its arguments as they travelled.
+pub fn run<J: Job>(arguments: Value, context: &mut Context) -> Result<Outcome, DispatchError> {
+    let shape = |source| DispatchError::Shape {
+        name: J::NAME.to_owned(),
+        source,
+    };
+    let job: J = serde_json::from_value(arguments).map_err(shape)?;
+    Ok(match job.run(context) {
+        Ok(answer) => Ok(serde_json::to_value(answer).map_err(shape)?),
+        Err(error) => Err(serde_json::to_value(error).map_err(shape)?),
+    })
 }
 
 /// What a running job can tell the agent.

@@ -4,7 +4,7 @@
 //! locks and ports; a stuck child leaves the agent free to go on and to be restarted.
 //! Each drive has slots (`Slot`), each slot at most one child at a time. `job` says what
 //! a unit of work is; `protocol` how it travels; `pool` is the agent's side, `child` the
-//! worker's; `jobs` lists every job there is. Behind the pool: `table` decides (who waits, who is
+//! worker's, which is given the table of jobs. Behind the pool: `table` decides (who waits, who is
 //! told Busy or Stuck), `slot` acts, `handle` is one running child, `notes` finds it again after
 //! a restart of the agent.
 
@@ -13,8 +13,7 @@ pub mod child;
 pub mod drill;
 mod handle;
 pub mod job;
-pub mod jobs;
-mod notes;
+pub(crate) mod notes;
 pub mod pool;
 pub mod protocol;
 pub mod read;

@@ -21,7 +21,7 @@ use crate::{model::DriveId, sys::process};
 
 /// What is written down of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Note {
+pub(crate) struct Note {
     pub boot_id: String,
     pub pid: i32,
     pub start_ticks: u64,
@@ -83,7 +83,7 @@ pub(super) fn remove(path: &Path) {
         && error.kind() != io::ErrorKind::NotFound
     {
         // The next agent sees that the worker is gone; this one writes over it.
-        tracing::warn!(path = %path.display(), %error, "cannot remove the note of a worker");
+        tracing::warn!(path = %path.display(), %error, "cannot remove a worker record");
     }
 }
 
@@ -119,11 +119,11 @@ fn read(path: &Path, boot_id: &str) -> io::Result<Option<Leftover>> {
         other => match key_of(path) {
             Some(key) => {
                 tracing::warn!(path = %path.display(), drive = %key.0, slot = %key.1, error = ?other.err(),
-                    "the note of a worker cannot be read: its slot is blocked; look for a process `drivebay-agent worker` of this drive, then remove the file");
+                    "cannot read a worker record; its slot is blocked: look for a process `drivebay-agent worker` of this drive, then remove the file");
                 (key, Found::Unknown)
             }
             None => {
-                tracing::warn!(path = %path.display(), error = ?other.err(), "a file among the notes of workers is none; remove it");
+                tracing::warn!(path = %path.display(), error = ?other.err(), "unexpected file among worker records; remove it");
                 return Ok(None);
             }
         },

@@ -190,7 +190,7 @@ impl Pool {
                 .collect();
             tracing::warn!(
                 ?left,
-                "workers are left behind; the next agent finds them by their notes"
+                "workers still running at shutdown; the next agent finds them by their records"
             );
         }
     }
@@ -251,7 +251,7 @@ impl Inner {
     fn block(self: &Arc<Self>, leftover: Leftover) {
         let key = leftover.key.clone();
         tracing::error!(drive = %key.0, slot = %key.1, pid = leftover.pid(),
-            "a worker of an earlier agent is still there and cannot be killed: its slot is stuck until it is gone");
+            "worker of an earlier agent cannot be killed; its slot is stuck until it exits");
         let now = Instant::now();
         let since = now.checked_sub(leftover.age).unwrap_or(now);
         let mut entry = Entry::new(&key);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::jobs::Outcome;
+use super::job::Outcome;
 
 /// A longer frame is refused on both sides. The largest real one is the contents of a drive with
 /// 128 volumes, well under 1 MiB.

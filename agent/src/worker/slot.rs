@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     RunError,
     handle::{Said, Worker},
-    jobs::Outcome,
+    job::Outcome,
     notes::Leftover,
     pool::Inner,
     table::{Current, Entry, Key, Refusal, Request},
@@ -114,7 +114,7 @@ impl Actor {
             }
         })
         .await;
-        tracing::info!(drive = %self.key.0, slot = %self.key.1, "the worker that an earlier agent left is gone");
+        tracing::info!(drive = %self.key.0, slot = %self.key.1, "worker of an earlier agent exited");
         self.free();
     }
 
@@ -156,7 +156,7 @@ impl Actor {
         } = request;
         let answer = |result: Result<Outcome, Refusal>| {
             if answer.send(result).is_err() {
-                tracing::debug!(job, "nobody waits for the answer of a job any more");
+                tracing::debug!(job, "job result discarded; no caller waits for it");
             }
         };
         let mut worker = match self.worker.take() {
@@ -281,9 +281,9 @@ impl Actor {
     async fn outlast(&self, mut worker: Worker) {
         let (drive, slot, pid) = (&self.key.0, self.key.1, worker.pid);
         tracing::error!(%drive, %slot, pid,
-            "a worker (or a tool that it ran) cannot be killed: it waits for the drive; its slot is stuck until it is gone");
+            "worker or its tool cannot be killed; its slot is stuck until the drive answers");
         self.attend(worker.gone()).await;
-        tracing::info!(%drive, %slot, pid, "the stuck worker is gone");
+        tracing::info!(%drive, %slot, pid, "stuck worker exited");
         self.free();
     }
 

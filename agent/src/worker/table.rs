@@ -9,7 +9,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{RunError, Slot, SlotStatus, jobs::Outcome};
+use super::{RunError, Slot, SlotStatus, job::Outcome};
 use crate::model::DriveId;
 
 /// Names a slot of the pool.

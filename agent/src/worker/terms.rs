@@ -186,11 +186,11 @@ impl<E: std::error::Error + 'static> RunError<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carve::jobs::CarveError;
+    use crate::worker::read::ReadError;
 
     #[test]
     fn the_trouble_of_a_hanging_step_does_not_change_with_its_age() {
-        let stuck = |age_s| RunError::<CarveError>::Stuck {
+        let stuck = |age_s| RunError::<ReadError>::Stuck {
             drive: DriveId("d".into()),
             step: "probe: open".into(),
             age_s,

@@ -14,7 +14,6 @@ use std::{
 
 use drivebay_agent::{
     carve::jobs::{CarveError, Changed},
-    discovery::probe::Signatures,
     fs::{
         ground::Ground,
         jobs::{
@@ -25,7 +24,7 @@ use drivebay_agent::{
     },
     model::{
         Cause, Contents, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode, Placed,
-        Record, RecordState,
+        Record, RecordState, Signatures,
     },
     sys::{
         blkid,

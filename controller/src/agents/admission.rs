@@ -82,7 +82,7 @@ pub enum Refusal {
     },
     /// A machine that has none of the drives of the one that held the name.
     #[error(
-        "node {node} was machine {holder}, which is away; machine {machine} at {address} has none of its drives with volumes, so it cannot stand in for it: give it another name, or give up the former one's volumes with `node forget {node}`"
+        "node {node} was machine {holder}, which is disconnected; machine {machine} at {address} has none of its drives with volumes, so it cannot replace it: give it another name, or forget the former machine's volumes with `node forget {node}`"
     )]
     NotItsDrives {
         /// The name.

@@ -154,7 +154,7 @@ impl Agent {
             tracing::warn!(
                 node = &*self.node,
                 revision,
-                "the agent acknowledged a change but has not reported it; lists may lack it for a while"
+                "agent acknowledged a change but has not reported it; lists may lack it temporarily"
             );
         }
     }
@@ -195,7 +195,7 @@ impl Agent {
                 old_address = old.facts.address,
                 new = facts.instance,
                 address = facts.address,
-                "a newer connection of the agent replaces the former one"
+                "agent reconnected; its previous session is replaced"
             );
             if old.facts.instance != facts.instance {
                 standing.fenced.push_back(old.facts.instance.clone());

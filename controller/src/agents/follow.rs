@@ -254,7 +254,7 @@ async fn admitted(
                     inner.notes.returned(&facts.node, at);
                     tracing::warn!(
                         node = facts.node,
-                        "a node that was given up is back: what was deleted meanwhile is quarantined on it; take its entry out of the configuration with `node remember`"
+                        "forgotten node connected; volumes deleted meanwhile are quarantined on it: remove its entry from the configuration with `node remember`"
                     );
                 }
                 break number;
@@ -264,7 +264,7 @@ async fn admitted(
         tracing::warn!(
             node = facts.node,
             machine = facts.machine_id,
-            "another machine has the name of a node that is away: it is let in if it has that one's drives"
+            "another machine uses the name of a disconnected node; accepted only if it has that node's drives"
         );
         match tokio::time::timeout(
             PROOF_DEADLINE,
@@ -352,7 +352,7 @@ async fn watch(
             error => return error,
         };
         gaps += 1;
-        tracing::warn!(node = agent.node(), %gap, "asking the agent for a full snapshot again");
+        tracing::warn!(node = agent.node(), %gap, "requesting a full snapshot from the agent");
     }
 }
 

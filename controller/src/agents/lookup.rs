@@ -36,7 +36,7 @@ pub enum LookupError {
         node: String,
     },
     /// Its node was given up with all that is on it.
-    #[error("volume {id} was given up with its node {node}")]
+    #[error("volume {id} was forgotten with its node {node}")]
     GivenUp {
         /// The id.
         id: String,
@@ -45,7 +45,7 @@ pub enum LookupError {
     },
     /// The agent has not looked at every drive, or is away: absence is not known.
     #[error(
-        "volume {id} is not known, but the agent of node {node} is starting or away; ask again, and see that it runs"
+        "volume {id} is not known, but the agent of node {node} is starting or disconnected; try again, and check that it runs"
     )]
     NotKnownYet {
         /// The id.

@@ -118,7 +118,7 @@ impl Agents {
                 if began.elapsed() > LONGEST_PAUSE {
                     pause = FIRST_PAUSE;
                 }
-                tracing::warn!(%error, retry_in = ?pause, "the agent's inventory is not followed");
+                tracing::warn!(%error, retry_in = ?pause, "cannot follow the agent's inventory; will retry");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -186,7 +186,7 @@ impl Agents {
             if agent.look(|inventory| inventory.known()) && agent.forget(&self.inner.catalog) {
                 tracing::warn!(
                     node,
-                    "the node was given up: its volumes are no longer listed, and deleting them is answered with OK; what it has is kept on its drives"
+                    "node forgotten; its volumes are no longer listed and deletes are answered with OK, data stays on its drives"
                 );
             }
         }

@@ -169,7 +169,9 @@ impl Connected for AnyAuthority {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
+#[cfg(any(test, feature = "fuzzing"))]
 mod testing;
 #[cfg(test)]
 mod tests;

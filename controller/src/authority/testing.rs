@@ -1,5 +1,6 @@
 //! HTTP/2 as a client writes it, by hand, since no client crate lets one send such an authority.
 
+#[cfg(test)]
 use loona_hpack::Decoder;
 
 use super::frame::{FRAME_HEADER, FrameHeader};
@@ -57,6 +58,7 @@ pub(super) fn split(mut bytes: &[u8]) -> (Vec<(FrameHeader, Vec<u8>)>, Vec<u8>) 
 }
 
 /// The fields of a block that neither reads the dynamic table nor writes to it.
+#[cfg(test)]
 pub(super) fn decode_stateless(block: &[u8]) -> Fields {
     const FIRST_DYNAMIC: u8 = 0x80 | 62;
     let mut decoder = Decoder::new();

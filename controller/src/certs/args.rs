@@ -44,7 +44,7 @@ pub struct InitArgs {
     /// For how long the controller's certificate is valid
     #[arg(long, value_name = "DAYS", default_value_t = LEAF_DAYS, value_parser = clap::value_parser!(u32).range(1..=MAX_DAYS))]
     pub days: u32,
-    /// For how long the CA is valid; after that every certificate has to be made anew
+    /// For how long the CA is valid; after that every certificate has to be created again
     #[arg(long, value_name = "DAYS", default_value_t = CA_DAYS, value_parser = clap::value_parser!(u32).range(1..=MAX_DAYS))]
     pub ca_days: u32,
 }

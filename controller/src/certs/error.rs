@@ -8,7 +8,7 @@ use crate::tls::{Moment, NODE_URI, NotACertificate};
 #[derive(Debug, thiserror::Error)]
 pub enum CertsError {
     /// It is there, and nothing is overwritten.
-    #[error("{path} is there already and is not overwritten; {instead}")]
+    #[error("{path} already exists and is not overwritten; {instead}")]
     Exists {
         /// The file.
         path: PathBuf,
@@ -17,7 +17,7 @@ pub enum CertsError {
     },
     /// A certificate without its key or the reverse, after a crash or a deletion.
     #[error(
-        "{there} is there and {missing} is not; put that back, or make both anew (drivebay-controller certs node or controller, with --renew)"
+        "{there} exists and {missing} does not; restore it, or create both again (drivebay-controller certs node or controller, with --renew)"
     )]
     HalfAPair {
         /// The file that is there.
@@ -51,7 +51,7 @@ pub enum CertsError {
     },
     /// The key of a CA without it.
     #[error(
-        "{path} is missing, but its key is there: put it back from any node or controller. If no certificate was ever made with this key, remove the key and run certs init"
+        "{path} is missing, but its key exists: restore it from any node or controller. If no certificate was ever made with this key, remove the key and run certs init"
     )]
     CaCertificateMissing {
         /// The certificate's file.
@@ -79,7 +79,7 @@ pub enum CertsError {
     },
     /// A directory's ca.pem is of another CA.
     #[error(
-        "{path} is there already and does not hold the CA that signs ({ca}); append that one to it if both are to be trusted, else remove it first"
+        "{path} already exists and does not contain the signing CA ({ca}); append that CA if both are to be trusted, else remove the file first"
     )]
     AnotherCa {
         /// The copy.

@@ -58,7 +58,7 @@ fn init(args: &InitArgs, now: SystemTime) -> Result<String, CertsError> {
         pair.refuse_if_there(CertsError::init_again)?;
         let (path, until) = (ca.certificate.display(), Moment(authority.until()));
         said.line(format!(
-            "{path} is there already, valid until {until}; it was left as it is"
+            "{path} already exists, valid until {until}; it was not changed"
         ));
         authority
     };
@@ -110,7 +110,7 @@ fn node(args: &NodeArgs, now: SystemTime) -> Result<String, CertsError> {
     if authority.copy_to(&ca)? == Copied::Differs {
         let of = args.dir.join(CA);
         said.line(format!(
-            "{} differs from {}; it was left as it is",
+            "{} differs from {}; it was not changed",
             ca.display(),
             of.display()
         ));

@@ -194,7 +194,7 @@ fn create(file: NamedTempFile, target: &Path) -> Result<(), CertsError> {
         Err(refused) if refused.error.kind() == io::ErrorKind::AlreadyExists => {
             Err(CertsError::Exists {
                 path: target.to_owned(),
-                instead: "somebody else has just made it; see what it is",
+                instead: "another process has just created it; check what it is",
             })
         }
         Err(failed) => Err(CertsError::Write {

@@ -38,7 +38,7 @@ pub enum Ask {
     /// Say what is wrong in the cluster, worst first, and what to do about it
     #[command(after_help = format!("{HEALTH_EXAMPLES}\n\n{HEALTH_EXIT_CODES}"))]
     Health(Show),
-    /// Show the nodes: who is there, who is away, and where there is trouble
+    /// Show the nodes: connected or not, and with what conditions
     #[command(after_help = "\
 States:
   connected  its agent is there
@@ -114,7 +114,7 @@ impl LogLevelArgs {
 /// What can be asked of one drive.
 #[derive(Debug, Subcommand)]
 pub enum DriveCommand {
-    /// Show everything that is known of a drive: what speaks against it, what it says itself, what is on it
+    /// Show everything about a drive: its findings, its SMART data, its volumes
     #[command(after_help = "\
 Examples:
   drivebay-controller drive show wwn-0x5000c500a1b2c3d4
@@ -157,7 +157,7 @@ Examples:
 /// What can be done about one node.
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
-    /// Give up a node that will not come back: ITS VOLUMES ARE LOST TO THE CLUSTER
+    /// Forget a node that will not return: ITS VOLUMES ARE LOST TO THE CLUSTER
     ///
     /// Adds the node to the controller's config. From then on deleting one of its volumes is answered with OK,
     /// so that PersistentVolumes and namespaces that wait for it can go. Nothing on the node is touched. If it
@@ -171,7 +171,7 @@ Examples:
 
 Every replica of the controller needs the entry. Each takes it up when it reads its config again.")]
     Forget(ForgetArgs),
-    /// Take back that a node was given up
+    /// Undo `node forget`
     ///
     /// Removes the node from the controller's config. What was deleted in the meantime stays deleted.
     #[command(after_help = "\

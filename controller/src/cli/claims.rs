@@ -60,7 +60,7 @@ pub enum ClaimsError {
     },
     /// None of its PersistentVolumes is Drivebay's.
     #[error(
-        "{} names no volume of Drivebay, so it is taken for the wrong list ({others} other PersistentVolumes). If that is right, every volume is unclaimed: `drivebay-controller volumes` shows them", path.display()
+        "{} names no volume of Drivebay, so it seems to be the wrong list ({others} other PersistentVolumes). If that is right, every volume is unclaimed: `drivebay-controller volumes` shows them", path.display()
     )]
     NoneOfOurs {
         /// The file.
@@ -70,7 +70,7 @@ pub enum ClaimsError {
     },
     /// None of its volumes is here.
     #[error(
-        "none of the {named} Drivebay volumes that {} names is among the {here} here, so it is taken for another cluster's list; nothing is shown", path.display()
+        "none of the {named} Drivebay volumes that {} names is among the {here} here, so it seems to be another cluster's list; nothing is shown", path.display()
     )]
     OtherCluster {
         /// The file.

@@ -59,7 +59,7 @@ pub async fn run(
         if node.state == "forgotten" {
             health
                 .notes
-                .push(format!("node {} is given up", node.node_id));
+                .push(format!("node {} is forgotten", node.node_id));
         }
     }
     if known.is_empty() {
@@ -109,7 +109,7 @@ fn of_node(node: &Node) -> Option<Problem> {
         "connected" | "forgotten" => ("WARNING", None),
         "starting" => (
             "STARTING",
-            Some("it is still looking at its drives; ask again".to_owned()),
+            Some("it is still scanning its drives; try again".to_owned()),
         ),
         _ => {
             let long = match node.away_seconds {
@@ -121,7 +121,7 @@ fn of_node(node: &Node) -> Option<Problem> {
                 many => format!("{many} volumes"),
             };
             let told = format!(
-                "its agent is away{long}, so nothing is known of {volumes} there; see to the machine, its network and the agent"
+                "its agent is disconnected{long}, so the state of {volumes} there is unknown; check the machine, its network and the agent"
             );
             ("AWAY", Some(told))
         }

@@ -42,7 +42,7 @@ pub enum NodeError {
     Edit(#[from] EditError),
     /// It is there.
     #[error(
-        "node {node} is {state}: its agent answers, so it is not given up. Delete its volumes, or stop its agent for good first"
+        "node {node} is {state}: its agent is connected, so it cannot be forgotten. Delete its volumes, or stop its agent for good first"
     )]
     StillThere {
         /// The node.
@@ -52,7 +52,7 @@ pub enum NodeError {
     },
     /// Not known how it stands.
     #[error(
-        "the controller says that node {node} is {state:?}, which this version does not know; it is not given up. Use the controller's own version of this command"
+        "the controller says that node {node} is {state:?}, which this version does not know; it was not forgotten. Use the controller's own version of this command"
     )]
     UnknownState {
         /// The node.

@@ -210,7 +210,7 @@ pub fn footnotes(nodes: &[Node]) -> String {
         .iter()
         .map(|(state, names)| {
             let meaning = match *state {
-                "starting" => "starting: still looking at its drives".to_owned(),
+                "starting" => "starting: still scanning its drives".to_owned(),
                 state => format!("{state}: shown as last reported"),
             };
             let named: Vec<&str> = names.iter().copied().take(NAMED).collect();

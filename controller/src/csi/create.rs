@@ -142,7 +142,7 @@ pub(crate) enum CreateError {
     )]
     Elsewhere { name: String, node: String },
     #[error(
-        "volume {name:?} may have been created on node {node}, which is away: it was asked for it and has not answered; it is asked again when it is back. If it never comes back, give it up with `node forget {node}`"
+        "volume {name:?} may have been created on node {node}, which is disconnected: the node received the request and has not answered; it is asked again when it reconnects. If it never returns, forget it with `node forget {node}`"
     )]
     InDoubt { name: String, node: String },
     #[error(transparent)]

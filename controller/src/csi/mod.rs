@@ -34,9 +34,9 @@ pub async fn logged<T>(
     let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
     let milliseconds = running.ended(code).as_millis();
     if code == Code::Ok && is_read(method) {
-        tracing::debug!(method, ?code, milliseconds, "call");
+        tracing::debug!(method, ?code, milliseconds, "gRPC call");
     } else {
-        tracing::info!(method, ?code, milliseconds, "call");
+        tracing::info!(method, ?code, milliseconds, "gRPC call");
     }
     result.map(tonic::Response::new)
 }

@@ -128,7 +128,7 @@ pub async fn serve(
             Ok(accepted) => accepted,
             Err(error) if is_the_peers(&error) => continue,
             Err(error) => {
-                tracing::error!(%error, "cannot take an agent's connection; see the limit of open files");
+                tracing::error!(%error, "cannot accept an agent's connection; check the open file limit");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -152,7 +152,7 @@ pub async fn serve(
             match shaken {
                 Ok(shaken) => attend(shaken, &security, &agents, address, hello, end).await,
                 Err(error) => {
-                    tracing::warn!(%address, "a connection was not taken: {error}");
+                    tracing::warn!(%address, %error, "connection rejected");
                 }
             }
         });
@@ -248,11 +248,11 @@ async fn attend(
         match tokio::time::timeout(HANDSHAKE, channel_over(shaken.stream, end.clone())).await {
             Ok(Ok(channel)) => channel,
             Ok(Err(error)) => {
-                tracing::warn!(%address, "a connection does not speak gRPC: {error}");
+                tracing::warn!(%address, %error, "gRPC handshake failed");
                 return;
             }
             Err(_) => {
-                tracing::warn!(%address, "a connection does not begin to speak gRPC");
+                tracing::warn!(%address, "gRPC handshake timed out");
                 return;
             }
         };
@@ -270,7 +270,7 @@ async fn attend(
     let ended = tokio::select! {
         ended = agents.visit(visitor, hello) => ended,
         why = distrusted => {
-            tracing::warn!(%address, node = certified, "the session is ended: {why}");
+            tracing::warn!(%address, node = certified, reason = %why, "closing the agent's session");
             end.cancel();
             return;
         }
@@ -279,11 +279,13 @@ async fn attend(
     let node = certified.as_deref().unwrap_or("?");
     match ended {
         SessionError::Stopped | SessionError::Replaced => {}
-        SessionError::MetAlready => tracing::debug!(%address, node, "{ended}"),
-        SessionError::Stream(_) | SessionError::Ended => {
-            tracing::warn!(%address, node, "the agent's connection has ended: {ended}");
+        SessionError::MetAlready => {
+            tracing::debug!(%address, node, reason = %ended, "agent session ended")
         }
-        refused => tracing::error!(%address, node, "the agent is not let in: {refused}"),
+        SessionError::Stream(_) | SessionError::Ended => {
+            tracing::warn!(%address, node, reason = %ended, "agent session ended");
+        }
+        refused => tracing::error!(%address, node, reason = %refused, "agent refused"),
     }
 }
 

@@ -13,52 +13,52 @@ use crate::agents::Agents;
 
 const NODES: Def = gauge(
     "drivebay_controller_nodes",
-    "Nodes by state: connected, starting, away, or given up by an operator.",
+    "Nodes by state of their agent.",
     &["state"],
 );
 const CONNECTED: Def = gauge(
     "drivebay_node_connected",
-    "Whether the node's agent has a session with this controller.",
+    "1 if the node's agent is connected to this controller, else 0.",
     &["node"],
 );
 const AWAY: Def = gauge(
     "drivebay_node_away_seconds",
-    "For how long the node's inventory has not been followed; 0 while it is.",
+    "Seconds since this controller last followed the node's inventory; 0 while it does.",
     &["node"],
 );
 const REFUSED: Def = gauge(
     "drivebay_node_refused",
-    "Whether another agent was refused under this node's name since the last that was let in.",
+    "1 if another agent was refused under this node's name since the last accepted one, else 0.",
     &["node"],
 );
 const REVISION: Def = gauge(
     "drivebay_node_inventory_revision",
-    "Revision of the inventory that is shown of the node; begins anew with its agent.",
+    "Revision of the node's inventory on this controller; restarts with the node's agent.",
     &["node"],
 );
 const VOLUMES: Def = gauge(
     "drivebay_node_volumes",
-    "Volumes of the node that exist, as last reported.",
+    "Volumes on the node, as last reported.",
     &["node"],
 );
 const ABNORMAL: Def = gauge(
     "drivebay_node_volumes_abnormal",
-    "Of the node's volumes, those with trouble.",
+    "Volumes on the node with an abnormal condition, as last reported.",
     &["node"],
 );
 const FREE: Def = gauge(
     "drivebay_node_class_free_bytes",
-    "Bytes of the class that are free on the node, as last reported.",
+    "Bytes of the class available for new volumes on the node, as last reported.",
     &["node", "class"],
 );
 const TOTAL: Def = gauge(
     "drivebay_node_class_size_bytes",
-    "Bytes of the class on the node, as last reported.",
+    "Usable bytes of the class on the node, as last reported.",
     &["node", "class"],
 );
 const DOUBTS: Def = gauge(
     "drivebay_controller_creates_in_doubt",
-    "Names of volumes whose creation got no final answer from a node yet.",
+    "Volume creations without a final answer from a node.",
     &[],
 );
 

@@ -18,13 +18,13 @@ use families::{gauge, one};
 
 const BUILD: Def = gauge(
     "drivebay_build_info",
-    "The program and its version; always 1.",
+    "Program and version, in labels; always 1.",
     &["component", "version"],
 );
 
 const READY: Def = gauge(
     "drivebay_ready",
-    "Whether the program can do its work: it has seen its drives, or its agents.",
+    "1 if the program is ready: drives are scanned (agent), or an agent is connected (controller); else 0.",
     &[],
 );
 

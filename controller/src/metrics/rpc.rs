@@ -34,7 +34,7 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
     let calls = match register(&registry) {
         Ok(calls) => Some(calls),
         Err(error) => {
-            tracing::error!(%error, "calls are not counted");
+            tracing::error!(%error, "gRPC call metrics unavailable");
             None
         }
     };
@@ -45,20 +45,20 @@ fn register(registry: &Registry) -> prometheus::Result<Calls> {
     let ended = IntCounterVec::new(
         Opts::new(
             "drivebay_rpc_total",
-            "Calls that ended, by method and gRPC code.",
+            "Completed gRPC calls by method and code.",
         ),
         &["method", "code"],
     )?;
     let took = HistogramVec::new(
         HistogramOpts::new(
             "drivebay_rpc_duration_seconds",
-            "How long calls took, by method.",
+            "Duration of gRPC calls in seconds, by method.",
         )
         .buckets(BUCKETS.to_vec()),
         &["method"],
     )?;
     let running = IntGaugeVec::new(
-        Opts::new("drivebay_rpc_running", "Calls that are running, by method."),
+        Opts::new("drivebay_rpc_running", "gRPC calls in progress, by method."),
         &["method"],
     )?;
     registry.register(Box::new(ended.clone()))?;
@@ -105,7 +105,7 @@ impl Drop for Running {
         let (method, took) = (self.method, self.began.elapsed());
         let code = self.code.unwrap_or_else(|| {
             let milliseconds = took.as_millis();
-            tracing::info!(method, code = ?Code::Cancelled, milliseconds, "call given up by its caller");
+            tracing::info!(method, code = ?Code::Cancelled, milliseconds, "gRPC call cancelled by its client");
             Code::Cancelled
         });
         if let Some(calls) = &REGISTERED.calls {

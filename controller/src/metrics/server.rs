@@ -121,7 +121,7 @@ pub async fn serve(listen: Listen, pages: Pages, stop: CancellationToken) {
                 %listen,
                 paths,
                 reason = ended,
-                "cannot serve HTTP; trying again, everything else runs"
+                "cannot serve HTTP; will retry"
             );
             said = Some(ended);
         }
@@ -137,7 +137,7 @@ async fn bind(listen: &Listen) -> Result<Listener, Why> {
         Listen::Tcp(address) => match TcpListener::bind(address).await {
             Ok(listener) => Ok(Listener::Tcp(listener)),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(format!(
-                "{address} is taken by another process; end that one, or choose another address"
+                "{address} is in use by another process; stop that process, or choose another address"
             )),
             Err(error) => Err(error.to_string()),
         },
@@ -261,7 +261,7 @@ fn metrics(exposed: &dyn Exposed) -> Response<Full<Bytes>> {
         }
         Err(error) => {
             let why = std::error::Error::source(&error).map(ToString::to_string);
-            tracing::error!(%error, why, "a scrape was not answered");
+            tracing::error!(%error, why, "cannot answer a metrics scrape");
             text(StatusCode::INTERNAL_SERVER_ERROR, "see the log\n")
         }
     }

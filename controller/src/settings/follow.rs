@@ -44,14 +44,14 @@ async fn keep(path: PathBuf, every: Duration, settings: watch::Sender<Settings>)
         let heard = judge.hear(read, &settings.borrow());
         match heard {
             Heard::Nothing => {}
-            Heard::Well => tracing::info!(%file, "the config can be read again"),
+            Heard::Well => tracing::info!(%file, "configuration can be read again"),
             Heard::Changed(now) => {
                 let forgotten_nodes = now.forgotten.len();
-                tracing::info!(%file, forgotten_nodes, "the config has changed");
+                tracing::info!(%file, forgotten_nodes, "configuration changed");
                 settings.send_replace(now);
             }
             Heard::Trouble(error) => {
-                tracing::error!(%file, error, "the config cannot be used; what it said before stays in force");
+                tracing::error!(%file, error, "invalid configuration; keeping the previous one");
             }
         }
     }
@@ -107,7 +107,7 @@ async fn read_patiently(path: &PathBuf) -> Result<Settings, SettingsError> {
     match timeout(SLOW, &mut reading).await {
         Ok(done) => done,
         Err(_) => {
-            tracing::error!(file = %path.display(), "the config takes long to read; what it said before stays in force");
+            tracing::error!(file = %path.display(), "timed out reading the configuration; keeping the previous one");
             reading.await
         }
     }
@@ -170,7 +170,7 @@ mod tests {
 
         stop.cancel();
         let ended = timeout(PATIENCE, receiver.changed()).await.unwrap();
-        assert!(ended.is_err(), "nobody follows it any more");
+        assert!(ended.is_err(), "its reader has ended");
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub enum StoreError {
         what: &'static str,
     },
     /// Another process changes it now.
-    #[error("{} is being changed by somebody else; nothing was done, try again", path.display())]
+    #[error("{} is being changed by another process; nothing was done, try again", path.display())]
     Busy {
         /// The file.
         path: PathBuf,

@@ -13,7 +13,7 @@ use super::{
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// It cannot be read.
-    #[error("cannot read {path}; see that it is there and that this process's user may read it")]
+    #[error("cannot read {path}; check that it exists and that this process's user may read it")]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub enum TlsError {
         wanted: &'static str,
     },
     /// PEM that is damaged.
-    #[error("{path} is damaged: {why}; put it back from its source, or make it anew")]
+    #[error("{path} is damaged: {why}; restore it from its source, or create it again")]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub enum TlsError {
         why: String,
     },
     /// One of its certificates is damaged.
-    #[error("{path} is damaged; put it back from its source, or make it anew")]
+    #[error("{path} is damaged; restore it from its source, or create it again")]
     NotACertificate {
         /// The file.
         path: PathBuf,

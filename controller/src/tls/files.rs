@@ -57,9 +57,9 @@ impl TlsFiles {
         let own = tokio::fs::metadata("/proc/self").await;
         if is_exposed(file.mode(), file.uid(), own.ok().map(|own| own.uid())) {
             tracing::warn!(
-                "the private key {} can be read by other users (mode {:o}); chmod 600 it",
-                self.key.display(),
-                file.mode() & 0o777
+                path = %self.key.display(),
+                mode = format!("{:o}", file.mode() & 0o777),
+                "private key is readable by other users; chmod 600 it"
             );
         }
     }

@@ -44,25 +44,27 @@ pub(super) async fn run(credentials: Credentials, every: Duration, stop: Cancell
 fn log(credentials: &Credentials, notice: &Notice) {
     let files = credentials.files();
     match notice {
-        Notice::Own { until } => tracing::info!(
-            "certificate {} valid until {until} is in use now",
-            files.cert.display()
-        ),
+        Notice::Own { until } => {
+            tracing::info!(path = %files.cert.display(), %until, "certificate loaded");
+        }
         Notice::Trust => tracing::info!(
-            "the CA certificates in {} have changed; new connections are held against them now",
-            files.ca.display()
+            path = %files.ca.display(),
+            "CA certificates changed; new connections are verified against them"
         ),
         Notice::Failing(why) => tracing::error!(
-            "the certificate files cannot be used, the former ones stay in force: {why}"
+            error = why,
+            "cannot use the certificate files; keeping the previous ones"
         ),
-        Notice::InOrder => tracing::info!("the certificate files are in order again"),
+        Notice::InOrder => tracing::info!("certificate files can be used again"),
         Notice::Soon { until } => tracing::warn!(
-            "certificate {} expires at {until}; renew it (drivebay-controller certs ... --renew)",
-            files.cert.display()
+            path = %files.cert.display(),
+            %until,
+            "certificate expires soon; renew it (drivebay-controller certs ... --renew)"
         ),
         Notice::Expired { until } => tracing::error!(
-            "certificate {} expired at {until} and peers refuse it; renew it (drivebay-controller certs ... --renew)",
-            files.cert.display()
+            path = %files.cert.display(),
+            %until,
+            "certificate expired and peers refuse it; renew it (drivebay-controller certs ... --renew)"
         ),
     }
 }

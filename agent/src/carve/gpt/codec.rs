@@ -28,7 +28,7 @@ fn le32(from: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes(from, at))
 }
 
-fn le64(from: &[u8], at: usize) -> u64 {
+pub(super) fn le64(from: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes(from, at))
 }
 
@@ -83,7 +83,64 @@ pub(super) fn has_signature(sector: &[u8]) -> bool {
     sector.starts_with(SIGNATURE)
 }
 
-/// Checks a header that was read at `lba` of a drive whose last sector is `end`.
+/// A header, whatever its shape, whose checksum is right and that says where it is.
+#[derive(Debug)]
+pub(super) struct Fields {
+    revision: u32,
+    pub(super) other_lba: u64,
+    first_usable: u64,
+    last_usable: u64,
+    disk_guid: Uuid,
+    pub(super) array_lba: u64,
+    pub(super) entry_count: u32,
+    pub(super) entry_bytes: u32,
+    pub(super) array_crc: u32,
+}
+
+impl Fields {
+    /// Whether both copies agree on what both say: usable range, disk GUID, count, size and checksum of the entries.
+    pub(super) fn agrees(&self, other: &Self) -> bool {
+        let shared = |one: &Self| {
+            (
+                (one.first_usable, one.last_usable, one.disk_guid),
+                (one.entry_count, one.entry_bytes, one.array_crc),
+            )
+        };
+        shared(self) == shared(other)
+    }
+}
+
+/// Reads a header from the sector `lba`; Err says what is wrong.
+pub(super) fn decode_fields(raw: &[u8], lba: u64) -> Result<Fields, String> {
+    let size = le32(raw, 12) as usize;
+    let Some(whole) = raw.get(..size).filter(|_| size >= HEADER_BYTES as usize) else {
+        return Err(format!("its header says it has {size} bytes"));
+    };
+    let mut body = whole.to_vec();
+    put(&mut body, 16, &[0; 4]);
+    if crc32fast::hash(&body) != le32(raw, 16) {
+        return Err("the checksum of its header is wrong".into());
+    }
+    let my_lba = le64(raw, 24);
+    if my_lba != lba {
+        return Err(format!(
+            "its header says it is at sector {my_lba}, and it is at {lba}"
+        ));
+    }
+    Ok(Fields {
+        revision: le32(raw, 8),
+        other_lba: le64(raw, 32),
+        first_usable: le64(raw, 40),
+        last_usable: le64(raw, 48),
+        disk_guid: Uuid::from_bytes_le(bytes(raw, 56)),
+        array_lba: le64(raw, 72),
+        entry_count: le32(raw, 80),
+        entry_bytes: le32(raw, 84),
+        array_crc: le32(raw, 88),
+    })
+}
+
+/// Checks that a header is of the shape that we write, on a drive whose last sector is `end`.
 pub(super) fn decode_header(
     raw: &[u8],
     which: Which,
@@ -91,44 +148,33 @@ pub(super) fn decode_header(
     end: u64,
     sector: u64,
 ) -> Result<Header, String> {
-    let size = le32(raw, 12) as usize;
-    if !(HEADER_BYTES as usize..=raw.len()).contains(&size) {
-        return Err(format!("header length {size}"));
-    }
-    let mut body = raw.get(..size).unwrap_or_default().to_vec();
-    put(&mut body, 16, &[0; 4]);
-    if crc32fast::hash(&body) != le32(raw, 16) {
-        return Err("header checksum".into());
-    }
-    let (my_lba, other, array_lba) = (le64(raw, 24), le64(raw, 32), le64(raw, 72));
-    let (number, entry_bytes) = (le32(raw, 80), le32(raw, 84));
-    let array = ARRAY_BYTES / sector;
-    let last_lba = match which {
-        Which::Primary => other,
-        Which::Backup => lba,
-    };
-    if le32(raw, 8) != REVISION || number != ENTRIES as u32 || entry_bytes != ENTRY_BYTES as u32 {
+    let fields = decode_fields(raw, lba)?;
+    let (number, entry_bytes) = (fields.entry_count, fields.entry_bytes);
+    if fields.revision != REVISION || number != ENTRIES as u32 || entry_bytes != ENTRY_BYTES as u32
+    {
         return Err(format!(
             "{number} entries of {entry_bytes} bytes are not supported"
         ));
     }
+    let array = ARRAY_BYTES / sector;
+    let (other, array_lba) = (fields.other_lba, fields.array_lba);
+    let (last_lba, expected) = match which {
+        Which::Primary => (other, (other, 2)),
+        Which::Backup => (lba, (1, lba.saturating_sub(array))),
+    };
     if last_lba > end {
         return Err(format!(
             "it is for a drive of {} sectors; this one has {}",
-            last_lba + 1,
+            last_lba.saturating_add(1),
             end + 1
         ));
     }
-    let expected = match which {
-        Which::Primary => (1, other, 2),
-        Which::Backup => (lba, 1, lba.saturating_sub(array)),
-    };
-    if (my_lba, other, array_lba) != expected {
+    if (other, array_lba) != expected {
         return Err(format!(
-            "addresses (self {my_lba}, other {other}, entries {array_lba})"
+            "addresses (self {lba}, other {other}, entries {array_lba})"
         ));
     }
-    let (first_usable, last_usable) = (le64(raw, 40), le64(raw, 48));
+    let (first_usable, last_usable) = (fields.first_usable, fields.last_usable);
     if first_usable < 2 + array
         || last_usable < first_usable
         || last_usable >= last_lba.saturating_sub(array)
@@ -137,8 +183,8 @@ pub(super) fn decode_header(
     }
     Ok(Header {
         last_lba,
-        array_crc: le32(raw, 88),
-        disk_guid: Uuid::from_bytes_le(bytes(raw, 56)),
+        array_crc: fields.array_crc,
+        disk_guid: fields.disk_guid,
         first_usable,
         last_usable,
     })
@@ -147,7 +193,7 @@ pub(super) fn decode_header(
 /// Checks the array that belongs to a checked header.
 pub(super) fn decode_array(header: &Header, raw: &[u8], sector: u64) -> Result<Table, String> {
     if crc32fast::hash(raw) != header.array_crc {
-        return Err("entries checksum".into());
+        return Err("the checksum of its entries is wrong".into());
     }
     let entries: Vec<Entry> = raw
         .chunks_exact(ENTRY_BYTES)

@@ -1,12 +1,13 @@
 //! GUID partition tables: both copies, read and compared by ourselves, and written in an order
 //! that leaves one whole copy at every moment (UEFI 2.10, chapter 5).
 //!
-//! Only the common shape is accepted, since it is the only one we write: 128 entries of 128
+//! Only the common shape is accepted (but by `scan`, which looks at anybody's table), since it is the only one we write: 128 entries of 128
 //! bytes, the primary array at LBA 2, the backup array right before the backup header. Entries
 //! keep their slot for ever, and entries that are not ours are kept byte for byte.
 
 mod codec;
 mod read;
+mod scan;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -15,7 +16,8 @@ use uuid::Uuid;
 
 use crate::model::{Extent, LABEL_TYPE, MIB};
 
-pub use read::{Found, has_protective_mbr, read};
+pub use read::{FirstSector, Found, first_sector, read};
+pub use scan::{GptScan, GptState, scan};
 pub use write::{clear_unreadable, create, is_our_mbr, protective_mbr, write, write_copy};
 
 /// Entries of a table.

@@ -116,15 +116,35 @@ fn read_copy<D: Medium + ?Sized>(dev: &D, which: Which, lba: u64, end: u64) -> C
     }
 }
 
-/// Whether the first sector holds a protective MBR, without which kernels ignore the table;
-/// None when the sector is all zeros.
-pub fn has_protective_mbr<D: Medium + ?Sized>(dev: &D) -> io::Result<Option<bool>> {
+/// What the first sector of a drive with a GPT holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstSector {
+    /// A protective MBR, without which kernels ignore the table.
+    Protective,
+    /// Zeros.
+    Blank,
+    /// What is left of a protective MBR with some bad bits: no signature of an MBR, or one entry, which begins where that of a
+    /// protective MBR does. Some superblocks have no such signature either; they reach into the next sector, so that it is
+    /// believed only beside a whole primary copy.
+    Damaged,
+    /// Something else, with the signature of an MBR.
+    Foreign,
+}
+
+/// Reads the first sector.
+pub fn first_sector<D: Medium + ?Sized>(dev: &D) -> io::Result<FirstSector> {
     let mut raw = vec![0; usize::try_from(dev.sector()).unwrap_or(512)];
     dev.read_at(0, &mut raw)?;
     if raw.iter().all(|&byte| byte == 0) {
-        return Ok(None);
+        return Ok(FirstSector::Blank);
     }
     let signed = codec::bytes::<2>(&raw, 510) == [0x55, 0xaa];
-    let protective = (0..4).any(|i| raw.get(446 + 16 * i + 4) == Some(&0xee));
-    Ok(Some(signed && protective))
+    let entries = (0..4).map(|i| codec::bytes::<16>(&raw, 446 + 16 * i));
+    let used: Vec<[u8; 16]> = entries.filter(|entry| entry[4] != 0).collect();
+    Ok(match used.as_slice() {
+        _ if !signed => FirstSector::Damaged,
+        used if used.iter().any(|entry| entry[4] == 0xee) => FirstSector::Protective,
+        [entry] if entry[8..12] == 1u32.to_le_bytes() => FirstSector::Damaged,
+        _ => FirstSector::Foreign,
+    })
 }

@@ -176,19 +176,45 @@ fn what_reads_of_a_bad_block_of_a_table_is_kept() {
     let drive = FakeDrive::new(SIZE, 512);
     let table = Table::fresh(Uuid::from_u128(1), Uuid::from_u128(2), SIZE, 512).unwrap();
     create(&drive, &table).unwrap();
-    let mbr = has_protective_mbr(&drive).unwrap();
-    assert_eq!(mbr, Some(true));
+    assert_eq!(first_sector(&drive).unwrap(), FirstSector::Protective);
     // The header alone: the protective MBR before it, and the entries behind it, read.
     drive.unreadable.set(Some(Extent {
         start: 512,
         len: 512,
     }));
     clear_unreadable(&drive, &table, Which::Primary).unwrap();
-    assert_eq!(has_protective_mbr(&drive).unwrap(), mbr);
+    assert_eq!(first_sector(&drive).unwrap(), FirstSector::Protective);
     let mut entries = vec![0; 512];
     drive.read_at(1024, &mut entries).unwrap();
     assert!(entries.starts_with(&LABEL_TYPE.to_bytes_le()));
     let mut header = vec![0; 512];
     drive.read_at(512, &mut header).unwrap();
     assert!(header.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn bad_bits_in_a_protective_mbr_are_told_from_another_table() {
+    let drive = FakeDrive::new(SIZE, 512);
+    let table = Table::fresh(Uuid::from_u128(1), Uuid::from_u128(2), SIZE, 512).unwrap();
+    let first = |change: &dyn Fn(&mut [u8])| {
+        let mut mbr = protective_mbr(&table);
+        change(&mut mbr);
+        drive.write_at(0, &mbr).unwrap();
+        first_sector(&drive).unwrap()
+    };
+    assert_eq!(first(&|_| ()), FirstSector::Protective);
+    assert_eq!(first(&|mbr| mbr.fill(0)), FirstSector::Blank);
+    for bit in 0..8 {
+        // The last byte of the signature, and the type of the entry.
+        assert_eq!(first(&|mbr| mbr[511] ^= 1 << bit), FirstSector::Damaged);
+        assert_eq!(first(&|mbr| mbr[450] ^= 1 << bit), FirstSector::Damaged);
+    }
+    assert_eq!(first(&|mbr| mbr[256..].fill(0xa5)), FirstSector::Damaged);
+    let partition = |mbr: &mut [u8]| {
+        mbr[450] = 0x83;
+        mbr[454..458].copy_from_slice(&2048u32.to_le_bytes());
+    };
+    assert_eq!(first(&partition), FirstSector::Foreign);
+    // A boot sector, whose entries are its program's.
+    assert_eq!(first(&|mbr| mbr[446..510].fill(0)), FirstSector::Foreign);
 }

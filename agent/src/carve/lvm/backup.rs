@@ -37,12 +37,11 @@ pub struct Copy {
     slot: u64,
 }
 
-/// Whether a copy was ever written to a bootloader area, whole or not. A slot that does not read says nothing.
+/// Whether a copy was ever written to a bootloader area, whole or not. An error: a slot that does not read could have one.
 pub fn has_traces<D: Medium + ?Sized>(dev: &D, area: Extent) -> io::Result<bool> {
     device::any((0..2).map(|slot| {
-        let mut header = vec![0; HEADER];
-        dev.read_at(area.start + slot * half(area), &mut header)?;
-        Ok(header.starts_with(MAGIC))
+        let header = header(dev, area, slot)?;
+        Ok(header.is_some_and(|header| header.starts_with(MAGIC)))
     }))
 }
 

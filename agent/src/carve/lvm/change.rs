@@ -1,47 +1,70 @@
-//! The changes: create, expand and delete. One `lvm` command each, then a flush of the drive, then
-//! everything is read again.
+//! The changes. One `lvm` command each, then a flush of the drive, then everything is read again.
 
 use std::ffi::OsString;
 
 use uuid::Uuid;
 
-use super::{name, plan, session::Session, tags};
-use crate::carve::{
-    jobs::{CarveError, Changed},
-    partition::{fit, in_use, ready_space},
-    plan as carving,
+use super::{
+    name, note, plan,
+    session::Session,
+    tags::{self, VgMark},
 };
-use crate::model::{Cause, Extent, Mode, Record, RecordState, VolumeSpec};
+use crate::carve::{
+    claimed::{ClaimedDrive, Erasable, in_doubt},
+    device::Device,
+    error::{CarveError, damaged, fit, in_use, io_error},
+    record::FreeSpace,
+};
+use crate::model::{
+    Contents, DriveId, Extent, Label, Mode, Placed, Record, RecordState, VolumeSpec, cause::chain,
+};
 
-impl Session<'_> {
-    /// Carves a volume, or finds the one of its name; never one of those that were `deleted`.
-    pub(super) fn create(self, spec: &VolumeSpec, deleted: &[Uuid]) -> Result<Changed, CarveError> {
-        let contents = &self.view.contents;
-        let named = contents.volumes.iter().find(|placed| {
-            !matches!(placed.record.state, RecordState::Erasing { .. })
-                && !deleted.contains(&placed.record.uuid)
-                && placed.record.name == spec.name
-        });
-        if let Some(placed) = named {
-            fit(placed)?;
-            return Ok(self.answer(false));
-        }
-        if contents.volume(spec.uuid).is_some() {
-            return Err(CarveError::Ambiguous {
-                uuid: spec.uuid,
-                reason: "another volume on this drive has its identity".into(),
-            });
-        }
-        let no_space = |needed| CarveError::NoSpace {
-            drive: self.id.to_string(),
-            needed,
-            largest: contents.largest_free(),
-        };
-        let size = carving::rounded(spec.size_bytes).ok_or_else(|| no_space(spec.size_bytes))?;
-        let runs = plan::allocate(&contents.free, size).ok_or_else(|| no_space(size))?;
-        for run in &runs {
-            ready_space(self.dev, &self.id, self.view.mark.free_space, *run)?;
-        }
+impl ClaimedDrive for Session<'_> {
+    fn id(&self) -> &DriveId {
+        &self.id
+    }
+
+    fn device(&self) -> &dyn Device {
+        self.dev
+    }
+
+    fn label(&self) -> &Label {
+        &self.view.mark.label
+    }
+
+    fn free_space(&self) -> FreeSpace {
+        self.view.mark.free_space
+    }
+
+    fn contents(&self) -> Result<Contents, CarveError> {
+        let mut contents = self.view.contents.clone();
+        contents.notes.extend(self.notes.iter().cloned());
+        Ok(contents)
+    }
+
+    /// Every change ends with reading everything again.
+    fn changed(&self) -> Result<Contents, CarveError> {
+        self.contents()
+    }
+
+    fn place(&self, free: &[Extent], size: u64) -> Option<Vec<Extent>> {
+        plan::allocate(free, size)
+    }
+
+    /// Wherever there is room.
+    fn place_more(
+        &self,
+        placed: &Placed,
+        contents: &Contents,
+        more: u64,
+    ) -> Result<Vec<Extent>, u64> {
+        let possible = placed.record.extent.len + contents.free_bytes();
+        let lv = self.view.lvs.get(&placed.record.uuid);
+        let end = lv.and_then(|lv| Some(self.extents(lv).last()?.end()));
+        plan::grow(&contents.free, end.unwrap_or(0), more).ok_or(possible)
+    }
+
+    fn carve(&mut self, spec: &VolumeSpec, runs: &[Extent]) -> Result<(), CarveError> {
         let lvs = &self.committed.vg.lvs;
         let lv_name = name::of_lv(self.vg(), &spec.name, spec.uuid, |name| {
             lvs.iter().any(|lv| lv.name == name)
@@ -60,32 +83,165 @@ impl Session<'_> {
         }
         args.extend([
             "--extents".into(),
-            (size / plan::EXTENT_BYTES).to_string().into(),
+            extents_of(runs).into(),
             "--name".into(),
             lv_name.into(),
             self.vg().into(),
-            self.ranges(&runs).into(),
+            self.ranges(runs).into(),
         ]);
         let done = self.lvm("creating a volume", "lvcreate", args);
-        let (id, what) = (self.id.clone(), "creating a volume");
-        self.created(spec, size, done).map_err(|error| match error {
-            // What a drive answers that nothing was done on, which this one is not any more.
-            CarveError::Damaged { .. } | CarveError::Ambiguous { .. } => CarveError::InDoubt {
-                drive: id.to_string(),
-                what: what.to_owned(),
-                source: Cause::new(&error),
-            },
+        self.created(spec, done).map_err(|error| match error {
+            CarveError::Damaged { .. } | CarveError::Ambiguous { .. } => in_doubt(&self.id, &error),
             error => error,
         })
     }
 
+    fn grow(&mut self, placed: &Placed, runs: &[Extent]) -> Result<(), CarveError> {
+        let uuid = placed.record.uuid;
+        let lv = self.lv(uuid)?;
+        let size = placed.record.extent.len + runs.iter().map(|run| run.len).sum::<u64>();
+        let args = vec![
+            "--extents".into(),
+            (size / plan::EXTENT_BYTES).to_string().into(),
+            self.path(&lv),
+            self.ranges(runs).into(),
+        ];
+        let done = self.lvm("growing a volume", "lvextend", args);
+        self.see_again()?;
+        // Metadata that went ahead of the kernel is brought to it by the next look.
+        done?;
+        let placed = self.volume(uuid);
+        let kernel = self.device(&lv).map(|device| device.size_bytes);
+        if placed.map(|placed| placed.record.extent.len) != Some(size) || kernel != Some(size) {
+            return Err(self.odd("the volume that was grown did not read back with its new size"));
+        }
+        self.keep_copy()
+    }
+
+    fn is_free_to_change(&self, uuid: Uuid) -> Result<(), CarveError> {
+        self.unchecked(uuid)
+    }
+
+    fn mark_erasing(&mut self, placed: &Placed) -> Result<(), CarveError> {
+        let uuid = placed.record.uuid;
+        let lv = self.lv(uuid)?;
+        if !self.take_from_kernel(&lv)? {
+            return Err(in_use(placed));
+        }
+        let args = vec![
+            self.vg().into(),
+            lv.name.clone().into(),
+            name::erasing(Uuid::new_v4()).into(),
+        ];
+        let done = self.lvm("marking a volume for erasing", "lvrename", args);
+        self.see_again()?;
+        let state = self.volume(uuid).map(|placed| placed.record.state.clone());
+        match (done, state) {
+            // The mark is what counts, also of a command that ended badly after it.
+            (done, Some(RecordState::Erasing { .. })) => {
+                if let Err(error) = done {
+                    tracing::warn!(drive = %self.id, volume = %uuid, error = %chain(&error), "LVM command failed, but the volume is marked for erasing");
+                }
+                self.keep_copy()
+            }
+            // The next look, which needs the same lock, activates it again.
+            (Err(error @ CarveError::LvmLocked { .. }), _) => Err(error),
+            (done, _) => {
+                // Nobody was told that it is deleted: the kernel gets it back.
+                let args = vec!["--activate=y".into(), self.path(&lv)];
+                if let Err(error) = self.lvm("activating a volume again", "lvchange", args) {
+                    tracing::error!(drive = %self.id, volume = %uuid, error = %chain(&error), "cannot reactivate a volume whose deletion failed; the next scan activates it");
+                }
+                Err(done
+                    .err()
+                    .unwrap_or_else(|| self.odd("the volume did not read back as deleted")))
+            }
+        }
+    }
+
+    /// One name is the whole mark.
+    fn is_half_marked(&self, _uuid: Uuid) -> Result<bool, CarveError> {
+        Ok(false)
+    }
+
+    fn write_state(&mut self, placed: &Placed, to: &RecordState) -> Result<(), CarveError> {
+        let lv = self.lv(placed.record.uuid)?;
+        let wanted = tags::of_record(&Record {
+            state: to.clone(),
+            ..placed.record.clone()
+        });
+        let mut args = tags::options(&lv.tags, &wanted);
+        args.push(self.path(&lv));
+        self.lvm("writing the record", "lvchange", args)?;
+        self.see_again()?;
+        self.keep_copy()
+    }
+
+    fn write_label(&mut self, label: &Label) -> Result<(), CarveError> {
+        self.write_mark(
+            &VgMark {
+                label: label.clone(),
+                ..self.view.mark.clone()
+            },
+            "writing the drive's mark",
+        )
+    }
+
+    fn runs(&self, placed: &Placed) -> Result<Vec<Extent>, CarveError> {
+        Ok(self.extents(&self.lv(placed.record.uuid)?))
+    }
+
+    /// Somebody may have activated it by hand.
+    fn seize(&self, placed: &Placed) -> Result<(), CarveError> {
+        let lv = self.lv(placed.record.uuid)?;
+        if self.device(&lv).is_some() && !self.take_from_kernel(&lv)? {
+            return Err(in_use(placed));
+        }
+        Ok(())
+    }
+
+    fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), CarveError> {
+        note::write(self.dev, &erasable.runs, erasable.guid, done)
+            .map_err(io_error(&self.id, "noting how far erasing is"))
+    }
+
+    fn distrust_free_space(&mut self) -> Result<(), CarveError> {
+        if self.view.mark.free_space == FreeSpace::Unknown {
+            return Ok(());
+        }
+        let mark = VgMark {
+            free_space: FreeSpace::Unknown,
+            ..self.view.mark.clone()
+        };
+        self.write_mark(&mark, "noting that free space is not zeros")?;
+        if self.view.mark.free_space == FreeSpace::Unknown {
+            return Ok(());
+        }
+        Err(self.odd("that free space is not zeros did not read back"))
+    }
+
+    fn release(&mut self, erasable: &Erasable) -> Result<(), CarveError> {
+        let uuid = erasable.uuid;
+        let args = vec!["--force".into(), "--yes".into(), self.path(&self.lv(uuid)?)];
+        let done = self.lvm("freeing erased space", "lvremove", args);
+        self.see_again()?;
+        match (done, self.volume(uuid)) {
+            (_, None) => self.keep_copy(),
+            (Err(error), Some(_)) => Err(error),
+            (Ok(()), Some(_)) => {
+                Err(self.odd("the erased volume is still there after it was removed"))
+            }
+        }
+    }
+}
+
+impl Session<'_> {
     /// What came of `lvcreate`.
     fn created(
-        mut self,
+        &mut self,
         spec: &VolumeSpec,
-        size: u64,
         done: Result<(), CarveError>,
-    ) -> Result<Changed, CarveError> {
+    ) -> Result<(), CarveError> {
         self.see_again()?;
         match (done, self.volume(spec.uuid)) {
             (Ok(()), Some(placed)) => {
@@ -93,11 +249,10 @@ impl Session<'_> {
                 if placed.device.is_none() {
                     return Err(self.odd("the kernel does not have the volume that was created"));
                 }
-                self.keep_copy()?;
-                Ok(self.answer(true))
+                self.keep_copy()
             }
             (Ok(()), None) => Err(self.odd("the volume that was created did not read back")),
-            (Err(error), None) => Err(sized(error, size)),
+            (Err(error), None) => Err(error),
             (Err(error), Some(_)) => {
                 // Nobody was told of it, so it may go.
                 if let Some(lv) = self.view.lvs.get(&spec.uuid) {
@@ -107,108 +262,24 @@ impl Session<'_> {
                         vec!["--force".into(), self.path(lv)],
                     );
                     if let Err(left) = undone {
-                        tracing::error!(drive = %self.id, volume = %spec.uuid, error = %crate::model::cause::chain(&left), "a failed creation could not be undone");
+                        tracing::error!(drive = %self.id, volume = %spec.uuid, error = %chain(&left), "cannot undo a failed volume creation");
                         return Err(
                             self.odd("a volume that was not created completely is still there")
                         );
                     }
                 }
-                Err(sized(error, size))
+                Err(error)
             }
         }
     }
 
-    /// Grows a volume to at least this size, wherever there is room. One that is as large is left alone.
-    pub(super) fn expand(mut self, uuid: Uuid, size_bytes: u64) -> Result<Changed, CarveError> {
-        let (placed, lv) = self.living(uuid)?;
-        self.unchecked(uuid)?;
-        let old = placed.record.extent.len;
-        if old >= size_bytes {
-            return Ok(self.answer(false));
-        }
-        let free = &self.view.contents.free;
-        let possible = old + self.view.contents.free_bytes();
-        let cannot = |needed| CarveError::CannotGrow {
-            uuid,
-            needed,
-            possible,
-        };
-        let size = carving::rounded(size_bytes).ok_or_else(|| cannot(size_bytes))?;
-        let end = self.runs(&lv).last().map_or(0, |run| run.end());
-        let runs = plan::grow(free, end, size - old).ok_or_else(|| cannot(size))?;
-        for run in &runs {
-            ready_space(self.dev, &self.id, self.view.mark.free_space, *run)?;
-        }
-        let args = vec![
-            "--extents".into(),
-            (size / plan::EXTENT_BYTES).to_string().into(),
-            self.path(&lv),
-            self.ranges(&runs).into(),
-        ];
-        let done = self.lvm("growing a volume", "lvextend", args);
+    /// Gives the VG another mark and reads everything again.
+    fn write_mark(&mut self, mark: &VgMark, what: &str) -> Result<(), CarveError> {
+        let mut args = tags::options(&self.committed.vg.tags, &tags::of_vg(mark));
+        args.push(self.vg().into());
+        self.lvm(what, "vgchange", args)?;
         self.see_again()?;
-        if let Err(error) = done {
-            // Metadata that went ahead of the kernel is brought to it by the next look.
-            return Err(match error {
-                CarveError::NoSpace { .. } => cannot(size),
-                error => error,
-            });
-        }
-        let (placed, lv) = self.living(uuid)?;
-        let kernel = self.device(&lv).map(|device| device.size_bytes);
-        if placed.record.extent.len != size || kernel != Some(size) {
-            return Err(self.odd("the volume that was grown did not read back with its new size"));
-        }
-        self.keep_copy()?;
-        Ok(self.answer(true))
-    }
-
-    /// Takes a volume from the kernel, which refuses while it is in use, and gives what it was another name. One that
-    /// is not there, or is being erased, is left alone.
-    pub(super) fn delete(mut self, uuid: Uuid) -> Result<Changed, CarveError> {
-        let Some(placed) = self.volume(uuid).cloned() else {
-            return Ok(self.answer(false));
-        };
-        fit(&placed)?;
-        if matches!(placed.record.state, RecordState::Erasing { .. }) {
-            return Ok(self.answer(false));
-        }
-        let (placed, lv) = self.living(uuid)?;
-        self.unchecked(uuid)?;
-        if !self.take_from_kernel(&lv)? {
-            return Err(in_use(&placed));
-        }
-        let erase_guid = Uuid::new_v4();
-        let args = vec![
-            self.vg().into(),
-            lv.name.clone().into(),
-            name::erasing(erase_guid).into(),
-        ];
-        let done = self.lvm("marking a volume for erasing", "lvrename", args);
-        self.see_again()?;
-        let state = self.volume(uuid).map(|placed| placed.record.state.clone());
-        match (done, state) {
-            // The mark is what counts, also of a command that ended badly after it.
-            (done, Some(RecordState::Erasing { .. })) => {
-                if let Err(error) = done {
-                    tracing::warn!(drive = %self.id, volume = %uuid, error = %crate::model::cause::chain(&error), "the volume is marked for erasing although the command failed");
-                }
-                self.keep_copy()?;
-                Ok(self.answer(true))
-            }
-            // The next look, which needs the same lock, activates it again.
-            (Err(error @ CarveError::LvmLocked { .. }), _) => Err(error),
-            (done, _) => {
-                // Nobody was told that it is deleted: the kernel gets it back.
-                let args = vec!["--activate=y".into(), self.path(&lv)];
-                if let Err(error) = self.lvm("activating a volume again", "lvchange", args) {
-                    tracing::error!(drive = %self.id, volume = %uuid, error = %crate::model::cause::chain(&error), "a volume that was not deleted is not active; the next look activates it");
-                }
-                Err(done
-                    .err()
-                    .unwrap_or_else(|| self.odd("the volume did not read back as deleted")))
-            }
-        }
+        self.keep_copy()
     }
 
     /// This drive as a PV with these runs.
@@ -225,8 +296,14 @@ impl Session<'_> {
 
     /// A change that did not come out as it should.
     fn odd(&self, reason: &str) -> CarveError {
-        super::session::damaged(&self.id, reason.to_owned())
+        damaged(&self.id, reason.to_owned())
     }
+}
+
+/// The length of runs as LVM's commands take it.
+pub(super) fn extents_of(runs: &[Extent]) -> String {
+    let bytes: u64 = runs.iter().map(|run| run.len).sum();
+    (bytes / plan::EXTENT_BYTES).to_string()
 }
 
 /// What the tags of a new volume say: its state is decided here and now, so that the first stage has nothing to
@@ -244,16 +321,4 @@ fn new_record(spec: &VolumeSpec) -> Record {
     };
     // LVM knows where it lies.
     Record::new(spec, Extent { start: 0, len: 0 }, state)
-}
-
-/// The size that LVM had no room for.
-fn sized(error: CarveError, needed: u64) -> CarveError {
-    match error {
-        CarveError::NoSpace { drive, largest, .. } => CarveError::NoSpace {
-            drive,
-            needed,
-            largest,
-        },
-        error => error,
-    }
 }

@@ -10,19 +10,22 @@ use std::ffi::OsString;
 use uuid::Uuid;
 
 use super::{
+    change::extents_of,
     metadata::Lv,
     name, plan,
-    session::{PATIENCE, Session, damaged},
+    session::{PATIENCE, Session},
     view,
 };
 use crate::carve::{
-    erase::Pace,
-    jobs::{CarveError, MakeSnapshot, Snapshot},
-    partition::{LOCK_LIMIT, io_error, lock, lock_error, open, ready_space},
-    plan as carving,
+    claimed::ClaimedDrive,
+    error::{CarveError, damaged, io_error},
+    jobs::Snapshot,
+    open,
+    pace::Pace,
+    plan as carving, space,
 };
-use crate::model::{Cause, Contents, DriveRef, cause::chain};
-use crate::sys::dm;
+use crate::model::{Cause, Contents, cause::chain};
+use crate::sys::{blockdev::BlockDev, dm};
 use crate::worker::Context;
 
 /// A tag for those who read `lvs`; what it is is known by its name.
@@ -30,22 +33,23 @@ const TAG: &str = "drivebay-check";
 
 /// Makes one.
 pub(in crate::carve) fn make(
-    job: &MakeSnapshot,
+    dev: &BlockDev,
+    uuid: Uuid,
+    bytes: u64,
     context: &mut Context,
 ) -> Result<Contents, CarveError> {
-    let mut dev = open(&job.drive)?;
-    lock(&mut dev)?;
-    let mut session = Session::open(&dev, true)?;
-    let (_, lv) = session.living(job.uuid)?;
+    let mut session = Session::open(dev, true)?;
+    session.living(&session.view.contents, uuid)?;
+    let lv = session.lv(uuid)?;
     if !session.view.checks.is_empty() {
         return Err(CarveError::Busy {
-            drive: job.drive.id.to_string(),
+            drive: session.id.to_string(),
             reason: "an earlier check's snapshot is not gone yet".into(),
         });
     }
     if !name::takes_snapshots(session.vg(), &lv.name) {
         return Err(CarveError::Busy {
-            drive: job.drive.id.to_string(),
+            drive: session.id.to_string(),
             reason: format!(
                 "the name of LV {} is too long for one that has a snapshot",
                 lv.name
@@ -58,14 +62,12 @@ pub(in crate::carve) fn make(
         needed,
         largest: contents.largest_free(),
     };
-    let size = carving::rounded(job.bytes).ok_or_else(|| no_space(job.bytes))?;
+    let size = carving::rounded(bytes).ok_or_else(|| no_space(bytes))?;
     let runs = plan::allocate(&contents.free, size).ok_or_else(|| no_space(size))?;
     // The kernel takes zeros for a store that is empty, and LVM would zero its beginning by way of a name that
     // udevd makes, which nobody waits for here.
-    for run in &runs {
-        ready_space(session.dev, &session.id, session.view.mark.free_space, *run)?;
-    }
-    let name = name::check(job.uuid);
+    space::ready(dev, &session.id, session.free_space(), &runs)?;
+    let name = name::check(uuid);
     let mut args: Vec<OsString> = [
         "--yes",
         "--zero=n",
@@ -79,7 +81,7 @@ pub(in crate::carve) fn make(
     .map(OsString::from)
     .to_vec();
     args.extend([
-        (size / plan::EXTENT_BYTES).to_string().into(),
+        extents_of(&runs).into(),
         "--name".into(),
         name.clone().into(),
         session.vg().into(),
@@ -97,30 +99,27 @@ pub(in crate::carve) fn make(
     context.step("making a snapshot");
     let done = session.lvm_patiently("making a snapshot", "lvconvert", args);
     session.see_again()?;
-    if session.view.checks.contains_key(&job.uuid) {
+    if session.view.checks.contains_key(&uuid) {
         session.keep_copy()?;
     }
     if let Err(error) = done {
         // It may have been ended while the volume stood still: this sets it going again, and takes the snapshot from it.
         drop(session);
-        Session::open(&dev, true)?;
+        Session::open(dev, true)?;
         return Err(error);
     }
-    if active(&session, job.uuid).is_none() {
+    if active(&session, uuid).is_none() {
         return Err(damaged(
             &session.id,
             "the kernel does not have the snapshot that was made".into(),
         ));
     }
-    Ok(session.contents())
+    session.contents()
 }
 
 /// The snapshot of a volume, when the kernel has it.
-pub(in crate::carve) fn find(drive: &DriveRef, uuid: Uuid) -> Result<Option<Snapshot>, CarveError> {
-    let mut dev = open(drive)?;
-    dev.lock_shared(LOCK_LIMIT)
-        .map_err(|error| lock_error(drive, error))?;
-    Ok(active(&Session::open(&dev, false)?, uuid))
+pub(in crate::carve) fn find(dev: &BlockDev, uuid: Uuid) -> Result<Option<Snapshot>, CarveError> {
+    Ok(active(&Session::open(dev, false)?, uuid))
 }
 
 fn active(session: &Session<'_>, uuid: Uuid) -> Option<Snapshot> {
@@ -136,18 +135,17 @@ fn active(session: &Session<'_>, uuid: Uuid) -> Option<Snapshot> {
 
 /// Takes all of them away; None when there were none.
 pub(in crate::carve) fn clear(
-    drive: &DriveRef,
+    dev: &mut BlockDev,
     context: &mut Context,
 ) -> Result<Option<Contents>, CarveError> {
-    let mut dev = open(drive)?;
-    lock(&mut dev)?;
+    let id = dev.drive().id.clone();
     let mut cleared = false;
     loop {
         context.step("removing a snapshot");
         // What nobody uses is parted from its volume by this.
-        let session = Session::open(&dev, true)?;
+        let session = Session::open(dev, true)?;
         let Some(lv) = session.view.checks.values().next().cloned() else {
-            return Ok(cleared.then(|| session.contents()));
+            return cleared.then(|| session.contents()).transpose();
         };
         if lv.snapshot_of.is_some() || !session.take_store_from_kernel(&lv)? {
             return Err(busy(&session));
@@ -161,14 +159,14 @@ pub(in crate::carve) fn clear(
         dev.unlock();
         let mut pace = Pace::new(u64::MAX);
         let mut done = 0;
-        while let Some(left) = plan::at(&runs, done) {
+        while let Some(left) = carving::at(&runs, done) {
             context.step("erasing a snapshot");
             done += pace
-                .zero(&dev, left)
-                .map_err(io_error(&drive.id, "erasing a snapshot"))?;
+                .zero(dev, left)
+                .map_err(io_error(&id, "erasing a snapshot"))?;
         }
-        lock(&mut dev)?;
-        let mut session = Session::open(&dev, false)?;
+        open::lock(dev)?;
+        let mut session = Session::open(dev, false)?;
         let same = |now: &Lv| now.uuid == lv.uuid && now.occupies == lv.occupies;
         let found = session.view.checks.values().find(|now| same(now)).cloned();
         // Somebody else may have removed it meanwhile.
@@ -214,7 +212,7 @@ impl Session<'_> {
                 Ok(()) => parted = true,
                 // The volume is fit for use with it; whoever needs it gone says so.
                 Err(error) => {
-                    tracing::warn!(drive = %self.id, lv = lv.name, error = %chain(&error), "a check's snapshot stays for now");
+                    tracing::warn!(drive = %self.id, lv = lv.name, error = %chain(&error), "cannot remove a check's snapshot yet");
                 }
             }
         }

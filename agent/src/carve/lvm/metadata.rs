@@ -278,7 +278,7 @@ fn label_sector<D: Medium + ?Sized>(
         return Err("the checksum of its LVM label is wrong".into());
     }
     if label.get(24..32) != Some(LABEL_TYPE) {
-        return Err("its LVM label is of a type that nobody here knows".into());
+        return Err("its LVM label has an unknown type".into());
     }
     let short = || "its PV header is cut off".to_owned();
     let mut at = word(label, 20).ok_or_else(short)? as usize;
@@ -376,7 +376,7 @@ fn area_header(header: &[u8], area: Extent) -> Result<Option<Location>, AreaTrou
     }
     if word(header, 20) != Some(1) {
         return Err(AreaTrouble::Unknown(
-            "its metadata area is of a version that nobody here knows".into(),
+            "its metadata area has an unknown version".into(),
         ));
     }
     if long(header, 24) != Some(area.start) || long(header, 32) != Some(area.len) {

@@ -7,17 +7,16 @@ use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Duration};
 use uuid::Uuid;
 
 use super::{
-    backup, claim,
+    backup,
     metadata::{self, Committed, Found, Lv, Torn},
-    name,
+    name, pv,
     view::{self, View},
 };
 use crate::carve::{
     device::Medium,
-    jobs::{CarveError, Changed},
-    partition::io_error,
+    error::{CarveError, ambiguous, damaged, io_error, not_ours},
 };
-use crate::model::{Cause, Contents, DriveId, Extent, Placed, RecordState};
+use crate::model::{Cause, DriveId, Extent, Placed, RecordState};
 use crate::sys::{
     blockdev::BlockDev,
     dm::{self, DmDevice},
@@ -32,18 +31,18 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 const STANDSTILL: Duration = Duration::from_secs(180);
 
 /// A drive of ours, read. The caller holds its lock.
-pub(super) struct Session<'a> {
+pub(in crate::carve) struct Session<'a> {
     pub(super) dev: &'a BlockDev,
     pub(super) id: DriveId,
     pub(super) committed: Committed,
     pub(super) dm: Vec<DmDevice>,
     pub(super) view: View,
-    notes: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 impl<'a> Session<'a> {
     /// Reads metadata, kernel and erase notes; repairs when asked to.
-    pub(super) fn open(dev: &'a BlockDev, repair: bool) -> Result<Self, CarveError> {
+    pub(in crate::carve) fn open(dev: &'a BlockDev, repair: bool) -> Result<Self, CarveError> {
         let id = &dev.drive().id;
         let mut session = match committed(dev, id)? {
             Ok(committed) => Self::of(dev, committed)?,
@@ -102,43 +101,19 @@ impl<'a> Session<'a> {
         })
     }
 
-    pub(super) fn contents(&self) -> Contents {
-        let mut contents = self.view.contents.clone();
-        contents.notes.extend(self.notes.iter().cloned());
-        contents
-    }
-
-    pub(super) fn answer(self, changed: bool) -> Changed {
-        Changed {
-            contents: self.contents(),
-            changed,
-        }
-    }
-
     /// A volume on the drive, whatever its state.
     pub(super) fn volume(&self, uuid: Uuid) -> Option<&Placed> {
         self.view.contents.volume(uuid)
     }
 
-    /// A volume that lives and about which everything agrees, with its LV.
-    pub(super) fn living(&self, uuid: Uuid) -> Result<(Placed, Lv), CarveError> {
-        let unknown = || CarveError::NoSuchVolume {
-            drive: self.id.to_string(),
-            uuid,
-        };
-        let placed = self.volume(uuid).ok_or_else(unknown)?;
-        crate::carve::partition::fit(placed)?;
-        match (&placed.record.state, self.view.lvs.get(&uuid)) {
-            (RecordState::Erasing { .. } | RecordState::Creating, _) => Err(unknown()),
-            (_, Some(lv)) => Ok((placed.clone(), lv.clone())),
-            (_, None) => Err(CarveError::Ambiguous {
-                uuid,
-                reason: "it has no LV".into(),
-            }),
-        }
+    /// A volume's LV.
+    pub(super) fn lv(&self, uuid: Uuid) -> Result<Lv, CarveError> {
+        let lv = self.view.lvs.get(&uuid).cloned();
+        lv.ok_or_else(|| ambiguous(uuid, "it has no LV".into()))
     }
 
-    pub(super) fn runs(&self, lv: &Lv) -> Vec<Extent> {
+    /// Where an LV lies on the drive.
+    pub(super) fn extents(&self, lv: &Lv) -> Vec<Extent> {
         view::runs(&self.committed.vg, lv)
     }
 
@@ -282,7 +257,7 @@ impl<'a> Session<'a> {
         if let Some(error) = failed {
             // What is there can be used; the rest is tried again at the next look.
             let why = crate::model::cause::chain(&error);
-            tracing::error!(drive = %self.id, error = why, "not every volume could be activated");
+            tracing::error!(drive = %self.id, error = why, "cannot activate every volume of the drive");
             self.notes
                 .push(format!("not every volume could be activated: {why}"));
         }
@@ -377,14 +352,14 @@ fn committed<D: Medium + ?Sized>(
     match metadata::read(dev).map_err(io_error(id, "reading LVM's metadata"))? {
         Found::Torn(torn) => Ok(Err(torn)),
         Found::Vg(committed) => Ok(Ok(*committed)),
-        Found::Orphan(header) if claim::drive_uuid_of(&header.uuid).is_some() => {
-            claim::never_complete(dev, id, &header)?;
+        Found::Orphan(header) if pv::drive_uuid_of(&header.uuid).is_some() => {
+            pv::never_complete(dev, id, &header)?;
             Err(CarveError::Unlabelled {
                 drive: id.to_string(),
             })
         }
         Found::Damaged { why, .. } => Err(damaged(id, why)),
-        Found::NoPv | Found::Orphan(_) => Err(claim::not_ours(id)),
+        Found::NoPv | Found::Orphan(_) => Err(not_ours(id)),
     }
 }
 
@@ -397,7 +372,7 @@ pub fn shown<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<Committed, Car
 }
 
 /// The copy of a torn text.
-fn copy_of<D: Medium + ?Sized>(
+pub(super) fn copy_of<D: Medium + ?Sized>(
     dev: &D,
     id: &DriveId,
     torn: &Torn,
@@ -458,7 +433,7 @@ fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError
     done.map_err(|error| lvm_error(id, "restoring LVM's metadata", &error))?;
     match Session::read(dev)? {
         Ok(mut session) => {
-            tracing::warn!(drive = %id, seqno = vg.seqno, "LVM's metadata was torn and is restored from its copy");
+            tracing::warn!(drive = %id, seqno = vg.seqno, "torn LVM metadata restored from its copy");
             session
                 .notes
                 .push("LVM's metadata was torn; the last acknowledged version was put back".into());
@@ -477,7 +452,7 @@ fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError
 /// A leftover is written over by the next one.
 fn remove(file: &Path) {
     if let Err(error) = std::fs::remove_file(file) {
-        tracing::warn!(path = %file.display(), %error, "a temporary file stays");
+        tracing::warn!(path = %file.display(), %error, "cannot remove a temporary file");
     }
 }
 
@@ -487,7 +462,7 @@ fn erase_notes<D: Medium + ?Sized>(dev: &D, committed: &Committed) -> BTreeMap<U
     lvs.filter_map(|lv| {
         let guid = name::erase_guid(&lv.name)?;
         let runs = view::runs(&committed.vg, lv);
-        let done = super::erase::read_note(dev, &runs, guid).ok()??;
+        let done = super::note::read(dev, &runs, guid).ok()??;
         Some((guid, done))
     })
     .collect()
@@ -495,13 +470,6 @@ fn erase_notes<D: Medium + ?Sized>(dev: &D, committed: &Committed) -> BTreeMap<U
 
 fn devices(id: &DriveId) -> Result<Vec<DmDevice>, CarveError> {
     dm::devices(Path::new("/sys")).map_err(io_error(id, "reading the kernel's dm devices"))
-}
-
-pub(super) fn damaged(id: &DriveId, reason: String) -> CarveError {
-    CarveError::Damaged {
-        drive: id.to_string(),
-        reason,
-    }
 }
 
 /// An `lvm` command that failed, in carving's words.

@@ -246,7 +246,7 @@ fn values(tags: &[String]) -> Result<Values, String> {
     for tag in tags {
         let odd = || {
             format!(
-                "its tag {} is none of ours",
+                "its tag {} is not one of Drivebay's",
                 shorten(std::slice::from_ref(tag))
             )
         };

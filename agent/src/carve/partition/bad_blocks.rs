@@ -3,15 +3,17 @@
 
 use std::collections::BTreeMap;
 
+use super::Session;
 use super::tests::{SIZE, a, b, furnished, id, session, shape};
-use super::*;
 use crate::carve::{
+    claimed::ClaimedDrive,
     device::Medium,
+    error::CarveError,
     fake::FakeDrive,
     gpt::{ARRAY_BYTES, LABEL_EXTENT},
     marks::{self, Mark},
 };
-use crate::model::{Extent, Layout, MIB};
+use crate::model::{Extent, Layout, MIB, RecordState};
 
 const BLOCK: u64 = 4096;
 
@@ -125,7 +127,7 @@ fn one_bad_block_loses_no_volume_and_a_good_copy_repairs_it() {
 
             // What is answered is so, also when it cannot be answered with OK.
             let deleted =
-                Session::open(&drive, &id(), true).and_then(|session| session.delete(b()));
+                Session::open(&drive, &id(), true).and_then(|mut session| session.delete(b()));
             drive.unwritable.set(None);
             let now = session(&drive).contents().unwrap();
             let erasing = now.volumes.iter().any(|placed| {
@@ -151,4 +153,36 @@ fn one_bad_block_loses_no_volume_and_a_good_copy_repairs_it() {
             format!("{fault:?}")
         );
     }
+}
+
+#[test]
+fn a_damaged_protective_mbr_loses_no_volume_and_is_written_again() {
+    let drive = furnished(512);
+    let acknowledged = shape(&session(&drive).contents().unwrap());
+    let mut good = [0; 512];
+    drive.read_at(0, &mut good).unwrap();
+    let sector = Extent { start: 0, len: 512 };
+    drive.fill(sector, 0xa5);
+    let seen = Session::open(&drive, &id(), false).unwrap();
+    let seen = seen.contents().unwrap();
+    assert_eq!(shape(&seen), acknowledged);
+    assert_eq!(seen.notes, ["the protective MBR is damaged"]);
+
+    let repaired = session(&drive).contents().unwrap();
+    assert_eq!(shape(&repaired), acknowledged);
+    let mut now = [0; 512];
+    drive.read_at(0, &mut now).unwrap();
+    assert_eq!(now, good);
+
+    // With the next sector gone too, it is what a program that took the whole drive leaves.
+    let both = Extent {
+        start: 0,
+        len: 1024,
+    };
+    drive.fill(both, 0xa5);
+    let refused = Session::open(&drive, &id(), true).err();
+    assert!(
+        matches!(refused, Some(CarveError::Damaged { .. })),
+        "{refused:?}"
+    );
 }

@@ -6,14 +6,14 @@ use std::io;
 
 use crate::carve::{
     device::{Device, Kernel},
-    gpt::{self, Entry, Table, Which},
-    jobs::CarveError,
+    error::{CarveError, damaged, io_error, not_ours},
+    gpt::{self, Entry, FirstSector, Table, Which},
     plan::{self, Step, View},
     record::{self, Content, Other},
 };
 use crate::model::{Cause, Contents, DriveId, ERASING_TYPE, Placed, Record};
 
-use super::{claim, io_error};
+use super::begun;
 
 /// Rounds of looking and repairing. Each one completes at least one intent, and there is at most
 /// one per table entry and one per record.
@@ -21,28 +21,24 @@ const ROUNDS: usize = 2 * gpt::ENTRIES;
 
 /// A drive of ours, read.
 #[derive(Debug)]
-pub struct Session<'a, D> {
+pub(crate) struct Session<'a, D> {
     pub(in crate::carve) dev: &'a D,
     pub(in crate::carve) id: DriveId,
     pub(in crate::carve) table: Table,
     pub(in crate::carve) label: record::Read,
-    notes: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 impl<'a, D: Device + Kernel> Session<'a, D> {
     /// Reads table and label; repairs both, and what was interrupted, when asked to. The caller
     /// holds the lock when it asks.
-    pub fn open(dev: &'a D, id: &DriveId, repair: bool) -> Result<Self, CarveError> {
+    pub(crate) fn open(dev: &'a D, id: &DriveId, repair: bool) -> Result<Self, CarveError> {
         let io = |what: &str| io_error(id, what);
-        let damaged = |reason: String| CarveError::Damaged {
-            drive: id.to_string(),
-            reason,
-        };
         let mut notes = Vec::new();
         let found = gpt::read(dev).map_err(io("reading the partition table"))?;
         let (table, rewrite) = match found {
-            gpt::Found::None => return Err(without_table(dev, id)?),
-            gpt::Found::Damaged(why) => return Err(damaged(format!("partition table: {why}"))),
+            gpt::Found::None => return Err(begun::without_table(dev, id)?),
+            gpt::Found::Damaged(why) => return Err(damaged(id, format!("partition table: {why}"))),
             gpt::Found::Whole(table) => (table, None),
             gpt::Found::One {
                 table,
@@ -62,7 +58,8 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
                 let label = read_label(dev, id, &backup)?;
                 if !differ_by_intent(&primary, &backup, &label.content) {
                     return Err(damaged(
-                        "the two copies of the partition table differ, and no change of ours explains it".into(),
+                        id,
+                        "the two copies of the partition table differ, and no interrupted change of Drivebay explains it".into(),
                     ));
                 }
                 // Ours writes the backup first: it is the newer one.
@@ -72,16 +69,22 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         if !table.is_ours() {
             return Err(not_ours(id));
         }
-        let mbr = match gpt::has_protective_mbr(dev) {
-            Ok(Some(false)) => {
-                return Err(damaged(
-                    "the first sector holds something else than a protective MBR".into(),
-                ));
-            }
-            Ok(Some(true)) => true,
-            Ok(None) => {
+        let is_primary_whole = rewrite != Some(Which::Primary);
+        let mbr = match gpt::first_sector(dev) {
+            Ok(FirstSector::Protective) => true,
+            Ok(FirstSector::Blank) => {
                 notes.push("the protective MBR is gone".into());
                 false
+            }
+            Ok(FirstSector::Damaged) if is_primary_whole => {
+                notes.push("the protective MBR is damaged".into());
+                false
+            }
+            Ok(FirstSector::Damaged | FirstSector::Foreign) => {
+                return Err(damaged(
+                    id,
+                    "the first sector holds something else than a protective MBR".into(),
+                ));
             }
             Err(error) => {
                 notes.push(format!("the protective MBR does not read: {error}"));
@@ -115,13 +118,10 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
                 .map_err(io("repairing the partition table"))?;
             let now = gpt::read(self.dev).map_err(io("reading the partition table"))?;
             if now != gpt::Found::Whole(self.table.clone()) {
-                return Err(CarveError::Damaged {
-                    drive: self.id.to_string(),
-                    reason: format!(
-                        "the {} partition table was written again and did not read back",
-                        which.as_str()
-                    ),
-                });
+                let which = which.as_str();
+                let reason =
+                    format!("the {which} partition table was written again and did not read back");
+                return Err(damaged(&self.id, reason));
             }
         }
         if mbr {
@@ -288,8 +288,15 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// Everything on the drive.
-    pub fn contents(&self) -> Result<Contents, CarveError> {
+    pub(super) fn everything(&self) -> Result<Contents, CarveError> {
         let view = self.view()?;
+        let mut notes = self.notes.clone();
+        notes.extend(view.steps.iter().filter_map(|step| match step {
+            Step::RemovePartition { number } => Some(format!(
+                "the kernel has partition {number}, which the partition table does not have as a volume"
+            )),
+            _ => None,
+        }));
         Ok(Contents {
             layout: crate::model::Layout::Partition,
             label: self.label.content.label.clone(),
@@ -300,41 +307,9 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             extent_bytes: plan::EXTENT_BYTES,
             table_full: self.table.free_number().is_none(),
             strangers: view.strangers,
-            notes: self.notes.clone(),
+            notes,
         })
     }
-
-    /// Everything on the drive, read from the medium again.
-    pub(in crate::carve) fn reread(&self) -> Result<Contents, CarveError> {
-        let mut again = Session::open(self.dev, &self.id, false)?;
-        again.notes = self.notes.iter().cloned().chain(again.notes).collect();
-        again.contents()
-    }
-}
-
-fn not_ours(id: &DriveId) -> CarveError {
-    CarveError::NotClaimable {
-        drive: id.to_string(),
-        reason: "it does not carry our label".into(),
-    }
-}
-
-/// A drive without any table: not ours, unless our label is still there.
-pub(super) fn without_table<D: Device>(dev: &D, id: &DriveId) -> Result<CarveError, CarveError> {
-    let traces = record::has_traces(dev).map_err(io_error(id, "looking for a label"))?;
-    Ok(if traces {
-        CarveError::Damaged {
-            drive: id.to_string(),
-            reason: "both copies of the partition table are gone, and our label is still there"
-                .into(),
-        }
-    } else if claim::is_before_table(dev).map_err(io_error(id, "looking for a claim"))? {
-        CarveError::Unlabelled {
-            drive: id.to_string(),
-        }
-    } else {
-        not_ours(id)
-    })
 }
 
 fn read_label<D: Device>(dev: &D, id: &DriveId, table: &Table) -> Result<record::Read, CarveError> {
@@ -343,14 +318,11 @@ fn read_label<D: Device>(dev: &D, id: &DriveId, table: &Table) -> Result<record:
         record::Found::Blank if table.partitions().count() == 1 => Err(CarveError::Unlabelled {
             drive: id.to_string(),
         }),
-        record::Found::Blank => Err(CarveError::Damaged {
-            drive: id.to_string(),
-            reason: "the label is empty, and the partition table is not".into(),
-        }),
-        record::Found::Damaged(reason) => Err(CarveError::Damaged {
-            drive: id.to_string(),
-            reason,
-        }),
+        record::Found::Blank => {
+            let reason = "the label is empty, and the partition table is not";
+            Err(damaged(id, reason.into()))
+        }
+        record::Found::Damaged(reason) => Err(damaged(id, reason)),
     }
 }
 

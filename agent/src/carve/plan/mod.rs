@@ -1,6 +1,7 @@
 //! Deciding, purely: where free space is, what fits where, and what records, table and kernel
 //! say together (`reconcile`).
 
+pub(super) mod advance;
 mod reconcile;
 #[cfg(test)]
 mod tests;
@@ -95,4 +96,19 @@ pub fn growth_limit(free: &[Extent], extent: Extent) -> u64 {
 pub fn overlap(a: Extent, b: Extent) -> bool {
     let end = |run: Extent| run.start.saturating_add(run.len);
     a.len > 0 && b.len > 0 && a.start < end(b) && b.start < end(a)
+}
+
+/// Where byte `done` of these runs is, and how many bytes follow it in the same run.
+pub fn at(runs: &[Extent], done: u64) -> Option<Extent> {
+    let mut left = done;
+    for run in runs {
+        if left < run.len {
+            return Some(Extent {
+                start: run.start + left,
+                len: run.len - left,
+            });
+        }
+        left -= run.len;
+    }
+    None
 }

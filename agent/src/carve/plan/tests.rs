@@ -74,6 +74,113 @@ fn the_last_extent_is_usable_and_the_backup_table_is_not() {
 }
 
 #[test]
+fn usable_space_ends_and_begins_where_the_table_says_to_the_sector() {
+    for sector in [512, 4096] {
+        // The backup table: the entry array and the header behind it.
+        let backup = crate::carve::gpt::ARRAY_BYTES + sector;
+        let fresh = |size| Table::fresh(Uuid::nil(), Uuid::nil(), size, sector).unwrap();
+        assert_eq!(usable(&fresh(SIZE + backup)), mib(5, 95));
+        assert_eq!(usable(&fresh(SIZE + backup - sector)), mib(5, 94));
+        // A table that keeps more for itself than ours do.
+        let table = Table {
+            first_usable: 6 * MIB / sector + 1,
+            ..fresh(SIZE)
+        };
+        assert_eq!(usable(&table), mib(7, 92));
+    }
+}
+
+#[test]
+fn an_unaligned_run_takes_every_extent_that_it_touches() {
+    let unaligned = |start, len| Extent { start, len };
+    assert_eq!(aligned(mib(7, 2)), mib(7, 2));
+    assert_eq!(aligned(unaligned(7 * MIB + 512, 512)), mib(7, 1));
+    assert_eq!(aligned(unaligned(7 * MIB + 512, MIB)), mib(7, 2));
+    assert_eq!(aligned(unaligned(7 * MIB, MIB + 1)), mib(7, 2));
+    let occupied = [unaligned(7 * MIB + 512, 512)];
+    assert_eq!(
+        free_runs(mib(5, 10), &occupied),
+        [mib(5, 2), mib(8, 7)],
+        "the neighbours of a foreign partition are whole extents"
+    );
+}
+
+#[test]
+fn an_empty_run_occupies_nothing() {
+    for at in [5, 9, 15] {
+        assert_eq!(free_runs(mib(5, 10), &[mib(at, 0)]), [mib(5, 10)]);
+    }
+    let inside = Extent {
+        start: 9 * MIB + 512,
+        len: 0,
+    };
+    assert_eq!(free_runs(mib(5, 10), &[inside]), [mib(5, 10)]);
+}
+
+#[test]
+fn sizes_are_rounded_up_to_whole_extents_and_never_to_none() {
+    for (size, expected) in [
+        (0, Some(MIB)),
+        (1, Some(MIB)),
+        (MIB, Some(MIB)),
+        (MIB + 1, Some(2 * MIB)),
+        (u64::MAX, None),
+    ] {
+        assert_eq!(rounded(size), expected, "{size}");
+    }
+}
+
+#[test]
+fn a_volume_may_grow_by_exactly_the_free_run_behind_it() {
+    let volume = mib(7, 10);
+    assert_eq!(growth_limit(&[mib(5, 2), mib(17, 3)], volume), 13 * MIB);
+    assert_eq!(growth_limit(&[mib(5, 2), mib(18, 3)], volume), 10 * MIB);
+    assert_eq!(growth_limit(&[], volume), 10 * MIB);
+}
+
+#[test]
+fn runs_overlap_when_they_share_a_byte_and_not_when_they_touch() {
+    let huge = Extent {
+        start: MIB,
+        len: u64::MAX,
+    };
+    for (a, b, expected) in [
+        (mib(5, 10), mib(14, 3), true),
+        (mib(5, 10), mib(7, 1), true),
+        (mib(5, 10), mib(5, 10), true),
+        (mib(5, 10), mib(15, 3), false),
+        (mib(5, 10), mib(40, 3), false),
+        // One byte, at the end and behind it.
+        (
+            mib(5, 10),
+            Extent {
+                start: 15 * MIB - 1,
+                len: 1,
+            },
+            true,
+        ),
+        (
+            mib(5, 10),
+            Extent {
+                start: 15 * MIB,
+                len: 1,
+            },
+            false,
+        ),
+        // An empty run has no byte to share.
+        (mib(5, 10), mib(7, 0), false),
+        (mib(5, 10), mib(5, 0), false),
+        (mib(5, 0), mib(5, 0), false),
+        // A record may claim anything.
+        (huge, mib(5, 10), true),
+        (huge, mib(0, 1), false),
+    ] {
+        assert_eq!(overlap(a, b), expected, "{a:?} {b:?}");
+        assert_eq!(overlap(b, a), expected, "{b:?} {a:?}");
+    }
+}
+
+#[test]
 fn agreement_is_a_volume() {
     let at = mib(5, 10);
     let view = reconcile(
@@ -220,6 +327,55 @@ fn disagreement_is_ambiguous_and_gets_no_step() {
             )],
         ),
         (
+            "empty",
+            vec![],
+            vec![record(7, mib(5, 0), RecordState::Creating)],
+        ),
+        (
+            "length not aligned",
+            vec![],
+            vec![record(
+                7,
+                Extent {
+                    start: 5 * MIB,
+                    len: MIB + 512,
+                },
+                RecordState::Creating,
+            )],
+        ),
+        (
+            "deleted, its entry under its old GUID",
+            vec![live(7, at).with_identity(ERASING_TYPE, Uuid::from_u128(7))],
+            vec![r(erasing(0))],
+        ),
+        (
+            "deleted, its entry under its old type",
+            vec![live(7, at).with_identity(VOLUME_TYPE, Uuid::from_u128(0xe))],
+            vec![r(erasing(0))],
+        ),
+        ("deleted, longer", vec![live(7, to)], vec![r(erasing(0))]),
+        (
+            "being erased, elsewhere",
+            vec![erase.with_extent(mib(30, 10), 512)],
+            vec![r(erasing(0))],
+        ),
+        (
+            "grown to a third length",
+            vec![live(7, mib(5, 30))],
+            vec![Record {
+                growing_to: Some(to),
+                ..r(RecordState::New)
+            }],
+        ),
+        (
+            "grows from elsewhere",
+            vec![live(7, at)],
+            vec![Record {
+                growing_to: Some(mib(6, 20)),
+                ..r(RecordState::New)
+            }],
+        ),
+        (
             "overflow",
             vec![],
             vec![record(
@@ -281,6 +437,37 @@ fn disagreement_is_ambiguous_and_gets_no_step() {
     }
 }
 
+/// An operator who has to mend it by hand needs both places, or to know that it is the entry's identity.
+#[test]
+fn the_reason_of_an_ambiguous_volume_says_where_table_and_record_have_it() {
+    let (at, to) = (mib(5, 10), mib(5, 20));
+    let erase = live(7, to).with_identity(ERASING_TYPE, Uuid::from_u128(0xe));
+    let reason = |entry, state| {
+        let view = reconcile(&table().with(2, entry), &[record(7, at, state)], &[]);
+        view.volumes[0].ambiguous.clone().unwrap()
+    };
+    for (entry, state) in [
+        (live(7, to), RecordState::Block),
+        (live(7, to), RecordState::Creating),
+        (live(7, to), erasing(0)),
+        (erase, erasing(0)),
+    ] {
+        let said = reason(entry, state);
+        for number in [at.start, at.len, to.len, 2] {
+            assert!(said.contains(&number.to_string()), "{said}");
+        }
+    }
+    let other = live(7, at).with_identity(Uuid::from_u128(9), Uuid::from_u128(7));
+    for state in [RecordState::New, RecordState::Creating, erasing(0)] {
+        let said = reason(other, state);
+        assert!(said.contains("type or GUID"), "{said}");
+    }
+    // Of the same length too, it is the identity that is wrong.
+    let other = other.with_extent(to, 512);
+    let said = reason(other, RecordState::Creating);
+    assert!(said.contains("type or GUID"), "{said}");
+}
+
 #[test]
 fn two_volumes_over_the_same_bytes_are_both_ambiguous() {
     let table = table()
@@ -292,6 +479,23 @@ fn two_volumes_over_the_same_bytes_are_both_ambiguous() {
     ];
     let view = reconcile(&table, &records, &[]);
     assert!(view.volumes.iter().all(|volume| volume.ambiguous.is_some()));
+}
+
+#[test]
+fn two_records_of_one_identity_are_both_ambiguous_wherever_they_lie() {
+    let (here, there) = (mib(5, 10), mib(40, 5));
+    let table = table().with(2, live(7, here)).with(3, live(8, mib(60, 1)));
+    let records = [
+        record(7, here, RecordState::New),
+        record(7, there, RecordState::New),
+        record(8, mib(60, 1), RecordState::New),
+    ];
+    let view = reconcile(&table, &records, &[]);
+    for placed in &view.volumes {
+        let twice = placed.record.uuid == Uuid::from_u128(7);
+        let said = placed.ambiguous.as_deref();
+        assert_eq!(said, twice.then_some("two records have its identity"));
+    }
 }
 
 #[test]
@@ -335,6 +539,78 @@ fn what_the_kernel_has_wrong_is_taken_from_it_and_not_used_until_then() {
     let view = reconcile(&table, &records, &[kernel(2, at), kernel(9, mib(50, 1))]);
     assert_eq!(view.steps, [Step::RemovePartition { number: 9 }]);
     assert_eq!(view.free, [mib(15, 35), mib(51, 48)]);
+}
+
+#[test]
+fn a_kernel_partition_elsewhere_is_taken_away_even_when_it_is_shorter() {
+    let at = mib(5, 10);
+    let table = table().with(2, live(7, at));
+    let records = [record(7, at, RecordState::New)];
+    for seen in [mib(6, 4), mib(6, 9), mib(30, 10)] {
+        let view = reconcile(&table, &records, &[kernel(2, seen)]);
+        assert_eq!(view.steps, [Step::RemovePartition { number: 2 }]);
+        assert!(view.volumes[0].ambiguous.is_some(), "{seen:?}");
+        assert_eq!(view.volumes[0].device, None, "{seen:?}");
+    }
+}
+
+#[test]
+fn a_deleted_volume_has_no_device_and_the_kernel_loses_its_partition_once() {
+    let at = mib(5, 10);
+    let uuid = Uuid::from_u128(7);
+    let erase_guid = Uuid::from_u128(0xe);
+    let erase = live(7, at).with_identity(ERASING_TYPE, erase_guid);
+    let number = 2;
+    let removed = [Step::RemovePartition { number }];
+    let marked = [Step::MarkErasing {
+        uuid,
+        number,
+        erase_guid,
+    }];
+    let undone = [Step::Undo {
+        uuid,
+        number: Some(number),
+    }];
+    for (entry, state, expected) in [
+        // Marked already, and somebody gave it to the kernel again.
+        (erase, erasing(3), &removed),
+        // The step itself takes it away: before that the entry must not change.
+        (live(7, at), erasing(0), &marked),
+        (live(7, at), RecordState::Creating, &undone),
+    ] {
+        let records = [record(7, at, state)];
+        let view = reconcile(&table().with(number, entry), &records, &[kernel(2, at)]);
+        assert_eq!(view.steps, expected);
+        assert_eq!(view.volumes[0].device, None);
+        // Without one, nothing is given to the kernel.
+        let view = reconcile(&table().with(number, entry), &records, &[]);
+        assert!(
+            !view
+                .steps
+                .iter()
+                .any(|step| matches!(step, Step::AddPartition { .. }))
+        );
+    }
+}
+
+#[test]
+fn a_volume_whose_growing_is_not_settled_keeps_its_device() {
+    let (at, to) = (mib(5, 10), mib(5, 20));
+    let uuid = Uuid::from_u128(7);
+    let records = [Record {
+        growing_to: Some(to),
+        ..record(7, at, RecordState::Block)
+    }];
+    for (entry, step) in [
+        (at, Step::CancelGrow { uuid }),
+        (to, Step::FinishGrow { uuid }),
+    ] {
+        let table = table().with(2, live(7, entry));
+        let view = reconcile(&table, &records, &[kernel(2, entry)]);
+        assert_eq!(view.volumes[0].device.as_deref(), Some("x2"));
+        assert_eq!(view.steps, [step]);
+        assert_eq!(view.free, [mib(25, 74)], "its growth is still reserved");
+    }
 }
 
 #[test]
@@ -382,6 +658,49 @@ fn only_our_own_change_explains_two_different_copies() {
             record(7, at, erasing(at.len)),
             false,
         ),
+        // Another erasing than the recorded one, another type, another place.
+        (
+            live(7, at),
+            live(7, at).with_identity(ERASING_TYPE, Uuid::from_u128(0xf)),
+            record(7, at, erasing(0)),
+            false,
+        ),
+        (
+            live(7, at),
+            live(7, at).with_identity(Uuid::from_u128(5), Uuid::from_u128(0xe)),
+            record(7, at, erasing(0)),
+            false,
+        ),
+        (
+            live(7, at),
+            erase.with_extent(to, 512),
+            record(7, at, erasing(0)),
+            false,
+        ),
+        (live(8, at), erase, record(7, at, erasing(0)), false),
+        // Both as our change leaves them, but something else of the entry changed with it.
+        (
+            live(7, at),
+            unnamed(erase, at),
+            record(7, at, erasing(0)),
+            false,
+        ),
+        (
+            live(7, at),
+            unnamed(live(7, to), to),
+            Record {
+                growing_to: Some(to),
+                ..record(7, at, RecordState::Block)
+            },
+            false,
+        ),
+        // The same on both sides is no change of ours.
+        (
+            live(7, at),
+            live(7, at),
+            record(7, at, RecordState::Creating),
+            false,
+        ),
     ] {
         assert_eq!(
             explains(std::slice::from_ref(&record), &old, &new, 512),
@@ -390,6 +709,13 @@ fn only_our_own_change_explains_two_different_copies() {
         );
         assert_eq!(explains(&[record], &new, &old, 512), expected);
     }
+}
+
+/// The same partition, without the name that every entry of ours has.
+fn unnamed(entry: Entry, extent: Extent) -> Entry {
+    Entry::UNUSED
+        .with_identity(entry.type_guid(), entry.guid())
+        .with_extent(extent, 512)
 }
 
 proptest! {
@@ -437,4 +763,17 @@ proptest! {
             prop_assert!(placed.iter().filter(|&&other| other != extent).all(|&other| !overlap(other, grown)));
         }
     }
+}
+
+#[test]
+fn a_byte_of_several_runs_is_found_in_its_own() {
+    let run = |start: u64, len: u64| Extent {
+        start: start * MIB,
+        len: len * MIB,
+    };
+    let runs = [run(8, 1), run(28, 10)];
+    assert_eq!(at(&runs, 0), Some(run(8, 1)));
+    assert_eq!(at(&runs, MIB), Some(run(28, 10)));
+    assert_eq!(at(&runs, 3 * MIB), Some(run(30, 8)));
+    assert_eq!(at(&runs, 11 * MIB), None);
 }

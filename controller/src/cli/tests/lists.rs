@@ -154,7 +154,7 @@ n1    wwn-c  sdc     nvme   1000 GiB  rejected  -         -  UNKNOWN
 n2    wwn-d  -       nvme   1000 GiB  missing   -         -  GOOD
 (1 virtual device is not shown; --all shows it)
 (n2 is away: shown as last reported)
-(n3 is starting: still looking at its drives)
+(n3 is starting: still scanning its drives)
 "
     );
     assert_eq!(
@@ -165,7 +165,7 @@ n1    wwn-b  sdb     nvme   1000 GiB  claimed  -       0 B  BAD
     note: 12 pending sectors\\u{1b}[2J
 n2    wwn-d  -       nvme   1000 GiB  missing  -         -  GOOD
 (n2 is away: shown as last reported)
-(n3 is starting: still looking at its drives)
+(n3 is starting: still scanning its drives)
 "
     );
     let all = drives(&["drives", "--all", "-o", "wide", "--node", "n1"]);
@@ -194,7 +194,7 @@ n1    pvc-2  bulk   10 GiB  ext4  ready, in use  ok            wwn-a
 n2    pvc-3  fast   10 GiB  ext4  ready          INACCESSIBLE  wwn-a
     NodeAway: node n2 is not connected
 (n2 is away: shown as last reported)
-(n3 is starting: still looking at its drives)
+(n3 is starting: still scanning its drives)
 "
     );
     let names = |line: &[&str]| {

@@ -105,8 +105,8 @@ fn a_confirmed_one_is_in_the_config_and_can_be_taken_back() {
 #[test]
 fn a_node_that_is_there_or_in_an_unknown_state_is_not_given_up() {
     for (state, words) in [
-        ("connected", "its agent answers"),
-        ("starting", "its agent answers"),
+        ("connected", "its agent is connected"),
+        ("starting", "its agent is connected"),
         ("resting", "does not know"),
         ("", "does not know"),
     ] {

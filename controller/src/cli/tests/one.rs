@@ -237,10 +237,9 @@ fn the_clusters_health_is_told_worst_first_with_a_code_for_scripts() {
             "Good to know:",
         ]
     );
-    assert!(
-        said.out
-            .contains("its agent is away for 2h03m, so nothing is known of 31 volumes there")
-    );
+    assert!(said.out.contains(
+        "its agent is disconnected for 2h03m, so the state of 31 volumes there is unknown"
+    ));
     assert!(said.out.contains("volumes on it: pvc-2"), "{}", said.out);
     let said = ask(&served.socket(), &["health", "--node", "n1", "-o", "json"]);
     let told: serde_json::Value = serde_json::from_str(&said.out).unwrap();

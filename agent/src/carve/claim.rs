@@ -1,0 +1,110 @@
+//! Making a drive ours: the one place from which a drive that is not is written to.
+//!
+//! Nothing is written before everything is known: the drive is held with O_EXCL and locked, the
+//! probe runs again in this very process and finds it empty (and blank, if the class asks for
+//! that), the kernel has no partitions of it, and the volume will fit. What is then written is the layout's.
+
+use super::{
+    claimable::{is_claimable, probe},
+    error::{CarveError, refused},
+    jobs::Claim,
+    lvm, open, partition, plan,
+};
+use crate::model::{DriveId, DriveRef, Label, Layout, VolumeSpec};
+use crate::sys::blockdev::BlockDev;
+use crate::worker::Context;
+
+/// Bytes that volumes could have on a drive of this size once it is claimed so; 0 when it is too small.
+pub fn claimable_bytes(layout: Layout, size: u64, sector: u64) -> u64 {
+    match layout {
+        Layout::Partition => plan::claimable_bytes(size, sector),
+        Layout::Lvm => lvm::plan::claimable_bytes(size),
+    }
+}
+
+/// Whether the drive has a label already, and it is of the same cluster and node.
+pub(super) fn is_labelled(
+    dev: &BlockDev,
+    layout: Layout,
+    claim: &Claim,
+) -> Result<bool, CarveError> {
+    let id = &dev.drive().id;
+    let label = match layout {
+        Layout::Partition => partition::claim::label(dev, id)?,
+        Layout::Lvm => lvm::claim::label(dev)?,
+    };
+    match label {
+        Some(label) => same_owner(id, &label, claim).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// Claims a drive, or finishes a claim that was interrupted. The answer still holds its lock.
+pub(super) fn claim(
+    drive: &DriveRef,
+    layout: Layout,
+    claim: &Claim,
+    spec: &VolumeSpec,
+    context: &mut Context,
+) -> Result<BlockDev, CarveError> {
+    let id = &drive.id;
+    let mut dev = open::exclusive(drive)?;
+    match layout {
+        Layout::Partition => partition::claim::no_partitions(&dev, id)?,
+        Layout::Lvm => lvm::claim::no_partitions(&dev, id)?,
+    }
+    room(&dev, layout, spec)?;
+    context.step("look for an interrupted claim");
+    let is_complete = match layout {
+        Layout::Partition => partition::claim::resume(&dev, drive, claim, context)?,
+        Layout::Lvm => lvm::claim::resume(&dev, id, claim.policy)?,
+    };
+    if is_complete {
+        return Ok(dev);
+    }
+    context.step("probe before claiming");
+    let probed = probe(drive, Some(claim.policy), context)?;
+    is_claimable(id, &probed, claim.policy)?;
+    context.step("claim");
+    match layout {
+        Layout::Partition => partition::claim::begin(&dev, id, claim)?,
+        Layout::Lvm => {
+            // LVM takes O_EXCL itself. The lock stays: nobody who respects it comes between.
+            dev.release_exclusive();
+            lvm::claim::begin(&dev, id, claim)?;
+        }
+    }
+    Ok(dev)
+}
+
+/// Whether the volume that the drive is claimed for will fit, so carved.
+fn room(dev: &BlockDev, layout: Layout, spec: &VolumeSpec) -> Result<(), CarveError> {
+    let id = &dev.drive().id;
+    let largest = claimable_bytes(layout, dev.size(), u64::from(dev.sector()));
+    if largest == 0 {
+        let reason = "TooSmall: it cannot hold what Drivebay keeps of it and a volume";
+        return Err(refused(id, reason.into()));
+    }
+    match plan::rounded(spec.size_bytes) {
+        Some(needed) if needed <= largest => Ok(()),
+        needed => Err(CarveError::NoSpace {
+            drive: id.to_string(),
+            needed: needed.unwrap_or(spec.size_bytes),
+            largest,
+        }),
+    }
+}
+
+/// Whether a claim may go on with a drive that has this label; another owner's is refused.
+fn same_owner(id: &DriveId, label: &Label, claim: &Claim) -> Result<(), CarveError> {
+    if (&label.cluster, &label.node) == (&claim.label.cluster, &claim.label.node) {
+        return Ok(());
+    }
+    Err(refused(
+        id,
+        format!(
+            "it belongs to cluster {:?}, node {:?}",
+            label.cluster, label.node
+        ),
+    ))
+}

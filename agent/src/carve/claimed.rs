@@ -1,0 +1,312 @@
+//! A claimed drive, read under its lock: what is decided about its volumes, once for both layouts. How it is written is
+//! the layout's.
+//!
+//! A change begins with a drive that was read with repair (nothing is half done) and ends with everything durable and read
+//! again. One that is so already changes nothing and says so.
+
+use uuid::Uuid;
+
+use super::{
+    device::Device,
+    error::{CarveError, ambiguous, damaged, fit, in_use, refused},
+    jobs::Changed,
+    plan::{self, advance},
+    record::FreeSpace,
+    space,
+};
+use crate::model::{
+    Cause, Contents, DriveId, ErasePolicy, Extent, Label, Placed, RecordState, VolumeSpec,
+};
+
+/// A deleted volume whose space is to be erased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Erasable {
+    /// The volume.
+    pub(super) uuid: Uuid,
+    /// Which deletion it is.
+    pub(super) guid: Uuid,
+    /// Where its bytes are, in the volume's order.
+    pub(super) runs: Vec<Extent>,
+    /// What is to be done to them.
+    pub(super) policy: ErasePolicy,
+    /// Bytes known to be erased durably.
+    pub(super) done: u64,
+}
+
+impl Erasable {
+    /// Bytes in all.
+    pub(super) fn total(&self) -> u64 {
+        self.runs.iter().map(|run| run.len).sum()
+    }
+
+    /// Whether both are the same deletion at the same place, however far it is.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (self.guid, &self.runs) == (other.guid, &other.runs)
+    }
+}
+
+/// A drive of ours that was read. Whoever calls what changes it holds its lock, and had it read with repair.
+pub(crate) trait ClaimedDrive {
+    /// Its identity.
+    fn id(&self) -> &DriveId;
+    /// Its bytes.
+    fn device(&self) -> &dyn Device;
+    /// Whose it is.
+    fn label(&self) -> &Label;
+    /// What its free space holds.
+    fn free_space(&self) -> FreeSpace;
+    /// Everything on it, as it was read.
+    fn contents(&self) -> Result<Contents, CarveError>;
+    /// Everything on it after a change, as it was read from the medium since.
+    fn changed(&self) -> Result<Contents, CarveError>;
+    /// Free space for a new volume; None: there is no place for it.
+    fn place(&self, free: &[Extent], size: u64) -> Option<Vec<Extent>>;
+    /// Free space for as many bytes more of a volume; Err: to how many bytes it can grow.
+    fn place_more(
+        &self,
+        placed: &Placed,
+        contents: &Contents,
+        more: u64,
+    ) -> Result<Vec<Extent>, u64>;
+    /// Makes a volume in these runs.
+    fn carve(&mut self, spec: &VolumeSpec, runs: &[Extent]) -> Result<(), CarveError>;
+    /// Appends these runs to a volume.
+    fn grow(&mut self, placed: &Placed, runs: &[Extent]) -> Result<(), CarveError>;
+    /// Fails while something else than the volume itself uses its space.
+    fn is_free_to_change(&self, uuid: Uuid) -> Result<(), CarveError>;
+    /// Takes a volume from the kernel (`InUse`) and gives what it was another identity.
+    fn mark_erasing(&mut self, placed: &Placed) -> Result<(), CarveError>;
+    /// Whether a volume whose record says that it is deleted still has the identity that it had.
+    fn is_half_marked(&self, uuid: Uuid) -> Result<bool, CarveError>;
+    /// Writes what state a volume is in.
+    fn write_state(&mut self, placed: &Placed, to: &RecordState) -> Result<(), CarveError>;
+    /// Writes whose the drive is.
+    fn write_label(&mut self, label: &Label) -> Result<(), CarveError>;
+    /// Where the bytes of a deleted volume are.
+    fn runs(&self, placed: &Placed) -> Result<Vec<Extent>, CarveError>;
+    /// Makes sure that nobody can read or write a deleted volume any more (`InUse`).
+    fn seize(&self, placed: &Placed) -> Result<(), CarveError>;
+    /// Notes durably how far erasing got. The bytes are durable already.
+    fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), CarveError>;
+    /// Notes durably that free space is not known to be zeros.
+    fn distrust_free_space(&mut self) -> Result<(), CarveError>;
+    /// Gives erased space back.
+    fn release(&mut self, erasable: &Erasable) -> Result<(), CarveError>;
+
+    /// Carves a volume. One of the same name that lives and is none of `deleted` is the answer, unchanged.
+    fn create(&mut self, spec: &VolumeSpec, deleted: &[Uuid]) -> Result<Changed, CarveError> {
+        let contents = self.contents()?;
+        let named = contents.volumes.iter().find(|placed| {
+            !matches!(placed.record.state, RecordState::Erasing { .. })
+                && !deleted.contains(&placed.record.uuid)
+                && placed.record.name == spec.name
+        });
+        if let Some(placed) = named {
+            fit(placed)?;
+            if placed.record.state == RecordState::Creating {
+                // An earlier attempt that could not be undone because somebody has its partition open.
+                return Err(in_use(placed));
+            }
+            return unchanged(contents);
+        }
+        if contents.volume(spec.uuid).is_some() {
+            let reason = "another volume on this drive has its identity";
+            return Err(ambiguous(spec.uuid, reason.into()));
+        }
+        let drive = self.id().to_string();
+        let no_space = |needed| CarveError::NoSpace {
+            drive: drive.clone(),
+            needed,
+            largest: contents.largest_free(),
+        };
+        let size = plan::rounded(spec.size_bytes).ok_or_else(|| no_space(spec.size_bytes))?;
+        let runs = self
+            .place(&contents.free, size)
+            .ok_or_else(|| no_space(size))?;
+        space::ready(self.device(), self.id(), self.free_space(), &runs)?;
+        self.carve(spec, &runs).map_err(|error| match error {
+            CarveError::NoSpace { .. } => no_space(size),
+            error => error,
+        })?;
+        self.answer().map_err(|error| in_doubt(self.id(), &error))
+    }
+
+    /// Grows a volume to at least this size. One that is as large is left alone.
+    fn expand(&mut self, uuid: Uuid, size_bytes: u64) -> Result<Changed, CarveError> {
+        let contents = self.contents()?;
+        let placed = self.living(&contents, uuid)?;
+        self.is_free_to_change(uuid)?;
+        let old = placed.record.extent.len;
+        if old >= size_bytes {
+            return unchanged(contents);
+        }
+        let cannot = |needed, possible| CarveError::CannotGrow {
+            uuid,
+            needed,
+            possible,
+        };
+        let size = plan::rounded(size_bytes);
+        let more = size.map_or(u64::MAX, |size| size - old);
+        let runs = self
+            .place_more(placed, &contents, more)
+            .map_err(|possible| cannot(size.unwrap_or(size_bytes), possible))?;
+        space::ready(self.device(), self.id(), self.free_space(), &runs)?;
+        self.grow(placed, &runs).map_err(|error| match error {
+            CarveError::NoSpace { largest, .. } => cannot(old + more, old + largest),
+            error => error,
+        })?;
+        self.answer()
+    }
+
+    /// Takes a volume from the kernel, which refuses while it is in use, and gives what it was another identity. One that
+    /// is not there, or is being erased, is left alone.
+    fn delete(&mut self, uuid: Uuid) -> Result<Changed, CarveError> {
+        let contents = self.contents()?;
+        let Some(placed) = contents.volume(uuid) else {
+            return unchanged(contents);
+        };
+        fit(placed)?;
+        match placed.record.state {
+            RecordState::Creating => return Err(in_use(placed)),
+            RecordState::Erasing { .. } if self.is_half_marked(uuid)? => {
+                return Err(in_use(placed));
+            }
+            RecordState::Erasing { .. } => return unchanged(contents),
+            _ => {}
+        }
+        self.is_free_to_change(uuid)?;
+        self.mark_erasing(placed)?;
+        self.answer()
+    }
+
+    /// Moves a volume's record on, durably and read back. Only forward: nothing makes a formatted volume new again.
+    fn advance(&mut self, uuid: Uuid, to: &RecordState) -> Result<Changed, CarveError> {
+        let contents = self.contents()?;
+        let placed = self.living(&contents, uuid)?;
+        let record = &placed.record;
+        if record.state == *to {
+            return unchanged(contents);
+        }
+        if !advance::may(record, to) {
+            return Err(CarveError::BadTransition {
+                uuid,
+                from: advance::named(&record.state),
+                to: advance::named(to),
+            });
+        }
+        self.write_state(placed, to)?;
+        let answer = self.answer()?;
+        match answer.contents.volume(uuid) {
+            Some(now) if now.record.state == *to && now.ambiguous.is_none() => Ok(answer),
+            _ => Err(damaged(
+                self.id(),
+                format!("volume {uuid} did not read back as {}", advance::named(to)),
+            )),
+        }
+    }
+
+    /// Makes it another node's, on an operator's word, if its label is still the one that was seen, or this one already.
+    fn adopt(&mut self, from: &Label, to: &Label) -> Result<Changed, CarveError> {
+        self.is_adoptable(from, to)?;
+        if self.label() == to {
+            return unchanged(self.contents()?);
+        }
+        self.write_label(to)?;
+        let answer = self.answer()?;
+        if answer.contents.label != *to {
+            let reason = "the mark of its new node did not read back";
+            return Err(damaged(self.id(), reason.into()));
+        }
+        Ok(answer)
+    }
+
+    /// Whether the drive still has the label that was seen, or has been adopted already.
+    fn is_adoptable(&self, from: &Label, to: &Label) -> Result<(), CarveError> {
+        let label = self.label();
+        if label == from || label == to {
+            return Ok(());
+        }
+        let reason = format!(
+            "its label names cluster {:?}, node {:?} now, not the one that was scanned; scan again",
+            label.cluster, label.node
+        );
+        Err(refused(self.id(), reason))
+    }
+
+    /// A deleted volume; None when it is not on the drive (any more).
+    fn erasable(&self, uuid: Uuid) -> Result<Option<Erasable>, CarveError> {
+        let contents = self.contents()?;
+        let Some(placed) = contents.volume(uuid) else {
+            return Ok(None);
+        };
+        fit(placed)?;
+        let RecordState::Erasing {
+            erase_guid,
+            done_bytes,
+        } = placed.record.state
+        else {
+            return Err(CarveError::BadTransition {
+                uuid,
+                from: advance::named(&placed.record.state),
+                to: "erased".into(),
+            });
+        };
+        Ok(Some(Erasable {
+            uuid,
+            guid: erase_guid,
+            runs: self.runs(placed)?,
+            policy: placed.record.erase,
+            done: done_bytes,
+        }))
+    }
+
+    /// The same, once nobody can read or write it any more.
+    fn seized(&self, uuid: Uuid) -> Result<Option<Erasable>, CarveError> {
+        let erasable = self.erasable(uuid)?;
+        if erasable.is_some()
+            && let Some(placed) = self.contents()?.volume(uuid)
+        {
+            self.seize(placed)?;
+        }
+        Ok(erasable)
+    }
+
+    /// A volume that lives and about which everything agrees.
+    fn living<'c>(&self, contents: &'c Contents, uuid: Uuid) -> Result<&'c Placed, CarveError> {
+        let unknown = || CarveError::NoSuchVolume {
+            drive: self.id().to_string(),
+            uuid,
+        };
+        let placed = contents.volume(uuid).ok_or_else(unknown)?;
+        fit(placed)?;
+        match placed.record.state {
+            RecordState::Erasing { .. } | RecordState::Creating => Err(unknown()),
+            _ => Ok(placed),
+        }
+    }
+
+    /// The answer after a change.
+    fn answer(&self) -> Result<Changed, CarveError> {
+        Ok(Changed {
+            contents: self.changed()?,
+            changed: true,
+        })
+    }
+}
+
+/// A creation of which it is not known what came: what is read says what a drive answers that nothing was done on, which this
+/// one is not any more.
+pub(super) fn in_doubt(id: &DriveId, error: &CarveError) -> CarveError {
+    CarveError::InDoubt {
+        drive: id.to_string(),
+        what: "creating a volume".into(),
+        source: Cause::new(error),
+    }
+}
+
+fn unchanged(contents: Contents) -> Result<Changed, CarveError> {
+    Ok(Changed {
+        contents,
+        changed: false,
+    })
+}

@@ -1,0 +1,246 @@
+//! Why carving fails, and what both layouts refuse in the same words.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::model::{Cause, DriveId, Placed};
+
+/// Why a carving job failed. Every variant leaves the drive as it was, or in a state that the
+/// next look repairs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum CarveError {
+    /// The device at this name is not the expected drive any more.
+    #[error("drive {drive} is not at /dev/{kernel_name} any more ({seen}); rescan")]
+    NotThisDrive {
+        /// Expected identity.
+        drive: String,
+        /// Where it was looked for.
+        kernel_name: String,
+        /// What was there.
+        seen: String,
+    },
+    /// Reading or writing failed.
+    #[error("{what} on drive {drive} failed")]
+    Io {
+        /// The identity.
+        drive: String,
+        /// What was being done.
+        what: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// The flock was not to be had in time.
+    #[error("drive {drive} is locked by another program (flock); it was waited for {waited_ms} ms")]
+    Locked {
+        /// The identity.
+        drive: String,
+        /// Milliseconds.
+        waited_ms: u64,
+    },
+    /// Not ours and not to be claimed.
+    #[error("drive {drive} may not be claimed: {reason}")]
+    NotClaimable {
+        /// The identity.
+        drive: String,
+        /// Reject codes and details.
+        reason: String,
+    },
+    /// The table is ours and the label was never written: a claim that was interrupted. A
+    /// `Create` with `claim` finishes it.
+    #[error(
+        "claiming drive {drive} was interrupted before its label was written; creating a volume finishes it"
+    )]
+    Unlabelled {
+        /// The identity.
+        drive: String,
+    },
+    /// Ours, but table and records cannot be trusted.
+    #[error("the label of drive {drive} is damaged: {reason}; nothing was changed")]
+    Damaged {
+        /// The identity.
+        drive: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A change was begun, and what came of it cannot be read: the volume may be on the drive.
+    #[error("what came of {what} on drive {drive} is not known; the next attempt looks first")]
+    InDoubt {
+        /// The identity.
+        drive: String,
+        /// What was being done.
+        what: String,
+        /// Why it cannot be read.
+        #[source]
+        source: Cause,
+    },
+    /// No free run is large enough, or with LVM all of them together are not.
+    #[error(
+        "drive {drive} has no room for a volume of {needed} bytes; the largest that would fit is {largest} bytes"
+    )]
+    NoSpace {
+        /// The identity.
+        drive: String,
+        /// Bytes.
+        needed: u64,
+        /// Bytes.
+        largest: u64,
+    },
+    /// Every table entry is taken, or LVM's metadata area.
+    #[error(
+        "drive {drive} takes no more volumes: its partition table, or LVM's metadata area, is full ({entries} entries)"
+    )]
+    TableFull {
+        /// The identity.
+        drive: String,
+        /// How many entries it has.
+        entries: u32,
+    },
+    /// Not on this drive.
+    #[error("volume {uuid} is not on drive {drive}")]
+    NoSuchVolume {
+        /// The identity.
+        drive: String,
+        /// The volume.
+        uuid: Uuid,
+    },
+    /// The kernel holds it.
+    #[error("volume {uuid} is in use ({device}); unmount it first")]
+    InUse {
+        /// The volume.
+        uuid: Uuid,
+        /// Partition.
+        device: String,
+    },
+    /// Record and table disagree.
+    #[error("volume {uuid} is ambiguous: {reason}; nothing was changed")]
+    Ambiguous {
+        /// The volume.
+        uuid: Uuid,
+        /// How.
+        reason: String,
+    },
+    /// The space behind it is taken, or with LVM all of the drive's.
+    #[error(
+        "volume {uuid} cannot grow to {needed} bytes on its drive; it could grow to {possible} bytes"
+    )]
+    CannotGrow {
+        /// The volume.
+        uuid: Uuid,
+        /// Bytes.
+        needed: u64,
+        /// Bytes.
+        possible: u64,
+    },
+    /// The state machine of invariant 3 has no such step.
+    #[error("volume {uuid} cannot go from {from} to {to}")]
+    BadTransition {
+        /// The volume.
+        uuid: Uuid,
+        /// State on the drive.
+        from: String,
+        /// State asked for.
+        to: String,
+    },
+    /// An `lvm` command failed. What it had begun may be on the drive.
+    #[error("{what} on drive {drive} failed")]
+    Lvm {
+        /// The identity.
+        drive: String,
+        /// What was being done.
+        what: String,
+        /// What LVM said.
+        #[source]
+        source: Cause,
+    },
+    /// Somebody else's `lvm` command holds the lock of this drive's VG. Nothing was changed.
+    #[error("nothing was changed on drive {drive}")]
+    LvmLocked {
+        /// The identity.
+        drive: String,
+        /// Which VG, for how long.
+        #[source]
+        source: Cause,
+    },
+    /// This host lacks what the `lvm` layout needs. Nothing was changed.
+    #[error("drive {drive} cannot be carved")]
+    NoLvm {
+        /// The identity.
+        drive: String,
+        /// What is missing.
+        #[source]
+        source: Cause,
+    },
+    /// Somebody holds the drive exclusively, or it is mounted.
+    #[error("drive {drive} is in use: {reason}")]
+    Busy {
+        /// The identity.
+        drive: String,
+        /// By what.
+        reason: String,
+    },
+    /// Erased bytes did not read back as zeros.
+    #[error(
+        "drive {drive} does not read back zeros at byte {offset} after erasing; the space stays out of use"
+    )]
+    NotErased {
+        /// The identity.
+        drive: String,
+        /// Where.
+        offset: u64,
+    },
+}
+
+/// A failed system call.
+pub(super) fn io_error(
+    drive: &DriveId,
+    what: &str,
+) -> impl FnOnce(io::Error) -> CarveError + use<> {
+    let (drive, what) = (drive.to_string(), what.to_owned());
+    move |source| CarveError::Io {
+        drive,
+        what,
+        source: Cause::from(source),
+    }
+}
+
+pub(super) fn damaged(id: &DriveId, reason: String) -> CarveError {
+    CarveError::Damaged {
+        drive: id.to_string(),
+        reason,
+    }
+}
+
+/// A drive that may not be claimed.
+pub(super) fn refused(id: &DriveId, reason: String) -> CarveError {
+    CarveError::NotClaimable {
+        drive: id.to_string(),
+        reason,
+    }
+}
+
+pub(super) fn not_ours(id: &DriveId) -> CarveError {
+    refused(id, "it does not carry our label".into())
+}
+
+/// Refuses what records, table and kernel disagree about.
+pub(super) fn fit(placed: &Placed) -> Result<(), CarveError> {
+    match &placed.ambiguous {
+        Some(reason) => Err(ambiguous(placed.record.uuid, reason.clone())),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn ambiguous(uuid: Uuid, reason: String) -> CarveError {
+    CarveError::Ambiguous { uuid, reason }
+}
+
+pub(super) fn in_use(placed: &Placed) -> CarveError {
+    let device = placed.device.clone();
+    CarveError::InUse {
+        uuid: placed.record.uuid,
+        device: device.unwrap_or_else(|| "its partition".into()),
+    }
+}

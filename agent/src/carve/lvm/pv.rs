@@ -1,0 +1,111 @@
+//! PVs of ours: known by their uuid, which is made from that of their drive.
+
+use uuid::Uuid;
+
+use super::{
+    backup,
+    metadata::{Found, PvHeader},
+    tags,
+};
+use crate::carve::{
+    device::Medium,
+    error::{CarveError, damaged, io_error},
+};
+use crate::model::DriveId;
+
+/// What PVs of ours begin with, as LVM writes uuids.
+const PV_PREFIX: &str = "DrvBay";
+/// Digits of the rest of a PV uuid.
+const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// The uuid of the PV on a drive of this uuid: 32 digits in LVM's groups.
+pub(super) fn pv_uuid(drive_uuid: Uuid) -> String {
+    let mut left = drive_uuid.as_u128();
+    let mut digits = [b'0'; 26];
+    for digit in digits.iter_mut().rev() {
+        *digit = DIGITS[(left % 62) as usize];
+        left /= 62;
+    }
+    let digits = String::from_utf8_lossy(&digits);
+    let mut uuid = PV_PREFIX.to_owned();
+    let mut rest: &str = &digits;
+    for len in [4, 4, 4, 4, 4, 6] {
+        let (group, after) = rest.split_at(len);
+        uuid.push('-');
+        uuid.push_str(group);
+        rest = after;
+    }
+    uuid
+}
+
+/// The drive's uuid in the uuid of a PV of ours.
+pub(in crate::carve) fn drive_uuid_of(pv_uuid: &str) -> Option<Uuid> {
+    let digits = pv_uuid.replace('-', "");
+    let rest = digits
+        .strip_prefix(PV_PREFIX)
+        .filter(|rest| rest.len() == 26)?;
+    let value = rest.bytes().try_fold(0_u128, |value, digit| {
+        let digit = DIGITS.iter().position(|known| *known == digit)?;
+        value.checked_mul(62)?.checked_add(digit as u128)
+    })?;
+    Some(Uuid::from_u128(value))
+}
+
+/// Whether what was read is ours to look after: our VG, whole or torn, or the beginning of one.
+pub(crate) fn is_ours(found: &Found) -> bool {
+    match found {
+        Found::Vg(committed) => !matches!(tags::vg(&committed.vg.tags), tags::Read::Stranger),
+        Found::Orphan(header) => drive_uuid_of(&header.uuid).is_some(),
+        Found::Torn(torn) => drive_uuid_of(&torn.header.uuid).is_some(),
+        Found::Damaged { header, .. } => header
+            .as_ref()
+            .is_some_and(|header| drive_uuid_of(&header.uuid).is_some()),
+        Found::NoPv => false,
+    }
+}
+
+/// That a PV of ours without a VG is a claim that was interrupted: a copy of the metadata is written when a claim is
+/// complete, so one that is there says that a VG, and volumes, were lost.
+pub(super) fn never_complete<D: Medium + ?Sized>(
+    dev: &D,
+    id: &DriveId,
+    header: &PvHeader,
+) -> Result<(), CarveError> {
+    let copy = header
+        .bootloader
+        .map(|area| backup::newest(dev, area))
+        .transpose()
+        .map_err(io_error(id, "reading the copy of LVM's metadata"))?
+        .flatten();
+    if copy.is_none() {
+        return Ok(());
+    }
+    Err(damaged(
+        id,
+        "its VG is missing, but a copy of the VG's metadata exists: the claim had been completed"
+            .into(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_uuid_of_a_pv_of_ours_names_its_drive() {
+        for drive in [Uuid::nil(), Uuid::max(), Uuid::new_v4()] {
+            let pv = pv_uuid(drive);
+            assert_eq!(pv.len(), 38, "{pv}");
+            assert_eq!(drive_uuid_of(&pv), Some(drive), "{pv}");
+        }
+        for other in [
+            "",
+            "GnZDwX-7tEZ-0000-0000-0000-0000-000000",
+            "DrvBay-zzzz-zzzz-zzzz-zzzz-zzzz-zzzzzz",
+            "DrvBay-0000-0000-0000-0000-0000-00000#",
+            "DrvBay-0000",
+        ] {
+            assert_eq!(drive_uuid_of(other), None, "{other}");
+        }
+    }
+}

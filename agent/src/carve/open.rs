@@ -1,0 +1,76 @@
+//! Real drives, opened as the drive that is meant and locked against other programs: below both layouts.
+
+use std::time::Duration;
+
+use super::error::CarveError;
+use crate::model::DriveRef;
+use crate::sys::{
+    blockdev::{BlockDev, BlockDevError},
+    drive::OpenError,
+};
+
+/// How long another program may hold the drive's flock. Holders that behave (udevd probing, a
+/// table being written) need well under a second.
+const LOCK_LIMIT: Duration = Duration::from_secs(10);
+
+/// A drive to be changed: verified, with its flock.
+pub(super) fn locked(drive: &DriveRef) -> Result<BlockDev, CarveError> {
+    let mut dev = BlockDev::open(drive).map_err(|error| open_error(drive, error))?;
+    lock(&mut dev)?;
+    Ok(dev)
+}
+
+/// A drive to be read only: without its flock, a change that another worker makes right now would look like damage.
+pub(super) fn shared(drive: &DriveRef) -> Result<BlockDev, CarveError> {
+    let mut dev = BlockDev::open(drive).map_err(|error| open_error(drive, error))?;
+    dev.lock_shared(LOCK_LIMIT)
+        .map_err(|error| lock_error(drive, error))?;
+    Ok(dev)
+}
+
+/// A drive that nobody else has: O_EXCL and its flock.
+pub(super) fn exclusive(drive: &DriveRef) -> Result<BlockDev, CarveError> {
+    let mut dev = BlockDev::open_exclusive(drive).map_err(|error| open_error(drive, error))?;
+    lock(&mut dev)?;
+    Ok(dev)
+}
+
+/// Takes the drive's flock, again.
+pub(super) fn lock(dev: &mut BlockDev) -> Result<(), CarveError> {
+    dev.lock(LOCK_LIMIT)
+        .map_err(|error| lock_error(&dev.drive().clone(), error))
+}
+
+fn open_error(drive: &DriveRef, error: OpenError) -> CarveError {
+    let id = drive.id.to_string();
+    let another = |seen| CarveError::NotThisDrive {
+        drive: drive.id.to_string(),
+        kernel_name: drive.kernel_name.clone(),
+        seen,
+    };
+    match error {
+        OpenError::NotThisDrive { seen, .. } => another(seen),
+        OpenError::Gone { .. } => another("no device".to_owned()),
+        OpenError::Busy(node) => CarveError::Busy {
+            drive: id,
+            reason: format!(
+                "{node} or a partition of it is mounted, or held by another device or program"
+            ),
+        },
+        OpenError::Io { node, source } => CarveError::Io {
+            drive: id,
+            what: format!("opening {node}"),
+            source: source.into(),
+        },
+    }
+}
+
+fn lock_error(drive: &DriveRef, error: BlockDevError) -> CarveError {
+    match error {
+        BlockDevError::Open(error) => open_error(drive, error),
+        BlockDevError::Locked { waited_ms, .. } => CarveError::Locked {
+            drive: drive.id.to_string(),
+            waited_ms,
+        },
+    }
+}

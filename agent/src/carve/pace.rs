@@ -1,0 +1,96 @@
+//! Zeroing in pieces that a drive finishes soon, whatever its speed.
+
+use std::time::{Duration, Instant};
+
+use super::device::Device;
+use crate::model::{Extent, GIB, MIB};
+
+/// Zeroing in pieces that each take well under a second.
+#[derive(Debug)]
+pub(super) struct Pace {
+    piece: u64,
+    begin: Instant,
+    budget: Duration,
+}
+
+impl Pace {
+    /// Starts with 16 MiB: 0.1 s on a disk that has to write them.
+    pub(super) fn new(budget_ms: u64) -> Self {
+        Self {
+            piece: 16 * MIB,
+            begin: Instant::now(),
+            budget: Duration::from_millis(budget_ms),
+        }
+    }
+
+    /// Whether the budget is used up.
+    pub(super) fn is_over(&self) -> bool {
+        self.begin.elapsed() >= self.budget
+    }
+
+    /// Zeros the next piece of a run, flushes it, and answers with its length. Flushing belongs to
+    /// the piece: otherwise a fast cache would make one late flush take long.
+    pub(super) fn zero<D: Device>(&mut self, dev: &D, run: Extent) -> std::io::Result<u64> {
+        let len = run.len.min(self.piece);
+        let begin = Instant::now();
+        dev.zero(Extent {
+            start: run.start,
+            len,
+        })?;
+        dev.flush()?;
+        self.piece = next_piece(self.piece, begin.elapsed());
+        Ok(len)
+    }
+}
+
+/// Twice as much when a piece took under 100 ms, half when it took over 400 ms; 1 MiB to 1 GiB.
+fn next_piece(piece: u64, took: Duration) -> u64 {
+    match took.as_millis() {
+        0..100 => (piece * 2).min(GIB),
+        100..400 => piece,
+        _ => (piece / 2).max(MIB),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::carve::{device, fake::FakeDrive};
+
+    #[test]
+    fn a_piece_is_zeroed_and_flushed_and_nothing_behind_it() {
+        let drive = FakeDrive::new(64 * MIB, 4096);
+        let run = |mib, len| Extent {
+            start: mib * MIB,
+            len: len * MIB,
+        };
+        drive.fill(run(0, 64), 0x5a);
+        let mut pace = Pace::new(60_000);
+        assert_eq!(pace.zero(&drive, run(8, 40)).unwrap(), 16 * MIB);
+        assert!(!drive.is_dirty());
+        let nonzero = |run| device::first_nonzero(&drive, run).unwrap();
+        assert_eq!(nonzero(run(8, 16)), None);
+        assert_eq!(nonzero(run(24, 1)), Some(24 * MIB));
+        assert_eq!(nonzero(run(7, 1)), Some(7 * MIB));
+        // What is left of a run is not exceeded by the piece.
+        assert_eq!(pace.zero(&drive, run(24, 2)).unwrap(), 2 * MIB);
+        assert_eq!(nonzero(run(24, 2)), None);
+        assert_eq!(nonzero(run(26, 1)), Some(26 * MIB));
+    }
+
+    #[test]
+    fn a_step_ends_when_its_budget_is_used_up_and_not_before() {
+        assert!(Pace::new(0).is_over());
+        assert!(!Pace::new(3_600_000).is_over());
+    }
+
+    #[test]
+    fn pieces_adapt_to_the_drive_and_stay_small() {
+        let ms = Duration::from_millis;
+        assert_eq!(next_piece(16 * MIB, ms(5)), 32 * MIB);
+        assert_eq!(next_piece(GIB, ms(5)), GIB);
+        assert_eq!(next_piece(16 * MIB, ms(200)), 16 * MIB);
+        assert_eq!(next_piece(16 * MIB, ms(900)), 8 * MIB);
+        assert_eq!(next_piece(MIB, ms(5000)), MIB);
+    }
+}

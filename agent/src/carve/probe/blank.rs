@@ -1,0 +1,134 @@
+//! Whether a device is provably blank: which bytes are looked at, and that they are zeros.
+
+use std::io;
+
+use super::Blankness;
+use crate::{
+    model::MIB,
+    sys::direct::{ALIGN, Aligned},
+};
+
+/// All of this much is read at each end: partition tables, labels and superblocks of everything known lie there.
+const END_BYTES: u64 = 16 * MIB;
+/// Samples in between, spread evenly.
+const SAMPLES: u64 = 64;
+/// Bytes of one sample.
+const SAMPLE_BYTES: u64 = 64 * 1024;
+/// The ends are read in pieces of this many bytes.
+const PIECE_BYTES: u64 = MIB;
+
+/// Runs (offset, length) to read, the ends first. Lengths may end anywhere at the device's end only.
+pub(super) fn plan(size: u64) -> Vec<(u64, u64)> {
+    let mut runs = Vec::new();
+    let mut pieces = |from: u64, to: u64| {
+        let mut at = from;
+        while at < to {
+            let len = PIECE_BYTES.min(to - at);
+            runs.push((at, len));
+            at += len;
+        }
+    };
+    pieces(0, END_BYTES.min(size));
+    let tail = (size.saturating_sub(END_BYTES) / ALIGN * ALIGN).max(END_BYTES.min(size));
+    pieces(tail, size);
+    let span = size.saturating_sub(SAMPLE_BYTES);
+    for index in 0..SAMPLES {
+        // In u128: a sample's number times a large drive's size.
+        let at = u128::from(span) * u128::from(index) / u128::from(SAMPLES - 1);
+        let at = at as u64 / ALIGN * ALIGN;
+        runs.push((at, SAMPLE_BYTES.min(size - at)));
+    }
+    runs
+}
+
+/// Where reading failed, and why.
+pub(super) type Unreadable = (u64, io::Error);
+
+/// Reads every run and stops at the first byte that is not zero.
+pub(super) fn sample(
+    size: u64,
+    mut step: impl FnMut(u64),
+    read: impl Fn(u64, &mut Aligned) -> io::Result<()>,
+) -> Result<Blankness, Unreadable> {
+    let mut buffer = Aligned::new(0);
+    for (offset, len) in plan(size) {
+        step(offset);
+        if buffer.bytes().len() as u64 != len {
+            buffer = Aligned::new(len as usize);
+        }
+        read(offset, &mut buffer).map_err(|error| (offset, error))?;
+        if let Some(at) = buffer.bytes().iter().position(|byte| *byte != 0) {
+            return Ok(Blankness::DataAt(offset + at as u64));
+        }
+    }
+    Ok(Blankness::Blank)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn look(image: &[u8]) -> Blankness {
+        let read = |at: u64, buffer: &mut Aligned| {
+            let len = buffer.bytes().len();
+            buffer
+                .bytes_mut()
+                .copy_from_slice(&image[at as usize..at as usize + len]);
+            Ok(())
+        };
+        sample(image.len() as u64, |_| {}, read).unwrap()
+    }
+
+    #[test]
+    fn one_byte_at_either_end_or_in_a_sample_is_data() {
+        let size = 80 * MIB as usize;
+        assert_eq!(look(&vec![0; size]), Blankness::Blank);
+        let middle = ((size as u64 - SAMPLE_BYTES) * 31 / 63 / ALIGN * ALIGN) as usize;
+        for at in [
+            0,
+            16 * MIB as usize - 1,
+            middle + 100,
+            size - 16 * MIB as usize,
+            size - 1,
+        ] {
+            let mut image = vec![0; size];
+            image[at] = 1;
+            assert_eq!(look(&image), Blankness::DataAt(at as u64));
+        }
+    }
+
+    #[test]
+    fn a_read_error_is_an_error_and_says_where() {
+        let (at, _) = sample(
+            64 * MIB,
+            |_| {},
+            |at, _| {
+                if at > 0 {
+                    Err(io::Error::from_raw_os_error(5))
+                } else {
+                    Ok(())
+                }
+            },
+        )
+        .unwrap_err();
+        assert_eq!(at, MIB);
+    }
+
+    proptest! {
+        #[test]
+        fn runs_are_aligned_inside_and_cover_both_ends(sectors in 8_u64..1 << 40) {
+            let size = sectors * 512;
+            let runs = plan(size);
+            for (at, len) in &runs {
+                prop_assert!(at % ALIGN == 0 && *len > 0 && at + len <= size);
+                prop_assert!(len % ALIGN == 0 || at + len == size);
+            }
+            let covered = |at: u64| runs.iter().any(|(start, len)| (*start..start + len).contains(&at));
+            for at in [0, END_BYTES.min(size) - 1, size - 1, size.saturating_sub(END_BYTES)] {
+                prop_assert!(covered(at), "{at} of {size}");
+            }
+        }
+    }
+}

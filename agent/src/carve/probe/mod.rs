@@ -1,0 +1,438 @@
+//! The worker job that reads a drive's signatures and samples its blankness. It writes nothing.
+
+mod blank;
+pub(crate) mod magics;
+pub(crate) mod remains;
+
+use std::{cell::Cell, io, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::carve::gpt::GptState;
+use crate::{
+    carve::{
+        device::Medium,
+        gpt::{self, is_our_mbr},
+        lvm::metadata,
+        marks::{self, Mark},
+    },
+    model::{Cause, ClaimPolicy, DriveRef, Layout, MIB, Signature, Signatures},
+    sys::{
+        blkid,
+        direct::{ALIGN, Aligned},
+        diskread::DiskReader,
+        drive::OpenError,
+        sysfs,
+    },
+    worker::{Context, Job},
+};
+
+/// Looks at the bytes of a whole drive.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Probe {
+    /// The drive.
+    pub drive: DriveRef,
+    /// Whether the zero samples are needed (the policy of the class that selects it; None: signatures only).
+    pub policy: Option<ClaimPolicy>,
+}
+
+/// Whether the sampled bytes are zeros.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Blankness {
+    /// Zeros in the first and last 16 MiB and in 64 spread samples.
+    Blank,
+    /// Something at this byte offset.
+    DataAt(u64),
+    /// Not looked at (not asked for, or a signature was found first).
+    NotSampled,
+}
+
+/// What a look at the bytes found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probed {
+    /// Bytes, from BLKGETSIZE64.
+    pub size_bytes: u64,
+    /// The kernel says read-only (BLKROGET).
+    pub read_only: bool,
+    /// O_EXCL was refused: mounted, held, or opened exclusively. False of a drive that no class selects, and of one of ours: not
+    /// asked.
+    pub busy: bool,
+    /// Signatures of superblocks and tables. Not looked for on a drive of ours: they lie in volumes.
+    pub signatures: Signatures,
+    /// The GPT. Not looked at on a drive of ours.
+    pub gpt: GptState,
+    /// Ours, and how it is carved: the table starts with our label partition's type, or an LVM PV has our VG (or the
+    /// beginning of one).
+    pub ours: Option<Layout>,
+    /// What only Drivebay writes, on a drive that is not `ours`, in words.
+    pub traces: Option<String>,
+    /// The type GUIDs of all its GPT partitions, lower case (ESP and root types give a system drive away).
+    pub gpt_types: Vec<String>,
+    /// Zeros or not.
+    pub blankness: Blankness,
+}
+
+/// Why a probe failed. Says nothing about what is on the drive.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum ProbeError {
+    /// The device at this name is not the expected drive any more.
+    #[error("drive {drive} is not at /dev/{kernel_name} any more ({seen})")]
+    NotThisDrive {
+        /// Expected identity.
+        drive: String,
+        /// Where it was looked for.
+        kernel_name: String,
+        /// What was there.
+        seen: String,
+    },
+    /// Open failed.
+    #[error("cannot open /dev/{kernel_name}")]
+    Open {
+        /// Kernel name.
+        kernel_name: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// The medium does not read.
+    #[error("cannot read /dev/{kernel_name} at byte {offset}")]
+    Read {
+        /// Kernel name.
+        kernel_name: String,
+        /// Where.
+        offset: u64,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// libblkid failed.
+    #[error("libblkid failed on /dev/{kernel_name} ({what})")]
+    Blkid {
+        /// Kernel name.
+        kernel_name: String,
+        /// Which call.
+        what: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+}
+
+/// libblkid's TYPE of an LVM PV.
+pub(crate) const PV_KIND: &str = "LVM2_member";
+/// Both ends are always read this far, whatever the policy: a drive that does not read is not claimed.
+const ENDS_BYTES: u64 = MIB;
+
+impl Job for Probe {
+    const NAME: &'static str = "probe";
+    type Answer = Probed;
+    type Error = ProbeError;
+    fn run(self, context: &mut Context) -> Result<Probed, ProbeError> {
+        context.step("open");
+        let mut disk =
+            DiskReader::open(&self.drive, false).map_err(|error| self.not_opened(error))?;
+        let read_only = disk.read_only().map_err(|error| self.failed(error))?;
+
+        disk.uncached();
+        let size = disk.size();
+        let sector = sysfs::read(Path::new("/sys"), &self.drive.kernel_name)
+            .map_err(|error| self.failed(error))?
+            .logical_sector;
+        let medium = Uncached {
+            disk: &disk,
+            sector: u64::from(sector.max(512)),
+            failed_at: Cell::new(0),
+        };
+        let failed = |error| self.read_error(medium.failed_at.get(), error);
+
+        context.step("marks of ours");
+        let marked = marks::read(&medium).map_err(failed);
+        let traces = match (&marked, self.policy) {
+            // No class selects it, so nobody is going to claim it.
+            (Ok(Mark::Ours(_)), _) | (_, None) => None,
+            _ => marks::traces(&medium).map_err(failed)?,
+        };
+        let mut probed = Probed {
+            size_bytes: size,
+            read_only,
+            busy: false,
+            signatures: Signatures::Empty,
+            gpt: GptState::None,
+            ours: None,
+            traces: traces.map(str::to_owned),
+            gpt_types: Vec::new(),
+            blankness: Blankness::NotSampled,
+        };
+        let pv = match marked {
+            Ok(Mark::None(pv)) => pv,
+            Ok(Mark::Both) => {
+                probed.traces = Some("Drivebay's marks of both layouts".to_owned());
+                return Ok(probed);
+            }
+            // What lies where tables and superblocks are is a volume's, or a spare copy: nothing is decided by it.
+            Ok(Mark::Ours(layout)) => {
+                disk.verify().map_err(|error| self.not_opened(error))?;
+                probed.ours = Some(layout);
+                return Ok(probed);
+            }
+            Err(_) if probed.traces.is_some() => return Ok(probed),
+            Err(error) => return Err(error),
+        };
+
+        context.step("is it held");
+        probed.busy = self.is_held()?;
+
+        context.step("read both ends");
+        let ends = ENDS_BYTES.min(size);
+        let head = self.read(&disk, 0, ends)?;
+        // Direct reads begin at a multiple of this.
+        let tail_start = (size - ends) / ALIGN * ALIGN;
+        let tail = self.read(&disk, tail_start, size - tail_start)?;
+
+        context.step("libblkid");
+        // Through a descriptor of its own: libblkid reads with any alignment, which O_DIRECT refuses.
+        let cached =
+            DiskReader::open(&self.drive, false).map_err(|error| self.not_opened(error))?;
+        let signatures = blkid::probe_file(cached.file(), &self.drive.node())
+            .map_err(|error| self.blkid_error(error))?;
+        let signatures = with_own(signatures, magics::find(size, &head, &tail));
+
+        context.step("partition table");
+        let gpt = gpt::scan(&medium).map_err(failed)?;
+
+        let signatures = with_own(signatures, pv_signature(&pv));
+        // A claim may have been cut off before its first table: whether that is all there is, is looked at closely.
+        let begun = gpt.types.is_empty() && is_our_mbr(&head) && only_tables(&signatures);
+        if gpt.ours || begun {
+            probed.ours = Some(Layout::Partition);
+            probed.traces = None;
+        }
+
+        let mut signatures = signatures;
+        if signatures == Signatures::Empty
+            && gpt.state == GptState::None
+            && self.policy == Some(ClaimPolicy::SignatureFree)
+        {
+            context.step("remains of tables and filesystems");
+            let mut read = |offset, len: usize| self.read(&disk, offset, len as u64);
+            let remains = remains::find(size, &mut read)?;
+            signatures = with_own(signatures, remains.into_iter().collect());
+            for start in remains::FIRST_PARTITIONS {
+                if signatures == Signatures::Empty && start < size {
+                    signatures = blkid::probe_from(cached.file(), &self.drive.node(), start)
+                        .map_err(|error| self.blkid_error(error))?;
+                }
+            }
+        }
+        let empty = signatures == Signatures::Empty && gpt.state == GptState::None;
+        probed.blankness = if empty && self.policy == Some(ClaimPolicy::Blank) {
+            blank::sample(
+                size,
+                |offset| context.step(&format!("sample at byte {offset}")),
+                |offset, buffer| disk.read(offset, buffer),
+            )
+            .map_err(|(offset, error)| self.read_error(offset, error))?
+        } else {
+            Blankness::NotSampled
+        };
+        // The name may have gone to another device while all of this was read.
+        disk.verify().map_err(|error| self.not_opened(error))?;
+        Ok(Probed {
+            signatures,
+            gpt: gpt.state,
+            gpt_types: gpt.types,
+            ..probed
+        })
+    }
+}
+
+impl Probe {
+    /// Whether somebody else holds it. What is held exclusively can be mounted and activated by nobody else, and no partition of
+    /// it be formatted: a drive that may become ours is held for an instant, and any other never, nor one of ours.
+    fn is_held(&self) -> Result<bool, ProbeError> {
+        if self.policy.is_none() {
+            return Ok(false);
+        }
+        match DiskReader::open(&self.drive, true) {
+            Ok(_) => Ok(false),
+            Err(OpenError::Busy(_)) => Ok(true),
+            Err(error) => Err(self.not_opened(error)),
+        }
+    }
+
+    fn read(&self, disk: &DiskReader, offset: u64, len: u64) -> Result<Vec<u8>, ProbeError> {
+        let mut buffer = Aligned::new(len as usize);
+        disk.read(offset, &mut buffer)
+            .map_err(|error| self.read_error(offset, error))?;
+        Ok(buffer.bytes().to_vec())
+    }
+
+    fn not_opened(&self, error: OpenError) -> ProbeError {
+        match error {
+            OpenError::NotThisDrive { seen, .. } => ProbeError::NotThisDrive {
+                drive: self.drive.id.0.clone(),
+                kernel_name: self.drive.kernel_name.clone(),
+                seen,
+            },
+            OpenError::Gone { source, .. } | OpenError::Io { source, .. } => self.failed(source),
+            OpenError::Busy(_) => self.failed(io::Error::from_raw_os_error(libc::EBUSY)),
+        }
+    }
+
+    fn failed(&self, error: io::Error) -> ProbeError {
+        ProbeError::Open {
+            kernel_name: self.drive.kernel_name.clone(),
+            source: error.into(),
+        }
+    }
+
+    fn read_error(&self, offset: u64, error: io::Error) -> ProbeError {
+        ProbeError::Read {
+            kernel_name: self.drive.kernel_name.clone(),
+            offset,
+            source: error.into(),
+        }
+    }
+
+    fn blkid_error(&self, error: blkid::BlkidError) -> ProbeError {
+        let what = match &error {
+            blkid::BlkidError::Probe { what, .. } => (*what).to_owned(),
+            _ => "opening".to_owned(),
+        };
+        ProbeError::Blkid {
+            kernel_name: self.drive.kernel_name.clone(),
+            what,
+            source: Cause::new(&error),
+        }
+    }
+}
+
+/// A drive past the page cache. Remembers where it was read last, for the message of a read that fails.
+struct Uncached<'a> {
+    disk: &'a DiskReader,
+    sector: u64,
+    failed_at: Cell<u64>,
+}
+
+impl Medium for Uncached<'_> {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut buffer = Aligned::new(buf.len());
+        self.disk
+            .read(offset, &mut buffer)
+            .inspect_err(|_| self.failed_at.set(offset))?;
+        buf.copy_from_slice(buffer.bytes());
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    fn sector(&self) -> u64 {
+        self.sector
+    }
+}
+
+/// Whether nothing but tables was found. With anything else, a mark in the first sector is left over from a claim long
+/// ago, and what is there now is what counts.
+pub(crate) fn only_tables(signatures: &Signatures) -> bool {
+    match signatures {
+        Signatures::Empty => true,
+        Signatures::Found(found) => found.iter().all(|one| one.usage == blkid::USAGE_TABLE),
+        Signatures::Ambiguous(_) => false,
+    }
+}
+
+/// An LVM label is one also when it is damaged, which libblkid passes over.
+pub(crate) fn pv_signature(found: &metadata::Found) -> Vec<Signature> {
+    let uuid = match found {
+        metadata::Found::NoPv => return Vec::new(),
+        metadata::Found::Orphan(header) => header.uuid.clone(),
+        metadata::Found::Vg(committed) => committed.header.uuid.clone(),
+        metadata::Found::Torn(torn) => torn.header.uuid.clone(),
+        metadata::Found::Damaged { header, .. } => header
+            .as_ref()
+            .map(|header| header.uuid.clone())
+            .unwrap_or_default(),
+    };
+    vec![Signature {
+        kind: PV_KIND.to_owned(),
+        usage: "raid".to_owned(),
+        uuid,
+        label: String::new(),
+        offset: None,
+    }]
+}
+
+/// What libblkid found, and what only we found.
+pub(crate) fn with_own(theirs: Signatures, own: Vec<Signature>) -> Signatures {
+    let merge = |mut found: Vec<Signature>| {
+        for one in own.clone() {
+            if !found.iter().any(|known| known.kind == one.kind) {
+                found.push(one);
+            }
+        }
+        found
+    };
+    match theirs {
+        Signatures::Empty if own.is_empty() => Signatures::Empty,
+        Signatures::Empty => Signatures::Found(own),
+        Signatures::Found(found) => Signatures::Found(merge(found)),
+        Signatures::Ambiguous(found) => Signatures::Ambiguous(merge(found)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(kind: &str) -> Signature {
+        Signature {
+            kind: kind.into(),
+            usage: "raid".into(),
+            uuid: String::new(),
+            label: String::new(),
+            offset: None,
+        }
+    }
+
+    #[test]
+    fn a_claim_that_was_begun_has_nothing_but_tables() {
+        let table = Signature {
+            usage: blkid::USAGE_TABLE.into(),
+            ..one("PMBR")
+        };
+        assert!(only_tables(&Signatures::Empty));
+        assert!(only_tables(&Signatures::Found(vec![table.clone()])));
+        assert!(!only_tables(&Signatures::Found(vec![table, one("btrfs")])));
+        assert!(!only_tables(&Signatures::Ambiguous(vec![])));
+    }
+
+    #[test]
+    fn an_lvm_label_is_a_signature_even_when_it_is_damaged() {
+        assert_eq!(pv_signature(&metadata::Found::NoPv), []);
+        let damaged = pv_signature(&metadata::Found::Damaged {
+            why: "checksum".into(),
+            header: None,
+        });
+        assert_eq!(damaged[0].kind, PV_KIND);
+    }
+
+    #[test]
+    fn what_either_side_found_is_found() {
+        let found = |kinds: &[&str]| kinds.iter().map(|kind| one(kind)).collect::<Vec<_>>();
+        assert_eq!(with_own(Signatures::Empty, vec![]), Signatures::Empty);
+        assert_eq!(
+            with_own(Signatures::Empty, found(&["drbd"])),
+            Signatures::Found(found(&["drbd"]))
+        );
+        assert_eq!(
+            with_own(Signatures::Found(found(&["a"])), found(&["a", "b"])),
+            Signatures::Found(found(&["a", "b"]))
+        );
+        assert_eq!(
+            with_own(Signatures::Ambiguous(vec![]), found(&["b"])),
+            Signatures::Ambiguous(found(&["b"]))
+        );
+    }
+}

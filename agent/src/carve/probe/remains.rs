@@ -1,0 +1,165 @@
+//! What a recovery tool would still find on a drive that has no signature where signatures are: tables that libblkid does not
+//! know, filesystems that begin where partitions customarily do, and superblocks' backups. Looked for where a class asks for
+//! drives without a signature; one that must be blank is read for any data instead.
+
+use crate::{
+    model::{MIB, Signature},
+    sys::blkid::USAGE_TABLE,
+};
+
+/// Where first partitions begin, bytes: of DOS (sector 63), and of everybody since.
+pub(super) const FIRST_PARTITIONS: [u64; 2] = [63 * 512, MIB];
+
+const SECTOR: u64 = 512;
+/// Reads begin at a multiple of it: whole sectors of any size.
+const BLOCK: u64 = 4096;
+/// RDSK is in one of so many sectors.
+const AMIGA_SECTORS: u64 = 16;
+const BSD: [u8; 4] = 0x8256_4557_u32.to_le_bytes();
+const BSD_SWAPPED: [u8; 4] = 0x8256_4557_u32.to_be_bytes();
+
+/// Looks at a drive of `size` bytes. `read`: so many bytes at an offset, or an error, which is the answer then.
+pub(crate) fn find<E>(
+    size: u64,
+    read: &mut dyn FnMut(u64, usize) -> Result<Vec<u8>, E>,
+) -> Result<Option<Signature>, E> {
+    if size < AMIGA_SECTORS * SECTOR {
+        return Ok(None);
+    }
+    let head = read(0, (AMIGA_SECTORS * SECTOR) as usize)?;
+    if let Some((kind, at)) = table(&head) {
+        return Ok(Some(signature(kind, USAGE_TABLE, at)));
+    }
+    for (kind, at, magic_at, magic) in backups(size) {
+        let start = at / BLOCK * BLOCK;
+        let bytes = read(start, 2 * BLOCK as usize)?;
+        let skip = (at - start + magic_at) as usize;
+        if bytes
+            .get(skip..)
+            .is_some_and(|part| part.starts_with(magic))
+        {
+            return Ok(Some(signature(kind, "filesystem", at)));
+        }
+    }
+    Ok(None)
+}
+
+fn signature(kind: &str, usage: &str, offset: u64) -> Signature {
+    Signature {
+        kind: kind.to_owned(),
+        usage: usage.to_owned(),
+        uuid: String::new(),
+        label: String::new(),
+        offset: Some(offset),
+    }
+}
+
+/// A table in the first sectors, as GNU parted and the systems themselves write them.
+fn table(head: &[u8]) -> Option<(&'static str, u64)> {
+    let has = |at: u64, magic: &[u8]| {
+        let part = usize::try_from(at).ok().and_then(|at| head.get(at..));
+        part.is_some_and(|part| part.starts_with(magic))
+    };
+    let sectors = || (0..AMIGA_SECTORS).map(|sector| sector * SECTOR);
+    let bsd = [0, 64, SECTOR, 8 * SECTOR];
+    if let Some(at) = bsd
+        .into_iter()
+        .find(|at| has(*at, &BSD) || has(*at, &BSD_SWAPPED))
+    {
+        return Some(("bsd", at));
+    }
+    if let Some(at) = sectors().find(|at| has(*at, b"RDSK")) {
+        return Some(("amiga", at));
+    }
+    if has(0, b"GNU Parted Loopback") {
+        return Some(("loop", 0));
+    }
+    // The Atari's own tables have no magic. GNU parted's have one, and a partition has its number of three letters.
+    let first = head.get(..SECTOR as usize)?;
+    let by_parted = first.windows(11).any(|part| part == b"PARTEDATARI");
+    let by_partition = (0..4).any(|entry| {
+        let entry = first.get(0x1c6 + 12 * entry..).unwrap_or_default();
+        matches!(entry, [flag, a, b, c, ..] if flag & 1 == 1
+            && [a, b, c].iter().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit()))
+    });
+    (by_parted || by_partition).then_some(("atari", 0x1c6))
+}
+
+/// Where backups of superblocks would be: kind, place, where in it the magic is, the magic.
+fn backups(size: u64) -> Vec<(&'static str, u64, u64, &'static [u8])> {
+    let mut places: Vec<(&'static str, u64, u64, &'static [u8])> = Vec::new();
+    // ext2/3/4: the first block of groups 1, 3, 5, 7 (sparse_super); a group has 8 × block size blocks.
+    for block in [1024_u64, 2048, 4096] {
+        let first = u64::from(block == 1024);
+        for group in [1, 3, 5, 7] {
+            let at = (group * 8 * block + first) * block;
+            places.push(("ext4", at, 56, &[0x53, 0xef]));
+        }
+    }
+    // btrfs: 64 MiB and 256 GiB.
+    for at in [64 * MIB, 256 * 1024 * MIB] {
+        places.push(("btrfs", at, 64, b"_BHRfS_M"));
+    }
+    // XFS: each allocation group begins with one. mkfs makes 4 of up to 1 TiB each, 2 on very small drives, and more on arrays.
+    for block in [4096_u64, 1024, 2048, 512] {
+        let blocks = size / block;
+        for groups in [4_u64, 2, 8, 16, 32] {
+            for len in [blocks / groups, blocks.div_ceil(groups)] {
+                places.push(("xfs", len * block, 0, b"XFSB"));
+            }
+        }
+    }
+    // The largest group: 1 TiB less a block.
+    places.push(("xfs", 1024 * 1024 * MIB - 4096, 0, b"XFSB"));
+    places.retain(|(_, at, ..)| at / BLOCK * BLOCK + 2 * BLOCK <= size);
+    places.sort_by_key(|place| place.1);
+    places.dedup();
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    const SIZE: u64 = 300 * MIB;
+
+    /// What is found on zeros with these bytes.
+    fn found(at: u64, bytes: &[u8]) -> Option<(String, u64)> {
+        let mut read = |offset: u64, len: usize| {
+            let mut out = vec![0; len];
+            for (place, byte) in (at..).zip(bytes) {
+                if (offset..offset + len as u64).contains(&place) {
+                    out[(place - offset) as usize] = *byte;
+                }
+            }
+            assert!(offset + len as u64 <= SIZE, "read beyond the end");
+            Ok::<_, Infallible>(out)
+        };
+        let Ok(one) = find(SIZE, &mut read);
+        one.map(|one| (one.kind, one.offset.unwrap()))
+    }
+
+    #[test]
+    fn each_table_and_each_backup_is_found_and_zeros_are_nothing() {
+        assert_eq!(found(0, &[0; 512]), None);
+        for (at, bytes, kind) in [
+            (64, &BSD[..], "bsd"),
+            (512, &BSD_SWAPPED[..], "bsd"),
+            (1024, b"RDSK", "amiga"),
+            (0, b"GNU Parted Loopback 0", "loop"),
+            (0x1d3, b"PARTEDATARI", "atari"),
+            (0x1c6, &[1, b'L', b'N', b'X'], "atari"),
+            (8193 * 1024 + 56, &[0x53, 0xef], "ext4"),
+            (3 * 8192 * 1024 + 1024 + 56, &[0x53, 0xef], "ext4"),
+            (128 * MIB + 56, &[0x53, 0xef], "ext4"),
+            (64 * MIB + 64, b"_BHRfS_M", "btrfs"),
+            (SIZE / 4, b"XFSB", "xfs"),
+            (SIZE / 2, b"XFSB", "xfs"),
+        ] {
+            let one = found(at, bytes).unwrap_or_else(|| panic!("{kind} at {at}"));
+            assert_eq!(one.0, kind, "at {at}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The carving jobs at work, in a drive's worker: each opens the drive, checks that it is the expected one, takes its
+//! flock, looks at what is on it, plans, executes, and reads everything again for its answer.
+
+use super::{
+    erase,
+    jobs::{
+        Adopt, Advance, CarveError, Changed, ClearSnapshots, Create, Delete, EraseProgress,
+        EraseStep, Expand, Look, MakeSnapshot, WipeProgress, WipeStep,
+    },
+    layout, wipe,
+};
+use crate::model::{Contents, Label};
+use crate::worker::{Context, Job};
+
+impl Job for Look {
+    const NAME: &'static str = "look";
+    type Answer = Contents;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Contents, CarveError> {
+        context.step("look");
+        layout::look(&self.drive, self.repair)
+    }
+}
+
+impl Job for Create {
+    const NAME: &'static str = "create";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("create");
+        layout::create(
+            &self.drive,
+            self.claim.as_ref(),
+            &self.spec,
+            &self.deleted,
+            context,
+        )
+    }
+}
+
+impl Job for Expand {
+    const NAME: &'static str = "expand";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("expand");
+        layout::change(&self.drive, |drive| {
+            drive.expand(self.uuid, self.size_bytes)
+        })
+    }
+}
+
+impl Job for Delete {
+    const NAME: &'static str = "delete";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("delete");
+        layout::change(&self.drive, |drive| drive.delete(self.uuid))
+    }
+}
+
+impl Job for EraseStep {
+    const NAME: &'static str = "erase-step";
+    type Answer = EraseProgress;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<EraseProgress, CarveError> {
+        erase::step(
+            &self.drive,
+            self.uuid,
+            self.from_bytes,
+            self.budget_ms,
+            context,
+        )
+    }
+}
+
+impl Job for WipeStep {
+    const NAME: &'static str = "wipe-step";
+    type Answer = WipeProgress;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<WipeProgress, CarveError> {
+        wipe::step(&self, context)
+    }
+}
+
+impl Job for MakeSnapshot {
+    const NAME: &'static str = "make-snapshot";
+    type Answer = Contents;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Contents, CarveError> {
+        layout::make_snapshot(&self.drive, self.uuid, self.bytes, context)
+    }
+}
+
+impl Job for ClearSnapshots {
+    const NAME: &'static str = "clear-snapshots";
+    /// None: there was nothing to do.
+    type Answer = Option<Contents>;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Option<Contents>, CarveError> {
+        layout::clear_snapshots(&self.drive, context)
+    }
+}
+
+impl Job for Advance {
+    const NAME: &'static str = "advance";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("advance");
+        layout::advance(&self.drive, self.uuid, &self.to)
+    }
+}
+
+impl Job for Adopt {
+    const NAME: &'static str = "adopt";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("adopt");
+        let to = Label {
+            cluster: self.cluster,
+            node: self.node,
+            ..self.from.clone()
+        };
+        layout::adopt(&self.drive, &self.from, &to)
+    }
+}

@@ -1,0 +1,821 @@
+//! What was seen of drives and volumes, and what it adds up to. Pure: time comes in.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{attribute::Subject, kmsg::Kind};
+use crate::model::{
+    Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict, health::STALLED, snapshot::Trouble,
+};
+
+/// What the kernel has said of a drive counts for so long after it was said last (drives.md, state machine: SUSPECT
+/// is left after 24 clean hours).
+pub(crate) const COUNTS_FOR: Duration = Duration::from_secs(24 * 3600);
+
+/// What was noted within this is not noted again.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// Requests that fail as a drive goes away began to so long before: they are its going, and say nothing of it.
+const GOING: Duration = Duration::from_secs(30);
+/// A drive that was away so often within a day is not plugged in well, or resets itself.
+const AWAY: usize = 3;
+
+/// Who looked, for what is seen by looking and true until somebody looks again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// The table of mounts: staged or published mounts missing, of another device, turned read-only.
+    Mounts,
+    /// The partition or logical volume itself: gone, inactive, resized behind the agent's back.
+    Device,
+    /// A read past the cache.
+    Reading,
+    /// A read-only check of the filesystem.
+    Check,
+    /// Space and inodes.
+    Space,
+}
+
+impl Source {
+    /// Every source, in the order in which a volume's troubles are told.
+    pub const ALL: [Self; 5] = [
+        Self::Device,
+        Self::Mounts,
+        Self::Reading,
+        Self::Check,
+        Self::Space,
+    ];
+}
+
+/// When something was said last, on a clock that does not jump.
+type Seen = BTreeMap<Kind, Duration>;
+
+/// What was said and cannot be seen by looking again: what is kept over a restart.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notes {
+    /// Of drives.
+    pub drives: BTreeMap<DriveId, Seen>,
+    /// Of volumes.
+    pub volumes: BTreeMap<Uuid, Seen>,
+}
+
+impl Notes {
+    /// What of it still counts after a restart of the machine: every filesystem is mounted afresh, and what was said
+    /// last so long ago that `then` gives it no time is over.
+    pub fn after_a_boot(mut self, then: impl Fn(Duration) -> Option<Duration>) -> Self {
+        for seen in self.drives.values_mut().chain(self.volumes.values_mut()) {
+            let of_drives = std::mem::take(seen).into_iter();
+            let of_drives = of_drives.filter(|(kind, _)| is_of_drive(*kind));
+            *seen = of_drives
+                .filter_map(|(kind, at)| Some((kind, then(at)?)))
+                .collect();
+        }
+        self
+    }
+}
+
+/// Everything seen. At most one entry per kind and drive or volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Book {
+    notes: Notes,
+    // Drives that have requests and complete none, now.
+    stalled: BTreeSet<DriveId>,
+    // Volumes whose ext4 has errors counted in its superblock, when it was mounted last.
+    counted: BTreeSet<Uuid>,
+    // What the drives themselves say.
+    smart: BTreeMap<DriveId, DriveHealth>,
+    // What was seen at the last look, by who looked; nothing wrong is not kept.
+    looks: BTreeMap<(Uuid, Source), Vec<Trouble>>,
+    drive_looks: BTreeMap<(DriveId, Source), Vec<Finding>>,
+    // Since when what is noted of a drive's requests is known, by drive and volume.
+    began: BTreeMap<(DriveId, Option<Uuid>, Kind), Duration>,
+    // When a drive went away.
+    went: BTreeMap<DriveId, Vec<Duration>>,
+}
+
+impl Book {
+    /// This is what is wrong with the volume as this source sees it now; what it saw before is over.
+    /// True when that is another answer than before.
+    pub fn looked(&mut self, volume: Uuid, source: Source, troubles: Vec<Trouble>) -> bool {
+        replace(&mut self.looks, (volume, source), troubles)
+    }
+
+    /// This is what speaks against the drive as this source sees it now; what it saw before is over. Each makes the
+    /// drive SUSPECT. True when that is another answer than before.
+    pub fn looked_at_drive(
+        &mut self,
+        drive: DriveId,
+        source: Source,
+        findings: Vec<Finding>,
+    ) -> bool {
+        replace(&mut self.drive_looks, (drive, source), findings)
+    }
+
+    /// Notes that the kernel said this of the subject. True when it is news: it was not known before.
+    /// `now`: when it said so.
+    pub fn note(&mut self, subject: &Subject, kind: Kind, now: Duration) -> bool {
+        // The latest time counts: a record may be read twice.
+        let put = |seen: &mut Seen| {
+            let last = seen.insert(kind, now);
+            if let Some(last) = last.filter(|last| *last > now) {
+                seen.insert(kind, last);
+            }
+            last.is_none()
+        };
+        let mut news = false;
+        let mut begun = |volume| {
+            let key = (subject.drive.clone(), volume, kind);
+            self.began.insert(key, now);
+        };
+        if is_of_drive(kind) && put(self.notes.drives.entry(subject.drive.clone()).or_default()) {
+            news = true;
+            begun(None);
+        }
+        if let Some(volume) = subject.volume
+            && put(self.notes.volumes.entry(volume).or_default())
+        {
+            news = true;
+            begun(Some(volume));
+        }
+        news
+    }
+
+    /// The drive is not there any more. Requests that began to fail just before failed because it went, which is told
+    /// as such; places that do not read are another matter. One that goes again and again is told of, too.
+    pub fn went_away(&mut self, drive: &DriveId, now: Duration) {
+        let going =
+            |kind: Kind, at: Duration| is_of_absence(kind) && now.saturating_sub(at) <= GOING;
+        for ((of, volume, kind), at) in &self.began {
+            if of != drive || !going(*kind, *at) {
+                continue;
+            }
+            let seen = match volume {
+                None => self.notes.drives.get_mut(drive),
+                Some(volume) => self.notes.volumes.get_mut(volume),
+            };
+            if let Some(seen) = seen {
+                seen.remove(kind);
+            }
+        }
+        self.began
+            .retain(|(of, _, kind), at| of != drive || !going(*kind, *at));
+        let went = self.went.entry(drive.clone()).or_default();
+        went.push(now);
+        went.retain(|at| now.saturating_sub(*at) < COUNTS_FOR);
+    }
+
+    /// What this source saw of the volume at its last look.
+    pub fn seen(&self, volume: Uuid, source: Source) -> &[Trouble] {
+        self.looks.get(&(volume, source)).map_or(&[], Vec::as_slice)
+    }
+
+    /// What this source saw of the drive at its last look.
+    pub fn seen_of_drive(&self, drive: &DriveId, source: Source) -> &[Finding] {
+        let seen = self.drive_looks.get(&(drive.clone(), source));
+        seen.map_or(&[], Vec::as_slice)
+    }
+
+    /// What was said.
+    pub fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// What was said to an earlier agent.
+    pub fn restore(&mut self, notes: Notes) {
+        self.notes = notes;
+    }
+
+    /// Whether this was noted within the last minute: a drive that fails says so a thousand times a second.
+    pub fn is_fresh(&self, subject: &Subject, kind: Kind, now: Duration) -> bool {
+        let fresh = |seen: Option<&Seen>| {
+            seen.and_then(|seen| seen.get(&kind))
+                .is_some_and(|at| now.saturating_sub(*at) < FRESH)
+        };
+        (!is_of_drive(kind) || fresh(self.notes.drives.get(&subject.drive)))
+            && subject
+                .volume
+                .is_none_or(|volume| fresh(self.notes.volumes.get(&volume)))
+    }
+
+    /// These drives are stalled, and no others.
+    pub fn stalled(&mut self, now: BTreeSet<DriveId>) {
+        self.stalled = now;
+    }
+
+    /// What the drive says of itself, by SMART.
+    pub fn says(&mut self, drive: DriveId, health: DriveHealth) {
+        self.smart.insert(drive, health);
+    }
+
+    /// An operator knows what the kernel said of the drive up to now: it counts no more, for the drive and for these
+    /// volumes on it. What the kernel says from now on does. Answers what was said of the drive.
+    pub fn acknowledge(&mut self, drive: &DriveId, volumes: &[Uuid]) -> Vec<Finding> {
+        for volume in volumes {
+            if let Some(seen) = self.notes.volumes.get_mut(volume) {
+                seen.retain(|kind, _| !is_of_drive(*kind));
+            }
+        }
+        let mut known: Vec<Finding> = self.comes_and_goes(drive).into_iter().collect();
+        self.went.remove(drive);
+        self.began.retain(|(of, volume, _), _| {
+            of != drive || volume.is_some_and(|of| !volumes.contains(&of))
+        });
+        let seen = self.notes.drives.remove(drive).into_iter().flatten();
+        known.extend(seen.filter_map(|(kind, _)| finding(kind)));
+        known
+    }
+
+    /// That the drive was away too often.
+    fn comes_and_goes(&self, drive: &DriveId) -> Option<Finding> {
+        let often = self.went.get(drive).is_some_and(|went| went.len() >= AWAY);
+        often.then(|| Finding {
+            code: "ComesAndGoes".to_owned(),
+            message: format!(
+                "it was missing at least {AWAY} times within a day; check slot, cable and power, or replace it"
+            ),
+        })
+    }
+
+    /// Whether any drive is stalled.
+    pub fn any_stalled(&self) -> bool {
+        !self.stalled.is_empty()
+    }
+
+    /// Whether a volume's ext4 has counted errors.
+    pub fn counted(&mut self, volume: Uuid, errors: bool) {
+        if errors {
+            self.counted.insert(volume);
+        } else {
+            self.counted.remove(&volume);
+        }
+    }
+
+    /// Whether the kernel has said something against the volume's filesystem, since it was mounted last.
+    pub fn speaks_against_filesystem(&self, volume: Uuid) -> bool {
+        let said = self.notes.volumes.get(&volume).into_iter().flatten();
+        self.counted.contains(&volume) || said.into_iter().any(|(kind, _)| !is_of_drive(*kind))
+    }
+
+    /// The volume has been mounted afresh: what its filesystem said before is over. What was said of its blocks is not.
+    pub fn mounted_afresh(&mut self, volume: Uuid) -> bool {
+        // What was seen of the filesystem itself is of the one before, too.
+        self.looks.remove(&(volume, Source::Reading));
+        let Some(seen) = self.notes.volumes.get_mut(&volume) else {
+            return false;
+        };
+        let before = seen.len();
+        seen.retain(|kind, _| is_of_drive(*kind));
+        before != seen.len()
+    }
+
+    /// Lets go of what no longer counts, and of what is about nothing there is. True when something went.
+    pub fn tidy(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
+        let before = self.clone();
+        let counts = |seen: &mut Seen| {
+            seen.retain(|kind, at| !is_of_drive(*kind) || now.saturating_sub(*at) < COUNTS_FOR);
+            !seen.is_empty()
+        };
+        self.notes
+            .drives
+            .retain(|id, seen| snapshot.drives.contains_key(id) && counts(seen));
+        self.notes
+            .volumes
+            .retain(|id, seen| snapshot.volumes.contains_key(id) && counts(seen));
+        self.stalled.retain(|id| snapshot.drives.contains_key(id));
+        self.went.retain(|id, went| {
+            went.retain(|at| now.saturating_sub(*at) < COUNTS_FOR);
+            snapshot.drives.contains_key(id) && !went.is_empty()
+        });
+        let notes = &self.notes;
+        self.began.retain(|(drive, volume, kind), _| {
+            let seen = match volume {
+                None => notes.drives.get(drive),
+                Some(volume) => notes.volumes.get(volume),
+            };
+            seen.is_some_and(|seen| seen.contains_key(kind))
+        });
+        self.counted.retain(|id| snapshot.volumes.contains_key(id));
+        self.smart.retain(|id, _| snapshot.drives.contains_key(id));
+        self.looks
+            .retain(|(id, _), _| snapshot.volumes.contains_key(id));
+        self.drive_looks
+            .retain(|(id, _), _| snapshot.drives.contains_key(id));
+        *self != before
+    }
+
+    /// How well the drive is, by what was seen.
+    pub fn drive(&self, id: &DriveId) -> DriveHealth {
+        let seen = self.notes.drives.get(id).into_iter().flatten();
+        let mut findings: Vec<Finding> = seen.filter_map(|(kind, _)| finding(*kind)).collect();
+        if self.stalled.contains(id) {
+            findings.push(Finding {
+                code: STALLED.to_owned(),
+                message: "it has requests and has completed none for ten seconds; see the kernel log, check cable and slot".to_owned(),
+            });
+        }
+        findings.extend(self.comes_and_goes(id));
+        for source in Source::ALL {
+            let looked = self.drive_looks.get(&(id.clone(), source));
+            findings.extend(looked.into_iter().flatten().cloned());
+        }
+        let against = if findings.is_empty() {
+            Verdict::Unknown
+        } else {
+            Verdict::Suspect
+        };
+        let said = self.smart.get(id).cloned().unwrap_or_default();
+        findings.extend(said.findings);
+        DriveHealth {
+            // The worst word counts; of two that say nothing against it, the one that knows.
+            verdict: against.max(said.verdict),
+            findings,
+            conditions: said.conditions,
+            worn_out: said.worn_out,
+            smart: said.smart,
+            ..DriveHealth::default()
+        }
+    }
+
+    /// What is wrong with the volume, by what was seen.
+    pub fn volume(&self, volume: Uuid) -> Vec<Trouble> {
+        let mut kinds: BTreeSet<Kind> = self
+            .notes
+            .volumes
+            .get(&volume)
+            .into_iter()
+            .flat_map(|seen| seen.keys().copied())
+            .collect();
+        if self.counted.contains(&volume) {
+            kinds.insert(Kind::FilesystemError);
+        }
+        let mut troubles: Vec<Trouble> = kinds.into_iter().map(trouble).collect();
+        for source in Source::ALL {
+            let looked = self.looks.get(&(volume, source));
+            troubles.extend(looked.into_iter().flatten().cloned());
+        }
+        troubles
+    }
+}
+
+/// Puts a value, none for an empty one. True when another one was there.
+fn replace<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, Vec<V>>, key: K, value: Vec<V>) -> bool {
+    if value.is_empty() {
+        map.remove(&key).is_some()
+    } else {
+        match map.get(&key) {
+            Some(same) if *same == value => false,
+            _ => {
+                map.insert(key, value);
+                true
+            }
+        }
+    }
+}
+
+/// Whether a drive that is only away makes the kernel say it.
+pub(crate) fn is_of_absence(kind: Kind) -> bool {
+    matches!(kind, Kind::IoError | Kind::DeviceLost)
+}
+
+/// Whether it says something of the drive, and not of a filesystem alone.
+fn is_of_drive(kind: Kind) -> bool {
+    match kind {
+        Kind::MediumError | Kind::IoError | Kind::DeviceLost => true,
+        Kind::FilesystemError
+        | Kind::FilesystemCorrupt
+        | Kind::FilesystemShutDown
+        | Kind::FilesystemReadOnly => false,
+    }
+}
+
+fn finding(kind: Kind) -> Option<Finding> {
+    let (code, message) = match kind {
+        Kind::MediumError => (
+            "KernelMediumError",
+            "the kernel reports places that cannot be read or written; move the data off, and replace the drive",
+        ),
+        Kind::IoError => (
+            "KernelIoError",
+            "the kernel reports requests that failed; see its log, check cable and slot, and expect the drive to fail",
+        ),
+        Kind::DeviceLost => (
+            "KernelDeviceLost",
+            "the kernel lost its controller or link; check slot, cable and power",
+        ),
+        Kind::FilesystemError
+        | Kind::FilesystemCorrupt
+        | Kind::FilesystemShutDown
+        | Kind::FilesystemReadOnly => return None,
+    };
+    Some(Finding {
+        code: code.to_owned(),
+        message: message.to_owned(),
+    })
+}
+
+fn trouble(kind: Kind) -> Trouble {
+    let (status, reason, message) = match kind {
+        Kind::MediumError => (
+            "DEGRADED",
+            "MediumErrors",
+            "its drive has places under this volume that cannot be read or written; save the data, and move it off the drive",
+        ),
+        Kind::IoError => (
+            "DEGRADED",
+            "IoErrors",
+            "requests of this volume to its drive have failed; see the kernel log, and save the data",
+        ),
+        Kind::DeviceLost => (
+            "INACCESSIBLE",
+            "DeviceLost",
+            "the kernel lost its drive; check slot, cable and power",
+        ),
+        Kind::FilesystemError => (
+            "DEGRADED",
+            "FilesystemError",
+            "the kernel reports errors of its filesystem; save the data, delete the pod, and have the filesystem checked",
+        ),
+        Kind::FilesystemCorrupt => (
+            "DATA_LOSS",
+            "FilesystemCorrupted",
+            "the kernel found its filesystem damaged; save what reads, delete the pod, and have the filesystem checked and repaired",
+        ),
+        Kind::FilesystemShutDown => (
+            "INACCESSIBLE",
+            "FilesystemShutDown",
+            "its filesystem was shut down after an error; see the kernel log, and delete the pod so that it is mounted again",
+        ),
+        Kind::FilesystemReadOnly => (
+            "DEGRADED",
+            "ReadOnly",
+            "the filesystem turned read-only; see the kernel log, save the data, and check the filesystem",
+        ),
+    };
+    Trouble {
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+/// What a drive's verdict means for each volume on it.
+pub fn of_its_drive(drive: &Drive) -> Option<Trouble> {
+    let stalled = drive.health.stalled();
+    let (status, reason, what) = match drive.health.verdict {
+        // What stands still is no opinion that an operator can overrule.
+        _ if stalled => ("INACCESSIBLE", "DriveStalled", "stands still"),
+        Verdict::Unknown | Verdict::Good => return None,
+        Verdict::Suspect => ("DEGRADED", "DriveSuspect", "is suspect"),
+        Verdict::Bad => ("DEGRADED", "DriveFailing", "is failing"),
+    };
+    let why: Vec<String> = drive
+        .health
+        .findings
+        .iter()
+        .map(|finding| format!("{}: {}", finding.code, finding.message))
+        .collect();
+    Some(Trouble {
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: format!(
+            "drive {} ({}) {what}: {}",
+            drive.id,
+            drive.facts.model,
+            why.join("; ")
+        ),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::model::DriveState;
+    use crate::model::samples;
+
+    const ALL: [Kind; 7] = [
+        Kind::MediumError,
+        Kind::IoError,
+        Kind::DeviceLost,
+        Kind::FilesystemError,
+        Kind::FilesystemCorrupt,
+        Kind::FilesystemShutDown,
+        Kind::FilesystemReadOnly,
+    ];
+
+    fn subject(volume: Option<u128>) -> Subject {
+        Subject {
+            drive: DriveId("wwn-sda".into()),
+            volume: volume.map(Uuid::from_u128),
+        }
+    }
+
+    fn snapshot() -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        let drive = samples::drive("sda", DriveState::Claimed, None);
+        snapshot.drives.insert(drive.id.clone(), drive);
+        snapshot
+    }
+
+    #[test]
+    fn what_is_noted_twice_counts_from_the_later_time_whichever_is_read_first() {
+        for times in [[5, 9], [9, 5]] {
+            let mut book = Book::default();
+            for at in times {
+                book.note(&subject(None), Kind::MediumError, Duration::from_secs(at));
+            }
+            let late = COUNTS_FOR + Duration::from_secs(8);
+            assert!(!book.tidy(&snapshot(), late));
+            assert!(book.tidy(&snapshot(), late + Duration::from_secs(1)));
+        }
+    }
+
+    #[test]
+    fn what_was_said_is_known_to_a_book_that_it_is_given_to() {
+        let mut book = Book::default();
+        book.note(&subject(Some(7)), Kind::FilesystemCorrupt, Duration::ZERO);
+        book.note(&subject(Some(7)), Kind::IoError, Duration::ZERO);
+        let mut next = Book::default();
+        next.restore(book.notes().clone());
+        assert_eq!(
+            next.volume(Uuid::from_u128(7)),
+            book.volume(Uuid::from_u128(7))
+        );
+        assert_eq!(
+            next.drive(&subject(None).drive),
+            book.drive(&subject(None).drive)
+        );
+    }
+
+    #[test]
+    fn a_filesystem_mounted_afresh_is_read_afresh() {
+        let mut book = Book::default();
+        let volume = Uuid::from_u128(7);
+        let unreadable = Trouble {
+            status: "INACCESSIBLE".into(),
+            reason: "Unreadable".into(),
+            message: String::new(),
+        };
+        book.looked(volume, Source::Reading, vec![unreadable.clone()]);
+        book.looked(volume, Source::Device, vec![unreadable.clone()]);
+        book.mounted_afresh(volume);
+        assert_eq!(book.seen(volume, Source::Reading), []);
+        assert_eq!(book.seen(volume, Source::Device), [unreadable]);
+    }
+
+    #[test]
+    fn a_filesystems_trouble_is_its_volumes_alone_and_the_drives_is_both() {
+        for kind in ALL {
+            let mut book = Book::default();
+            assert!(book.note(&subject(Some(7)), kind, Duration::ZERO));
+            assert!(!book.note(&subject(Some(7)), kind, Duration::from_secs(1)));
+            let of_drive = book.drive(&subject(None).drive);
+            assert_eq!(of_drive.findings.len(), usize::from(is_of_drive(kind)));
+            assert_eq!(
+                of_drive.verdict,
+                if is_of_drive(kind) {
+                    Verdict::Suspect
+                } else {
+                    Verdict::Unknown
+                }
+            );
+            assert_eq!(book.volume(Uuid::from_u128(7)).len(), 1, "{kind:?}");
+            assert!(book.volume(Uuid::from_u128(8)).is_empty());
+        }
+    }
+
+    #[test]
+    fn what_a_source_saw_stands_until_it_looks_again_and_no_other_source_takes_it_away() {
+        let mut book = Book::default();
+        let volume = Uuid::from_u128(7);
+        let found = vec![trouble(Kind::FilesystemCorrupt)];
+        assert!(book.looked(volume, Source::Check, found.clone()));
+        assert!(!book.looked(volume, Source::Check, found.clone()));
+        assert!(!book.looked(volume, Source::Mounts, Vec::new()));
+        assert_eq!(book.volume(volume), found);
+        assert!(book.looked(volume, Source::Check, Vec::new()));
+        assert!(book.volume(volume).is_empty());
+
+        let drive = subject(None).drive;
+        let finding = finding(Kind::IoError).unwrap();
+        assert!(book.looked_at_drive(drive.clone(), Source::Reading, vec![finding]));
+        assert_eq!(book.drive(&drive).verdict, Verdict::Suspect);
+        book.tidy(&Snapshot::default(), Duration::ZERO);
+        assert_eq!(book.drive(&drive).verdict, Verdict::Unknown);
+    }
+
+    #[test]
+    fn reasons_are_unique_so_that_none_hides_another() {
+        let mut book = Book::default();
+        for kind in ALL {
+            book.note(&subject(Some(7)), kind, Duration::ZERO);
+        }
+        let troubles = book.volume(Uuid::from_u128(7));
+        let reasons: std::collections::BTreeSet<_> =
+            troubles.iter().map(|trouble| &trouble.reason).collect();
+        assert_eq!(reasons.len(), ALL.len());
+    }
+
+    #[test]
+    fn mounting_afresh_ends_what_the_filesystem_said_and_not_what_the_drive_did() {
+        let mut book = Book::default();
+        for kind in ALL {
+            book.note(&subject(Some(7)), kind, Duration::ZERO);
+        }
+        assert!(book.mounted_afresh(Uuid::from_u128(7)));
+        assert!(!book.mounted_afresh(Uuid::from_u128(7)));
+        let left = book.volume(Uuid::from_u128(7)).len();
+        assert_eq!(left, ALL.iter().filter(|kind| is_of_drive(**kind)).count());
+    }
+
+    #[test]
+    fn a_drive_is_suspect_for_a_day_after_the_last_word_against_it() {
+        let mut book = Book::default();
+        let (snapshot, id) = (snapshot(), subject(None).drive);
+        book.note(&subject(None), Kind::IoError, Duration::ZERO);
+        let hour = Duration::from_secs(3600);
+        book.note(&subject(None), Kind::IoError, hour);
+        assert!(!book.tidy(&snapshot, COUNTS_FOR));
+        assert_eq!(book.drive(&id).verdict, Verdict::Suspect);
+        assert!(book.tidy(&snapshot, COUNTS_FOR + hour));
+        assert_eq!(book.drive(&id), DriveHealth::default());
+    }
+
+    #[test]
+    fn the_worst_word_on_a_drive_counts_and_all_are_told() {
+        use Verdict::{Bad, Good, Suspect, Unknown};
+        for (says, kernel, expected) in [
+            (Unknown, false, Unknown),
+            (Good, false, Good),
+            (Suspect, false, Suspect),
+            (Bad, false, Bad),
+            (Unknown, true, Suspect),
+            (Good, true, Suspect),
+            (Suspect, true, Suspect),
+            (Bad, true, Bad),
+        ] {
+            let mut book = Book::default();
+            let id = subject(None).drive;
+            let said = DriveHealth {
+                verdict: says,
+                findings: vec![Finding {
+                    code: "Said".into(),
+                    message: String::new(),
+                }],
+                ..DriveHealth::default()
+            };
+            book.says(id.clone(), said);
+            if kernel {
+                book.note(&subject(None), Kind::IoError, Duration::ZERO);
+            }
+            let health = book.drive(&id);
+            assert_eq!(health.verdict, expected, "{says} {kernel}");
+            assert_eq!(health.findings.len(), 1 + usize::from(kernel));
+        }
+    }
+
+    #[test]
+    fn a_stalled_drive_is_suspect_and_its_volumes_cannot_be_used_until_it_goes_on() {
+        let mut drive = samples::drive("sda", DriveState::Claimed, None);
+        let mut book = Book::default();
+        let id = drive.id.clone();
+        for _ in 0..2 {
+            book.stalled([id.clone()].into());
+        }
+        drive.health = book.drive(&id);
+        assert_eq!(drive.health.verdict, Verdict::Suspect);
+        let trouble = of_its_drive(&drive).unwrap();
+        assert_eq!(
+            (trouble.status.as_str(), trouble.reason.as_str()),
+            ("INACCESSIBLE", "DriveStalled")
+        );
+        book.stalled(BTreeSet::new());
+        assert_eq!(book.drive(&id), DriveHealth::default());
+    }
+
+    #[test]
+    fn requests_that_fail_as_a_drive_goes_away_say_nothing_of_it_and_what_was_before_does() {
+        let (id, at) = (subject(None).drive, Duration::from_secs);
+        let volume = Uuid::from_u128(7);
+        let mut book = Book::default();
+        book.note(&subject(Some(7)), Kind::IoError, at(100));
+        book.went_away(&id, at(110));
+        assert_eq!(book.drive(&id), DriveHealth::default());
+        assert!(book.volume(volume).is_empty());
+        // A place that does not read, and requests that began to fail a while ago, are the drive's.
+        book.note(&subject(Some(7)), Kind::MediumError, at(200));
+        book.note(&subject(Some(7)), Kind::IoError, at(200));
+        book.note(&subject(Some(7)), Kind::IoError, at(299));
+        book.went_away(&id, at(300));
+        assert_eq!(book.drive(&id).findings.len(), 2);
+        assert_eq!(book.volume(volume).len(), 2);
+        // Another drive's going is none of its business.
+        book.note(&subject(Some(7)), Kind::DeviceLost, at(400));
+        book.went_away(&DriveId("other".into()), at(401));
+        assert_eq!(book.drive(&id).findings.len(), 3);
+    }
+
+    #[test]
+    fn a_drive_that_was_away_three_times_in_a_day_is_suspect_until_that_is_over_or_known() {
+        let id = subject(None).drive;
+        let (mut book, hour) = (Book::default(), Duration::from_secs(3600));
+        for turn in [1, 30, 31] {
+            book.went_away(&id, hour * turn);
+        }
+        assert_eq!(
+            book.drive(&id).verdict,
+            Verdict::Unknown,
+            "two within a day"
+        );
+        book.went_away(&id, hour * 32);
+        assert_eq!(book.drive(&id).verdict, Verdict::Suspect);
+        assert_eq!(book.drive(&id).findings[0].code, "ComesAndGoes");
+        let mut known = book.clone();
+        assert_eq!(known.acknowledge(&id, &[]).len(), 1);
+        assert_eq!(known.drive(&id).verdict, Verdict::Unknown);
+        let mut snapshot = Snapshot::default();
+        let drive = samples::drive("sda", DriveState::Claimed, None);
+        snapshot.drives.insert(id.clone(), drive);
+        assert!(book.tidy(&snapshot, hour * 55));
+        assert_eq!(book.drive(&id).verdict, Verdict::Unknown);
+    }
+
+    #[test]
+    fn errors_that_ext4_has_counted_are_one_trouble_with_those_it_reports() {
+        let mut book = Book::default();
+        let volume = Uuid::from_u128(7);
+        book.counted(volume, true);
+        assert_eq!(book.volume(volume).len(), 1);
+        book.note(&subject(Some(7)), Kind::FilesystemError, Duration::ZERO);
+        assert_eq!(book.volume(volume).len(), 1);
+        book.mounted_afresh(volume);
+        assert_eq!(book.volume(volume).len(), 1);
+        book.counted(volume, false);
+        assert!(book.volume(volume).is_empty());
+    }
+
+    #[test]
+    fn what_was_said_just_now_is_known_until_the_volume_is_mounted_afresh() {
+        let mut book = Book::default();
+        let second = Duration::from_secs(1);
+        for kind in ALL {
+            assert!(!book.is_fresh(&subject(Some(7)), kind, second));
+            book.note(&subject(Some(7)), kind, Duration::ZERO);
+            assert!(book.is_fresh(&subject(Some(7)), kind, second));
+            assert!(!book.is_fresh(&subject(Some(7)), kind, FRESH));
+            // Of another volume on the same drive it was not said.
+            assert!(!book.is_fresh(&subject(Some(8)), kind, second));
+        }
+        book.mounted_afresh(Uuid::from_u128(7));
+        assert!(!book.is_fresh(&subject(Some(7)), Kind::FilesystemShutDown, second));
+        assert!(book.is_fresh(&subject(Some(7)), Kind::IoError, second));
+    }
+
+    #[test]
+    fn an_acknowledgement_ends_what_the_kernel_said_of_the_drive_and_not_what_a_filesystem_did() {
+        let mut book = Book::default();
+        for kind in ALL {
+            book.note(&subject(Some(7)), kind, Duration::ZERO);
+        }
+        let id = subject(None).drive;
+        let known = book.acknowledge(&id, &[Uuid::from_u128(7)]);
+        assert_eq!(
+            known.len(),
+            ALL.iter().filter(|kind| is_of_drive(**kind)).count()
+        );
+        assert_eq!(book.drive(&id), DriveHealth::default());
+        let left = book.volume(Uuid::from_u128(7)).len();
+        assert_eq!(left, ALL.iter().filter(|kind| !is_of_drive(**kind)).count());
+        assert!(
+            book.note(&subject(Some(7)), Kind::IoError, Duration::ZERO),
+            "it counts again"
+        );
+        assert_eq!(book.drive(&id).verdict, Verdict::Suspect);
+    }
+
+    #[test]
+    fn what_is_about_nothing_there_is_is_let_go() {
+        let mut book = Book::default();
+        book.note(&subject(Some(7)), Kind::FilesystemError, Duration::ZERO);
+        assert!(book.tidy(&snapshot(), Duration::ZERO));
+        assert_eq!(book, Book::default());
+    }
+
+    #[test]
+    fn a_volume_says_what_its_drive_is_suspected_of() {
+        let mut drive = samples::drive("sda", DriveState::Claimed, None);
+        assert_eq!(of_its_drive(&drive), None);
+        let mut book = Book::default();
+        book.note(&subject(None), Kind::MediumError, Duration::ZERO);
+        drive.health = book.drive(&drive.id);
+        let trouble = of_its_drive(&drive).unwrap();
+        assert_eq!(trouble.reason, "DriveSuspect");
+        assert!(trouble.message.contains("KernelMediumError"), "{trouble:?}");
+        drive.health.verdict = Verdict::Good;
+        assert_eq!(of_its_drive(&drive), None);
+    }
+}

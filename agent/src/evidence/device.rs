@@ -1,0 +1,281 @@
+//! Whether a volume's device is still what the last survey found: what somebody changes by hand is not always told by
+//! an event. Only sysfs is asked, which waits for no drive. The decision is pure.
+
+use std::{collections::BTreeMap, io, path::Path};
+
+use uuid::Uuid;
+
+use crate::{
+    model::{Placed, Snapshot, VolumeState, snapshot::Trouble},
+    sys::{mountinfo::parse_dev, statefile},
+};
+
+/// What the kernel has under a name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Device number.
+    pub dev: Option<(u32, u32)>,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// Bytes from the start of the drive; None for what is no partition.
+    pub start_bytes: Option<u64>,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Device-mapper's uuid.
+    pub dm_uuid: Option<String>,
+    /// Device-mapper holds back all requests.
+    pub suspended: bool,
+}
+
+/// Bytes of a sysfs attribute.
+const MAX: u64 = 4096;
+/// Sizes and starts in sysfs count in these, whatever the drive's own sectors are.
+const SECTOR: u64 = 512;
+
+/// Reads it from below a sysfs directory; None when the kernel has no such name.
+pub fn read(sysfs: &Path, name: &str) -> io::Result<Option<Seen>> {
+    let dir = sysfs.join("class/block").join(name.replace('/', "!"));
+    let text = |file: &str| match statefile::read_text(&dir.join(file), MAX) {
+        Ok(text) => Ok(Some(text.trim().to_owned())),
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound
+                || error.raw_os_error() == Some(libc::ENODEV) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    };
+    let bytes = |file: &str| {
+        let sectors = text(file)?.map(|text| text.parse::<u64>().map_err(io::Error::other));
+        Ok::<_, io::Error>(
+            sectors
+                .transpose()?
+                .map(|sectors| sectors.saturating_mul(SECTOR)),
+        )
+    };
+    let Some(dev) = text("dev")? else {
+        return Ok(None);
+    };
+    Ok(Some(Seen {
+        dev: parse_dev(&dev),
+        size_bytes: bytes("size")?.unwrap_or(0),
+        start_bytes: bytes("start")?,
+        read_only: text("ro")?.is_some_and(|text| text == "1"),
+        dm_uuid: text("dm/uuid")?,
+        suspended: text("dm/suspended")?.is_some_and(|text| text == "1"),
+    }))
+}
+
+/// The volumes whose device can be compared: a survey has found it, and nothing else is said of it yet.
+pub fn to_be_looked_at(snapshot: &Snapshot) -> Vec<(Uuid, Placed)> {
+    let volumes = snapshot.volumes.values();
+    volumes
+        .filter(|volume| matches!(volume.state, VolumeState::New | VolumeState::Ready))
+        .filter(|volume| volume.placed.device.is_some())
+        .map(|volume| (volume.uuid, volume.placed.clone()))
+        .collect()
+}
+
+/// What is wrong with a volume's device.
+pub fn judge(placed: &Placed, seen: Option<&Seen>) -> Vec<Trouble> {
+    let name = placed.device.as_deref().unwrap_or_default();
+    let trouble = |status: &str, reason: &str, message: String| {
+        vec![Trouble {
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message,
+        }]
+    };
+    let of_another = |seen: &&Seen| seen.dev != placed.dev || seen.dm_uuid != dm_uuid(placed, seen);
+    let Some(seen) = seen.filter(|seen| !of_another(seen)) else {
+        return trouble(
+            "INACCESSIBLE",
+            "DeviceGone",
+            format!(
+                "the kernel no longer has its device {name}; rescan, and if that does not bring it back, see what was done to the drive by hand"
+            ),
+        );
+    };
+    if seen.suspended {
+        return trouble(
+            "INACCESSIBLE",
+            "DeviceSuspended",
+            format!(
+                "its device {name} is suspended, so every request waits; see `dmsetup info`, and resume it"
+            ),
+        );
+    }
+    let record = &placed.record;
+    let right = |bytes: u64| seen.size_bytes == bytes;
+    let moved = seen
+        .start_bytes
+        .is_some_and(|start| start != record.extent.start);
+    if moved || !(right(record.extent.len) || record.growing_to.is_some_and(|to| right(to.len))) {
+        let lost = moved || seen.size_bytes < record.extent.len;
+        return trouble(
+            if lost { "INACCESSIBLE" } else { "DEGRADED" },
+            "DeviceChanged",
+            format!(
+                "its device {name} does not lie where its record says, or has another size: it was changed by hand; stop the pod, and restore it"
+            ),
+        );
+    }
+    if seen.read_only {
+        return trouble(
+            "DEGRADED",
+            "DeviceReadOnly",
+            format!(
+                "the kernel refuses writes to its device {name}; see whether the drive is write-protected, and `blockdev --setrw`"
+            ),
+        );
+    }
+    Vec::new()
+}
+
+// A partition has none, whatever its drive is.
+fn dm_uuid(placed: &Placed, seen: &Seen) -> Option<String> {
+    match &placed.dm_uuid {
+        Some(expected) => Some(expected.clone()),
+        None => seen.dm_uuid.clone(),
+    }
+}
+
+/// Troubles that were seen at two looks in a row: a survey that is under way may be about to mend or to say it.
+#[derive(Debug, Default)]
+pub struct Twice(BTreeMap<Uuid, Vec<Trouble>>);
+
+impl Twice {
+    /// Whether nothing was seen at the last look.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes in a look; answers what was seen before, too.
+    pub fn look(&mut self, seen: BTreeMap<Uuid, Vec<Trouble>>) -> BTreeMap<Uuid, Vec<Trouble>> {
+        let before = std::mem::replace(&mut self.0, seen);
+        let same = self
+            .0
+            .iter()
+            .filter(|(volume, now)| before.get(volume) == Some(now));
+        same.map(|(volume, now)| (*volume, now.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::model::{Extent, RecordState, samples};
+
+    fn right() -> Seen {
+        Seen {
+            dev: Some((8, 2)),
+            size_bytes: 1 << 30,
+            start_bytes: Some(8 << 20),
+            ..Seen::default()
+        }
+    }
+
+    fn told(placed: &Placed, change: impl FnOnce(&mut Seen)) -> String {
+        let mut seen = right();
+        change(&mut seen);
+        let troubles = judge(placed, Some(&seen)).into_iter();
+        troubles
+            .map(|trouble| format!("{} {}", trouble.status, trouble.reason))
+            .collect()
+    }
+
+    #[test]
+    fn each_change_behind_our_back_is_told_as_what_it_is() {
+        let placed = samples::placed(7, RecordState::New);
+        assert_eq!(told(&placed, |_| ()), "");
+        assert_eq!(judge(&placed, None)[0].reason, "DeviceGone");
+        assert_eq!(
+            told(&placed, |seen| seen.dev = Some((8, 3))),
+            "INACCESSIBLE DeviceGone"
+        );
+        assert_eq!(
+            told(&placed, |seen| seen.size_bytes -= 512),
+            "INACCESSIBLE DeviceChanged"
+        );
+        assert_eq!(
+            told(&placed, |seen| seen.size_bytes += 512),
+            "DEGRADED DeviceChanged"
+        );
+        assert_eq!(
+            told(&placed, |seen| seen.start_bytes = Some(0)),
+            "INACCESSIBLE DeviceChanged"
+        );
+        assert_eq!(
+            told(&placed, |seen| seen.read_only = true),
+            "DEGRADED DeviceReadOnly"
+        );
+        let mut growing = placed.clone();
+        growing.record.growing_to = Some(Extent {
+            start: 8 << 20,
+            len: 2 << 30,
+        });
+        assert_eq!(told(&growing, |seen| seen.size_bytes = 2 << 30), "");
+        assert_eq!(told(&growing, |_| ()), "");
+    }
+
+    #[test]
+    fn a_logical_volume_is_known_by_its_uuid_and_must_take_requests() {
+        let mut placed = samples::placed(7, RecordState::New);
+        placed.dm_uuid = Some("LVM-a".into());
+        let of = |uuid: &'static str, suspended| {
+            told(&placed, move |seen| {
+                seen.start_bytes = None;
+                seen.dm_uuid = Some(uuid.into());
+                seen.suspended = suspended;
+            })
+        };
+        assert_eq!(of("LVM-a", false), "");
+        assert_eq!(of("LVM-a", true), "INACCESSIBLE DeviceSuspended");
+        assert_eq!(of("LVM-b", false), "INACCESSIBLE DeviceGone");
+    }
+
+    #[test]
+    fn only_what_is_seen_twice_is_told() {
+        let mut twice = Twice::default();
+        let gone: BTreeMap<_, _> = [(
+            Uuid::from_u128(7),
+            judge(&samples::placed(7, RecordState::New), None),
+        )]
+        .into();
+        assert_eq!(twice.look(gone.clone()), BTreeMap::new());
+        assert_eq!(twice.look(gone.clone()), gone);
+        assert_eq!(twice.look(BTreeMap::new()), BTreeMap::new());
+        assert_eq!(twice.look(gone), BTreeMap::new());
+    }
+
+    #[test]
+    fn what_sysfs_says_is_read_and_a_name_that_is_gone_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let device = dir.path().join("class/block/dm-3");
+        fs::create_dir_all(device.join("dm")).unwrap();
+        for (file, text) in [
+            ("dev", "253:3\n"),
+            ("size", "8\n"),
+            ("ro", "1\n"),
+            ("dm/uuid", "LVM-a\n"),
+            ("dm/suspended", "0\n"),
+        ] {
+            fs::write(device.join(file), text).unwrap();
+        }
+        let seen = Seen {
+            dev: Some((253, 3)),
+            size_bytes: 4096,
+            start_bytes: None,
+            read_only: true,
+            dm_uuid: Some("LVM-a".into()),
+            suspended: false,
+        };
+        assert_eq!(read(dir.path(), "dm-3").unwrap(), Some(seen));
+        assert_eq!(read(dir.path(), "dm-4").unwrap(), None);
+        fs::write(device.join("size"), "many").unwrap();
+        assert!(read(dir.path(), "dm-3").is_err());
+    }
+}

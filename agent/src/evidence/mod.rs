@@ -1,0 +1,30 @@
+//! Evidence about drives and volumes, and the conditions and findings that follow from it.
+//!
+//! `kmsg` parses the kernel log, `attribute` finds the drive or volume that a line is about, `stalls` sees requests that do not
+//! complete, `mounts` what should be mounted, `reading` places that cannot be read, `device` and `space` what their names say;
+//! `book` keeps the evidence and derives conditions and findings. The tasks that collect evidence are in `health`.
+
+use std::time::Duration;
+
+use crate::sys::clock::since_boot;
+
+pub mod attribute;
+pub mod book;
+pub mod device;
+pub mod kmsg;
+pub mod mounts;
+pub mod reading;
+pub mod space;
+pub mod stalls;
+
+pub use book::Book;
+
+/// The book's time: since boot, moved so far that evidence from before the boot has a time, too.
+pub fn now() -> Duration {
+    at(since_boot())
+}
+
+/// A time since boot as the book's time.
+pub fn at(since_boot: Duration) -> Duration {
+    since_boot + book::COUNTS_FOR
+}

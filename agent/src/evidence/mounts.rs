@@ -1,0 +1,366 @@
+//! What should be mounted, and what a look at the mount table says of it.
+//!
+//! A mount that is missing shows in no table: that it should be there is kept from our own stage and publish calls
+//! until our own unstage or unpublish, which take it back before they begin. The memory is disposable and ends with
+//! the boot. Pure, but for the lock.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::{
+    model::{Mode, Placed, Snapshot, snapshot::Trouble},
+    sys::mountinfo::{self, MountEntry},
+};
+
+/// More paths than this are not remembered: a node has a few hundred pods at most.
+const MOST: usize = 16_384;
+/// Paths that a message names.
+const NAMED: usize = 3;
+
+/// What a path is to a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Where it is staged.
+    Staging,
+    /// Where it is published.
+    Target,
+}
+
+/// What should be mounted at a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The volume.
+    pub volume: Uuid,
+    /// What the path is to it.
+    pub role: Role,
+    /// It was asked for read-only.
+    pub read_only: bool,
+    /// Which call asked for it: the same path asked for again is another place.
+    #[serde(skip)]
+    pub call: u64,
+}
+
+/// What should be mounted, by resolved path.
+pub type Places = BTreeMap<PathBuf, Place>;
+
+#[derive(Debug, Default)]
+struct Inner {
+    places: Places,
+    calls: u64,
+    // Mounts that were there when the agent started, by path: may be ours, unless they are unmounted.
+    found: BTreeMap<PathBuf, (MountEntry, Role)>,
+}
+
+/// What should be mounted now, shared between the calls that change it and the task that looks.
+#[derive(Debug, Default)]
+pub struct Expected {
+    inner: Mutex<Inner>,
+    changed: Notify,
+}
+
+impl Expected {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on the volume should be mounted at this resolved path.
+    pub fn expect(&self, path: PathBuf, volume: Uuid, role: Role, read_only: bool) {
+        let mut inner = self.lock();
+        inner.calls += 1;
+        let call = inner.calls;
+        if inner.places.len() >= MOST && !inner.places.contains_key(&path) {
+            tracing::warn!(path = %path.display(), "mount limit reached; loss of this mount will not be detected");
+            return;
+        }
+        let place = Place {
+            volume,
+            role,
+            read_only,
+            call,
+        };
+        inner.places.insert(path, place);
+        drop(inner);
+        self.changed.notify_one();
+    }
+
+    /// Nothing need be mounted at this resolved path any more: our own unmounting begins.
+    pub fn forget(&self, path: &Path) {
+        let mut inner = self.lock();
+        inner.found.remove(path);
+        let known = inner.places.remove(path).is_some();
+        drop(inner);
+        if known {
+            self.changed.notify_one();
+        }
+    }
+
+    /// What should be mounted.
+    pub fn now(&self) -> Places {
+        self.lock().places.clone()
+    }
+
+    /// What the path should be, to this volume.
+    pub fn role(&self, volume: Uuid, path: &Path) -> Option<Role> {
+        let inner = self.lock();
+        let place = inner.places.get(path)?;
+        (place.volume == volume).then_some(place.role)
+    }
+
+    /// Where the volume is published by our own calls.
+    pub fn targets(&self, volume: Uuid) -> Vec<PathBuf> {
+        let inner = self.lock();
+        let of = |place: &Place| place.volume == volume && place.role == Role::Target;
+        let targets = inner.places.iter().filter(|(_, place)| of(place));
+        targets.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Where the volume should be mounted: the staging path first.
+    pub fn path_of(&self, volume: Uuid) -> Option<PathBuf> {
+        let inner = self.lock();
+        let of = inner
+            .places
+            .iter()
+            .filter(|(_, place)| place.volume == volume);
+        of.min_by_key(|(_, place)| place.role)
+            .map(|(path, _)| path.clone())
+    }
+
+    /// Takes back what an earlier agent of this boot knew, and notes the mounts in the kubelet's places that may be of
+    /// volumes. Before any call is served.
+    pub fn begin(&self, places: Places, mounts: &[MountEntry], kubelet_dir: &Path) {
+        let mut inner = self.lock();
+        inner.places = places;
+        for mount in mounts {
+            if let Some(role) = role_in(kubelet_dir, &mount.mount_point) {
+                let found = (mount.clone(), role);
+                inner.found.insert(mount.mount_point.clone(), found);
+            }
+        }
+    }
+
+    /// The drives are known: mounts that were there at the start and are of volumes should stay.
+    ///
+    /// `current` is called under the lock: what is expected by then is of a volume that it knows.
+    pub fn settle(
+        &self,
+        current: impl FnOnce() -> Arc<Snapshot>,
+        is_of: impl Fn(&MountEntry, &Placed) -> bool,
+    ) {
+        let mut inner = self.lock();
+        let snapshot = current();
+        for (path, (mount, role)) in std::mem::take(&mut inner.found) {
+            let mut volumes = snapshot.volumes.values();
+            if let Some(volume) = volumes.find(|volume| is_of(&mount, &volume.placed))
+                && inner.places.len() < MOST
+            {
+                let read_only = mount.read_only() || mount.super_read_only();
+                inner.places.entry(path).or_insert(Place {
+                    volume: volume.uuid,
+                    role,
+                    read_only,
+                    call: 0,
+                });
+            }
+        }
+        let known = |place: &Place| snapshot.volumes.contains_key(&place.volume);
+        inner.places.retain(|_, place| known(place));
+    }
+
+    /// Returns after a change. Several changes may be one.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+/// What a path is, by the kubelet's layout: only of its own paths is it known that a mount should stay.
+fn role_in(kubelet_dir: &Path, path: &Path) -> Option<Role> {
+    let below = path.strip_prefix(kubelet_dir).ok()?;
+    let parts: Vec<&str> = below
+        .iter()
+        .map(|part| part.to_str())
+        .collect::<Option<_>>()?;
+    match parts.as_slice() {
+        ["plugins", "kubernetes.io", "csi", .., "globalmount"] => Some(Role::Staging),
+        ["pods", _, "volumes", "kubernetes.io~csi", _, "mount"] => Some(Role::Target),
+        [
+            "plugins",
+            "kubernetes.io",
+            "csi",
+            "volumeDevices",
+            "publish",
+            _,
+            _,
+        ] => Some(Role::Target),
+        _ => None,
+    }
+}
+
+/// What is wrong with the mounts of each volume; a volume without trouble is not in the answer. Pure.
+///
+/// `before` and `after` are what was expected before and after the table was read: a place counts only if one call
+/// asked for it all the while, so that what our own calls change meanwhile is no trouble.
+pub fn judge(
+    before: &Places,
+    after: &Places,
+    mounts: &[MountEntry],
+    snapshot: &Snapshot,
+    is_of: impl Fn(&MountEntry, &Placed) -> bool,
+) -> BTreeMap<Uuid, Vec<Trouble>> {
+    let mut at: HashMap<&Path, Vec<MountEntry>> = HashMap::new();
+    for mount in mounts {
+        if let Some((path, _)) = after.get_key_value(&mount.mount_point) {
+            at.entry(path.as_path()).or_default().push(mount.clone());
+        }
+    }
+    // A filesystem that was staged read-only is so everywhere.
+    let reading: HashSet<Uuid> = after
+        .values()
+        .filter(|place| place.role == Role::Staging && place.read_only)
+        .map(|place| place.volume)
+        .collect();
+    let mut wrong: BTreeMap<Uuid, BTreeMap<Wrong, Vec<&Path>>> = BTreeMap::new();
+    for (path, place) in after
+        .iter()
+        .filter(|(path, place)| before.get(*path) == Some(*place))
+    {
+        let Some(volume) = snapshot.volumes.get(&place.volume) else {
+            continue;
+        };
+        let stack = at.get(path.as_path()).map(Vec::as_slice);
+        let top = stack.and_then(|stack| mountinfo::mounts_at(stack, path).last().copied());
+        let read_only = place.read_only || reading.contains(&place.volume);
+        if let Some(what) = wrong_at(place.role, read_only, top, &volume.placed, &is_of) {
+            let places = wrong.entry(place.volume).or_default();
+            places.entry(what).or_default().push(path);
+        }
+    }
+    wrong
+        .into_iter()
+        .map(|(volume, wrong)| {
+            let troubles = wrong.into_iter().map(|(what, paths)| trouble(what, &paths));
+            (volume, troubles.collect())
+        })
+        .collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Wrong {
+    StagingMissing,
+    TargetMissing,
+    NodeGone,
+    Device,
+    ReadOnly,
+}
+
+/// The root of a mount whose file was removed, as the kernel writes it.
+fn is_deleted(mount: &MountEntry) -> bool {
+    mount
+        .root
+        .as_os_str()
+        .as_encoded_bytes()
+        .ends_with(b"//deleted")
+}
+
+fn wrong_at(
+    role: Role,
+    asked_read_only: bool,
+    top: Option<&MountEntry>,
+    placed: &Placed,
+    is_of: impl Fn(&MountEntry, &Placed) -> bool,
+) -> Option<Wrong> {
+    let Some(top) = top else {
+        return Some(match role {
+            Role::Staging => Wrong::StagingMissing,
+            Role::Target => Wrong::TargetMissing,
+        });
+    };
+    // The kernel has given back the device that is bound here: its drive is away, or came back as another.
+    if top.fs_type == "devtmpfs" && is_deleted(top) {
+        return placed.dev.is_some().then_some(Wrong::NodeGone);
+    }
+    // Without a device there is nothing to compare with: that the drive is away is said elsewhere.
+    if placed.dev.is_some() && !is_of(top, placed) {
+        return Some(Wrong::Device);
+    }
+    // The node of a device can be written through whatever the mount it is bound by says.
+    let block = placed.record.mode == Mode::Block;
+    let read_only = top.read_only()
+        || top.super_read_only()
+        || mountinfo::has_option(&top.super_options, "emergency_ro");
+    (!block && !asked_read_only && read_only).then_some(Wrong::ReadOnly)
+}
+
+/// That nothing is mounted at one path that should be.
+pub fn missing(role: Role, path: &Path) -> Trouble {
+    let what = match role {
+        Role::Staging => Wrong::StagingMissing,
+        Role::Target => Wrong::TargetMissing,
+    };
+    trouble(what, &[path])
+}
+
+fn trouble(what: Wrong, paths: &[&Path]) -> Trouble {
+    let mut named: Vec<String> = paths
+        .iter()
+        .take(NAMED)
+        .map(|path| path.display().to_string())
+        .collect();
+    if paths.len() > NAMED {
+        named.push("others".to_owned());
+    }
+    let at = named.join(", ");
+    let (status, reason, message) = match what {
+        Wrong::StagingMissing => (
+            "INACCESSIBLE",
+            "StagingMountMissing",
+            format!(
+                "it is not mounted any more at its staging path {at}, and Drivebay did not unmount it; delete the pods that use it, so that it is mounted again"
+            ),
+        ),
+        Wrong::TargetMissing => (
+            "INACCESSIBLE",
+            "TargetMountMissing",
+            format!(
+                "it is not mounted any more at {at}, and Drivebay did not unmount it: the pod's writes may go to the system drive; delete the pod, so that it is mounted again"
+            ),
+        ),
+        Wrong::NodeGone => (
+            "INACCESSIBLE",
+            "DeviceGone",
+            format!(
+                "the device that the pod has at {at} is stale, since its drive was disconnected; delete the pod, so that it gets the current device"
+            ),
+        ),
+        Wrong::Device => (
+            "INACCESSIBLE",
+            "WrongDevice",
+            format!(
+                "what is mounted at {at} is not this volume; delete the pod, and unmount what was mounted there by hand"
+            ),
+        ),
+        Wrong::ReadOnly => (
+            "DEGRADED",
+            "ReadOnly",
+            format!(
+                "its mount at {at} turned read-only; see the kernel log, save the data, and have the filesystem checked; if it was remounted by hand, remount it writable"
+            ),
+        ),
+    };
+    Trouble {
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+    }
+}
+
+#[cfg(test)]
+#[path = "mounts_tests.rs"]
+mod tests;

@@ -1,0 +1,236 @@
+//! Which place of a drive is read next, and what follows from places that do not read. Pure.
+
+use uuid::Uuid;
+
+use crate::model::{Drive, Finding, Placed, snapshot::Trouble};
+
+/// Bytes of one sample.
+pub const SAMPLE: u32 = 4096;
+/// Places that did not read and are read again each time.
+const MOST: usize = 16;
+/// Places read again at a time: each may take a bad drive seconds.
+const AGAIN: usize = 2;
+
+/// Places that did not read when they were read last, in bytes from the drive's start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bad(Vec<u64>);
+
+impl Bad {
+    /// What came of reading a place.
+    pub fn read(&mut self, place: u64, reads: bool) {
+        self.0.retain(|bad| *bad != place);
+        if !reads {
+            self.0.push(place);
+            if self.0.len() > MOST {
+                self.0.remove(0);
+            }
+        }
+    }
+
+    /// The places to be read now: the next one, and of the bad ones those that were read longest ago.
+    pub fn next(&self, place: u64) -> Vec<u64> {
+        let again = self.0.iter().copied().filter(|bad| *bad != place);
+        [place].into_iter().chain(again.take(AGAIN)).collect()
+    }
+
+    /// What speaks against the drive.
+    pub fn findings(&self) -> Vec<Finding> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        vec![Finding {
+            code: "ReadFailed".to_owned(),
+            message: "a place on it does not read; move the data off, and replace the drive"
+                .to_owned(),
+        }]
+    }
+
+    /// What it means for a volume of that drive.
+    pub fn troubles(&self, drive: &Drive, volume: Uuid) -> Vec<Trouble> {
+        let here = |place: &u64| volume_at(drive, *place) == Some(volume);
+        if !self.0.iter().any(here) {
+            return Vec::new();
+        }
+        vec![Trouble {
+            status: "DEGRADED".to_owned(),
+            reason: "ReadFailed".to_owned(),
+            message: format!(
+                "a place under this volume on drive {} does not read; save the data, and move it off the drive",
+                drive.id
+            ),
+        }]
+    }
+}
+
+/// The volume that has this place.
+pub fn volume_at(drive: &Drive, place: u64) -> Option<Uuid> {
+    let has = |placed: &&Placed| {
+        let mut pieces = placed.lies_at().iter();
+        pieces.any(|piece| (piece.start..piece.end()).contains(&place))
+    };
+    let volumes = &drive.contents.as_ref()?.volumes;
+    volumes.iter().find(has).map(|placed| placed.record.uuid)
+}
+
+/// A place on the drive, by two random numbers from 0 to 1: where our mark is, or somewhere in a volume; of a drive that is
+/// not ours, anywhere.
+pub fn place(drive: &Drive, which: f64, whereabouts: f64) -> u64 {
+    let size = drive.facts.size_bytes;
+    let within = |start: u64, len: u64| {
+        let blocks = len / u64::from(SAMPLE);
+        // Exact to the block on drives of up to 2^53 blocks.
+        let block = (blocks as f64 * whereabouts) as u64;
+        start + block.min(blocks.saturating_sub(1)) * u64::from(SAMPLE)
+    };
+    let of_volumes: Vec<(u64, u64)> = match &drive.contents {
+        Some(contents) => contents
+            .volumes
+            .iter()
+            .flat_map(Placed::lies_at)
+            .map(|piece| (piece.start, piece.len))
+            .collect(),
+        None => vec![(0, size)],
+    };
+    // One time in eight our mark and the table, which lie before the first volume.
+    if which < 0.125 || of_volumes.is_empty() {
+        let first = of_volumes
+            .iter()
+            .map(|(start, _)| *start)
+            .min()
+            .unwrap_or(0);
+        let mark = if first == 0 { crate::model::MIB } else { first };
+        return within(0, mark.min(size));
+    }
+    let total: u64 = of_volumes.iter().map(|(_, len)| len).sum();
+    let mut at = (total as f64 * ((which - 0.125) / 0.875)) as u64;
+    for (start, len) in &of_volumes {
+        if at < *len {
+            return within(*start, *len).min(size.saturating_sub(1));
+        }
+        at -= len;
+    }
+    within(0, size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{DriveState, Extent, RecordState, samples};
+
+    fn drive() -> Drive {
+        let mut placed = vec![
+            samples::placed(7, RecordState::New),
+            samples::placed(8, RecordState::New),
+        ];
+        placed[1].record.extent.start = 2 << 30;
+        let contents = samples::contents(1, 1, placed, 0);
+        let mut drive = samples::drive("sda", DriveState::Claimed, Some(contents));
+        drive.facts.size_bytes = 4 << 30;
+        drive
+    }
+
+    #[test]
+    fn a_record_with_impossible_numbers_does_not_hide_whose_a_place_is() {
+        let mut drive = drive();
+        let volumes = &mut drive.contents.as_mut().unwrap().volumes;
+        volumes[0].record.extent.start = u64::MAX - 4096;
+        for (place, volume) in [(0, None), (2 << 30, Some(8)), (u64::MAX, None)] {
+            let expected = volume.map(Uuid::from_u128);
+            assert_eq!(volume_at(&drive, place), expected, "{place}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_of_its_volume_alone_and_is_told_until_it_reads_again() {
+        let (mut bad, drive) = (Bad::default(), drive());
+        let told = |bad: &Bad| {
+            let of = |volume| bad.troubles(&drive, Uuid::from_u128(volume)).len();
+            (bad.findings().len(), of(7), of(8))
+        };
+        assert_eq!(told(&bad), (0, 0, 0));
+        bad.read(0, true);
+        assert_eq!(told(&bad), (0, 0, 0));
+        // Our mark: no volume's.
+        bad.read(4096, false);
+        assert_eq!(told(&bad), (1, 0, 0));
+        bad.read(2 << 30, false);
+        assert_eq!(told(&bad), (1, 0, 1));
+        bad.read(4096, true);
+        assert_eq!(told(&bad), (1, 0, 1));
+        bad.read(2 << 30, true);
+        assert_eq!(told(&bad), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_place_of_a_logical_volume_is_in_one_of_its_pieces_wherever_they_lie() {
+        let mut drive = drive();
+        let volumes = &mut drive.contents.as_mut().unwrap().volumes;
+        let piece = |start: u64, len: u64| Extent {
+            start: start << 20,
+            len: len << 20,
+        };
+        for (volume, pieces) in volumes
+            .iter_mut()
+            .zip([vec![piece(100, 1), piece(10, 1)], vec![piece(11, 1)]])
+        {
+            volume.dm_uuid = Some("LVM-x".to_owned());
+            volume.pieces = pieces;
+        }
+        for (mib, expected) in [
+            (9, None),
+            (10, Some(7)),
+            (11, Some(8)),
+            (12, None),
+            (100, Some(7)),
+            (101, None),
+            // Where the records of partitions would lie.
+            (2048, None),
+        ] {
+            let found = volume_at(&drive, mib << 20);
+            assert_eq!(found, expected.map(Uuid::from_u128), "at {mib} MiB");
+        }
+    }
+
+    #[test]
+    fn bad_places_are_read_again_in_turn_and_their_number_is_bounded() {
+        let mut bad = Bad::default();
+        for place in 0..100 {
+            bad.read(place * 4096, false);
+        }
+        assert_eq!(bad.0.len(), MOST);
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..MOST {
+            let next = bad.next(0);
+            assert_eq!(next.len(), 1 + AGAIN);
+            for place in next.into_iter().skip(1) {
+                bad.read(place, false);
+                seen.insert(place);
+            }
+        }
+        assert_eq!(seen.len(), MOST);
+    }
+
+    #[test]
+    fn every_place_is_aligned_within_the_drive_and_of_our_mark_or_a_volume() {
+        let (drive, mut seen) = (drive(), [0; 3]);
+        for step in 0..1000 {
+            let (which, whereabouts) =
+                (f64::from(step) / 1000.0, f64::from(step * 7 % 1000) / 999.0);
+            let place = place(&drive, which, whereabouts);
+            assert_eq!(place % 4096, 0);
+            assert!(place + 4096 <= drive.facts.size_bytes, "{place}");
+            match volume_at(&drive, place).map(|uuid| uuid.as_u128()) {
+                Some(7) => seen[1] += 1,
+                Some(8) => seen[2] += 1,
+                _ => {
+                    assert!(place < 8 << 20, "{place}");
+                    seen[0] += 1;
+                }
+            }
+        }
+        assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
+        let mut empty = drive.clone();
+        empty.contents = None;
+        assert!(place(&empty, 0.5, 1.0) + 4096 <= empty.facts.size_bytes);
+    }
+}

@@ -1,0 +1,177 @@
+//! Why work on filesystems and mounts fails.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::carve::jobs::CarveError;
+use crate::model::{Cause, FsType};
+
+/// Why a filesystem job failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum FsError {
+    /// Carving's part of it (looking at the drive, moving the record on).
+    #[error(transparent)]
+    Carve(#[from] CarveError),
+    /// The record says a filesystem was made, and there is none: damage, not emptiness.
+    #[error(
+        "volume {uuid} was formatted with {fs_type} and no filesystem is found on {device}; it is NOT formatted again. {advice}"
+    )]
+    FilesystemGone {
+        /// The volume.
+        uuid: Uuid,
+        /// What it was.
+        fs_type: FsType,
+        /// Partition.
+        device: String,
+        /// What to do.
+        advice: String,
+    },
+    /// Something else is on the device than the record says.
+    #[error(
+        "volume {uuid} on {device} holds {found} where {expected} was expected; it is not touched"
+    )]
+    Unexpected {
+        /// The volume.
+        uuid: Uuid,
+        /// Partition.
+        device: String,
+        /// What was found.
+        found: String,
+        /// What the record says.
+        expected: String,
+    },
+    /// Probing failed; that is not emptiness.
+    #[error("probing volume {uuid} on {device} failed; it is neither formatted nor mounted")]
+    Probe {
+        /// The volume.
+        uuid: Uuid,
+        /// Partition.
+        device: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// The volume is block and was asked for as mount, or the other way round, or with another filesystem.
+    #[error("volume {uuid} is {is}, asked for as {asked}")]
+    Incompatible {
+        /// The volume.
+        uuid: Uuid,
+        /// What it is.
+        is: String,
+        /// What was asked.
+        asked: String,
+    },
+    /// The path is mounted already, from elsewhere or differently.
+    #[error("{path} is mounted already, {how}")]
+    Conflict {
+        /// The path.
+        path: String,
+        /// What is there.
+        how: String,
+    },
+    /// Not staged.
+    #[error("volume {uuid} is not staged at {path}")]
+    NotStaged {
+        /// The volume.
+        uuid: Uuid,
+        /// The path.
+        path: String,
+    },
+    /// Not there.
+    #[error("volume is not at {path}: {why}")]
+    NotHere {
+        /// The path.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// mkfs failed.
+    #[error("{tool} on {device} failed: {output}")]
+    Mkfs {
+        /// Program.
+        tool: String,
+        /// Partition.
+        device: String,
+        /// What it said, shortened.
+        output: String,
+    },
+    /// A tool is not installed.
+    #[error("{tool} is not installed; install package {package}")]
+    MissingTool {
+        /// Program.
+        tool: String,
+        /// Debian's package.
+        package: String,
+    },
+    /// Mounting failed.
+    #[error("mounting {device} at {path} failed: {hint}")]
+    Mount {
+        /// Partition.
+        device: String,
+        /// Where.
+        path: String,
+        /// What the errno means and what to do.
+        hint: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// What is mounted there is no volume, or another one.
+    #[error(
+        "{path} is not unmounted: {what} is mounted there, which is not this volume; unmount it by hand if it is not needed"
+    )]
+    NotAVolume {
+        /// Where.
+        path: String,
+        /// Source and type.
+        what: String,
+    },
+    /// Unmounting failed.
+    #[error("unmounting {path} failed: {hint}")]
+    Unmount {
+        /// Where.
+        path: String,
+        /// What holds it, what to do.
+        hint: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// An ext4 with its error flag set, before it was repaired.
+    #[error(
+        "the ext4 on {device} of volume {uuid} has its error flag set and is repaired first, however long that takes; repeat the call"
+    )]
+    NeedsRepair {
+        /// The volume.
+        uuid: Uuid,
+        /// Partition or LV.
+        device: String,
+    },
+    /// Growing failed.
+    #[error("growing the filesystem at {path} failed: {output}")]
+    Grow {
+        /// Where.
+        path: String,
+        /// What the tool said.
+        output: String,
+    },
+    /// A system call failed.
+    #[error("{what} {path} failed")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// Where.
+        path: String,
+        /// Why.
+        #[source]
+        source: Cause,
+    },
+    /// A checked option was refused after all.
+    #[error("option {option:?} is refused: {why}")]
+    Option {
+        /// The option.
+        option: String,
+        /// Why.
+        why: String,
+    },
+}

@@ -1,0 +1,56 @@
+//! The filesystem and mount jobs at work, in a drive's worker.
+
+use super::{
+    ground::Real,
+    growing,
+    jobs::{FsError, GrowFs, Grown, Publish, Stage, Staged, Stats, Unmount, Unmounted, Usage},
+    publish, staging, unmount, usage,
+};
+use crate::worker::{Context, Job};
+
+impl Job for Stage {
+    const NAME: &'static str = "stage";
+    type Answer = Staged;
+    type Error = FsError;
+    fn run(self, context: &mut Context) -> Result<Staged, FsError> {
+        staging::stage(&Real, &self, context)
+    }
+}
+
+impl Job for Publish {
+    const NAME: &'static str = "publish";
+    /// True when it was published by this call, false when it was so already.
+    type Answer = bool;
+    type Error = FsError;
+    fn run(self, context: &mut Context) -> Result<bool, FsError> {
+        publish::publish(&self, context)
+    }
+}
+
+impl Job for Unmount {
+    const NAME: &'static str = "unmount";
+    type Answer = Unmounted;
+    type Error = FsError;
+    fn run(self, context: &mut Context) -> Result<Unmounted, FsError> {
+        unmount::unmount(&self, context)
+    }
+}
+
+impl Job for Stats {
+    const NAME: &'static str = "stats";
+    const ONLY_LOOKS: bool = true;
+    type Answer = Usage;
+    type Error = FsError;
+    fn run(self, _context: &mut Context) -> Result<Usage, FsError> {
+        usage::usage(&self)
+    }
+}
+
+impl Job for GrowFs {
+    const NAME: &'static str = "grow-fs";
+    type Answer = Grown;
+    type Error = FsError;
+    fn run(self, context: &mut Context) -> Result<Grown, FsError> {
+        growing::grow(&Real, &self, context)
+    }
+}

@@ -1,0 +1,275 @@
+//! What staging decides without a device: raw volumes, volumes that are mounted already, and records that do not say what
+//! was written to them. With devices: `tests/mounts.rs`.
+
+use std::{path::PathBuf, sync::Mutex};
+
+use super::*;
+use crate::{
+    carve::jobs::Changed,
+    model::{DriveRef, DriveState, Signatures, samples},
+    sys::cmd::{CmdError, Output, Tool},
+};
+
+/// A label in memory. A look with repair gives a volume its device back.
+struct Label {
+    contents: Mutex<Contents>,
+    repairs: Mutex<Vec<bool>>,
+    /// Writing is answered as done, and the record stays as it was.
+    forgets: bool,
+}
+
+impl Label {
+    fn new(placed: Placed) -> Self {
+        Self {
+            contents: Mutex::new(samples::contents(9, 1, vec![placed], 0)),
+            repairs: Mutex::default(),
+            forgets: false,
+        }
+    }
+
+    fn placed(&self) -> Placed {
+        self.contents.lock().unwrap().volumes[0].clone()
+    }
+}
+
+impl Ground for Label {
+    fn look(&self, _drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
+        self.repairs.lock().unwrap().push(repair);
+        let mut contents = self.contents.lock().unwrap();
+        if repair {
+            contents.volumes[0].device = Some("sda2".into());
+        }
+        Ok(contents.clone())
+    }
+
+    fn advance(
+        &self,
+        _drive: &DriveRef,
+        _uuid: Uuid,
+        to: RecordState,
+    ) -> Result<Changed, CarveError> {
+        let mut contents = self.contents.lock().unwrap();
+        if !self.forgets {
+            contents.volumes[0].record.state = to;
+        }
+        Ok(Changed {
+            contents: contents.clone(),
+            changed: true,
+        })
+    }
+
+    fn probe(&self, _node: &Path) -> Result<Signatures, Cause> {
+        Err(Cause::text("nothing is probed here"))
+    }
+
+    fn run(&self, tool: &Tool) -> Result<Output, CmdError> {
+        panic!("{} was run", tool.program);
+    }
+}
+
+fn job(mount: Option<StageMount>) -> Stage {
+    let drive = samples::drive("sda", DriveState::Claimed, None);
+    Stage {
+        drive: DriveRef::from(&drive.facts),
+        uuid: Uuid::from_u128(1),
+        mount,
+        may_repair: true,
+    }
+}
+
+fn at_path(fs_type: Option<FsType>) -> StageMount {
+    StageMount {
+        path: PathBuf::from("/nowhere/staging"),
+        fs_type,
+        flags: Vec::new(),
+        read_only: false,
+        xfs_retry_forever: false,
+    }
+}
+
+fn raw(state: RecordState) -> Placed {
+    let mut placed = samples::placed(1, state);
+    placed.record.mode = Mode::Block;
+    placed.record.fs_type = None;
+    placed
+}
+
+fn ext4(mounted: bool) -> RecordState {
+    RecordState::Fs {
+        fs_type: FsType::Ext4,
+        fs_uuid: Uuid::from_u128(5),
+        mounted,
+    }
+}
+
+fn xfs(mounted: bool) -> RecordState {
+    RecordState::Fs {
+        fs_type: FsType::Xfs,
+        fs_uuid: Uuid::from_u128(5),
+        mounted,
+    }
+}
+
+fn run(label: &Label, mount: Option<StageMount>) -> Result<Staged, FsError> {
+    stage(label, &job(mount), &mut Context::silent())
+}
+
+/// As if the mount were there.
+fn already(placed: Placed) -> Result<Staged, FsError> {
+    let label = Label::new(placed.clone());
+    let (job, mount) = (job(None), at_path(None));
+    let staging = Staging::new(&label, &job, &mount, &placed)?;
+    staging.already(&placed, &mut Context::silent())
+}
+
+#[test]
+fn a_raw_volume_is_recorded_once_and_looked_at_without_repair() {
+    let label = Label::new(raw(RecordState::New));
+    let first = run(&label, None).unwrap();
+    assert_eq!((first.already, first.formatted), (false, false));
+    assert_eq!(label.placed().record.state, RecordState::Block);
+    let again = run(&label, None).unwrap();
+    assert!(again.already);
+    assert_eq!(*label.repairs.lock().unwrap(), [false, false]);
+}
+
+#[test]
+fn a_raw_volume_without_its_device_gets_it_back() {
+    let mut placed = raw(RecordState::Block);
+    placed.device = None;
+    let label = Label::new(placed);
+    let staged = run(&label, None).unwrap();
+    let device = staged.contents.unwrap().volumes[0].device.clone();
+    assert_eq!(device.as_deref(), Some("sda2"));
+    assert_eq!(*label.repairs.lock().unwrap(), [false, true]);
+}
+
+#[test]
+fn a_volume_is_staged_only_as_what_it_was_created_as() {
+    let mut other = raw(RecordState::New);
+    other.record.fs_type = Some(FsType::Ext4);
+    for (placed, mount) in [
+        (samples::placed(1, RecordState::New), None),
+        (samples::placed(1, ext4(true)), None),
+        (raw(ext4(true)), None),
+        (raw(RecordState::New), Some(at_path(None))),
+        (other, Some(at_path(None))),
+        (
+            samples::placed(1, RecordState::New),
+            Some(at_path(Some(FsType::Xfs))),
+        ),
+    ] {
+        let label = Label::new(placed.clone());
+        let refused = run(&label, mount);
+        assert!(
+            matches!(refused, Err(FsError::Incompatible { .. })),
+            "{placed:?}: {refused:?}"
+        );
+        assert_eq!(label.placed(), placed, "it was written to");
+    }
+}
+
+#[test]
+fn a_volume_that_is_not_whole_and_alive_is_not_staged() {
+    let erasing = RecordState::Erasing {
+        erase_guid: Uuid::from_u128(6),
+        done_bytes: 0,
+    };
+    for state in [RecordState::Creating, erasing] {
+        let refused = run(&Label::new(raw(state)), None);
+        assert!(
+            matches!(
+                refused,
+                Err(FsError::Carve(CarveError::NoSuchVolume { .. }))
+            ),
+            "{refused:?}"
+        );
+    }
+    let mut ambiguous = raw(RecordState::Block);
+    ambiguous.ambiguous = Some("two entries".into());
+    let refused = run(&Label::new(ambiguous), None);
+    assert!(
+        matches!(refused, Err(FsError::Carve(CarveError::Ambiguous { .. }))),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn what_is_mounted_must_be_what_the_record_says() {
+    let staged = already(samples::placed(1, ext4(true))).unwrap();
+    assert_eq!((staged.already, staged.grown), (true, false));
+    // Mounted, and its device is not known now: nothing is written that would need it.
+    let mut gone = samples::placed(1, ext4(true));
+    (gone.device, gone.dev) = (None, None);
+    assert!(already(gone).unwrap().already);
+    for state in [
+        RecordState::New,
+        RecordState::Block,
+        xfs(true),
+        // The record of another filesystem is not moved on either.
+        xfs(false),
+    ] {
+        let refused = already(samples::placed(1, state.clone()));
+        assert!(
+            matches!(refused, Err(FsError::Unexpected { .. })),
+            "{state:?}: {refused:?}"
+        );
+    }
+    // Its record lags behind; moving it on needs the device, and there is none of this name.
+    let mut lagging = samples::placed(1, ext4(false));
+    lagging.device = Some("no-such-device".into());
+    let lagging = already(lagging);
+    assert!(
+        !matches!(lagging, Ok(_) | Err(FsError::Unexpected { .. })),
+        "{lagging:?}"
+    );
+    let mut gone = samples::placed(1, ext4(false));
+    (gone.device, gone.dev) = (None, None);
+    assert!(matches!(already(gone), Err(FsError::Unexpected { .. })));
+}
+
+#[test]
+fn what_was_read_back_decides_whether_the_record_moved_on() {
+    for forgets in [false, true] {
+        let placed = samples::placed(1, RecordState::New);
+        let label = Label {
+            forgets,
+            ..Label::new(placed.clone())
+        };
+        let (job, mount) = (job(None), at_path(None));
+        let mut staging = Staging::new(&label, &job, &mount, &placed).unwrap();
+        let moved = staging.advance(Uuid::from_u128(5), false, &mut Context::silent());
+        if forgets {
+            assert!(
+                matches!(moved, Err(FsError::Carve(CarveError::BadTransition { .. }))),
+                "{moved:?}"
+            );
+            assert!(staging.contents.is_none());
+        } else {
+            moved.unwrap();
+            assert_eq!(label.placed().record.state, ext4(false));
+            assert_eq!(
+                staging.contents,
+                Some(label.contents.lock().unwrap().clone())
+            );
+        }
+    }
+}
+
+#[test]
+fn a_failed_mount_names_device_and_path() {
+    let placed = samples::placed(1, RecordState::New);
+    let label = Label::new(placed.clone());
+    let (job, mount) = (job(None), at_path(None));
+    let staging = Staging::new(&label, &job, &mount, &placed).unwrap();
+    let failed = staging.mount_syscall("no-such-device", 0, &mut Context::silent());
+    match failed {
+        Err(FsError::Mount { device, path, .. }) => {
+            assert_eq!(
+                (device.as_str(), path.as_str()),
+                ("no-such-device", "/nowhere/staging")
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}

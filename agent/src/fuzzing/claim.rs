@@ -1,0 +1,279 @@
+//! The claim check: a drive with a mark of ours that an input did not touch is never taken for one that may be claimed.
+
+use std::{convert::Infallible, io};
+
+use super::{Input, Target, image::Image, lvm, partitions};
+use crate::{
+    carve::{
+        device::Medium,
+        gpt::{self, LABEL_EXTENT},
+        jobs::CarveError,
+        lvm::plan,
+        marks::{self, Mark},
+        partition::Session,
+        probe::{
+            Blankness, GptState, Probed, magics, only_tables, pv_signature, remains, with_own,
+        },
+    },
+    discovery::{
+        claim::{Evidence, Judgement, Rules, judge},
+        system::HostUse,
+    },
+    model::{
+        ClaimPolicy, ClassConfig, DriveId, ErasePolicy, FsType, Layout, MIB, Media, Selector,
+        Signatures, samples,
+    },
+};
+
+pub(super) fn targets() -> Vec<Target> {
+    vec![
+        Target {
+            name: "claim",
+            run: claim,
+            seeds: edits,
+            replays: 150,
+        },
+        Target {
+            name: "signatures",
+            run: signatures,
+            seeds: bytes,
+            replays: 300,
+        },
+    ]
+}
+
+/// The layout, the base, what is made right again, the changes.
+fn edits() -> Vec<Vec<u8>> {
+    let mut seeds: Vec<Vec<u8>> = [0, 1]
+        .iter()
+        .flat_map(|layout| [vec![*layout, 0, 0], vec![*layout, 1, 63]])
+        .collect();
+    // Both tables of zeros, and the protective MBR, too; both slots; the PV label and the header of the metadata area.
+    seeds.push(vec![0, 0, 0, 0, 0, 0, 0x83, 2, 0, 0, 0x83, 0]);
+    let tables = [0, 0, 0, 0x83, 2, 0, 0, 0x83, 6, 0, 0, 0x83, 0];
+    seeds.push([&[0, 0, 0], &tables[..]].concat());
+    seeds.push(vec![0, 0, 0, 4, 0, 0, 0x87, 5, 0, 0, 0x87, 0]);
+    seeds.push(vec![1, 0, 0, 0, 0, 0, 0x83, 1, 0, 0, 0x83, 0]);
+    seeds.push(vec![
+        1, 0, 0, 0, 0, 0, 0x83, 3, 0, 0, 0x87, 4, 0, 0, 0x87, 0,
+    ]);
+    seeds
+}
+
+fn claim(data: &[u8]) {
+    let mut input = Input(data);
+    let image = match input.byte() & 1 {
+        0 => {
+            let mut image = partitions::base(input.byte());
+            let flags = input.byte();
+            let runs = partitions::runs(image.size());
+            image.edit(&mut input, &runs);
+            partitions::settle(&image, flags);
+            image
+        }
+        _ => lvm::edited(&[&[0], input.0.get(1..).unwrap_or_default()].concat()),
+    };
+    if !is_marked(&image) {
+        return;
+    }
+    for policy in [ClaimPolicy::SignatureFree, ClaimPolicy::Blank] {
+        assert!(!may_be_claimed(&image, policy), "claimable: {policy:?}");
+    }
+}
+
+/// Whether there is something that only Drivebay writes, from the bytes alone. Not that: the beginning of a claim, a table with
+/// the label's entry alone.
+fn is_marked(image: &Image) -> bool {
+    let is = |at: u64, magic: &[u8]| image.get(at, magic.len()) == magic;
+    let slot = |number: u64| is(LABEL_EXTENT.start + number * 2 * MIB, b"DRVBAYLB");
+    let copy = |number: u64| {
+        is(
+            plan::COPIES.start + number * plan::COPIES.len / 2,
+            b"DRVBAYMD",
+        )
+    };
+    let begun = match gpt::read(image) {
+        Ok(gpt::Found::Whole(table) | gpt::Found::One { table, .. }) => {
+            table.is_ours() && table.partitions().count() == 1
+        }
+        Ok(gpt::Found::Differ { backup, .. }) => backup.partitions().count() == 1,
+        _ => false,
+    };
+    !begun
+        && [0, 1]
+            .into_iter()
+            .any(|number| slot(number) || copy(number))
+}
+
+/// What a probe and a look make of it, without libblkid, which can only find more. The order is that of `discovery::probe` and
+/// `discovery::survey`.
+fn may_be_claimed(image: &Image, policy: ClaimPolicy) -> bool {
+    let mut read = |at: u64, len: usize| {
+        let mut bytes = vec![0; len];
+        image.read_at(at, &mut bytes).map(|()| bytes)
+    };
+    let mark = marks::read(image);
+    let pv = match mark {
+        Ok(Mark::None(pv)) => pv,
+        Ok(Mark::Ours(Layout::Partition)) => return is_unfinished(image),
+        // A volume group of ours is looked at by LVM's own tools, and an error claims nothing.
+        Ok(Mark::Ours(Layout::Lvm) | Mark::Both) | Err(_) => return false,
+    };
+    let Ok(traces) = marks::traces(image) else {
+        return false;
+    };
+    let ends = MIB as usize;
+    let (Ok(head), Ok(tail)) = (read(0, ends), read(image.size() - MIB, ends)) else {
+        return false;
+    };
+    let own = magics::find(image.size(), &head, &tail);
+    let Ok(gpt) = gpt::scan(image) else {
+        return false;
+    };
+    let mut signatures = with_own(with_own(Signatures::Empty, own), pv_signature(&pv));
+    let begun = gpt.types.is_empty() && gpt::is_our_mbr(&head) && only_tables(&signatures);
+    if gpt.ours || begun {
+        return is_unfinished(image);
+    }
+    if signatures == Signatures::Empty && gpt.state == GptState::None {
+        let Ok(found) = remains::find(image.size(), &mut read) else {
+            return false;
+        };
+        signatures = with_own(signatures, found.into_iter().collect());
+    }
+    let probed = Ok(Probed {
+        size_bytes: image.size(),
+        read_only: false,
+        busy: false,
+        signatures,
+        gpt: gpt.state,
+        ours: None,
+        traces: traces.map(str::to_owned),
+        gpt_types: gpt.types,
+        // As if the samples had missed everything: the marks alone must do.
+        blankness: Blankness::Blank,
+    });
+    let mut facts = samples::facts("sda");
+    facts.size_bytes = image.size();
+    let evidence = Evidence {
+        facts: &facts,
+        all: &[],
+        host: &HostUse::default(),
+        probed: Some(&probed),
+        label: None,
+        label_trouble: None,
+    };
+    matches!(
+        judge(&evidence, &rules(policy)),
+        Judgement::Available { .. }
+    )
+}
+
+/// A look finds a claim that was cut off before its label: the drive is judged as if it were blank then.
+fn is_unfinished(image: &Image) -> bool {
+    let look = Session::open(image, &DriveId("x".into()), false);
+    matches!(look, Err(CarveError::Unlabelled { .. }))
+}
+
+fn rules(claim: ClaimPolicy) -> Rules {
+    Rules {
+        cluster: "golden".into(),
+        node: "golden0".into(),
+        allow_loop: true,
+        classes: vec![ClassConfig {
+            name: "c".into(),
+            select: Selector {
+                media: vec![Media::Hdd],
+                ..Selector::default()
+            },
+            layout: Layout::Partition,
+            priority: 0,
+            claim,
+            erase: ErasePolicy::Zero,
+            fs_type: FsType::Ext4,
+            mkfs_options: Vec::new(),
+            mount_options: Vec::new(),
+            allow_removable: false,
+            xfs_retry_forever: false,
+            check_reserve_bytes: 0,
+        }],
+    }
+}
+
+/// Size of the drive, then its first and last bytes.
+fn bytes() -> Vec<Vec<u8>> {
+    let drive = partitions::base(0);
+    let head = |sectors: &[u8]| [&[0, 0, 1, 0], sectors].concat();
+    let mut seeds = vec![
+        head(&drive.get(0, 2048)),
+        head(&lvm::base(1).get(0, 4096)),
+        vec![0; 8],
+        vec![],
+    ];
+    for (at, magic) in [
+        (0, &b"bluestore block device"[..]),
+        (0, &0xa92b_4efc_u32.to_le_bytes()),
+        (4096, b"LABELONE"),
+        (516, b"!Stra0tis\x86\xff\x02^\x41rh"),
+        (512, b"RDSK"),
+        (0, b"GNU Parted Loopback"),
+    ] {
+        let mut image = vec![0; at];
+        image.extend_from_slice(magic);
+        seeds.push(head(&image));
+    }
+    seeds
+}
+
+/// Any bytes at both ends of a drive of any size.
+fn signatures(data: &[u8]) {
+    let mut input = Input(data);
+    let size = input.number(4) * 512;
+    let sector = if size & 512 == 0 { 512 } else { 4096 };
+    let bytes = input.0;
+    let len = (bytes.len() as u64).min(size) as usize;
+    let read = |at: u64, count: usize| {
+        assert!(count <= 2 << 20, "reads {count} bytes at once");
+        let mut out = vec![0; count];
+        // The input is at the start of the drive and at its end.
+        for start in [0, size.saturating_sub(len as u64)] {
+            let first = at.max(start);
+            let after = (at + count as u64).min(start + len as u64);
+            if first < after {
+                let (from, to) = ((first - start) as usize, (first - at) as usize);
+                let part = &bytes[from..from + (after - first) as usize];
+                out[to..to + part.len()].copy_from_slice(part);
+            }
+        }
+        Ok::<_, Infallible>(out)
+    };
+    let found = magics::find(size, &bytes[..len], &bytes[..len]);
+    assert!(found.iter().all(|one| one.offset < Some(size)), "{found:?}");
+    let Ok(remains) = remains::find(size, &mut |at, count| read(at, count));
+    assert!(remains.is_none_or(|one| one.offset < Some(size)));
+    let scan = gpt::scan(&Drive { size, sector, read });
+    assert!(scan.is_ok_and(|scan| !scan.ours || scan.state != GptState::None));
+}
+
+/// A drive of which only reading is known.
+struct Drive<F> {
+    size: u64,
+    sector: u64,
+    read: F,
+}
+
+impl<F: Fn(u64, usize) -> Result<Vec<u8>, Infallible>> Medium for Drive<F> {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let Ok(bytes) = (self.read)(offset, buf.len());
+        buf.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn sector(&self) -> u64 {
+        self.sector
+    }
+}

@@ -1,0 +1,96 @@
+//! What the agent keeps over a restart, and its configuration: files that a power cut, a later version or a person changed.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{Target, seeds};
+use crate::{
+    config::{self, check::Surroundings, units},
+    health::memory,
+    model::Checked,
+    smart::History,
+    state::{self, Known, Tombstones, merge},
+    worker::notes::Note,
+};
+
+const KNOWN: &str = include_str!("../../tests/golden/4d75420/state/known.json");
+const TOMBSTONES: &str = include_str!("../../tests/golden/4d75420/state/tombstones.json");
+const HEALTH: &str = include_str!("../../tests/golden/4d75420/state/health.json");
+const HISTORY: &str =
+    include_str!("../../tests/golden/4d75420/state/smart/loop-a.img-70b32899.json");
+const CHECKED: &str = include_str!(
+    "../../tests/golden/4d75420/state/checks/89db87f5-9d20-4a17-91e7-2c55a4323111.json"
+);
+const NOTE: &str =
+    include_str!("../../tests/golden/4d75420/workers/foreground-loop-a.img-70b32899.json");
+const CONFIG: &str = include_str!("../../tests/golden/4d75420/agent.toml");
+
+pub(super) fn targets() -> Vec<Target> {
+    vec![
+        Target {
+            name: "state",
+            run: state,
+            seeds: || seeds([KNOWN, TOMBSTONES, HEALTH, HISTORY, CHECKED, NOTE]),
+            replays: 500,
+        },
+        Target {
+            name: "config",
+            run: config,
+            seeds: || {
+                seeds([
+                    CONFIG,
+                    "[[class]]\nname = \"a\"\nmedia = [\"hdd\"]\nmin_size = \"1.5 TiB\"\n[checks]\nevery = \"7d\"\n",
+                ])
+            },
+            replays: 300,
+        },
+    ]
+}
+
+/// What is read and written again reads the same.
+fn again<T: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(value: &T) {
+    let text = serde_json::to_vec(value).unwrap();
+    assert_eq!(&serde_json::from_slice::<T>(&text).unwrap(), value);
+}
+
+fn state(data: &[u8]) {
+    let known = state::parse::<Known>(data).unwrap_or_default();
+    let tombstones = state::parse::<Tombstones>(data).unwrap_or_default();
+    again(&known);
+    again(&tombstones);
+    // Nothing is plugged in: all that is known is missing, or was deleted.
+    let (day, none) = (Duration::from_secs(86400), BTreeMap::new());
+    let merged = merge::merge(&known, &tombstones, &none, u64::MAX, day, day);
+    assert!(merged.missing_drives.len() <= known.drives.len());
+    assert!(merged.due.is_empty(), "nothing is erased that is not here");
+    if let Ok(remembered) = serde_json::from_slice::<memory::Remembered>(data) {
+        again(&remembered);
+        let (notes, ..) = memory::recall(remembered, "another boot", day, u64::MAX);
+        again(&notes);
+    }
+    if let Ok(history) = History::from_json(data) {
+        again(&history);
+    }
+    if let Ok(checked) = serde_json::from_slice::<Checked>(data) {
+        again(&checked);
+    }
+    if let Ok(note) = serde_json::from_slice::<Note>(data) {
+        again(&note);
+    }
+}
+
+fn config(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let surroundings = Surroundings {
+        hostname: "h".into(),
+        has_dir: |_| false,
+    };
+    if let Err(problems) = config::parse(&text, &surroundings) {
+        let told = config::listed(Path::new("agent.toml"), &problems);
+        assert!(!problems.is_empty() && !told.is_empty());
+    }
+    for word in text.split(['"', '\n']) {
+        let _ = (units::parse_size(word), units::parse_duration(word));
+    }
+}

@@ -1,0 +1,54 @@
+//! Fuzz targets: every parser of bytes that others write, and what must hold of its answers besides that it gives one. Tests
+//! replay the seeds and some thousand changes of them; `hwtests/fuzz` runs the targets under libFuzzer.
+//!
+//! `image` is a drive that an input changes; `partitions`, `lvm` and `claim` read such drives; `texts` has what kernel and udev
+//! say, `tools` what programs print, `requests` what arrives over sockets, `files` what the agent keeps and is configured with.
+
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a property that does not hold is a panic"
+)]
+
+mod claim;
+mod files;
+mod image;
+mod input;
+mod lvm;
+mod partitions;
+mod requests;
+#[path = "../../../controller/src/fuzzing/target.rs"]
+mod target;
+#[cfg(test)]
+mod tests;
+mod texts;
+mod tools;
+
+use input::Input;
+pub use target::Target;
+
+/// All targets of the agent.
+pub fn targets() -> Vec<Target> {
+    [
+        partitions::targets(),
+        lvm::targets(),
+        claim::targets(),
+        texts::targets(),
+        tools::targets(),
+        requests::targets(),
+        files::targets(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Texts as seeds.
+fn seeds<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
+    texts
+        .into_iter()
+        .map(|text| text.as_ref().to_vec())
+        .collect()
+}

@@ -1,0 +1,133 @@
+//! What programs print: smartctl, the checkers of filesystems, lvm.
+
+use super::{Input, Target, seeds};
+use crate::{
+    check::{
+        decode::{Checker, End, complaints, decode},
+        repeated::together,
+    },
+    model::CheckOutcome,
+    smart::{Acknowledgement, History, Outcome, Reading, Thresholds, facts, judge, rules::Verdict},
+    sys::lvm::report,
+};
+
+const REPORT: &str = include_str!("../../tests/golden/4d75420/lvm/report.txt");
+const SMART: [&str; 6] = [
+    include_str!("../smart/fixtures/ata-hdd.json"),
+    include_str!("../smart/fixtures/ata-ssd.json"),
+    include_str!("../smart/fixtures/scsi-hdd-text-before.txt"),
+    include_str!("../smart/fixtures/scsi-ssd.json"),
+    include_str!("../smart/fixtures/nvme.json"),
+    include_str!("../smart/fixtures/open-failed.json"),
+];
+/// Longer than any complaint that is told of.
+const MOST_TOLD: usize = 400;
+
+pub(super) fn targets() -> Vec<Target> {
+    vec![
+        Target {
+            name: "smartctl",
+            run: smartctl,
+            seeds: || seeds(SMART),
+            replays: 400,
+        },
+        Target {
+            name: "fsck",
+            run: fsck,
+            seeds: outputs,
+            replays: 1000,
+        },
+        Target {
+            name: "lvm-report",
+            run: lvm_report,
+            seeds: || {
+                seeds([
+                    REPORT,
+                    r#"{"report":[{"vg":[{"vg_uuid":"a-b","vg_name":"v","vg_seqno":"7","vg_extent_count":"10","vg_free_count":"4"}],"lv":[{"lv_uuid":"l","lv_name":"b","lv_size":"1048576"}]}]}"#,
+                ])
+            },
+            replays: 500,
+        },
+    ]
+}
+
+/// Whatever a drive says, three polls of it are judged, and what is kept of them reads back.
+fn smartctl(data: &[u8]) {
+    let Ok(facts) = facts::parse(data) else {
+        return;
+    };
+    let _ = Reading::of(&facts, 512).after(&Reading::of(&facts, 4096));
+    let mut history = History::default();
+    let thresholds = Thresholds::default();
+    let ack = Acknowledgement {
+        by: "o".into(),
+        note: "n".into(),
+    };
+    let outcome = Outcome::Answered(Box::new(facts));
+    for (now, ack) in [(0, None), (1_800_000_000, Some(&ack)), (u64::MAX, None)] {
+        let judged = judge(&outcome, &mut history, now, &thresholds, ack);
+        assert!(judged.verdict != Verdict::Bad || !judged.reasons.is_empty());
+    }
+    let kept = history.to_json().unwrap();
+    assert_eq!(History::from_json(&kept).unwrap(), history);
+}
+
+/// Checker and exit code, then what it printed.
+fn outputs() -> Vec<Vec<u8>> {
+    [
+        (0, 4, "e2fsck 1.47.0 (5-Feb-2023)\nPass 1: Checking inodes, blocks, and sizes\nInode 12, i_blocks is 8, should be 16.  Fix? no\n\n/dev/loop0: ********** WARNING: Filesystem still has errors **********\n"),
+        (0, 0, "Warning: skipping journal recovery because doing a read-only filesystem check.\n/dev/x: 11/65536 files (0.0% non-contiguous), 8859/262144 blocks\n"),
+        (0, 8, "ext2fs_open2: Bad magic number in super-block\n"),
+        (1, 1, "Phase 1 - find and verify superblock...\nMetadata CRC error detected at 0x55eae93c0029, xfs_agf block 0x1/0x200\nbad magic number\n"),
+        (1, 1, "ERROR: The filesystem has valuable metadata changes in a log which needs to\nbe replayed.\n"),
+        (2, 1, "Opening filesystem to check...\n[1/7] checking root items\nref mismatch on [30408704 16384] extent item 0, found 1\nERROR: errors found in extent allocation tree or chunk allocation\n"),
+        (3, 3, "UUID: x\nStatus: finished\nDuration: 0:00:00\nError summary: csum=4\n  Corrected: 0\n  Uncorrectable: 4\n"),
+        (3, 0, "Status: finished\nError summary: no errors found\n"),
+        // Found: damage without a word of what it is.
+        (3, 3, "Status: finished\nError summary: hcsum=4\n"),
+    ]
+    .map(|(checker, code, text)| [&[checker, code], text.as_bytes()].concat())
+    .to_vec()
+}
+
+/// A complaint is one short line, and what one run says is in common with itself.
+fn fsck(data: &[u8]) {
+    let mut input = Input(data);
+    let checkers = [
+        Checker::E2fsck,
+        Checker::XfsRepair,
+        Checker::BtrfsCheck,
+        Checker::BtrfsScrub,
+    ];
+    let checker = checkers[usize::from(input.byte()) % checkers.len()];
+    let code = i32::from(input.byte());
+    let text = String::from_utf8_lossy(input.0).into_owned();
+    for complaint in complaints(checker, &text) {
+        assert!(complaint.chars().count() <= MOST_TOLD && !complaint.contains('\n'));
+    }
+    let end = End::Exited {
+        code,
+        stdout: text,
+        stderr: String::new(),
+    };
+    match decode(checker, &end) {
+        CheckOutcome::Corrupt { what, .. } => {
+            assert!(
+                !what.is_empty() && what.chars().count() <= MOST_TOLD,
+                "{what}"
+            );
+            assert!(!what.contains(char::is_control), "{what:?}");
+        }
+        CheckOutcome::Clean => assert_eq!(code, 0, "a code that is not 0 is not clean"),
+        _ => {}
+    }
+    let _ = together(checker, &[end.clone(), end]);
+}
+
+fn lvm_report(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Ok(group) = report::parse(text)
+    {
+        assert!(group.lvs.is_sorted());
+    }
+}

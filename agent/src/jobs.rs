@@ -1,0 +1,62 @@
+//! Every job there is: the table from name to code that workers are given.
+
+use serde_json::Value;
+
+use crate::{
+    carve, check, fs, smart,
+    worker::{
+        self, Context, Job,
+        job::{DispatchError, Outcome, run},
+    },
+};
+
+macro_rules! table {
+    ($($(#[$when:meta])* $job:ty),+ $(,)?) => {
+        /// Runs the job of this name.
+        pub fn dispatch(name: &str, arguments: Value, context: &mut Context) -> Result<Outcome, DispatchError> {
+            $($(#[$when])* if name == <$job as Job>::NAME {
+                return run::<$job>(arguments, context);
+            })+
+            Err(DispatchError::Unknown(name.to_owned()))
+        }
+
+        /// Names of all jobs.
+        pub const NAMES: &[&str] = &[$($(#[$when])* <$job as Job>::NAME),+];
+    };
+}
+
+table![
+    carve::probe::Probe,
+    carve::jobs::Look,
+    carve::jobs::Create,
+    carve::jobs::Expand,
+    carve::jobs::Delete,
+    carve::jobs::EraseStep,
+    carve::jobs::WipeStep,
+    carve::jobs::Advance,
+    carve::jobs::MakeSnapshot,
+    carve::jobs::ClearSnapshots,
+    check::job::Check,
+    check::job::StopScrub,
+    smart::job::Ask,
+    carve::jobs::Adopt,
+    fs::jobs::Stage,
+    fs::jobs::Publish,
+    fs::jobs::Unmount,
+    fs::jobs::Stats,
+    fs::jobs::GrowFs,
+    worker::read::ReadSample,
+    #[cfg(debug_assertions)]
+    worker::drill::Drill,
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    #[test]
+    fn job_names_are_unique() {
+        let names: HashSet<_> = super::NAMES.iter().collect();
+        assert_eq!(names.len(), super::NAMES.len());
+    }
+}

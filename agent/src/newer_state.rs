@@ -1,0 +1,136 @@
+//! State files that a newer agent wrote.
+//!
+//! What such a file says cannot be known, and to begin without it could show a deleted volume as live, or a drive of
+//! verdict BAD as good. So the agent does not start: the file is neither read nor moved nor overwritten.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use crate::{check, health, smart, state, sys::statefile};
+
+/// A larger file is refused or moved aside by whoever reads it.
+const MAX_FILE: u64 = 256 * 1024 * 1024;
+
+/// A state file of a newer agent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "state file {path} has version {found}, and this agent reads version {known}: a newer agent wrote it. Nothing was changed. \
+     Run that agent again; or move the file away, to lose what this host remembers by it"
+)]
+pub struct NewerState {
+    /// The file.
+    pub path: PathBuf,
+    /// What it says.
+    pub found: String,
+    /// The newest that is known.
+    pub known: u32,
+}
+
+/// Refuses a state directory in which a file is newer than this agent. Files that are damaged or cannot be read are left to
+/// whoever reads them. Blocks.
+pub fn refuse(dir: &Path) -> Result<(), NewerState> {
+    for (name, known) in [
+        ("known.json", state::VERSION),
+        ("tombstones.json", state::VERSION),
+        ("health.json", health::memory::VERSION),
+    ] {
+        refuse_file(&dir.join(name), known)?;
+    }
+    for (name, known) in [
+        ("smart", smart::history::VERSION),
+        ("checks", check::kept::VERSION),
+    ] {
+        for path in json_files(&dir.join(name)).unwrap_or_default() {
+            refuse_file(&path, known)?;
+        }
+    }
+    Ok(())
+}
+
+fn json_files(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let paths = std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path()));
+    let mut paths: Vec<PathBuf> = paths.collect::<io::Result<_>>()?;
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "json")
+    });
+    paths.sort();
+    Ok(paths)
+}
+
+fn refuse_file(path: &Path, known: u32) -> Result<(), NewerState> {
+    #[derive(serde::Deserialize)]
+    struct Any {
+        version: Value,
+    }
+    let version = statefile::read(path, MAX_FILE)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice::<Any>(&bytes).ok());
+    match version {
+        // Also one that is no number: no agent up to this one writes that.
+        Some(Any { version })
+            if version
+                .as_u64()
+                .is_none_or(|found| found > u64::from(known)) =>
+        {
+            Err(NewerState {
+                path: path.to_owned(),
+                found: version.to_string(),
+                known,
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const FILES: [&str; 5] = [
+        "known.json",
+        "tombstones.json",
+        "health.json",
+        "smart/wwn-a.json",
+        "checks/00000000-0000-4000-8000-000000000001.json",
+    ];
+
+    #[test]
+    fn a_file_of_a_newer_version_is_refused_and_left_as_it_is() {
+        for name in FILES {
+            for version in ["2", "18446744073709551615", "\"2.0\"", "-1"] {
+                let dir = tempfile::tempdir().unwrap();
+                let path = dir.path().join(name);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                let text = format!("{{\"version\": {version}, \"anything\": [\"else\"]}}");
+                fs::write(&path, &text).unwrap();
+                let refused = refuse(dir.path()).unwrap_err();
+                assert_eq!((&refused.path, refused.known), (&path, 1), "{name}");
+                assert!(refused.to_string().contains(version), "{refused}");
+                assert_eq!(fs::read_to_string(&path).unwrap(), text);
+                assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_of_this_version_damaged_or_put_aside_is_not_refused() {
+        for text in ["{\"version\": 1}", "{\"version\": 0}", "{ torn", "{}", ""] {
+            let dir = tempfile::tempdir().unwrap();
+            for name in FILES {
+                let path = dir.path().join(name);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(&path, text).unwrap();
+                fs::write(path.with_extension("json.bad-1"), "{\"version\": 2}").unwrap();
+            }
+            assert_eq!(refuse(dir.path()), Ok(()), "{text}");
+        }
+        assert_eq!(refuse(Path::new("/nowhere")), Ok(()));
+    }
+}

@@ -1,0 +1,150 @@
+//! Creations under way, a note each in the runtime directory: an agent that is killed in the middle of one leaves a worker that
+//! goes on, and a successor that must not make the volume elsewhere meanwhile.
+//!
+//! Not on disk: after a reboot no worker of before is left, and what it made is found on its drive. A note that is left when
+//! its creation is over costs a look at one drive.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{Doubt, StateError};
+use crate::sys::{offload::offload, process};
+
+/// The directory is meant to be on tmpfs: it answers at once, or the node is in trouble.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// One of them.
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    boot_id: String,
+    name: String,
+    #[serde(flatten)]
+    doubt: Doubt,
+}
+
+/// The notes.
+#[derive(Debug, Clone)]
+pub struct Underway {
+    dir: PathBuf,
+}
+
+impl Underway {
+    /// Keeps them below the agent's runtime directory.
+    pub fn new(runtime_dir: &Path) -> Self {
+        Self {
+            dir: runtime_dir.join("creating"),
+        }
+    }
+
+    /// What an earlier agent of this boot was creating, by CSI name.
+    ///
+    /// # Errors
+    /// The directory cannot be read; a note that cannot be is logged and left.
+    pub async fn load(&self) -> io::Result<BTreeMap<String, Doubt>> {
+        let dir = self.dir.clone();
+        offload("creations", DEADLINE, move || read_all(&dir)).await?
+    }
+
+    /// Before a creation begins.
+    ///
+    /// # Errors
+    /// The note cannot be written: the creation must not begin.
+    pub async fn begin(&self, name: &str, doubt: &Doubt) -> Result<(), StateError> {
+        let path = self.path(doubt.uuid);
+        let (name, doubt) = (name.to_owned(), doubt.clone());
+        let written = path.clone();
+        let write = move || {
+            let boot_id = process::boot_id()?;
+            let note = serde_json::to_vec(&Note {
+                boot_id,
+                name,
+                doubt,
+            })?;
+            let new = written.with_extension("new");
+            fs::create_dir_all(new.parent().unwrap_or(&new))?;
+            fs::write(&new, note)?;
+            fs::rename(new, written)
+        };
+        let done = offload("creations", DEADLINE, write).await;
+        done.and_then(|done| done)
+            .map_err(|source| StateError { path, source })
+    }
+
+    /// When it is known what came of it, or noted elsewhere that it is not.
+    pub async fn end(&self, uuid: Uuid) {
+        let path = self.path(uuid);
+        let removed = path.clone();
+        let done = offload("creations", DEADLINE, move || fs::remove_file(removed)).await;
+        if let Err(error) = done.and_then(|done| done)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %error, "cannot remove a pending-creation record");
+        }
+    }
+
+    fn path(&self, uuid: Uuid) -> PathBuf {
+        self.dir.join(format!("{uuid}.json"))
+    }
+}
+
+fn read_all(dir: &Path) -> io::Result<BTreeMap<String, Doubt>> {
+    let boot_id = process::boot_id()?;
+    let mut all = BTreeMap::new();
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(all),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        match serde_json::from_slice::<Note>(&fs::read(&path)?) {
+            Ok(note) if note.boot_id == boot_id => {
+                all.insert(note.name, note.doubt);
+            }
+            Ok(_) => fs::remove_file(&path)?,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "cannot read a pending-creation record");
+            }
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::DriveId;
+
+    #[tokio::test]
+    async fn what_is_under_way_is_known_to_the_next_agent_of_this_boot() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let underway = Underway::new(dir.path());
+        assert_eq!(underway.load().await?, BTreeMap::new());
+        let doubt = |n| Doubt {
+            drive: DriveId("wwn-a".into()),
+            uuid: Uuid::from_u128(n),
+        };
+        underway.begin("one", &doubt(1)).await.unwrap();
+        underway.begin("two", &doubt(2)).await.unwrap();
+        underway.end(Uuid::from_u128(1)).await;
+        underway.end(Uuid::from_u128(9)).await;
+        let two: BTreeMap<String, Doubt> = [("two".to_owned(), doubt(2))].into();
+        assert_eq!(Underway::new(dir.path()).load().await?, two);
+        // Of another boot: no worker of it is left.
+        let path = underway.path(Uuid::from_u128(2));
+        let note = fs::read_to_string(&path)?.replace(&process::boot_id()?, "another");
+        fs::write(&path, note)?;
+        assert_eq!(underway.load().await?, BTreeMap::new());
+        assert!(!path.exists());
+        Ok(())
+    }
+}

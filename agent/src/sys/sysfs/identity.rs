@@ -1,0 +1,289 @@
+//! A drive's identity: its world-wide name, else its serial number, else only the place it is plugged into.
+
+use std::{io, path::Path};
+
+use super::{attach::Place, attrs::Node, vpd};
+use crate::model::{DriveId, Transport};
+
+/// Longer identities are cut and get a hash: they are file names too (at most 255 bytes, with a suffix).
+const LONGEST: usize = 180;
+
+/// Who a drive says it is.
+#[derive(Debug)]
+pub(super) struct Identity {
+    pub(super) id: DriveId,
+    pub(super) is_stable: bool,
+    pub(super) model: String,
+    pub(super) serial: String,
+    pub(super) wwn: String,
+    pub(super) firmware: String,
+}
+
+/// Everything a driver says of a device's identity.
+#[derive(Debug, Default)]
+struct Said {
+    model: String,
+    serial: String,
+    wwn: String,
+    firmware: String,
+    /// Tells several disks behind one serial number apart (LUN, namespace).
+    suffix: String,
+}
+
+/// Identity of a disk from its attributes.
+pub(super) fn identify(
+    place: &Place,
+    disk: &Node,
+    transport: Transport,
+    backing_file: Option<&Path>,
+) -> io::Result<Identity> {
+    let said = match transport {
+        Transport::Loop => Said::default(),
+        Transport::Nvme | Transport::NvmeOf => nvme(disk)?,
+        Transport::Mmc => mmc(place, disk)?,
+        _ if place.passes("target") => scsi(place, disk, transport)?,
+        _ => other(disk, transport)?,
+    };
+    let stable = match backing_file {
+        Some(file) => Some(loop_id(file)),
+        None => from_wwn(&said.wwn).or_else(|| from_serial(&said)),
+    };
+    let is_stable = stable.is_some();
+    let id = stable.unwrap_or_else(|| {
+        format!(
+            "path-{}",
+            sanitize(place.device_path().trim_start_matches('/'))
+        )
+    });
+    Ok(Identity {
+        id: DriveId(shorten(id)),
+        is_stable,
+        model: said.model,
+        serial: said.serial,
+        wwn: said.wwn,
+        firmware: said.firmware,
+    })
+}
+
+fn nvme(disk: &Node) -> io::Result<Said> {
+    let device = |name: &str| -> io::Result<String> {
+        // Under `device` is the controller, or for a head with several paths the subsystem.
+        Ok(disk.child("device").text(name)?.unwrap_or_default())
+    };
+    let mut wwn = disk.text("wwid")?.unwrap_or_default();
+    if !wwn.starts_with("eui.") && !wwn.starts_with("uuid.") {
+        // The kernel made it up from vendor, serial and model: those are looked at themselves.
+        wwn = match (disk.text("nguid")?, disk.text("eui")?) {
+            (Some(nguid), _) if has_identity(&nguid) => format!("eui.{}", hex_only(&nguid)),
+            (_, Some(eui)) if has_identity(&eui) => format!("eui.{}", hex_only(&eui)),
+            _ => String::new(),
+        };
+    }
+    let suffix = match disk.number("nsid")? {
+        None | Some(1) => String::new(),
+        Some(number) => format!("_ns{number}"),
+    };
+    Ok(Said {
+        model: device("model")?,
+        serial: device("serial")?,
+        firmware: device("firmware_rev")?,
+        wwn,
+        suffix,
+    })
+}
+
+fn scsi(place: &Place, disk: &Node, transport: Transport) -> io::Result<Said> {
+    let device = disk.child("device");
+    let pages = device
+        .bytes("vpd_pg83")?
+        .map(|page| vpd::designators(&page))
+        .unwrap_or_default();
+    let wwid = device.text("wwid")?.filter(|wwid| from_wwn(wwid).is_some());
+    let vendor = device.text("vendor")?.unwrap_or_default();
+    let mut said = Said {
+        model: device.text("model")?.unwrap_or_default(),
+        serial: device
+            .bytes("vpd_pg80")?
+            .and_then(|page| vpd::unit_serial(&page))
+            .unwrap_or_default(),
+        wwn: wwid.or(pages.wwn).unwrap_or_default(),
+        firmware: device.text("rev")?.unwrap_or_default(),
+        suffix: String::new(),
+    };
+    if vendor == "ATA" {
+        // Of the firmware's eight characters the kernel's SCSI layer hands over the last four.
+        if let Some(firmware) = device
+            .bytes("vpd_pg89")?
+            .as_deref()
+            .and_then(vpd::ata_firmware)
+        {
+            said.firmware = firmware;
+        }
+        // sysfs cuts the model to 16 characters; the T10 designator has all of it.
+        if let Some((model, serial)) = pages.ata {
+            said.model = model;
+            if said.serial.is_empty() {
+                said.serial = serial;
+            }
+        }
+    }
+    if transport == Transport::Usb
+        && let Some(usb) = place.ancestor_with("idVendor")?
+    {
+        if said.serial.is_empty() {
+            said.serial = usb.text("serial")?.unwrap_or_default();
+        }
+        if said.model.is_empty() {
+            said.model = usb.text("product")?.unwrap_or_default();
+        }
+    }
+    if let Some(lun) = place.lun().filter(|lun| *lun != 0) {
+        said.suffix = format!("_lun{lun}");
+    }
+    Ok(said)
+}
+
+fn mmc(place: &Place, disk: &Node) -> io::Result<Said> {
+    let device = disk.child("device");
+    let text = |name: &str| -> io::Result<String> { Ok(device.text(name)?.unwrap_or_default()) };
+    // eMMC's boot and replay areas are disks of their own, with the same CID.
+    let name = place.kernel_name();
+    let suffix = ["boot", "rpmb", "gp"]
+        .iter()
+        .find_map(|area| name.find(area).map(|at| format!("_{}", &name[at..])))
+        .unwrap_or_default();
+    Ok(Said {
+        model: text("name")?,
+        serial: text("cid")?,
+        firmware: text("fwrev")?,
+        wwn: String::new(),
+        suffix,
+    })
+}
+
+fn other(disk: &Node, transport: Transport) -> io::Result<Said> {
+    let serial = disk
+        .text("serial")?
+        .or(disk.text("device/serial")?)
+        .unwrap_or_default();
+    let model = disk.text("device/model")?.unwrap_or_default();
+    let model = if model.is_empty() && transport == Transport::Virtio {
+        "virtio".to_owned()
+    } else {
+        model
+    };
+    Ok(Said {
+        model,
+        serial,
+        ..Said::default()
+    })
+}
+
+/// Identity from a WWN as sysfs spells it; None when it names nothing unique.
+pub(crate) fn from_wwn(wwn: &str) -> Option<String> {
+    let (kind, value) = wwn.split_once('.')?;
+    if !has_identity(value) {
+        return None;
+    }
+    let value = value.trim().to_ascii_lowercase();
+    let hex = !value.is_empty() && value.chars().all(|c| c.is_ascii_hexdigit());
+    match kind {
+        "naa" if hex => Some(format!("wwn-0x{value}")),
+        // An EUI-64 has 16 digits, the kernel spells an NGUID the same way with 32.
+        "eui" if hex && value.len() > 16 => Some(format!("nguid-{value}")),
+        "eui" if hex => Some(format!("eui-{value}")),
+        "uuid" => Some(format!("uuid-{}", sanitize(&value))),
+        _ => None,
+    }
+}
+
+fn from_serial(said: &Said) -> Option<String> {
+    if !has_identity(&said.serial) {
+        return None;
+    }
+    Some(format!(
+        "serial-{}_{}{}",
+        sanitize(&said.model),
+        sanitize(&said.serial),
+        said.suffix
+    ))
+}
+
+/// Whether a name can tell two drives apart: not empty, and not one character over and over
+/// (zeros in drives whose maker left it out).
+fn has_identity(text: &str) -> bool {
+    let mut letters = text.chars().filter(|c| c.is_ascii_alphanumeric());
+    letters
+        .next()
+        .is_some_and(|first| letters.any(|c| c != first))
+}
+
+fn hex_only(text: &str) -> String {
+    text.chars().filter(char::is_ascii_hexdigit).collect()
+}
+
+fn loop_id(file: &Path) -> String {
+    let name = file
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let hash = crc32fast::hash(file.as_os_str().as_encoded_bytes());
+    let mut name = sanitize(&name);
+    name.truncate(LONGEST - 20);
+    format!("loop-{name}-{hash:08x}")
+}
+
+/// Only characters that a `DriveId` may have; runs of others become one underscore.
+fn sanitize(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for c in text.trim().chars() {
+        match c {
+            'A'..='Z' | 'a'..='z' | '0'..='9' | '.' | '_' | ':' | '-' => clean.push(c),
+            '/' => clean.push('-'),
+            _ if clean.ends_with('_') => {}
+            _ => clean.push('_'),
+        }
+    }
+    clean
+}
+
+fn shorten(mut id: String) -> String {
+    if id.len() > LONGEST {
+        let hash = crc32fast::hash(id.as_bytes());
+        id.truncate(LONGEST);
+        id.push_str(&format!("-{hash:08x}"));
+    }
+    id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_has_only_safe_characters() {
+        assert_eq!(sanitize(" ST4000 NM/0025\t(x)é"), "ST4000_NM-0025_x_");
+        assert_eq!(shorten("a".repeat(400)).len(), LONGEST + 9);
+    }
+
+    #[test]
+    fn a_name_that_is_all_zeros_is_none() {
+        for wwn in [
+            "naa.0000000000000000",
+            "eui.",
+            "uuid.00000000-0000-0000-0000-000000000000",
+            "t10.ATA x",
+            "nvme.1-2-3",
+        ] {
+            assert_eq!(from_wwn(wwn), None, "{wwn}");
+        }
+        assert_eq!(
+            from_wwn("eui.0025385b71b00001").as_deref(),
+            Some("eui-0025385b71b00001")
+        );
+        assert_eq!(
+            from_wwn("eui.36483331545001390025384100000001").as_deref(),
+            Some("nguid-36483331545001390025384100000001")
+        );
+    }
+}

@@ -1,0 +1,250 @@
+//! Facts about block devices from sysfs alone: no udev database, nothing that touches a medium.
+//! `root` is `/sys` except in tests, which give a recorded tree.
+//!
+//! One attribute does ask its device: virtio-blk's `serial` (a GET_ID request to the hypervisor).
+
+mod attach;
+pub(crate) mod attrs;
+pub(crate) mod identity;
+pub(crate) mod vpd;
+
+use std::{
+    io::{self, ErrorKind},
+    path::{Path, PathBuf},
+};
+
+use self::{attach::Place, attrs::Node, identity::Identity};
+use crate::model::{
+    DriveFacts, Media,
+    drive::{Holder, PartitionFacts},
+};
+
+/// sysfs counts sizes and starts in these, whatever the device's own sectors are.
+const SYSFS_SECTOR: u64 = 512;
+
+/// Every block device that is a whole disk (loop and other virtual ones too, marked as such), by kernel name.
+/// A device that vanishes while it is read is left out.
+pub fn enumerate(root: &Path) -> io::Result<Vec<DriveFacts>> {
+    let mut names = Node::at(root.join("class/block")).list()?;
+    names.sort();
+    let mut disks = Vec::new();
+    for name in names {
+        if root
+            .join("class/block")
+            .join(&name)
+            .join("partition")
+            .try_exists()?
+        {
+            continue;
+        }
+        match read(root, &name) {
+            Ok(facts) => disks.push(facts),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(disks)
+}
+
+/// Facts of one disk; NotFound when it is gone.
+pub fn read(root: &Path, kernel_name: &str) -> io::Result<DriveFacts> {
+    if kernel_name.is_empty() || kernel_name.starts_with('.') || kernel_name.contains('/') {
+        return Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            format!("{kernel_name:?} is not a kernel name"),
+        ));
+    }
+    let link = root.join("class/block").join(kernel_name);
+    let facts = gather(root, &link, kernel_name);
+    match facts {
+        // Whatever failed, failed because it went away: that is "gone", not an error of sysfs.
+        Err(_)
+            if std::fs::symlink_metadata(&link)
+                .is_err_and(|error| error.kind() == ErrorKind::NotFound) =>
+        {
+            Err(gone(kernel_name))
+        }
+        // A required attribute is missing while the device is there: refuse to guess.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(io::Error::other(error.to_string()))
+        }
+        other => other,
+    }
+}
+
+fn gone(kernel_name: &str) -> io::Error {
+    io::Error::new(
+        ErrorKind::NotFound,
+        format!("block device {kernel_name} is gone"),
+    )
+}
+
+fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts> {
+    let real_root = root.canonicalize()?;
+    let real = link.canonicalize()?;
+    let inside = real
+        .strip_prefix(&real_root)
+        .map_err(|_| io::Error::other(format!("{} leads out of sysfs", link.display())))?
+        .to_string_lossy()
+        .into_owned();
+    let disk = Node::at(real);
+    let place = Place::new(&real_root, format!("/{inside}"), kernel_name);
+    let diskseq = disk.number("diskseq")?.unwrap_or(0);
+
+    let hidden = disk.flag("hidden")?;
+    let (major, minor) = match disk.text("dev")? {
+        Some(text) => parse_dev(&text)?,
+        // Hidden disks (NVMe paths) have no device number.
+        None if hidden => (0, 0),
+        None => return Err(gone(kernel_name)),
+    };
+    let backing_file = disk.text("loop/backing_file")?.map(PathBuf::from);
+    let transport = attach::transport(&place, &disk)?;
+    let Identity {
+        id,
+        is_stable,
+        model,
+        serial,
+        wwn,
+        firmware,
+    } = identity::identify(&place, &disk, transport, backing_file.as_deref())?;
+    let partitions = partitions(&disk)?;
+    let mut holders = holders(root, &disk, kernel_name)?;
+    for partition in &partitions {
+        holders.extend(self::holders(
+            root,
+            &disk.child(&partition.kernel_name),
+            &partition.kernel_name,
+        )?);
+    }
+    let rotational = disk.flag("queue/rotational")?;
+    let facts = DriveFacts {
+        id,
+        identity_is_stable: is_stable,
+        kernel_name: kernel_name.to_owned(),
+        major,
+        minor,
+        diskseq,
+        model,
+        serial,
+        wwn,
+        firmware,
+        size_bytes: sectors(&disk, "size")?,
+        logical_sector: sector_size(&disk, "queue/logical_block_size")?,
+        physical_sector: sector_size(&disk, "queue/physical_block_size")?,
+        media: match (place.is_nvme(), rotational) {
+            (true, _) => Media::Nvme,
+            (false, true) => Media::Hdd,
+            (false, false) => Media::Ssd,
+        },
+        transport,
+        read_only: disk.required_flag("ro")?,
+        removable: disk.flag("removable")?,
+        hidden,
+        zoned: disk
+            .text("queue/zoned")?
+            .is_some_and(|zoned| zoned != "none"),
+        is_partition: disk.exists("partition")?,
+        virtual_kind: attach::virtual_kind(&place),
+        not_running: attach::not_running(&place, &disk)?,
+        holders,
+        partitions,
+        sysfs_path: format!("/sys{}", place.path()),
+        backing_file,
+    };
+    // Read while another device took the name: half of these facts are of the one, half of the other.
+    if disk.number("diskseq")?.unwrap_or(0) != diskseq {
+        return Err(io::Error::new(
+            ErrorKind::Interrupted,
+            format!("block device {kernel_name} changed while it was read; it will be read again"),
+        ));
+    }
+    Ok(facts)
+}
+
+fn parse_dev(text: &str) -> io::Result<(u32, u32)> {
+    text.split_once(':')
+        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))
+        .ok_or_else(|| {
+            io::Error::new(
+                ErrorKind::InvalidData,
+                format!("{text:?} is not a device number"),
+            )
+        })
+}
+
+fn sectors(node: &Node, name: &str) -> io::Result<u64> {
+    node.required_number(name)?
+        .checked_mul(SYSFS_SECTOR)
+        .ok_or_else(|| {
+            io::Error::new(
+                ErrorKind::InvalidData,
+                format!("{name} of {node} is too large"),
+            )
+        })
+}
+
+fn sector_size(node: &Node, name: &str) -> io::Result<u32> {
+    let size = node.number(name)?.unwrap_or(SYSFS_SECTOR);
+    u32::try_from(size).map_err(|_| {
+        io::Error::new(
+            ErrorKind::InvalidData,
+            format!("{name} of {node} is {size}"),
+        )
+    })
+}
+
+fn partitions(disk: &Node) -> io::Result<Vec<PartitionFacts>> {
+    let mut found = Vec::new();
+    for kernel_name in disk.list()? {
+        let node = disk.child(&kernel_name);
+        match partition(&node, kernel_name) {
+            Ok(Some(facts)) => found.push(facts),
+            Ok(None) => {}
+            // Taken away between listing and reading.
+            Err(error) if !node.exists("partition")? && error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    found.sort_by_key(|facts| facts.number);
+    Ok(found)
+}
+
+fn partition(node: &Node, kernel_name: String) -> io::Result<Option<PartitionFacts>> {
+    let Some(number) = node.number("partition")? else {
+        return Ok(None);
+    };
+    let (major, minor) = parse_dev(&node.required("dev")?)?;
+    Ok(Some(PartitionFacts {
+        kernel_name,
+        number: u32::try_from(number).map_err(|_| {
+            io::Error::new(ErrorKind::InvalidData, format!("partition number {number}"))
+        })?,
+        start_bytes: sectors(node, "start")?,
+        size_bytes: sectors(node, "size")?,
+        major,
+        minor,
+    }))
+}
+
+fn holders(root: &Path, node: &Node, held: &str) -> io::Result<Vec<Holder>> {
+    let mut names = match node.child("holders").list() {
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        other => other?,
+    };
+    names.sort();
+    names
+        .into_iter()
+        .map(|name| {
+            let dm_uuid = Node::at(root.join("class/block").join(&name)).text("dm/uuid")?;
+            Ok(Holder {
+                held: held.to_owned(),
+                name,
+                dm_uuid,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

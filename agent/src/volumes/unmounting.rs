@@ -1,0 +1,234 @@
+//! Unpublish and unstage: a volume of a drive that hangs is unmounted in its time, too, and none is detached without evidence.
+
+use std::path::{Path, PathBuf};
+
+use super::{MOUNT_DEADLINE, VolumeError, Volumes, guard::Key};
+use crate::{
+    evidence::stalls,
+    fs::{
+        jobs::{Device, FsError, Unmount, Unmounted},
+        unmount,
+    },
+    model::{DriveId, DriveState, Volume},
+    sys::{blockstat, mountinfo},
+    worker::{RunError, Slot},
+};
+
+/// Between two looks at a device's counters.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// With evidence that the drive is gone or stuck, plain umount gets this long before it is detached.
+const DETACH_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
+
+impl Volumes {
+    /// Unmounts a path of a volume: the target (removed afterwards) or the staging path (left). What is mounted there must be
+    /// that volume. One that nobody knows (any more) is unmounted all the same below the kubelet's directory, where nobody
+    /// else mounts; elsewhere nothing is touched.
+    pub async fn unmount(
+        &self,
+        id: String,
+        path: PathBuf,
+        remove: bool,
+    ) -> Result<(), VolumeError> {
+        let volume = self.find_any(&id);
+        if volume.is_none() && !self.is_kubelets(&path) {
+            return not_mounted(&path);
+        }
+        let key = volume.as_ref().map_or_else(
+            || Key::Path(path.clone()),
+            |volume| Key::Volume(volume.uuid),
+        );
+        self.changing(key, &id, |this| async move {
+            this.unmount_guarded(volume.as_ref(), path, remove).await
+        })
+        .await
+    }
+
+    async fn unmount_guarded(
+        &self,
+        volume: Option<&Volume>,
+        path: PathBuf,
+        remove: bool,
+    ) -> Result<(), VolumeError> {
+        if let Some(volume) = volume {
+            self.call_off_check(volume.uuid).await;
+        }
+        let drive = volume.map_or_else(
+            || DriveId("unknown-volume".to_owned()),
+            |volume| volume.drive.clone(),
+        );
+        if let Some(volume) = volume {
+            self.settle_samples(volume.uuid).await;
+        }
+        let gone = volume.is_some() && self.is_gone(&drive);
+        // Before it begins: what is being taken away on purpose is not missed.
+        let place = mountinfo::resolve(&path);
+        self.inner.expected.forget(&place);
+        // One hung unmount keeps its worker. Whatever comes then gets a worker of its own volume's.
+        let (worker, detacher) = match volume {
+            Some(volume) => (
+                DriveId(format!("{drive}.unmount.{}", volume.uuid)),
+                DriveId(format!("{drive}.detach.{}", volume.uuid)),
+            ),
+            None => (drive.clone(), DriveId(format!("{drive}.detach"))),
+        };
+        let worker = if self.inner.pool.is_taken(&drive, Slot::Unmount) {
+            worker
+        } else {
+            drive.clone()
+        };
+        let device = volume.and_then(|volume| volume.placed.device.clone());
+        let before = completed(device.as_deref()).await;
+        let plain = Unmount {
+            path,
+            deadline_ms: DETACH_AFTER.as_millis() as u64,
+            may_detach: gone,
+            remove,
+            expected: volume.and_then(|volume| Device::of(&volume.placed)),
+        };
+        // That it hangs is noted below, when that is no writeback.
+        let first = self
+            .inner
+            .pool
+            .run(&worker, Slot::Unmount, plain.clone(), MOUNT_DEADLINE)
+            .await;
+        let hangs = matches!(
+            first,
+            Err(RunError::Deadline { .. } | RunError::Stuck { .. })
+        );
+        let at_work = hangs && !gone && is_at_work(device.as_deref(), before).await;
+        let done = match first {
+            Ok(done) => done,
+            // It writes back, slowly.
+            Err(error) if at_work => {
+                tracing::warn!(drive = %drive, error = %crate::model::cause::chain(&error), "unmount slow while the drive completes requests; not detaching");
+                return Err(error.into());
+            }
+            // Plain umount hangs: that is the evidence. The stuck worker keeps its slot, so the
+            // detaching one gets a slot of its own.
+            Err(error @ (RunError::Deadline { .. } | RunError::Stuck { .. })) => {
+                tracing::warn!(drive = %drive, error = %crate::model::cause::chain(&error), "unmount unresponsive; detaching the mount");
+                self.note_stuck(&drive, &error);
+                let detach = Unmount {
+                    may_detach: true,
+                    deadline_ms: 0,
+                    ..plain
+                };
+                let done = self
+                    .run_by(&detacher, &drive, Slot::Unmount, detach, MOUNT_DEADLINE)
+                    .await?;
+                Unmounted {
+                    // The mount may be gone from the table already while its superblock lives on.
+                    detached: done.detached
+                        || device.as_deref().is_some_and(unmount::superblock_lives),
+                    ..done
+                }
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if done.detached {
+            tracing::warn!(drive = %drive, "mount detached; the volume cannot be staged or deleted until the kernel releases it");
+            if let Some(volume) = volume {
+                self.inner
+                    .inventory
+                    .update(|known| known.detached.insert(volume.uuid));
+            }
+        }
+        if let Some(volume) = volume {
+            // What a sample saw at that path is over.
+            self.inner.inventory.put_troubles(volume.uuid, Vec::new());
+        }
+        self.refresh_mounts()?;
+        if let Some(volume) = volume
+            && done.count > 0
+        {
+            self.note_unmounted(volume.uuid);
+        }
+        Ok(())
+    }
+
+    /// Whether a path lies below the kubelet's directory, links followed.
+    fn is_kubelets(&self, path: &Path) -> bool {
+        let kubelet = mountinfo::resolve(&self.inner.config.kubelet_dir);
+        let path = mountinfo::resolve(path);
+        path != kubelet && path.starts_with(kubelet)
+    }
+
+    /// Refuses while the kernel still holds the superblock of a mount that was detached.
+    pub(super) fn not_detached(&self, volume: &Volume) -> Result<(), VolumeError> {
+        if !self.inner.inventory.is_detached(volume.uuid) {
+            return Ok(());
+        }
+        if volume
+            .placed
+            .device
+            .as_deref()
+            .is_some_and(unmount::superblock_lives)
+        {
+            return Err(VolumeError::StillDetached { uuid: volume.uuid });
+        }
+        self.inner
+            .inventory
+            .update(|known| known.detached.remove(&volume.uuid));
+        Ok(())
+    }
+
+    /// Whether there is evidence that a drive is gone or stuck.
+    fn is_gone(&self, drive: &DriveId) -> bool {
+        let snapshot = self.inner.inventory.current();
+        let missing = snapshot
+            .drives
+            .get(drive)
+            .is_none_or(|drive| drive.state == DriveState::Missing);
+        // A worker that died or was busy is no evidence: only a step that hangs is.
+        missing || self.inner.inventory.is_stuck(drive)
+    }
+
+    /// The volume of this id, whatever its state.
+    fn find_any(&self, id: &str) -> Option<Volume> {
+        let id: drivebay_proto::VolumeId = id.parse().ok()?;
+        (id.node == self.inner.config.node_id)
+            .then(|| {
+                self.inner
+                    .inventory
+                    .current()
+                    .volumes
+                    .get(&id.uuid)
+                    .cloned()
+            })
+            .flatten()
+    }
+}
+
+/// Whether a device has completed requests since it had completed `before`, or does so within the time after which one that
+/// completes none is stalled: then it does not hang.
+async fn is_at_work(device: Option<&str>, before: Option<u64>) -> bool {
+    let end = tokio::time::Instant::now() + stalls::LIMIT;
+    while before.is_some() {
+        let now = completed(device).await;
+        if now != before {
+            return now.is_some();
+        }
+        if tokio::time::Instant::now() >= end {
+            break;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    false
+}
+
+async fn completed(device: Option<&str>) -> Option<u64> {
+    blockstat::completed(device?.to_owned()).await
+}
+
+/// Of a volume that is not known: answered when nothing is mounted there, else refused.
+fn not_mounted(path: &Path) -> Result<(), VolumeError> {
+    let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
+    match mountinfo::mounts_at(&mounts, &mountinfo::resolve(path)).last() {
+        None => Ok(()),
+        Some(mount) => Err(VolumeError::Fs(RunError::Job(FsError::NotAVolume {
+            path: path.display().to_string(),
+            what: format!("{} ({})", mount.source.display(), mount.fs_type),
+        }))),
+    }
+}

@@ -1,0 +1,138 @@
+//! What agents say: their inventory, told in updates, and who they are. An agent may be of another version, or not one at all.
+
+use drivebay_proto::agent::InventoryUpdate;
+use prost::Message;
+use tokio::sync::watch;
+
+use super::{Target, recorded, seeds};
+use crate::{
+    agents::{Agents, GivenUp},
+    catalog::Catalog,
+    health::{Whereabouts, entries, legacy},
+    inventory::Inventory,
+    notes::Notes,
+    page, tls,
+};
+
+const KNOWN: &[u8] = include_bytes!("../../tests/golden/4d75420/state/golden0.known");
+const NODE: &str = "golden0";
+
+pub(super) fn targets() -> Vec<Target> {
+    vec![
+        Target {
+            name: "inventory",
+            run: inventory,
+            seeds: updates,
+            replays: 300,
+        },
+        Target {
+            name: "certificates",
+            run: certificate,
+            seeds: || seeds([include_bytes!("node.der")]),
+            replays: 1000,
+        },
+        Target {
+            name: "page-tokens",
+            run: token,
+            seeds: || {
+                seeds([
+                    "after:a18c6218-0908-4fae-a836-f09eda5e3990@n1",
+                    "after:",
+                    "a18c6218-0908-4fae-a836-f09eda5e3990@n1",
+                ])
+            },
+            replays: 2000,
+        },
+    ]
+}
+
+/// Updates one behind the other, each with its length (two bytes, little-endian) before it.
+fn updates() -> Vec<Vec<u8>> {
+    let told = recorded("WatchInventory response ");
+    let framed = |update: &Vec<u8>| [&(update.len() as u16).to_le_bytes()[..], update].concat();
+    let mut seeds: Vec<Vec<u8>> = told.iter().map(framed).collect();
+    seeds.push(told.iter().flat_map(framed).collect());
+    seeds
+}
+
+pub(super) fn split(data: &[u8]) -> Vec<InventoryUpdate> {
+    let mut rest = data;
+    let mut updates = Vec::new();
+    while let Some((len, body)) = rest.split_first_chunk::<2>() {
+        let len = usize::from(u16::from_le_bytes(*len)).min(body.len());
+        let (update, after) = body.split_at(len);
+        updates.extend(InventoryUpdate::decode(update));
+        rest = after;
+    }
+    updates
+}
+
+/// What is known of a node is in the catalog, neither less nor more, and goes with it; a snapshot of all of it says the same.
+fn inventory(data: &[u8]) {
+    let catalog = Catalog::default();
+    let mut inventory = Inventory::new(NODE.into());
+    for update in split(data) {
+        let volumes = inventory.volumes();
+        if inventory.apply(update, &catalog).is_err() {
+            assert_eq!(
+                inventory.volumes(),
+                volumes,
+                "a refused update changes nothing"
+            );
+        }
+        assert_eq!(inventory.volumes().len(), catalog.len());
+        if let Some(dump) = inventory.dump(&catalog) {
+            for volume in &dump.volumes {
+                let health = entries(volume, Whereabouts::Here);
+                let _ = legacy(&health);
+            }
+            let other = Catalog::default();
+            let mut again = Inventory::new(NODE.into());
+            again.apply(dump.clone(), &other).unwrap();
+            assert_eq!(again.dump(&other), Some(dump));
+        }
+    }
+    inventory.clear(&catalog);
+    assert!(catalog.is_empty(), "volumes of a node that is gone");
+}
+
+/// Agents, of which one is known by what the input says of it.
+pub(super) fn known(update: Option<InventoryUpdate>) -> (watch::Sender<GivenUp>, Agents) {
+    let (keep, given_up) = watch::channel(GivenUp::new());
+    let agents = Agents::new(given_up, Notes::in_memory());
+    let facts = crate::agents::Facts {
+        node: NODE.to_owned(),
+        instance: "i".to_owned(),
+        machine_id: String::new(),
+        version: String::new(),
+        address: String::new(),
+    };
+    if let Some(update) = update {
+        let _ = agents.recall(facts, update);
+    }
+    (keep, agents)
+}
+
+pub(super) fn golden() -> InventoryUpdate {
+    let known = drivebay_proto::controller::LastKnown::decode(KNOWN).unwrap();
+    known.inventory.unwrap()
+}
+
+/// A certificate that is read names one node, in the one spelling of it.
+fn certificate(data: &[u8]) {
+    let certificate = rustls::pki_types::CertificateDer::from(data);
+    if let Ok(node) = tls::node_id(&certificate) {
+        assert!(drivebay_proto::volume_id::is_node_id(&node), "{node:?}");
+        assert!(data.windows(node.len()).any(|part| part == node.as_bytes()));
+    }
+    if let Ok(validity) = tls::validity(&certificate) {
+        assert_eq!(tls::expires(&certificate), Ok(validity.until));
+    }
+}
+
+fn token(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if let Ok(Some(id)) = page::parse_token(&text) {
+        assert_eq!(format!("after:{id}"), text);
+    }
+}

@@ -1,0 +1,51 @@
+//! Fuzz targets: every parser of bytes that others write, and what must hold of its answers besides that it gives one. Tests
+//! replay the seeds and some thousand changes of them; `hwtests/fuzz` runs the targets under libFuzzer.
+
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a property that does not hold is a panic"
+)]
+
+mod agents;
+mod files;
+mod requests;
+mod target;
+#[cfg(test)]
+mod tests;
+
+pub use target::Target;
+
+/// All targets of the controller.
+pub fn targets() -> Vec<Target> {
+    [
+        crate::authority::fuzzing::targets(),
+        agents::targets(),
+        requests::targets(),
+        files::targets(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Texts as seeds.
+fn seeds<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
+    texts
+        .into_iter()
+        .map(|text| text.as_ref().to_vec())
+        .collect()
+}
+
+/// Recorded messages whose line holds this, from its end on in hex.
+fn recorded(marker: &str) -> Vec<Vec<u8>> {
+    const FRAMES: &str = include_str!("../../tests/golden/4d75420/frames.txt");
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    FRAMES
+        .lines()
+        .filter_map(|line| Some(line.split_once(marker)?.1))
+        .map(|hex| hex.as_bytes().chunks(2).map(byte).collect())
+        .collect()
+}

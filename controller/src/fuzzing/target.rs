@@ -1,0 +1,82 @@
+//! What a fuzz target is, and the replay that tests run: the seeds of each target and a fixed number of changed ones, the same
+//! at each run. Agent and controller share this file; libFuzzer runs the same targets in `hwtests/fuzz`.
+
+/// A parser of bytes that others write, with what must hold of its answers.
+pub struct Target {
+    /// As `hwtests/fuzz` takes it.
+    pub name: &'static str,
+    /// Panics when a property does not hold.
+    pub run: fn(&[u8]),
+    /// Inputs to begin with; earlier findings are among them.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// How many changed seeds a test runs.
+    pub replays: usize,
+}
+
+/// Runs the seeds, and so many changes of them as the target says.
+#[cfg(test)]
+pub(crate) fn replay(target: &Target) {
+    let seeds = (target.seeds)();
+    assert!(!seeds.is_empty(), "{} has no seeds", target.name);
+    let mut random = fastrand::Rng::with_seed(14);
+    for seed in &seeds {
+        checked(target, seed);
+    }
+    for _ in 0..target.replays {
+        let mut bytes = random.choice(&seeds).cloned().unwrap_or_default();
+        for _ in 0..random.usize(1..8) {
+            change(&mut bytes, &seeds, &mut random);
+        }
+        checked(target, &bytes);
+    }
+}
+
+/// Names the input that panics: it belongs among the seeds then.
+#[cfg(test)]
+fn checked(target: &Target, input: &[u8]) {
+    if std::panic::catch_unwind(|| (target.run)(input)).is_err() {
+        panic!("{}: this input: {}", target.name, input.escape_ascii());
+    }
+}
+
+/// One change, of those that parsers tend to be wrong about.
+#[cfg(test)]
+fn change(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut fastrand::Rng) {
+    const ODD: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, b'\n', b'"', b'9'];
+    const NUMBERS: [&[u8]; 4] = [
+        b"18446744073709551615",
+        b"-1",
+        b"9223372036854775808",
+        b"1e999",
+    ];
+    let at = random.usize(..=bytes.len());
+    let len = random.usize(..=(bytes.len() - at).min(64));
+    match random.u8(..9) {
+        0 if at < bytes.len() => bytes[at] ^= 1 << random.u8(..8),
+        1 if at < bytes.len() => bytes[at] = random.choice(ODD).unwrap_or(0),
+        2 => bytes.truncate(at),
+        3 => drop(bytes.drain(at..at + len)),
+        4 => {
+            let copy = bytes[at..at + len].to_vec();
+            let to = random.usize(..=bytes.len());
+            bytes.splice(to..to, copy);
+        }
+        5 => {
+            let other = random.choice(seeds).map_or(&[][..], Vec::as_slice);
+            let from = random.usize(..=other.len());
+            let part = &other[from..(from + 64).min(other.len())];
+            bytes.splice(at..at + len, part.iter().copied());
+        }
+        6 => {
+            let number = random.choice(NUMBERS).unwrap_or_default();
+            bytes.splice(at..at + len.min(8), number.iter().copied());
+        }
+        7 => {
+            let value = random.u64(..) >> random.u8(..64);
+            let end = (at + 8).min(bytes.len());
+            let raw = value.to_le_bytes();
+            bytes[at..end].copy_from_slice(&raw[..end - at]);
+        }
+        _ => bytes.insert(at, random.u8(..)),
+    }
+}
