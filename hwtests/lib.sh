@@ -213,3 +213,13 @@ need_lab() {
     DRIVEBAY_LAB_IMAGE=$(hwtests/guest/build)
     export DRIVEBAY_LAB_IMAGE
 }
+
+# A loop device that nobody uses keeps the partitions that a killed test left; the next drive of its number would have them.
+clean_unused_loops() {
+    local part loop
+    for part in /sys/block/loop*/loop*p*/partition; do
+        [ -e "$part" ] || continue
+        loop=$(basename "$(dirname "$(dirname "$part")")")
+        [ -e "/sys/block/$loop/loop" ] || delpart "/dev/$loop" "$(cat "$part")"
+    done
+}

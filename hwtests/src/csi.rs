@@ -154,6 +154,11 @@ impl Csi {
         NodeClient::new(self.channel.clone())
     }
 
+    /// Whether Probe is answered, ready or not: a socket that is bound may belong to a program that is about to end.
+    pub async fn answers(&self) -> bool {
+        self.identity().probe(wire::ProbeRequest {}).await.is_ok()
+    }
+
     /// Whether Probe says ready.
     pub async fn ready(&self) -> bool {
         self.identity()

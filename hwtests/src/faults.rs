@@ -241,19 +241,73 @@ pub fn render(rows: &[Row]) -> String {
             row.back.clone(),
         ]
     }));
-    let mut widths = [0; 8];
-    for line in &lines {
-        for (width, cell) in widths.iter_mut().zip(line) {
-            *width = (*width).max(cell.chars().count());
+    let skip = usize::from(rows.len() == 1);
+    let text = aligned(&lines);
+    text.lines().skip(skip).collect::<Vec<_>>().join("\n")
+}
+
+/// Lines of cells, each column as wide as its widest cell.
+pub fn aligned<L: AsRef<[String]>>(lines: &[L]) -> String {
+    let mut widths = Vec::new();
+    for line in lines {
+        for (at, cell) in line.as_ref().iter().enumerate() {
+            widths.resize(widths.len().max(at + 1), 0);
+            widths[at] = cell.chars().count().max(widths[at]);
         }
     }
     let lines = lines.iter().map(|line| {
-        let cells = line.iter().zip(widths);
+        let cells = line.as_ref().iter().zip(&widths);
         let cells: Vec<_> = cells
             .map(|(cell, width)| format!("{cell:width$}"))
             .collect();
         cells.join("  ").trim_end().to_owned()
     });
-    let skip = usize::from(rows.len() == 1);
-    lines.skip(skip).collect::<Vec<_>>().join("\n")
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What a row of a table of cases says, and what of it should not be.
+pub trait Outcome: std::fmt::Debug {
+    /// Above the columns.
+    const HEAD: &'static [&'static str];
+    /// The columns, but the last, which is what is wrong.
+    fn cells(&self) -> Vec<String>;
+    /// What should not have been; empty when all is right.
+    fn wrong(&self) -> &[String];
+}
+
+/// Rows of cases, printed as a table, of which none may be wrong.
+#[derive(Debug)]
+pub struct Outcomes<O>(pub Vec<O>);
+
+impl<O: Outcome> Outcomes<O> {
+    /// Writes the table to standard output.
+    #[must_use]
+    pub fn print(self) -> Self {
+        let head = O::HEAD.iter().chain(&["WRONG"]);
+        let mut lines: Vec<Vec<String>> = vec![head.map(|&cell| cell.to_owned()).collect()];
+        lines.extend(self.0.iter().map(|row| {
+            let mut cells = row.cells();
+            cells.push(row.wrong().join("; "));
+            cells
+        }));
+        let table = aligned(&lines) + "\n";
+        let _ = std::io::stdout().write_all(table.as_bytes());
+        self
+    }
+
+    /// # Panics
+    /// A row is wrong.
+    pub fn assert(self) {
+        let wrong: Vec<&O> = self
+            .0
+            .iter()
+            .filter(|row| !row.wrong().is_empty())
+            .collect();
+        assert!(
+            wrong.is_empty(),
+            "{} of {} rows are wrong: {wrong:#?}",
+            wrong.len(),
+            self.0.len()
+        );
+    }
 }

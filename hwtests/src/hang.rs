@@ -8,32 +8,29 @@
 //! hangs (use a worker), or even its death would not close the server's descriptor. Dropping a
 //! `HungDrive` answers what hangs, detaches, and cuts the connection (MNT_FORCE) in any case.
 
+mod server;
+
 use std::{
-    ffi::OsStr,
     fs::{self, File},
     io,
     ops::Range,
-    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
-    time::{Duration, Instant, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
-use drivebay_agent::{discovery::sysfs, model::DriveRef};
-use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
-};
+use drivebay_agent::{model::DriveRef, sys::sysfs};
+use fuser::{BackgroundSession, Config, MountOption};
 use nix::mount::{MntFlags, umount2};
 use tempfile::TempDir;
 
-use crate::{tools, tree};
+use self::server::{Disk, NAME, Server};
+use crate::{tree, wait};
 
-const DISK: INodeNo = INodeNo(2);
-const NAME: &str = "disk";
+pub use self::server::{Asked, Hang, Kind};
+
 /// How long detaching and ending the server may take before it is given up.
 const END: Duration = Duration::from_secs(5);
 
@@ -78,17 +75,12 @@ impl Drop for LoopDrive {
     fn drop(&mut self) {
         // Partitions that were added one by one would outlive the file, and be found by whoever gets the number next. One may
         // be in use for a moment more.
-        let node = self.node().display().to_string();
-        let end = Instant::now() + END;
-        loop {
-            for (_, number) in tree::partitions(&self.kernel_name) {
-                let _ = tools::run("delpart", &[&node, &number.to_string()]);
-            }
-            if tree::partitions(&self.kernel_name).is_empty() || Instant::now() >= end {
-                break;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+        let name = &self.kernel_name;
+        wait::poll(END, || {
+            tree::release(name);
+            let left = !tree::partitions(name).is_empty() || !tree::mapped(name).is_empty();
+            (!left).then_some(())
+        });
         let child = Command::new("losetup")
             .arg("-d")
             .arg(self.node())
@@ -126,11 +118,7 @@ impl HungDrive {
         backing.set_len(size_bytes)?;
         let mount = dir.path().join("mount");
         fs::create_dir(&mount)?;
-        let disk = Arc::new(Disk {
-            backing,
-            size_bytes,
-            gate: Mutex::default(),
-        });
+        let disk = Arc::new(Disk::new(backing, size_bytes));
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("drivebay-hang".to_owned())];
         let session = fuser::spawn_mount(Server(Arc::clone(&disk)), &mount, &config)?;
@@ -160,12 +148,17 @@ impl HungDrive {
 
     /// From now on reads, writes and flushes get no answer.
     pub fn hang(&self) {
-        self.disk.gate().hung = Some(Hung::All);
+        self.hang_on(Hang::All);
     }
 
     /// From now on writes and flushes get no answer; what is read does.
     pub fn hang_writes(&self) {
-        self.disk.gate().hung = Some(Hung::Writes);
+        self.hang_on(Hang::Writes);
+    }
+
+    /// From now on these requests get no answer.
+    pub fn hang_on(&self, which: Hang) {
+        self.disk.gate().hung = Some(which);
     }
 
     /// Answers everything that hangs, and all that comes.
@@ -180,14 +173,42 @@ impl HungDrive {
         }
     }
 
-    /// From now on nothing in this range of bytes reads.
+    /// From now on nothing in this range of bytes reads, until all of it is written at once.
     pub fn spoil(&self, range: Range<u64>) {
-        self.disk.gate().bad = range;
+        self.disk.gate().unreadable = range;
+    }
+
+    /// From now on nothing in this range of bytes can be written.
+    pub fn refuse_writes(&self, range: Range<u64>) {
+        self.disk.gate().unwritable = range;
+    }
+
+    /// Changes bytes below every cache, as a drive that rots does.
+    ///
+    /// # Errors
+    /// The file behind the drive cannot be read or written.
+    pub fn alter(&self, offset: u64, bytes: usize, how: impl FnOnce(&mut [u8])) -> io::Result<()> {
+        self.disk.alter(offset, bytes, how)
     }
 
     /// How many requests hang.
     pub fn hanging(&self) -> usize {
         self.disk.gate().aside.len()
+    }
+
+    /// The request that hangs for the longest time.
+    pub fn first_hanging(&self) -> Option<Asked> {
+        self.disk.gate().aside.first().map(server::Work::asked)
+    }
+
+    /// Notes the requests that come from now on, and forgets those noted before.
+    pub fn watch(&self) {
+        self.disk.gate().noted = Some(Vec::new());
+    }
+
+    /// The requests that came since `watch`.
+    pub fn seen(&self) -> Vec<Asked> {
+        self.disk.gate().noted.clone().unwrap_or_default()
     }
 }
 
@@ -203,164 +224,5 @@ impl Drop for HungDrive {
                 thread::sleep(Duration::from_millis(5));
             }
         }
-    }
-}
-
-#[derive(Debug)]
-struct Disk {
-    backing: File,
-    size_bytes: u64,
-    gate: Mutex<Gate>,
-}
-
-#[derive(Debug, Default)]
-struct Gate {
-    hung: Option<Hung>,
-    bad: Range<u64>,
-    aside: Vec<Work>,
-}
-
-/// What gets no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hung {
-    All,
-    Writes,
-}
-
-#[derive(Debug)]
-enum Work {
-    Read(u64, u32, ReplyData),
-    Write(u64, Vec<u8>, ReplyWrite),
-    Flush(ReplyEmpty),
-}
-
-impl Disk {
-    fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self, work: Work) {
-        let mut gate = self.gate();
-        let hangs = match gate.hung {
-            None => false,
-            Some(Hung::All) => true,
-            Some(Hung::Writes) => !matches!(work, Work::Read(..)),
-        };
-        if hangs {
-            gate.aside.push(work);
-        } else {
-            drop(gate);
-            self.answer(work);
-        }
-    }
-
-    fn answer(&self, work: Work) {
-        match work {
-            Work::Read(offset, len, reply) => {
-                let len = u64::from(len).min(self.size_bytes.saturating_sub(offset));
-                let bad = self.gate().bad.clone();
-                if offset < bad.end && bad.start < offset + len {
-                    return reply.error(Errno::EIO);
-                }
-                let mut data = vec![0; usize::try_from(len).unwrap_or_default()];
-                match self.backing.read_exact_at(&mut data, offset) {
-                    Ok(()) => reply.data(&data),
-                    Err(_) => reply.error(Errno::EIO),
-                }
-            }
-            Work::Write(offset, data, reply) => match self.backing.write_all_at(&data, offset) {
-                Ok(()) => reply.written(data.len() as u32),
-                Err(_) => reply.error(Errno::EIO),
-            },
-            Work::Flush(reply) => match self.backing.sync_data() {
-                Ok(()) => reply.ok(),
-                Err(_) => reply.error(Errno::EIO),
-            },
-        }
-    }
-
-    fn attr(&self, ino: INodeNo) -> FileAttr {
-        let directory = ino == INodeNo::ROOT;
-        FileAttr {
-            ino,
-            size: if directory { 0 } else { self.size_bytes },
-            blocks: if directory { 0 } else { self.size_bytes / 512 },
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind: if directory {
-                FileType::Directory
-            } else {
-                FileType::RegularFile
-            },
-            perm: 0o700,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            flags: 0,
-            blksize: 4096,
-        }
-    }
-}
-
-const TTL: Duration = Duration::from_secs(3600);
-
-struct Server(Arc<Disk>);
-
-impl Filesystem for Server {
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if parent == INodeNo::ROOT && name == NAME {
-            reply.entry(&TTL, &self.0.attr(DISK), Generation(0));
-        } else {
-            reply.error(Errno::ENOENT);
-        }
-    }
-
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&TTL, &self.0.attr(ino));
-    }
-
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Past the cache, or the kernel would answer for a drive that does not.
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        self.0.take(Work::Read(offset, size, reply));
-    }
-
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        self.0.take(Work::Write(offset, data.to_owned(), reply));
-    }
-
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.0.take(Work::Flush(reply));
-    }
-
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
     }
 }

@@ -11,7 +11,7 @@ use drivebay_proto::{
     csi::{Volume, VolumeCapability},
 };
 
-use crate::{Csi, MIB, csi, wait};
+use crate::{Csi, MIB, csi, hang::HungDrive, wait};
 
 /// Erasing a test's volume takes seconds; the machine may be busy.
 const ERASE_LIMIT: Duration = Duration::from_secs(120);
@@ -24,7 +24,7 @@ const EVENT_LIMIT: Duration = Duration::from_secs(60);
 const TOLD_LIMIT: Duration = Duration::from_secs(150);
 
 /// A node's sockets, and where its orchestrator puts volumes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Node {
     /// The client.
     pub csi: Csi,
@@ -103,6 +103,16 @@ impl Node {
                 self.drive_where(&pick).await
             ),
         }
+    }
+
+    /// Waits until the agent says that a drive is blank and can be had: its first look at many drives takes a while.
+    ///
+    /// # Panics
+    /// When that takes too long.
+    pub async fn is_available(&self, drive: &HungDrive) {
+        let name = drive.drive_ref().unwrap().kernel_name;
+        self.drive_where_is(&name, "available", |of| of.kernel_name == name)
+            .await;
     }
 
     /// Waits until the agent lists no drive that a test picks.

@@ -5,6 +5,7 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -83,7 +84,25 @@ pub struct Shelf {
     drives: Vec<Drive>,
     keep: bool,
     // Agents look at every loop device there is, also at another shelf's: one shelf at a time.
-    _turn: Flock<File>,
+    _turn: Turn,
+}
+
+/// The right to have shelves on this machine, one after another without anybody else's between them.
+#[derive(Debug, Clone)]
+pub struct Turn(#[allow(dead_code, reason = "held, not read")] Arc<Flock<File>>);
+
+impl Turn {
+    /// Waits while somebody else has it.
+    ///
+    /// # Errors
+    /// The lock cannot be taken.
+    pub fn wait() -> Result<Self, Trouble> {
+        take_turn(FlockArg::LockExclusiveNonblock).or_else(|_| {
+            let _ = io::stderr()
+                .write_all(b"waiting for another shelf of drives on this machine to go\n");
+            take_turn(FlockArg::LockExclusive)
+        })
+    }
 }
 
 impl Shelf {
@@ -92,12 +111,15 @@ impl Shelf {
     /// # Errors
     /// The directory cannot be made.
     pub fn new() -> Result<Self, Trouble> {
-        let turn = take_turn(FlockArg::LockExclusiveNonblock).or_else(|_| {
-            let _ = io::stderr()
-                .write_all(b"waiting for another shelf of drives on this machine to go\n");
-            take_turn(FlockArg::LockExclusive)
-        })?;
-        Self::on(turn)
+        Self::on(Turn::wait()?)
+    }
+
+    /// As `new`, in a turn that the caller has already.
+    ///
+    /// # Errors
+    /// The directory cannot be made.
+    pub fn during(turn: &Turn) -> Result<Self, Trouble> {
+        Self::on(turn.clone())
     }
 
     /// As `new`, but does not wait.
@@ -108,7 +130,7 @@ impl Shelf {
         Self::on(take_turn(FlockArg::LockExclusiveNonblock)?)
     }
 
-    fn on(turn: Flock<File>) -> Result<Self, Trouble> {
+    fn on(turn: Turn) -> Result<Self, Trouble> {
         let base = std::env::var_os("DRIVEBAY_SHELF_DIR").unwrap_or_else(|| "/var/tmp".into());
         let dir = tempfile::Builder::new()
             .prefix("drivebay-")
@@ -288,7 +310,7 @@ impl Drop for Shelf {
 }
 
 /// One shelf at a time on a machine.
-fn take_turn(how: FlockArg) -> Result<Flock<File>, Trouble> {
+fn take_turn(how: FlockArg) -> Result<Turn, Trouble> {
     let path = "/run/drivebay-hwtests.lock";
     let file = File::options()
         .create(true)
@@ -296,12 +318,13 @@ fn take_turn(how: FlockArg) -> Result<Flock<File>, Trouble> {
         .write(true)
         .open(path)
         .map_err(|error| Trouble::doing(format!("opening {path} (root is needed)"), &error))?;
-    Flock::lock(file, how).map_err(|(_, error)| match error {
+    let turn = Flock::lock(file, how).map_err(|(_, error)| match error {
         nix::Error::EWOULDBLOCK => Trouble::new(
             "another shelf of drives stands on this machine (a test or a demo runs); try again when it is gone",
         ),
         error => Trouble::doing(format!("locking {path}"), &error),
-    })
+    })?;
+    Ok(Turn(Arc::new(turn)))
 }
 
 /// Fills a drive's file with bytes that look like somebody's data and carry no signature.

@@ -173,18 +173,35 @@ pub fn sweep(dir: &Path) -> Vec<String> {
             );
         }
     }
-    for device in loops_below(dir) {
-        detach(&device.name);
-    }
-    // Detaching waits for the last opener: a worker or udev may still be looking.
+    // A worker or udev may still have a device open: then the loop device goes with its last user, and a partition stays. Left
+    // on the number, it would be found on the drive that gets this number next.
+    let devices = loops_below(dir);
     wait::poll(Duration::from_secs(10), || {
-        leftovers(dir).is_empty().then_some(())
+        let mut gone = leftovers(dir).is_empty();
+        for device in &devices {
+            let is_ours = loops_below(dir).contains(device);
+            let is_anybodys = Path::new("/sys/block")
+                .join(&device.name)
+                .join("loop")
+                .exists();
+            if is_ours || (!is_anybodys && !partitions(&device.name).is_empty()) {
+                detach(&device.name);
+                gone = false;
+            }
+        }
+        gone.then_some(())
     });
     leftovers(dir)
 }
 
 /// Takes a loop device's partitions and LVs from the kernel, then its file. In use: it goes with its last user.
 pub fn detach(name: &str) {
+    release(name);
+    let _ = tools::run("losetup", &["-d", &format!("/dev/{name}")]);
+}
+
+/// Takes a loop device's partitions and LVs from the kernel, as far as nobody uses them.
+pub fn release(name: &str) {
     let node = format!("/dev/{name}");
     for device in mapped(name) {
         let by_name = fs::read_to_string(format!("/sys/block/{device}/dm/name"));
@@ -195,7 +212,6 @@ pub fn detach(name: &str) {
     for (_, number) in partitions(name) {
         let _ = tools::run("delpart", &[&node, &number.to_string()]);
     }
-    let _ = tools::run("losetup", &["-d", &node]);
 }
 
 #[cfg(test)]

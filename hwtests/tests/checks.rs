@@ -89,7 +89,7 @@ async fn is_clean_and_unchanged(fs_type: &str) {
     // Used again and left again, it is not checked again the same day.
     rig.use_volume(&volume).await;
     rig.leave_volume(&volume).await;
-    assert!(rig.agent.log().contains("the filesystem was checked"));
+    assert!(rig.agent.log().contains("filesystem check completed"));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The commands in the documents are commands that there are, with options that they have. Those that install a host
-//! are run as they stand by `lab_install`; those that need a cluster are marked there.
+//! are run as they stand by `lab_install`; those that need a cluster are marked there. Files and functions that the
+//! documents on the code name exist.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -17,8 +18,9 @@ use std::{
 
 use drivebay_hwtests::program;
 
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "README.md",
+    "SECURITY.md",
     "agent/README.md",
     "controller/README.md",
     "deploy/README.md",
@@ -26,10 +28,22 @@ const DOCUMENTS: [&str; 6] = [
     "systemd/README.md",
 ];
 
+/// Documents on the code: their paths begin at the repository's root.
+const ON_THE_CODE: [&str; 4] = [
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "agent/decisions.md",
+    "controller/decisions.md",
+];
+
 const AN_ID: &str = "5b0c3c5e-6f0b-4a6e-9a57-0d5d8f0c8a11@rack1-node7";
 
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
 fn document(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+    let path = repository().join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -134,5 +148,98 @@ fn the_commands_that_make_certificates_make_them() {
     for file in ["ca.pem", "node.pem", "node-key.pem"] {
         let node = dir.path().join("certs/nodes/rack1-node7");
         assert!(node.join(file).exists(), "{file}");
+    }
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// Files and directories of the repository that a text names between backticks.
+fn paths(text: &str) -> Vec<&str> {
+    let top: BTreeSet<String> = fs::read_dir(repository())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    let is_path = |word: &&str| {
+        let (first, rest) = word.split_once('/').unwrap_or((word, ""));
+        let is_plain = word
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+        is_plain && top.contains(first) && (!rest.is_empty() || first.contains('.'))
+    };
+    // A command's options are no part of its path.
+    let words = quoted(text)
+        .into_iter()
+        .filter_map(|piece| piece.split(' ').next());
+    words.filter(is_path).collect()
+}
+
+/// The walks of the section "Five walks": each one's title, and its numbered items, each as one line.
+fn walks(text: &str) -> Vec<(String, Vec<String>)> {
+    let (_, section) = text.split_once("\n## Five walks\n").unwrap();
+    let mut walks: Vec<(String, Vec<String>)> = Vec::new();
+    for line in section.lines().take_while(|line| !line.starts_with("## ")) {
+        if let Some(title) = line.strip_prefix("### ") {
+            walks.push((title.to_owned(), Vec::new()));
+            continue;
+        }
+        let Some((_, items)) = walks.last_mut() else {
+            continue;
+        };
+        let number = line.split_once(". ").map(|(number, _)| number);
+        if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
+            items.push(line.to_owned());
+        } else if let Some(more) = line.strip_prefix("   ")
+            && let Some(item) = items.last_mut()
+        {
+            item.push(' ');
+            item.push_str(more.trim());
+        }
+    }
+    walks
+}
+
+#[test]
+fn every_file_that_a_document_on_the_code_names_exists() {
+    for name in ON_THE_CODE {
+        for path in paths(&document(name)) {
+            assert!(repository().join(path).exists(), "{name}: {path}");
+        }
+    }
+    let found =
+        paths("see `agent/src/lib.rs`, `hwtests/measure --help`, `a/b`, `Cargo.toml`, `agent`");
+    assert_eq!(found, ["agent/src/lib.rs", "hwtests/measure", "Cargo.toml"]);
+}
+
+#[test]
+fn every_function_that_a_walk_names_is_in_its_file() {
+    let walks = walks(&document("CONTRIBUTING.md"));
+    assert_eq!(walks.len(), 5, "{walks:#?}");
+    // NodePublishVolume and an unplugged drive take five files at most.
+    assert!(walks[..2].iter().all(|(_, items)| items.len() <= 5));
+    for item in walks.into_iter().flat_map(|(_, items)| items) {
+        // A further file in an item is an aside; names belong to the first one.
+        let mut words = quoted(&item).into_iter();
+        let path = words.next().unwrap_or_default();
+        let is_file = path.ends_with(".rs") && repository().join(path).is_file();
+        assert!(is_file, "an item begins with its file: {item}");
+        let code = document(path);
+        let named: Vec<&str> = words
+            .filter(|word| word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+            .collect();
+        assert!(!named.is_empty(), "what is to be read in it: {item}");
+        for word in named {
+            let is_type = word.starts_with(|c: char| c.is_ascii_uppercase());
+            let is_there = if is_type {
+                code.contains(word)
+            } else {
+                code.contains(&format!("fn {word}("))
+                    || code.contains(&format!("fn {word}<"))
+                    || code.contains(&format!("pub {word}:"))
+            };
+            assert!(is_there, "{path} has no {word}");
+        }
     }
 }

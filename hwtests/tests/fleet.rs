@@ -375,7 +375,7 @@ async fn hold(size: Size) {
     let log = controller.log();
     let turned_away = log
         .lines()
-        .filter(|line| line.contains("connection was not taken"));
+        .filter(|line| line.contains("connection rejected"));
     say(format!(
         "connections that had to try again: {}",
         turned_away.count()

@@ -218,7 +218,7 @@ async fn an_error_that_a_filesystem_tells_of_is_heard_without_the_kernel_log_and
     })
     .await;
     let log = rig.agent.log();
-    assert!(wait::line(&log, &["the kernel log cannot be read"]).is_some());
+    assert!(wait::line(&log, &["cannot read the kernel log"]).is_some());
     let (volume, other) = rig.two_in_use("ext4").await;
     let device = rig.device(&volume).await;
     let counters = Path::new("/sys/fs/ext4").join(device.file_name().unwrap());
@@ -227,7 +227,7 @@ async fn an_error_that_a_filesystem_tells_of_is_heard_without_the_kernel_log_and
         is_told(&rig, &volume, "DEGRADED", "FilesystemError").await;
         let log = rig.agent.log();
         assert!(
-            wait::line(&log, &["filesystem tells of an error"]).is_some(),
+            wait::line(&log, &["filesystem error event"]).is_some(),
             "{log}"
         );
         quiet(&rig, &other).await;

@@ -42,6 +42,23 @@ fn the_conformance_suite_passes_on_lvm_with_mounted_and_with_block_volumes() {
 
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
+fn one_bad_sector_loses_no_volume_on_lvm() {
+    long!();
+    let tally = run("bad_sectors", "lvm", &["one_bad_sector", "--nocapture"]);
+    assert_eq!((tally.passed, tally.skipped), (1, vec![]));
+}
+
+#[test]
+#[ignore = "needs the lab: hwtests/lab"]
+fn no_bad_sector_loses_a_volume_on_lvm() {
+    long!();
+    let words = ["no_bad_sector", "--include-ignored", "--nocapture"];
+    let tally = run("bad_sectors", "lvm", &words);
+    assert_eq!((tally.passed, tally.skipped), (1, vec![]));
+}
+
+#[test]
+#[ignore = "needs the lab: hwtests/lab"]
 fn what_must_hold_on_one_node_holds_on_lvm() {
     long!();
     let tally = run("one_node", "lvm", &[]);

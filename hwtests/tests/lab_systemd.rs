@@ -124,6 +124,12 @@ async fn starting_it_returns_when_calls_are_answered_and_not_before() {
         assert!(asked.stdout.contains(name), "{asked:?}");
     }
     assert_eq!(property(lab.guest(), "StatusText"), "serving node node1");
+    // The unit leaves it the rights for that.
+    let journal = lab.guest().journal(UNIT).join("\n");
+    assert!(
+        !journal.contains("cannot make a mount namespace"),
+        "{journal}"
+    );
     lab.agent.forward_sockets();
     assert!(
         lab.agent.csi().await.unwrap().ready().await,

@@ -224,7 +224,7 @@ async fn a_call_that_changes_something_or_fails_is_one_line_with_code_and_durati
         .collect();
     let calls: Vec<(&str, &str)> = lines
         .iter()
-        .filter(|line| line["message"] == "call" && line["code"] != "Unavailable")
+        .filter(|line| line["message"] == "gRPC call" && line["code"] != "Unavailable")
         .map(|line| {
             assert!(line["milliseconds"].is_number() || line["milliseconds"].is_string());
             (

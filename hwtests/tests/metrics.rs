@@ -202,8 +202,8 @@ async fn an_agent_whose_port_is_taken_serves_its_volumes_and_later_its_metrics()
     rig.use_volume(&volume).await;
     let log = rig.agent.log();
     assert!(
-        log.contains("cannot serve HTTP; trying again")
-            && log.contains(&format!("{address} is taken by another process")),
+        log.contains("cannot serve HTTP; will retry")
+            && log.contains(&format!("{address} is in use by another process")),
         "{log}"
     );
     drop(taken);

@@ -10,16 +10,16 @@ use std::{
 };
 
 use drivebay_agent::{
+    carve::probe::{Probe, ProbeError, Probed},
     discovery::{
         claim::{Evidence, Judgement, Rules, judge, skips_probe},
-        probe::{Probe, ProbeError, Probed},
-        sysfs,
         system::{self, HostUse},
     },
     model::{
         ClaimPolicy, ClassConfig, DriveFacts, DriveId, DriveRef, ErasePolicy, FsType, Label,
         Layout, Reject, RejectCode as Code, Selector,
     },
+    sys::sysfs,
     worker::{Context, Job},
 };
 use drivebay_hwtests::{

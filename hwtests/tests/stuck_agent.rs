@@ -20,7 +20,7 @@ use drivebay_agent::sys::process;
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, agent,
     csi::{self, Csi},
-    hang::HungDrive,
+    hang::{Hang, HungDrive},
     need,
     rig::Placed,
     wait,
@@ -389,4 +389,52 @@ async fn a_repair_that_hangs_delays_no_other_drive() {
         .await
         .unwrap();
     assert!(stand.hang.hanging() > 0, "the repair is over");
+}
+
+/// Its record says that it is being created, and the next repairing look undoes that: an answer of OK would be for what is
+/// then gone.
+#[tokio::test]
+async fn a_creation_that_was_cut_off_is_undone_before_it_is_answered_with_ok() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut stand = Stand::new().await;
+    let claimed = stand.volume("hung", "claimed").await;
+    // The label is written before the table.
+    stand.hang.hang_on(Hang::WritesTo(0..MIB));
+    let csi = stand.rig.csi.clone();
+    let cut_off = tokio::spawn(async move { create(&csi, "hung", "cut-off").await });
+    wait::until_async(PROMPT, "the creation hangs", async || {
+        (stand.hang.hanging() > 0).then_some(())
+    })
+    .await;
+    stand.rig.agent.kill9();
+    cut_off.await.unwrap().unwrap_err();
+    // This one kills the worker, which dies as soon as it can.
+    stand.rig.agent.start_again().await.unwrap();
+    stand.rig.agent.stop().unwrap();
+    stand.hang.resume();
+    stand.hang.hang_writes();
+    stand.rig.start_again().await;
+    wait::until_async(PROMPT, "the repair hangs", async || {
+        (stand.hang.hanging() > 0).then_some(())
+    })
+    .await;
+    let inventory = stand.rig.inventory().await;
+    let mut names = inventory.volumes.iter().map(|volume| &volume.name);
+    assert!(names.any(|name| name == "cut-off"), "{inventory:?}");
+
+    let told = timeout(Duration::from_secs(30), stand.create("hung", "cut-off")).await;
+    let told = told.expect("it is answered").unwrap_err();
+    assert_eq!(told.code(), Code::Unavailable, "{told}");
+
+    stand.hang.resume();
+    let made = wait::until_async(Duration::from_secs(60), "it is created", async || {
+        stand.create("hung", "cut-off").await.ok()
+    })
+    .await;
+    let made = stand.rig.place(&made, "cut-off", &csi::mount("ext4"));
+    for volume in [&made, &claimed] {
+        stand.rig.use_volume(volume).await;
+        stand.rig.leave_volume(volume).await;
+        stand.rig.csi.delete(&volume.id).await.unwrap();
+    }
 }

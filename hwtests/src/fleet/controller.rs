@@ -10,6 +10,8 @@ use std::{
 
 use drivebay_proto::controller::{ListNodesRequest, Node, cluster_client::ClusterClient};
 
+use tokio::time::timeout;
+
 use crate::{
     Csi, Trouble,
     agent::terminate,
@@ -158,7 +160,9 @@ impl Controller {
         let mut process = self.spawn()?;
         let began = std::time::Instant::now();
         loop {
-            if Csi::connect(&self.socket()).await.is_ok() {
+            if let Ok(csi) = Csi::connect(&self.socket()).await
+                && timeout(START_LIMIT, csi.answers()).await == Ok(true)
+            {
                 self.process = Some(process);
                 return Ok(());
             }

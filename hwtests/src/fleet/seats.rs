@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use drivebay_agent::uplink::{self, Target, UplinkConfig};
+use drivebay_agent::{
+    config::Target,
+    uplink::{self, UplinkConfig},
+};
 use drivebay_controller::tls::{Credentials, Role, TlsFiles};
 use fastrand::Rng;
 use tokio::task::{JoinHandle, JoinSet};

@@ -47,7 +47,7 @@ impl Agent for SimNode {
 
     async fn refused(&self, request: Request<RefusedRequest>) -> Answer<RefusedResponse> {
         let (node, reason) = (&self.sender().node, request.into_inner().reason);
-        tracing::error!(node, reason, "a controller does not let this agent in");
+        tracing::error!(node, reason, "controller refused this agent");
         Ok(Response::new(RefusedResponse {}))
     }
 

@@ -55,7 +55,10 @@ async fn a_host_that_vanished_makes_way_at_once_for_the_agent_that_comes_back() 
     is_at(&controller, &new).await;
     // Had the keepalive found the dead session, there would have been none to replace.
     controller
-        .says(&["a newer connection", &new.host.address().to_string()])
+        .says(&[
+            "its previous session is replaced",
+            &new.host.address().to_string(),
+        ])
         .await;
     let id = controller.create_on("v", &["a0"]).await.unwrap();
     assert_eq!(old.ids().await, [id]);
@@ -82,10 +85,10 @@ async fn a_clone_that_was_replaced_stays_out_and_its_late_answers_count_for_noth
         second.host.address().to_string(),
     );
     controller
-        .says(&["not let in", "share the machine id", &one, &other])
+        .says(&["agent refused", "share the machine id", &one, &other])
         .await;
     first
-        .says(&["does not let this agent in", "machine id"])
+        .says(&["controller refused this agent", "machine id"])
         .await;
     first.tell(Command::GoOn).await;
     is_at(&controller, &second).await;
@@ -120,7 +123,7 @@ async fn another_machine_is_refused_unless_it_has_the_drives_of_the_one_that_is_
         stranger.host.address().to_string(),
     );
     controller
-        .says(&["not let in", "machine-a0", &here, "stranger-a0", &there])
+        .says(&["agent refused", "machine-a0", &here, "stranger-a0", &there])
         .await;
     is_at(&controller, &first).await;
 
@@ -129,7 +132,7 @@ async fn another_machine_is_refused_unless_it_has_the_drives_of_the_one_that_is_
     stranger.tell(Command::Restart).await;
     controller
         .says(&[
-            "not let in",
+            "agent refused",
             "machine-a0",
             "stranger-a0",
             &there,
@@ -137,7 +140,7 @@ async fn another_machine_is_refused_unless_it_has_the_drives_of_the_one_that_is_
         ])
         .await;
     stranger
-        .says(&["does not let this agent in", "none of its drives"])
+        .says(&["controller refused this agent", "none of its drives"])
         .await;
     assert_eq!(
         controller.csi.ids().await.unwrap(),

@@ -22,9 +22,9 @@ async fn an_agent_with_another_nodes_certificate_is_refused_by_name() {
     let a = cluster.node("a", &[controller.address()]).await;
     let address = a.host.address().to_string();
     controller
-        .says(&["not let in", &address, "\"a0\"", "\"b0\""])
+        .says(&["agent refused", &address, "\"a0\"", "\"b0\""])
         .await;
-    a.says(&["does not let this agent in", "b0"]).await;
+    a.says(&["controller refused this agent", "b0"]).await;
     assert!(controller.nodes().await.unwrap().is_empty());
 }
 
@@ -45,22 +45,22 @@ async fn sessions_last_as_long_as_their_certificates_and_new_ones_are_used_witho
 
     cluster.authority.renew(&renewed.id).unwrap();
     cluster.authority.renew_controller().unwrap();
-    renewed.says(&["is in use now"]).await;
-    controller.says(&["is in use now"]).await;
+    renewed.says(&["certificate loaded"]).await;
+    controller.says(&["certificate loaded"]).await;
     let now = controller.node(&renewed.id).await.unwrap();
     assert_eq!(now.address, before.address, "its session goes on");
 
     // The session of the former certificate ends with it, and the next one has the new one.
     controller
-        .says(&["the session is ended", "expired", "renewed0"])
+        .says(&["closing the agent's session", "expired", "renewed0"])
         .await;
     wait::until_async(LIMIT, "the renewed one is back", async || {
         let known = controller.node(&renewed.id).await.unwrap();
         (known.state == "connected" && known.address != before.address).then_some(())
     })
     .await;
-    controller.says(&["not taken", "expired"]).await;
-    forgotten.says(&["no session", "expired"]).await;
+    controller.says(&["connection rejected", "expired"]).await;
+    forgotten.says(&["cannot open a session", "expired"]).await;
     controller.node_is(&forgotten.id, "away").await;
     cluster.authority.renew(&forgotten.id).unwrap();
     controller.node_is(&forgotten.id, "connected").await;
@@ -94,15 +94,17 @@ async fn the_sessions_of_a_ca_end_when_it_is_taken_away_on_either_side() {
 
     // A node takes away the controller's.
     replace(&one.node("c0").unwrap().ca, &bundles[1]);
-    c.says(&["the session with the controller has ended", "CA"])
+    c.says(&["controller session ended", "CA"]).await;
+    c.says(&["cannot open a session with the controller", "CA"])
         .await;
-    c.says(&["no session with the controller", "CA"]).await;
     controller.node_is(&c.id, "away").await;
     // The controller takes away two nodes'.
     replace(&one.controller().ca, &bundles[0]);
-    controller.says(&["the session is ended", "CA", "b0"]).await;
     controller
-        .says(&["not taken", &b.host.address().to_string()])
+        .says(&["closing the agent's session", "CA", "b0"])
+        .await;
+    controller
+        .says(&["connection rejected", &b.host.address().to_string()])
         .await;
     controller.node_is(&b.id, "away").await;
     let now = controller.node(&a.id).await.unwrap();

@@ -40,7 +40,7 @@ async fn a_crowd_that_says_nothing_and_one_that_speaks_no_tls_keep_no_agent_out(
     controller.create_on("v", &[&node.id]).await.unwrap();
     // The crowd is shown out, by others that came later or by the clock.
     controller
-        .says(&["not taken", "too many connections"])
+        .says(&["connection rejected", "too many connections"])
         .await;
     crowd.push(plain);
     for mut stream in crowd {
@@ -64,7 +64,7 @@ async fn a_hello_of_a_hundred_megabytes_is_not_taken() {
     let host = cluster.host();
     let boasting = boaster::start(&host, controller.address(), files, 100 << 20);
     controller
-        .says(&["not let in", "did not say hello", "message"])
+        .says(&["agent refused", "did not say hello", "message"])
         .await;
     let grown = controller.usage().unwrap().resident.saturating_sub(before);
     assert!(grown < 50 << 20, "it has taken {grown} bytes more");
@@ -114,6 +114,7 @@ async fn without_certificates_nobody_goes_beyond_loopback() {
             options.certs = None;
         })
         .await;
-    node.says(&["not dialled", "10.77.0.1:9443"]).await;
+    node.says(&["not connecting to the controller", "10.77.0.1:9443"])
+        .await;
     controller.node_is(&node.id, "connected").await;
 }

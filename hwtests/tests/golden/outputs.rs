@@ -123,3 +123,19 @@ fn what_is_gone_or_of_another_type_is_noticed() {
         assert!(noticed.is_err(), "{worse}");
     }
 }
+
+/// What is asked of a controller with `-o json`, and the file that keeps the answer.
+pub(crate) fn of_a_controller<'a>(
+    drive: &'a str,
+    volume: &'a str,
+) -> [(&'static str, Vec<&'a str>); 7] {
+    [
+        ("nodes", vec!["nodes"]),
+        ("drives", vec!["drives", "--all"]),
+        ("volumes", vec!["volumes", "--deleted"]),
+        ("health", vec!["health"]),
+        ("drive-show", vec!["drive", "show", drive]),
+        ("volume-show", vec!["volume", "show", volume]),
+        ("volume-pv", vec!["volume", "pv", volume]),
+    ]
+}

@@ -6,7 +6,6 @@
 use std::{
     collections::HashMap,
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Output,
     time::Duration,
@@ -17,7 +16,7 @@ use drivebay_hwtests::{
     fleet::{Fleet, FleetOptions, Plan, command::Percent},
     node::Placed,
     pair::{Builds, NODE, Pair},
-    scrape,
+    replay, scrape,
     tap::{Message, Sender, Tap},
     tools::must as run,
     wait,
@@ -25,34 +24,17 @@ use drivebay_hwtests::{
 use drivebay_proto::{agent as wire, csi::CreateVolumeRequest};
 use prost::Message as _;
 
-use crate::files::{excerpt, frame};
+use crate::{
+    files::{excerpt, frame},
+    outputs,
+};
 
 const LIMIT: Duration = Duration::from_secs(90);
-
-/// In smartctl's place: so many sectors wait to be read.
-pub(crate) fn smart(dir: &Path, pending: u64) {
-    let answer = format!(
-        r#"{{"json_format_version":[1,0],"smartctl":{{"version":[7,4],"exit_status":0}},
-"device":{{"name":"/dev/x","type":"sat","protocol":"ATA"}},"model_name":"REPLAYED","serial_number":"R1",
-"smart_support":{{"available":true,"enabled":true}},"smart_status":{{"passed":true}},"rotation_rate":7200,
-"temperature":{{"current":31}},"power_on_time":{{"hours":1234}},
-"ata_smart_attributes":{{"revision":1,"table":[{{"id":197,"name":"Current_Pending_Sector","value":100,"worst":100,
-"thresh":0,"when_failed":"","flags":{{"value":18,"prefailure":false}},"raw":{{"value":{pending},"string":"{pending}"}}}}]}}}}"#
-    );
-    fs::create_dir_all(dir).unwrap();
-    let new = dir.join("answer.new");
-    fs::write(&new, answer).unwrap();
-    fs::rename(new, dir.join("answer.json")).unwrap();
-}
 
 /// A class for each drive that a test tells apart; a program in smartctl's place.
 pub(crate) fn settings(settings: &mut drivebay_hwtests::Settings) {
     let tools = settings.dir.join("bin");
-    smart(&tools, 0);
-    let program = tools.join("smartctl");
-    let text = format!("#!/bin/sh\nexec /bin/cat {}/answer.json\n", tools.display());
-    fs::write(&program, text).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let smart = replay::smartctl(&tools, 0);
     settings.cluster = "golden".to_owned();
     let shelf = settings.dir.join("shelf");
     let shelf = shelf.display();
@@ -60,8 +42,7 @@ pub(crate) fn settings(settings: &mut drivebay_hwtests::Settings) {
     settings.more = format!(
         "\n[[class]]\nname = \"gone\"\nlayout = \"partition\"\n[class.select]\npath = [\"{shelf}/gone.img\"]\n\
          [[class]]\nname = \"spare\"\nlayout = \"partition\"\n[class.select]\npath = [\"{shelf}/spare.img\"]\n\
-         [smart]\nsmartctl = \"{}\"\n[[smart.device]]\nmatch = \"loop*\"\ntype = \"sat\"\n",
-        program.display()
+         {smart}"
     );
 }
 
@@ -270,7 +251,7 @@ async fn the_first_releases_files_are_recorded() {
     tapped(&["drive", "wipe", &used_id, "--confirm", &used_id]);
 
     // What is bad.
-    smart(&tools, 48);
+    replay::pending_sectors(&tools, 48);
     wait::until_async(LIMIT, "the drives are BAD", async || {
         tapped(&["rescan"]);
         let all = pair.node.inventory().await.drives;
@@ -333,18 +314,10 @@ async fn the_first_releases_files_are_recorded() {
     let metrics = scrape::scrape(&pair.agent.settings().metrics_socket()).unwrap();
     fs::write(dir.join("metrics.txt"), metrics).unwrap();
     let dir = controller_out.join("output");
-    for (name, args) in [
-        ("nodes", &["nodes"][..]),
-        ("drives", &["drives", "--all"]),
-        ("volumes", &["volumes", "--deleted"]),
-        ("health", &["health"]),
-        ("drive-show", &["drive", "show", &drive_a]),
-        ("volume-show", &["volume", "show", &mounted.id]),
-        ("volume-pv", &["volume", "pv", &mounted.id]),
-    ] {
+    for (name, args) in outputs::of_a_controller(&drive_a, &mounted.id) {
         let output = pair
             .controller
-            .ask(&[args, &["-o", "json"]].concat())
+            .ask(&[&args[..], &["-o", "json"]].concat())
             .unwrap();
         fs::write(dir.join(format!("{name}.json")), output.stdout).unwrap();
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use drivebay_hwtests::{
-    Agent, DriveSpec, GIB, MIB, Rig, Settings, Shelf, csi, digest, fleet, need, scrape,
+    Agent, DriveSpec, GIB, MIB, Rig, Settings, Shelf, csi, digest, fleet, need, replay, scrape,
     tools::must as run, wait,
 };
 use drivebay_proto::csi::Volume;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::{
     files::dir,
-    outputs::{has_every_family, has_every_field},
+    outputs::{self, has_every_family, has_every_field},
     record,
 };
 
@@ -102,7 +102,7 @@ async fn restored() -> (Rig, Moved) {
     moved.tree(&dir("agent").join("state"), &shelf.dir().join("state"));
     let mut settings = Settings::new(shelf.dir(), &shelf.pattern());
     record::settings(&mut settings);
-    record::smart(&settings.dir.join("bin"), 48);
+    replay::pending_sectors(&settings.dir.join("bin"), 48);
     settings.node = drivebay_hwtests::pair::NODE.to_owned();
     // What is kept of checks stays what it is.
     settings.more.push_str("[checks]\nenabled = false\n");
@@ -292,16 +292,8 @@ async fn the_first_releases_controller_state_is_taken_over() {
     let drives = text("drives.json");
     let (_, rest) = drives.split_once("\"loop-a.img-").unwrap();
     let drive_a = format!("loop-a.img-{}", &rest[..8]);
-    for (name, args) in [
-        ("nodes", &["nodes"][..]),
-        ("drives", &["drives", "--all"]),
-        ("volumes", &["volumes", "--deleted"]),
-        ("health", &["health"]),
-        ("drive-show", &["drive", "show", &drive_a]),
-        ("volume-show", &["volume", "show", MOUNTED]),
-        ("volume-pv", &["volume", "pv", MOUNTED]),
-    ] {
-        let today = ask(&controller, args);
+    for (name, args) in outputs::of_a_controller(&drive_a, MOUNTED) {
+        let today = ask(&controller, &args);
         // Of a node that is away nothing else is wrong.
         let without: &[&str] = match name {
             "health" => &[".problems[].volumes[]"],

@@ -44,7 +44,7 @@ impl Ear {
 fn looks(guest: &Guest) -> usize {
     let log = guest.journal(UNIT);
     log.iter()
-        .filter(|line| line.contains("looking at drives that something happened to"))
+        .filter(|line| line.contains("scanning changed drives"))
         .count()
 }
 

@@ -96,7 +96,7 @@ pub(crate) async fn work(bench: &mut Bench, plans: Vec<Plan>) -> Tally {
     let log = bench.lab.agent.log();
     let restored = log
         .iter()
-        .filter(|line| line.contains("is restored from its copy"));
+        .filter(|line| line.contains("restored from its copy"));
     tally.restores = restored.count();
     tally
 }

@@ -99,12 +99,13 @@ async fn a_filesystem_whose_first_superblock_is_damaged_comes_back_by_the_comman
     }
 }
 
-/// A tool that does its work when the file `go-on` is there, and says in the file `begun` how often it was started.
+/// A tool that does its work when the file `go-on` is there, and says in the file `begun` how often it was
+/// started, in `mounts` what it sees mounted.
 fn patient(tool: &str, dir: &Path) -> PathBuf {
     let tools = dir.join("tools");
     fs::create_dir(&tools).unwrap();
     let script = format!(
-        "#!/bin/sh\necho begun >>{0}/begun\nwhile [ ! -e {0}/go-on ]; do sleep 0.1; done\nexec {1} \"$@\"\n",
+        "#!/bin/sh\ncat /proc/self/mountinfo >{0}/mounts\necho begun >>{0}/begun\nwhile [ ! -e {0}/go-on ]; do sleep 0.1; done\nexec {1} \"$@\"\n",
         tools.display(),
         tools::find(tool).unwrap().display()
     );
@@ -184,6 +185,10 @@ async fn while_one_volume_is_formatted_the_others_of_its_drive_are_used_and_well
             begun.exists().then_some(())
         })
         .await;
+        // Seen there, it would be kept: unstaging it would not end its filesystem before mkfs has ended.
+        let seen = fs::read_to_string(tools.join("mounts")).unwrap();
+        let staging = well.staging.to_str().unwrap();
+        assert!(!seen.contains(staging), "mkfs sees another volume: {seen}");
         for _ in 0..3 {
             let stats = rig.csi.stats(&well.id, &well.target).await.unwrap();
             let condition = stats.volume_condition.unwrap();

@@ -13,7 +13,7 @@ use std::{
 };
 
 use clap::Parser;
-use drivebay_agent::uplink::Target;
+use drivebay_agent::config::Target;
 use drivebay_controller::limits::raise_open_files;
 use drivebay_hwtests::{
     Trouble,

@@ -1,0 +1,29 @@
+//! Many things of a test at a time, on the test's own thread.
+
+use std::future::Future;
+
+use tokio::task::LocalSet;
+
+/// Does the same with each, all at once; answers in the order in which they were given.
+///
+/// # Panics
+/// When one of them does.
+pub async fn each<T: 'static, F: Future<Output = T> + 'static>(
+    all: Vec<T>,
+    act: impl Fn(T) -> F,
+) -> Vec<T> {
+    let local = LocalSet::new();
+    let acting: Vec<_> = all
+        .into_iter()
+        .map(|one| local.spawn_local(act(one)))
+        .collect();
+    local
+        .run_until(async {
+            let mut done = Vec::new();
+            for one in acting {
+                done.push(one.await.unwrap());
+            }
+            done
+        })
+        .await
+}

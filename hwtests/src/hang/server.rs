@@ -1,0 +1,287 @@
+//! The FUSE server behind a drive that can hang: which requests get no answer, which get an error, and which came.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io,
+    ops::Range,
+    os::unix::fs::FileExt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
+    OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
+    WriteFlags,
+};
+
+const DISK: INodeNo = INodeNo(2);
+/// The name of the one file.
+pub(super) const NAME: &str = "disk";
+
+/// Which requests get no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hang {
+    /// Reads, writes and flushes.
+    All,
+    /// Writes and flushes.
+    Writes,
+    /// Flushes.
+    Flushes,
+    /// The next so many requests are answered, whatever they are; what comes then is not.
+    After(u64),
+    /// What comes after the next so many flushes.
+    Flushed(u64),
+    /// Writes to these bytes.
+    WritesTo(Range<u64>),
+}
+
+impl Hang {
+    /// Whether a request gets no answer. It counts those that it lets pass.
+    fn takes(&mut self, asked: &Asked) -> bool {
+        match self {
+            Self::All => true,
+            Self::Writes => asked.kind != Kind::Read,
+            Self::Flushes => asked.kind == Kind::Flush,
+            Self::After(0) => true,
+            Self::After(left) => {
+                *left -= 1;
+                false
+            }
+            Self::Flushed(0) => true,
+            Self::Flushed(left) => {
+                *left -= u64::from(asked.kind == Kind::Flush);
+                false
+            }
+            Self::WritesTo(range) => asked.kind == Kind::Write && asked.touches(range),
+        }
+    }
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes.
+    Read,
+    /// To keep bytes.
+    Write,
+    /// To make durable what it keeps.
+    Flush,
+}
+
+/// A request that came to the drive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// What for.
+    pub kind: Kind,
+    /// Which bytes; empty for a flush.
+    pub bytes: Range<u64>,
+}
+
+impl Asked {
+    fn covers(&self, range: &Range<u64>) -> bool {
+        self.bytes.start <= range.start && range.end <= self.bytes.end
+    }
+
+    fn touches(&self, range: &Range<u64>) -> bool {
+        self.bytes.start < range.end && range.start < self.bytes.end
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Disk {
+    backing: File,
+    size_bytes: u64,
+    gate: Mutex<Gate>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    pub(super) hung: Option<Hang>,
+    pub(super) unreadable: Range<u64>,
+    pub(super) unwritable: Range<u64>,
+    pub(super) aside: Vec<Work>,
+    pub(super) noted: Option<Vec<Asked>>,
+}
+
+#[derive(Debug)]
+pub(super) enum Work {
+    Read(u64, u32, ReplyData),
+    Write(u64, Vec<u8>, ReplyWrite),
+    Flush(ReplyEmpty),
+}
+
+impl Work {
+    pub(super) fn asked(&self) -> Asked {
+        let (kind, offset, len) = match self {
+            Self::Read(offset, len, _) => (Kind::Read, *offset, u64::from(*len)),
+            Self::Write(offset, data, _) => (Kind::Write, *offset, data.len() as u64),
+            Self::Flush(_) => (Kind::Flush, 0, 0),
+        };
+        let bytes = offset..offset + len;
+        Asked { kind, bytes }
+    }
+}
+
+impl Disk {
+    pub(super) fn new(backing: File, size_bytes: u64) -> Self {
+        Self {
+            backing,
+            size_bytes,
+            gate: Mutex::default(),
+        }
+    }
+
+    pub(super) fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn alter(
+        &self,
+        offset: u64,
+        bytes: usize,
+        how: impl FnOnce(&mut [u8]),
+    ) -> io::Result<()> {
+        let mut data = vec![0; bytes];
+        self.backing.read_exact_at(&mut data, offset)?;
+        how(&mut data);
+        self.backing.write_all_at(&data, offset)
+    }
+
+    fn take(&self, work: Work) {
+        let mut gate = self.gate();
+        let asked = work.asked();
+        let hangs = gate.hung.as_mut().is_some_and(|hung| hung.takes(&asked));
+        if let Some(noted) = &mut gate.noted {
+            noted.push(asked);
+        }
+        if hangs {
+            gate.aside.push(work);
+        } else {
+            drop(gate);
+            self.answer(work);
+        }
+    }
+
+    pub(super) fn answer(&self, work: Work) {
+        let asked = work.asked();
+        match work {
+            Work::Read(offset, len, reply) => {
+                let len = u64::from(len).min(self.size_bytes.saturating_sub(offset));
+                if asked.touches(&self.gate().unreadable) {
+                    return reply.error(Errno::EIO);
+                }
+                let mut data = vec![0; usize::try_from(len).unwrap_or_default()];
+                match self.backing.read_exact_at(&mut data, offset) {
+                    Ok(()) => reply.data(&data),
+                    Err(_) => reply.error(Errno::EIO),
+                }
+            }
+            Work::Write(offset, data, reply) => {
+                let mut gate = self.gate();
+                if asked.touches(&gate.unwritable) {
+                    return reply.error(Errno::EIO);
+                }
+                // As a drive does that has spare sectors.
+                if asked.covers(&gate.unreadable) {
+                    gate.unreadable = 0..0;
+                }
+                drop(gate);
+                match self.backing.write_all_at(&data, offset) {
+                    Ok(()) => reply.written(data.len() as u32),
+                    Err(_) => reply.error(Errno::EIO),
+                }
+            }
+            Work::Flush(reply) => match self.backing.sync_data() {
+                Ok(()) => reply.ok(),
+                Err(_) => reply.error(Errno::EIO),
+            },
+        }
+    }
+
+    fn attr(&self, ino: INodeNo) -> FileAttr {
+        let directory = ino == INodeNo::ROOT;
+        FileAttr {
+            ino,
+            size: if directory { 0 } else { self.size_bytes },
+            blocks: if directory { 0 } else { self.size_bytes / 512 },
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind: if directory {
+                FileType::Directory
+            } else {
+                FileType::RegularFile
+            },
+            perm: 0o700,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            flags: 0,
+            blksize: 4096,
+        }
+    }
+}
+
+const TTL: Duration = Duration::from_secs(3600);
+
+pub(super) struct Server(pub(super) Arc<Disk>);
+
+impl Filesystem for Server {
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if parent == INodeNo::ROOT && name == NAME {
+            reply.entry(&TTL, &self.0.attr(DISK), Generation(0));
+        } else {
+            reply.error(Errno::ENOENT);
+        }
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&TTL, &self.0.attr(ino));
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // Past the cache, or the kernel would answer for a drive that does not.
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.0.take(Work::Read(offset, size, reply));
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        self.0.take(Work::Write(offset, data.to_owned(), reply));
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.0.take(Work::Flush(reply));
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+}

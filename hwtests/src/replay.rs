@@ -1,0 +1,41 @@
+//! A program in smartctl's place, which has every drive answer what a test wants.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+/// Puts it into a directory, which is made; so many sectors wait to be read. The part of the configuration that has it asked
+/// about loop drives.
+///
+/// # Panics
+/// The directory cannot be written.
+#[allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+pub fn smartctl(dir: &Path, pending: u64) -> String {
+    fs::create_dir_all(dir).unwrap();
+    let program = dir.join("smartctl");
+    let text = format!("#!/bin/sh\nexec /bin/cat {}/answer.json\n", dir.display());
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    pending_sectors(dir, pending);
+    format!(
+        "\n[smart]\nsmartctl = \"{}\"\n[[smart.device]]\nmatch = \"loop*\"\ntype = \"sat\"\n",
+        program.display()
+    )
+}
+
+/// From now on the program in this directory says that so many sectors wait to be read.
+///
+/// # Panics
+/// The directory cannot be written.
+#[allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+pub fn pending_sectors(dir: &Path, pending: u64) {
+    let answer = format!(
+        r#"{{"json_format_version":[1,0],"smartctl":{{"version":[7,4],"exit_status":0}},
+"device":{{"name":"/dev/x","type":"sat","protocol":"ATA"}},"model_name":"REPLAYED","serial_number":"R1",
+"smart_support":{{"available":true,"enabled":true}},"smart_status":{{"passed":true}},"rotation_rate":7200,
+"temperature":{{"current":31}},"power_on_time":{{"hours":1234}},
+"ata_smart_attributes":{{"revision":1,"table":[{{"id":197,"name":"Current_Pending_Sector","value":100,"worst":100,
+"thresh":0,"when_failed":"","flags":{{"value":18,"prefailure":false}},"raw":{{"value":{pending},"string":"{pending}"}}}}]}}}}"#
+    );
+    let new = dir.join("answer.new");
+    fs::write(&new, answer).unwrap();
+    fs::rename(new, dir.join("answer.json")).unwrap();
+}

@@ -1,0 +1,174 @@
+//! Where a sector is bad, and how.
+
+use std::ops::Range;
+
+use drivebay_agent::carve::{
+    gpt::{ARRAY_BYTES, LABEL_EXTENT},
+    lvm::plan::{COPIES, METADATA_END},
+};
+use drivebay_hwtests::{MIB, hang::HungDrive};
+
+const SECTOR: u64 = 512;
+const BLOCK: u64 = 4096;
+
+/// A distinct structure, or an edge of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    ProtectiveMbr,
+    PrimaryHeader,
+    PrimaryEntriesFirst,
+    PrimaryEntriesLast,
+    BeforeLabel,
+    Slot0Header,
+    Slot0Records,
+    Slot0Last,
+    Slot1Header,
+    Slot1Records,
+    Slot1Last,
+    /// The first block of the volume that is staged.
+    VolumeFirst,
+    /// The superblock's copy, and data.
+    VolumeMiddle,
+    VolumeLast,
+    LastMibFirst,
+    BackupEntriesFirst,
+    BackupEntriesLast,
+    BackupHeader,
+    LvmLabel,
+    LvmAreaHeader,
+    LvmFirstText,
+    LvmLastText,
+    Copy0First,
+    Copy0Last,
+    Copy1First,
+    Copy1Last,
+    DriveLast,
+}
+
+/// Every place of a layout.
+pub(crate) fn places(layout: &str) -> Vec<Place> {
+    use Place::{
+        BackupEntriesFirst, BackupEntriesLast, BackupHeader, BeforeLabel, Copy0First, Copy0Last,
+        Copy1First, Copy1Last, DriveLast, LastMibFirst, LvmAreaHeader, LvmFirstText, LvmLabel,
+        LvmLastText, PrimaryEntriesFirst, PrimaryEntriesLast, PrimaryHeader, ProtectiveMbr,
+        Slot0Header, Slot0Last, Slot0Records, Slot1Header, Slot1Last, Slot1Records, VolumeFirst,
+        VolumeLast, VolumeMiddle,
+    };
+    let volume = [VolumeFirst, VolumeMiddle, VolumeLast, LastMibFirst];
+    let own: &[Place] = match layout {
+        "lvm" => &[
+            LvmLabel,
+            LvmAreaHeader,
+            LvmFirstText,
+            LvmLastText,
+            Copy0First,
+            Copy0Last,
+            Copy1First,
+            Copy1Last,
+            DriveLast,
+        ],
+        _ => &[
+            ProtectiveMbr,
+            PrimaryHeader,
+            PrimaryEntriesFirst,
+            PrimaryEntriesLast,
+            BeforeLabel,
+            Slot0Header,
+            Slot0Records,
+            Slot0Last,
+            Slot1Header,
+            Slot1Records,
+            Slot1Last,
+            BackupEntriesFirst,
+            BackupEntriesLast,
+            BackupHeader,
+        ],
+    };
+    own.iter().copied().chain(volume).collect()
+}
+
+impl Place {
+    pub(crate) fn is_in_the_volume(self) -> bool {
+        matches!(
+            self,
+            Self::VolumeFirst | Self::VolumeMiddle | Self::VolumeLast
+        )
+    }
+
+    /// There is one PV label, and one header of the metadata area, which LVM writes again only while no LV is active: until
+    /// an operator has restored them (`vgcfgrestore`), volumes are kept, listed, and refused with the reason.
+    pub(crate) fn has_no_copy(self) -> bool {
+        matches!(self, Self::LvmLabel | Self::LvmAreaHeader)
+    }
+
+    /// Its bytes, on a drive of a size and with the volume there.
+    pub(crate) fn bytes(self, drive: u64, volume: Range<u64>) -> Range<u64> {
+        let slot = LABEL_EXTENT.len / 2;
+        let (slot_0, slot_1) = (LABEL_EXTENT.start, LABEL_EXTENT.start + slot);
+        let copy_1 = COPIES.start + COPIES.len / 2;
+        let backup = drive - SECTOR - ARRAY_BYTES;
+        let (start, len) = match self {
+            Self::ProtectiveMbr => (0, SECTOR),
+            Self::PrimaryHeader => (SECTOR, SECTOR),
+            Self::PrimaryEntriesFirst => (2 * SECTOR, SECTOR),
+            Self::PrimaryEntriesLast => (SECTOR + ARRAY_BYTES, SECTOR),
+            Self::BeforeLabel => (LABEL_EXTENT.start - BLOCK, BLOCK),
+            Self::Slot0Header => (slot_0, BLOCK),
+            Self::Slot0Records => (slot_0 + BLOCK, BLOCK),
+            Self::Slot0Last => (slot_1 - BLOCK, BLOCK),
+            Self::Slot1Header => (slot_1, BLOCK),
+            Self::Slot1Records => (slot_1 + BLOCK, BLOCK),
+            Self::Slot1Last => (LABEL_EXTENT.end() - BLOCK, BLOCK),
+            Self::VolumeFirst => (volume.start, BLOCK),
+            Self::VolumeMiddle => ((volume.start + volume.end) / 2, BLOCK),
+            Self::VolumeLast => (volume.end - BLOCK, BLOCK),
+            Self::LastMibFirst => (drive - MIB, BLOCK),
+            Self::BackupEntriesFirst => (backup, SECTOR),
+            Self::BackupEntriesLast => (drive - 2 * SECTOR, SECTOR),
+            Self::BackupHeader | Self::DriveLast => (drive - SECTOR, SECTOR),
+            Self::LvmLabel => (SECTOR, SECTOR),
+            Self::LvmAreaHeader => (BLOCK, SECTOR),
+            Self::LvmFirstText => (BLOCK + SECTOR, SECTOR),
+            Self::LvmLastText => (METADATA_END - BLOCK, BLOCK),
+            Self::Copy0First => (COPIES.start, BLOCK),
+            Self::Copy0Last => (copy_1 - BLOCK, BLOCK),
+            Self::Copy1First => (copy_1, BLOCK),
+            Self::Copy1Last => (COPIES.end() - BLOCK, BLOCK),
+        };
+        start..start + len
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    ReadError,
+    WriteError,
+    BitFlipped,
+    Zeroed,
+    TornHalf,
+}
+
+pub(crate) const FAULTS: [Fault; 5] = [
+    Fault::ReadError,
+    Fault::WriteError,
+    Fault::BitFlipped,
+    Fault::Zeroed,
+    Fault::TornHalf,
+];
+
+impl Fault {
+    pub(crate) fn strike(self, drive: &HungDrive, bytes: Range<u64>) {
+        let len = usize::try_from(bytes.end - bytes.start).unwrap();
+        let alter = |how: &dyn Fn(&mut [u8])| drive.alter(bytes.start, len, how).unwrap();
+        match self {
+            Self::ReadError => drive.spoil(bytes),
+            Self::WriteError => drive.refuse_writes(bytes),
+            Self::BitFlipped => alter(&|block| {
+                let at = block.iter().position(|byte| *byte != 0).unwrap_or(100);
+                block[at] ^= 4;
+            }),
+            Self::Zeroed => alter(&|block| block.fill(0)),
+            Self::TornHalf => alter(&|block| block[len / 2..].fill(0xa5)),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Many rows at a time on one agent, each with a drive of its own.
+
+use std::{fs, future::Future, time::Instant};
+
+use drivebay_hwtests::{
+    DriveSpec, GIB, MIB, Rig,
+    each::each,
+    faults::{self, Outcomes},
+    hang::HungDrive,
+    settings::layout,
+};
+
+use crate::row::{Outcome, Row, Spec};
+
+const DRIVE: u64 = 256 * MIB;
+
+/// What is seen of all rows.
+pub(crate) type Table = Outcomes<Outcome>;
+
+impl faults::Outcome for Outcome {
+    const HEAD: &'static [&'static str] = &[
+        "PLACE", "FAULT", "DRIVE", "SEEN", "STAGED", "DELETED", "REPAIRED",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        [
+            &self.place,
+            &self.fault,
+            &self.used,
+            &self.seen,
+            &self.staged,
+            &self.deleted,
+            &self.repaired,
+        ]
+        .map(String::clone)
+        .into()
+    }
+
+    fn wrong(&self) -> &[String] {
+        &self.wrong
+    }
+}
+
+/// Fields go in this order: the agent and the mounts before the drives.
+struct Stand {
+    rig: Rig,
+    rows: Vec<Row>,
+}
+
+impl Stand {
+    async fn new(specs: &[Spec]) -> Self {
+        let drives: Vec<_> = specs
+            .iter()
+            .map(|_| HungDrive::new(DRIVE).unwrap())
+            .collect();
+        let class = |(n, drive): (usize, &HungDrive)| {
+            let path = drive.file();
+            let (path, layout) = (path.display(), layout());
+            format!(
+                "[[class]]\nname = \"bad{n}\"\nlayout = \"{layout}\"\nfs = \"ext4\"\n[class.select]\npath = [\"{path}\"]\n"
+            )
+        };
+        let more: String = drives.iter().enumerate().map(class).collect();
+        // The agent wants a class of the shelf's; its drive is never claimed.
+        let rig = Rig::tuned(vec![DriveSpec::blank("unused", GIB)], |settings| {
+            settings.more = more;
+        })
+        .await;
+        for drive in &drives {
+            rig.is_available(drive).await;
+        }
+        let row = |(n, (drive, spec)): (usize, (HungDrive, &Spec))| {
+            Row::new(*spec, format!("bad{n}"), drive, rig.node.clone())
+        };
+        let rows = drives.into_iter().zip(specs).enumerate().map(row).collect();
+        Self { rig, rows }
+    }
+
+    async fn each<F: Future<Output = Row> + 'static>(&mut self, act: impl Fn(Row) -> F) {
+        self.rows = each(std::mem::take(&mut self.rows), act).await;
+    }
+
+    /// What is on the drives is changed below the caches that the kernel has of them.
+    async fn changed(&mut self, act: impl AsyncFn(Row) -> Row, restart: bool) {
+        if restart {
+            self.rig.agent.stop().unwrap();
+        }
+        let mut rows = Vec::new();
+        for row in std::mem::take(&mut self.rows) {
+            rows.push(act(row).await);
+        }
+        self.rows = rows;
+        fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+        if restart {
+            self.rig.start_again().await;
+            for row in &mut self.rows {
+                row.node = self.rig.node.clone();
+            }
+        }
+        self.rig.rescan().await;
+    }
+}
+
+/// Rows with faults at the same time; the agent is restarted with each change, or looks at the drives again.
+pub(crate) async fn run(specs: &[Spec], restart: bool) -> Table {
+    let begun = Instant::now();
+    let say = |what: &str| eprintln!("{:6.1} s: {what}", begun.elapsed().as_secs_f64());
+    let mut stand = Stand::new(specs).await;
+    stand.each(Row::prepare).await;
+    say("prepared");
+    stand.changed(Row::strike, restart).await;
+    say("struck");
+    stand.each(Row::act).await;
+    say("acted");
+    stand.changed(Row::mend, restart).await;
+    stand.each(Row::judge).await;
+    say("judged");
+    let with = if restart { ", restarted" } else { "" };
+    let outcome = |row: &Row| Outcome {
+        used: format!("{}{with}", row.outcome.used),
+        ..row.outcome.clone()
+    };
+    Outcomes(stand.rows.iter().map(outcome).collect())
+}

@@ -1,0 +1,56 @@
+//! Every hung call: each RPC, hanging at each step that asks something of the drive. The call answers in its time with a code
+//! that says "call again", the drive's other volumes can leave, the rest of the node does not notice, also after a restart
+//! of the agent; and once the drive answers again, the call is repeated and brings what it is to bring, with all data.
+//! Printed as a table. Needs root, FUSE and loop devices.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+#[path = "hung_calls/call.rs"]
+mod call;
+#[path = "hung_calls/doubt.rs"]
+mod doubt;
+#[path = "hung_calls/row.rs"]
+mod row;
+#[path = "hung_calls/stand.rs"]
+mod stand;
+
+use drivebay_hwtests::{hang::Hang, need};
+
+use call::Call;
+use row::{Restart, Spec};
+use stand::{all_steps, run};
+
+/// One step of each call: the table in small.
+#[tokio::test]
+#[ignore = "takes a minute and a half: hwtests/faults --long"]
+async fn a_call_that_hangs_at_any_step_costs_itself_and_nothing_else() {
+    need!(root, loop, layout "partition", tool "mkfs.ext4", tool "mkfs.xfs", tool "xfs_io", tool "debugfs", fs "ext4", fs "xfs");
+    let specs = [
+        (Call::Claim, Hang::After(20)),
+        (Call::Create, Hang::Writes),
+        (Call::CreateEither, Hang::After(12)),
+        (Call::StageExt4, Hang::After(30)),
+        (Call::StageAgain, Hang::After(4)),
+        (Call::Publish, Hang::All),
+        (Call::Stats, Hang::All),
+        (Call::Expand, Hang::After(12)),
+        (Call::Unstage, Hang::Writes),
+        (Call::Delete, Hang::After(9)),
+        (Call::Repair, Hang::Writes),
+    ];
+    let specs = specs.map(|(call, hang)| Spec { call, hang });
+    run(&specs, Restart::BeforeAnswers).await.print().assert();
+}
+
+/// The whole table: each step of each call.
+#[tokio::test]
+#[ignore = "takes most of an hour: hwtests/faults --long"]
+async fn every_call_that_hangs_at_every_step_costs_itself_and_nothing_else() {
+    need!(root, loop, layout "partition", tool "mkfs.ext4", tool "mkfs.xfs", tool "xfs_io", tool "debugfs", fs "ext4", fs "xfs");
+    all_steps().await.print().assert();
+}
