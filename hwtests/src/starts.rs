@@ -10,11 +10,15 @@ use std::{
 
 use crate::{Trouble, agent};
 
+/// The calls that start programs and processes.
+const STARTS: &str = "execve,execveat,?fork,?vfork,clone,clone3";
+
 /// A running count.
 #[derive(Debug)]
 pub struct Starts {
     strace: Child,
     record: PathBuf,
+    counts: fn(&str) -> bool,
 }
 
 impl Starts {
@@ -25,7 +29,7 @@ impl Starts {
     pub fn watch(pid: u32, dir: &Path) -> Result<Self, Trouble> {
         let mut pids = agent::descendants(pid);
         pids.push(pid);
-        Self::watch_these(&pids, dir)
+        Self::watch_these(&pids, dir, STARTS, is_start)
     }
 
     /// As `watch`, of the process and its future descendants only: strace waits for ever for one that hangs in a drive.
@@ -33,18 +37,29 @@ impl Starts {
     /// # Errors
     /// strace cannot attach.
     pub fn watch_only(pid: u32, dir: &Path) -> Result<Self, Trouble> {
-        Self::watch_these(&[pid], dir)
+        Self::watch_these(&[pid], dir, STARTS, is_start)
     }
 
-    fn watch_these(pids: &[u32], dir: &Path) -> Result<Self, Trouble> {
+    /// As `watch_only`, but counts the calls by which filesystems are marked for their error events.
+    ///
+    /// # Errors
+    /// strace cannot attach.
+    pub fn watch_marks(pid: u32, dir: &Path) -> Result<Self, Trouble> {
+        Self::watch_these(&[pid], dir, "fanotify_mark", |line| {
+            line.contains("fanotify_mark(")
+        })
+    }
+
+    fn watch_these(
+        pids: &[u32],
+        dir: &Path,
+        calls: &str,
+        counts: fn(&str) -> bool,
+    ) -> Result<Self, Trouble> {
         let record = dir.join("starts.strace");
         let mut command = Command::new("strace");
         command
-            .args([
-                "-f",
-                "-e",
-                "trace=execve,execveat,?fork,?vfork,clone,clone3",
-            ])
+            .args(["-f", "-e", &format!("trace={calls}")])
             .args(["-e", "signal=none", "-o"])
             .arg(&record);
         for pid in pids {
@@ -76,7 +91,11 @@ impl Starts {
         }
         // Later lines (threads coming and going) are not read; the pipe is drained so that strace never waits.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        Ok(Self { strace, record })
+        Ok(Self {
+            strace,
+            record,
+            counts,
+        })
     }
 
     /// Ends the count; answers with one line per process started, in the kernel's words.
@@ -97,7 +116,7 @@ impl Starts {
         let record = fs::read_to_string(&self.record)?;
         Ok(record
             .lines()
-            .filter(|line| is_start(line))
+            .filter(|line| (self.counts)(line))
             .map(str::to_owned)
             .collect())
     }

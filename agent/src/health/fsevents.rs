@@ -3,11 +3,7 @@
 //! Only ext4 does so before Linux 7.0; a mark on another filesystem succeeds and proves nothing (linux.md, "Kernel
 //! error signals"). Everything else is heard as well without it, later or less surely.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +22,9 @@ use crate::{
 
 /// A mark is set in microseconds, and waits for no drive.
 const MARK_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Between two tries to mark a filesystem that was being unmounted.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A volume with a filesystem that is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,11 +82,36 @@ fn fsid(mounted: &Mounted) -> Option<FsId> {
     }
 }
 
-/// A superblock as far as it can be told from another: a filesystem mounted anew has lost its mark.
-type Superblock = (Uuid, (u32, u32), u64, u64);
+/// A superblock as far as the mount table tells it from another: a filesystem mounted anew has lost its mark.
+type Superblock = (Uuid, (u32, u32), u64);
 
 fn superblock(mounted: &Mounted) -> Superblock {
-    (mounted.volume, mounted.dev, mounted.mount, mounted.call)
+    (mounted.volume, mounted.dev, mounted.mount)
+}
+
+/// What is marked, with the call that staged it, 0 while none is known: a mount id is used again, a call's number is not.
+#[derive(Debug, Default)]
+struct Marked(BTreeMap<Superblock, u64>);
+
+impl Marked {
+    /// Forgets what is no longer mounted, and takes the call's number where it is known only now.
+    fn follow(&mut self, now: &[Mounted]) {
+        let here: BTreeMap<Superblock, u64> =
+            now.iter().map(|one| (superblock(one), one.call)).collect();
+        self.0.retain(|superblock, marked| {
+            let call = here.get(superblock);
+            if *marked == 0 {
+                *marked = call.copied().unwrap_or(0);
+            }
+            call.is_some()
+        });
+    }
+
+    /// Without a number (before the call that staged it ends, and once it is to be unmounted) it is the same as before.
+    fn has(&self, mounted: &Mounted) -> bool {
+        let marked = self.0.get(&superblock(mounted));
+        marked.is_some_and(|call| mounted.call == 0 || *call == mounted.call)
+    }
 }
 
 /// Listens until `stop`. Without the right, or on a kernel without it, this is said once.
@@ -106,10 +130,14 @@ pub async fn run(
         }
     };
     let mut owners: BTreeMap<FsId, (Uuid, DriveId)> = BTreeMap::new();
-    let mut marked: BTreeSet<Superblock> = BTreeSet::new();
+    let mut marked = Marked::default();
+    let mut waiting: Vec<Mounted> = Vec::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
+            () = tokio::time::sleep(AGAIN), if !waiting.is_empty() => {
+                waiting = mark(&volumes, &group, &mut marked, waiting).await;
+            }
             changed = mounted.changed() => {
                 if changed.is_err() {
                     return;
@@ -124,7 +152,8 @@ pub async fn run(
                     .iter()
                     .filter_map(|one| Some((fsid(one)?, (one.volume, one.drive.clone()))))
                     .collect();
-                mark(&group, &mut marked, now).await;
+                marked.follow(&now);
+                waiting = mark(&volumes, &group, &mut marked, now).await;
             }
             told = group.next() => match told {
                 Ok(events) => events.into_iter().for_each(|event| hear(&volumes, &owners, event)),
@@ -137,51 +166,61 @@ pub async fn run(
     }
 }
 
-/// Marks what is not marked yet. What fails is tried again with the next change.
-async fn mark(group: &FsErrors, marked: &mut BTreeSet<Superblock>, now: Vec<Mounted>) {
-    let here: BTreeSet<Superblock> = now.iter().map(superblock).collect();
-    marked.retain(|known| here.contains(known));
-    let new: Vec<(Superblock, PathBuf)> = now
-        .into_iter()
-        .filter(|one| one.answers)
-        .map(|one| (superblock(&one), one.path))
-        .filter(|(superblock, _)| !marked.contains(superblock))
-        .collect();
+/// Marks what is not marked yet. What fails is tried again with the next change. Answers those that are being
+/// unmounted: setting a mark opens the mount point, and unmounting it at that moment is refused as busy.
+async fn mark(
+    volumes: &Volumes,
+    group: &FsErrors,
+    marked: &mut Marked,
+    now: Vec<Mounted>,
+) -> Vec<Mounted> {
+    let (mut new, mut turns, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+    for one in now {
+        if !one.answers || marked.has(&one) {
+            continue;
+        }
+        match volumes.may_look_now(one.volume) {
+            Some(turn) => {
+                turns.push(turn);
+                new.push(one);
+            }
+            None => waiting.push(one),
+        }
+    }
     if new.is_empty() {
-        return;
+        return waiting;
     }
     let marker = match group.marker() {
         Ok(marker) => marker,
         Err(error) => {
             tracing::warn!(%error, "cannot monitor a filesystem's error events; will retry");
-            return;
+            return waiting;
         }
     };
-    let tried: Vec<Superblock> = new.iter().map(|(superblock, _)| *superblock).collect();
+    let paths: Vec<PathBuf> = new.iter().map(|one| one.path.clone()).collect();
     let set = offload("marks", MARK_DEADLINE, move || {
-        let set = |(superblock, path): (Superblock, PathBuf)| (superblock, marker.mark(&path));
-        new.into_iter().map(set).collect::<Vec<_>>()
+        let set = paths.iter().map(|path| marker.mark(path));
+        set.collect::<Vec<_>>()
     });
     match set.await {
         Ok(set) => {
-            for ((volume, ..), error) in set
-                .iter()
-                .filter_map(|(superblock, set)| Some((*superblock, set.as_ref().err()?)))
-            {
-                tracing::warn!(%volume, %error, "cannot monitor the volume's filesystem error events");
+            for (one, set) in new.iter().zip(set) {
+                match set {
+                    Ok(()) => _ = marked.0.insert(superblock(one), one.call),
+                    Err(error) => {
+                        tracing::warn!(volume = %one.volume, %error, "cannot monitor the volume's filesystem error events");
+                    }
+                }
             }
-            marked.extend(
-                set.iter()
-                    .filter(|(_, set)| set.is_ok())
-                    .map(|(superblock, _)| *superblock),
-            );
         }
         // Not again: each try that hangs would leave a thread behind.
         Err(error) => {
-            tracing::warn!(%error, volumes = ?tried.iter().map(|one| one.0).collect::<Vec<_>>(), "filesystem error events not monitored until the volumes are mounted again");
-            marked.extend(tried);
+            tracing::warn!(%error, volumes = ?new.iter().map(|one| one.volume).collect::<Vec<_>>(), "filesystem error events not monitored until the volumes are mounted again");
+            let tried = new.iter().map(|one| (superblock(one), one.call));
+            marked.0.extend(tried);
         }
     }
+    waiting
 }
 
 fn hear(volumes: &Volumes, owners: &BTreeMap<FsId, (Uuid, DriveId)>, event: Event) {
@@ -233,9 +272,25 @@ mod tests {
     }
 
     #[test]
-    fn a_filesystems_id_is_known_without_asking() {
-        let fs_uuid = Uuid::parse_str("00010203-0405-0607-0810-203040506070").unwrap();
-        let mut mounted = Mounted {
+    fn a_filesystem_stays_marked_until_it_is_mounted_anew() {
+        let staged = |call| Mounted { call, ..mounted() };
+        let mut marked = Marked::default();
+        assert!(!marked.has(&staged(0)));
+        marked.0.insert(superblock(&staged(0)), 0);
+        // The call that staged it ends; then it is to be unmounted.
+        for call in [0, 7, 7, 0] {
+            marked.follow(&[staged(call)]);
+            assert!(marked.has(&staged(call)), "call {call}");
+        }
+        // Staged anew, with the mount id of before.
+        assert!(!marked.has(&staged(8)));
+        marked.follow(&[]);
+        assert!(!marked.has(&staged(0)));
+    }
+
+    fn mounted() -> Mounted {
+        let fs_uuid = Uuid::from_u128(0x0001_0203_0405_0607_0810_2030_4050_6070);
+        Mounted {
             volume: Uuid::nil(),
             drive: DriveId("d".into()),
             dev: (259, 0x12345),
@@ -249,7 +304,12 @@ mod tests {
             mount: 1,
             call: 0,
             answers: true,
-        };
+        }
+    }
+
+    #[test]
+    fn a_filesystems_id_is_known_without_asking() {
+        let mut mounted = mounted();
         assert_eq!(fsid(&mounted), Some([0x3322_1108, 0x7766_5544]));
         mounted.fs_type = "xfs".into();
         assert_eq!(fsid(&mounted), Some([0x1231_0345, 0]));

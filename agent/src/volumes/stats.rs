@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 use uuid::Uuid;
 
 use super::{STATS_DEADLINE, VolumeError, Volumes};
@@ -25,8 +26,8 @@ const TURN: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub struct Samples {
     last: Mutex<HashMap<Uuid, (Usage, Instant)>>,
-    // Held while a filesystem is looked into that nobody asked about: it would be busy just when it is to be unmounted.
-    turns: Mutex<HashMap<Uuid, Arc<tokio::sync::Mutex<()>>>>,
+    // Read-locked while a mount point is open, write-locked while it is unmounted, which would fail as busy.
+    turns: Mutex<HashMap<Uuid, Arc<tokio::sync::RwLock<()>>>>,
 }
 
 impl Samples {
@@ -57,7 +58,7 @@ impl Samples {
             .remove(&uuid);
     }
 
-    fn turn(&self, uuid: Uuid) -> Arc<tokio::sync::Mutex<()>> {
+    fn turn(&self, uuid: Uuid) -> Arc<tokio::sync::RwLock<()>> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         turns.entry(uuid).or_default().clone()
     }
@@ -129,6 +130,11 @@ impl Volumes {
         let Some(device) = Device::of(&volume.placed) else {
             return self.stale(&volume, path, Some(not_answering(&volume)));
         };
+        let turn = self.inner.samples.turn(uuid).read_owned();
+        let Ok(_turn) = tokio::time::timeout(STATS_DEADLINE, turn).await else {
+            // It is being unmounted: that says nothing about the drive.
+            return self.stale(&volume, path, None);
+        };
         let job = Stats {
             path: path.into(),
             staging_path: staging.map(Into::into),
@@ -195,19 +201,25 @@ impl Volumes {
 
     /// Leave to look into the volume's filesystem without a call for it, until it is dropped; None while a call is
     /// changing the volume.
-    pub async fn may_sample(&self, uuid: Uuid) -> Option<tokio::sync::OwnedMutexGuard<()>> {
-        let turn = self.inner.samples.turn(uuid).lock_owned().await;
+    pub async fn may_sample(&self, uuid: Uuid) -> Option<OwnedRwLockReadGuard<()>> {
+        let turn = self.inner.samples.turn(uuid).read_owned().await;
         (!self.is_changing(uuid)).then_some(turn)
     }
 
-    /// Waits until nobody looks into the volume's filesystem, or hangs there. The caller has the volume's guard, so
-    /// that nobody begins to.
-    pub(super) async fn settle_samples(&self, uuid: Uuid) {
-        let turn = self.inner.samples.turn(uuid);
-        let waited = tokio::time::timeout(TURN, turn.lock()).await;
-        if waited.is_err() {
+    /// Leave to open the volume's mount point, until it is dropped; None while it is being unmounted.
+    pub fn may_look_now(&self, uuid: Uuid) -> Option<OwnedRwLockReadGuard<()>> {
+        self.inner.samples.turn(uuid).try_read_owned().ok()
+    }
+
+    /// Waits until nobody looks into the volume's filesystem, or hangs there. Until the answer is dropped nobody begins to:
+    /// who has a mount point open makes unmounting it fail as busy.
+    pub(super) async fn settle_samples(&self, uuid: Uuid) -> Option<OwnedRwLockWriteGuard<()>> {
+        let turn = self.inner.samples.turn(uuid).write_owned();
+        let settled = tokio::time::timeout(TURN, turn).await;
+        if settled.is_err() {
             tracing::warn!(volume = %uuid, "volume statistics still in progress; unmounting anyway");
         }
+        settled.ok()
     }
 
     /// Conditions of a volume's space, from a sample.

@@ -57,9 +57,11 @@ impl Volumes {
             || DriveId("unknown-volume".to_owned()),
             |volume| volume.drive.clone(),
         );
-        if let Some(volume) = volume {
-            self.settle_samples(volume.uuid).await;
-        }
+        // Kept until it is unmounted.
+        let _settled = match volume {
+            Some(volume) => self.settle_samples(volume.uuid).await,
+            None => None,
+        };
         let gone = volume.is_some() && self.is_gone(&drive);
         // Before it begins: what is being taken away on purpose is not missed.
         let place = mountinfo::resolve(&path);

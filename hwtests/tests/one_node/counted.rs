@@ -1,6 +1,8 @@
 //! Counted, not timed: reads and repeats start no process once a drive's worker is warm.
 
-use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, starts::Starts};
+use std::time::Duration;
+
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, starts::Starts, wait};
 use drivebay_proto::csi::volume_capability::{AccessType, MountVolume, access_mode::Mode};
 
 /// Windows looked at. Something else (another loop device coming, a rescan) may start a
@@ -68,4 +70,23 @@ async fn the_count_sees_a_stage() {
         "making a filesystem was not seen: {seen:#?}"
     );
     rig.leave_volume(&volume).await;
+}
+
+#[tokio::test]
+async fn a_filesystem_is_marked_once_for_its_errors_and_not_again_when_it_is_to_be_unmounted() {
+    need!(root, loop, tool "strace", tool "mkfs.ext4", fs "ext4");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let volume = rig.volume("marked", 256 * MIB, &csi::mount("ext4")).await;
+    let marks = Starts::watch_marks(rig.agent.pid(), rig.dir()).unwrap();
+    for round in 1..=CALLS {
+        rig.use_volume(&volume).await;
+        wait::until(Duration::from_secs(20), "it is marked", || {
+            let seen = marks.so_far().ok()?;
+            (seen.len() >= round).then_some(())
+        });
+        rig.leave_volume(&volume).await;
+    }
+    // The volume's conditions are looked at once more after each change of the mount table.
+    let seen = marks.finish().unwrap();
+    assert_eq!(seen.len(), CALLS, "{seen:#?}");
 }
