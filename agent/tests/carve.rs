@@ -529,6 +529,20 @@ fn a_mounted_volume_is_not_deleted_and_grows() {
 }
 
 #[test]
+fn a_volume_that_is_looked_into_for_a_moment_is_deleted() {
+    let drive = Drive::new(64, 512);
+    let (uuid, node) = drive.carve("a", 8);
+    // As udevd does with a device it has just heard of.
+    let open = File::open(&node).unwrap();
+    let closing = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        drop(open);
+    });
+    assert!(drive.delete(uuid).unwrap().changed);
+    closing.join().unwrap();
+}
+
+#[test]
 fn one_damaged_copy_is_repaired_loudly_and_two_are_left_alone() {
     for sector in SECTORS {
         let size = 64 * MIB;

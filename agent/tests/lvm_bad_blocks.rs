@@ -17,7 +17,7 @@ use drivebay_agent::{
     carve::{
         device::{Device, Medium},
         jobs::CarveError,
-        lvm::{self, backup, name, plan, tags},
+        lvm::{self, backup, label, metadata, name, plan, tags},
         marks::{self, Mark},
         record::FreeSpace,
     },
@@ -246,16 +246,6 @@ fn one_bad_block_leaves_the_drive_ours_and_its_volumes_known() {
                     assert_eq!(known, acknowledged, "{what}");
                     "volumes known"
                 }
-                // LVM has one label: without it the drive is refused, and never taken for one that is not ours.
-                (mark, known) if at == 0 => {
-                    assert!(
-                        matches!(mark, Ok(Mark::None(_)) | Err(_)),
-                        "{what}: {mark:?}"
-                    );
-                    assert!(known.is_err(), "{what}");
-                    assert!(marks::traces(&drive).unwrap().is_some(), "{what}");
-                    "refused as damaged"
-                }
                 (mark, known) => panic!("{what}: {mark:?}, {known:?}"),
             };
             *outcomes.entry((region(at), fault, outcome)).or_default() += 1;
@@ -271,10 +261,89 @@ fn one_bad_block_leaves_the_drive_ours_and_its_volumes_known() {
 }
 
 #[test]
-fn what_is_left_after_the_label_is_wiped_is_a_trace_and_a_blank_or_foreign_drive_has_none() {
+fn label_and_area_header_are_made_again_as_lvm_wrote_them() {
+    let Some(healthy) = furnished() else { return };
+    let shown = lvm::shown(&healthy, &id()).unwrap();
+    let is_as_before = |drive: &Memory, what: &str| {
+        let (now, before) = (drive.bytes.borrow(), healthy.bytes.borrow());
+        let differs = now.iter().zip(before.iter()).position(|(a, b)| a != b);
+        assert_eq!(differs, None, "{what}: the first byte that differs");
+    };
+    let seqno_of = |text: &[u8]| Some(metadata::parse(text, PV).ok()?.seqno);
+    for fault in FAULTS {
+        let drive = healthy.struck(fault, 0);
+        let found = lvm::shown(&drive, &id()).unwrap();
+        assert_eq!(found.header, shown.header, "{fault:?}");
+        // Half of the block is LVM's no more.
+        if fault != Fault::TornHalf {
+            assert!(found.label_damage.is_some(), "{fault:?}");
+            label::write(&drive, &found.header).unwrap();
+            is_as_before(&drive, "the label");
+        }
+
+        let drive = healthy.struck(fault, label::AREA.start);
+        // With the first texts in its other half, which nothing needs any more.
+        let readable = Memory {
+            unreadable: None,
+            ..drive
+        };
+        let location = label::find(&readable, label::AREA, &shown.text, seqno_of).unwrap();
+        assert_eq!(location, shown.location, "{fault:?}");
+        label::write_area(&readable, label::AREA, location.unwrap()).unwrap();
+        let again = lvm::shown(&readable, &id()).unwrap();
+        assert_eq!(again, shown, "{fault:?}");
+    }
+
+    let location = shown.location.unwrap();
+    let at = (label::AREA.start + location.offset) / BLOCK * BLOCK;
+    let drive = healthy.struck(Fault::BitFlipped, at);
+    let mut text = shown.text.clone();
+    text.push(0);
+    label::write_text(&drive, label::AREA, location, &text).unwrap();
+    assert_eq!(lvm::shown(&drive, &id()).unwrap(), shown);
+}
+
+#[test]
+fn a_text_that_is_newer_than_the_copy_is_not_gone_back_from() {
+    let Some(healthy) = furnished() else { return };
+    let shown = lvm::shown(&healthy, &id()).unwrap();
+    let older = backup_before(&shown.text, shown.vg.seqno);
+    let seqno_of = |text: &[u8]| Some(metadata::parse(text, PV).ok()?.seqno);
+    assert_eq!(
+        label::find(&healthy, label::AREA, &older, seqno_of).unwrap(),
+        None
+    );
+}
+
+/// The text as it is with the version before, for comparison only.
+fn backup_before(text: &[u8], seqno: u64) -> Vec<u8> {
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    let before = text.replace(
+        &format!("seqno = {seqno}"),
+        &format!("seqno = {}", seqno - 1),
+    );
+    assert_ne!(before, text);
+    before.into_bytes()
+}
+
+#[test]
+fn something_else_where_labels_are_keeps_a_drive_from_being_taken_for_ours() {
+    let Some(healthy) = furnished() else { return };
+    // A boot sector, an ext4 superblock, swap: each has something in a sector beside that of the label.
+    for sector in [0, 2, 3] {
+        let drive = healthy.struck(Fault::Zeroed, 0);
+        drive.write_at(sector * 512 + 100, &[0xeb]).unwrap();
+        let mark = marks::read(&drive).unwrap();
+        assert!(matches!(mark, Mark::None(_)), "sector {sector}: {mark:?}");
+        assert!(marks::traces(&drive).unwrap().is_some());
+    }
+}
+
+#[test]
+fn what_is_left_after_the_metadata_is_wiped_is_a_trace_and_a_blank_or_foreign_drive_has_none() {
     let Some(drive) = furnished() else { return };
-    // `wipefs`, and then also all of LVM's own metadata.
-    for len in [BLOCK, plan::METADATA_END] {
+    // The header of the metadata area with the label, and then all of LVM's own metadata.
+    for len in [2 * BLOCK, plan::METADATA_END] {
         drive.write_at(0, &vec![0; len as usize]).unwrap();
         let mark = marks::read(&drive).unwrap();
         assert!(matches!(mark, Mark::None(_)), "{mark:?}");

@@ -4,7 +4,7 @@
 use std::io;
 
 use crate::model::{Extent, drive::PartitionFacts};
-use crate::sys::blockdev::BlockDev;
+use crate::sys::{blockdev::BlockDev, busy};
 
 /// A run of sectors that can be read. Offsets and lengths are multiples of `sector`.
 pub trait Medium {
@@ -34,6 +34,10 @@ pub trait Kernel {
     fn add(&self, number: u32, extent: Extent) -> io::Result<()>;
     /// Takes one away; EBUSY while anybody has it open.
     fn del(&self, number: u32) -> io::Result<()>;
+    /// The same, asked again for a moment while anybody has it open.
+    fn del_patiently(&self, number: u32) -> io::Result<()> {
+        self.del(number)
+    }
     /// Gives one a new length, also while it is in use.
     fn resize(&self, number: u32, extent: Extent) -> io::Result<()>;
 }
@@ -71,6 +75,9 @@ impl Kernel for BlockDev {
     }
     fn del(&self, number: u32) -> io::Result<()> {
         self.del_partition(number)
+    }
+    fn del_patiently(&self, number: u32) -> io::Result<()> {
+        busy::retry(busy::PATIENCE, || self.del_partition(number))
     }
     fn resize(&self, number: u32, extent: Extent) -> io::Result<()> {
         self.resize_partition(number, extent.start, extent.len)

@@ -1,13 +1,8 @@
 //! Device-mapper devices: as sysfs shows them, which never touches a drive, and taking one from the kernel.
 
-use std::{
-    fs, io,
-    os::fd::AsRawFd,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{fs, io, os::fd::AsRawFd, path::Path};
 
-use super::mountinfo::parse_dev;
+use super::{busy, mountinfo::parse_dev};
 
 /// An active device-mapper device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,28 +197,18 @@ pub fn is_open(uuid: &str) -> io::Result<bool> {
     }
 }
 
-/// Takes the device of this device-mapper uuid from the kernel. EBUSY while anybody has it open; that is asked
-/// again for `patience`, because udevd opens what it sees for a moment. False when there is none.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the device-mapper tells nobody when a device is closed: it can only be asked again"
-)]
-pub fn remove(uuid: &str, patience: Duration) -> io::Result<bool> {
-    let end = Instant::now() + patience;
-    let mut pause = Duration::from_millis(5);
-    loop {
+/// Takes the device of this device-mapper uuid from the kernel. EBUSY while anybody has it open (`busy`). False when there
+/// is none.
+pub fn remove(uuid: &str) -> io::Result<bool> {
+    busy::retry(busy::PATIENCE, || {
         let mut arg = DmIoctl::new();
         put(uuid, &mut arg.uuid)?;
         match control(REMOVE, &mut arg) {
-            Ok(()) => return Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(false),
-            Err(error)
-                if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() + pause < end => {}
-            Err(error) => return Err(error),
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(false),
+            Err(error) => Err(error),
         }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(100));
-    }
+    })
 }
 
 #[cfg(test)]

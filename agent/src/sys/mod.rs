@@ -13,6 +13,7 @@ pub mod blkid;
 pub mod blockdev;
 pub mod blockstat;
 pub mod btrfs;
+pub mod busy;
 pub mod clock;
 pub mod cmd;
 pub mod direct;

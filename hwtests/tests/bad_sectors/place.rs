@@ -37,6 +37,7 @@ pub(crate) enum Place {
     LvmLabel,
     LvmAreaHeader,
     LvmFirstText,
+    LvmCommittedText,
     LvmLastText,
     Copy0First,
     Copy0Last,
@@ -47,41 +48,40 @@ pub(crate) enum Place {
 
 /// Every place of a layout.
 pub(crate) fn places(layout: &str) -> Vec<Place> {
-    use Place::{
-        BackupEntriesFirst, BackupEntriesLast, BackupHeader, BeforeLabel, Copy0First, Copy0Last,
-        Copy1First, Copy1Last, DriveLast, LastMibFirst, LvmAreaHeader, LvmFirstText, LvmLabel,
-        LvmLastText, PrimaryEntriesFirst, PrimaryEntriesLast, PrimaryHeader, ProtectiveMbr,
-        Slot0Header, Slot0Last, Slot0Records, Slot1Header, Slot1Last, Slot1Records, VolumeFirst,
-        VolumeLast, VolumeMiddle,
-    };
-    let volume = [VolumeFirst, VolumeMiddle, VolumeLast, LastMibFirst];
+    let volume = [
+        Place::VolumeFirst,
+        Place::VolumeMiddle,
+        Place::VolumeLast,
+        Place::LastMibFirst,
+    ];
     let own: &[Place] = match layout {
         "lvm" => &[
-            LvmLabel,
-            LvmAreaHeader,
-            LvmFirstText,
-            LvmLastText,
-            Copy0First,
-            Copy0Last,
-            Copy1First,
-            Copy1Last,
-            DriveLast,
+            Place::LvmLabel,
+            Place::LvmAreaHeader,
+            Place::LvmFirstText,
+            Place::LvmCommittedText,
+            Place::LvmLastText,
+            Place::Copy0First,
+            Place::Copy0Last,
+            Place::Copy1First,
+            Place::Copy1Last,
+            Place::DriveLast,
         ],
         _ => &[
-            ProtectiveMbr,
-            PrimaryHeader,
-            PrimaryEntriesFirst,
-            PrimaryEntriesLast,
-            BeforeLabel,
-            Slot0Header,
-            Slot0Records,
-            Slot0Last,
-            Slot1Header,
-            Slot1Records,
-            Slot1Last,
-            BackupEntriesFirst,
-            BackupEntriesLast,
-            BackupHeader,
+            Place::ProtectiveMbr,
+            Place::PrimaryHeader,
+            Place::PrimaryEntriesFirst,
+            Place::PrimaryEntriesLast,
+            Place::BeforeLabel,
+            Place::Slot0Header,
+            Place::Slot0Records,
+            Place::Slot0Last,
+            Place::Slot1Header,
+            Place::Slot1Records,
+            Place::Slot1Last,
+            Place::BackupEntriesFirst,
+            Place::BackupEntriesLast,
+            Place::BackupHeader,
         ],
     };
     own.iter().copied().chain(volume).collect()
@@ -95,14 +95,8 @@ impl Place {
         )
     }
 
-    /// There is one PV label, and one header of the metadata area, which LVM writes again only while no LV is active: until
-    /// an operator has restored them (`vgcfgrestore`), volumes are kept, listed, and refused with the reason.
-    pub(crate) fn has_no_copy(self) -> bool {
-        matches!(self, Self::LvmLabel | Self::LvmAreaHeader)
-    }
-
-    /// Its bytes, on a drive of a size and with the volume there.
-    pub(crate) fn bytes(self, drive: u64, volume: Range<u64>) -> Range<u64> {
+    /// Its bytes, on a drive of a size, with the volume and LVM's committed text there.
+    pub(crate) fn bytes(self, drive: u64, volume: Range<u64>, text: u64) -> Range<u64> {
         let slot = LABEL_EXTENT.len / 2;
         let (slot_0, slot_1) = (LABEL_EXTENT.start, LABEL_EXTENT.start + slot);
         let copy_1 = COPIES.start + COPIES.len / 2;
@@ -129,6 +123,7 @@ impl Place {
             Self::LvmLabel => (SECTOR, SECTOR),
             Self::LvmAreaHeader => (BLOCK, SECTOR),
             Self::LvmFirstText => (BLOCK + SECTOR, SECTOR),
+            Self::LvmCommittedText => (text, SECTOR),
             Self::LvmLastText => (METADATA_END - BLOCK, BLOCK),
             Self::Copy0First => (COPIES.start, BLOCK),
             Self::Copy0Last => (copy_1 - BLOCK, BLOCK),

@@ -2,7 +2,14 @@
 
 use std::{fs, ops::Range, time::Duration};
 
-use drivebay_agent::{carve::layout, model::Contents};
+use drivebay_agent::{
+    carve::{
+        layout,
+        lvm::{label, metadata},
+    },
+    model::Contents,
+    sys::blockdev::BlockDev,
+};
 use drivebay_hwtests::{
     MIB, csi,
     hang::HungDrive,
@@ -87,16 +94,6 @@ impl Row {
         }
     }
 
-    /// Nothing repairs the place while volumes are there.
-    fn may_be_refused(&self) -> bool {
-        self.spec.place.has_no_copy() && self.spec.fault != Fault::WriteError
-    }
-
-    /// Without the label nothing says whose drive it is; without the rest volumes are found and used.
-    fn may_refuse_reads(&self) -> bool {
-        self.may_be_refused() && self.spec.place == Place::LvmLabel
-    }
-
     fn wrong(&mut self, what: impl Into<String>) {
         self.outcome.wrong.push(what.into());
     }
@@ -144,6 +141,15 @@ impl Row {
         layout::look(&drive, false).map_err(|error| format!("{error:?}"))
     }
 
+    /// Where LVM's committed text begins; 0 without LVM.
+    fn committed_text(&self) -> u64 {
+        let dev = BlockDev::open(&self.drive.drive_ref().unwrap()).unwrap();
+        match metadata::read(&dev).unwrap() {
+            metadata::Found::Vg(found) => label::AREA.start + found.location.unwrap().offset,
+            _ => 0,
+        }
+    }
+
     /// The fault is there from now on.
     pub(crate) async fn strike(mut self) -> Self {
         let contents = self.contents().unwrap();
@@ -155,7 +161,8 @@ impl Row {
             .unwrap()
             .lies_at()[0];
         let size = self.drive.drive_ref().unwrap().size_bytes;
-        let bytes = self.spec.place.bytes(size, extent.start..extent.end());
+        let (volume, text) = (extent.start..extent.end(), self.committed_text());
+        let bytes = self.spec.place.bytes(size, volume, text);
         self.spec.fault.strike(&self.drive, bytes.clone());
         self.outcome.place = format!("{:?} {}", self.spec.place, shown(&bytes));
         self
@@ -176,18 +183,14 @@ impl Row {
             true => drive.state.clone(),
             false => format!("{}: {}", drive.state, drive.notes.join(", ")),
         };
-        let is_refused = drive
-            .rejects
-            .iter()
-            .any(|reject| reject.code == "OursDamaged");
-        if drive.state != "claimed" && !(self.may_be_refused() && is_refused) {
+        if drive.state != "claimed" {
             let rejects = &drive.rejects;
             self.wrong(format!("the drive is {}: {rejects:?}", drive.state));
         }
         self.all_are_listed(&[&troubled, &beside, &doomed]).await;
 
         // Before anything else is written: a change writes all copies anyway.
-        if self.spec.fault != Fault::WriteError && !self.may_be_refused() {
+        if self.spec.fault != Fault::WriteError {
             self.is_repaired().await;
         }
 
@@ -197,12 +200,10 @@ impl Row {
             Ok(letter) if letter == LETTER => {}
             // Its own fault, which is told with a reason.
             Err(status) if self.spec.place.is_in_the_volume() && !status.message().is_empty() => {}
-            Err(status) if self.may_refuse_reads() && !status.message().is_empty() => {}
             other => self.wrong(format!("the volume in question: {other:?}")),
         }
         match self.read(&beside).await {
             Ok(letter) if letter == LETTER => {}
-            Err(status) if self.may_refuse_reads() && !status.message().is_empty() => {}
             other => self.wrong(format!("the volume beside it: {other:?}")),
         }
 
@@ -217,7 +218,7 @@ impl Row {
                     | Code::DeadlineExceeded
                     | Code::FailedPrecondition
             );
-            if !may || (self.spec.fault != Fault::WriteError && !self.may_be_refused()) {
+            if !may || self.spec.fault != Fault::WriteError {
                 self.wrong(format!("deleting answered {status}"));
             }
         }
@@ -279,22 +280,15 @@ impl Row {
     pub(crate) async fn judge(mut self) -> Self {
         let (troubled, beside) = (self.troubled.clone().unwrap(), self.beside.clone().unwrap());
         let doomed = self.doomed.clone().unwrap();
-        // What does not read is over; what was altered stays.
-        let stays = self.may_be_refused() && self.spec.fault != Fault::ReadError;
-        if !stays {
-            self.is_repaired().await;
-        }
+        self.is_repaired().await;
         self.all_are_listed(&[&troubled, &beside]).await;
         let ids = self.node.csi.ids().await.unwrap_or_default();
         // What was answered with an error may have come about since: its intent was written before the error came.
         if self.is_deleted && ids.contains(&doomed.id) {
             self.wrong("deleted with OK, and listed again");
         }
-        match self.node.csi.delete(&doomed.id).await {
-            Err(status) if !stays || status.message().is_empty() => {
-                self.wrong(format!("deleting it again: {status}"));
-            }
-            _ => {}
+        if let Err(status) = self.node.csi.delete(&doomed.id).await {
+            self.wrong(format!("deleting it again: {status}"));
         }
         for volume in [&beside, &troubled] {
             let letter = self.read(volume).await;
@@ -302,17 +296,12 @@ impl Row {
             match letter {
                 Ok(letter) if letter == LETTER => {}
                 Err(_) if is_its_own && self.spec.fault != Fault::ReadError => {}
-                Err(status) if stays && self.may_refuse_reads() && !status.message().is_empty() => {
-                }
                 other => self.wrong(format!("in the end, {}: {other:?}", volume.id)),
             }
             let leave = async {
                 self.node.csi.unpublish(&volume.id, &volume.target).await?;
                 self.node.csi.unstage(&volume.id, &volume.staging).await?;
-                match self.node.csi.delete(&volume.id).await {
-                    Err(_) if stays => Ok(()),
-                    deleted => deleted,
-                }
+                self.node.csi.delete(&volume.id).await
             };
             if let Err(status) = leave.await {
                 self.wrong(format!("leaving {}: {status}", volume.id));

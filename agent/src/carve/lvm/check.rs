@@ -9,13 +9,7 @@ use std::ffi::OsString;
 
 use uuid::Uuid;
 
-use super::{
-    change::extents_of,
-    metadata::Lv,
-    name, plan,
-    session::{PATIENCE, Session},
-    view,
-};
+use super::{change::extents_of, metadata::Lv, name, plan, session::Session, view};
 use crate::carve::{
     claimed::ClaimedDrive,
     error::{CarveError, damaged, io_error},
@@ -227,7 +221,7 @@ impl Session<'_> {
     /// when udevd is just looking into it; it would count as somebody else's device on the drive.
     fn take_store_from_kernel(&self, lv: &Lv) -> Result<bool, CarveError> {
         let uuid = format!("{}-cow", view::dm_uuid(&self.committed.vg, lv));
-        match dm::remove(&uuid, PATIENCE) {
+        match dm::remove(&uuid) {
             Ok(_) => self.take_from_kernel(lv),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
             Err(error) => Err(io_error(

@@ -14,7 +14,8 @@
 
 use std::io;
 
-pub use super::vg::{Lv, Pv, Segment, Vg, parse};
+use super::label;
+pub use super::vg::{Lv, Pv, Segment, Vg, only_pv, parse};
 use crate::{carve::device::Medium, model::Extent};
 
 /// What a drive carries, as far as LVM is concerned.
@@ -66,6 +67,8 @@ pub struct Committed {
     pub text: Vec<u8>,
     /// Where in its metadata area it lies; None of a copy.
     pub location: Option<Location>,
+    /// What is wrong with the label sector of a drive of ours, when everything else is whole: `header` is what it said.
+    pub label_damage: Option<String>,
 }
 
 /// What a metadata area's header says of the committed text.
@@ -102,12 +105,41 @@ const CRC_START: u32 = 0xf597_a6cf;
 /// Reads what the drive carries. Each sector counts for itself: one that does not read is an error only where nothing else
 /// says what it said.
 pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Found> {
-    let disk = &Disk(dev);
-    let header = match pv_header(disk)? {
-        Ok(Some(header)) => header,
-        Ok(None) => return Ok(Found::NoPv),
-        Err(why) => return Ok(Found::Damaged { why, header: None }),
+    let (found, why) = match pv_header(&Disk(dev)) {
+        Ok(Ok(Some(header))) => return behind(dev, header),
+        Ok(Ok(None)) => (Ok(Found::NoPv), "it has no LVM label".to_owned()),
+        Ok(Err(why)) => {
+            let header = None;
+            (
+                Ok(Found::Damaged {
+                    why: why.clone(),
+                    header,
+                }),
+                why,
+            )
+        }
+        Err(error) => {
+            let why = format!("its LVM label does not read: {error}");
+            (Err(error), why)
+        }
     };
+    match label::lost(dev, &why) {
+        Some(committed) => Ok(Found::Vg(Box::new(committed))),
+        None => found,
+    }
+}
+
+/// The committed text of an area, when header and text are whole.
+pub(super) fn text_in<D: Medium + ?Sized>(dev: &D, area: Extent) -> Option<Vec<u8>> {
+    let disk = &Disk(dev);
+    let location = location(disk, area).ok()?.ok()??;
+    let text = committed_text(disk, area, location).ok()?;
+    (checksum(&text) == location.checksum).then_some(text)
+}
+
+/// What the metadata areas of a PV say.
+pub(super) fn behind<D: Medium + ?Sized>(dev: &D, header: PvHeader) -> io::Result<Found> {
+    let disk = &Disk(dev);
     let mut troubles = Vec::new();
     for &area in &header.metadata {
         let location = match location(disk, area)? {
@@ -184,6 +216,7 @@ fn committed(
         vg,
         text,
         location: Some(location),
+        label_damage: None,
     })
 }
 
@@ -222,9 +255,9 @@ impl<D: Medium + ?Sized> Disk<'_, D> {
 const SECTOR: u64 = 512;
 /// LVM looks for a label in so many sectors.
 const LABEL_SECTORS: u64 = 4;
-const LABEL_MAGIC: &[u8] = b"LABELONE";
-const LABEL_TYPE: &[u8] = b"LVM2 001";
-const AREA_MAGIC: &[u8] = b" LVM2 x[5A%r0N*>";
+pub(super) const LABEL_MAGIC: &[u8] = b"LABELONE";
+pub(super) const LABEL_TYPE: &[u8] = b"LVM2 001";
+pub(super) const AREA_MAGIC: &[u8] = b" LVM2 x[5A%r0N*>";
 /// `RAW_LOCN_IGNORED`: the area is not used.
 const IGNORED: u32 = 1;
 /// A text of more bytes is not read: 8 MiB is what our areas have, 16 KiB what most VGs need.

@@ -3,7 +3,7 @@
 //!
 //! Reading takes no process: `metadata` reads what LVM wrote on the drive (`text` parses it, `vg` understands it); `tags` turns
 //! records into tags and back; `name` knows what LVM takes for a name; `view` puts metadata and the kernel's
-//! devices together; `plan` does the arithmetic. Changing is LVM's own business: `session` looks and repairs, `change`
+//! devices together; `plan` does the arithmetic; `label` makes LVM's label and area header again. Changing is LVM's own business: `session` looks and repairs, `change`
 //! runs one `lvm` command per change, each followed by a flush of the drive, since LVM does none, and by a copy of the
 //! metadata (`backup`). `note` is how far erasing got; `check` makes and takes away the snapshots that volumes are checked by;
 //! `claim` makes a drive ours.
@@ -12,6 +12,7 @@ pub mod backup;
 mod change;
 pub(super) mod check;
 pub(super) mod claim;
+pub mod label;
 pub mod metadata;
 pub mod name;
 mod note;

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Duration};
 use uuid::Uuid;
 
 use super::{
-    backup,
+    backup, label,
     metadata::{self, Committed, Found, Lv, Torn},
     name, pv,
     view::{self, View},
@@ -23,9 +23,6 @@ use crate::sys::{
     lvm::{self, LvmError},
     statefile,
 };
-
-/// How long an LV that is to be taken from the kernel may be open: udevd looks into each new device for a moment.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a command may take that makes a volume stand still.
 const STANDSTILL: Duration = Duration::from_secs(180);
@@ -45,6 +42,7 @@ impl<'a> Session<'a> {
     pub(in crate::carve) fn open(dev: &'a BlockDev, repair: bool) -> Result<Self, CarveError> {
         let id = &dev.drive().id;
         let mut session = match committed(dev, id)? {
+            Ok(committed) if repair => Self::of(dev, labelled(dev, id, committed)?)?,
             Ok(committed) => Self::of(dev, committed)?,
             Err(torn) if repair => restore(dev, &torn)?,
             // Shown as it was acknowledged, so that it counts as ours and is looked at for repair.
@@ -91,13 +89,17 @@ impl<'a> Session<'a> {
         let erased = erase_notes(dev, &committed);
         let view = view::view(&committed.vg, &dm, &dev.drive().kernel_name, &erased)
             .map_err(|why| damaged(&id, why))?;
+        // Which has the drive looked at for repair.
+        let notes = committed.label_damage.iter();
         Ok(Self {
+            notes: notes
+                .map(|why| format!("its LVM label is damaged ({why})"))
+                .collect(),
             dev,
             id,
             committed,
             dm,
             view,
-            notes: Vec::new(),
         })
     }
 
@@ -285,7 +287,7 @@ impl<'a> Session<'a> {
 
     /// Makes sure that the kernel does not have an LV; false while it is in use.
     pub(super) fn take_from_kernel(&self, lv: &Lv) -> Result<bool, CarveError> {
-        match dm::remove(&view::dm_uuid(&self.committed.vg, lv), PATIENCE) {
+        match dm::remove(&view::dm_uuid(&self.committed.vg, lv)) {
             Ok(_) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
             Err(error) => Err(io_error(&self.id, "taking an LV from the kernel")(error)),
@@ -393,6 +395,7 @@ pub(super) fn copy_of<D: Medium + ?Sized>(
             vg,
             text: copy.text,
             location: None,
+            label_damage: None,
         }),
         Ok(_) => fail("its copy is of another PV"),
         Err(why) => fail(&format!("its copy cannot be read: {why}")),
@@ -406,34 +409,69 @@ fn torn_and(id: &DriveId, torn: &Torn, why: &str) -> CarveError {
     )
 }
 
-/// Puts the copy back in place of a torn text, by LVM's own means.
+/// A drive whose label sector was damaged has it again.
+fn labelled(dev: &BlockDev, id: &DriveId, mut found: Committed) -> Result<Committed, CarveError> {
+    let Some(why) = found.label_damage.take() else {
+        return Ok(found);
+    };
+    label::write(dev, &found.header).map_err(io_error(id, "writing the LVM label"))?;
+    tracing::warn!(drive = %id, reason = why, "damaged LVM label restored from the metadata area");
+    match committed(dev, id)? {
+        Ok(again) if again.label_damage.is_none() => Ok(again),
+        _ => Err(damaged(
+            id,
+            format!("its LVM label was damaged ({why}), was written again, and did not read back"),
+        )),
+    }
+}
+
+/// Puts header or text of a metadata area back, where the copy is known to be the committed version: a volume in use
+/// has no newer table in the kernel then. False: it is not known.
+fn restore_in_place(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<bool, CarveError> {
+    let id = &dev.drive().id;
+    let [area] = torn.header.metadata.as_slice() else {
+        return Ok(false);
+    };
+    let mut text = copy.text.clone();
+    text.push(0);
+    match torn.location {
+        Some(said) => {
+            let size = text.len() as u64;
+            if (size, metadata::checksum(&text)) != (said.size, said.checksum) {
+                return Ok(false);
+            }
+            label::write_text(dev, *area, said, &text)
+                .map_err(io_error(id, "writing LVM's metadata"))?;
+        }
+        None => {
+            let seqno_of = |text: &[u8]| {
+                let vg = metadata::parse(text, &torn.header.uuid).ok()?;
+                (vg.uuid == copy.vg.uuid).then_some(vg.seqno)
+            };
+            // What does not read could be a newer text.
+            let Ok(Some(location)) = label::find(dev, *area, &copy.text, seqno_of) else {
+                return Ok(false);
+            };
+            label::write_area(dev, *area, location)
+                .map_err(io_error(id, "writing the header of LVM's metadata area"))?;
+        }
+    }
+    Ok(true)
+}
+
+/// Puts the copy back in place of a torn text, by LVM's own means where it may not be the committed version.
 ///
-/// Only when nothing of the drive is active: a table in the kernel may be newer than the copy. The copy is the last
+/// Then only when nothing of the drive is active: a table in the kernel may be newer than the copy. The copy is the last
 /// version that was acknowledged; what is lost is a change that nobody was told of.
 fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError> {
     let id = &dev.drive().id;
-    let Committed { vg, text, .. } = copy_of(dev, id, torn)?;
-    let fail = |why: &str| Err(torn_and(id, torn, why));
-    let kernel_name = &dev.drive().kernel_name;
-    if devices(id)?
-        .iter()
-        .any(|device| device.slaves.contains(kernel_name))
-    {
-        return fail("something on the drive is active; deactivate it, then it is restored");
+    let copy = copy_of(dev, id, torn)?;
+    if !restore_in_place(dev, torn, &copy)? {
+        restore_by_lvm(dev, torn, &copy)?;
     }
-    let directory = lvm::directory()
-        .ok_or_else(|| lvm_error(id, "restoring LVM's metadata", &LvmError::NotPrepared))?;
-    let file = directory.join(format!("restore-{}", vg.name));
-    statefile::write_atomic(&file, &text)
-        .map_err(io_error(id, "writing the copy of LVM's metadata to a file"))?;
-    let done = lvm::repair_metadata(&dev.drive().node(), &file);
-    remove(&file);
-    dev.flush()
-        .map_err(io_error(id, "flushing LVM's metadata"))?;
-    done.map_err(|error| lvm_error(id, "restoring LVM's metadata", &error))?;
     match Session::read(dev)? {
         Ok(mut session) => {
-            tracing::warn!(drive = %id, seqno = vg.seqno, "torn LVM metadata restored from its copy");
+            tracing::warn!(drive = %id, seqno = copy.vg.seqno, "torn LVM metadata restored from its copy");
             session
                 .notes
                 .push("LVM's metadata was torn; the last acknowledged version was put back".into());
@@ -447,6 +485,29 @@ fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError
             ),
         )),
     }
+}
+
+fn restore_by_lvm(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<(), CarveError> {
+    let id = &dev.drive().id;
+    let Committed { vg, text, .. } = copy;
+    let fail = |why: &str| Err(torn_and(id, torn, why));
+    let kernel_name = &dev.drive().kernel_name;
+    if devices(id)?
+        .iter()
+        .any(|device| device.slaves.contains(kernel_name))
+    {
+        return fail("something on the drive is active; deactivate it, then it is restored");
+    }
+    let directory = lvm::directory()
+        .ok_or_else(|| lvm_error(id, "restoring LVM's metadata", &LvmError::NotPrepared))?;
+    let file = directory.join(format!("restore-{}", vg.name));
+    statefile::write_atomic(&file, text)
+        .map_err(io_error(id, "writing the copy of LVM's metadata to a file"))?;
+    let done = lvm::repair_metadata(&dev.drive().node(), &file);
+    remove(&file);
+    dev.flush()
+        .map_err(io_error(id, "flushing LVM's metadata"))?;
+    done.map_err(|error| lvm_error(id, "restoring LVM's metadata", &error))
 }
 
 /// A leftover is written over by the next one.

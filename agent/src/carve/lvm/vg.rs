@@ -89,6 +89,20 @@ pub fn parse(text: &[u8], pv_uuid: &str) -> Result<Vg, String> {
     vg(name, section, pv_uuid)
 }
 
+/// Uuid and bytes of the PV in a text that has one PV; the zero that ends the text may be there.
+pub fn only_pv(text: &[u8]) -> Option<(String, u64)> {
+    let end = text.iter().rposition(|byte| *byte != 0)? + 1;
+    let config = text::parse(text.get(..end)?).ok()?;
+    let mut sections = config.0.iter().filter_map(|(_, value)| value.section());
+    let pvs = sections.next()?.get("physical_volumes")?.section()?;
+    let [(_, pv)] = pvs.0.as_slice() else {
+        return None;
+    };
+    let pv = pv.section()?;
+    let bytes = number(pv, "dev_size").ok()?.checked_mul(SECTOR)?;
+    Some((text_of(pv, "id").ok()?, bytes))
+}
+
 fn vg(name: &str, section: &Section, pv_uuid: &str) -> Result<Vg, String> {
     let mut strange = Vec::new();
     let mut flags = Vec::new();

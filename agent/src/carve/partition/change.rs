@@ -98,7 +98,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
 
     fn mark_erasing(&mut self, placed: &Placed) -> Result<(), CarveError> {
         let (uuid, number) = (placed.record.uuid, number(placed)?);
-        if !self.take_from_kernel(number)? {
+        if !self.take_patiently(number)? {
             return Err(in_use(placed));
         }
         let erase_guid = Uuid::new_v4();
@@ -159,7 +159,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
             .and_then(|number| Some((number, self.table.entry(number)?)));
         match entry {
             Some((number, entry))
-                if entry.type_guid() == ERASING_TYPE && self.take_from_kernel(number)? =>
+                if entry.type_guid() == ERASING_TYPE && self.take_patiently(number)? =>
             {
                 Ok(())
             }

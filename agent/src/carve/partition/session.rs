@@ -222,12 +222,25 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// Makes sure that the kernel does not have a partition; false when it is in use.
-    pub(in crate::carve) fn take_from_kernel(&self, number: u32) -> Result<bool, CarveError> {
+    fn take_from_kernel(&self, number: u32) -> Result<bool, CarveError> {
+        self.taken(number, D::del)
+    }
+
+    /// The same for one that was asked for, which is not refused because udevd looks into it just now.
+    pub(in crate::carve) fn take_patiently(&self, number: u32) -> Result<bool, CarveError> {
+        self.taken(number, D::del_patiently)
+    }
+
+    fn taken(
+        &self,
+        number: u32,
+        del: impl FnOnce(&D, u32) -> io::Result<()>,
+    ) -> Result<bool, CarveError> {
         let has = self.kernel()?.iter().any(|facts| facts.number == number);
         if !has {
             return Ok(true);
         }
-        self.kernel_took(self.dev.del(number), "taking a partition from the kernel")
+        self.kernel_took(del(self.dev, number), "taking a partition from the kernel")
     }
 
     fn kernel_took(&self, result: io::Result<()>, what: &str) -> Result<bool, CarveError> {

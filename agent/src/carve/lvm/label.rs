@@ -1,0 +1,212 @@
+//! The label sector of a PV of ours and the header of its metadata area, as LVM writes them: each is made again from what the
+//! other says. LVM's own repairs (`pvck`) open the drive exclusively, so they wait until no volume of it is in use.
+//!
+//! Where these lie is the same on every drive of ours (`plan`), so that a drive without a label is still known: by a metadata
+//! area that is whole, with a text that is whole, of a VG of ours, on a PV of ours, with nothing else where LVM keeps labels.
+
+use std::io;
+
+use super::{
+    metadata::{self, Committed, Found, Location, PvHeader},
+    plan, pv, tags,
+};
+use crate::carve::device::{Device, Medium};
+use crate::model::Extent;
+
+/// LVM's sector, whatever the drive's.
+const SECTOR: usize = 512;
+/// The sector in which `pvcreate` writes the label.
+const LABEL: u64 = 1;
+/// Bytes in which LVM looks for labels. `pvcreate` zeros the rest of them.
+const LABELS: u64 = 4 * SECTOR as u64;
+/// Where the PV header begins in the label sector.
+const PV_HEADER: usize = 32;
+/// Version of the PV header's extension, and its flag that some VG has the PV.
+const EXTENSION: (u32, u32) = (2, 1);
+
+/// The metadata area of a PV of ours.
+pub const AREA: Extent = Extent {
+    start: 4096,
+    len: plan::METADATA_END - 4096,
+};
+
+/// What a drive of ours says whose label sector, and nothing else, is damaged or does not read. `why`: what is wrong with it.
+/// An error is none: what did not read may have said something else.
+pub(super) fn lost<D: Medium + ?Sized>(dev: &D, why: &str) -> Option<Committed> {
+    if dev.size() < plan::FIRST_PE || !is_alone(dev) {
+        return None;
+    }
+    let header = |uuid: String, device_bytes| PvHeader {
+        uuid,
+        device_bytes,
+        metadata: vec![AREA],
+        data_start: plan::FIRST_PE,
+        bootloader: Some(plan::COPIES),
+        used: true,
+    };
+    let text = metadata::text_in(dev, AREA)?;
+    let (uuid, device_bytes) = metadata::only_pv(&text)?;
+    pv::drive_uuid_of(&uuid)?;
+    let Found::Vg(found) = metadata::behind(dev, header(uuid, device_bytes)).ok()? else {
+        return None;
+    };
+    let is_ours = !matches!(tags::vg(&found.vg.tags), tags::Read::Stranger);
+    let is_whole = found.vg.strange.is_empty() && found.vg.pv.pe_start == plan::FIRST_PE;
+    (is_ours && is_whole).then(|| Committed {
+        label_damage: Some(why.to_owned()),
+        ..*found
+    })
+}
+
+/// Whether nothing lies beside the label where filesystems, tables and boot code would. What does not read says nothing.
+fn is_alone<D: Medium + ?Sized>(dev: &D) -> bool {
+    let len = dev.sector().max(SECTOR as u64);
+    (0..LABELS.max(len) / len).all(|number| {
+        let mut sector = vec![0; len as usize];
+        if dev.read_at(number * len, &mut sector).is_err() {
+            return true;
+        }
+        let before = number * len / SECTOR as u64;
+        let sectors = (before..).zip(sector.chunks(SECTOR));
+        sectors
+            .filter(|(number, _)| *number != LABEL && number * (SECTOR as u64) < LABELS)
+            .all(|(_, bytes)| bytes.iter().all(|byte| *byte == 0))
+    })
+}
+
+/// Writes the label that belongs to a drive's metadata, durably.
+pub fn write<D: Device + ?Sized>(dev: &D, header: &PvHeader) -> io::Result<()> {
+    patch(dev, LABEL * SECTOR as u64, &sector(header))
+}
+
+/// Puts a text that is the committed one by size and checksum back where the metadata area's header says, durably.
+pub fn write_text<D: Device + ?Sized>(
+    dev: &D,
+    area: Extent,
+    location: Location,
+    text: &[u8],
+) -> io::Result<()> {
+    let mut text = text.to_vec();
+    text.resize(text.len().next_multiple_of(SECTOR), 0);
+    let first = (area.len - location.offset).min(text.len() as u64) as usize;
+    let (first, rest) = text.split_at(first);
+    patch(dev, area.start + location.offset, first)?;
+    if rest.is_empty() {
+        return Ok(());
+    }
+    patch(dev, area.start + SECTOR as u64, rest)
+}
+
+/// Writes a metadata area's header, durably.
+pub fn write_area<D: Device + ?Sized>(dev: &D, area: Extent, location: Location) -> io::Result<()> {
+    patch(dev, area.start, &area_header(area, location))
+}
+
+/// Where in a metadata area this text lies, when it is the newest of its VG there: nothing was committed after it.
+/// `seqno_of`: of a text that is whole.
+pub fn find<D: Medium + ?Sized>(
+    dev: &D,
+    area: Extent,
+    text: &[u8],
+    seqno_of: impl Fn(&[u8]) -> Option<u64>,
+) -> io::Result<Option<Location>> {
+    let mut ring = vec![0; (area.len - SECTOR as u64) as usize];
+    dev.read_at(area.start + SECTOR as u64, &mut ring)?;
+    let mut whole = text.to_vec();
+    whole.push(0);
+    let seqno = seqno_of(text);
+    let begins = text.get(..text.len().min(16)).unwrap_or_default();
+    let (at_start, mut found) = (ring.len(), None);
+    // A text goes on behind the header when it reaches the end.
+    ring.extend_from_within(..);
+    for start in (0..at_start).step_by(SECTOR) {
+        let here = &ring[start..start + at_start];
+        if !here.starts_with(begins) {
+            continue;
+        }
+        if here.starts_with(&whole) {
+            found = Some(start);
+            continue;
+        }
+        let end = memchr::memchr(0, here).unwrap_or(here.len());
+        if seqno_of(&here[..end]) >= seqno {
+            return Ok(None);
+        }
+    }
+    Ok(found.map(|start| Location {
+        offset: (start + SECTOR) as u64,
+        size: whole.len() as u64,
+        checksum: metadata::checksum(&whole),
+    }))
+}
+
+/// Writes whole sectors of the drive, durably: what lies beside the bytes stays, and what does not read becomes zeros.
+fn patch<D: Device + ?Sized>(dev: &D, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    let sector = dev.sector();
+    let (start, end) = (offset / sector * sector, offset + bytes.len() as u64);
+    let mut whole = vec![0; (end.next_multiple_of(sector) - start) as usize];
+    for (number, piece) in (0..).zip(whole.chunks_mut(sector as usize)) {
+        if dev.read_at(start + number * sector, piece).is_err() {
+            piece.fill(0);
+        }
+    }
+    let skip = (offset - start) as usize;
+    whole[skip..skip + bytes.len()].copy_from_slice(bytes);
+    dev.write_at(start, &whole)?;
+    dev.flush()
+}
+
+fn put(sector: &mut [u8], at: usize, bytes: &[u8]) {
+    sector[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+fn sector(header: &PvHeader) -> [u8; SECTOR] {
+    let mut sector = [0; SECTOR];
+    put(&mut sector, 0, metadata::LABEL_MAGIC);
+    put(&mut sector, 8, &LABEL.to_le_bytes());
+    put(&mut sector, 20, &(PV_HEADER as u32).to_le_bytes());
+    put(&mut sector, 24, metadata::LABEL_TYPE);
+    let mut at = PV_HEADER;
+    let mut add = |bytes: &[u8]| {
+        put(&mut sector, at, bytes);
+        at += bytes.len();
+    };
+    add(header.uuid.replace('-', "").as_bytes());
+    add(&header.device_bytes.to_le_bytes());
+    let data = Extent {
+        start: header.data_start,
+        len: 0,
+    };
+    let none = Extent { start: 0, len: 0 };
+    let mut areas = |areas: &[Extent]| {
+        for area in areas.iter().chain([&none]) {
+            add(&area.start.to_le_bytes());
+            add(&area.len.to_le_bytes());
+        }
+    };
+    areas(&[data]);
+    areas(&header.metadata);
+    add(&EXTENSION.0.to_le_bytes());
+    add(&EXTENSION.1.to_le_bytes());
+    for area in header.bootloader.iter().chain([&none]) {
+        add(&area.start.to_le_bytes());
+        add(&area.len.to_le_bytes());
+    }
+    let checksum = metadata::checksum(&sector[20..]);
+    put(&mut sector, 16, &checksum.to_le_bytes());
+    sector
+}
+
+fn area_header(area: Extent, location: Location) -> [u8; SECTOR] {
+    let mut header = [0; SECTOR];
+    put(&mut header, 4, metadata::AREA_MAGIC);
+    put(&mut header, 20, &1_u32.to_le_bytes());
+    put(&mut header, 24, &area.start.to_le_bytes());
+    put(&mut header, 32, &area.len.to_le_bytes());
+    put(&mut header, 40, &location.offset.to_le_bytes());
+    put(&mut header, 48, &location.size.to_le_bytes());
+    put(&mut header, 56, &location.checksum.to_le_bytes());
+    let checksum = metadata::checksum(&header[4..]);
+    put(&mut header, 0, &checksum.to_le_bytes());
+    header
+}
