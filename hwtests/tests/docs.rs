@@ -17,6 +17,7 @@ use std::{
 };
 
 use drivebay_hwtests::program;
+use drivebay_proto::condition::Reason;
 
 const DOCUMENTS: [&str; 7] = [
     "README.md",
@@ -242,4 +243,35 @@ fn every_function_that_a_walk_names_is_in_its_file() {
             assert!(is_there, "{path} has no {word}");
         }
     }
+}
+
+/// The cells of the rows of the table whose first column has this name.
+fn table(text: &str, first: &str) -> Vec<Vec<String>> {
+    let lines = text
+        .lines()
+        .skip_while(|line| !line.starts_with(&format!("| {first} |")));
+    let rows = lines.skip(2).take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        row.split('|')
+            .skip(1)
+            .map(|cell| cell.trim().to_owned())
+            .collect()
+    })
+    .collect()
+}
+
+#[test]
+fn every_reason_of_a_volume_condition_is_documented_with_its_status() {
+    let documented: Vec<(String, String)> = table(&document("agent/README.md"), "reason")
+        .into_iter()
+        .map(|row| {
+            let status = row[1].split(',').next().unwrap();
+            (row[0].clone(), status.to_owned())
+        })
+        .collect();
+    let known: Vec<(String, String)> = Reason::ALL
+        .iter()
+        .map(|reason| (reason.to_string(), reason.status().to_string()))
+        .collect();
+    assert_eq!(documented, known);
 }

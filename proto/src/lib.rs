@@ -4,6 +4,7 @@
 //! beside this crate; the rest is written by hand: volume ids, topology keys,
 //! StorageClass parameters.
 
+pub mod condition;
 pub mod names;
 pub mod volume_id;
 

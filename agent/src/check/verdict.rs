@@ -1,9 +1,12 @@
 //! What a volume is told to have because of its checks. Pure.
 
-use crate::model::{CheckMethod, CheckOutcome, Checked, FsType, snapshot::Trouble};
+use crate::model::{
+    CheckMethod, CheckOutcome, Checked, FsType,
+    condition::{Condition, Reason},
+};
 
 /// The trouble that the last conclusive check means; none when it was clean, or never was.
-pub fn troubles(checked: &Checked, fs_type: FsType) -> Vec<Trouble> {
+pub fn conditions(checked: &Checked, fs_type: FsType) -> Vec<Condition> {
     let Some(check) = &checked.conclusive else {
         return Vec::new();
     };
@@ -22,26 +25,24 @@ pub fn troubles(checked: &Checked, fs_type: FsType) -> Vec<Trouble> {
         FsType::Xfs => "xfs_repair",
         FsType::Btrfs => "btrfs scrub, or from a backup",
     };
-    let trouble = if *mendable {
-        Trouble {
-            status: "DEGRADED".to_owned(),
-            reason: "FilesystemMendable".to_owned(),
-            message: format!(
+    let condition = if *mendable {
+        Condition::new(
+            Reason::FilesystemMendable,
+            format!(
                 "{}{how} found damaged blocks that have a good copy ({what}); see the drive, and run btrfs scrub",
                 check.tool
             ),
-        }
+        )
     } else {
-        Trouble {
-            status: "DATA_LOSS".to_owned(),
-            reason: "FilesystemCorrupted".to_owned(),
-            message: format!(
+        Condition::new(
+            Reason::FilesystemCorrupted,
+            format!(
                 "{}{how} found its filesystem damaged: {what}; save what reads, delete the pod, and repair it ({repair}); it is checked again after each use",
                 check.tool
             ),
-        }
+        )
     };
-    vec![trouble]
+    vec![condition]
 }
 
 #[cfg(test)]
@@ -65,9 +66,9 @@ mod tests {
             mendable: false,
         };
         let mut checked = Checked::never(Uuid::from_u128(1));
-        assert!(troubles(&checked, FsType::Ext4).is_empty());
+        assert!(conditions(&checked, FsType::Ext4).is_empty());
         checked.take(check(1, corrupt()));
-        let told = troubles(&checked, FsType::Ext4);
+        let told = conditions(&checked, FsType::Ext4);
         assert_eq!(
             (told[0].status.as_str(), told[0].reason.as_str()),
             ("DATA_LOSS", "FilesystemCorrupted")
@@ -79,9 +80,9 @@ mod tests {
             "{told:?}"
         );
         checked.take(check(2, corrupt()));
-        assert_eq!(troubles(&checked, FsType::Ext4), told);
+        assert_eq!(conditions(&checked, FsType::Ext4), told);
         checked.take(check(3, CheckOutcome::Clean));
-        assert!(troubles(&checked, FsType::Ext4).is_empty());
+        assert!(conditions(&checked, FsType::Ext4).is_empty());
     }
 
     #[test]
@@ -97,6 +98,9 @@ mod tests {
             },
             took_ms: 1,
         });
-        assert_eq!(troubles(&checked, FsType::Btrfs)[0].status, "DEGRADED");
+        assert_eq!(
+            conditions(&checked, FsType::Btrfs)[0].status,
+            crate::model::condition::Status::Degraded
+        );
     }
 }

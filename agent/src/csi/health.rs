@@ -8,70 +8,34 @@ use drivebay_proto::csi::{
     node_get_storage_health_response::StorageBackendHealth, volume_health::VolumeHealthEntry,
 };
 
-use crate::model::{Drive, DriveState, Snapshot, Verdict, VolumeState, snapshot::Trouble};
-
-/// The checks of the volume-health proposal for NodeGetVolumeStats, in its order. Its fourth, a failed release of the
-/// volume, does not come up here: a volume that is released is no volume any more, and its erasing goes on by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Check {
-    /// Health is not GOOD.
-    Health,
-    /// The volume's own state is a failed one.
-    Status,
-    /// It is missing.
-    Missing,
-    /// The staging path is not mounted.
-    Staging,
-    /// The volume path is not mounted.
-    Target,
-    /// It does not read.
-    Reading,
-    /// Its filesystem is corrupted.
-    Filesystem,
-    /// What the proposal does not ask for.
-    Further,
-}
-
-fn check(reason: &str) -> Check {
-    match reason {
-        "DriveSuspect" | "DriveFailing" | "DriveStalled" | "MediumErrors" | "IoErrors" => {
-            Check::Health
-        }
-        "RecordMismatch" | "VolumeOnTwoDrives" => Check::Status,
-        "DriveMissing" | "DriveUnreadable" | "DriveStuck" | "DeviceLost" | "DeviceGone"
-        | "DeviceChanged" | "DeviceSuspended" | "DeviceReadOnly" | "NoAnswer"
-        | "VolumeNotFound" => Check::Missing,
-        "StagingMountMissing" => Check::Staging,
-        "TargetMountMissing" | "WrongDevice" => Check::Target,
-        "Unreadable" | "ReadFailed" => Check::Reading,
-        reason if reason.starts_with("Filesystem") || reason == "ReadOnly" => Check::Filesystem,
-        _ => Check::Further,
-    }
-}
+use crate::model::{
+    Drive, DriveState, Snapshot, Verdict, VolumeState,
+    condition::{Condition, Status},
+};
 
 /// The condition of CSI 1.12 and earlier: what the first of the proposal's checks found comes first.
-pub fn condition(troubles: &[Trouble]) -> csi::VolumeCondition {
-    let mut ordered: Vec<&Trouble> = troubles.iter().collect();
-    ordered.sort_by_key(|trouble| check(&trouble.reason));
+pub fn condition(conditions: &[Condition]) -> csi::VolumeCondition {
+    let mut ordered: Vec<&Condition> = conditions.iter().collect();
+    ordered.sort_by_key(|condition| condition.reason.about());
     let entries = ordered.into_iter().map(entry).collect();
     health::legacy(&health::within_limits(entries))
 }
 
 /// The entries of CSI 1.13, worst first.
-pub fn entries(troubles: &[Trouble]) -> Vec<VolumeHealthEntry> {
-    health::tidy(troubles.iter().map(entry).collect())
+pub fn entries(conditions: &[Condition]) -> Vec<VolumeHealthEntry> {
+    health::tidy(conditions.iter().map(entry).collect())
 }
 
-fn entry(trouble: &Trouble) -> VolumeHealthEntry {
+fn entry(condition: &Condition) -> VolumeHealthEntry {
     VolumeHealthEntry {
-        status: match trouble.status.as_str() {
-            "DEGRADED" => Kind::Degraded,
-            "DATA_LOSS" => Kind::DataLoss,
-            _ => Kind::Inaccessible,
+        status: match condition.status {
+            Status::Degraded => Kind::Degraded,
+            Status::Inaccessible => Kind::Inaccessible,
+            Status::DataLoss => Kind::DataLoss,
         }
         .into(),
-        reason: trouble.reason.clone(),
-        message: trouble.message.clone(),
+        reason: condition.reason.to_string(),
+        message: condition.message.clone(),
     }
 }
 
@@ -86,7 +50,7 @@ pub fn storage(snapshot: &Snapshot) -> Vec<StorageBackendHealth> {
                 .any(|volume| volume.drive == drive.id && volume.state != VolumeState::Quarantined)
         };
         let ours = matches!(drive.state, DriveState::Claimed | DriveState::Available) || holds();
-        for (status, reason, why) in troubles(drive).into_iter().filter(|_| ours) {
+        for (status, reason, why) in conditions(drive).into_iter().filter(|_| ours) {
             let name = format!("drive {} ({})", drive.id, drive.facts.model);
             let told = if why.is_empty() {
                 name
@@ -122,7 +86,7 @@ fn told(drives: &[String]) -> String {
     message
 }
 
-fn troubles(drive: &Drive) -> Vec<(Storage, &'static str, String)> {
+fn conditions(drive: &Drive) -> Vec<(Storage, &'static str, String)> {
     let mut all = Vec::new();
     if drive.state == DriveState::Missing {
         let advice = "not found on this node; plug it in again".to_owned();

@@ -162,7 +162,7 @@ impl Node for NodeService {
                 volume_condition: self
                     .health_api
                     .legacy()
-                    .then(|| health::condition(&sample.volume.troubles)),
+                    .then(|| health::condition(&sample.volume.conditions)),
             })
         };
         answer("NodeGetVolumeStats", work).await
@@ -289,11 +289,11 @@ impl Node for NodeService {
         let work = async {
             required("volume_id", id)?;
             let (path, staging) = (&request.volume_publish_path, &request.staging_target_path);
-            let troubles = self.volumes.health(id, path, staging).await?;
+            let conditions = self.volumes.health(id, path, staging).await?;
             Ok(csi::NodeGetVolumeHealthResponse {
                 volume_health: Some(csi::VolumeHealth {
                     volume_id: id.clone(),
-                    health_statuses: health::entries(&troubles),
+                    health_statuses: health::entries(&conditions),
                 }),
             })
         };

@@ -10,7 +10,9 @@ use uuid::Uuid;
 
 use super::{attribute::Subject, kmsg::Kind};
 use crate::model::{
-    Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict, health::STALLED, snapshot::Trouble,
+    Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict,
+    condition::{Condition, Reason},
+    health::STALLED,
 };
 
 /// What the kernel has said of a drive counts for so long after it was said last (drives.md, state machine: SUSPECT
@@ -41,7 +43,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Every source, in the order in which a volume's troubles are told.
+    /// Every source, in the order in which a volume's conditions are told.
     pub const ALL: [Self; 5] = [
         Self::Device,
         Self::Mounts,
@@ -89,7 +91,7 @@ pub struct Book {
     // What the drives themselves say.
     smart: BTreeMap<DriveId, DriveHealth>,
     // What was seen at the last look, by who looked; nothing wrong is not kept.
-    looks: BTreeMap<(Uuid, Source), Vec<Trouble>>,
+    looks: BTreeMap<(Uuid, Source), Vec<Condition>>,
     drive_looks: BTreeMap<(DriveId, Source), Vec<Finding>>,
     // Since when what is noted of a drive's requests is known, by drive and volume.
     began: BTreeMap<(DriveId, Option<Uuid>, Kind), Duration>,
@@ -100,8 +102,8 @@ pub struct Book {
 impl Book {
     /// This is what is wrong with the volume as this source sees it now; what it saw before is over.
     /// True when that is another answer than before.
-    pub fn looked(&mut self, volume: Uuid, source: Source, troubles: Vec<Trouble>) -> bool {
-        replace(&mut self.looks, (volume, source), troubles)
+    pub fn looked(&mut self, volume: Uuid, source: Source, conditions: Vec<Condition>) -> bool {
+        replace(&mut self.looks, (volume, source), conditions)
     }
 
     /// This is what speaks against the drive as this source sees it now; what it saw before is over. Each makes the
@@ -169,7 +171,7 @@ impl Book {
     }
 
     /// What this source saw of the volume at its last look.
-    pub fn seen(&self, volume: Uuid, source: Source) -> &[Trouble] {
+    pub fn seen(&self, volume: Uuid, source: Source) -> &[Condition] {
         self.looks.get(&(volume, source)).map_or(&[], Vec::as_slice)
     }
 
@@ -341,7 +343,7 @@ impl Book {
     }
 
     /// What is wrong with the volume, by what was seen.
-    pub fn volume(&self, volume: Uuid) -> Vec<Trouble> {
+    pub fn volume(&self, volume: Uuid) -> Vec<Condition> {
         let mut kinds: BTreeSet<Kind> = self
             .notes
             .volumes
@@ -352,12 +354,12 @@ impl Book {
         if self.counted.contains(&volume) {
             kinds.insert(Kind::FilesystemError);
         }
-        let mut troubles: Vec<Trouble> = kinds.into_iter().map(trouble).collect();
+        let mut conditions: Vec<Condition> = kinds.into_iter().map(condition).collect();
         for source in Source::ALL {
             let looked = self.looks.get(&(volume, source));
-            troubles.extend(looked.into_iter().flatten().cloned());
+            conditions.extend(looked.into_iter().flatten().cloned());
         }
-        troubles
+        conditions
     }
 }
 
@@ -417,60 +419,49 @@ fn finding(kind: Kind) -> Option<Finding> {
     })
 }
 
-fn trouble(kind: Kind) -> Trouble {
-    let (status, reason, message) = match kind {
+fn condition(kind: Kind) -> Condition {
+    let (reason, message) = match kind {
         Kind::MediumError => (
-            "DEGRADED",
-            "MediumErrors",
+            Reason::MediumErrors,
             "its drive has places under this volume that cannot be read or written; save the data, and move it off the drive",
         ),
         Kind::IoError => (
-            "DEGRADED",
-            "IoErrors",
+            Reason::IoErrors,
             "requests of this volume to its drive have failed; see the kernel log, and save the data",
         ),
         Kind::DeviceLost => (
-            "INACCESSIBLE",
-            "DeviceLost",
+            Reason::DeviceLost,
             "the kernel lost its drive; check slot, cable and power",
         ),
         Kind::FilesystemError => (
-            "DEGRADED",
-            "FilesystemError",
+            Reason::FilesystemError,
             "the kernel reports errors of its filesystem; save the data, delete the pod, and have the filesystem checked",
         ),
         Kind::FilesystemCorrupt => (
-            "DATA_LOSS",
-            "FilesystemCorrupted",
+            Reason::FilesystemCorrupted,
             "the kernel found its filesystem damaged; save what reads, delete the pod, and have the filesystem checked and repaired",
         ),
         Kind::FilesystemShutDown => (
-            "INACCESSIBLE",
-            "FilesystemShutDown",
+            Reason::FilesystemShutDown,
             "its filesystem was shut down after an error; see the kernel log, and delete the pod so that it is mounted again",
         ),
         Kind::FilesystemReadOnly => (
-            "DEGRADED",
-            "ReadOnly",
+            Reason::ReadOnly,
             "the filesystem turned read-only; see the kernel log, save the data, and check the filesystem",
         ),
     };
-    Trouble {
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-    }
+    Condition::new(reason, message)
 }
 
 /// What a drive's verdict means for each volume on it.
-pub fn of_its_drive(drive: &Drive) -> Option<Trouble> {
+pub fn of_its_drive(drive: &Drive) -> Option<Condition> {
     let stalled = drive.health.stalled();
-    let (status, reason, what) = match drive.health.verdict {
+    let (reason, what) = match drive.health.verdict {
         // What stands still is no opinion that an operator can overrule.
-        _ if stalled => ("INACCESSIBLE", "DriveStalled", "stands still"),
+        _ if stalled => (Reason::DriveStalled, "stands still"),
         Verdict::Unknown | Verdict::Good => return None,
-        Verdict::Suspect => ("DEGRADED", "DriveSuspect", "is suspect"),
-        Verdict::Bad => ("DEGRADED", "DriveFailing", "is failing"),
+        Verdict::Suspect => (Reason::DriveSuspect, "is suspect"),
+        Verdict::Bad => (Reason::DriveFailing, "is failing"),
     };
     let why: Vec<String> = drive
         .health
@@ -478,16 +469,15 @@ pub fn of_its_drive(drive: &Drive) -> Option<Trouble> {
         .iter()
         .map(|finding| format!("{}: {}", finding.code, finding.message))
         .collect();
-    Some(Trouble {
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message: format!(
+    Some(Condition::new(
+        reason,
+        format!(
             "drive {} ({}) {what}: {}",
             drive.id,
             drive.facts.model,
             why.join("; ")
         ),
-    })
+    ))
 }
 
 #[cfg(test)]
@@ -555,11 +545,7 @@ mod tests {
     fn a_filesystem_mounted_afresh_is_read_afresh() {
         let mut book = Book::default();
         let volume = Uuid::from_u128(7);
-        let unreadable = Trouble {
-            status: "INACCESSIBLE".into(),
-            reason: "Unreadable".into(),
-            message: String::new(),
-        };
+        let unreadable = Condition::new(Reason::Unreadable, "");
         book.looked(volume, Source::Reading, vec![unreadable.clone()]);
         book.looked(volume, Source::Device, vec![unreadable.clone()]);
         book.mounted_afresh(volume);
@@ -592,7 +578,7 @@ mod tests {
     fn what_a_source_saw_stands_until_it_looks_again_and_no_other_source_takes_it_away() {
         let mut book = Book::default();
         let volume = Uuid::from_u128(7);
-        let found = vec![trouble(Kind::FilesystemCorrupt)];
+        let found = vec![condition(Kind::FilesystemCorrupt)];
         assert!(book.looked(volume, Source::Check, found.clone()));
         assert!(!book.looked(volume, Source::Check, found.clone()));
         assert!(!book.looked(volume, Source::Mounts, Vec::new()));
@@ -614,9 +600,11 @@ mod tests {
         for kind in ALL {
             book.note(&subject(Some(7)), kind, Duration::ZERO);
         }
-        let troubles = book.volume(Uuid::from_u128(7));
-        let reasons: std::collections::BTreeSet<_> =
-            troubles.iter().map(|trouble| &trouble.reason).collect();
+        let conditions = book.volume(Uuid::from_u128(7));
+        let reasons: std::collections::BTreeSet<_> = conditions
+            .iter()
+            .map(|condition| &condition.reason)
+            .collect();
         assert_eq!(reasons.len(), ALL.len());
     }
 
@@ -688,9 +676,9 @@ mod tests {
         }
         drive.health = book.drive(&id);
         assert_eq!(drive.health.verdict, Verdict::Suspect);
-        let trouble = of_its_drive(&drive).unwrap();
+        let condition = of_its_drive(&drive).unwrap();
         assert_eq!(
-            (trouble.status.as_str(), trouble.reason.as_str()),
+            (condition.status.as_str(), condition.reason.as_str()),
             ("INACCESSIBLE", "DriveStalled")
         );
         book.stalled(BTreeSet::new());
@@ -812,9 +800,12 @@ mod tests {
         let mut book = Book::default();
         book.note(&subject(None), Kind::MediumError, Duration::ZERO);
         drive.health = book.drive(&drive.id);
-        let trouble = of_its_drive(&drive).unwrap();
-        assert_eq!(trouble.reason, "DriveSuspect");
-        assert!(trouble.message.contains("KernelMediumError"), "{trouble:?}");
+        let condition = of_its_drive(&drive).unwrap();
+        assert_eq!(condition.reason, Reason::DriveSuspect);
+        assert!(
+            condition.message.contains("KernelMediumError"),
+            "{condition:?}"
+        );
         drive.health.verdict = Verdict::Good;
         assert_eq!(of_its_drive(&drive), None);
     }

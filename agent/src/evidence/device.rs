@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, io, path::Path};
 use uuid::Uuid;
 
 use crate::{
-    model::{Placed, Snapshot, VolumeState, snapshot::Trouble},
+    model::{
+        Placed, Snapshot, VolumeState,
+        condition::{Condition, Reason, Status},
+    },
     sys::{mountinfo::parse_dev, statefile},
 };
 
@@ -77,29 +80,21 @@ pub fn to_be_looked_at(snapshot: &Snapshot) -> Vec<(Uuid, Placed)> {
 }
 
 /// What is wrong with a volume's device.
-pub fn judge(placed: &Placed, seen: Option<&Seen>) -> Vec<Trouble> {
+pub fn judge(placed: &Placed, seen: Option<&Seen>) -> Vec<Condition> {
     let name = placed.device.as_deref().unwrap_or_default();
-    let trouble = |status: &str, reason: &str, message: String| {
-        vec![Trouble {
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message,
-        }]
-    };
+    let condition = |reason, message: String| vec![Condition::new(reason, message)];
     let of_another = |seen: &&Seen| seen.dev != placed.dev || seen.dm_uuid != dm_uuid(placed, seen);
     let Some(seen) = seen.filter(|seen| !of_another(seen)) else {
-        return trouble(
-            "INACCESSIBLE",
-            "DeviceGone",
+        return condition(
+            Reason::DeviceGone,
             format!(
                 "the kernel no longer has its device {name}; rescan, and if that does not bring it back, see what was done to the drive by hand"
             ),
         );
     };
     if seen.suspended {
-        return trouble(
-            "INACCESSIBLE",
-            "DeviceSuspended",
+        return condition(
+            Reason::DeviceSuspended,
             format!(
                 "its device {name} is suspended, so every request waits; see `dmsetup info`, and resume it"
             ),
@@ -112,18 +107,22 @@ pub fn judge(placed: &Placed, seen: Option<&Seen>) -> Vec<Trouble> {
         .is_some_and(|start| start != record.extent.start);
     if moved || !(right(record.extent.len) || record.growing_to.is_some_and(|to| right(to.len))) {
         let lost = moved || seen.size_bytes < record.extent.len;
-        return trouble(
-            if lost { "INACCESSIBLE" } else { "DEGRADED" },
-            "DeviceChanged",
+        let mut changed = condition(
+            Reason::DeviceChanged,
             format!(
                 "its device {name} does not lie where its record says, or has another size: it was changed by hand; stop the pod, and restore it"
             ),
         );
+        if !lost {
+            changed
+                .iter_mut()
+                .for_each(|one| one.status = Status::Degraded);
+        }
+        return changed;
     }
     if seen.read_only {
-        return trouble(
-            "DEGRADED",
-            "DeviceReadOnly",
+        return condition(
+            Reason::DeviceReadOnly,
             format!(
                 "the kernel refuses writes to its device {name}; see whether the drive is write-protected, and `blockdev --setrw`"
             ),
@@ -142,7 +141,7 @@ fn dm_uuid(placed: &Placed, seen: &Seen) -> Option<String> {
 
 /// Troubles that were seen at two looks in a row: a survey that is under way may be about to mend or to say it.
 #[derive(Debug, Default)]
-pub struct Twice(BTreeMap<Uuid, Vec<Trouble>>);
+pub struct Twice(BTreeMap<Uuid, Vec<Condition>>);
 
 impl Twice {
     /// Whether nothing was seen at the last look.
@@ -151,7 +150,7 @@ impl Twice {
     }
 
     /// Takes in a look; answers what was seen before, too.
-    pub fn look(&mut self, seen: BTreeMap<Uuid, Vec<Trouble>>) -> BTreeMap<Uuid, Vec<Trouble>> {
+    pub fn look(&mut self, seen: BTreeMap<Uuid, Vec<Condition>>) -> BTreeMap<Uuid, Vec<Condition>> {
         let before = std::mem::replace(&mut self.0, seen);
         let same = self
             .0
@@ -181,9 +180,9 @@ mod tests {
     fn told(placed: &Placed, change: impl FnOnce(&mut Seen)) -> String {
         let mut seen = right();
         change(&mut seen);
-        let troubles = judge(placed, Some(&seen)).into_iter();
-        troubles
-            .map(|trouble| format!("{} {}", trouble.status, trouble.reason))
+        let conditions = judge(placed, Some(&seen)).into_iter();
+        conditions
+            .map(|condition| format!("{} {}", condition.status, condition.reason))
             .collect()
     }
 
@@ -191,7 +190,7 @@ mod tests {
     fn each_change_behind_our_back_is_told_as_what_it_is() {
         let placed = samples::placed(7, RecordState::New);
         assert_eq!(told(&placed, |_| ()), "");
-        assert_eq!(judge(&placed, None)[0].reason, "DeviceGone");
+        assert_eq!(judge(&placed, None)[0].reason, Reason::DeviceGone);
         assert_eq!(
             told(&placed, |seen| seen.dev = Some((8, 3))),
             "INACCESSIBLE DeviceGone"

@@ -15,7 +15,10 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::{
-    model::{Mode, Placed, Snapshot, snapshot::Trouble},
+    model::{
+        Mode, Placed, Snapshot,
+        condition::{Condition, Reason},
+    },
     sys::mountinfo::{self, MountEntry},
 };
 
@@ -213,7 +216,7 @@ pub fn judge(
     mounts: &[MountEntry],
     snapshot: &Snapshot,
     is_of: impl Fn(&MountEntry, &Placed) -> bool,
-) -> BTreeMap<Uuid, Vec<Trouble>> {
+) -> BTreeMap<Uuid, Vec<Condition>> {
     let mut at: HashMap<&Path, Vec<MountEntry>> = HashMap::new();
     for mount in mounts {
         if let Some((path, _)) = after.get_key_value(&mount.mount_point) {
@@ -245,8 +248,10 @@ pub fn judge(
     wrong
         .into_iter()
         .map(|(volume, wrong)| {
-            let troubles = wrong.into_iter().map(|(what, paths)| trouble(what, &paths));
-            (volume, troubles.collect())
+            let conditions = wrong
+                .into_iter()
+                .map(|(what, paths)| condition(what, &paths));
+            (volume, conditions.collect())
         })
         .collect()
 }
@@ -299,15 +304,15 @@ fn wrong_at(
 }
 
 /// That nothing is mounted at one path that should be.
-pub fn missing(role: Role, path: &Path) -> Trouble {
+pub fn missing(role: Role, path: &Path) -> Condition {
     let what = match role {
         Role::Staging => Wrong::StagingMissing,
         Role::Target => Wrong::TargetMissing,
     };
-    trouble(what, &[path])
+    condition(what, &[path])
 }
 
-fn trouble(what: Wrong, paths: &[&Path]) -> Trouble {
+fn condition(what: Wrong, paths: &[&Path]) -> Condition {
     let mut named: Vec<String> = paths
         .iter()
         .take(NAMED)
@@ -317,48 +322,39 @@ fn trouble(what: Wrong, paths: &[&Path]) -> Trouble {
         named.push("others".to_owned());
     }
     let at = named.join(", ");
-    let (status, reason, message) = match what {
+    let (reason, message) = match what {
         Wrong::StagingMissing => (
-            "INACCESSIBLE",
-            "StagingMountMissing",
+            Reason::StagingMountMissing,
             format!(
                 "it is not mounted any more at its staging path {at}, and Drivebay did not unmount it; delete the pods that use it, so that it is mounted again"
             ),
         ),
         Wrong::TargetMissing => (
-            "INACCESSIBLE",
-            "TargetMountMissing",
+            Reason::TargetMountMissing,
             format!(
                 "it is not mounted any more at {at}, and Drivebay did not unmount it: the pod's writes may go to the system drive; delete the pod, so that it is mounted again"
             ),
         ),
         Wrong::NodeGone => (
-            "INACCESSIBLE",
-            "DeviceGone",
+            Reason::DeviceGone,
             format!(
                 "the device that the pod has at {at} is stale, since its drive was disconnected; delete the pod, so that it gets the current device"
             ),
         ),
         Wrong::Device => (
-            "INACCESSIBLE",
-            "WrongDevice",
+            Reason::WrongDevice,
             format!(
                 "what is mounted at {at} is not this volume; delete the pod, and unmount what was mounted there by hand"
             ),
         ),
         Wrong::ReadOnly => (
-            "DEGRADED",
-            "ReadOnly",
+            Reason::ReadOnly,
             format!(
                 "its mount at {at} turned read-only; see the kernel log, save the data, and have the filesystem checked; if it was remounted by hand, remount it writable"
             ),
         ),
     };
-    Trouble {
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message,
-    }
+    Condition::new(reason, message)
 }
 
 #[cfg(test)]

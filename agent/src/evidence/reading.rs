@@ -2,7 +2,10 @@
 
 use uuid::Uuid;
 
-use crate::model::{Drive, Finding, Placed, snapshot::Trouble};
+use crate::model::{
+    Drive, Finding, Placed,
+    condition::{Condition, Reason},
+};
 
 /// Bytes of one sample.
 pub const SAMPLE: u32 = 4096;
@@ -46,19 +49,18 @@ impl Bad {
     }
 
     /// What it means for a volume of that drive.
-    pub fn troubles(&self, drive: &Drive, volume: Uuid) -> Vec<Trouble> {
+    pub fn conditions(&self, drive: &Drive, volume: Uuid) -> Vec<Condition> {
         let here = |place: &u64| volume_at(drive, *place) == Some(volume);
         if !self.0.iter().any(here) {
             return Vec::new();
         }
-        vec![Trouble {
-            status: "DEGRADED".to_owned(),
-            reason: "ReadFailed".to_owned(),
-            message: format!(
+        vec![Condition::new(
+            Reason::ReadFailed,
+            format!(
                 "a place under this volume on drive {} does not read; save the data, and move it off the drive",
                 drive.id
             ),
-        }]
+        )]
     }
 }
 
@@ -144,7 +146,7 @@ mod tests {
     fn a_place_is_of_its_volume_alone_and_is_told_until_it_reads_again() {
         let (mut bad, drive) = (Bad::default(), drive());
         let told = |bad: &Bad| {
-            let of = |volume| bad.troubles(&drive, Uuid::from_u128(volume)).len();
+            let of = |volume| bad.conditions(&drive, Uuid::from_u128(volume)).len();
             (bad.findings().len(), of(7), of(8))
         };
         assert_eq!(told(&bad), (0, 0, 0));

@@ -7,11 +7,14 @@
 
 use crate::{
     fs::jobs::Usage,
-    model::{MIB, Mode, snapshot::Trouble},
+    model::{
+        MIB, Mode,
+        condition::{Condition, Reason},
+    },
 };
 
-const FULL: &str = "VolumeFull";
-const INODES: &str = "InodesExhausted";
+const FULL: Reason = Reason::VolumeFull;
+const INODES: Reason = Reason::InodesExhausted;
 
 /// A filesystem says that this much is left when nothing can be written any more: ext4 and XFS keep some blocks for
 /// themselves, btrfs has unused room in chunks of the other kind.
@@ -20,11 +23,11 @@ fn next_to_nothing(total: u64) -> u64 {
 }
 
 /// What is wrong with the space of a volume that was so full before. A raw block volume has no filesystem to be full.
-pub fn judge(mode: Mode, usage: &Usage, before: &[Trouble]) -> Vec<Trouble> {
+pub fn judge(mode: Mode, usage: &Usage, before: &[Condition]) -> Vec<Condition> {
     if mode == Mode::Block {
         return Vec::new();
     }
-    let was = |reason: &str| before.iter().any(|trouble| trouble.reason == reason);
+    let was = |reason| before.iter().any(|condition| condition.reason == reason);
     let enough = |was: bool, left: u64, total: u64, limit: u64| {
         left > if was { limit.max(total / 100) } else { limit }
     };
@@ -36,25 +39,17 @@ pub fn judge(mode: Mode, usage: &Usage, before: &[Trouble]) -> Vec<Trouble> {
         next_to_nothing(total),
     ) {
         // Without space XFS and btrfs can make no inode either: that is one trouble, not two.
-        return vec![trouble(
+        return vec![Condition::new(
             FULL,
             "no space is left in its filesystem, so its pod cannot write; delete files, or expand the volume",
         )];
     }
     match usage.inodes {
-        Some((total, free, _)) if !enough(was(INODES), free, total, 0) => vec![trouble(
+        Some((total, free, _)) if !enough(was(INODES), free, total, 0) => vec![Condition::new(
             INODES,
             "its filesystem has no inodes left, so its pod can make no files; delete files, or expand the volume",
         )],
         _ => Vec::new(),
-    }
-}
-
-fn trouble(reason: &str, message: &str) -> Trouble {
-    Trouble {
-        status: "DEGRADED".to_owned(),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
     }
 }
 
@@ -81,27 +76,23 @@ mod tests {
         let little = 10 * GIB / 1000;
         let mut before = Vec::new();
         for (available, inodes, told) in [
-            (GIB, Some(500), ""),
-            (little + 1, Some(500), ""),
-            (little, Some(500), FULL),
-            (0, Some(0), FULL),
-            (hundredth, Some(500), FULL),
-            (hundredth + 1, Some(500), ""),
-            (hundredth, Some(500), ""),
-            (GIB, Some(1), ""),
-            (GIB, Some(0), INODES),
-            (GIB, Some(10), INODES),
-            (GIB, Some(11), ""),
-            (GIB, None, ""),
-            (0, None, FULL),
+            (GIB, Some(500), None),
+            (little + 1, Some(500), None),
+            (little, Some(500), Some(FULL)),
+            (0, Some(0), Some(FULL)),
+            (hundredth, Some(500), Some(FULL)),
+            (hundredth + 1, Some(500), None),
+            (hundredth, Some(500), None),
+            (GIB, Some(1), None),
+            (GIB, Some(0), Some(INODES)),
+            (GIB, Some(10), Some(INODES)),
+            (GIB, Some(11), None),
+            (GIB, None, None),
+            (0, None, Some(FULL)),
         ] {
             before = judge(Mode::Mount, &usage(available, inodes), &before);
-            let reasons: Vec<_> = before.iter().map(|one| one.reason.as_str()).collect();
-            let told: Vec<_> = Some(told)
-                .into_iter()
-                .filter(|told| !told.is_empty())
-                .collect();
-            assert_eq!(reasons, told, "{available} {inodes:?}");
+            let reasons: Vec<_> = before.iter().map(|one| one.reason).collect();
+            assert_eq!(reasons, Vec::from_iter(told), "{available} {inodes:?}");
         }
     }
 

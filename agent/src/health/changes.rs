@@ -216,26 +216,27 @@ fn fresh(before: &[Finding], now: &[Finding]) -> Vec<Finding> {
 }
 
 fn of_volume(old: Option<&Volume>, new: &Volume) -> Vec<Event> {
-    let of_drive = |reason: &str| reason.starts_with("Drive");
-    let before = old.map_or(&[][..], |volume| &volume.troubles);
-    let has = |volume: &[crate::model::snapshot::Trouble], reason: &str| {
-        volume.iter().any(|trouble| trouble.reason == reason)
+    let before = old.map_or(&[][..], |volume| &volume.conditions);
+    let has = |volume: &[crate::model::condition::Condition], reason| {
+        volume.iter().any(|condition| condition.reason == reason)
     };
     let raised = new
-        .troubles
+        .conditions
         .iter()
-        .filter(|trouble| !of_drive(&trouble.reason) && !has(before, &trouble.reason))
-        .map(|trouble| Event {
-            status: Some((trouble.status.to_string(), None)),
-            reason: Some(trouble.reason.to_string()),
-            details: Some(trouble.message.clone()),
+        .filter(|condition| !condition.reason.is_of_drive() && !has(before, condition.reason))
+        .map(|condition| Event {
+            status: Some((condition.status.as_str().to_owned(), None)),
+            reason: Some(condition.reason.to_string()),
+            details: Some(condition.message.clone()),
             ..Event::worse("volume condition raised")
         });
     let cleared = before
         .iter()
-        .filter(|trouble| !of_drive(&trouble.reason) && !has(&new.troubles, &trouble.reason))
-        .map(|trouble| Event {
-            reason: Some(trouble.reason.to_string()),
+        .filter(|condition| {
+            !condition.reason.is_of_drive() && !has(&new.conditions, condition.reason)
+        })
+        .map(|condition| Event {
+            reason: Some(condition.reason.to_string()),
             ..Event::better("volume condition cleared")
         });
     raised.chain(cleared).collect()
@@ -364,25 +365,24 @@ mod tests {
 
     #[test]
     fn a_volume_condition_is_reported_and_its_drives_conditions_only_with_the_drive() {
-        use crate::model::{RecordState, snapshot::Trouble};
-        let with = |reasons: &[&str]| {
+        use crate::model::{
+            RecordState,
+            condition::{Condition, Reason},
+        };
+        let with = |reasons: &[Reason]| {
             let mut snapshot = snapshot(|_| {});
             let drive = samples::drive("sda", DriveState::Claimed, None);
             let volume = Volume {
-                troubles: reasons
+                conditions: reasons
                     .iter()
-                    .map(|reason| Trouble {
-                        status: "DEGRADED".into(),
-                        reason: (*reason).into(),
-                        message: "see to it".into(),
-                    })
+                    .map(|reason| Condition::new(*reason, "see to it"))
                     .collect(),
                 ..samples::volume(&drive, samples::placed(7, RecordState::New))
             };
             snapshot.volumes.insert(volume.uuid, volume);
             snapshot
         };
-        let (well, ill) = (with(&[]), with(&["ReadOnly", "DriveSuspect"]));
+        let (well, ill) = (with(&[]), with(&[Reason::ReadOnly, Reason::DriveSuspect]));
         assert_eq!(
             texts(&well, &ill),
             ["volume condition raised | ReadOnly | see to it"]

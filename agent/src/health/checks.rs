@@ -420,10 +420,10 @@ async fn take(
 
 /// The result, and the condition that follows from it.
 fn record(volumes: &Volumes, uuid: Uuid, checked: &Checked, fs_type: FsType) {
-    let troubles = verdict::troubles(checked, fs_type);
+    let conditions = verdict::conditions(checked, fs_type);
     volumes.inventory().update(|known| {
         known.checked.insert(uuid, checked.clone());
-        known.health.looked(uuid, Source::Check, troubles);
+        known.health.looked(uuid, Source::Check, conditions);
     });
 }
 

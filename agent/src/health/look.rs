@@ -22,8 +22,9 @@ use crate::{
     },
     fs::jobs::{Device, Stats, Usage},
     model::{
-        Drive, DriveId, DriveRef, DriveState, Media, Mode, Snapshot, cause::chain,
-        snapshot::Trouble,
+        Drive, DriveId, DriveRef, DriveState, Media, Mode, Snapshot,
+        cause::chain,
+        condition::{Condition, Reason},
     },
     sys::{
         blockstat::{SYSFS_DEADLINE, completed},
@@ -255,24 +256,25 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
         .values()
         .filter(|volume| volume.drive == *id);
     let here: Vec<Uuid> = here.map(|volume| volume.uuid).collect();
-    let mut reading: BTreeMap<Uuid, Vec<Trouble>> = BTreeMap::new();
+    let mut reading: BTreeMap<Uuid, Vec<Condition>> = BTreeMap::new();
     for volume in &here {
-        let mut troubles = tracked.bad.troubles(drive, *volume);
+        let mut conditions = tracked.bad.conditions(drive, *volume);
         match looked.usages.iter().find(|(sampled, _)| sampled == volume) {
-            Some((_, usage)) => troubles.extend(unreadable(usage)),
+            Some((_, usage)) => conditions.extend(unreadable(usage)),
             // Not asked now: what was seen of its filesystem stays, as long as it is mounted.
-            None => troubles.extend(inventory.health(|book| {
+            None => conditions.extend(inventory.health(|book| {
                 let mounted = snapshot
                     .volumes
                     .get(volume)
                     .is_some_and(|volume| volume.in_use);
                 let seen = book.seen(*volume, Source::Reading).iter();
-                let seen = seen.filter(|trouble| mounted && trouble.reason == "Unreadable");
+                let seen =
+                    seen.filter(|condition| mounted && condition.reason == Reason::Unreadable);
                 seen.cloned().collect::<Vec<_>>()
             })),
         }
-        if !troubles.is_empty() {
-            reading.insert(*volume, troubles);
+        if !conditions.is_empty() {
+            reading.insert(*volume, conditions);
         }
     }
     volumes
@@ -305,9 +307,9 @@ async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, twice: &mut Twi
     };
     // What was compared with is no longer so, or a call is changing it.
     let now = volumes.inventory().current();
-    seen.retain(|volume, troubles| {
+    seen.retain(|volume, conditions| {
         let placed = |of: &Snapshot| of.volumes.get(volume).map(|volume| volume.placed.clone());
-        !troubles.is_empty() && placed(snapshot) == placed(&now) && !volumes.is_changing(*volume)
+        !conditions.is_empty() && placed(snapshot) == placed(&now) && !volumes.is_changing(*volume)
     });
     let wrong = twice.look(seen);
     volumes

@@ -1,4 +1,4 @@
-//! From what is known of drives to the whole snapshot: volumes with their state and troubles,
+//! From what is known of drives to the whole snapshot: volumes with their state and conditions,
 //! classes with their totals. Pure.
 
 use std::{
@@ -15,7 +15,8 @@ use crate::{
     model::{
         Checked, ClassReport, Drive, DriveHealth, DriveId, DriveState, Placed, RecordState, Reject,
         RejectCode, Snapshot, Volume, VolumeState,
-        snapshot::{Erasing, Trouble},
+        condition::{Condition, Reason},
+        snapshot::Erasing,
     },
     state::{KnownDrive, Merged, Sight, merge, merge::is_acknowledged},
 };
@@ -79,8 +80,8 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
                 .entry(placed.record.uuid)
                 .and_modify(|first: &mut Volume| {
                     first.state = VolumeState::Ambiguous;
-                    first.troubles = vec![inaccessible(
-                        "VolumeOnTwoDrives",
+                    first.conditions = vec![Condition::new(
+                        Reason::VolumeOnTwoDrives,
                         format!(
                             "the volume is on drive {} and on drive {}; detach the copy",
                             first.drive, drive.id
@@ -281,20 +282,12 @@ fn is_elsewhere(drive: &Drive) -> bool {
     codes.any(|code| code == crate::model::RejectCode::OursElsewhere)
 }
 
-fn inaccessible(reason: &str, message: String) -> Trouble {
-    Trouble {
-        status: "INACCESSIBLE".to_owned(),
-        reason: reason.to_owned(),
-        message,
-    }
-}
-
 fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Volume {
     let record = &placed.record;
-    let mut troubles = Vec::new();
+    let mut conditions = Vec::new();
     let state = if drive.state == DriveState::Missing {
-        troubles.push(inaccessible(
-            "DriveMissing",
+        conditions.push(Condition::new(
+            Reason::DriveMissing,
             format!(
                 "drive {} ({}) is not found on this node; plug it in again",
                 drive.id, drive.facts.model
@@ -302,24 +295,23 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
         ));
         VolumeState::Missing
     } else if merged.vanished.contains(&record.uuid) {
-        troubles.push(Trouble {
-            status: "DATA_LOSS".to_owned(),
-            reason: "VolumeNotFound".to_owned(),
-            message: format!(
+        conditions.push(Condition::new(
+            Reason::VolumeNotFound,
+            format!(
                 "it was on drive {} and is not found any more, although it was not deleted through Drivebay; if that was a mistake, put nothing new on the drive and restore its table or LVM metadata (vgcfgrestore); else delete the volume",
                 drive.id
             ),
-        });
+        ));
         VolumeState::Missing
     } else if let Some(why) = &placed.ambiguous {
-        troubles.push(inaccessible(
-            "RecordMismatch",
+        conditions.push(Condition::new(
+            Reason::RecordMismatch,
             format!("what is recorded of it and what the drive and the kernel have disagree: {why}; nothing is changed until an operator decides"),
         ));
         VolumeState::Ambiguous
     } else if drive.state != DriveState::Claimed {
-        troubles.push(inaccessible(
-            "DriveUnreadable",
+        conditions.push(Condition::new(
+            Reason::DriveUnreadable,
             format!(
                 "drive {} cannot be read ({})",
                 drive.id,
@@ -347,23 +339,23 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
     if let Some(trouble) = &drive.trouble
         && drive.state != DriveState::Missing
     {
-        troubles.push(inaccessible(
-            "DriveStuck",
+        conditions.push(Condition::new(
+            Reason::DriveStuck,
             format!("drive {} does not answer: {trouble}", drive.id),
         ));
     }
-    troubles.extend(known.health.volume(record.uuid));
-    troubles.extend(of_its_drive(drive));
-    troubles.extend(
+    conditions.extend(known.health.volume(record.uuid));
+    conditions.extend(of_its_drive(drive));
+    conditions.extend(
         known
-            .troubles
+            .conditions
             .get(&record.uuid)
             .into_iter()
             .flatten()
             .cloned(),
     );
     let mut seen = std::collections::BTreeSet::new();
-    troubles.retain(|trouble| seen.insert(trouble.reason.clone()));
+    conditions.retain(|condition| seen.insert(condition.reason));
     Volume {
         uuid: record.uuid,
         drive: drive.id.clone(),
@@ -376,7 +368,7 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
             || placed
                 .dev
                 .is_some_and(|(major, minor)| known.in_use.contains(&format!("{major}:{minor}"))),
-        troubles,
+        conditions,
         since: BTreeMap::new(),
         checks: known
             .checked

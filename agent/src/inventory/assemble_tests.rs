@@ -43,8 +43,10 @@ fn rejected(name: &str, code: RejectCode) -> Drive {
 }
 
 fn reasons(volume: &Volume) -> Vec<&str> {
-    let troubles = volume.troubles.iter();
-    troubles.map(|trouble| trouble.reason.as_str()).collect()
+    let conditions = volume.conditions.iter();
+    conditions
+        .map(|condition| condition.reason.as_str())
+        .collect()
 }
 
 fn only(snapshot: &Snapshot) -> &Volume {
@@ -146,7 +148,7 @@ fn a_volume_that_a_drive_was_read_without_is_lost_and_says_so() {
     let lost = only(&snapshot);
     assert_eq!(lost.state, VolumeState::Missing);
     assert_eq!(reasons(lost), ["VolumeNotFound"]);
-    assert_eq!(lost.troubles[0].status, "DATA_LOSS");
+    assert_eq!(lost.conditions[0].status.as_str(), "DATA_LOSS");
     assert!(is_live(lost.state));
 }
 
@@ -215,7 +217,7 @@ fn a_drive_that_something_speaks_against_gets_no_new_volumes_and_its_volumes_say
     known.health.note(&subject, kind, Duration::ZERO);
     let snapshot = snapshot(&known);
     assert_eq!(reasons(only(&snapshot)), ["DriveSuspect"]);
-    assert_eq!(only(&snapshot).troubles[0].status, "DEGRADED");
+    assert_eq!(only(&snapshot).conditions[0].status.as_str(), "DEGRADED");
     let left = &snapshot.classes["bulk"];
     assert_eq!(
         (left.total_bytes, left.free_bytes, left.largest_bytes),

@@ -24,8 +24,8 @@ use uuid::Uuid;
 use crate::{
     evidence::{self, Book, book::Source},
     model::{
-        Checked, Contents, Drive, DriveId, DriveState, Override, Snapshot,
-        snapshot::{Erasing, Trouble},
+        Checked, Contents, Drive, DriveId, DriveState, Override, Snapshot, condition::Condition,
+        snapshot::Erasing,
     },
     state,
     sys::{clock::unix_seconds, host_udev::HostUdev},
@@ -44,7 +44,7 @@ pub struct Known {
     /// Kernel names of devices that are mounted or published here.
     pub in_use: BTreeSet<String>,
     /// What the last sample of a volume showed to be wrong.
-    pub troubles: BTreeMap<Uuid, Vec<Trouble>>,
+    pub conditions: BTreeMap<Uuid, Vec<Condition>>,
     /// How far erasing is, by volume.
     pub erasing: BTreeMap<Uuid, Erasing>,
     /// Drives whose worker hangs, and since which step.
@@ -204,19 +204,19 @@ impl Inventory {
 
     /// Notes what a sample of a volume showed. Costs nothing when nothing changed, so that a sample's
     /// cost does not grow with the number of other volumes.
-    pub fn put_troubles(&self, uuid: Uuid, found: Vec<Trouble>) {
+    pub fn put_conditions(&self, uuid: Uuid, found: Vec<Condition>) {
         let same = {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.troubles.get(&uuid).map_or(&[][..], Vec::as_slice) == found.as_slice()
+            known.conditions.get(&uuid).map_or(&[][..], Vec::as_slice) == found.as_slice()
         };
         if same {
             return;
         }
         self.update(|known| {
             if found.is_empty() {
-                known.troubles.remove(&uuid);
+                known.conditions.remove(&uuid);
             } else {
-                known.troubles.insert(uuid, found);
+                known.conditions.insert(uuid, found);
             }
         });
     }
@@ -238,19 +238,19 @@ impl Inventory {
         &self,
         source: Source,
         examined: impl Iterator<Item = Uuid>,
-        mut wrong: BTreeMap<Uuid, Vec<Trouble>>,
+        mut wrong: BTreeMap<Uuid, Vec<Condition>>,
     ) {
-        let news: Vec<(Uuid, Vec<Trouble>)> = self.health(|book| {
+        let news: Vec<(Uuid, Vec<Condition>)> = self.health(|book| {
             let seen = examined.map(|volume| (volume, wrong.remove(&volume).unwrap_or_default()));
-            seen.filter(|(volume, troubles)| book.seen(*volume, source) != troubles.as_slice())
+            seen.filter(|(volume, conditions)| book.seen(*volume, source) != conditions.as_slice())
                 .collect()
         });
         if news.is_empty() {
             return;
         }
         self.update(|known| {
-            for (volume, troubles) in news {
-                known.health.looked(volume, source, troubles);
+            for (volume, conditions) in news {
+                known.health.looked(volume, source, conditions);
             }
         });
     }

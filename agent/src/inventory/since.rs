@@ -10,24 +10,27 @@ pub(super) fn stamp(old: &Snapshot, next: &mut Snapshot, now: u64) {
         let before = old.drives.get(id).map(|drive| &drive.health.since);
         let health = &mut drive.health;
         let codes = health.findings.iter().chain(&health.conditions);
-        health.since = carried(codes.map(|finding| &finding.code), before, now);
+        health.since = carried(codes.map(|finding| finding.code.as_str()), before, now);
     }
     for (uuid, volume) in &mut next.volumes {
         let before = old.volumes.get(uuid).map(|volume| &volume.since);
-        let reasons = volume.troubles.iter().map(|trouble| &trouble.reason);
+        let reasons = volume
+            .conditions
+            .iter()
+            .map(|condition| condition.reason.as_str());
         volume.since = carried(reasons, before, now);
     }
 }
 
 fn carried<'a>(
-    codes: impl Iterator<Item = &'a String>,
+    codes: impl Iterator<Item = &'a str>,
     before: Option<&BTreeMap<String, u64>>,
     now: u64,
 ) -> BTreeMap<String, u64> {
     codes
         .map(|code| {
             let began = before.and_then(|before| before.get(code));
-            (code.clone(), began.copied().unwrap_or(now))
+            (code.to_owned(), began.copied().unwrap_or(now))
         })
         .collect()
 }

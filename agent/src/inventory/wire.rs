@@ -118,14 +118,18 @@ impl Sender {
             },
             state: volume.state.as_str().to_owned(),
             conditions: volume
-                .troubles
+                .conditions
                 .iter()
-                .map(|trouble| wire::Condition {
+                .map(|condition| wire::Condition {
                     abnormal: true,
-                    status: trouble.status.clone(),
-                    reason: trouble.reason.clone(),
-                    message: trouble.message.clone(),
-                    since: volume.since.get(&trouble.reason).copied().unwrap_or(0),
+                    status: condition.status.as_str().to_owned(),
+                    reason: condition.reason.to_string(),
+                    message: condition.message.clone(),
+                    since: volume
+                        .since
+                        .get(condition.reason.as_str())
+                        .copied()
+                        .unwrap_or(0),
                 })
                 .collect(),
             mounts: volume.mounts.clone(),

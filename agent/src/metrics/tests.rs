@@ -8,8 +8,9 @@ use super::*;
 use crate::{
     model::{
         Drive, DriveHealth, DriveState, Finding, RecordState, Reject, RejectCode, Verdict, Volume,
+        condition::{Condition, Reason},
         samples,
-        snapshot::{Erasing, Trouble},
+        snapshot::Erasing,
     },
     smart::{Failure, FailureReason, Outcome, Reading, Told, facts},
     worker::Slot,
@@ -73,11 +74,10 @@ fn volume_of(drive: &Drive, uuid: u128) -> Volume {
     let placed = samples::placed(uuid, RecordState::New);
     Volume {
         in_use: true,
-        troubles: vec![Trouble {
-            status: "DEGRADED".into(),
-            reason: "DriveSuspect".into(),
-            message: "may hold \"quotes\"\nand lines".into(),
-        }],
+        conditions: vec![Condition::new(
+            Reason::DriveSuspect,
+            "may hold \"quotes\"\nand lines",
+        )],
         erasing: Some(Erasing {
             done_bytes: 1 << 20,
             eta_seconds: 1,

@@ -124,10 +124,14 @@ fn one_volume(id: &str, volume: &Volume, into: &mut Families) {
     ];
     into.put(&INFO, &info, one());
     into.put(&STATE, &[id, volume.state.as_str()], one());
-    for trouble in &volume.troubles {
-        into.put(&CONDITION, &[id, &trouble.status, &trouble.reason], one());
+    for condition in &volume.conditions {
+        into.put(
+            &CONDITION,
+            &[id, condition.status.as_str(), condition.reason.as_str()],
+            one(),
+        );
     }
-    into.put(&ABNORMAL, &labels, truth(!volume.troubles.is_empty()));
+    into.put(&ABNORMAL, &labels, truth(!volume.conditions.is_empty()));
     into.put(&IN_USE, &labels, truth(volume.in_use));
     into.put(&SIZE, &labels, number(record.extent.len));
     let erased = volume.erasing.map(|erasing| number(erasing.done_bytes));

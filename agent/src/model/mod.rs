@@ -17,6 +17,7 @@ pub use check::{CheckMethod, CheckOutcome, Checked, Inconclusive, LastCheck};
 pub use class::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Selector};
 pub use contents::{Contents, Extent, Label, Placed};
 pub use drive::{DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport};
+pub use drivebay_proto::condition;
 pub use health::{DriveHealth, Finding, Override, Verdict};
 pub use signature::{Signature, Signatures};
 pub use snapshot::{ClassReport, Drive, Snapshot, Volume, VolumeState};

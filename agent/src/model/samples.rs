@@ -119,7 +119,7 @@ pub fn volume(drive: &Drive, placed: Placed) -> Volume {
         placed,
         state: VolumeState::Ready,
         in_use: false,
-        troubles: Vec::new(),
+        conditions: Vec::new(),
         since: Default::default(),
         mounts: Vec::new(),
         erasing: None,

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::{
     Contents, DriveFacts, DriveHealth, DriveId, DriveState, Finding, LastCheck, Placed, Reject,
+    condition::Condition,
 };
 
 /// A drive as the inventory shows it.
@@ -26,7 +27,7 @@ pub struct Drive {
     pub contents: Option<Contents>,
     /// For an available drive: bytes that volumes could have after claiming.
     pub claimable_bytes: u64,
-    /// Trouble of its worker or its probe, in stable words (`stuck`, `probe failed`).
+    /// Condition of its worker or its probe, in stable words (`stuck`, `probe failed`).
     pub trouble: Option<String>,
     /// How well it is.
     #[serde(default)]
@@ -79,8 +80,8 @@ pub struct Volume {
     /// Mounted or published here (from mountinfo).
     pub in_use: bool,
     /// What is wrong, in stable words.
-    pub troubles: Vec<Trouble>,
-    /// Since when each trouble is there, by reason, seconds since 1970.
+    pub conditions: Vec<Condition>,
+    /// Since when each condition is there, by reason, seconds since 1970.
     #[serde(default)]
     pub since: BTreeMap<String, u64>,
     /// Where it is mounted or published, some of the places.
@@ -100,17 +101,6 @@ pub struct Erasing {
     pub done_bytes: u64,
     /// Seconds until it is done at the present rate; 0 when unknown.
     pub eta_seconds: u64,
-}
-
-/// One thing wrong with a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
-    /// DEGRADED, INACCESSIBLE or DATA_LOSS.
-    pub status: String,
-    /// CamelCase, unique per volume.
-    pub reason: String,
-    /// What it is and what to do; no timestamps, no counters.
-    pub message: String,
 }
 
 /// What a class has to offer.

@@ -374,7 +374,7 @@ mod tests {
             placed,
             state: volume,
             in_use: false,
-            troubles: Vec::new(),
+            conditions: Vec::new(),
             since: Default::default(),
             mounts: Vec::new(),
             erasing: None,

@@ -130,7 +130,7 @@ impl Volumes {
         self.refresh_mounts()?;
         if !staged.already {
             self.inner.inventory.mounted_afresh(volume.uuid);
-            self.inner.inventory.put_troubles(volume.uuid, Vec::new());
+            self.inner.inventory.put_conditions(volume.uuid, Vec::new());
         }
         if let Some(path) = staging {
             self.inner

@@ -14,7 +14,10 @@ use super::{STATS_DEADLINE, VolumeError, Volumes};
 use crate::{
     evidence::{book::Source, mounts, space},
     fs::jobs::{Device, FsError, Stats, Usage},
-    model::{Mode, Volume, snapshot::Trouble},
+    model::{
+        Mode, Volume,
+        condition::{Condition, Reason},
+    },
     sys::mountinfo,
     worker::{RunError, Slot},
 };
@@ -73,28 +76,21 @@ impl Samples {
 pub struct Sample {
     /// How full it is.
     pub usage: Usage,
-    /// The volume with the troubles known now.
+    /// The volume with the conditions known now.
     pub volume: Volume,
 }
 
 /// What a sample shows to be wrong. Pure.
-pub fn troubles(usage: &Usage, staging_given: bool) -> Vec<Trouble> {
-    let trouble = |status: &str, reason: &str, message: &str| Trouble {
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-    };
+pub fn conditions(usage: &Usage, staging_given: bool) -> Vec<Condition> {
     let unstaged = (staging_given && !usage.staged).then(|| {
-        trouble(
-            "INACCESSIBLE",
-            "StagingMountMissing",
+        Condition::new(
+            Reason::StagingMountMissing,
             "the staging path is not mounted any more; delete the pod so that the volume is mounted again",
         )
     });
     let read_only = usage.read_only.then(|| {
-        trouble(
-            "DEGRADED",
-            "ReadOnly",
+        Condition::new(
+            Reason::ReadOnly,
             "the filesystem turned read-only; see the kernel log, save the data, and check the filesystem",
         )
     });
@@ -105,16 +101,15 @@ pub fn troubles(usage: &Usage, staging_given: bool) -> Vec<Trouble> {
 }
 
 /// What a sample says of a filesystem that does not read. Pure.
-pub fn unreadable(usage: &Usage) -> Option<Trouble> {
+pub fn unreadable(usage: &Usage) -> Option<Condition> {
     let errno = usage.unreadable?;
-    Some(Trouble {
-        status: "INACCESSIBLE".to_owned(),
-        reason: "Unreadable".to_owned(),
-        message: format!(
+    Some(Condition::new(
+        Reason::Unreadable,
+        format!(
             "the filesystem does not read ({}); see the kernel log, and check the drive",
             std::io::Error::from_raw_os_error(errno)
         ),
-    })
+    ))
 }
 
 impl Volumes {
@@ -146,12 +141,12 @@ impl Volumes {
             .await
         {
             Ok(usage) => {
-                let mut found = troubles(&usage, staging.is_some());
+                let mut found = conditions(&usage, staging.is_some());
                 if self.meant_read_only(path) {
-                    found.retain(|trouble| trouble.reason != "ReadOnly");
+                    found.retain(|condition| condition.reason != Reason::ReadOnly);
                 }
                 self.inner.samples.put(uuid, usage.clone());
-                self.inner.inventory.put_troubles(uuid, found);
+                self.inner.inventory.put_conditions(uuid, found);
                 self.record_space(uuid, &usage);
                 Ok(Sample {
                     usage,
@@ -164,9 +159,10 @@ impl Volumes {
                     Some(role) => {
                         let mut sample = self.stale(&self.require(id)?, path, None)?;
                         let missing = mounts::missing(role, &resolved);
-                        let known = &mut sample.volume.troubles;
-                        let told = |trouble: &Trouble| {
-                            trouble.reason == "WrongDevice" || trouble.reason == missing.reason
+                        let known = &mut sample.volume.conditions;
+                        let told = |condition: &Condition| {
+                            condition.reason == Reason::WrongDevice
+                                || condition.reason == missing.reason
                         };
                         if !known.iter().any(told) {
                             known.push(missing);
@@ -184,8 +180,8 @@ impl Volumes {
                         // Not louder: the drive's trouble is told once, and samples come for as long as it lasts.
                         tracing::debug!(volume = %uuid, age_s = age.as_secs(), error = %crate::model::cause::chain(&error), "volume statistics sample failed; answering with the last one");
                         let mut volume = self.require(id)?;
-                        if volume.troubles.is_empty() {
-                            volume.troubles.push(not_answering(&volume));
+                        if volume.conditions.is_empty() {
+                            volume.conditions.push(not_answering(&volume));
                         }
                         Ok(Sample { usage, volume })
                     }
@@ -241,7 +237,7 @@ impl Volumes {
     /// Takes a sample that was not asked for by a call.
     pub fn take_sample(&self, uuid: Uuid, usage: Usage) {
         if usage.unreadable.is_none() && !usage.read_only {
-            self.inner.inventory.put_troubles(uuid, Vec::new());
+            self.inner.inventory.put_conditions(uuid, Vec::new());
         }
         self.record_space(uuid, &usage);
         self.inner.samples.put(uuid, usage);
@@ -254,19 +250,19 @@ impl Volumes {
         id: &str,
         path: &str,
         staging: &str,
-    ) -> Result<Vec<Trouble>, VolumeError> {
+    ) -> Result<Vec<Condition>, VolumeError> {
         let volume = self.require(id)?;
         let mounted = |path: &&str| volume.mounts.iter().any(|at| at == path);
         if let Some(path) = [path, staging].iter().find(|path| mounted(path)) {
             let staging = Some(staging).filter(|staging| !staging.is_empty());
             match self.stats(id, path, staging).await {
-                Ok(sample) => return Ok(sample.volume.troubles),
+                Ok(sample) => return Ok(sample.volume.conditions),
                 // Gone in between; what is known is still to be told.
                 Err(VolumeError::Fs(RunError::Job(FsError::NotHere { .. }))) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(self.require(id)?.troubles)
+        Ok(self.require(id)?.conditions)
     }
 
     /// The last sample; without one there is still the size: a known volume's trouble must be seen, and without
@@ -275,7 +271,7 @@ impl Volumes {
         &self,
         volume: &Volume,
         path: &str,
-        otherwise: Option<Trouble>,
+        otherwise: Option<Condition>,
     ) -> Result<Sample, VolumeError> {
         if !path.starts_with('/') {
             return Err(VolumeError::NotFound {
@@ -283,8 +279,8 @@ impl Volumes {
             });
         }
         let mut volume = volume.clone();
-        if volume.troubles.is_empty() {
-            volume.troubles.extend(otherwise);
+        if volume.conditions.is_empty() {
+            volume.conditions.extend(otherwise);
         }
         let last = self.inner.samples.last(volume.uuid).map(|(usage, _)| usage);
         Ok(Sample {
@@ -302,10 +298,9 @@ impl Volumes {
     }
 }
 
-fn not_answering(volume: &Volume) -> Trouble {
-    Trouble {
-        status: "INACCESSIBLE".to_owned(),
-        reason: "NoAnswer".to_owned(),
-        message: format!("drive {} did not answer in time; check it", volume.drive),
-    }
+fn not_answering(volume: &Volume) -> Condition {
+    Condition::new(
+        Reason::NoAnswer,
+        format!("drive {} did not answer in time; check it", volume.drive),
+    )
 }

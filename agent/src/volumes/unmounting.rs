@@ -138,7 +138,7 @@ impl Volumes {
         }
         if let Some(volume) = volume {
             // What a sample saw at that path is over.
-            self.inner.inventory.put_troubles(volume.uuid, Vec::new());
+            self.inner.inventory.put_conditions(volume.uuid, Vec::new());
         }
         self.refresh_mounts()?;
         if let Some(volume) = volume

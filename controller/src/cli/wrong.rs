@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drivebay_proto::agent::{Condition, Drive, Finding, Volume};
+use drivebay_proto::{
+    agent::{Condition, Drive, Finding, Volume},
+    condition,
+};
 use serde::Serialize;
 
 use super::{
@@ -111,7 +114,10 @@ impl Health {
         let known: BTreeSet<&str> = drives.iter().map(|drive| drive.id.as_str()).collect();
         for volume in abnormal {
             let mut reasons = bad(volume);
-            let drives_fault = reasons.all(|condition| condition.reason.starts_with("Drive"));
+            let drives_fault = reasons.all(|condition| {
+                condition::Reason::parse(&condition.reason)
+                    .is_some_and(condition::Reason::is_of_drive)
+            });
             if drives_fault && known.contains(volume.drive.as_str()) {
                 suffering.entry(&volume.drive).or_default().push(volume);
             } else {

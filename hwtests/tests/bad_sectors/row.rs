@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 use crate::place::{Fault, Place};
 
 /// A repair begins with the look that finds something, and takes a moment; the machine may be busy.
-const REPAIRED: Duration = Duration::from_secs(30);
+const REPAIRED: Duration = Duration::from_secs(60);
 const LETTER: &str = "the only copy";
 
 /// Whether volumes are in use while the fault strikes.
@@ -254,7 +254,15 @@ impl Row {
     async fn read(&self, volume: &Placed) -> Result<String, Status> {
         let csi = &self.node.csi;
         let (id, staging, how) = (&volume.id, &volume.staging, &volume.capability);
-        csi.stage(id, staging, how).await?;
+        // ABORTED is asked again, as the kubelet does: a busy guest's agent may be at work on the drive for long.
+        let staged = wait::poll_async(REPAIRED, async || {
+            let staged = csi.stage(id, staging, how).await;
+            let busy = matches!(&staged, Err(status) if status.code() == Code::Aborted);
+            (!busy).then_some(staged)
+        });
+        staged
+            .await
+            .unwrap_or_else(|| Err(Status::aborted("busy all along")))?;
         let published = csi.publish(id, staging, &volume.target, how, false).await;
         let letter = fs::read_to_string(volume.target.join("letter"));
         let sampled = csi.stats(id, &volume.target).await;
