@@ -194,7 +194,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         source: std::io::Error::other(error),
     })?;
     // Before any call is served: what is mounted now may be ours.
-    let memory = health::memory::Memory::load(&volumes, &config.kubelet_dir).await;
+    let memory = health::memory::PersistedEvidence::load(&volumes, &config.kubelet_dir).await;
 
     // Sockets first: a mistake here shows before anything runs.
     let agent_socket = server::bind(&config.agent_socket).await?;

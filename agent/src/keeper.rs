@@ -31,7 +31,7 @@ const QUEUE: usize = 16;
 
 /// A deletion that must be durable before it is answered.
 #[derive(Debug)]
-pub struct Burial {
+pub struct PendingTombstone {
     uuid: Uuid,
     tombstone: Tombstone,
     done: oneshot::Sender<Result<u64, StateError>>,
@@ -52,7 +52,7 @@ pub enum KeeperError {
 #[derive(Debug)]
 pub enum Request {
     /// Note a deletion.
-    Bury(Burial),
+    AddTombstone(PendingTombstone),
     /// Write what is known by now, and say when that was tried.
     Settle(oneshot::Sender<()>),
 }
@@ -69,22 +69,23 @@ impl Keeper {
     }
 
     /// Notes durably that a volume was deleted while its drive is away. Answers the revision that shows it.
-    pub async fn bury(&self, volume: &Volume) -> Result<u64, KeeperError> {
+    pub async fn add_tombstone(&self, volume: &Volume) -> Result<u64, KeeperError> {
         let name = &volume.placed.record.name;
-        self.bury_as(volume.uuid, &volume.drive, name, false).await
+        self.add_tombstone_as(volume.uuid, &volume.drive, name, false)
+            .await
     }
 
     /// The same of a volume that may be on a drive that cannot be read, and that nobody was told of: without quarantine.
-    pub async fn bury_unseen(
+    pub async fn add_unseen_tombstone(
         &self,
         uuid: Uuid,
         drive: &DriveId,
         name: &str,
     ) -> Result<u64, KeeperError> {
-        self.bury_as(uuid, drive, name, true).await
+        self.add_tombstone_as(uuid, drive, name, true).await
     }
 
-    async fn bury_as(
+    async fn add_tombstone_as(
         &self,
         uuid: Uuid,
         drive: &DriveId,
@@ -93,7 +94,7 @@ impl Keeper {
     ) -> Result<u64, KeeperError> {
         let stopping = || KeeperError::Stopping;
         let (done, answer) = oneshot::channel();
-        let burial = Burial {
+        let pending = PendingTombstone {
             uuid,
             tombstone: Tombstone {
                 drive: drive.clone(),
@@ -105,7 +106,7 @@ impl Keeper {
             done,
         };
         self.0
-            .send(Request::Bury(burial))
+            .send(Request::AddTombstone(pending))
             .await
             .map_err(|_| stopping())?;
         Ok(answer.await.map_err(|_| stopping())??)
@@ -153,7 +154,7 @@ pub async fn run<F: Future<Output = ()> + Send + 'static>(
                 return;
             }
             request = requests.recv() => match request {
-                Some(Request::Bury(burial)) => bury(&inventory, &store, &mut tombstones, burial).await,
+                Some(Request::AddTombstone(pending)) => record_tombstone(&inventory, &store, &mut tombstones, pending).await,
                 Some(Request::Settle(done)) => {
                     write(&inventory, &store, &mut known, &mut tombstones).await;
                     let _ = done.send(());
@@ -200,24 +201,29 @@ fn by_drive(due: Vec<(DriveId, Uuid)>) -> BTreeMap<DriveId, Vec<Uuid>> {
     all
 }
 
-async fn bury(inventory: &Inventory, store: &Store, tombstones: &mut Tombstones, burial: Burial) {
+async fn record_tombstone(
+    inventory: &Inventory,
+    store: &Store,
+    tombstones: &mut Tombstones,
+    pending: PendingTombstone,
+) {
     let mut next = inventory.remembered().1;
     next.volumes
-        .entry(burial.uuid)
-        .or_insert_with(|| burial.tombstone.clone());
+        .entry(pending.uuid)
+        .or_insert_with(|| pending.tombstone.clone());
     let result = store.save_tombstones(next.clone()).await.map(|()| {
-        tracing::warn!(volume = %burial.uuid, drive = %burial.tombstone.drive, "volume deleted while its drive is missing; it will be quarantined when the drive returns");
+        tracing::warn!(volume = %pending.uuid, drive = %pending.tombstone.drive, "volume deleted while its drive is missing; it will be quarantined when the drive returns");
         *tombstones = next;
         inventory.update(|known| {
             known
                 .tombstones
                 .volumes
-                .entry(burial.uuid)
-                .or_insert(burial.tombstone);
+                .entry(pending.uuid)
+                .or_insert(pending.tombstone);
         })
     });
     // Whoever asked may have gone; the repeat finds it buried.
-    let _ = burial.done.send(result);
+    let _ = pending.done.send(result);
 }
 
 /// Writes what differs from what was written last.

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::{
-    config::{Surroundings, parse},
+    config::{HostFacts, parse},
     inventory::wire::Sender,
     model::{DriveState, RecordState, samples},
     state::KnownDrive,
@@ -26,12 +26,12 @@ struct Rig {
 /// `worker`: a script that is started as each drive's worker.
 async fn rig(worker: &str) -> Rig {
     let dir = tempfile::tempdir().unwrap();
-    let surroundings = Surroundings {
+    let host = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| false,
     };
     let text = "[[class]]\nname = 'bulk'\n[class.select]\nmedia = 'hdd'\n";
-    let mut config = parse(text, &surroundings).unwrap().config;
+    let mut config = parse(text, &host).unwrap().config;
     config.state_dir = dir.path().to_owned();
     let program = dir.path().join("worker");
     std::fs::write(&program, format!("#!/bin/sh\n{worker}\n")).unwrap();

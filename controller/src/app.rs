@@ -21,12 +21,12 @@ use tonic::transport::Server;
 
 use crate::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
-    agents::GivenUp,
+    agents::ForgottenNodes,
     burials,
     cluster::ClusterService,
     config::{ConfigError, RunOptions},
     dial, files, last_known, limits,
-    listen::{self, Announce, ListenError, Security},
+    listen::{self, Announcement, ListenError, Security},
     liveness::Liveness,
     logging::LogService,
     manager,
@@ -198,26 +198,26 @@ async fn bind_admin(path: &Path) -> Result<socket::Bound, RunError> {
 }
 
 /// The nodes that the config gives up, as it changes.
-fn given_up(
+fn forgotten_nodes(
     options: &RunOptions,
     tasks: &TaskTracker,
     ending: &CancellationToken,
-) -> Result<watch::Receiver<GivenUp>, RunError> {
+) -> Result<watch::Receiver<ForgottenNodes>, RunError> {
     let Some(path) = &options.config else {
-        return Ok(watch::Sender::new(GivenUp::new()).subscribe());
+        return Ok(watch::Sender::new(ForgottenNodes::new()).subscribe());
     };
     let settings = Settings::load(path)?;
-    let (sender, given_up) = watch::channel(of_settings(&settings));
+    let (sender, forgotten_nodes) = watch::channel(of_settings(&settings));
     let mut changes = settings::follow(path.clone(), settings, REREAD, ending.clone());
     tasks.spawn(async move {
         while changes.changed().await.is_ok() {
             sender.send_replace(of_settings(&changes.borrow_and_update()));
         }
     });
-    Ok(given_up)
+    Ok(forgotten_nodes)
 }
 
-fn of_settings(settings: &Settings) -> GivenUp {
+fn of_settings(settings: &Settings) -> ForgottenNodes {
     let seconds = |at: SystemTime| {
         at.duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |since| since.as_secs())
@@ -244,20 +244,20 @@ async fn open_to_agents(
     };
     let address = options.listen.ok_or(ConfigError::NoSecurity)?;
     let listener: TcpListener = listen::bind(address, &security).await?;
-    let given_up = given_up(options, tasks, ending)?;
+    let forgotten_nodes = forgotten_nodes(options, tasks, ending)?;
     let agents = match &options.state_dir {
         None => {
             tracing::warn!(
                 "without --state-dir, disconnected nodes are not listed after a restart of the controller"
             );
-            Agents::with_away_grace(given_up, Notes::in_memory(), options.away_grace())
+            Agents::with_away_grace(forgotten_nodes, Notes::in_memory(), options.away_grace())
         }
         Some(dir) => {
             let (dir, away_grace) = (dir.clone(), options.away_grace());
             let (agents, store) = files::work(LOAD_DEADLINE, move || {
                 let notes = Notes::open(&dir).map_err(io::Error::other)?;
                 let store = last_known::Store::open(&dir).map_err(io::Error::other)?;
-                let agents = Agents::with_away_grace(given_up, notes, away_grace);
+                let agents = Agents::with_away_grace(forgotten_nodes, notes, away_grace);
                 let count = store.load(&agents).map_err(io::Error::other)?;
                 tracing::info!(nodes = count, "last-known node state loaded");
                 Ok((agents, store))
@@ -270,7 +270,7 @@ async fn open_to_agents(
     };
     tasks.spawn(burials::deliver(agents.clone(), ending.clone()));
     tasks.spawn(forget(agents.clone(), ending.clone()));
-    let announce = Announce {
+    let announce = Announcement {
         instance: uuid::Uuid::new_v4(),
         replicas: options.replicas,
     };

@@ -72,14 +72,14 @@ pub struct Inventory {
     instance: String,
     revision: u64,
     // Being told by an agent that has not looked at every drive yet; not shown.
-    making: Option<Making>,
+    making: Option<InventoryBuilder>,
     // The last complete view. Its volumes are in the catalog.
     shown: Option<Shown>,
     away_since: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
-struct Making {
+struct InventoryBuilder {
     classes: BTreeMap<String, Class>,
     drives: BTreeMap<String, Drive>,
     volumes: BTreeMap<Uuid, Volume>,
@@ -118,7 +118,7 @@ impl Inventory {
                     got: update.revision,
                 });
             }
-            self.making = Some(Making::default());
+            self.making = Some(InventoryBuilder::default());
             self.instance = update.instance;
         } else {
             self.check_follows(&update)?;
@@ -203,7 +203,7 @@ impl Inventory {
         ours.collect()
     }
 
-    fn show(&mut self, made: Making, catalog: &Catalog) {
+    fn show(&mut self, made: InventoryBuilder, catalog: &Catalog) {
         let before = self.shown.take().unwrap_or_default();
         let gone: Vec<Uuid> = before
             .volumes

@@ -261,12 +261,12 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::{agents::GivenUp, notes::Notes};
+    use crate::{agents::ForgottenNodes, notes::Notes};
 
     const ID: &str = "00000000-0000-4000-8000-000000000001@n1";
 
-    fn agents() -> (Agents, watch::Sender<GivenUp>) {
-        let (sender, receiver) = watch::channel(GivenUp::new());
+    fn agents() -> (Agents, watch::Sender<ForgottenNodes>) {
+        let (sender, receiver) = watch::channel(ForgottenNodes::new());
         (Agents::new(receiver, Notes::in_memory()), sender)
     }
 
@@ -301,7 +301,7 @@ mod tests {
     async fn a_node_that_is_away_is_listed_after_a_restart_and_a_given_up_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path()).unwrap();
-        let (before, given_up) = agents();
+        let (before, forgotten_nodes) = agents();
         before.recall(facts(), inventory()).unwrap();
         let mut written = BTreeMap::new();
         save(&store, &before, &mut written, false).await;
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(after.get("n1").unwrap().facts(), Some(facts()));
         assert!(!after.get("n1").unwrap().connected());
 
-        given_up.send_replace([("n1".to_owned(), 1)].into());
+        forgotten_nodes.send_replace([("n1".to_owned(), 1)].into());
         before.forget_given_up();
         save(&store, &before, &mut written, false).await;
         let (last, _keep) = agents();

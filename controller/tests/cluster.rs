@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::*;
 use drivebay_controller::{
     Agents, ControllerConfig, ControllerService, HealthApi,
-    agents::{GivenUp, SessionError, Visitor},
+    agents::{ForgottenNodes, SessionError, Visitor},
     burials, in_process_channel,
     notes::Notes,
 };
@@ -23,7 +23,7 @@ use tonic::{Code, Request};
 
 struct Cluster {
     agents: Agents,
-    given_up: watch::Sender<GivenUp>,
+    forgotten_nodes: watch::Sender<ForgottenNodes>,
     service: ControllerService,
 }
 
@@ -34,7 +34,7 @@ struct Member {
 
 impl Cluster {
     fn new(notes: Notes) -> Self {
-        let (given_up, receiver) = watch::channel(GivenUp::new());
+        let (forgotten_nodes, receiver) = watch::channel(ForgottenNodes::new());
         let agents = Agents::new(receiver, notes);
         let config = ControllerConfig {
             driver_name: DRIVER.into(),
@@ -44,7 +44,7 @@ impl Cluster {
         Self {
             service: ControllerService::new(config, agents.clone()),
             agents,
-            given_up,
+            forgotten_nodes,
         }
     }
 
@@ -256,7 +256,7 @@ async fn what_was_deleted_of_a_given_up_node_is_quarantined_when_it_comes_back()
     assert_eq!(cluster.delete(&deleted).await, Code::Unavailable);
 
     cluster
-        .given_up
+        .forgotten_nodes
         .send_replace([("a".to_owned(), 1_700_000_000)].into());
     cluster.agents.forget_given_up();
     assert_eq!(
@@ -268,8 +268,8 @@ async fn what_was_deleted_of_a_given_up_node_is_quarantined_when_it_comes_back()
     // The controller starts anew, and then the node comes back after all.
     let after = Cluster::new(Notes::open(dir.path()).unwrap());
     after
-        .given_up
-        .send_replace(cluster.given_up.borrow().clone());
+        .forgotten_nodes
+        .send_replace(cluster.forgotten_nodes.borrow().clone());
     drop(cluster);
     let member = after.join(&fake).await;
     let stop = CancellationToken::new();

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 use common::*;
 use drivebay_controller::{
     Agents, HealthApi,
-    agents::{GivenUp, Visitor},
+    agents::{ForgottenNodes, Visitor},
     in_process_channel,
     inventory::Inventory,
     notes::Notes,
@@ -61,8 +61,8 @@ fn volumes(fake: &Fake) -> usize {
 #[tokio::test]
 async fn a_volume_in_doubt_on_a_node_that_is_away_is_made_nowhere_else_until_the_node_is_given_up()
 {
-    let given_up = watch::Sender::new(GivenUp::new());
-    let agents = Agents::new(given_up.subscribe(), Notes::in_memory());
+    let forgotten_nodes = watch::Sender::new(ForgottenNodes::new());
+    let agents = Agents::new(forgotten_nodes.subscribe(), Notes::in_memory());
     // The one with more room is asked first.
     let roomy = Fake::new("roomy").with(|state| {
         state.classes = BTreeMap::from([("hdd".into(), class("hdd", 200 * GIB))]);
@@ -81,7 +81,7 @@ async fn a_volume_in_doubt_on_a_node_that_is_away_is_made_nowhere_else_until_the
     assert_eq!(ask().await, Code::Unavailable);
     assert_eq!(volumes(&other), 0);
 
-    given_up.send_replace(GivenUp::from([("roomy".to_owned(), 1)]));
+    forgotten_nodes.send_replace(ForgottenNodes::from([("roomy".to_owned(), 1)]));
     assert_eq!(ask().await, Code::Ok);
     assert_eq!(volumes(&other), 1);
 }
@@ -90,8 +90,8 @@ async fn a_volume_in_doubt_on_a_node_that_is_away_is_made_nowhere_else_until_the
 async fn a_node_in_doubt_is_waited_for_though_this_process_has_never_seen_it() {
     let notes = Notes::in_memory();
     notes.doubt("v", "former").await.unwrap();
-    let given_up = watch::Sender::new(GivenUp::new());
-    let agents = Agents::with_away_grace(given_up.subscribe(), notes, Duration::ZERO);
+    let forgotten_nodes = watch::Sender::new(ForgottenNodes::new());
+    let agents = Agents::with_away_grace(forgotten_nodes.subscribe(), notes, Duration::ZERO);
     let other = Fake::new("other");
     enter(&agents, &other).await;
     let controller = service(agents.clone(), HealthApi::Legacy);

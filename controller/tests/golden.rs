@@ -18,7 +18,7 @@ use std::{
 
 use drivebay_controller::{
     Agents,
-    agents::{Facts, GivenUp},
+    agents::{Facts, ForgottenNodes},
     last_known,
     notes::Notes,
     settings::Settings,
@@ -73,8 +73,8 @@ async fn notes_say_what_they_said_and_are_written_the_same() {
     is_written_the_same(&dir, "deleted");
 
     let (dir, returned) = notes("returned");
-    let given_up = fs::read_to_string(golden().join("state/controller.toml")).unwrap();
-    let settings = Settings::parse(&given_up).unwrap();
+    let forgotten_nodes = fs::read_to_string(golden().join("state/controller.toml")).unwrap();
+    let settings = Settings::parse(&forgotten_nodes).unwrap();
     let at = settings.forgotten.since(NODE).unwrap();
     let at = at.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     assert!(returned.has_returned(NODE, at));
@@ -191,8 +191,8 @@ async fn the_last_known_node_says_what_it_said() {
     let dir = tempfile::tempdir().unwrap();
     let store = last_known::Store::open(dir.path()).unwrap();
     fs::write(dir.path().join("nodes/golden0.known"), bytes).unwrap();
-    let (_keep, given_up) = watch::channel(GivenUp::new());
-    let agents = Agents::new(given_up, Notes::in_memory());
+    let (_keep, forgotten_nodes) = watch::channel(ForgottenNodes::new());
+    let agents = Agents::new(forgotten_nodes, Notes::in_memory());
     assert_eq!(store.load(&agents).unwrap(), 1);
     let facts = Facts {
         node: NODE.to_owned(),

@@ -6,14 +6,14 @@ use drivebay_proto::agent::AdoptDriveRequest;
 
 use super::{
     client::{Client, answered},
-    one_drive::{self, Deed, OneDriveError},
+    one_drive::{self, DriveAction, OneDriveError},
 };
 
 /// Adopting writes one label and looks at the drives again.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// How adopting is asked about.
-const ADOPT: Deed = Deed {
+const ADOPT: DriveAction = DriveAction {
     verb: "adopt",
     warning: "adopting makes this drive and the volumes on it this node's; the node that is named below must not use it any more:",
     aim: "To adopt it",

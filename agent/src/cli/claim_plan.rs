@@ -1,6 +1,6 @@
 //! `drivebay-agent claim-plan`: what this config would do with this machine's drives. Writes nothing.
 //!
-//! Looks with the same eyes as the agent (`discovery::survey`), through workers of its own, whose notes
+//! Looks with the same reader as the agent (`discovery::survey`), through workers of its own, whose notes
 //! are kept apart from a running agent's.
 
 use std::{io, path::PathBuf, time::Duration};

@@ -13,7 +13,7 @@ use super::{
 
 /// What is to be done to the drive, in words.
 #[derive(Debug)]
-pub struct Deed {
+pub struct DriveAction {
     /// The subcommand.
     pub verb: &'static str,
     /// The first line: what it means.
@@ -68,11 +68,11 @@ pub fn confirmed<'a>(
     inventory: &'a InventoryUpdate,
     name: &str,
     confirm: Option<&str>,
-    deed: &Deed,
+    action: &DriveAction,
 ) -> Result<&'a Drive, OneDriveError> {
     let drive = find(inventory, name)?;
     match confirm {
-        None => Err(OneDriveError::NotConfirmed(shown(inventory, drive, deed))),
+        None => Err(OneDriveError::NotConfirmed(shown(inventory, drive, action))),
         Some(typed) if typed == drive.id => Ok(drive),
         Some(typed) => Err(OneDriveError::WrongConfirmation {
             drive: name.to_owned(),
@@ -104,8 +104,8 @@ pub fn find<'a>(inventory: &'a InventoryUpdate, name: &str) -> Result<&'a Drive,
 }
 
 /// What it is about, and what to type.
-pub fn shown(inventory: &InventoryUpdate, drive: &Drive, deed: &Deed) -> String {
-    let mut text = format!("{}\n\n", deed.warning);
+pub fn shown(inventory: &InventoryUpdate, drive: &Drive, action: &DriveAction) -> String {
+    let mut text = format!("{}\n\n", action.warning);
     let mut line = |name: &str, value: &str| {
         let value = if value.is_empty() {
             "-".to_owned()
@@ -150,8 +150,8 @@ pub fn shown(inventory: &InventoryUpdate, drive: &Drive, deed: &Deed) -> String 
     let _ = write!(
         text,
         "\nNothing was changed. {aim}, spell out its identity:\n\n  drivebay-agent drive {verb} {id} --confirm {id}",
-        aim = deed.aim,
-        verb = deed.verb,
+        aim = action.aim,
+        verb = action.verb,
         id = drive.id
     );
     text

@@ -4,7 +4,7 @@ use drivebay_proto::agent::{Condition, Drive, InventoryUpdate, Reject, Volume};
 
 use super::{args::Format, claim_plan, drives, table::human_size, volumes};
 use crate::{
-    config::{self, Surroundings},
+    config::{self, HostFacts},
     discovery::{claim::Judgement, survey::Surveyed},
     model::{Contents, DriveFacts, DriveId, Extent, Label, Media, RejectCode, Transport},
 };
@@ -329,7 +329,7 @@ fn surveyed(name: &str, judgement: Judgement) -> Surveyed {
 
 fn plan() -> (config::Config, Vec<Surveyed>) {
     let text = "[[class]]\nname = 'bulk'\n[class.select]\nmedia = 'hdd'\n";
-    let here = Surroundings {
+    let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| false,
     };
@@ -450,7 +450,7 @@ fn a_plan_in_json_has_all_drives() {
 #[test]
 fn a_right_config_is_summed_up() {
     let text = include_str!("../../drivebay.example.toml");
-    let here = Surroundings {
+    let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| true,
     };
@@ -488,7 +488,7 @@ drive = 'wwn-a'
 verdict = 'good'
 reason = 'a known batch'
 ";
-    let here = Surroundings {
+    let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| true,
     };

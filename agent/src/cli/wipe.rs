@@ -12,7 +12,7 @@ use drivebay_proto::agent::{Drive, WipeDriveProgress, WipeDriveRequest};
 
 use super::{
     client::{Client, answered},
-    one_drive::{self, Deed, OneDriveError},
+    one_drive::{self, DriveAction, OneDriveError},
     table::{human_seconds, human_size},
 };
 
@@ -20,7 +20,7 @@ use super::{
 const PROGRESS_DEADLINE: Duration = Duration::from_secs(120);
 
 /// How wiping is asked about.
-pub(super) const WIPE: Deed = Deed {
+pub(super) const WIPE: DriveAction = DriveAction {
     verb: "wipe",
     warning: "wiping destroys everything on this drive:",
     aim: "To wipe it",

@@ -33,14 +33,14 @@ const MAX_CLUSTER: usize = 63;
 
 /// What the checks need to know of the machine.
 #[derive(Debug, Clone)]
-pub struct Surroundings {
+pub struct HostFacts {
     /// Its host name.
     pub hostname: String,
     /// Directories that exist, of those that defaults depend on.
     pub has_dir: fn(&Path) -> bool,
 }
 
-impl Surroundings {
+impl HostFacts {
     /// This machine.
     pub fn here() -> Self {
         let hostname = nix::unistd::gethostname()
@@ -54,11 +54,7 @@ impl Surroundings {
 }
 
 /// Checks everything. `problems` are those that reading found already.
-pub fn check(
-    raw: Raw,
-    surroundings: &Surroundings,
-    problems: Vec<Problem>,
-) -> Result<Checked, Vec<Problem>> {
+pub fn check(raw: Raw, host: &HostFacts, problems: Vec<Problem>) -> Result<Checked, Vec<Problem>> {
     let mut notes = Notes {
         problems,
         warnings: Vec::new(),
@@ -76,7 +72,7 @@ pub fn check(
             }
             name.value.clone()
         }
-        None => node_id_from_hostname(&surroundings.hostname),
+        None => node_id_from_hostname(&host.hostname),
     };
     let cluster = label_text(raw.cluster.as_ref(), "default", MAX_CLUSTER, &mut notes);
     let driver_name = driver_name(raw.driver_name.as_ref(), &mut notes);
@@ -86,7 +82,7 @@ pub fn check(
         || "/var/lib/kubelet".into(),
         &mut notes,
     );
-    let has_kubelet = (surroundings.has_dir)(&kubelet_dir);
+    let has_kubelet = (host.has_dir)(&kubelet_dir);
     let registers = raw
         .registration
         .as_ref()

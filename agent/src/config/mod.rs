@@ -22,7 +22,7 @@ pub mod section;
 pub mod target;
 pub mod units;
 
-pub use check::Surroundings;
+pub use check::HostFacts;
 pub use checks::ChecksConfig;
 pub use controller::ControllerConfig;
 pub use drivebay_controller::{HealthApi, metrics::Listen};
@@ -134,14 +134,14 @@ pub fn load(path: &Path) -> Result<Checked, ConfigError> {
         source,
     };
     let text = statefile::read_text(path, MAX_FILE).map_err(read)?;
-    parse(&text, &Surroundings::here()).map_err(|problems| ConfigError::Invalid {
+    parse(&text, &HostFacts::here()).map_err(|problems| ConfigError::Invalid {
         path: path.to_owned(),
         problems,
     })
 }
 
-/// Checks a config's text. Pure: all that comes from the machine is in `surroundings`.
-pub fn parse(text: &str, surroundings: &Surroundings) -> Result<Checked, Vec<Problem>> {
+/// Checks a config's text. Pure: all that comes from the machine is in `host`.
+pub fn parse(text: &str, host: &HostFacts) -> Result<Checked, Vec<Problem>> {
     let mut problems = Vec::new();
     let raw = raw::parse(text, &mut problems);
     if problems
@@ -150,7 +150,7 @@ pub fn parse(text: &str, surroundings: &Surroundings) -> Result<Checked, Vec<Pro
     {
         return Err(problems);
     }
-    check::check(raw, surroundings, problems)
+    check::check(raw, host, problems)
 }
 
 #[cfg(test)]

@@ -7,15 +7,15 @@ use crate::model::{FsType, Media};
 
 const EXAMPLE: &str = include_str!("../../drivebay.example.toml");
 
-fn bare() -> Surroundings {
-    Surroundings {
+fn bare() -> HostFacts {
+    HostFacts {
         hostname: "node7".into(),
         has_dir: |_| false,
     }
 }
 
-fn with_kubelet() -> Surroundings {
-    Surroundings {
+fn with_kubelet() -> HostFacts {
+    HostFacts {
         has_dir: |path| path == Path::new("/var/lib/kubelet"),
         ..bare()
     }
@@ -373,11 +373,11 @@ proptest::proptest! {
 
 fn controller_of(section: &str) -> Result<Option<crate::config::ControllerConfig>, String> {
     let text = format!("{section}\n[[class]]\nname = \"a\"\n[class.select]\nmedia = [\"hdd\"]\n");
-    let surroundings = Surroundings {
+    let host = HostFacts {
         hostname: "n".into(),
         has_dir: |_| false,
     };
-    parse(&text, &surroundings)
+    parse(&text, &host)
         .map(|checked| checked.config.controller)
         .map_err(|problems| problems[0].message.clone())
 }

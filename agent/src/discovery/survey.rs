@@ -265,7 +265,7 @@ struct Seen {
 const LATE_MAX: u32 = 5;
 
 /// The two questions to a drive's worker, apart from the pool so that tests can answer them.
-trait Eyes: Clone + Send + Sync + 'static {
+trait DriveReader: Clone + Send + Sync + 'static {
     fn probe(
         &self,
         job: Probe,
@@ -278,7 +278,7 @@ trait Eyes: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Contents, RunError<CarveError>>> + Send;
 }
 
-impl Eyes for Pool {
+impl DriveReader for Pool {
     async fn probe(&self, job: Probe, limit: Duration) -> Result<Probed, RunError<ProbeError>> {
         let id = job.drive.id.clone();
         self.run(&id, Slot::Foreground, job, limit).await
@@ -292,7 +292,7 @@ impl Eyes for Pool {
 
 /// Looks at all targets, in their order.
 async fn gather(
-    eyes: &impl Eyes,
+    reader: &impl DriveReader,
     targets: Vec<Target>,
     only: Option<&BTreeSet<String>>,
     previous: Vec<Surveyed>,
@@ -338,11 +338,11 @@ async fn gather(
             }
             continue;
         }
-        let (eyes, permits, limit) = (eyes.clone(), Arc::clone(&permits), settings.deadline);
+        let (reader, permits, limit) = (reader.clone(), Arc::clone(&permits), settings.deadline);
         running.spawn(async move {
             // The semaphore is never closed.
             let _permit = permits.acquire_owned().await;
-            (index, see(&eyes, target.drive, policy, old, limit).await)
+            (index, see(&reader, target.drive, policy, old, limit).await)
         });
     }
     while let Some(ended) = running.join_next().await {
@@ -357,7 +357,7 @@ async fn gather(
 }
 
 async fn see(
-    eyes: &impl Eyes,
+    reader: &impl DriveReader,
     drive: DriveRef,
     policy: Option<ClaimPolicy>,
     old: Option<Seen>,
@@ -367,7 +367,7 @@ async fn see(
         drive: drive.clone(),
         policy,
     };
-    let probed = match eyes.probe(probe, limit).await {
+    let probed = match reader.probe(probe, limit).await {
         Ok(probed) => Ok(probed),
         Err(RunError::Job(error)) => Err(error),
         Err(error) => return no_answer(&error, old),
@@ -377,7 +377,7 @@ async fn see(
         ..Seen::default()
     };
     if matches!(&seen.probed, Some(Ok(probed)) if probed.ours.is_some()) {
-        match eyes
+        match reader
             .look(
                 Look {
                     drive,

@@ -141,9 +141,9 @@ fn dm_uuid(placed: &Placed, seen: &Seen) -> Option<String> {
 
 /// Troubles that were seen at two looks in a row: a survey that is under way may be about to mend or to say it.
 #[derive(Debug, Default)]
-pub struct Twice(BTreeMap<Uuid, Vec<Condition>>);
+pub struct Debounced(BTreeMap<Uuid, Vec<Condition>>);
 
-impl Twice {
+impl Debounced {
     /// Whether nothing was seen at the last look.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn only_what_is_seen_twice_is_told() {
-        let mut twice = Twice::default();
+        let mut twice = Debounced::default();
         let gone: BTreeMap<_, _> = [(
             Uuid::from_u128(7),
             judge(&samples::placed(7, RecordState::New), None),

@@ -2,29 +2,29 @@
 //!
 //! `kmsg` parses the kernel log, `attribute` finds the drive or volume that a line is about, `stalls` sees requests that do not
 //! complete, `mounts` what should be mounted, `reading` places that cannot be read, `device` and `space` what their names say;
-//! `book` keeps the evidence and derives conditions and findings. The tasks that collect evidence are in `health`.
+//! `registry` keeps the evidence and derives conditions and findings. The tasks that collect evidence are in `health`.
 
 use std::time::Duration;
 
 use crate::sys::clock::since_boot;
 
 pub mod attribute;
-pub mod book;
 pub mod device;
 pub mod kmsg;
 pub mod mounts;
 pub mod reading;
+pub mod registry;
 pub mod space;
 pub mod stalls;
 
-pub use book::Book;
+pub use registry::HealthRegistry;
 
-/// The book's time: since boot, moved so far that evidence from before the boot has a time, too.
+/// The registry's time: since boot, moved so far that evidence from before the boot has a time, too.
 pub fn now() -> Duration {
     at(since_boot())
 }
 
-/// A time since boot as the book's time.
+/// A time since boot as the registry's time.
 pub fn at(since_boot: Duration) -> Duration {
-    since_boot + book::COUNTS_FOR
+    since_boot + registry::COUNTS_FOR
 }

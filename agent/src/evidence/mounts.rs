@@ -229,7 +229,7 @@ pub fn judge(
         .filter(|place| place.role == Role::Staging && place.read_only)
         .map(|place| place.volume)
         .collect();
-    let mut wrong: BTreeMap<Uuid, BTreeMap<Wrong, Vec<&Path>>> = BTreeMap::new();
+    let mut wrong: BTreeMap<Uuid, BTreeMap<MountFault, Vec<&Path>>> = BTreeMap::new();
     for (path, place) in after
         .iter()
         .filter(|(path, place)| before.get(*path) == Some(*place))
@@ -257,7 +257,7 @@ pub fn judge(
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Wrong {
+enum MountFault {
     StagingMissing,
     TargetMissing,
     NodeGone,
@@ -280,39 +280,39 @@ fn wrong_at(
     top: Option<&MountEntry>,
     placed: &Placed,
     is_of: impl Fn(&MountEntry, &Placed) -> bool,
-) -> Option<Wrong> {
+) -> Option<MountFault> {
     let Some(top) = top else {
         return Some(match role {
-            Role::Staging => Wrong::StagingMissing,
-            Role::Target => Wrong::TargetMissing,
+            Role::Staging => MountFault::StagingMissing,
+            Role::Target => MountFault::TargetMissing,
         });
     };
     // The kernel has given back the device that is bound here: its drive is away, or came back as another.
     if top.fs_type == "devtmpfs" && is_deleted(top) {
-        return placed.dev.is_some().then_some(Wrong::NodeGone);
+        return placed.dev.is_some().then_some(MountFault::NodeGone);
     }
     // Without a device there is nothing to compare with: that the drive is away is said elsewhere.
     if placed.dev.is_some() && !is_of(top, placed) {
-        return Some(Wrong::Device);
+        return Some(MountFault::Device);
     }
     // The node of a device can be written through whatever the mount it is bound by says.
     let block = placed.record.mode == Mode::Block;
     let read_only = top.read_only()
         || top.super_read_only()
         || mountinfo::has_option(&top.super_options, "emergency_ro");
-    (!block && !asked_read_only && read_only).then_some(Wrong::ReadOnly)
+    (!block && !asked_read_only && read_only).then_some(MountFault::ReadOnly)
 }
 
 /// That nothing is mounted at one path that should be.
 pub fn missing(role: Role, path: &Path) -> Condition {
     let what = match role {
-        Role::Staging => Wrong::StagingMissing,
-        Role::Target => Wrong::TargetMissing,
+        Role::Staging => MountFault::StagingMissing,
+        Role::Target => MountFault::TargetMissing,
     };
     condition(what, &[path])
 }
 
-fn condition(what: Wrong, paths: &[&Path]) -> Condition {
+fn condition(what: MountFault, paths: &[&Path]) -> Condition {
     let mut named: Vec<String> = paths
         .iter()
         .take(NAMED)
@@ -323,31 +323,31 @@ fn condition(what: Wrong, paths: &[&Path]) -> Condition {
     }
     let at = named.join(", ");
     let (reason, message) = match what {
-        Wrong::StagingMissing => (
+        MountFault::StagingMissing => (
             Reason::StagingMountMissing,
             format!(
                 "it is not mounted any more at its staging path {at}, and Drivebay did not unmount it; delete the pods that use it, so that it is mounted again"
             ),
         ),
-        Wrong::TargetMissing => (
+        MountFault::TargetMissing => (
             Reason::TargetMountMissing,
             format!(
                 "it is not mounted any more at {at}, and Drivebay did not unmount it: the pod's writes may go to the system drive; delete the pod, so that it is mounted again"
             ),
         ),
-        Wrong::NodeGone => (
+        MountFault::NodeGone => (
             Reason::DeviceGone,
             format!(
                 "the device that the pod has at {at} is stale, since its drive was disconnected; delete the pod, so that it gets the current device"
             ),
         ),
-        Wrong::Device => (
+        MountFault::Device => (
             Reason::WrongDevice,
             format!(
                 "what is mounted at {at} is not this volume; delete the pod, and unmount what was mounted there by hand"
             ),
         ),
-        Wrong::ReadOnly => (
+        MountFault::ReadOnly => (
             Reason::ReadOnly,
             format!(
                 "its mount at {at} turned read-only; see the kernel log, save the data, and have the filesystem checked; if it was remounted by hand, remount it writable"

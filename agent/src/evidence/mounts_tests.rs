@@ -183,7 +183,7 @@ fn what_is_remembered_of_a_volume_that_is_gone_goes_with_it() {
 fn many_paths_are_named_by_the_first_few() {
     let paths: Vec<PathBuf> = (0..5).map(|n| format!("/target/{n}").into()).collect();
     let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-    let message = condition(Wrong::TargetMissing, &paths).message;
+    let message = condition(MountFault::TargetMissing, &paths).message;
     assert!(
         message.contains("/target/0, /target/1, /target/2, others"),
         "{message}"

@@ -16,9 +16,9 @@ const AGAIN: usize = 2;
 
 /// Places that did not read when they were read last, in bytes from the drive's start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Bad(Vec<u64>);
+pub struct UnreadablePlaces(Vec<u64>);
 
-impl Bad {
+impl UnreadablePlaces {
     /// What came of reading a place.
     pub fn read(&mut self, place: u64, reads: bool) {
         self.0.retain(|bad| *bad != place);
@@ -144,8 +144,8 @@ mod tests {
 
     #[test]
     fn a_place_is_of_its_volume_alone_and_is_told_until_it_reads_again() {
-        let (mut bad, drive) = (Bad::default(), drive());
-        let told = |bad: &Bad| {
+        let (mut bad, drive) = (UnreadablePlaces::default(), drive());
+        let told = |bad: &UnreadablePlaces| {
             let of = |volume| bad.conditions(&drive, Uuid::from_u128(volume)).len();
             (bad.findings().len(), of(7), of(8))
         };
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn bad_places_are_read_again_in_turn_and_their_number_is_bounded() {
-        let mut bad = Bad::default();
+        let mut bad = UnreadablePlaces::default();
         for place in 0..100 {
             bad.read(place * 4096, false);
         }

@@ -3,7 +3,7 @@
 
 use std::{fs::File, path::Path};
 
-use super::{device::io_error, ground::Ground, jobs::FsError, superblock, tools};
+use super::{backend::StageBackend, device::io_error, jobs::FsError, superblock, tools};
 use crate::{
     model::FsType,
     sys::fssize::{XfsGeometry, btrfs_device_bytes, xfs_geometry},
@@ -60,7 +60,7 @@ fn xfs_blocks_on(geometry: XfsGeometry, device_bytes: u64) -> u64 {
 
 /// Grows it when it is smaller; true when it was.
 pub fn grow(
-    ground: &dyn Ground,
+    backend: &dyn StageBackend,
     fs_type: FsType,
     mount: &Path,
     (device, device_bytes): (&str, u64),
@@ -90,7 +90,7 @@ pub fn grow(
             ],
         ),
     };
-    let output = tools::run(ground, program, args, (device, None), context)?;
+    let output = tools::run(backend, program, args, (device, None), context)?;
     if output.code != Some(0) {
         let mut said = format!("{program}: {}", tools::said(&output));
         if fs_type == FsType::Ext4 && said.contains("Permission denied") {

@@ -1,9 +1,8 @@
 //! NodeExpandVolume's part: the filesystem grown to its partition, which is as large as it should be already.
 
 use super::{
-    device,
-    ground::Ground,
-    grow,
+    backend::StageBackend,
+    device, grow,
     jobs::{FsError, GrowFs, Grown},
     staging::mount_info_error,
 };
@@ -15,7 +14,7 @@ use crate::{
 
 /// Runs a grow job.
 pub(super) fn grow(
-    ground: &dyn Ground,
+    backend: &dyn StageBackend,
     job: &GrowFs,
     context: &mut Context,
 ) -> Result<Grown, FsError> {
@@ -54,7 +53,7 @@ pub(super) fn grow(
         &here.mount_point
     };
     let changed = grow::grow(
-        ground,
+        backend,
         fs_type,
         path,
         (&job.device.name, device_bytes),

@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use uuid::Uuid;
 
 use super::{
+    backend::StageBackend,
     device::{Partition, io_error},
-    ground::Ground,
     jobs::FsError,
     mkfs_options::check_mkfs_options,
     stage, tools,
@@ -87,7 +87,7 @@ fn split_extended(options: &[String]) -> (String, Vec<String>) {
 
 /// Makes it, flushes it to the drive, and looks at it again.
 pub fn make(
-    ground: &dyn Ground,
+    backend: &dyn StageBackend,
     partition: &Partition,
     plan: &Plan<'_>,
     context: &mut Context,
@@ -109,7 +109,7 @@ pub fn make(
     };
     // mkfs.btrfs looks for its UUID on every device that it sees.
     let on = (partition.device.as_str(), Some(partition.node.as_path()));
-    let output = tools::run(ground, program, args, on, context)?;
+    let output = tools::run(backend, program, args, on, context)?;
     if output.code != Some(0) {
         return Err(failed(tools::said(&output)));
     }
@@ -122,7 +122,7 @@ pub fn make(
         device: partition.device.clone(),
         source,
     };
-    match ground.probe(&partition.node).map_err(probe)? {
+    match backend.probe(&partition.node).map_err(probe)? {
         Signatures::Found(found) if stage::is_exactly(&found, plan.fs_type, plan.fs_uuid) => Ok(()),
         other => Err(failed(format!(
             "it reported success, and then {other:?} was found instead of {} {}",

@@ -6,9 +6,9 @@
 //! filesystem to its device; `usage` says how full it is; `device` proves that a partition is the expected
 //! one; `jobs` is what the agent asks workers for, `run` does it.
 
+pub mod backend;
 pub mod device;
 mod error;
-pub mod ground;
 pub mod grow;
 mod growing;
 pub mod hints;

@@ -1,7 +1,7 @@
 //! The filesystem and mount jobs at work, in a drive's worker.
 
 use super::{
-    ground::Real,
+    backend::Real,
     growing,
     jobs::{FsError, GrowFs, Grown, Publish, Stage, Staged, Stats, Unmount, Unmounted, Usage},
     publish, staging, unmount, usage,

@@ -10,8 +10,8 @@ use std::{fs, path::Path};
 use uuid::Uuid;
 
 use super::{
+    backend::StageBackend,
     device::{self, Partition, io_error},
-    ground::Ground,
     grow, hints,
     jobs::{Device, FsError, Stage, StageMount, Staged},
     mkfs,
@@ -31,18 +31,22 @@ use crate::{
 };
 
 /// Runs a stage job.
-pub fn stage(ground: &dyn Ground, job: &Stage, context: &mut Context) -> Result<Staged, FsError> {
+pub fn stage(
+    backend: &dyn StageBackend,
+    job: &Stage,
+    context: &mut Context,
+) -> Result<Staged, FsError> {
     context.step("reading the label");
-    let contents = ground.look(&job.drive, false)?;
+    let contents = backend.look(&job.drive, false)?;
     let placed = find(&contents, job)?;
     match &job.mount {
         None if placed.device.is_none() => {
             context.step("bringing its device back");
-            let contents = ground.look(&job.drive, true)?;
-            block(ground, job, contents, context)
+            let contents = backend.look(&job.drive, true)?;
+            block(backend, job, contents, context)
         }
-        None => block(ground, job, contents, context),
-        Some(wanted) => Staging::new(ground, job, wanted, placed)?.run(placed, context),
+        None => block(backend, job, contents, context),
+        Some(wanted) => Staging::new(backend, job, wanted, placed)?.run(placed, context),
     }
 }
 
@@ -70,7 +74,7 @@ fn find<'a>(contents: &'a Contents, job: &Stage) -> Result<&'a Placed, FsError> 
 }
 
 fn block(
-    ground: &dyn Ground,
+    backend: &dyn StageBackend,
     job: &Stage,
     contents: Contents,
     context: &mut Context,
@@ -94,7 +98,7 @@ fn block(
         }),
         RecordState::New => {
             context.step("recording that the volume is raw");
-            let changed = ground.advance(&job.drive, job.uuid, RecordState::Block)?;
+            let changed = backend.advance(&job.drive, job.uuid, RecordState::Block)?;
             Ok(Staged {
                 contents: Some(changed.contents),
                 formatted: false,
@@ -108,7 +112,7 @@ fn block(
 
 /// One staging of a mount volume.
 struct Staging<'a> {
-    ground: &'a dyn Ground,
+    backend: &'a dyn StageBackend,
     job: &'a Stage,
     mount: &'a StageMount,
     fs_type: FsType,
@@ -121,7 +125,7 @@ struct Staging<'a> {
 
 impl<'a> Staging<'a> {
     fn new(
-        ground: &'a dyn Ground,
+        backend: &'a dyn StageBackend,
         job: &'a Stage,
         mount: &'a StageMount,
         placed: &Placed,
@@ -151,7 +155,7 @@ impl<'a> Staging<'a> {
         let flags = parse_mount_flags(&all)?;
         let wanted = Wanted::new(fs_type, &flags, mount.read_only);
         Ok(Self {
-            ground,
+            backend,
             job,
             mount,
             fs_type,
@@ -239,11 +243,11 @@ impl<'a> Staging<'a> {
             return Err(io_error("mounting at", &self.mount.path, error));
         }
         context.step("reading the label");
-        let contents = self.ground.look(&self.job.drive, true)?;
+        let contents = self.backend.look(&self.job.drive, true)?;
         let placed = find(&contents, self.job)?;
         let partition = device::open(&self.job.drive, placed)?;
         context.step(&format!("probing {}", partition.device));
-        let probed = self.ground.probe(&partition.node);
+        let probed = self.backend.probe(&partition.node);
         let state = &placed.record.state;
         let guard = format_guard(
             state,
@@ -338,7 +342,7 @@ impl<'a> Staging<'a> {
             options: &placed.record.mkfs_options,
             over_own,
         };
-        mkfs::make(self.ground, partition, &plan, context)?;
+        mkfs::make(self.backend, partition, &plan, context)?;
         self.formatted = true;
         Ok(())
     }
@@ -356,7 +360,7 @@ impl<'a> Staging<'a> {
             mounted,
         };
         let changed = self
-            .ground
+            .backend
             .advance(&self.job.drive, self.job.uuid, to.clone())?;
         // What was read back decides, not what was written.
         match changed
@@ -395,7 +399,7 @@ impl<'a> Staging<'a> {
         }
         let args = vec!["-p".into(), partition.node.clone().into_os_string()];
         match tools::run(
-            self.ground,
+            self.backend,
             "e2fsck",
             args,
             (&partition.device, None),
@@ -427,7 +431,7 @@ impl<'a> Staging<'a> {
             return false;
         }
         grow::grow(
-            self.ground,
+            self.backend,
             self.fs_type,
             &self.mount.path,
             (device, bytes),

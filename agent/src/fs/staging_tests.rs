@@ -32,7 +32,7 @@ impl Label {
     }
 }
 
-impl Ground for Label {
+impl StageBackend for Label {
     fn look(&self, _drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
         self.repairs.lock().unwrap().push(repair);
         let mut contents = self.contents.lock().unwrap();

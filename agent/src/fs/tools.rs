@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ground::Ground, jobs::FsError};
+use super::{backend::StageBackend, jobs::FsError};
 use crate::{
     model::Cause,
     sys::cmd::{CmdError, Output, Tool},
@@ -35,7 +35,7 @@ pub fn package(program: &str) -> &'static str {
 
 /// Runs a tool that works on this device. `only`: the node, when it shall see no other device.
 pub fn run(
-    ground: &dyn Ground,
+    backend: &dyn StageBackend,
     program: &'static str,
     args: Vec<OsString>,
     (device, only): (&str, Option<&Path>),
@@ -49,7 +49,7 @@ pub fn run(
         deadline: DEADLINE,
     };
     let step = format!("{program} on {device}");
-    match watched(device, &step, context, || ground.run(&tool)) {
+    match watched(device, &step, context, || backend.run(&tool)) {
         Ok(Ok(output)) => Ok(output),
         Ok(Err(CmdError::Missing(tool))) => Err(FsError::MissingTool {
             tool: tool.to_owned(),

@@ -6,7 +6,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Target, seeds};
 use crate::{
-    config::{self, check::Surroundings, units},
+    config::{self, check::HostFacts, units},
     health::memory,
     model::Checked,
     smart::History,
@@ -82,11 +82,11 @@ fn state(data: &[u8]) {
 
 fn config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let surroundings = Surroundings {
+    let host = HostFacts {
         hostname: "h".into(),
         has_dir: |_| false,
     };
-    if let Err(problems) = config::parse(&text, &surroundings) {
+    if let Err(problems) = config::parse(&text, &host) {
         let told = config::listed(Path::new("agent.toml"), &problems);
         assert!(!problems.is_empty() && !told.is_empty());
     }

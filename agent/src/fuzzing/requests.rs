@@ -204,7 +204,7 @@ fn inventories() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Told in parts or as a whole, a controller knows the same in the end.
+/// Sent in parts or as a whole, a controller knows the same in the end.
 fn inventory_parts(data: &[u8]) {
     let Ok(update) = wire::InventoryUpdate::decode(data) else {
         return;

@@ -1,4 +1,4 @@
-//! Has filesystems checked when they are due, keeps what came of it, and tells the book.
+//! Has filesystems checked when they are due, keeps what came of it, and tells the registry.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use crate::{
         schedule::{Situation, due},
         verdict,
     },
-    evidence::book::Source,
+    evidence::registry::Source,
     fs::device,
     model::{
         CheckOutcome, Checked, Drive, DriveId, DriveRef, DriveState, FsType, Layout, Mode,
@@ -178,7 +178,7 @@ async fn follow(
         };
         let suspected = volumes
             .inventory()
-            .health(|book| book.speaks_against_filesystem(volume.uuid));
+            .health(|registry| registry.speaks_against_filesystem(volume.uuid));
         match followed.volumes.get_mut(&volume.uuid) {
             Some(tracked) if tracked.checked.fs_uuid == fs_uuid => {
                 tracked.news |= suspected && !tracked.suspected;

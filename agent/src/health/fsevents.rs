@@ -240,7 +240,7 @@ fn hear(volumes: &Volumes, owners: &BTreeMap<FsId, (Uuid, DriveId)>, event: Even
         volume: Some(*volume),
     };
     let inventory = volumes.inventory();
-    if inventory.health(|book| book.is_fresh(&subject, Kind::FilesystemError, now())) {
+    if inventory.health(|registry| registry.is_fresh(&subject, Kind::FilesystemError, now())) {
         return;
     }
     tracing::warn!(%volume, %drive, error = %std::io::Error::from_raw_os_error(errno), "filesystem error event");

@@ -16,9 +16,9 @@ use uuid::Uuid;
 
 use crate::{
     evidence::{
-        book::Source,
-        device::{self, Twice},
-        reading::{self, Bad},
+        device::{self, Debounced},
+        reading::{self, UnreadablePlaces},
+        registry::Source,
     },
     fs::jobs::{Device, Stats, Usage},
     model::{
@@ -57,7 +57,7 @@ struct Tracked {
     looking: bool,
     // Requests that it had completed after the last look.
     completed: Option<u64>,
-    bad: Bad,
+    bad: UnreadablePlaces,
 }
 
 /// What is to be done at one drive.
@@ -72,7 +72,7 @@ struct Task {
 
 /// What came of it.
 #[derive(Debug, Default)]
-struct Looked {
+struct Sampled {
     completed: Option<u64>,
     // Places, and whether they read.
     reads: Vec<(u64, bool)>,
@@ -82,10 +82,10 @@ struct Looked {
 /// Looks until `stop`.
 pub async fn run(volumes: Volumes, stop: CancellationToken) {
     let mut drives: BTreeMap<DriveId, Tracked> = BTreeMap::new();
-    let mut looking: Tasks<DriveId, Looked> = Tasks::default();
+    let mut looking: Tasks<DriveId, Sampled> = Tasks::default();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut twice, mut count) = (Twice::default(), 0u32);
+    let (mut twice, mut count) = (Debounced::default(), 0u32);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -176,7 +176,7 @@ fn filesystems(volumes: &Volumes, snapshot: &Snapshot, drive: &DriveId) -> Vec<(
     .collect()
 }
 
-async fn look(volumes: Volumes, task: Task) -> Looked {
+async fn look(volumes: Volumes, task: Task) -> Sampled {
     let Task {
         id, drive, places, ..
     } = task;
@@ -184,13 +184,13 @@ async fn look(volumes: Volumes, task: Task) -> Looked {
     let before = completed(name.clone()).await;
     let unused = before.is_some() && before == task.completed;
     if task.sleeps && unused {
-        return Looked {
+        return Sampled {
             completed: before,
-            ..Looked::default()
+            ..Sampled::default()
         };
     }
     let pool = volumes.pool();
-    let mut looked = Looked::default();
+    let mut looked = Sampled::default();
     for place in places {
         let sample = ReadSample {
             drive: drive.clone(),
@@ -229,7 +229,7 @@ async fn look(volumes: Volumes, task: Task) -> Looked {
     looked
 }
 
-fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId, looked: Looked) {
+fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId, looked: Sampled) {
     let Some(tracked) = drives.get_mut(id) else {
         return;
     };
@@ -244,7 +244,9 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
     };
     let inventory = volumes.inventory();
     let findings = tracked.bad.findings();
-    if inventory.health(|book| book.seen_of_drive(id, Source::Reading) != findings.as_slice()) {
+    if inventory
+        .health(|registry| registry.seen_of_drive(id, Source::Reading) != findings.as_slice())
+    {
         inventory.update(|known| {
             known
                 .health
@@ -262,12 +264,12 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
         match looked.usages.iter().find(|(sampled, _)| sampled == volume) {
             Some((_, usage)) => conditions.extend(unreadable(usage)),
             // Not asked now: what was seen of its filesystem stays, as long as it is mounted.
-            None => conditions.extend(inventory.health(|book| {
+            None => conditions.extend(inventory.health(|registry| {
                 let mounted = snapshot
                     .volumes
                     .get(volume)
                     .is_some_and(|volume| volume.in_use);
-                let seen = book.seen(*volume, Source::Reading).iter();
+                let seen = registry.seen(*volume, Source::Reading).iter();
                 let seen =
                     seen.filter(|condition| mounted && condition.reason == Reason::Unreadable);
                 seen.cloned().collect::<Vec<_>>()
@@ -285,7 +287,7 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
     }
 }
 
-async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, twice: &mut Twice) {
+async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, twice: &mut Debounced) {
     let compared = device::to_be_looked_at(snapshot);
     if compared.is_empty() && twice.is_empty() {
         return;

@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     evidence::{
-        book::{COUNTS_FOR, Notes},
         mounts::Places,
         now,
+        registry::{COUNTS_FOR, Notes},
     },
     model::{DriveState, Snapshot, cause::chain},
     sys::{clock::unix_seconds, offload::offload, process, statefile},
@@ -37,7 +37,7 @@ pub type Names = BTreeMap<String, String>;
 
 /// How far the kernel log was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Heard {
+pub struct LogPosition {
     /// Number of the last record that was read; None when there is none of this boot.
     pub sequence: Option<u64>,
     /// Whose the names in it are.
@@ -49,11 +49,11 @@ pub struct Heard {
 pub(crate) struct Remembered {
     version: u32,
     boot_id: String,
-    // When it was written, on both clocks: the book's, and the wall's, in seconds since 1970.
+    // When it was written, on both clocks: the registry's, and the wall's, in seconds since 1970.
     at: Duration,
     unix: u64,
     notes: Notes,
-    heard: Heard,
+    heard: LogPosition,
     mounts: Places,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn recall(
     boot_id: &str,
     now: Duration,
     unix: u64,
-) -> (Notes, Heard, Places) {
+) -> (Notes, LogPosition, Places) {
     if old.boot_id == boot_id {
         return (old.notes, old.heard, old.mounts);
     }
@@ -86,18 +86,18 @@ pub(crate) fn recall(
         let age = old.at.saturating_sub(at).saturating_add(away);
         (age < COUNTS_FOR).then(|| now.saturating_sub(age))
     });
-    (notes, Heard::default(), Places::new())
+    (notes, LogPosition::default(), Places::new())
 }
 
 /// How far the log was read, shared with the task that reads it.
 #[derive(Debug, Clone, Default)]
-pub struct Memory {
+pub struct PersistedEvidence {
     path: PathBuf,
     boot_id: String,
-    heard: Arc<Mutex<Heard>>,
+    heard: Arc<Mutex<LogPosition>>,
 }
 
-impl Memory {
+impl PersistedEvidence {
     /// Reads the file and gives everybody what they knew. A file that cannot be used is said, put aside, and counts as
     /// empty.
     pub async fn load(volumes: &Volumes, kubelet_dir: &Path) -> Self {
@@ -135,12 +135,12 @@ impl Memory {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Heard> {
+    fn lock(&self) -> MutexGuard<'_, LogPosition> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How far the log was read.
-    pub fn heard(&self) -> Heard {
+    pub fn heard(&self) -> LogPosition {
         self.lock().clone()
     }
 
@@ -160,7 +160,9 @@ impl Memory {
             boot_id: self.boot_id.clone(),
             at: now(),
             unix: unix_seconds(),
-            notes: volumes.inventory().health(|book| book.notes().clone()),
+            notes: volumes
+                .inventory()
+                .health(|registry| registry.notes().clone()),
             heard: self.heard(),
             mounts: volumes.expected().now(),
         }
@@ -237,7 +239,7 @@ mod tests {
     use super::*;
     use crate::{
         evidence::{
-            Book,
+            HealthRegistry,
             attribute::Subject,
             kmsg::Kind,
             mounts::{Place, Role},
@@ -248,13 +250,13 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn remembered() -> Remembered {
-        let mut book = Book::default();
+        let mut registry = HealthRegistry::default();
         let subject = Subject {
             drive: DriveId("wwn-sda".into()),
             volume: Some(Uuid::from_u128(7)),
         };
-        book.note(&subject, Kind::FilesystemError, 100 * HOUR);
-        book.note(&subject, Kind::MediumError, 100 * HOUR);
+        registry.note(&subject, Kind::FilesystemError, 100 * HOUR);
+        registry.note(&subject, Kind::MediumError, 100 * HOUR);
         let place = Place {
             volume: Uuid::from_u128(7),
             role: Role::Target,
@@ -266,8 +268,8 @@ mod tests {
             boot_id: "this".into(),
             at: 101 * HOUR,
             unix: 1_000_000,
-            notes: book.notes().clone(),
-            heard: Heard {
+            notes: registry.notes().clone(),
+            heard: LogPosition {
                 sequence: Some(7),
                 names: [("sda".to_owned(), "wwn-sda 1".to_owned())].into(),
             },
@@ -329,7 +331,7 @@ mod tests {
             let now = COUNTS_FOR + Duration::from_secs(60);
             let unix = 1_000_000 + hours_away * 3600;
             let (notes, heard, mounts) = recall(remembered(), "that", now, unix);
-            assert_eq!((heard, mounts), (Heard::default(), Places::new()));
+            assert_eq!((heard, mounts), (LogPosition::default(), Places::new()));
             let volume = notes.volumes.values().next().unwrap();
             let drive = notes.drives.values().next().unwrap();
             for seen in [volume, drive] {

@@ -12,8 +12,8 @@ use uuid::Uuid;
 use super::fsevents::Mounted;
 use crate::{
     evidence::{
-        book::Source,
         mounts::{self, Role},
+        registry::Source,
     },
     fs::device,
     model::{Mode, Placed, cause::chain},

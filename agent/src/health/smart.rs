@@ -18,7 +18,8 @@ use crate::{
         health::{Acknowledged, Reading, SmartFinding, SmartReport},
     },
     smart::{
-        self, Assessment, Facts, Failure, FailureReason, History, Outcome, Poll, Polled, Told,
+        self, Assessment, Facts, Failure, FailureReason, History, LatestPolls, Outcome, Poll,
+        Polled,
         facts::Detail,
         history::Counter,
         job::Ask,
@@ -110,7 +111,7 @@ pub async fn run(
 async fn follow(
     drives: &mut BTreeMap<DriveId, Tracked>,
     snapshot: &Snapshot,
-    told: &Told,
+    told: &LatestPolls,
     dir: &Path,
 ) {
     let here = |id: &DriveId| {
@@ -403,7 +404,7 @@ async fn acknowledged(
         message: finding.message,
         acknowledged: true,
     }));
-    let now = inventory.health(|book| book.drive(id));
+    let now = inventory.health(|registry| registry.drive(id));
     tracing::warn!(drive = %id, by = request.ack.by, note = request.ack.note, verdict = %now.verdict, findings = acknowledged.len(), "drive findings acknowledged by operator");
     Ok(Done {
         acknowledged,

@@ -12,13 +12,13 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::memory::{Heard, Memory, names};
+use super::memory::{LogPosition, PersistedEvidence, names};
 use crate::{
     evidence::{
-        Book, at,
+        HealthRegistry, at,
         attribute::{Subject, subject},
-        book::is_of_absence,
         kmsg, now,
+        registry::is_of_absence,
         stalls::Stalls,
     },
     model::{DriveId, DriveState, FsType, Snapshot},
@@ -44,11 +44,11 @@ const LOOK_DEADLINE: Duration = Duration::from_secs(5);
 /// `complaints` takes drives that the kernel has complained of.
 pub async fn run(
     volumes: Volumes,
-    memory: Memory,
+    memory: PersistedEvidence,
     complaints: mpsc::Sender<DriveId>,
     stop: CancellationToken,
 ) {
-    let mut ear = Ear {
+    let mut reader = KernelLogReader {
         volumes: volumes.clone(),
         complaints,
         heard: memory.heard(),
@@ -56,7 +56,7 @@ pub async fn run(
         began: since_boot(),
     };
     // What was said while no agent ran is read, if it is known how far the one before had read.
-    let from = match ear.heard.sequence {
+    let from = match reader.heard.sequence {
         Some(_) => From::Oldest,
         None => From::Now,
     };
@@ -102,7 +102,7 @@ pub async fn run(
                 looks = looks.wrapping_add(1);
             }
             next = next => match next {
-                Ok(Next::Record(record)) => ear.hear(&record),
+                Ok(Next::Record(record)) => reader.hear(&record),
                 Ok(Next::Lost) => tracing::warn!("kernel log messages lost; the log buffer was overwritten before it was read"),
                 Err(error) => {
                     tracing::error!(%error, "kernel log reader failed");
@@ -142,7 +142,7 @@ async fn look_at_requests(volumes: &Volumes, stalls: &mut Stalls) {
         }
     };
     let stalled: BTreeSet<DriveId> = stalls.look(&looks, now()).into_iter().collect();
-    if stalled.is_empty() && !volumes.inventory().health(Book::any_stalled) {
+    if stalled.is_empty() && !volumes.inventory().health(HealthRegistry::any_stalled) {
         return;
     }
     // What becomes of it is told by `changes`.
@@ -184,17 +184,17 @@ async fn look_at_counters(volumes: &Volumes) {
 }
 
 /// Takes in the kernel log.
-struct Ear {
+struct KernelLogReader {
     volumes: Volumes,
-    memory: Memory,
+    memory: PersistedEvidence,
     complaints: mpsc::Sender<DriveId>,
     // What an earlier agent had read.
-    heard: Heard,
+    heard: LogPosition,
     // Since boot.
     began: Duration,
 }
 
-impl Ear {
+impl KernelLogReader {
     fn hear(&mut self, record: &str) {
         let Some((number, said)) = kmsg::stamp(record) else {
             return;
@@ -221,7 +221,7 @@ impl Ear {
         }
         // The log's clock may be a little ahead.
         let said = at(said).min(now());
-        if inventory.health(|book| book.is_fresh(&subject, report.kind, said)) {
+        if inventory.health(|registry| registry.is_fresh(&subject, report.kind, said)) {
             return;
         }
         let mut news = false;
@@ -242,7 +242,7 @@ impl Ear {
 }
 
 /// Whether the names in a report that was made while no agent ran were then whose they are now. Pure.
-fn is_same(heard: &Heard, snapshot: &Snapshot, subject: &Subject, device: &str) -> bool {
+fn is_same(heard: &LogPosition, snapshot: &Snapshot, subject: &Subject, device: &str) -> bool {
     let now = names(snapshot);
     let drive = snapshot.drives.get(&subject.drive);
     let name = drive.map(|drive| drive.facts.kernel_name.as_str());
@@ -269,7 +269,7 @@ mod tests {
             drive: drive.id.clone(),
             volume: None,
         };
-        let mut heard = Heard {
+        let mut heard = LogPosition {
             sequence: Some(1),
             names: names(&snapshot),
         };

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{Known, drive_end};
 use crate::{
     discovery::host_udev,
-    evidence::book::of_its_drive,
+    evidence::registry::of_its_drive,
     model::{
         Checked, ClassReport, Drive, DriveHealth, DriveId, DriveState, Placed, RecordState, Reject,
         RejectCode, Snapshot, Volume, VolumeState,

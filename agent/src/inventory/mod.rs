@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::{
-    evidence::{self, Book, book::Source},
+    evidence::{self, HealthRegistry, registry::Source},
     model::{
         Checked, Contents, Drive, DriveId, DriveState, Override, Snapshot, condition::Condition,
         snapshot::Erasing,
@@ -50,7 +50,7 @@ pub struct Known {
     /// Drives whose worker hangs, and since which step.
     pub stuck: BTreeMap<DriveId, String>,
     /// What was seen of the health of drives and volumes.
-    pub health: Book,
+    pub health: HealthRegistry,
     /// What is known from checks of volumes' filesystems.
     pub checked: BTreeMap<Uuid, Checked>,
     /// Volumes with a mount that was detached and may live on.
@@ -222,7 +222,7 @@ impl Inventory {
     }
 
     /// Looks at what was seen of health.
-    pub fn health<T>(&self, look: impl FnOnce(&Book) -> T) -> T {
+    pub fn health<T>(&self, look: impl FnOnce(&HealthRegistry) -> T) -> T {
         look(
             &self
                 .known
@@ -240,10 +240,12 @@ impl Inventory {
         examined: impl Iterator<Item = Uuid>,
         mut wrong: BTreeMap<Uuid, Vec<Condition>>,
     ) {
-        let news: Vec<(Uuid, Vec<Condition>)> = self.health(|book| {
+        let news: Vec<(Uuid, Vec<Condition>)> = self.health(|registry| {
             let seen = examined.map(|volume| (volume, wrong.remove(&volume).unwrap_or_default()));
-            seen.filter(|(volume, conditions)| book.seen(*volume, source) != conditions.as_slice())
-                .collect()
+            seen.filter(|(volume, conditions)| {
+                registry.seen(*volume, source) != conditions.as_slice()
+            })
+            .collect()
         });
         if news.is_empty() {
             return;

@@ -293,8 +293,8 @@ fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
         _ => None,
     };
     into.put_known(&FREE, &labels, free.map(number));
-    let told_at = told.and_then(|told| told.told_at).unwrap_or(0);
-    into.put(&TOLD_AT, &labels, number(told_at));
+    let polled_at = told.and_then(|told| told.polled_at).unwrap_or(0);
+    into.put(&TOLD_AT, &labels, number(polled_at));
     if let Some(told) = told {
         into.put(&ASLEEP, &labels, truth(told.asleep));
         for (reason, count) in &told.failures {

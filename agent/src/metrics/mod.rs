@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::{
     fs::jobs::Usage,
     model::{DriveId, Snapshot},
-    smart::DriveTold,
+    smart::LatestPoll,
     sys::clock::unix_seconds,
     volumes::Volumes,
     worker::SlotStatus,
@@ -33,7 +33,7 @@ pub struct View {
     /// Drives, volumes, classes.
     pub snapshot: Arc<Snapshot>,
     /// What drives said of themselves.
-    pub told: BTreeMap<DriveId, DriveTold>,
+    pub told: BTreeMap<DriveId, LatestPoll>,
     /// The last sample of each volume, and its age.
     pub samples: HashMap<Uuid, (Usage, Duration)>,
     /// The workers' slots.

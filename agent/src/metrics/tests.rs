@@ -12,7 +12,7 @@ use crate::{
         samples,
         snapshot::Erasing,
     },
-    smart::{Failure, FailureReason, Outcome, Reading, Told, facts},
+    smart::{Failure, FailureReason, LatestPolls, Outcome, Reading, facts},
     worker::Slot,
 };
 
@@ -98,9 +98,9 @@ fn usage() -> Usage {
     }
 }
 
-fn told() -> DriveTold {
+fn told() -> LatestPoll {
     let some = Some(1);
-    DriveTold {
+    LatestPoll {
         reading: Some(Reading {
             protocol: Some(facts::Protocol::Ata),
             passed: Some(true),
@@ -124,7 +124,7 @@ fn told() -> DriveTold {
             self_tests: Some((3, 1)),
             ..Reading::default()
         }),
-        told_at: Some(999_000),
+        polled_at: Some(999_000),
         asleep: false,
         failures: BTreeMap::from([(FailureReason::Timeout, 2)]),
     }
@@ -197,7 +197,7 @@ fn only_what_a_drive_told_is_shown() {
 
 #[test]
 fn a_poll_that_failed_leaves_the_last_numbers_with_their_age() {
-    let store = Told::default();
+    let store = LatestPolls::default();
     let drive = DriveId("wwn-d0".into());
     let failed = Outcome::Failed(Failure {
         reason: FailureReason::OpenFailed,

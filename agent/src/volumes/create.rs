@@ -225,7 +225,11 @@ impl Volumes {
                 Err(RunError::Job(
                     CarveError::Damaged { .. } | CarveError::NotThisDrive { .. },
                 )) => {
-                    let noted = self.inner.keeper.bury_unseen(uuid, &id, name).await;
+                    let noted = self
+                        .inner
+                        .keeper
+                        .add_unseen_tombstone(uuid, &id, name)
+                        .await;
                     noted.map_err(|error| VolumeError::not_noted(uuid, error))?;
                 }
                 Err(error) => {
@@ -239,13 +243,17 @@ impl Volumes {
                 }
             }
         } else {
-            let noted = self.inner.keeper.bury_unseen(uuid, &id, name).await;
+            let noted = self
+                .inner
+                .keeper
+                .add_unseen_tombstone(uuid, &id, name)
+                .await;
             noted.map_err(|error| VolumeError::not_noted(uuid, error))?;
         }
         self.inner
             .inventory
             .update(|known| known.remembered.in_doubt.remove(name));
-        // Before anything is answered: a doubt that came back after a restart could bury what was acknowledged since.
+        // Before anything is answered: a doubt that came back after a restart could delete what was acknowledged since.
         self.inner.keeper.settle().await;
         self.inner.underway.end(uuid).await;
         Ok(())

@@ -75,7 +75,7 @@ impl Volumes {
         if quarantine || can_only_be_noted(&self.inner.inventory.current(), volume) {
             // Out of reach; or its node was, when the volume was deleted: note it durably. A volume so noted that is
             // seen is quarantined, shown, and erased after a delay.
-            let noted = self.inner.keeper.bury(volume).await;
+            let noted = self.inner.keeper.add_tombstone(volume).await;
             return noted.map_err(|error| VolumeError::not_noted(volume.uuid, error));
         }
         let (drive, _) = self.reach_settled(volume).await?;

@@ -34,7 +34,7 @@ use crate::{
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
     model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState},
-    smart::Told,
+    smart::LatestPolls,
     state::underway::Underway,
     sys::mountinfo::{self, MountEntry},
     worker::{Job, Pool, RunError, Slot},
@@ -79,7 +79,7 @@ struct Inner {
     /// Held while the mount table is read and published, so that an older look never replaces a newer one.
     looking: Mutex<()>,
     /// What the drives said when they were asked.
-    told: Told,
+    told: LatestPolls,
 }
 
 impl Volumes {
@@ -108,7 +108,7 @@ impl Volumes {
                 asked: Notify::new(),
                 expected: Expected::default(),
                 looking: Mutex::default(),
-                told: Told::default(),
+                told: LatestPolls::default(),
             }),
         }
     }
@@ -129,7 +129,7 @@ impl Volumes {
     }
 
     /// What the drives last told of themselves.
-    pub fn told(&self) -> &Told {
+    pub fn told(&self) -> &LatestPolls {
         &self.inner.told
     }
 

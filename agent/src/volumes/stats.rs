@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{STATS_DEADLINE, VolumeError, Volumes};
 use crate::{
-    evidence::{book::Source, mounts, space},
+    evidence::{mounts, registry::Source, space},
     fs::jobs::{Device, FsError, Stats, Usage},
     model::{
         Mode, Volume,
@@ -221,7 +221,7 @@ impl Volumes {
     /// Conditions of a volume's space, from a sample.
     fn record_space(&self, uuid: Uuid, usage: &Usage) {
         let inventory = &self.inner.inventory;
-        let before = inventory.health(|book| book.seen(uuid, Source::Space).to_vec());
+        let before = inventory.health(|registry| registry.seen(uuid, Source::Space).to_vec());
         // A filesystem that does not answer says nothing of its space.
         if usage.unreadable.is_some() || usage.total_bytes == 0 {
             return;

@@ -62,16 +62,16 @@ fn log_to_stderr() {
         .with_env_filter(filter)
         .without_time()
         .with_ansi(false)
-        .with_writer(|| Deaf(io::stderr()))
+        .with_writer(|| UnfailingStderr(io::stderr()))
         .log_internal_errors(false)
         .finish();
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
 /// Stderr that never fails.
-struct Deaf(io::Stderr);
+struct UnfailingStderr(io::Stderr);
 
-impl Write for Deaf {
+impl Write for UnfailingStderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _ = self.0.write_all(bytes);
         Ok(bytes.len())

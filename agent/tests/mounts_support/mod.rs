@@ -15,7 +15,7 @@ use std::{
 use drivebay_agent::{
     carve::jobs::{CarveError, Changed},
     fs::{
-        ground::Ground,
+        backend::StageBackend,
         jobs::{
             Device, FsError, GrowFs, Grown, Publish, Stage, StageMount, Staged, Stats, Unmount,
             Unmounted, Usage,
@@ -349,7 +349,7 @@ impl Bench {
     }
 }
 
-impl Ground for Bench {
+impl StageBackend for Bench {
     fn look(&self, _drive: &DriveRef, _repair: bool) -> Result<Contents, CarveError> {
         Ok(self.contents.lock().unwrap().clone())
     }

@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 
 use super::{
     admission::{Admission, Facts, Holder, Refusal, admit},
-    alone::Alone,
+    single_reader::SingleReader,
 };
 use crate::{
     call::CallError,
@@ -122,7 +122,7 @@ impl Agent {
     /// Looks at the inventory, now. Short: updates wait meanwhile. `read` looks at no inventory itself, or both may
     /// wait for an update for ever.
     pub fn look<T>(&self, read: impl FnOnce(&Inventory) -> T) -> T {
-        let _alone = Alone::look();
+        let _alone = SingleReader::begin();
         read(&self.inventory.borrow())
     }
 
@@ -159,14 +159,14 @@ impl Agent {
         }
     }
 
-    /// Lets a new connection in, or says why not. `given_up`: an operator has forgotten the node, so whoever
+    /// Lets a new connection in, or says why not. `forgotten_nodes`: an operator has forgotten the node, so whoever
     /// had the name before has no claim to it. `proved`: it has shown to have the former machine's drives.
     pub(super) fn enter(
         &self,
         facts: Facts,
         client: AgentClient<Channel>,
         end: CancellationToken,
-        given_up: bool,
+        forgotten_nodes: bool,
         proved: bool,
     ) -> Result<Entered, Box<Refusal>> {
         let has_volumes = self.look(|inventory| inventory.counts().volumes > 0);
@@ -179,7 +179,7 @@ impl Agent {
             fenced: &fenced,
             has_volumes: has_volumes && !proved,
         });
-        let holder = holder.filter(|holder| holder.connected || !given_up);
+        let holder = holder.filter(|holder| holder.connected || !forgotten_nodes);
         match admit(holder, &facts) {
             Admission::Enter => {}
             Admission::Prove => return Ok(Entered::Prove),

@@ -239,18 +239,18 @@ async fn admitted(
     let agent = inner.enrol(&facts.node);
     let mut proved = false;
     let number = loop {
-        let given_up = inner.is_given_up(&facts.node);
+        let forgotten_nodes = inner.is_given_up(&facts.node);
         let end = visitor.end.clone();
         match agent.enter(
             facts.clone(),
             client.clone(),
             end,
-            given_up.is_some(),
+            forgotten_nodes.is_some(),
             proved,
         ) {
             Err(refusal) => return refusal.into(),
             Ok(Entered::Session(number)) => {
-                if let Some(at) = given_up {
+                if let Some(at) = forgotten_nodes {
                     inner.notes.returned(&facts.node, at);
                     tracing::warn!(
                         node = facts.node,

@@ -37,7 +37,7 @@ pub enum LookupError {
     },
     /// Its node was given up with all that is on it.
     #[error("volume {id} was forgotten with its node {node}")]
-    GivenUp {
+    ForgottenNodes {
         /// The id.
         id: String,
         /// The node in it.
@@ -77,7 +77,7 @@ impl Agents {
         let node = parsed.node;
         if self.is_given_up(&node) {
             let id = id.to_owned();
-            return Err(LookupError::GivenUp { id, node });
+            return Err(LookupError::ForgottenNodes { id, node });
         }
         self.get(&node).ok_or(LookupError::NodeNeverSeen { node })
     }

@@ -5,9 +5,9 @@
 
 pub mod admission;
 mod agent;
-mod alone;
 mod follow;
 mod lookup;
+mod single_reader;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,14 +39,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 type Map = BTreeMap<Arc<str>, Arc<Agent>>;
 
 /// Nodes that an operator has given up, with the time in unix seconds.
-pub type GivenUp = BTreeMap<String, u64>;
+pub type ForgottenNodes = BTreeMap<String, u64>;
 
 #[derive(Debug)]
 struct Inner {
     map: RwLock<Map>,
     catalog: Catalog,
     ready: watch::Sender<bool>,
-    given_up: watch::Receiver<GivenUp>,
+    forgotten_nodes: watch::Receiver<ForgottenNodes>,
     notes: Notes,
     began: Instant,
     // There is one agent, which is dialled: no other will come.
@@ -63,23 +63,29 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// No agent yet; they come by [`visit`](Self::visit). `given_up`: nodes that an operator has forgotten;
+    /// No agent yet; they come by [`visit`](Self::visit). `forgotten_nodes`: nodes that an operator has forgotten;
     /// `notes`: what must outlive this process.
-    pub fn new(given_up: watch::Receiver<GivenUp>, notes: Notes) -> Self {
-        Self::with_away_grace(given_up, notes, AWAY_GRACE)
+    pub fn new(forgotten_nodes: watch::Receiver<ForgottenNodes>, notes: Notes) -> Self {
+        Self::with_away_grace(forgotten_nodes, notes, AWAY_GRACE)
     }
 
     /// As [`new`](Self::new), with another time after which the volumes of an agent that is away are unreachable.
     pub fn with_away_grace(
-        given_up: watch::Receiver<GivenUp>,
+        forgotten_nodes: watch::Receiver<ForgottenNodes>,
         notes: Notes,
         away_grace: Duration,
     ) -> Self {
-        Self::with_stop(given_up, notes, away_grace, false, CancellationToken::new())
+        Self::with_stop(
+            forgotten_nodes,
+            notes,
+            away_grace,
+            false,
+            CancellationToken::new(),
+        )
     }
 
     fn with_stop(
-        given_up: watch::Receiver<GivenUp>,
+        forgotten_nodes: watch::Receiver<ForgottenNodes>,
         notes: Notes,
         away_grace: Duration,
         alone: bool,
@@ -90,7 +96,7 @@ impl Agents {
                 map: RwLock::default(),
                 catalog: Catalog::default(),
                 ready: watch::Sender::new(false),
-                given_up,
+                forgotten_nodes,
                 notes,
                 began: Instant::now(),
                 alone,
@@ -105,7 +111,7 @@ impl Agents {
     /// a tokio runtime.
     pub fn single(channel: Channel) -> Self {
         let stop = CancellationToken::new();
-        let none = watch::Sender::new(GivenUp::new()).subscribe();
+        let none = watch::Sender::new(ForgottenNodes::new()).subscribe();
         let agents = Self::with_stop(none, Notes::in_memory(), AWAY_GRACE, true, stop.clone());
         let client = AgentClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let weak = Arc::downgrade(&agents.inner);
@@ -164,9 +170,9 @@ impl Agents {
     }
 
     /// Nodes that were given up, and have not come back.
-    pub fn given_up(&self) -> BTreeSet<String> {
-        let given_up = self.inner.given_up.borrow().clone();
-        given_up
+    pub fn forgotten_nodes(&self) -> BTreeSet<String> {
+        let forgotten_nodes = self.inner.forgotten_nodes.borrow().clone();
+        forgotten_nodes
             .into_keys()
             .filter(|node| self.is_given_up(node))
             .collect()
@@ -179,7 +185,7 @@ impl Agents {
 
     /// Drops what is known of nodes that were given up and are away.
     pub fn forget_given_up(&self) {
-        for node in self.given_up() {
+        for node in self.forgotten_nodes() {
             let Some(agent) = self.get(&node) else {
                 continue;
             };
@@ -210,7 +216,7 @@ async fn visit_once(inner: &Weak<Inner>, client: &AgentClient<Channel>) -> Sessi
 impl Inner {
     // When it was given up, unix seconds.
     fn is_given_up(&self, node: &str) -> Option<u64> {
-        let at = self.given_up.borrow().get(node).copied()?;
+        let at = self.forgotten_nodes.borrow().get(node).copied()?;
         let back = self.notes.has_returned(node, at)
             || self.get(node).is_some_and(|agent| agent.connected());
         (!back).then_some(at)

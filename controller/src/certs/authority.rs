@@ -18,7 +18,7 @@ use super::{
     names::Name,
     place::{self, Pair, exists},
 };
-use crate::tls::{self, Moment, NODE_URI};
+use crate::tls::{self, NODE_URI, UtcTime};
 
 /// Certificates are valid from this long before they were made, for hosts whose clocks are behind.
 const SKEW: Duration = Duration::from_secs(60 * 60);
@@ -125,7 +125,7 @@ impl Authority {
         if until < now {
             return Err(CertsError::CaExpired {
                 path,
-                until: Moment(until),
+                until: UtcTime(until),
             });
         }
         let issuer = Issuer::from_ca_cert_der(&certificate, key).map_err(CertsError::Make)?;

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use crate::tls::{Moment, NODE_URI, NotACertificate};
+use crate::tls::{NODE_URI, NotACertificate, UtcTime};
 
 /// No certificate was made, or not all of them.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +75,7 @@ pub enum CertsError {
         /// The certificate's file.
         path: PathBuf,
         /// Its last second.
-        until: Moment,
+        until: UtcTime,
     },
     /// A directory's ca.pem is of another CA.
     #[error(

@@ -24,7 +24,7 @@ pub use error::CertsError;
 pub use names::Name;
 use place::{Pair, exists};
 
-use crate::tls::Moment;
+use crate::tls::UtcTime;
 
 const CA: &str = "ca.pem";
 const NODES: &str = "nodes";
@@ -45,19 +45,19 @@ pub fn run(command: &CertsCommand) -> Result<String, CertsError> {
 fn init(args: &InitArgs, now: SystemTime) -> Result<String, CertsError> {
     let dir = &args.dir;
     let (ca, pair) = (Pair::ca(dir), Pair::controller(dir));
-    let mut said = Said(place::private_dir(dir)?);
+    let mut summary = Summary(place::private_dir(dir)?);
     let fresh = !exists(&ca.certificate)? && !exists(&ca.key)?;
     let authority = if fresh {
         // Whoever signed what is there, it was not the CA that would be made.
         pair.refuse_if_there(CertsError::controller_of_another_ca)?;
         let authority = Authority::make(dir, args.ca_days, now)?;
-        said.made(&ca, authority.until());
+        summary.made(&ca, authority.until());
         authority
     } else {
         let authority = Authority::load(dir, now)?;
         pair.refuse_if_there(CertsError::init_again)?;
-        let (path, until) = (ca.certificate.display(), Moment(authority.until()));
-        said.line(format!(
+        let (path, until) = (ca.certificate.display(), UtcTime(authority.until()));
+        summary.line(format!(
             "{path} already exists, valid until {until}; it was not changed"
         ));
         authority
@@ -68,16 +68,16 @@ fn init(args: &InitArgs, now: SystemTime) -> Result<String, CertsError> {
     };
     let leaf = authority.issue(&Subject::Controller(&names), args.days, now)?;
     pair.create(&leaf)?;
-    said.controller(dir, &pair, &names, &leaf);
-    said.line(format!(
+    summary.controller(dir, &pair, &names, &leaf);
+    summary.line(format!(
         "Keep {} from everybody and off the cluster, with a backup: whoever has it can be any node, and without it none can be added.",
         ca.key.display()
     ));
-    said.line(format!(
+    summary.line(format!(
         "Next, for every node: drivebay-controller certs node NODE_ID --dir {}",
         dir.display()
     ));
-    Ok(said.0)
+    Ok(summary.0)
 }
 
 fn controller(args: &ControllerArgs, now: SystemTime) -> Result<String, CertsError> {
@@ -91,9 +91,9 @@ fn controller(args: &ControllerArgs, now: SystemTime) -> Result<String, CertsErr
     };
     let leaf = authority.issue(&Subject::Controller(&names), args.days, now)?;
     pair.write(&leaf, args.renew)?;
-    let mut said = Said(String::new());
-    said.controller(&args.dir, &pair, &names, &leaf);
-    Ok(said.0)
+    let mut summary = Summary(String::new());
+    summary.controller(&args.dir, &pair, &names, &leaf);
+    Ok(summary.0)
 }
 
 fn node(args: &NodeArgs, now: SystemTime) -> Result<String, CertsError> {
@@ -105,11 +105,11 @@ fn node(args: &NodeArgs, now: SystemTime) -> Result<String, CertsError> {
     if exists(&pair.certificate)? {
         authority::refuse_another_nodes(&pair.certificate, &args.name)?;
     }
-    let mut said = Said(place::private_dir(&out)?);
+    let mut summary = Summary(place::private_dir(&out)?);
     let ca = out.join(CA);
     if authority.copy_to(&ca)? == Copied::Differs {
         let of = args.dir.join(CA);
-        said.line(format!(
+        summary.line(format!(
             "{} differs from {}; it was not changed",
             ca.display(),
             of.display()
@@ -117,19 +117,19 @@ fn node(args: &NodeArgs, now: SystemTime) -> Result<String, CertsError> {
     }
     let leaf = authority.issue(&Subject::Node(&args.name), args.days, now)?;
     pair.write(&leaf, args.renew)?;
-    said.leaf(&pair, &leaf);
-    said.line(format!(
+    summary.leaf(&pair, &leaf);
+    summary.line(format!(
         "The agent of node {} needs ca.pem, node.pem and node-key.pem of {}",
         args.name,
         out.display()
     ));
-    Ok(said.0)
+    Ok(summary.0)
 }
 
 /// What is told at the end.
-struct Said(String);
+struct Summary(String);
 
-impl Said {
+impl Summary {
     fn line(&mut self, line: String) {
         self.0.push_str(&line);
         self.0.push('\n');
@@ -140,7 +140,7 @@ impl Said {
             "made {} and {}, valid until {}",
             pair.certificate.display(),
             pair.key.display(),
-            Moment(until)
+            UtcTime(until)
         ));
     }
 

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Something on a node.
-struct There<T> {
+struct OnNode<T> {
     node: String,
     // The node's agent is there.
     here: bool,
@@ -41,7 +41,7 @@ pub async fn drive(
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     nodes::known(client, &args.show.nodes).await?;
-    let mut found: Vec<There<Drive>> = Vec::new();
+    let mut found: Vec<OnNode<Drive>> = Vec::new();
     let mut incoming = client.drives(&args.show.nodes).await?;
     while let Some(node) = incoming.next().await? {
         let meant = node
@@ -49,7 +49,7 @@ pub async fn drive(
             .into_iter()
             .filter(|drive| may_be(&args.id, &drive_names(drive)));
         let here = node.state != "away" && node.state != "forgotten";
-        found.extend(meant.map(|it| There {
+        found.extend(meant.map(|it| OnNode {
             node: node.node_id.clone(),
             here,
             it,
@@ -87,11 +87,11 @@ pub async fn volume(
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     nodes::known(client, &args.show.nodes).await?;
-    let mut found: Vec<There<Volume>> = Vec::new();
+    let mut found: Vec<OnNode<Volume>> = Vec::new();
     if args.id.parse::<VolumeId>().is_ok() {
         // Also under the id of a node that it was moved from.
         let answer = client.volume(&args.id).await?.volume.unwrap_or_default();
-        found.extend(answer.volume.map(|it| There {
+        found.extend(answer.volume.map(|it| OnNode {
             node: answer.node_id,
             here: true,
             it,
@@ -102,7 +102,7 @@ pub async fn volume(
             let meant = there
                 .volume
                 .filter(|volume| may_be(&args.id, &volume_names(volume)));
-            found.extend(meant.map(|it| There {
+            found.extend(meant.map(|it| OnNode {
                 node: there.node_id,
                 here: true,
                 it,

@@ -52,7 +52,7 @@ pub(crate) async fn delete(agents: &Agents, id: String) -> Result<(), DeleteErro
         });
     }
     let agent = match owner {
-        Err(LookupError::GivenUp { .. }) => {
+        Err(LookupError::ForgottenNodes { .. }) => {
             // Should the node come back after all, it hears of it, and keeps the volume in quarantine.
             agents.notes().bury(&id).await?;
             return Ok(());

@@ -82,7 +82,7 @@ impl HasCode for PlacementError {
 impl HasCode for LookupError {
     fn code(&self) -> Code {
         match self {
-            Self::NotAnId { .. } | Self::NoSuchVolume { .. } | Self::GivenUp { .. } => {
+            Self::NotAnId { .. } | Self::NoSuchVolume { .. } | Self::ForgottenNodes { .. } => {
                 Code::NotFound
             }
             // Absence is not known, so it is not claimed.

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::{Target, recorded, seeds};
 use crate::{
-    agents::{Agents, GivenUp},
+    agents::{Agents, ForgottenNodes},
     catalog::Catalog,
     health::{Whereabouts, entries, legacy},
     inventory::Inventory,
@@ -97,9 +97,9 @@ fn inventory(data: &[u8]) {
 }
 
 /// Agents, of which one is known by what the input says of it.
-pub(super) fn known(update: Option<InventoryUpdate>) -> (watch::Sender<GivenUp>, Agents) {
-    let (keep, given_up) = watch::channel(GivenUp::new());
-    let agents = Agents::new(given_up, Notes::in_memory());
+pub(super) fn known(update: Option<InventoryUpdate>) -> (watch::Sender<ForgottenNodes>, Agents) {
+    let (keep, forgotten_nodes) = watch::channel(ForgottenNodes::new());
+    let agents = Agents::new(forgotten_nodes, Notes::in_memory());
     let facts = crate::agents::Facts {
         node: NODE.to_owned(),
         instance: "i".to_owned(),

@@ -3,7 +3,7 @@
 //! The controller is server of the TCP and TLS connection and client of the gRPC on it. Each step before an
 //! agent is let in has five seconds, and nothing large is taken from it.
 
-mod door;
+mod limit;
 mod once;
 
 use std::{io, net::SocketAddr, time::Duration};
@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::{
     agents::{Agents, SessionError, Visitor},
-    listen::{door::Door, once::channel_over},
+    listen::{limit::ConnectionLimit, once::channel_over},
     tls::{self, Credentials, Role},
 };
 
@@ -69,14 +69,14 @@ pub enum ListenError {
 
 /// How this controller presents itself to agents.
 #[derive(Debug, Clone)]
-pub struct Announce {
+pub struct Announcement {
     /// A random id of this process.
     pub instance: Uuid,
     /// How many replicas there are; 1 when that is not known.
     pub replicas: u32,
 }
 
-impl Announce {
+impl Announcement {
     fn hello(&self) -> HelloRequest {
         HelloRequest {
             protocol: names::AGENT_PROTOCOL,
@@ -113,11 +113,11 @@ pub async fn bind(address: SocketAddr, security: &Security) -> Result<TcpListene
 pub async fn serve(
     listener: TcpListener,
     security: Security,
-    announce: Announce,
+    announce: Announcement,
     agents: Agents,
     stop: CancellationToken,
 ) {
-    let door = Door::new(MAX_STRANGERS, PATIENCE);
+    let limit = ConnectionLimit::new(MAX_STRANGERS, PATIENCE);
     let sessions = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -135,7 +135,7 @@ pub async fn serve(
         };
         let place = tokio::select! {
             () = stop.cancelled() => break,
-            place = door.enter() => place,
+            place = limit.enter() => place,
         };
         let (security, agents) = (security.clone(), agents.clone());
         let hello = announce.hello();
@@ -143,9 +143,9 @@ pub async fn serve(
         sessions.spawn(async move {
             let shaken = tokio::select! {
                 shaken = tokio::time::timeout(HANDSHAKE, shake_hands(stream, &security)) => {
-                    shaken.unwrap_or_else(|_| Err(Stranger::Silent))
+                    shaken.unwrap_or_else(|_| Err(HandshakeError::Silent))
                 }
-                () = place.turned_away() => Err(Stranger::TurnedAway),
+                () = place.turned_away() => Err(HandshakeError::TurnedAway),
                 () = end.cancelled() => return,
             };
             drop(place);
@@ -173,7 +173,7 @@ fn is_the_peers(error: &io::Error) -> bool {
 
 /// Why a connection did not get as far as its hello.
 #[derive(Debug, thiserror::Error)]
-enum Stranger {
+enum HandshakeError {
     #[error("it has not finished its handshake within {} s", HANDSHAKE.as_secs())]
     Silent,
     #[error(
@@ -192,7 +192,7 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// A connection whose other end is known.
-struct Shaken {
+struct Authenticated {
     stream: Box<dyn Stream>,
     identity: Option<Identity>,
 }
@@ -202,13 +202,16 @@ struct Identity {
     chain: Vec<CertificateDer<'static>>,
 }
 
-async fn shake_hands(stream: TcpStream, security: &Security) -> Result<Shaken, Stranger> {
+async fn shake_hands(
+    stream: TcpStream,
+    security: &Security,
+) -> Result<Authenticated, HandshakeError> {
     // Without it each small message waits for the one before to be acknowledged: 45 ms a call.
     stream
         .set_nodelay(true)
-        .map_err(|error| Stranger::Tls(error.to_string()))?;
+        .map_err(|error| HandshakeError::Tls(error.to_string()))?;
     let Security::Mtls(credentials) = security else {
-        return Ok(Shaken {
+        return Ok(Authenticated {
             stream: Box::new(stream),
             identity: None,
         });
@@ -216,7 +219,7 @@ async fn shake_hands(stream: TcpStream, security: &Security) -> Result<Shaken, S
     let stream = TlsAcceptor::from(credentials.server_config())
         .accept(stream)
         .await
-        .map_err(|error| Stranger::Tls(tls::explain(&error)))?;
+        .map_err(|error| HandshakeError::Tls(tls::explain(&error)))?;
     let chain: Vec<CertificateDer<'static>> = stream
         .get_ref()
         .1
@@ -225,19 +228,19 @@ async fn shake_hands(stream: TcpStream, security: &Security) -> Result<Shaken, S
         .iter()
         .map(|certificate| certificate.clone().into_owned())
         .collect();
-    let certificate = chain.first().ok_or(Stranger::NoCertificate)?;
+    let certificate = chain.first().ok_or(HandshakeError::NoCertificate)?;
     let identity = Identity {
         node: tls::node_id(certificate)?,
         chain,
     };
-    Ok(Shaken {
+    Ok(Authenticated {
         stream: Box::new(stream),
         identity: Some(identity),
     })
 }
 
 async fn attend(
-    shaken: Shaken,
+    shaken: Authenticated,
     security: &Security,
     agents: &Agents,
     address: SocketAddr,

@@ -89,11 +89,11 @@ impl Exposed for Cluster {
             .map(|state| (state, 0))
             .collect();
         let now = Instant::now();
-        let given_up = self.agents.given_up();
-        states.insert("forgotten", number_of(given_up.len()));
+        let forgotten_nodes = self.agents.forgotten_nodes();
+        states.insert("forgotten", number_of(forgotten_nodes.len()));
         for agent in self.agents.all() {
             let node = agent.node();
-            if given_up.contains(node) {
+            if forgotten_nodes.contains(node) {
                 continue;
             }
             let connected = agent.connected();

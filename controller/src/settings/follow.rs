@@ -36,21 +36,21 @@ pub fn follow(
 async fn keep(path: PathBuf, every: Duration, settings: watch::Sender<Settings>) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut judge = Judge::default();
+    let mut detector = ChangeDetector::default();
     let file = path.display();
     loop {
         ticks.tick().await;
         let read = read_patiently(&path).await;
-        let heard = judge.hear(read, &settings.borrow());
-        match heard {
-            Heard::Nothing => {}
-            Heard::Well => tracing::info!(%file, "configuration can be read again"),
-            Heard::Changed(now) => {
+        let change = detector.observe(read, &settings.borrow());
+        match change {
+            FileChange::Nothing => {}
+            FileChange::Well => tracing::info!(%file, "configuration can be read again"),
+            FileChange::Changed(now) => {
                 let forgotten_nodes = now.forgotten.len();
                 tracing::info!(%file, forgotten_nodes, "configuration changed");
                 settings.send_replace(now);
             }
-            Heard::Trouble(error) => {
+            FileChange::Trouble(error) => {
                 tracing::error!(%file, error, "invalid configuration; keeping the previous one");
             }
         }
@@ -59,7 +59,7 @@ async fn keep(path: PathBuf, every: Duration, settings: watch::Sender<Settings>)
 
 /// What a reading amounts to.
 #[derive(Debug, PartialEq, Eq)]
-enum Heard {
+enum FileChange {
     Nothing,
     Well,
     Changed(Settings),
@@ -68,34 +68,34 @@ enum Heard {
 
 /// Takes a change that was read twice in a row, and tells each trouble once.
 #[derive(Debug, Default)]
-struct Judge {
+struct ChangeDetector {
     seen: Option<Settings>,
     trouble: Option<String>,
 }
 
-impl Judge {
-    fn hear(&mut self, read: Result<Settings, SettingsError>, known: &Settings) -> Heard {
+impl ChangeDetector {
+    fn observe(&mut self, read: Result<Settings, SettingsError>, known: &Settings) -> FileChange {
         match read {
             Ok(read) => {
                 let again = self.seen.as_ref() == Some(&read);
                 self.seen = Some(read.clone());
                 if again && read != *known {
                     self.trouble = None;
-                    Heard::Changed(read)
+                    FileChange::Changed(read)
                 } else if self.trouble.take().is_some() {
-                    Heard::Well
+                    FileChange::Well
                 } else {
-                    Heard::Nothing
+                    FileChange::Nothing
                 }
             }
             Err(error) => {
                 self.seen = None;
                 let text = chain(&error);
                 if self.trouble.as_ref() == Some(&text) {
-                    return Heard::Nothing;
+                    return FileChange::Nothing;
                 }
                 self.trouble = Some(text.clone());
-                Heard::Trouble(text)
+                FileChange::Trouble(text)
             }
         }
     }
@@ -187,24 +187,24 @@ mod tests {
                 },
             })
         };
-        let trouble = |line| Heard::Trouble(format!("f:{line}: m"));
-        let mut judge = Judge::default();
+        let trouble = |line| FileChange::Trouble(format!("f:{line}: m"));
+        let mut detector = ChangeDetector::default();
         // A save in place: cut to nothing, then whole.
-        for (read, known, heard) in [
-            (Ok(one()), one(), Heard::Nothing),
-            (Ok(empty.clone()), one(), Heard::Nothing),
-            (Ok(one()), one(), Heard::Nothing),
-            (Ok(empty.clone()), one(), Heard::Nothing),
+        for (read, known, change) in [
+            (Ok(one()), one(), FileChange::Nothing),
+            (Ok(empty.clone()), one(), FileChange::Nothing),
+            (Ok(one()), one(), FileChange::Nothing),
+            (Ok(empty.clone()), one(), FileChange::Nothing),
             (wrong(1), one(), trouble(1)),
-            (wrong(1), one(), Heard::Nothing),
+            (wrong(1), one(), FileChange::Nothing),
             (wrong(2), one(), trouble(2)),
-            (Ok(empty.clone()), one(), Heard::Well),
-            (Ok(empty.clone()), one(), Heard::Changed(empty.clone())),
-            (Ok(empty.clone()), empty.clone(), Heard::Nothing),
+            (Ok(empty.clone()), one(), FileChange::Well),
+            (Ok(empty.clone()), one(), FileChange::Changed(empty.clone())),
+            (Ok(empty.clone()), empty.clone(), FileChange::Nothing),
             (wrong(2), empty.clone(), trouble(2)),
         ] {
             let words = format!("{read:?}");
-            assert_eq!(judge.hear(read, &known), heard, "{words}");
+            assert_eq!(detector.observe(read, &known), change, "{words}");
         }
     }
 }

@@ -51,9 +51,9 @@ pub struct Validity {
 
 /// A point in time as operators read it: `2027-01-31 12:00 UTC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment(pub SystemTime);
+pub struct UtcTime(pub SystemTime);
 
-impl fmt::Display for Moment {
+impl fmt::Display for UtcTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self
             .0
@@ -261,7 +261,7 @@ mod tests {
         let key = KeyPair::generate().unwrap();
         let der = params.self_signed(&key).unwrap().der().clone();
         assert_eq!(
-            Moment(expires(&der).unwrap()).to_string(),
+            UtcTime(expires(&der).unwrap()).to_string(),
             "2061-02-03 00:00 UTC"
         );
         let day = Duration::from_secs(24 * 60 * 60);

@@ -16,7 +16,7 @@ use rustls::{
 };
 
 use super::{
-    cert::{self, Moment, Validity},
+    cert::{self, UtcTime, Validity},
     error::TlsError,
     files::{self, Contents, TlsFiles},
 };
@@ -219,13 +219,13 @@ fn valid_now(files: &TlsFiles, leaf: &CertificateDer<'_>) -> Result<Validity, Tl
     if validity.until < now {
         return Err(TlsError::Expired {
             path: path(),
-            until: Moment(validity.until),
+            until: UtcTime(validity.until),
         });
     }
     if now < validity.from {
         return Err(TlsError::NotYetValid {
             path: path(),
-            from: Moment(validity.from),
+            from: UtcTime(validity.from),
         });
     }
     Ok(validity)

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use super::{
-    cert::{Moment, NoNodeId, NotACertificate},
+    cert::{NoNodeId, NotACertificate, UtcTime},
     checks::Role,
     explain,
     files::MAX_BYTES,
@@ -83,7 +83,7 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
         /// Its last second.
-        until: Moment,
+        until: UtcTime,
     },
     /// Own certificate, not yet valid.
     #[error(
@@ -93,7 +93,7 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
         /// Its first second.
-        from: Moment,
+        from: UtcTime,
     },
     /// A certificate in the CA's file that may sign none.
     #[error(

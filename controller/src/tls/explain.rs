@@ -10,7 +10,7 @@ use rustls::{
     AlertDescription, CertificateError, ExtendedKeyPurpose, InvalidMessage, pki_types::UnixTime,
 };
 
-use super::cert::Moment;
+use super::cert::UtcTime;
 
 /// Errors within errors that are looked through for the one of TLS.
 const DEPTH: usize = 16;
@@ -146,10 +146,10 @@ fn of_alert(alert: AlertDescription) -> String {
     }
 }
 
-fn moment(time: UnixTime) -> Moment {
+fn moment(time: UnixTime) -> UtcTime {
     // The verifier's times are seconds since 1970; one too far away for the clock is shown as 1970.
     let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time.as_secs()));
-    Moment(time.unwrap_or(SystemTime::UNIX_EPOCH))
+    UtcTime(time.unwrap_or(SystemTime::UNIX_EPOCH))
 }
 
 #[cfg(test)]

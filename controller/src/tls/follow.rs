@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    cert::{Moment, Validity},
+    cert::{UtcTime, Validity},
     credentials::{Change, Credentials},
     error::in_one_line,
 };
@@ -71,12 +71,12 @@ fn log(credentials: &Credentials, notice: &Notice) {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Notice {
-    Own { until: Moment },
+    Own { until: UtcTime },
     Trust,
     Failing(String),
     InOrder,
-    Soon { until: Moment },
-    Expired { until: Moment },
+    Soon { until: UtcTime },
+    Expired { until: UtcTime },
 }
 
 /// Decides what is news.
@@ -96,7 +96,7 @@ impl Reporter {
         now: SystemTime,
         at: Instant,
     ) -> Vec<Notice> {
-        let until = Moment(validity.until);
+        let until = UtcTime(validity.until);
         let mut notices = Vec::new();
         match outcome {
             Ok(change) => {
@@ -179,8 +179,8 @@ mod tests {
         }
     }
 
-    fn until(days: u64) -> Moment {
-        Moment(START + DAY * u32::try_from(days).unwrap_or(0))
+    fn until(days: u64) -> UtcTime {
+        UtcTime(START + DAY * u32::try_from(days).unwrap_or(0))
     }
 
     const NOTHING: Result<Change, String> = Ok(Change {

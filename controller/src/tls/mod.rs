@@ -19,7 +19,9 @@ mod files;
 mod follow;
 
 pub(crate) use cert::parse;
-pub use cert::{Moment, NODE_URI, NoNodeId, NotACertificate, Validity, expires, node_id, validity};
+pub use cert::{
+    NODE_URI, NoNodeId, NotACertificate, UtcTime, Validity, expires, node_id, validity,
+};
 pub use checks::Role;
 pub use credentials::Credentials;
 pub use error::TlsError;

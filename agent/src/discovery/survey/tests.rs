@@ -1,4 +1,4 @@
-//! Drives that answer, fail, hang and are busy, seen by eyes that tests give.
+//! Drives that answer, fail, hang and are busy, read by a `DriveReader` that tests give.
 
 use std::sync::{
     Mutex,
@@ -90,7 +90,7 @@ fn stuck<E: std::error::Error>(drive: DriveId) -> RunError<E> {
     }
 }
 
-impl Eyes for Fake {
+impl DriveReader for Fake {
     async fn probe(&self, job: Probe, limit: Duration) -> Result<Probed, RunError<ProbeError>> {
         let name = job.drive.kernel_name.clone();
         self.asked.lock().unwrap().push(name.clone());

@@ -21,7 +21,7 @@ pub(super) struct Identity {
 
 /// Everything a driver says of a device's identity.
 #[derive(Debug, Default)]
-struct Said {
+struct ReportedIdentity {
     model: String,
     serial: String,
     wwn: String,
@@ -37,8 +37,8 @@ pub(super) fn identify(
     transport: Transport,
     backing_file: Option<&Path>,
 ) -> io::Result<Identity> {
-    let said = match transport {
-        Transport::Loop => Said::default(),
+    let reported = match transport {
+        Transport::Loop => ReportedIdentity::default(),
         Transport::Nvme | Transport::NvmeOf => nvme(disk)?,
         Transport::Mmc => mmc(place, disk)?,
         _ if place.passes("target") => scsi(place, disk, transport)?,
@@ -46,7 +46,7 @@ pub(super) fn identify(
     };
     let stable = match backing_file {
         Some(file) => Some(loop_id(file)),
-        None => from_wwn(&said.wwn).or_else(|| from_serial(&said)),
+        None => from_wwn(&reported.wwn).or_else(|| from_serial(&reported)),
     };
     let is_stable = stable.is_some();
     let id = stable.unwrap_or_else(|| {
@@ -58,14 +58,14 @@ pub(super) fn identify(
     Ok(Identity {
         id: DriveId(shorten(id)),
         is_stable,
-        model: said.model,
-        serial: said.serial,
-        wwn: said.wwn,
-        firmware: said.firmware,
+        model: reported.model,
+        serial: reported.serial,
+        wwn: reported.wwn,
+        firmware: reported.firmware,
     })
 }
 
-fn nvme(disk: &Node) -> io::Result<Said> {
+fn nvme(disk: &Node) -> io::Result<ReportedIdentity> {
     let device = |name: &str| -> io::Result<String> {
         // Under `device` is the controller, or for a head with several paths the subsystem.
         Ok(disk.child("device").text(name)?.unwrap_or_default())
@@ -83,7 +83,7 @@ fn nvme(disk: &Node) -> io::Result<Said> {
         None | Some(1) => String::new(),
         Some(number) => format!("_ns{number}"),
     };
-    Ok(Said {
+    Ok(ReportedIdentity {
         model: device("model")?,
         serial: device("serial")?,
         firmware: device("firmware_rev")?,
@@ -92,7 +92,7 @@ fn nvme(disk: &Node) -> io::Result<Said> {
     })
 }
 
-fn scsi(place: &Place, disk: &Node, transport: Transport) -> io::Result<Said> {
+fn scsi(place: &Place, disk: &Node, transport: Transport) -> io::Result<ReportedIdentity> {
     let device = disk.child("device");
     let pages = device
         .bytes("vpd_pg83")?
@@ -100,7 +100,7 @@ fn scsi(place: &Place, disk: &Node, transport: Transport) -> io::Result<Said> {
         .unwrap_or_default();
     let wwid = device.text("wwid")?.filter(|wwid| from_wwn(wwid).is_some());
     let vendor = device.text("vendor")?.unwrap_or_default();
-    let mut said = Said {
+    let mut reported = ReportedIdentity {
         model: device.text("model")?.unwrap_or_default(),
         serial: device
             .bytes("vpd_pg80")?
@@ -117,33 +117,33 @@ fn scsi(place: &Place, disk: &Node, transport: Transport) -> io::Result<Said> {
             .as_deref()
             .and_then(vpd::ata_firmware)
         {
-            said.firmware = firmware;
+            reported.firmware = firmware;
         }
         // sysfs cuts the model to 16 characters; the T10 designator has all of it.
         if let Some((model, serial)) = pages.ata {
-            said.model = model;
-            if said.serial.is_empty() {
-                said.serial = serial;
+            reported.model = model;
+            if reported.serial.is_empty() {
+                reported.serial = serial;
             }
         }
     }
     if transport == Transport::Usb
         && let Some(usb) = place.ancestor_with("idVendor")?
     {
-        if said.serial.is_empty() {
-            said.serial = usb.text("serial")?.unwrap_or_default();
+        if reported.serial.is_empty() {
+            reported.serial = usb.text("serial")?.unwrap_or_default();
         }
-        if said.model.is_empty() {
-            said.model = usb.text("product")?.unwrap_or_default();
+        if reported.model.is_empty() {
+            reported.model = usb.text("product")?.unwrap_or_default();
         }
     }
     if let Some(lun) = place.lun().filter(|lun| *lun != 0) {
-        said.suffix = format!("_lun{lun}");
+        reported.suffix = format!("_lun{lun}");
     }
-    Ok(said)
+    Ok(reported)
 }
 
-fn mmc(place: &Place, disk: &Node) -> io::Result<Said> {
+fn mmc(place: &Place, disk: &Node) -> io::Result<ReportedIdentity> {
     let device = disk.child("device");
     let text = |name: &str| -> io::Result<String> { Ok(device.text(name)?.unwrap_or_default()) };
     // eMMC's boot and replay areas are disks of their own, with the same CID.
@@ -152,7 +152,7 @@ fn mmc(place: &Place, disk: &Node) -> io::Result<Said> {
         .iter()
         .find_map(|area| name.find(area).map(|at| format!("_{}", &name[at..])))
         .unwrap_or_default();
-    Ok(Said {
+    Ok(ReportedIdentity {
         model: text("name")?,
         serial: text("cid")?,
         firmware: text("fwrev")?,
@@ -161,7 +161,7 @@ fn mmc(place: &Place, disk: &Node) -> io::Result<Said> {
     })
 }
 
-fn other(disk: &Node, transport: Transport) -> io::Result<Said> {
+fn other(disk: &Node, transport: Transport) -> io::Result<ReportedIdentity> {
     let serial = disk
         .text("serial")?
         .or(disk.text("device/serial")?)
@@ -172,10 +172,10 @@ fn other(disk: &Node, transport: Transport) -> io::Result<Said> {
     } else {
         model
     };
-    Ok(Said {
+    Ok(ReportedIdentity {
         model,
         serial,
-        ..Said::default()
+        ..ReportedIdentity::default()
     })
 }
 
@@ -197,15 +197,15 @@ pub(crate) fn from_wwn(wwn: &str) -> Option<String> {
     }
 }
 
-fn from_serial(said: &Said) -> Option<String> {
-    if !has_identity(&said.serial) {
+fn from_serial(reported: &ReportedIdentity) -> Option<String> {
+    if !has_identity(&reported.serial) {
         return None;
     }
     Some(format!(
         "serial-{}_{}{}",
-        sanitize(&said.model),
-        sanitize(&said.serial),
-        said.suffix
+        sanitize(&reported.model),
+        sanitize(&reported.serial),
+        reported.suffix
     ))
 }
 

@@ -82,7 +82,7 @@ impl Notes {
 
 /// Everything seen. At most one entry per kind and drive or volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Book {
+pub struct HealthRegistry {
     notes: Notes,
     // Drives that have requests and complete none, now.
     stalled: BTreeSet<DriveId>,
@@ -99,7 +99,7 @@ pub struct Book {
     went: BTreeMap<DriveId, Vec<Duration>>,
 }
 
-impl Book {
+impl HealthRegistry {
     /// This is what is wrong with the volume as this source sees it now; what it saw before is over.
     /// True when that is another answer than before.
     pub fn looked(&mut self, volume: Uuid, source: Source, conditions: Vec<Condition>) -> bool {
@@ -514,52 +514,52 @@ mod tests {
     #[test]
     fn what_is_noted_twice_counts_from_the_later_time_whichever_is_read_first() {
         for times in [[5, 9], [9, 5]] {
-            let mut book = Book::default();
+            let mut registry = HealthRegistry::default();
             for at in times {
-                book.note(&subject(None), Kind::MediumError, Duration::from_secs(at));
+                registry.note(&subject(None), Kind::MediumError, Duration::from_secs(at));
             }
             let late = COUNTS_FOR + Duration::from_secs(8);
-            assert!(!book.tidy(&snapshot(), late));
-            assert!(book.tidy(&snapshot(), late + Duration::from_secs(1)));
+            assert!(!registry.tidy(&snapshot(), late));
+            assert!(registry.tidy(&snapshot(), late + Duration::from_secs(1)));
         }
     }
 
     #[test]
     fn what_was_said_is_known_to_a_book_that_it_is_given_to() {
-        let mut book = Book::default();
-        book.note(&subject(Some(7)), Kind::FilesystemCorrupt, Duration::ZERO);
-        book.note(&subject(Some(7)), Kind::IoError, Duration::ZERO);
-        let mut next = Book::default();
-        next.restore(book.notes().clone());
+        let mut registry = HealthRegistry::default();
+        registry.note(&subject(Some(7)), Kind::FilesystemCorrupt, Duration::ZERO);
+        registry.note(&subject(Some(7)), Kind::IoError, Duration::ZERO);
+        let mut next = HealthRegistry::default();
+        next.restore(registry.notes().clone());
         assert_eq!(
             next.volume(Uuid::from_u128(7)),
-            book.volume(Uuid::from_u128(7))
+            registry.volume(Uuid::from_u128(7))
         );
         assert_eq!(
             next.drive(&subject(None).drive),
-            book.drive(&subject(None).drive)
+            registry.drive(&subject(None).drive)
         );
     }
 
     #[test]
     fn a_filesystem_mounted_afresh_is_read_afresh() {
-        let mut book = Book::default();
+        let mut registry = HealthRegistry::default();
         let volume = Uuid::from_u128(7);
         let unreadable = Condition::new(Reason::Unreadable, "");
-        book.looked(volume, Source::Reading, vec![unreadable.clone()]);
-        book.looked(volume, Source::Device, vec![unreadable.clone()]);
-        book.mounted_afresh(volume);
-        assert_eq!(book.seen(volume, Source::Reading), []);
-        assert_eq!(book.seen(volume, Source::Device), [unreadable]);
+        registry.looked(volume, Source::Reading, vec![unreadable.clone()]);
+        registry.looked(volume, Source::Device, vec![unreadable.clone()]);
+        registry.mounted_afresh(volume);
+        assert_eq!(registry.seen(volume, Source::Reading), []);
+        assert_eq!(registry.seen(volume, Source::Device), [unreadable]);
     }
 
     #[test]
     fn a_filesystems_trouble_is_its_volumes_alone_and_the_drives_is_both() {
         for kind in ALL {
-            let mut book = Book::default();
-            assert!(book.note(&subject(Some(7)), kind, Duration::ZERO));
-            assert!(!book.note(&subject(Some(7)), kind, Duration::from_secs(1)));
-            let of_drive = book.drive(&subject(None).drive);
+            let mut registry = HealthRegistry::default();
+            assert!(registry.note(&subject(Some(7)), kind, Duration::ZERO));
+            assert!(!registry.note(&subject(Some(7)), kind, Duration::from_secs(1)));
+            let of_drive = registry.drive(&subject(None).drive);
             assert_eq!(of_drive.findings.len(), usize::from(is_of_drive(kind)));
             assert_eq!(
                 of_drive.verdict,
@@ -569,38 +569,38 @@ mod tests {
                     Verdict::Unknown
                 }
             );
-            assert_eq!(book.volume(Uuid::from_u128(7)).len(), 1, "{kind:?}");
-            assert!(book.volume(Uuid::from_u128(8)).is_empty());
+            assert_eq!(registry.volume(Uuid::from_u128(7)).len(), 1, "{kind:?}");
+            assert!(registry.volume(Uuid::from_u128(8)).is_empty());
         }
     }
 
     #[test]
     fn what_a_source_saw_stands_until_it_looks_again_and_no_other_source_takes_it_away() {
-        let mut book = Book::default();
+        let mut registry = HealthRegistry::default();
         let volume = Uuid::from_u128(7);
         let found = vec![condition(Kind::FilesystemCorrupt)];
-        assert!(book.looked(volume, Source::Check, found.clone()));
-        assert!(!book.looked(volume, Source::Check, found.clone()));
-        assert!(!book.looked(volume, Source::Mounts, Vec::new()));
-        assert_eq!(book.volume(volume), found);
-        assert!(book.looked(volume, Source::Check, Vec::new()));
-        assert!(book.volume(volume).is_empty());
+        assert!(registry.looked(volume, Source::Check, found.clone()));
+        assert!(!registry.looked(volume, Source::Check, found.clone()));
+        assert!(!registry.looked(volume, Source::Mounts, Vec::new()));
+        assert_eq!(registry.volume(volume), found);
+        assert!(registry.looked(volume, Source::Check, Vec::new()));
+        assert!(registry.volume(volume).is_empty());
 
         let drive = subject(None).drive;
         let finding = finding(Kind::IoError).unwrap();
-        assert!(book.looked_at_drive(drive.clone(), Source::Reading, vec![finding]));
-        assert_eq!(book.drive(&drive).verdict, Verdict::Suspect);
-        book.tidy(&Snapshot::default(), Duration::ZERO);
-        assert_eq!(book.drive(&drive).verdict, Verdict::Unknown);
+        assert!(registry.looked_at_drive(drive.clone(), Source::Reading, vec![finding]));
+        assert_eq!(registry.drive(&drive).verdict, Verdict::Suspect);
+        registry.tidy(&Snapshot::default(), Duration::ZERO);
+        assert_eq!(registry.drive(&drive).verdict, Verdict::Unknown);
     }
 
     #[test]
     fn reasons_are_unique_so_that_none_hides_another() {
-        let mut book = Book::default();
+        let mut registry = HealthRegistry::default();
         for kind in ALL {
-            book.note(&subject(Some(7)), kind, Duration::ZERO);
+            registry.note(&subject(Some(7)), kind, Duration::ZERO);
         }
-        let conditions = book.volume(Uuid::from_u128(7));
+        let conditions = registry.volume(Uuid::from_u128(7));
         let reasons: std::collections::BTreeSet<_> = conditions
             .iter()
             .map(|condition| &condition.reason)
@@ -610,27 +610,27 @@ mod tests {
 
     #[test]
     fn mounting_afresh_ends_what_the_filesystem_said_and_not_what_the_drive_did() {
-        let mut book = Book::default();
+        let mut registry = HealthRegistry::default();
         for kind in ALL {
-            book.note(&subject(Some(7)), kind, Duration::ZERO);
+            registry.note(&subject(Some(7)), kind, Duration::ZERO);
         }
-        assert!(book.mounted_afresh(Uuid::from_u128(7)));
-        assert!(!book.mounted_afresh(Uuid::from_u128(7)));
-        let left = book.volume(Uuid::from_u128(7)).len();
+        assert!(registry.mounted_afresh(Uuid::from_u128(7)));
+        assert!(!registry.mounted_afresh(Uuid::from_u128(7)));
+        let left = registry.volume(Uuid::from_u128(7)).len();
         assert_eq!(left, ALL.iter().filter(|kind| is_of_drive(**kind)).count());
     }
 
     #[test]
     fn a_drive_is_suspect_for_a_day_after_the_last_word_against_it() {
-        let mut book = Book::default();
+        let mut registry = HealthRegistry::default();
         let (snapshot, id) = (snapshot(), subject(None).drive);
-        book.note(&subject(None), Kind::IoError, Duration::ZERO);
+        registry.note(&subject(None), Kind::IoError, Duration::ZERO);
         let hour = Duration::from_secs(3600);
-        book.note(&subject(None), Kind::IoError, hour);
-        assert!(!book.tidy(&snapshot, COUNTS_FOR));
-        assert_eq!(book.drive(&id).verdict, Verdict::Suspect);
-        assert!(book.tidy(&snapshot, COUNTS_FOR + hour));
-        assert_eq!(book.drive(&id), DriveHealth::default());
+        registry.note(&subject(None), Kind::IoError, hour);
+        assert!(!registry.tidy(&snapshot, COUNTS_FOR));
+        assert_eq!(registry.drive(&id).verdict, Verdict::Suspect);
+        assert!(registry.tidy(&snapshot, COUNTS_FOR + hour));
+        assert_eq!(registry.drive(&id), DriveHealth::default());
     }
 
     #[test]
@@ -646,7 +646,7 @@ mod tests {
             (Suspect, true, Suspect),
             (Bad, true, Bad),
         ] {
-            let mut book = Book::default();
+            let mut registry = HealthRegistry::default();
             let id = subject(None).drive;
             let said = DriveHealth {
                 verdict: says,
@@ -656,11 +656,11 @@ mod tests {
                 }],
                 ..DriveHealth::default()
             };
-            book.says(id.clone(), said);
+            registry.says(id.clone(), said);
             if kernel {
-                book.note(&subject(None), Kind::IoError, Duration::ZERO);
+                registry.note(&subject(None), Kind::IoError, Duration::ZERO);
             }
-            let health = book.drive(&id);
+            let health = registry.drive(&id);
             assert_eq!(health.verdict, expected, "{says} {kernel}");
             assert_eq!(health.findings.len(), 1 + usize::from(kernel));
         }
@@ -669,137 +669,137 @@ mod tests {
     #[test]
     fn a_stalled_drive_is_suspect_and_its_volumes_cannot_be_used_until_it_goes_on() {
         let mut drive = samples::drive("sda", DriveState::Claimed, None);
-        let mut book = Book::default();
+        let mut registry = HealthRegistry::default();
         let id = drive.id.clone();
         for _ in 0..2 {
-            book.stalled([id.clone()].into());
+            registry.stalled([id.clone()].into());
         }
-        drive.health = book.drive(&id);
+        drive.health = registry.drive(&id);
         assert_eq!(drive.health.verdict, Verdict::Suspect);
         let condition = of_its_drive(&drive).unwrap();
         assert_eq!(
             (condition.status.as_str(), condition.reason.as_str()),
             ("INACCESSIBLE", "DriveStalled")
         );
-        book.stalled(BTreeSet::new());
-        assert_eq!(book.drive(&id), DriveHealth::default());
+        registry.stalled(BTreeSet::new());
+        assert_eq!(registry.drive(&id), DriveHealth::default());
     }
 
     #[test]
     fn requests_that_fail_as_a_drive_goes_away_say_nothing_of_it_and_what_was_before_does() {
         let (id, at) = (subject(None).drive, Duration::from_secs);
         let volume = Uuid::from_u128(7);
-        let mut book = Book::default();
-        book.note(&subject(Some(7)), Kind::IoError, at(100));
-        book.went_away(&id, at(110));
-        assert_eq!(book.drive(&id), DriveHealth::default());
-        assert!(book.volume(volume).is_empty());
+        let mut registry = HealthRegistry::default();
+        registry.note(&subject(Some(7)), Kind::IoError, at(100));
+        registry.went_away(&id, at(110));
+        assert_eq!(registry.drive(&id), DriveHealth::default());
+        assert!(registry.volume(volume).is_empty());
         // A place that does not read, and requests that began to fail a while ago, are the drive's.
-        book.note(&subject(Some(7)), Kind::MediumError, at(200));
-        book.note(&subject(Some(7)), Kind::IoError, at(200));
-        book.note(&subject(Some(7)), Kind::IoError, at(299));
-        book.went_away(&id, at(300));
-        assert_eq!(book.drive(&id).findings.len(), 2);
-        assert_eq!(book.volume(volume).len(), 2);
+        registry.note(&subject(Some(7)), Kind::MediumError, at(200));
+        registry.note(&subject(Some(7)), Kind::IoError, at(200));
+        registry.note(&subject(Some(7)), Kind::IoError, at(299));
+        registry.went_away(&id, at(300));
+        assert_eq!(registry.drive(&id).findings.len(), 2);
+        assert_eq!(registry.volume(volume).len(), 2);
         // Another drive's going is none of its business.
-        book.note(&subject(Some(7)), Kind::DeviceLost, at(400));
-        book.went_away(&DriveId("other".into()), at(401));
-        assert_eq!(book.drive(&id).findings.len(), 3);
+        registry.note(&subject(Some(7)), Kind::DeviceLost, at(400));
+        registry.went_away(&DriveId("other".into()), at(401));
+        assert_eq!(registry.drive(&id).findings.len(), 3);
     }
 
     #[test]
     fn a_drive_that_was_away_three_times_in_a_day_is_suspect_until_that_is_over_or_known() {
         let id = subject(None).drive;
-        let (mut book, hour) = (Book::default(), Duration::from_secs(3600));
+        let (mut registry, hour) = (HealthRegistry::default(), Duration::from_secs(3600));
         for turn in [1, 30, 31] {
-            book.went_away(&id, hour * turn);
+            registry.went_away(&id, hour * turn);
         }
         assert_eq!(
-            book.drive(&id).verdict,
+            registry.drive(&id).verdict,
             Verdict::Unknown,
             "two within a day"
         );
-        book.went_away(&id, hour * 32);
-        assert_eq!(book.drive(&id).verdict, Verdict::Suspect);
-        assert_eq!(book.drive(&id).findings[0].code, "ComesAndGoes");
-        let mut known = book.clone();
+        registry.went_away(&id, hour * 32);
+        assert_eq!(registry.drive(&id).verdict, Verdict::Suspect);
+        assert_eq!(registry.drive(&id).findings[0].code, "ComesAndGoes");
+        let mut known = registry.clone();
         assert_eq!(known.acknowledge(&id, &[]).len(), 1);
         assert_eq!(known.drive(&id).verdict, Verdict::Unknown);
         let mut snapshot = Snapshot::default();
         let drive = samples::drive("sda", DriveState::Claimed, None);
         snapshot.drives.insert(id.clone(), drive);
-        assert!(book.tidy(&snapshot, hour * 55));
-        assert_eq!(book.drive(&id).verdict, Verdict::Unknown);
+        assert!(registry.tidy(&snapshot, hour * 55));
+        assert_eq!(registry.drive(&id).verdict, Verdict::Unknown);
     }
 
     #[test]
     fn errors_that_ext4_has_counted_are_one_trouble_with_those_it_reports() {
-        let mut book = Book::default();
+        let mut registry = HealthRegistry::default();
         let volume = Uuid::from_u128(7);
-        book.counted(volume, true);
-        assert_eq!(book.volume(volume).len(), 1);
-        book.note(&subject(Some(7)), Kind::FilesystemError, Duration::ZERO);
-        assert_eq!(book.volume(volume).len(), 1);
-        book.mounted_afresh(volume);
-        assert_eq!(book.volume(volume).len(), 1);
-        book.counted(volume, false);
-        assert!(book.volume(volume).is_empty());
+        registry.counted(volume, true);
+        assert_eq!(registry.volume(volume).len(), 1);
+        registry.note(&subject(Some(7)), Kind::FilesystemError, Duration::ZERO);
+        assert_eq!(registry.volume(volume).len(), 1);
+        registry.mounted_afresh(volume);
+        assert_eq!(registry.volume(volume).len(), 1);
+        registry.counted(volume, false);
+        assert!(registry.volume(volume).is_empty());
     }
 
     #[test]
     fn what_was_said_just_now_is_known_until_the_volume_is_mounted_afresh() {
-        let mut book = Book::default();
+        let mut registry = HealthRegistry::default();
         let second = Duration::from_secs(1);
         for kind in ALL {
-            assert!(!book.is_fresh(&subject(Some(7)), kind, second));
-            book.note(&subject(Some(7)), kind, Duration::ZERO);
-            assert!(book.is_fresh(&subject(Some(7)), kind, second));
-            assert!(!book.is_fresh(&subject(Some(7)), kind, FRESH));
+            assert!(!registry.is_fresh(&subject(Some(7)), kind, second));
+            registry.note(&subject(Some(7)), kind, Duration::ZERO);
+            assert!(registry.is_fresh(&subject(Some(7)), kind, second));
+            assert!(!registry.is_fresh(&subject(Some(7)), kind, FRESH));
             // Of another volume on the same drive it was not said.
-            assert!(!book.is_fresh(&subject(Some(8)), kind, second));
+            assert!(!registry.is_fresh(&subject(Some(8)), kind, second));
         }
-        book.mounted_afresh(Uuid::from_u128(7));
-        assert!(!book.is_fresh(&subject(Some(7)), Kind::FilesystemShutDown, second));
-        assert!(book.is_fresh(&subject(Some(7)), Kind::IoError, second));
+        registry.mounted_afresh(Uuid::from_u128(7));
+        assert!(!registry.is_fresh(&subject(Some(7)), Kind::FilesystemShutDown, second));
+        assert!(registry.is_fresh(&subject(Some(7)), Kind::IoError, second));
     }
 
     #[test]
     fn an_acknowledgement_ends_what_the_kernel_said_of_the_drive_and_not_what_a_filesystem_did() {
-        let mut book = Book::default();
+        let mut registry = HealthRegistry::default();
         for kind in ALL {
-            book.note(&subject(Some(7)), kind, Duration::ZERO);
+            registry.note(&subject(Some(7)), kind, Duration::ZERO);
         }
         let id = subject(None).drive;
-        let known = book.acknowledge(&id, &[Uuid::from_u128(7)]);
+        let known = registry.acknowledge(&id, &[Uuid::from_u128(7)]);
         assert_eq!(
             known.len(),
             ALL.iter().filter(|kind| is_of_drive(**kind)).count()
         );
-        assert_eq!(book.drive(&id), DriveHealth::default());
-        let left = book.volume(Uuid::from_u128(7)).len();
+        assert_eq!(registry.drive(&id), DriveHealth::default());
+        let left = registry.volume(Uuid::from_u128(7)).len();
         assert_eq!(left, ALL.iter().filter(|kind| !is_of_drive(**kind)).count());
         assert!(
-            book.note(&subject(Some(7)), Kind::IoError, Duration::ZERO),
+            registry.note(&subject(Some(7)), Kind::IoError, Duration::ZERO),
             "it counts again"
         );
-        assert_eq!(book.drive(&id).verdict, Verdict::Suspect);
+        assert_eq!(registry.drive(&id).verdict, Verdict::Suspect);
     }
 
     #[test]
     fn what_is_about_nothing_there_is_is_let_go() {
-        let mut book = Book::default();
-        book.note(&subject(Some(7)), Kind::FilesystemError, Duration::ZERO);
-        assert!(book.tidy(&snapshot(), Duration::ZERO));
-        assert_eq!(book, Book::default());
+        let mut registry = HealthRegistry::default();
+        registry.note(&subject(Some(7)), Kind::FilesystemError, Duration::ZERO);
+        assert!(registry.tidy(&snapshot(), Duration::ZERO));
+        assert_eq!(registry, HealthRegistry::default());
     }
 
     #[test]
     fn a_volume_says_what_its_drive_is_suspected_of() {
         let mut drive = samples::drive("sda", DriveState::Claimed, None);
         assert_eq!(of_its_drive(&drive), None);
-        let mut book = Book::default();
-        book.note(&subject(None), Kind::MediumError, Duration::ZERO);
-        drive.health = book.drive(&drive.id);
+        let mut registry = HealthRegistry::default();
+        registry.note(&subject(None), Kind::MediumError, Duration::ZERO);
+        drive.health = registry.drive(&drive.id);
         let condition = of_its_drive(&drive).unwrap();
         assert_eq!(condition.reason, Reason::DriveSuspect);
         assert!(

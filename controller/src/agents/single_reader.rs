@@ -9,18 +9,18 @@ thread_local! {
 
 /// A look, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Alone(());
+pub(super) struct SingleReader(());
 
-impl Alone {
+impl SingleReader {
     /// Begins one.
-    pub(super) fn look() -> Self {
+    pub(super) fn begin() -> Self {
         let looking = LOOKING.replace(true);
         debug_assert!(!looking, "an inventory is looked at while one is looked at");
         Self(())
     }
 }
 
-impl Drop for Alone {
+impl Drop for SingleReader {
     fn drop(&mut self) {
         LOOKING.set(false);
     }
@@ -32,14 +32,14 @@ mod tests {
 
     #[test]
     fn one_look_after_the_other_is_fine() {
-        drop(Alone::look());
-        drop(Alone::look());
+        drop(SingleReader::begin());
+        drop(SingleReader::begin());
     }
 
     #[test]
     #[should_panic(expected = "while one is looked at")]
     fn a_look_within_a_look_is_a_mistake() {
-        let _first = Alone::look();
-        let _second = Alone::look();
+        let _first = SingleReader::begin();
+        let _second = SingleReader::begin();
     }
 }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The parts that others do.
-pub trait Ground: Sync {
+pub trait StageBackend: Sync {
     /// Reads label and table; with `repair` also mends what is safe to mend and gives the kernel the
     /// partitions it lacks.
     fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, CarveError>;
@@ -35,7 +35,7 @@ pub trait Ground: Sync {
 #[derive(Debug, Clone, Copy)]
 pub struct Real;
 
-impl Ground for Real {
+impl StageBackend for Real {
     fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
         layout::look(drive, repair)
     }

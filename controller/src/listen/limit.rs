@@ -1,8 +1,8 @@
-//! How many strangers may stand in the door: connections that have not shown who they are yet.
+//! Limits connections that are not authenticated yet.
 //!
-//! When there are too many, a newcomer waits until one is through, or until the one that has stood there longest has
-//! had its time and has to go, since an honest handshake takes milliseconds: whoever opens connections and says
-//! nothing keeps nobody out, and a fleet that comes all at once after a restart does not push itself out.
+//! At the limit a new connection waits until another one is authenticated or closed, or until the oldest has had its time and
+//! is closed: an honest handshake takes milliseconds. Whoever opens connections and sends nothing keeps nobody out, and nodes
+//! that all reconnect after a restart do not push each other out.
 
 use std::{
     collections::BTreeMap,
@@ -14,36 +14,36 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Default)]
-struct Standing {
+struct Unauthenticated {
     next: u64,
     // In the order of arrival.
-    strangers: BTreeMap<u64, Stranger>,
+    pending: BTreeMap<u64, Pending>,
 }
 
 #[derive(Debug)]
-struct Stranger {
+struct Pending {
     since: Instant,
     turned_away: CancellationToken,
 }
 
-/// The door. Clones are the same door.
+/// Clones share one limit.
 #[derive(Debug, Clone)]
-pub(super) struct Door {
+pub(super) struct ConnectionLimit {
     most: usize,
     patience: Duration,
-    standing: Arc<Mutex<Standing>>,
+    standing: Arc<Mutex<Unauthenticated>>,
     left: Arc<Notify>,
 }
 
 /// One stranger's place; given up when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
-    door: Door,
+    limit: ConnectionLimit,
     number: u64,
     turned_away: CancellationToken,
 }
 
-impl Door {
+impl ConnectionLimit {
     /// For so many at a time; each has this long before it may have to make way.
     pub(super) fn new(most: usize, patience: Duration) -> Self {
         Self {
@@ -71,8 +71,8 @@ impl Door {
     // A place, or until when to wait for one at most.
     fn try_enter(&self, now: Instant) -> Result<Place, Instant> {
         let mut standing = self.lock();
-        if standing.strangers.len() >= self.most
-            && let Some(oldest) = standing.strangers.first_entry()
+        if standing.pending.len() >= self.most
+            && let Some(oldest) = standing.pending.first_entry()
         {
             let until = oldest.get().since + self.patience;
             if until > now {
@@ -83,26 +83,26 @@ impl Door {
         let number = standing.next;
         standing.next += 1;
         let turned_away = CancellationToken::new();
-        let stranger = Stranger {
+        let stranger = Pending {
             since: now,
             turned_away: turned_away.clone(),
         };
-        standing.strangers.insert(number, stranger);
+        standing.pending.insert(number, stranger);
         drop(standing);
         Ok(Place {
-            door: self.clone(),
+            limit: self.clone(),
             number,
             turned_away,
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Standing> {
+    fn lock(&self) -> MutexGuard<'_, Unauthenticated> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
     fn count(&self) -> usize {
-        self.lock().strangers.len()
+        self.lock().pending.len()
     }
 }
 
@@ -115,8 +115,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.door.lock().strangers.remove(&self.number);
-        self.door.left.notify_one();
+        self.limit.lock().pending.remove(&self.number);
+        self.limit.left.notify_one();
     }
 }
 
@@ -127,30 +127,30 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_stranger_makes_way_and_who_has_left_takes_no_place() {
-        let door = Door::new(2, Duration::ZERO);
-        let (first, second) = (door.enter().await, door.enter().await);
+        let limit = ConnectionLimit::new(2, Duration::ZERO);
+        let (first, second) = (limit.enter().await, limit.enter().await);
         drop(second);
-        let third = door.enter().await;
+        let third = limit.enter().await;
         assert!(!first.turned_away.is_cancelled());
-        let fourth = door.enter().await;
+        let fourth = limit.enter().await;
         first.turned_away().await;
         assert!(!third.turned_away.is_cancelled() && !fourth.turned_away.is_cancelled());
-        assert_eq!(door.count(), 2);
+        assert_eq!(limit.count(), 2);
         drop(first);
-        assert_eq!(door.count(), 2);
+        assert_eq!(limit.count(), 2);
         drop((third, fourth));
-        assert_eq!(door.count(), 0);
+        assert_eq!(limit.count(), 0);
     }
 
     #[tokio::test]
     async fn a_newcomer_waits_while_nobody_has_had_his_time_and_enters_when_one_is_through() {
-        let door = Door::new(2, Duration::from_secs(3600));
-        let (first, second) = (door.enter().await, door.enter().await);
-        let mut third = std::pin::pin!(door.enter());
+        let limit = ConnectionLimit::new(2, Duration::from_secs(3600));
+        let (first, second) = (limit.enter().await, limit.enter().await);
+        let mut third = std::pin::pin!(limit.enter());
         for _ in 0..3 {
             tokio::select! {
                 biased;
-                _ = &mut third => panic!("the door is full"),
+                _ = &mut third => panic!("the limit is full"),
                 () = tokio::task::yield_now() => {}
             }
         }
@@ -161,14 +161,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_stranger_is_turned_away_when_his_time_is_up_and_not_before() {
-        let door = Door::new(1, Duration::from_secs(10));
+        let limit = ConnectionLimit::new(1, Duration::from_secs(10));
         let begun = Instant::now();
-        let first = door.try_enter(begun).unwrap();
+        let first = limit.try_enter(begun).unwrap();
         let until = begun + Duration::from_secs(10);
-        let early = door.try_enter(until - Duration::from_millis(1));
+        let early = limit.try_enter(until - Duration::from_millis(1));
         assert_eq!(early.unwrap_err(), until);
         assert!(!first.turned_away.is_cancelled());
-        assert!(door.try_enter(until).is_ok());
+        assert!(limit.try_enter(until).is_ok());
         assert!(first.turned_away.is_cancelled());
     }
 }

@@ -10,11 +10,11 @@ use crate::model::DriveId;
 
 /// Of one drive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DriveTold {
+pub struct LatestPoll {
     /// The numbers of its last answer.
     pub reading: Option<Reading>,
     /// When it last told how it is, unix seconds.
-    pub told_at: Option<u64>,
+    pub polled_at: Option<u64>,
     /// It slept when it was last asked, and was left alone.
     pub asleep: bool,
     /// Polls without an answer since the agent began, by reason.
@@ -23,9 +23,9 @@ pub struct DriveTold {
 
 /// Of every drive that is asked.
 #[derive(Debug, Default)]
-pub struct Told(Mutex<BTreeMap<DriveId, DriveTold>>);
+pub struct LatestPolls(Mutex<BTreeMap<DriveId, LatestPoll>>);
 
-impl Told {
+impl LatestPolls {
     /// Takes the outcome of a poll at `now` (unix seconds). `failure`: why it told nothing of the drive's health.
     pub fn took(
         &self,
@@ -45,7 +45,7 @@ impl Told {
                 None => reading,
             });
             if failure.is_none() {
-                told.told_at = Some(now);
+                told.polled_at = Some(now);
             }
         }
         if let Some(reason) = failure {
@@ -59,11 +59,11 @@ impl Told {
     }
 
     /// All of it.
-    pub fn all(&self) -> BTreeMap<DriveId, DriveTold> {
+    pub fn all(&self) -> BTreeMap<DriveId, LatestPoll> {
         self.lock().clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<DriveId, DriveTold>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<DriveId, LatestPoll>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_poll_that_fails_keeps_what_was_told_with_its_age_and_is_counted() {
-        let told = Told::default();
+        let told = LatestPolls::default();
         let drive = DriveId("d".into());
         let answer = Outcome::Answered(Box::new(fixtures::changed(fixtures::NVME, &[])));
         told.took(&drive, &answer, None, 512, 100);
@@ -87,7 +87,7 @@ mod tests {
             told.took(&drive, &failed, Some(FailureReason::Timeout), 512, now);
         }
         let seen = &told.all()[&drive];
-        assert_eq!(seen.told_at, Some(100));
+        assert_eq!(seen.polled_at, Some(100));
         assert_eq!(seen.reading.as_ref().unwrap().temperature, Some(38));
         assert_eq!(seen.failures, BTreeMap::from([(FailureReason::Timeout, 2)]));
         told.took(&drive, &Outcome::Standby, None, 512, 400);
