@@ -89,7 +89,6 @@ pub enum AppError {
     Io {
         /// What was being done.
         what: &'static str,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -280,7 +279,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         let router = Server::builder().add_service(AgentServer::new(agent.clone()));
         Agents::single(in_process_channel(router))
     });
-    // Ready is when all that is served can answer: the Controller service hears of the first survey
+    // Ready is when all that is served can answer: the Controller service receives the first scan
     // a moment later than the agent itself.
     let ready = agents
         .as_ref()

@@ -75,7 +75,7 @@ impl Keeper {
             .await
     }
 
-    /// The same of a volume that may be on a drive that cannot be read, and that nobody was told of: without quarantine.
+    /// The same of a volume that may be on a drive that cannot be read, and that was never acknowledged: without quarantine.
     pub async fn add_unseen_tombstone(
         &self,
         uuid: Uuid,
@@ -222,7 +222,7 @@ async fn record_tombstone(
                 .or_insert(pending.tombstone);
         })
     });
-    // Whoever asked may have gone; the repeat finds it buried.
+    // The caller may have gone; a repeat finds the tombstone.
     let _ = pending.done.send(result);
 }
 

@@ -37,7 +37,6 @@ pub enum LockError {
     Io {
         /// The lock file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -22,7 +22,6 @@ const MAX_FILE: u64 = 256 * 1024 * 1024;
      Run that agent again; or move the file away, to lose what this host remembers by it"
 )]
 pub struct NewerState {
-    /// The file.
     pub path: PathBuf,
     /// What it says.
     pub found: String,

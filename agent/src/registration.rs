@@ -69,18 +69,14 @@ pub enum RegistrationError {
         "cannot make the registration socket {path}; does the kubelet's plugins_registry exist, and is it mounted into the pod?"
     )]
     Bind {
-        /// The socket.
         path: PathBuf,
-        /// Why.
         #[source]
         source: BindError,
     },
     /// The server failed.
     #[error("serving the registration socket {path} failed")]
     Serve {
-        /// The socket.
         path: PathBuf,
-        /// Why.
         #[source]
         source: tonic::transport::Error,
     },

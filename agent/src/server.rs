@@ -15,9 +15,7 @@ pub enum ServeError {
     /// Its directory could not be made.
     #[error("cannot make the directory of {path}")]
     Dir {
-        /// The socket.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -27,9 +25,7 @@ pub enum ServeError {
     /// Serving failed.
     #[error("serving {path} failed")]
     Serve {
-        /// The socket.
         path: String,
-        /// Why.
         #[source]
         source: tonic::transport::Error,
     },

@@ -92,7 +92,7 @@ pub struct Tombstone {
     /// How long the volume has been here again, in seconds, counted by agents that ran: a wall clock
     /// that jumps must not shorten a quarantine.
     pub quarantined_seconds: u64,
-    /// Without quarantine: nobody was told that the volume exists (a creation in doubt).
+    /// Without quarantine: the volume was never acknowledged (its creation had an unknown outcome).
     pub released: bool,
 }
 
@@ -112,9 +112,7 @@ struct VersionOnly {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {path}; is the system's drive full or read-only?")]
 pub struct StateError {
-    /// The file.
     pub path: PathBuf,
-    /// Why.
     #[source]
     pub source: io::Error,
 }
@@ -122,9 +120,7 @@ pub struct StateError {
 /// What was found at start.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// Known drives.
     pub known: Known,
-    /// Tombstones.
     pub tombstones: Tombstones,
     /// Files that could not be used, in sentences for the log; they were moved aside.
     pub troubles: Vec<String>,

@@ -22,7 +22,6 @@ use tonic::transport::Server;
 use crate::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
     agents::ForgottenNodes,
-    burials,
     cluster::ClusterService,
     config::{ConfigError, RunOptions},
     dial, files, last_known, limits,
@@ -35,6 +34,7 @@ use crate::{
     settings::{self, Settings, SettingsError},
     socket::{self, BindError},
     tls::{Credentials, Role, TlsError},
+    undelivered_deletes,
 };
 
 /// Running calls may finish for this long after a signal.
@@ -65,9 +65,7 @@ pub enum RunError {
     /// The directory of the command line's socket.
     #[error("cannot make {path}, where the command line's socket is to be; see --socket")]
     SocketDir {
-        /// The directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -160,7 +158,7 @@ pub async fn serve(
         }
     });
     tracing::info!(socket = %path.display(), "serving CSI Identity and Controller");
-    // Agents arrive within the next seconds; who is not there is told by the answers.
+    // Agents connect within the next seconds; until then answers name the missing ones.
     tasks.spawn(manager::say_ready(
         watch::Sender::new(true).subscribe(),
         "starting",
@@ -268,7 +266,7 @@ async fn open_to_agents(
             agents
         }
     };
-    tasks.spawn(burials::deliver(agents.clone(), ending.clone()));
+    tasks.spawn(undelivered_deletes::deliver(agents.clone(), ending.clone()));
     tasks.spawn(forget(agents.clone(), ending.clone()));
     let announce = Announcement {
         instance: uuid::Uuid::new_v4(),

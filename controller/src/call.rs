@@ -18,7 +18,6 @@ pub enum CallError {
     /// The agent's own words, to be passed on.
     #[error("{message}")]
     Answered {
-        /// Its code.
         code: Code,
         /// Its message; never empty.
         message: String,
@@ -27,10 +26,7 @@ pub enum CallError {
     #[error(
         "the agent of node {node} is not connected, so nothing was asked of it; see that it runs and reaches the controller, then call again"
     )]
-    NotConnected {
-        /// The node.
-        node: String,
-    },
+    NotConnected { node: String },
     /// Not delivered, or not answered: the change may have happened.
     #[error(
         "the agent did not answer, so whether it was done is not known ({message}); call again"

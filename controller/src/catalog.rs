@@ -67,10 +67,8 @@ pub struct Entry {
 /// What a list says of a volume with which all is well: these fields of a [`Volume`], and nothing of the rest is decoded.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Brief {
-    /// Its class.
     #[prost(string, tag = "3")]
     pub class: String,
-    /// Its size.
     #[prost(uint64, tag = "5")]
     pub size_bytes: u64,
     /// Staged or published on its node.

@@ -20,18 +20,14 @@ pub enum DialError {
     /// Nobody listens, or we may not.
     #[error("cannot connect to {path}")]
     Connect {
-        /// The socket.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// Something listens that does not speak HTTP/2.
     #[error("{path} does not speak gRPC")]
     Handshake {
-        /// The socket.
         path: PathBuf,
-        /// Why.
         #[source]
         source: tonic::transport::Error,
     },

@@ -38,7 +38,7 @@ pub enum Whereabouts<'a> {
     },
 }
 
-/// What CSI hears when no trouble is known; CSI wants a message either way.
+/// The message without a condition; CSI requires one either way.
 const HEALTHY: &str = "no trouble is known";
 
 /// What is wrong with a volume, in a stable order, each (status, reason) once, within Kubernetes' limits.

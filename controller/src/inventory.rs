@@ -71,7 +71,7 @@ pub struct Inventory {
     node: Arc<str>,
     instance: String,
     revision: u64,
-    // Being told by an agent that has not looked at every drive yet; not shown.
+    // From an agent that has not scanned every drive yet; not shown.
     making: Option<InventoryBuilder>,
     // The last complete view. Its volumes are in the catalog.
     shown: Option<Shown>,

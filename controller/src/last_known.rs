@@ -36,9 +36,7 @@ pub enum StoreError {
     /// The directory.
     #[error("cannot use the state directory {path}; see --state-dir")]
     Dir {
-        /// The directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -47,7 +45,6 @@ pub enum StoreError {
         "{path} has format {found}, and this controller reads format {FORMAT}: a newer controller wrote it. Nothing was changed. Run that controller again; or move the file away, so that its node is known again when its agent connects"
     )]
     Newer {
-        /// The file.
         path: PathBuf,
         /// What it says.
         found: u32,

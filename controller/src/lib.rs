@@ -23,11 +23,15 @@
 //!
 //! The Node service of the agent shares [`validate`], [`health`] and [`topology`], and all of the agent [`socket`] and [`dial`].
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+
 pub mod agents;
 pub mod app;
 pub mod authority;
 pub mod breakable;
-pub mod burials;
 pub mod call;
 mod capability;
 pub mod catalog;
@@ -59,6 +63,7 @@ pub mod size;
 pub mod socket;
 pub mod tls;
 pub mod topology;
+pub mod undelivered_deletes;
 pub mod validate;
 
 pub use agents::Agents;

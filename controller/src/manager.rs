@@ -1,4 +1,4 @@
-//! What the service manager is told (systemd's sd_notify): ready, stopping, and that calls are answered, for as long as
+//! Notifications for the service manager (sd_notify): ready, stopping, and the watchdog, as long as
 //! they are. Without a manager all of it does nothing.
 
 use std::time::Duration;

@@ -32,18 +32,14 @@ pub enum NotesError {
     /// The directory.
     #[error("cannot make the state directory {path}; see --state-dir")]
     Dir {
-        /// The directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// Reading.
     #[error("cannot read {path}; remove it if it is damaged, no data is lost by that")]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -52,7 +48,6 @@ pub enum NotesError {
         "{path} has format {found}, and this controller reads format {FORMAT}: a newer controller wrote it. Nothing was changed. Run that controller again; or move the file away, to lose which creates are in doubt and which volumes of forgotten nodes were deleted"
     )]
     Newer {
-        /// The file.
         path: PathBuf,
         /// What it says.
         found: String,
@@ -60,9 +55,7 @@ pub enum NotesError {
     /// Writing.
     #[error("cannot write {path}, so nothing was done; make room or see --state-dir")]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -224,8 +217,8 @@ impl Notes {
         self.look(|contents| contents.doubts.len())
     }
 
-    /// Notes durably that this volume of a given-up node was deleted.
-    pub async fn bury(&self, id: &str) -> Result<(), NotesError> {
+    /// Notes durably that this volume of a forgotten node was deleted.
+    pub async fn note_delete(&self, id: &str) -> Result<(), NotesError> {
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
@@ -235,8 +228,8 @@ impl Notes {
         self.written(change).await
     }
 
-    /// The volumes of this node that were deleted while it was given up.
-    pub fn buried(&self, node: &str) -> Vec<String> {
+    /// The volumes of this node that were deleted while it was forgotten.
+    pub fn undelivered_deletes(&self, node: &str) -> Vec<String> {
         self.look(|contents| {
             let ids = contents.deleted.keys();
             ids.filter(|id| id.rsplit_once('@').is_some_and(|(_, on)| on == node))
@@ -246,7 +239,7 @@ impl Notes {
     }
 
     /// The node itself knows now that the volume was deleted.
-    pub fn unbury(&self, id: &str) {
+    pub fn delete_delivered(&self, id: &str) {
         self.change(|contents| contents.deleted.remove(id));
     }
 
@@ -323,17 +316,17 @@ mod tests {
         let notes = Notes::open(dir.path()).unwrap();
         notes.doubt("v", "a").await.unwrap();
         notes.doubt("v", "b").await.unwrap();
-        notes.bury("x@a").await.unwrap();
+        notes.note_delete("x@a").await.unwrap();
         let again = Notes::open(dir.path()).unwrap();
         assert_eq!(again.doubts("v"), ["a".into(), "b".into()].into());
-        assert_eq!(again.buried("a"), ["x@a"]);
-        assert!(again.buried("b").is_empty());
+        assert_eq!(again.undelivered_deletes("a"), ["x@a"]);
+        assert!(again.undelivered_deletes("b").is_empty());
         again.settle("v", "a");
         again.settle("v", "b");
-        again.unbury("x@a");
+        again.delete_delivered("x@a");
         again.flush().await.unwrap();
         let last = Notes::open(dir.path()).unwrap();
-        assert!(last.doubts("v").is_empty() && last.buried("a").is_empty());
+        assert!(last.doubts("v").is_empty() && last.undelivered_deletes("a").is_empty());
     }
 
     #[tokio::test]
@@ -372,7 +365,7 @@ mod tests {
             notes.doubt("v", "a").await,
             Err(NotesError::Write { .. })
         ));
-        assert!(notes.bury("x@a").await.is_err());
+        assert!(notes.note_delete("x@a").await.is_err());
     }
 
     #[tokio::test]

@@ -24,7 +24,6 @@ pub struct Want {
     pub block: bool,
     /// Filesystem; None: the class's.
     pub fs_type: Option<&'static str>,
-    /// Size.
     pub range: SizeRange,
 }
 
@@ -66,7 +65,6 @@ pub enum Presence {
 /// A node, as far as placement needs it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Node id.
     pub id: String,
     /// Whether it can be asked.
     pub presence: Presence,
@@ -77,7 +75,6 @@ pub struct Node {
 /// One node that can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// Node id.
     pub node: String,
     /// Class of drives.
     pub class: String,
@@ -119,14 +116,10 @@ pub enum PlacementError {
         "the agents of the requested nodes are disconnected: {}; choose another node, or wait until they reconnect",
         listed(nodes)
     )]
-    Gone {
-        /// The nodes.
-        nodes: Vec<String>,
-    },
+    Gone { nodes: Vec<String> },
     /// The nodes asked for have no drive of the class.
     #[error("class {class:?} is on none of the nodes asked for: {}", listed(nodes))]
     ClassNotThere {
-        /// The class.
         class: String,
         /// The nodes asked for.
         nodes: Vec<String>,
@@ -139,7 +132,6 @@ pub enum PlacementError {
         "no node has room in class {class:?}: {needed} bytes are needed, and the largest that would fit is {largest} bytes, on node {node}"
     )]
     NoRoom {
-        /// The class.
         class: String,
         /// Bytes needed.
         needed: u64,

@@ -23,20 +23,13 @@ pub enum BindError {
     #[error(
         "{path} is served by another process already; end that one first, or choose another path"
     )]
-    InUse {
-        /// The socket.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// Something that is not a socket has that name.
     #[error("{path} exists and is not a socket; remove it, or choose another path")]
-    NotASocket {
-        /// The path.
-        path: PathBuf,
-    },
+    NotASocket { path: PathBuf },
     /// Whether another process serves there cannot be found out.
     #[error("cannot tell whether {path} is served by another process; it is left alone")]
     Unclear {
-        /// The socket.
         path: PathBuf,
         /// What connecting to it said.
         #[source]
@@ -45,9 +38,7 @@ pub enum BindError {
     /// Binding failed.
     #[error("cannot serve on {path}; see that its directory exists and may be written")]
     Bind {
-        /// The socket.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

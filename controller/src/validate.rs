@@ -19,14 +19,10 @@ pub const MAX_MAP_BYTES: usize = 4096;
 pub enum InvalidRequest {
     /// A field that must be there is not.
     #[error("{field} is missing")]
-    Missing {
-        /// The field.
-        field: &'static str,
-    },
+    Missing { field: &'static str },
     /// A string over its limit.
     #[error("{field} is {bytes} bytes long; at most {limit} are allowed")]
     TooLong {
-        /// The field.
         field: &'static str,
         /// Its length, bytes.
         bytes: usize,
@@ -35,10 +31,7 @@ pub enum InvalidRequest {
     },
     /// A control character where text is expected.
     #[error("{field} holds a control character, which is not allowed")]
-    ControlCharacter {
-        /// The field.
-        field: &'static str,
-    },
+    ControlCharacter { field: &'static str },
     /// A capability without block or mount.
     #[error("volume_capability.access_type is missing: say block or mount")]
     NoAccessType,
@@ -61,7 +54,6 @@ pub enum InvalidRequest {
     MixedFilesystems {
         /// One of them.
         first: &'static str,
-        /// The other.
         second: &'static str,
     },
     /// A filesystem that Drivebay does not make.
@@ -83,14 +75,10 @@ pub enum InvalidRequest {
         "parameters: {key:?} is not known; the parameters are {}. Correct the StorageClass",
         names::PARAMETERS.join(", ")
     )]
-    UnknownParameter {
-        /// The key.
-        key: String,
-    },
+    UnknownParameter { key: String },
     /// A parameter whose value cannot be used.
     #[error("parameters: {key} is not usable: {reason}. Correct the StorageClass")]
     BadParameter {
-        /// The key.
         key: &'static str,
         /// What is wrong with its value.
         reason: &'static str,
@@ -103,12 +91,7 @@ pub enum InvalidRequest {
     ContentSource,
     /// A size or a count below zero.
     #[error("{field} is negative ({value})")]
-    Negative {
-        /// The field.
-        field: &'static str,
-        /// Its value.
-        value: i64,
-    },
+    Negative { field: &'static str, value: i64 },
     /// A range that no size is in.
     #[error(
         "capacity_range.limit_bytes {limit} is less than capacity_range.required_bytes {required}"
@@ -123,10 +106,7 @@ pub enum InvalidRequest {
     #[error(
         "driver name {name:?} is not allowed: at most 63 letters, digits, '.' and '-', first and last a letter"
     )]
-    DriverName {
-        /// The name.
-        name: String,
-    },
+    DriverName { name: String },
 }
 
 impl InvalidRequest {

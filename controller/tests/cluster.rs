@@ -10,8 +10,9 @@ use common::*;
 use drivebay_controller::{
     Agents, ControllerConfig, ControllerService, HealthApi,
     agents::{ForgottenNodes, SessionError, Visitor},
-    burials, in_process_channel,
+    in_process_channel,
     notes::Notes,
+    undelivered_deletes,
 };
 use drivebay_proto::{
     agent::{Drive, HelloRequest},
@@ -273,7 +274,10 @@ async fn what_was_deleted_of_a_given_up_node_is_quarantined_when_it_comes_back()
     drop(cluster);
     let member = after.join(&fake).await;
     let stop = CancellationToken::new();
-    let delivering = tokio::spawn(burials::deliver(after.agents.clone(), stop.clone()));
+    let delivering = tokio::spawn(undelivered_deletes::deliver(
+        after.agents.clone(),
+        stop.clone(),
+    ));
     until(async || !calls(&fake).is_empty()).await;
     assert_eq!(calls(&fake), [format!("quarantine {deleted}")]);
     assert!(after.get(&kept).await.is_ok());

@@ -62,14 +62,14 @@ async fn notes_say_what_they_said_and_are_written_the_same() {
     let name = "pvc-mounted ü:=+,\"";
     assert_eq!(doubts.doubts(name), BTreeSet::from([NODE.to_owned()]));
     assert_eq!(doubts.doubtful(), 1);
-    assert!(doubts.buried(NODE).is_empty());
+    assert!(doubts.undelivered_deletes(NODE).is_empty());
     doubts.doubt(name, NODE).await.unwrap();
     is_written_the_same(&dir, "doubts");
 
     let (dir, deleted) = notes("deleted");
-    assert_eq!(deleted.buried(NODE), [NEW]);
+    assert_eq!(deleted.undelivered_deletes(NODE), [NEW]);
     assert_eq!(deleted.doubtful(), 0);
-    deleted.bury(NEW).await.unwrap();
+    deleted.note_delete(NEW).await.unwrap();
     is_written_the_same(&dir, "deleted");
 
     let (dir, returned) = notes("returned");

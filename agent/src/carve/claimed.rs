@@ -21,7 +21,6 @@ use crate::model::{
 /// A deleted volume whose space is to be erased.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Erasable {
-    /// The volume.
     pub(super) uuid: Uuid,
     /// Which deletion it is.
     pub(super) guid: Uuid,

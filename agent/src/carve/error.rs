@@ -24,18 +24,15 @@ pub enum CarveError {
     /// Reading or writing failed.
     #[error("{what} on drive {drive} failed")]
     Io {
-        /// The identity.
         drive: String,
         /// What was being done.
         what: String,
-        /// Why.
         #[source]
         source: Cause,
     },
     /// The flock was not to be had in time.
     #[error("drive {drive} is locked by another program (flock); it was waited for {waited_ms} ms")]
     Locked {
-        /// The identity.
         drive: String,
         /// Milliseconds.
         waited_ms: u64,
@@ -43,7 +40,6 @@ pub enum CarveError {
     /// Not ours and not to be claimed.
     #[error("drive {drive} may not be claimed: {reason}")]
     NotClaimable {
-        /// The identity.
         drive: String,
         /// Reject codes and details.
         reason: String,
@@ -53,14 +49,10 @@ pub enum CarveError {
     #[error(
         "claiming drive {drive} was interrupted before its label was written; creating a volume finishes it"
     )]
-    Unlabelled {
-        /// The identity.
-        drive: String,
-    },
+    Unlabelled { drive: String },
     /// Ours, but table and records cannot be trusted.
     #[error("the label of drive {drive} is damaged: {reason}; nothing was changed")]
     Damaged {
-        /// The identity.
         drive: String,
         /// What is wrong.
         reason: String,
@@ -68,7 +60,6 @@ pub enum CarveError {
     /// A change was begun, and what came of it cannot be read: the volume may be on the drive.
     #[error("what came of {what} on drive {drive} is not known; the next attempt looks first")]
     InDoubt {
-        /// The identity.
         drive: String,
         /// What was being done.
         what: String,
@@ -81,7 +72,6 @@ pub enum CarveError {
         "drive {drive} has no room for a volume of {needed} bytes; the largest that would fit is {largest} bytes"
     )]
     NoSpace {
-        /// The identity.
         drive: String,
         /// Bytes.
         needed: u64,
@@ -93,41 +83,24 @@ pub enum CarveError {
         "drive {drive} takes no more volumes: its partition table, or LVM's metadata area, is full ({entries} entries)"
     )]
     TableFull {
-        /// The identity.
         drive: String,
         /// How many entries it has.
         entries: u32,
     },
     /// Not on this drive.
     #[error("volume {uuid} is not on drive {drive}")]
-    NoSuchVolume {
-        /// The identity.
-        drive: String,
-        /// The volume.
-        uuid: Uuid,
-    },
+    NoSuchVolume { drive: String, uuid: Uuid },
     /// The kernel holds it.
     #[error("volume {uuid} is in use ({device}); unmount it first")]
-    InUse {
-        /// The volume.
-        uuid: Uuid,
-        /// Partition.
-        device: String,
-    },
+    InUse { uuid: Uuid, device: String },
     /// Record and table disagree.
     #[error("volume {uuid} is ambiguous: {reason}; nothing was changed")]
-    Ambiguous {
-        /// The volume.
-        uuid: Uuid,
-        /// How.
-        reason: String,
-    },
+    Ambiguous { uuid: Uuid, reason: String },
     /// The space behind it is taken, or with LVM all of the drive's.
     #[error(
         "volume {uuid} cannot grow to {needed} bytes on its drive; it could grow to {possible} bytes"
     )]
     CannotGrow {
-        /// The volume.
         uuid: Uuid,
         /// Bytes.
         needed: u64,
@@ -137,7 +110,6 @@ pub enum CarveError {
     /// The state machine of invariant 3 has no such step.
     #[error("volume {uuid} cannot go from {from} to {to}")]
     BadTransition {
-        /// The volume.
         uuid: Uuid,
         /// State on the drive.
         from: String,
@@ -147,7 +119,6 @@ pub enum CarveError {
     /// An `lvm` command failed. What it had begun may be on the drive.
     #[error("{what} on drive {drive} failed")]
     Lvm {
-        /// The identity.
         drive: String,
         /// What was being done.
         what: String,
@@ -158,7 +129,6 @@ pub enum CarveError {
     /// Somebody else's `lvm` command holds the lock of this drive's VG. Nothing was changed.
     #[error("nothing was changed on drive {drive}")]
     LvmLocked {
-        /// The identity.
         drive: String,
         /// Which VG, for how long.
         #[source]
@@ -167,7 +137,6 @@ pub enum CarveError {
     /// This host lacks what the `lvm` layout needs. Nothing was changed.
     #[error("drive {drive} cannot be carved")]
     NoLvm {
-        /// The identity.
         drive: String,
         /// What is missing.
         #[source]
@@ -176,7 +145,6 @@ pub enum CarveError {
     /// Somebody holds the drive exclusively, or it is mounted.
     #[error("drive {drive} is in use: {reason}")]
     Busy {
-        /// The identity.
         drive: String,
         /// By what.
         reason: String,
@@ -185,12 +153,7 @@ pub enum CarveError {
     #[error(
         "drive {drive} does not read back zeros at byte {offset} after erasing; the space stays out of use"
     )]
-    NotErased {
-        /// The identity.
-        drive: String,
-        /// Where.
-        offset: u64,
-    },
+    NotErased { drive: String, offset: u64 },
 }
 
 /// A failed system call.

@@ -9,7 +9,6 @@ use crate::model::{ClaimPolicy, Contents, DriveRef, Label, Layout, VolumeSpec};
 /// Reads a claimed drive: label, volumes, free space.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Look {
-    /// The drive.
     pub drive: DriveRef,
     /// Also repair what is safe to repair (exactly one damaged table copy or record slot, an
     /// interrupted change) and give the kernel the partitions it lacks. Without it nothing is written.
@@ -19,7 +18,6 @@ pub struct Look {
 /// Carves a volume, claiming the drive first when it is not ours yet.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Create {
-    /// The drive.
     pub drive: DriveRef,
     /// For a drive that is not ours yet: how to claim it. None: it must be ours.
     pub claim: Option<Claim>,
@@ -53,9 +51,7 @@ pub struct Changed {
 /// Grows a volume in place.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Expand {
-    /// The drive.
     pub drive: DriveRef,
-    /// The volume.
     pub uuid: Uuid,
     /// New size in bytes, a multiple of the extent. A volume at least this large is left alone.
     pub size_bytes: u64,
@@ -64,7 +60,6 @@ pub struct Expand {
 /// Takes a volume from the kernel (which refuses while it is in use) and marks it for erasing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Delete {
-    /// The drive.
     pub drive: DriveRef,
     /// The volume. Not there, or erasing already: nothing is changed.
     pub uuid: Uuid,
@@ -73,7 +68,6 @@ pub struct Delete {
 /// Erases for a bounded time; frees the space when all of it is erased.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EraseStep {
-    /// The drive.
     pub drive: DriveRef,
     /// The volume (its record's uuid).
     pub uuid: Uuid,
@@ -123,9 +117,7 @@ pub struct WipeProgress {
 /// Never to be killed in the middle: the volume stands still for the moment in which LVM makes it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MakeSnapshot {
-    /// The drive.
     pub drive: DriveRef,
-    /// The volume.
     pub uuid: Uuid,
     /// Room for what is written to the volume meanwhile, in bytes; rounded up to whole MiB.
     pub bytes: u64,
@@ -135,16 +127,13 @@ pub struct MakeSnapshot {
 /// erased before the space is free again. One that is in use stays (`Busy`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClearSnapshots {
-    /// The drive.
     pub drive: DriveRef,
 }
 
 /// A check's snapshot, as the kernel has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Kernel name.
     pub device: String,
-    /// Device number.
     pub dev: (u32, u32),
     /// Its device-mapper uuid.
     pub dm_uuid: String,
@@ -153,9 +142,7 @@ pub struct Snapshot {
 /// Moves a volume's record on, durably, before the step that needs it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Advance {
-    /// The drive.
     pub drive: DriveRef,
-    /// The volume.
     pub uuid: Uuid,
     /// Its next state (`Fs` or `Block`).
     pub to: crate::model::RecordState,
@@ -164,7 +151,6 @@ pub struct Advance {
 /// Makes a drive of ours another node's: only its label changes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Adopt {
-    /// The drive.
     pub drive: DriveRef,
     /// The label as it was when an operator decided. Another one by now: nothing is changed.
     pub from: Label,

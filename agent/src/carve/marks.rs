@@ -21,7 +21,7 @@ pub enum Mark {
     None(metadata::Found),
     /// Ours, with this layout.
     Ours(Layout),
-    /// Marks of both layouts: which one is valid cannot be told.
+    /// Marks of both layouts: which one is valid is unknown.
     Both,
 }
 

@@ -6,7 +6,7 @@
 
 use crate::model::{CheckOutcome, FsType, Inconclusive};
 
-/// How much of a complaint is told, in characters.
+/// Most characters of a tool's message that are shown.
 const TOLD: usize = 160;
 
 /// A tool with the arguments it is run with.
@@ -65,10 +65,7 @@ pub enum End {
         package: String,
     },
     /// It could not be run.
-    NotRun {
-        /// Why.
-        why: String,
-    },
+    NotRun { why: String },
 }
 
 /// What the end of a tool means.

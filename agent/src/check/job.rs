@@ -50,13 +50,10 @@ pub enum How {
 /// Checks one filesystem. It never changes a byte of the volume.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Check {
-    /// The drive.
     pub drive: DriveRef,
-    /// The volume.
     pub uuid: Uuid,
     /// What it was made with.
     pub fs_type: FsType,
-    /// How.
     pub how: How,
     /// Longest all of it may take, in milliseconds.
     pub limit_ms: u64,
@@ -82,10 +79,7 @@ pub enum CheckError {
     Carve(#[from] CarveError),
     /// Nobody waits for the answer any more.
     #[error("the agent is gone; the check of volume {uuid} was stopped")]
-    Alone {
-        /// The volume.
-        uuid: Uuid,
-    },
+    Alone { uuid: Uuid },
 }
 
 impl Job for Check {

@@ -2,7 +2,7 @@
 //! its log was replayed.
 //!
 //! `plan` says how a volume can be checked now, `schedule` when it is due, `decode` what a tool's exit code and text
-//! mean, `repeated` what several runs on a live device have in common, `verdict` what a volume is told to have: all purely. `job` is what runs in the drive's
+//! mean, `repeated` what several runs on a live device have in common, `verdict` the conditions that follow: all purely. `job` is what runs in the drive's
 //! worker, `tool` how it runs a tool there, `kept` the results as they outlive the agent. The task that
 //! drives them is `health::checks`; that a call on a volume ends its check first is in `volumes::checks`.
 

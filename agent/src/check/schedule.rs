@@ -73,7 +73,7 @@ pub struct Situation {
     pub unmounted: Option<u64>,
     /// The kernel has said something against its filesystem since its last check began.
     pub news: bool,
-    /// The kernel's word, or the last check, speaks against its filesystem.
+    /// The kernel log or the last check has errors of its filesystem.
     pub suspected: bool,
     /// An operator asked for it.
     pub asked: bool,

@@ -1,4 +1,4 @@
-//! What a volume is told to have because of its checks. Pure.
+//! Volume conditions from filesystem checks. Pure.
 
 use crate::model::{
     CheckMethod, CheckOutcome, Checked, FsType,

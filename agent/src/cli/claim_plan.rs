@@ -31,7 +31,6 @@ pub enum PlanError {
     Workers {
         /// Which step.
         what: &'static str,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -28,16 +28,13 @@ pub enum ClientError {
         "no agent answers at {socket}. Start one with `drivebay-agent run --config FILE` (as root), name its socket with --socket, or see what an agent would do with `drivebay-agent claim-plan --config FILE`, which needs none"
     )]
     NoAgent {
-        /// The socket.
         socket: PathBuf,
-        /// Why.
         #[source]
         source: dial::DialError,
     },
     /// It is there and says nothing.
     #[error("the agent at {socket} did not answer within {} s; see its log", limit.as_secs())]
     Silent {
-        /// The socket.
         socket: PathBuf,
         /// How long it had.
         limit: Duration,

@@ -217,7 +217,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
     }
 }
 
-/// What the agent knows, and how it is to be shown.
+/// The inventory, and the output format.
 async fn asked(show: &Show) -> Result<(InventoryUpdate, Look), CommandError> {
     let mut client = Client::connect(&show.socket.socket).await?;
     let look = Look {

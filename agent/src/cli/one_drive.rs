@@ -14,7 +14,6 @@ use super::{
 /// What is to be done to the drive, in words.
 #[derive(Debug)]
 pub struct DriveAction {
-    /// The subcommand.
     pub verb: &'static str,
     /// The first line: what it means.
     pub warning: &'static str,
@@ -51,7 +50,6 @@ pub enum OneDriveError {
         drive: String,
         /// As typed.
         typed: String,
-        /// The identity.
         id: String,
     },
 }

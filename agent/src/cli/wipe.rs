@@ -35,7 +35,6 @@ pub enum WipeError {
     /// It began and was not finished.
     #[error("wiping {drive} stopped at {} of {}; what was there is lost in part: run the command again", human_size(*done), human_size(*total))]
     Unfinished {
-        /// Identity.
         drive: String,
         /// Bytes.
         done: u64,

@@ -22,7 +22,7 @@ use crate::{
 
 /// The shortest time between two polls of a drive: each holds up its queue.
 const SHORTEST: (Duration, &str) = (Duration::from_secs(60), "1m");
-/// Overrides are told wherever the drive is shown, and in CSI's messages.
+/// Overrides are shown wherever the drive is, and in CSI messages.
 const MAX_REASON: usize = 256;
 /// Thresholds that must not be above another one.
 const ORDERED: [(&str, &str); 5] = [

@@ -78,7 +78,7 @@ pub struct Config {
     pub probes: Listen,
     /// The controllers to dial; None: none.
     pub controller: Option<ControllerConfig>,
-    /// How drives are asked how they are, and judged.
+    /// SMART polls, thresholds and overrides.
     pub health: HealthConfig,
     /// Classes of drives.
     pub classes: Vec<ClassConfig>,
@@ -87,7 +87,6 @@ pub struct Config {
 /// A config, and what is odd about it but not wrong.
 #[derive(Debug, Clone)]
 pub struct Checked {
-    /// The config.
     pub config: Config,
     /// For the log and for check-config.
     pub warnings: Vec<Problem>,
@@ -99,16 +98,13 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the config {path}")]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// It was read and is wrong. Every mistake is listed, one per line, as `<file>:<line>: <key>: <what>`.
     #[error("{}", listed(path, problems))]
     Invalid {
-        /// The file.
         path: PathBuf,
         /// All mistakes, by line.
         problems: Vec<Problem>,

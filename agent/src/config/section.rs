@@ -11,7 +11,6 @@ use toml::de::{DeTable, DeValue};
 /// A value with the place it was written at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct At<T> {
-    /// The value.
     pub value: T,
     /// Its key path, e.g. `[csi] socket`.
     pub key: String,

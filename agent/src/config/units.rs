@@ -12,7 +12,6 @@ pub enum UnitError {
     Undecided {
         /// As written.
         text: String,
-        /// Its number.
         number: String,
         /// Binary spelling.
         binary: &'static str,

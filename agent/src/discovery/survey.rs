@@ -98,9 +98,7 @@ pub enum SurveyError {
     /// sysfs.
     #[error("cannot list block devices below {path}")]
     Enumerate {
-        /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -109,9 +107,7 @@ pub enum SurveyError {
         "cannot find out what the host uses (mountinfo and swaps below {path}); without that no drive may be claimed"
     )]
     HostUse {
-        /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -261,7 +257,7 @@ struct Seen {
 
 /// So many looks in a row may end by their deadline before a drive that was seen well counts as one that gives no
 /// answer. Its worker could be ended each time, so no request of it hangs: it is only slow, under its tenants' load most
-/// of all, and its volumes work. A drive on which requests stand still is told of by [`crate::health`] meanwhile.
+/// of all, and its volumes work. A drive on which requests stand still is reported by [`crate::health`] meanwhile.
 const LATE_MAX: u32 = 5;
 
 /// The two questions to a drive's worker, apart from the pool so that tests can answer them.

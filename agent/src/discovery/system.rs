@@ -1,7 +1,7 @@
 //! What the host is using right now: mounts, swaps, and the drives the system runs from.
 //! Read fresh for every claim check, never remembered.
 //!
-//! Everything is told from /proc and sysfs; no path on a mounted filesystem is looked at, since
+//! Reads /proc and sysfs only; no path on a mounted filesystem is accessed, since
 //! that could block on a hung drive. A directory that is a symlink to another filesystem is
 //! therefore not followed; the drive behind it still counts as mounted.
 
@@ -227,7 +227,7 @@ impl Survey<'_> {
                     .by_node(&format!("/dev{}", mount.root.display())),
             );
         }
-        // btrfs and others have a device number of their own and are told by their source only;
+        // btrfs and others have a device number of their own and are identified by their source only;
         // bcachefs lists all of its devices there.
         let sources = mount.source.to_string_lossy();
         if sources.starts_with("/dev/") {

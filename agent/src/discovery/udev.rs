@@ -1,4 +1,4 @@
-//! The thread that hears of block devices: kernel uevents, debounced and coalesced.
+//! The thread that receives kernel uevents of block devices, debounced and coalesced.
 //!
 //! Listens to the *kernel* group (works with no udevd and in a pod's network namespace) and, through
 //! libudev, to udevd's processed events as an extra. libudev's objects never leave the thread; only

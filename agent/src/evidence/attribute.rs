@@ -11,7 +11,6 @@ const SECTOR: u64 = 512;
 /// What a report is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
-    /// The drive.
     pub drive: DriveId,
     /// The one volume that is concerned; None when it is the drive as a whole.
     pub volume: Option<Uuid>,

@@ -1,4 +1,4 @@
-//! Whether a volume's device is still what the last survey found: what somebody changes by hand is not always told by
+//! Whether a volume's device is still what the last scan found: a change by hand does not always come with
 //! an event. Only sysfs is asked, which waits for no drive. The decision is pure.
 
 use std::{collections::BTreeMap, io, path::Path};
@@ -16,7 +16,6 @@ use crate::{
 /// What the kernel has under a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Device number.
     pub dev: Option<(u32, u32)>,
     /// Bytes.
     pub size_bytes: u64,
@@ -150,7 +149,10 @@ impl Debounced {
     }
 
     /// Takes in a look; answers what was seen before, too.
-    pub fn look(&mut self, seen: BTreeMap<Uuid, Vec<Condition>>) -> BTreeMap<Uuid, Vec<Condition>> {
+    pub fn update(
+        &mut self,
+        seen: BTreeMap<Uuid, Vec<Condition>>,
+    ) -> BTreeMap<Uuid, Vec<Condition>> {
         let before = std::mem::replace(&mut self.0, seen);
         let same = self
             .0
@@ -237,17 +239,17 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_seen_twice_is_told() {
-        let mut twice = Debounced::default();
+    fn only_what_is_seen_twice_is_raised() {
+        let mut debounced = Debounced::default();
         let gone: BTreeMap<_, _> = [(
             Uuid::from_u128(7),
             judge(&samples::placed(7, RecordState::New), None),
         )]
         .into();
-        assert_eq!(twice.look(gone.clone()), BTreeMap::new());
-        assert_eq!(twice.look(gone.clone()), gone);
-        assert_eq!(twice.look(BTreeMap::new()), BTreeMap::new());
-        assert_eq!(twice.look(gone), BTreeMap::new());
+        assert_eq!(debounced.update(gone.clone()), BTreeMap::new());
+        assert_eq!(debounced.update(gone.clone()), gone);
+        assert_eq!(debounced.update(BTreeMap::new()), BTreeMap::new());
+        assert_eq!(debounced.update(gone), BTreeMap::new());
     }
 
     #[test]

@@ -40,7 +40,6 @@ pub enum Role {
 /// What should be mounted at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The volume.
     pub volume: Uuid,
     /// What the path is to it.
     pub role: Role,

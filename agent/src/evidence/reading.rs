@@ -36,7 +36,7 @@ impl UnreadablePlaces {
         [place].into_iter().chain(again.take(AGAIN)).collect()
     }
 
-    /// What speaks against the drive.
+    /// Findings on the drive.
     pub fn findings(&self) -> Vec<Finding> {
         if self.0.is_empty() {
             return Vec::new();

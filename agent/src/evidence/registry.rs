@@ -43,7 +43,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Every source, in the order in which a volume's conditions are told.
+    /// Every source, in the order in which a volume's conditions are listed.
     pub const ALL: [Self; 5] = [
         Self::Device,
         Self::Mounts,
@@ -102,18 +102,13 @@ pub struct HealthRegistry {
 impl HealthRegistry {
     /// This is what is wrong with the volume as this source sees it now; what it saw before is over.
     /// True when that is another answer than before.
-    pub fn looked(&mut self, volume: Uuid, source: Source, conditions: Vec<Condition>) -> bool {
+    pub fn record(&mut self, volume: Uuid, source: Source, conditions: Vec<Condition>) -> bool {
         replace(&mut self.looks, (volume, source), conditions)
     }
 
-    /// This is what speaks against the drive as this source sees it now; what it saw before is over. Each makes the
+    /// These are the drive's findings by this source now; what it saw before is over. Each makes the
     /// drive SUSPECT. True when that is another answer than before.
-    pub fn looked_at_drive(
-        &mut self,
-        drive: DriveId,
-        source: Source,
-        findings: Vec<Finding>,
-    ) -> bool {
+    pub fn record_drive(&mut self, drive: DriveId, source: Source, findings: Vec<Finding>) -> bool {
         replace(&mut self.drive_looks, (drive, source), findings)
     }
 
@@ -546,8 +541,8 @@ mod tests {
         let mut registry = HealthRegistry::default();
         let volume = Uuid::from_u128(7);
         let unreadable = Condition::new(Reason::Unreadable, "");
-        registry.looked(volume, Source::Reading, vec![unreadable.clone()]);
-        registry.looked(volume, Source::Device, vec![unreadable.clone()]);
+        registry.record(volume, Source::Reading, vec![unreadable.clone()]);
+        registry.record(volume, Source::Device, vec![unreadable.clone()]);
         registry.mounted_afresh(volume);
         assert_eq!(registry.seen(volume, Source::Reading), []);
         assert_eq!(registry.seen(volume, Source::Device), [unreadable]);
@@ -579,16 +574,16 @@ mod tests {
         let mut registry = HealthRegistry::default();
         let volume = Uuid::from_u128(7);
         let found = vec![condition(Kind::FilesystemCorrupt)];
-        assert!(registry.looked(volume, Source::Check, found.clone()));
-        assert!(!registry.looked(volume, Source::Check, found.clone()));
-        assert!(!registry.looked(volume, Source::Mounts, Vec::new()));
+        assert!(registry.record(volume, Source::Check, found.clone()));
+        assert!(!registry.record(volume, Source::Check, found.clone()));
+        assert!(!registry.record(volume, Source::Mounts, Vec::new()));
         assert_eq!(registry.volume(volume), found);
-        assert!(registry.looked(volume, Source::Check, Vec::new()));
+        assert!(registry.record(volume, Source::Check, Vec::new()));
         assert!(registry.volume(volume).is_empty());
 
         let drive = subject(None).drive;
         let finding = finding(Kind::IoError).unwrap();
-        assert!(registry.looked_at_drive(drive.clone(), Source::Reading, vec![finding]));
+        assert!(registry.record_drive(drive.clone(), Source::Reading, vec![finding]));
         assert_eq!(registry.drive(&drive).verdict, Verdict::Suspect);
         registry.tidy(&Snapshot::default(), Duration::ZERO);
         assert_eq!(registry.drive(&drive).verdict, Verdict::Unknown);

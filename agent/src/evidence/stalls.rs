@@ -24,7 +24,7 @@ pub struct Stalls(BTreeMap<DriveId, Seen>);
 
 impl Stalls {
     /// Takes in a look; the drives that are stalled. Drives that were not looked at are forgotten.
-    pub fn look(&mut self, looks: &BTreeMap<DriveId, Activity>, now: Duration) -> Vec<DriveId> {
+    pub fn update(&mut self, looks: &BTreeMap<DriveId, Activity>, now: Duration) -> Vec<DriveId> {
         let mut next = BTreeMap::new();
         let mut stalled = Vec::new();
         for (id, activity) in looks {
@@ -77,7 +77,7 @@ mod tests {
                 completed,
             };
             let looks = [(DriveId("d".into()), activity)].into();
-            let found = stalls.look(&looks, Duration::from_secs(at));
+            let found = stalls.update(&looks, Duration::from_secs(at));
             assert_eq!(!found.is_empty(), stalled, "at {at} s");
         }
     }
@@ -90,9 +90,9 @@ mod tests {
             completed: 1,
         };
         let looks = [(DriveId("d".into()), activity)].into();
-        stalls.look(&looks, Duration::ZERO);
-        stalls.look(&BTreeMap::new(), Duration::from_secs(5));
-        assert!(stalls.look(&looks, Duration::from_secs(12)).is_empty());
-        assert_eq!(stalls.look(&looks, Duration::from_secs(22)).len(), 1);
+        stalls.update(&looks, Duration::ZERO);
+        stalls.update(&BTreeMap::new(), Duration::from_secs(5));
+        assert!(stalls.update(&looks, Duration::from_secs(12)).is_empty());
+        assert_eq!(stalls.update(&looks, Duration::from_secs(22)).len(), 1);
     }
 }

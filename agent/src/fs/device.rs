@@ -24,11 +24,9 @@ use crate::{
 /// A partition or an LV's device that was checked. While it is open, the kernel gives neither its number nor its name to another.
 #[derive(Debug)]
 pub struct Partition {
-    /// Its node.
     pub node: PathBuf,
     /// Its kernel name.
     pub device: String,
-    /// Its number.
     pub dev: (u32, u32),
     /// Bytes.
     pub bytes: u64,

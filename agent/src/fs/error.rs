@@ -17,11 +17,9 @@ pub enum FsError {
         "volume {uuid} was formatted with {fs_type} and no filesystem is found on {device}; it is NOT formatted again. {advice}"
     )]
     FilesystemGone {
-        /// The volume.
         uuid: Uuid,
         /// What it was.
         fs_type: FsType,
-        /// Partition.
         device: String,
         /// What to do.
         advice: String,
@@ -31,9 +29,7 @@ pub enum FsError {
         "volume {uuid} on {device} holds {found} where {expected} was expected; it is not touched"
     )]
     Unexpected {
-        /// The volume.
         uuid: Uuid,
-        /// Partition.
         device: String,
         /// What was found.
         found: String,
@@ -43,18 +39,14 @@ pub enum FsError {
     /// Probing failed; that is not emptiness.
     #[error("probing volume {uuid} on {device} failed; it is neither formatted nor mounted")]
     Probe {
-        /// The volume.
         uuid: Uuid,
-        /// Partition.
         device: String,
-        /// Why.
         #[source]
         source: Cause,
     },
     /// The volume is block and was asked for as mount, or the other way round, or with another filesystem.
     #[error("volume {uuid} is {is}, asked for as {asked}")]
     Incompatible {
-        /// The volume.
         uuid: Uuid,
         /// What it is.
         is: String,
@@ -64,33 +56,20 @@ pub enum FsError {
     /// The path is mounted already, from elsewhere or differently.
     #[error("{path} is mounted already, {how}")]
     Conflict {
-        /// The path.
         path: String,
         /// What is there.
         how: String,
     },
     /// Not staged.
     #[error("volume {uuid} is not staged at {path}")]
-    NotStaged {
-        /// The volume.
-        uuid: Uuid,
-        /// The path.
-        path: String,
-    },
+    NotStaged { uuid: Uuid, path: String },
     /// Not there.
     #[error("volume is not at {path}: {why}")]
-    NotHere {
-        /// The path.
-        path: String,
-        /// Why.
-        why: String,
-    },
+    NotHere { path: String, why: String },
     /// mkfs failed.
     #[error("{tool} on {device} failed: {output}")]
     Mkfs {
-        /// Program.
         tool: String,
-        /// Partition.
         device: String,
         /// What it said, shortened.
         output: String,
@@ -98,7 +77,6 @@ pub enum FsError {
     /// A tool is not installed.
     #[error("{tool} is not installed; install package {package}")]
     MissingTool {
-        /// Program.
         tool: String,
         /// Debian's package.
         package: String,
@@ -106,13 +84,10 @@ pub enum FsError {
     /// Mounting failed.
     #[error("mounting {device} at {path} failed: {hint}")]
     Mount {
-        /// Partition.
         device: String,
-        /// Where.
         path: String,
         /// What the errno means and what to do.
         hint: String,
-        /// Why.
         #[source]
         source: Cause,
     },
@@ -121,7 +96,6 @@ pub enum FsError {
         "{path} is not unmounted: {what} is mounted there, which is not this volume; unmount it by hand if it is not needed"
     )]
     NotAVolume {
-        /// Where.
         path: String,
         /// Source and type.
         what: String,
@@ -129,11 +103,9 @@ pub enum FsError {
     /// Unmounting failed.
     #[error("unmounting {path} failed: {hint}")]
     Unmount {
-        /// Where.
         path: String,
         /// What holds it, what to do.
         hint: String,
-        /// Why.
         #[source]
         source: Cause,
     },
@@ -142,7 +114,6 @@ pub enum FsError {
         "the ext4 on {device} of volume {uuid} has its error flag set and is repaired first, however long that takes; repeat the call"
     )]
     NeedsRepair {
-        /// The volume.
         uuid: Uuid,
         /// Partition or LV.
         device: String,
@@ -150,7 +121,6 @@ pub enum FsError {
     /// Growing failed.
     #[error("growing the filesystem at {path} failed: {output}")]
     Grow {
-        /// Where.
         path: String,
         /// What the tool said.
         output: String,
@@ -160,18 +130,11 @@ pub enum FsError {
     Io {
         /// What was being done.
         what: String,
-        /// Where.
         path: String,
-        /// Why.
         #[source]
         source: Cause,
     },
     /// A checked option was refused after all.
     #[error("option {option:?} is refused: {why}")]
-    Option {
-        /// The option.
-        option: String,
-        /// Why.
-        why: String,
-    },
+    Option { option: String, why: String },
 }

@@ -92,7 +92,7 @@ pub fn grow(
     };
     let output = tools::run(backend, program, args, (device, None), context)?;
     if output.code != Some(0) {
-        let mut said = format!("{program}: {}", tools::said(&output));
+        let mut said = format!("{program}: {}", tools::excerpt(&output));
         if fs_type == FsType::Ext4 && said.contains("Permission denied") {
             said.push_str("; growing a mounted ext4 needs CAP_SYS_RESOURCE, and a filesystem without its error flag");
         }

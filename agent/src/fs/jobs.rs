@@ -12,9 +12,7 @@ use crate::model::{Contents, DriveRef, FsType, Placed};
 /// mount (which replays the journal), grow. A block volume's record is moved to `Block`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stage {
-    /// The drive.
     pub drive: DriveRef,
-    /// The volume.
     pub uuid: Uuid,
     /// None: block; nothing is mounted. Some: mount there.
     pub mount: Option<StageMount>,
@@ -54,9 +52,7 @@ pub struct Staged {
 /// for block, a bind of the partition's device node onto a file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Publish {
-    /// The drive.
     pub drive: DriveRef,
-    /// The volume.
     pub uuid: Uuid,
     /// Its device, checked against staging path and target.
     pub device: Device,
@@ -72,7 +68,6 @@ pub struct Publish {
 /// mountinfo alone. Runs in the unmount slot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Unmount {
-    /// The path.
     pub path: PathBuf,
     /// Give up plain umount after this many milliseconds.
     pub deadline_ms: u64,
@@ -87,9 +82,7 @@ pub struct Unmount {
 /// The device of a volume. The kernel gives the names and numbers of devices that are gone to others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Kernel name.
     pub name: String,
-    /// Device number.
     pub dev: (u32, u32),
     /// Device-mapper uuid of an LV.
     pub dm_uuid: Option<String>,
@@ -150,13 +143,10 @@ pub struct Usage {
 /// Grows a mounted filesystem to its device; nothing to do for block.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GrowFs {
-    /// The drive.
     pub drive: DriveRef,
-    /// The volume.
     pub uuid: Uuid,
     /// Where it is mounted (staging or publish path).
     pub path: PathBuf,
-    /// Its device.
     pub device: Device,
     /// Block volume: answers the device's size.
     pub block: bool,

@@ -22,7 +22,6 @@ use crate::{
 pub struct Plan<'a> {
     /// The volume, for messages.
     pub volume: Uuid,
-    /// Filesystem.
     pub fs_type: FsType,
     /// Its UUID, on the volume's record already.
     pub fs_uuid: Uuid,
@@ -111,7 +110,7 @@ pub fn make(
     let on = (partition.device.as_str(), Some(partition.node.as_path()));
     let output = tools::run(backend, program, args, on, context)?;
     if output.code != Some(0) {
-        return Err(failed(tools::said(&output)));
+        return Err(failed(tools::excerpt(&output)));
     }
     context.step(&format!("flushing {}", partition.device));
     partition

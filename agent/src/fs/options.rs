@@ -15,7 +15,6 @@ pub const MAX_BYTES: usize = 4096;
 pub struct OptionError {
     /// The option, shortened.
     pub option: String,
-    /// Why.
     pub why: &'static str,
 }
 

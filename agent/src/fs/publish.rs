@@ -71,7 +71,7 @@ fn publish_mount(
 /// A read-only mount does not stop a process from opening a device node on it for writing (tried on Linux 6.18), and
 /// making the device itself read-only would do so for every pod of the volume. Whoever starts the container keeps it
 /// from writing: the kubelet has the device given to it with read permission only. The bind is read-only all the same,
-/// because it records what was asked: a call that repeats this one is told from one that contradicts it.
+/// because it records what was asked: it tells a repeat of this call from one that contradicts it.
 fn publish_block(
     job: &Publish,
     entries: &[MountEntry],

@@ -17,7 +17,6 @@ use crate::{
 /// What should be mounted at the staging path.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// Filesystem.
     pub fs_type: FsType,
     /// Read-only.
     pub read_only: bool,
@@ -127,7 +126,6 @@ pub enum Refusal {
     Gone,
     /// Something else is there.
     Unexpected {
-        /// What.
         found: String,
         /// What the record says.
         expected: String,

@@ -1,7 +1,7 @@
 //! Staging, executed: what `stage` decided, in an order in which a crash at any point is repaired by the next call.
 //!
 //! Record first (durably), then mkfs, then mount, then "mounted" in the record, then the answer. A crash
-//! before that last record leaves a filesystem that nobody was ever told of: should it be Empty at the next
+//! before that last record leaves a filesystem that was never acknowledged: should it be Empty at the next
 //! call, it may be made again. After it, never. The record is not moved before mount(2): what an interrupted
 //! mkfs left would then be a lost filesystem for ever.
 
@@ -414,7 +414,7 @@ impl<'a> Staging<'a> {
             }
             Ok(output) => tracing::error!(
                 device = partition.device,
-                said = tools::said(&output),
+                output = tools::excerpt(&output),
                 "e2fsck -p cannot repair the filesystem"
             ),
             Err(error) => {

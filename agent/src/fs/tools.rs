@@ -107,7 +107,7 @@ pub fn counters(device: &str) -> String {
 }
 
 /// What a failed tool said, in one line: the end of stderr, or of stdout when that is empty.
-pub fn said(output: &Output) -> String {
+pub fn excerpt(output: &Output) -> String {
     let text = if output.stderr.trim().is_empty() {
         &output.stdout
     } else {
@@ -136,10 +136,10 @@ mod tests {
             stdout: "no".to_owned(),
             stderr: format!("{}\nthe end", "ä".repeat(1000)),
         };
-        let text = said(&output);
+        let text = excerpt(&output);
         assert!(text.starts_with("exit 1: ä") && text.ends_with("the end") && text.len() < 700);
         assert_eq!(
-            said(&Output {
+            excerpt(&Output {
                 code: None,
                 stdout: "out\n".to_owned(),
                 stderr: " ".to_owned()

@@ -136,7 +136,7 @@ fn is_mounted(path: &Path, id: u64) -> bool {
 }
 
 /// Whether a mount is provably of another device. A bind of a device node has the number of devtmpfs, btrfs one
-/// of its own: those are told by name. When sysfs no longer knows the device, the drive is gone, and nothing is
+/// of its own: those are identified by name. When sysfs no longer knows the device, the drive is gone, and nothing is
 /// proven: taking a mount away at the path we were given destroys nothing, keeping it would hang a pod for ever. An LV may
 /// have come back under another number: its device-mapper uuid tells.
 fn is_foreign(entry: &MountEntry, volume: &Device) -> bool {

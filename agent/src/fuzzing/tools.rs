@@ -20,7 +20,7 @@ const SMART: [&str; 6] = [
     include_str!("../smart/fixtures/nvme.json"),
     include_str!("../smart/fixtures/open-failed.json"),
 ];
-/// Longer than any complaint that is told of.
+/// Longer than any error text that is shown.
 const MOST_TOLD: usize = 400;
 
 pub(super) fn targets() -> Vec<Target> {

@@ -37,9 +37,7 @@ pub enum AcknowledgeError {
         "the acknowledgement for drive {drive} cannot be written, so nothing was changed; see to the state directory"
     )]
     Write {
-        /// The drive.
         drive: DriveId,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -98,11 +96,11 @@ pub(super) fn acknowledge(
             done.push(reason);
         }
     }
-    done.iter().map(told).collect()
+    done.iter().map(to_smart_finding).collect()
 }
 
 /// A finding in the inventory's words.
-pub(super) fn told(finding: &rules::Finding) -> SmartFinding {
+pub(super) fn to_smart_finding(finding: &rules::Finding) -> SmartFinding {
     SmartFinding {
         code: finding.code.as_str().to_owned(),
         subject: finding.subject.clone(),

@@ -188,7 +188,7 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize) -> Vec<Event> {
     if now.overridden != before.overridden {
         all.push(match &now.overridden {
             Some(given) => Event {
-                details: Some(given.told()),
+                details: Some(given.describe()),
                 ..Event::better("drive verdict overridden by operator")
             },
             None => Event::better("drive verdict override ended"),

@@ -46,7 +46,7 @@ struct Tracked {
     in_use: bool,
     /// When it was seen to be unmounted, unless a check has begun since.
     unmounted: Option<u64>,
-    /// The kernel's word speaks against its filesystem.
+    /// The kernel log has errors of its filesystem.
     suspected: bool,
     /// It did not when the last check began.
     news: bool,
@@ -423,7 +423,7 @@ fn record(volumes: &Volumes, uuid: Uuid, checked: &Checked, fs_type: FsType) {
     let conditions = verdict::conditions(checked, fs_type);
     volumes.inventory().update(|known| {
         known.checked.insert(uuid, checked.clone());
-        known.health.looked(uuid, Source::Check, conditions);
+        known.health.record(uuid, Source::Check, conditions);
     });
 }
 

@@ -1,4 +1,4 @@
-//! Looks at each drive now and then: reads a little of it past the cache, asks its filesystems how they are, and
+//! Samples each drive at intervals: reads a little of it past the cache, samples its filesystems, and
 //! compares its volumes' devices with what the last survey found.
 //!
 //! What touches a drive runs in that drive's background slot, which a mutating call cancels; a drive that hangs there
@@ -85,20 +85,20 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
     let mut looking: Tasks<DriveId, Sampled> = Tasks::default();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut twice, mut count) = (Debounced::default(), 0u32);
+    let (mut debounced, mut count) = (Debounced::default(), 0u32);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             _ = ticks.tick() => {
                 let snapshot = volumes.inventory().current();
                 if count.is_multiple_of(DEVICES_EVERY) {
-                    compare_devices(&volumes, &snapshot, &mut twice).await;
+                    compare_devices(&volumes, &snapshot, &mut debounced).await;
                 }
                 count = count.wrapping_add(1);
                 follow(&mut drives, &snapshot);
                 let most = AT_ONCE.saturating_sub(looking.len());
                 for task in due(&volumes, &mut drives, &snapshot, most) {
-                    looking.spawn(task.id.clone(), look(volumes.clone(), task));
+                    looking.spawn(task.id.clone(), sample_drive(volumes.clone(), task));
                 }
             }
             Some((id, looked)) = looking.next() => match looked {
@@ -176,7 +176,7 @@ fn filesystems(volumes: &Volumes, snapshot: &Snapshot, drive: &DriveId) -> Vec<(
     .collect()
 }
 
-async fn look(volumes: Volumes, task: Task) -> Sampled {
+async fn sample_drive(volumes: Volumes, task: Task) -> Sampled {
     let Task {
         id, drive, places, ..
     } = task;
@@ -250,7 +250,7 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
         inventory.update(|known| {
             known
                 .health
-                .looked_at_drive(id.clone(), Source::Reading, findings);
+                .record_drive(id.clone(), Source::Reading, findings);
         });
     }
     let here = snapshot
@@ -287,9 +287,9 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
     }
 }
 
-async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, twice: &mut Debounced) {
+async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, debounced: &mut Debounced) {
     let compared = device::to_be_looked_at(snapshot);
-    if compared.is_empty() && twice.is_empty() {
+    if compared.is_empty() && debounced.is_empty() {
         return;
     }
     let looked = offload("devices", SYSFS_DEADLINE, move || {
@@ -313,7 +313,7 @@ async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, twice: &mut Deb
         let placed = |of: &Snapshot| of.volumes.get(volume).map(|volume| volume.placed.clone());
         !conditions.is_empty() && placed(snapshot) == placed(&now) && !volumes.is_changing(*volume)
     });
-    let wrong = twice.look(seen);
+    let wrong = debounced.update(seen);
     volumes
         .inventory()
         .record_conditions(Source::Device, now.volumes.keys().copied(), wrong);

@@ -140,12 +140,12 @@ impl PersistedEvidence {
     }
 
     /// How far the log was read.
-    pub fn heard(&self) -> LogPosition {
+    pub fn position(&self) -> LogPosition {
         self.lock().clone()
     }
 
     /// It was read so far.
-    pub fn hear(&self, sequence: u64) {
+    pub fn advance_to(&self, sequence: u64) {
         self.lock().sequence = Some(sequence);
     }
 
@@ -163,7 +163,7 @@ impl PersistedEvidence {
             notes: volumes
                 .inventory()
                 .health(|registry| registry.notes().clone()),
-            heard: self.heard(),
+            heard: self.position(),
             mounts: volumes.expected().now(),
         }
     }

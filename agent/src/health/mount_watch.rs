@@ -37,7 +37,7 @@ pub fn is_of(mount: &MountEntry, placed: &Placed) -> bool {
     }
 }
 
-/// Follows it until `stop`. `mounted` is told the volumes with a filesystem that is mounted.
+/// Follows it until `stop`. `mounted` gets the volumes with a mounted filesystem.
 pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: CancellationToken) {
     let mut table = match MountWatch::new() {
         Ok(watch) => Some(watch),
@@ -68,11 +68,11 @@ pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: C
                 table = None;
             },
         }
-        look(&volumes, &mounted);
+        check_mounts(&volumes, &mounted);
     }
 }
 
-fn look(volumes: &Volumes, mounted: &watch::Sender<Vec<Mounted>>) {
+fn check_mounts(volumes: &Volumes, mounted: &watch::Sender<Vec<Mounted>>) {
     let expected = volumes.expected();
     let before = expected.now();
     let mounts = match volumes.read_mounts() {

@@ -1,4 +1,4 @@
-//! Asks the drives how they are: each in its own worker's background slot, now and then, a few at a time, and soon
+//! SMART polls: each in its drive's background slot, at intervals, a few at a time, and soon
 //! after the kernel has complained of one.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::acknowledge::{AcknowledgeError, Done, Request, acknowledge, told};
+use super::acknowledge::{AcknowledgeError, Done, Request, acknowledge, to_smart_finding};
 use crate::{
     model::{
         DriveFacts, DriveHealth, DriveId, DriveRef, DriveState, Finding, Media, Snapshot,
@@ -39,7 +39,7 @@ const BUSY: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 4;
 /// How often it is looked which drives are due.
 const TICK: Duration = Duration::from_secs(2);
-/// smartctl's own deadline, and time to start and bury it.
+/// smartctl's own deadline, and time to start and reap it.
 const DEADLINE: Duration = Duration::from_secs(100);
 /// Reading or writing one small file.
 const FILE_DEADLINE: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ struct Tracked {
     asking: bool,
     // Logged once, and again when it is another.
     failure: Option<FailureReason>,
-    // What the inventory was told last.
+    // What the inventory has.
     said: DriveHealth,
 }
 
@@ -74,7 +74,7 @@ pub async fn run(
             () = stop.cancelled() => return,
             _ = ticks.tick() => {
                 let snapshot = volumes.inventory().current();
-                follow(&mut drives, &snapshot, volumes.told(), &dir).await;
+                follow(&mut drives, &snapshot, volumes.latest_polls(), &dir).await;
                 for (id, facts) in due(&mut drives, &snapshot, AT_ONCE.saturating_sub(asking.len())) {
                     ask(&volumes, &mut drives, &mut asking, id, &facts);
                 }
@@ -111,7 +111,7 @@ pub async fn run(
 async fn follow(
     drives: &mut BTreeMap<DriveId, Tracked>,
     snapshot: &Snapshot,
-    told: &LatestPolls,
+    latest: &LatestPolls,
     dir: &Path,
 ) {
     let here = |id: &DriveId| {
@@ -121,7 +121,7 @@ async fn follow(
             .is_some_and(|drive| drive.class.is_some() && drive.state != DriveState::Missing)
     };
     drives.retain(|id, tracked| tracked.asking || here(id));
-    told.retain(here);
+    latest.retain(here);
     for id in snapshot.drives.keys() {
         if here(id) && !drives.contains_key(id) {
             let tracked = Tracked {
@@ -238,7 +238,7 @@ async fn take(
     let sector = snapshot.drives.get(&id);
     let sector = sector.map_or(512, |drive| drive.facts.logical_sector);
     volumes
-        .told()
+        .latest_polls()
         .took(&id, outcome, failure, sector, unix_seconds());
     if failure != tracked.failure {
         match &assessment.failure {
@@ -314,7 +314,7 @@ fn report(history: &History) -> SmartReport {
         answered_at: history.answered_at().unwrap_or(0),
         verdict_since: history.since(),
         device_type: history.device_type().unwrap_or_default().to_owned(),
-        findings: history.findings().iter().map(told).collect(),
+        findings: history.findings().iter().map(to_smart_finding).collect(),
         acknowledged: history.acknowledgements().last().map(|last| Acknowledged {
             at: last.at,
             by: last.by.clone(),

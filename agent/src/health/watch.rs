@@ -51,7 +51,7 @@ pub async fn run(
     let mut reader = KernelLogReader {
         volumes: volumes.clone(),
         complaints,
-        heard: memory.heard(),
+        heard: memory.position(),
         memory,
         began: since_boot(),
     };
@@ -70,7 +70,7 @@ pub async fn run(
             None
         }
     };
-    // Until the drives are known nobody can be told whose a report is; the kernel keeps the log.
+    // Until the drives are known a report cannot be attributed; the kernel keeps the log.
     let mut snapshots = volumes.inventory().subscribe();
     tokio::select! {
         () = stop.cancelled() => return,
@@ -102,7 +102,7 @@ pub async fn run(
                 looks = looks.wrapping_add(1);
             }
             next = next => match next {
-                Ok(Next::Record(record)) => reader.hear(&record),
+                Ok(Next::Record(record)) => reader.take(&record),
                 Ok(Next::Lost) => tracing::warn!("kernel log messages lost; the log buffer was overwritten before it was read"),
                 Err(error) => {
                     tracing::error!(%error, "kernel log reader failed");
@@ -141,11 +141,11 @@ async fn look_at_requests(volumes: &Volumes, stalls: &mut Stalls) {
             return;
         }
     };
-    let stalled: BTreeSet<DriveId> = stalls.look(&looks, now()).into_iter().collect();
+    let stalled: BTreeSet<DriveId> = stalls.update(&looks, now()).into_iter().collect();
     if stalled.is_empty() && !volumes.inventory().health(HealthRegistry::any_stalled) {
         return;
     }
-    // What becomes of it is told by `changes`.
+    // `changes` logs what follows from it.
     volumes
         .inventory()
         .update(|known| known.health.stalled(stalled));
@@ -195,14 +195,14 @@ struct KernelLogReader {
 }
 
 impl KernelLogReader {
-    fn hear(&mut self, record: &str) {
+    fn take(&mut self, record: &str) {
         let Some((number, said)) = kmsg::stamp(record) else {
             return;
         };
         if self.heard.sequence.is_some_and(|last| number <= last) {
             return;
         }
-        self.memory.hear(number);
+        self.memory.advance_to(number);
         let Some(report) = kmsg::parse(record) else {
             return;
         };
@@ -227,7 +227,7 @@ impl KernelLogReader {
         let mut news = false;
         inventory.update(|known| news = known.health.note(&subject, report.kind, said));
         if news {
-            // What it comes to is told by `changes`; this is what it is taken from.
+            // `changes` logs what follows; this is the evidence.
             tracing::debug!(
                 drive = %subject.drive,
                 volume = subject.volume.map(|volume| volume.to_string()),

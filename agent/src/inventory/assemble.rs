@@ -21,7 +21,7 @@ use crate::{
     state::{KnownDrive, Merged, Sight, merge, merge::is_acknowledged},
 };
 
-/// Places of one volume that are told.
+/// Places of one volume that are named.
 const PLACES: usize = 16;
 
 /// Puts the drives that are here together with what is remembered.
@@ -126,7 +126,7 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
             _ if drive.trouble.is_some() => (0, 0, 0),
             (DriveState::Claimed, Some(contents)) => (
                 contents.usable_bytes,
-                // Room that no volume can be made in is nobody's to have either.
+                // Room too small for a volume does not count as free space either.
                 if contents.table_full {
                     0
                 } else {
@@ -142,7 +142,7 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
             _ => (0, 0, 0),
         };
         report.total_bytes += total;
-        // What is free on a drive that takes no new volumes is nobody's to have.
+        // Free space of a drive that takes no new volumes does not count.
         if !drive.health.takes_new_volumes() {
             continue;
         }
@@ -373,7 +373,7 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
         checks: known
             .checked
             .get(&record.uuid)
-            .map(Checked::told)
+            .map(Checked::to_show)
             .unwrap_or_default(),
         mounts: mounts(known, placed),
         erasing: match record.state {

@@ -252,7 +252,7 @@ impl Inventory {
         }
         self.update(|known| {
             for (volume, conditions) in news {
-                known.health.looked(volume, source, conditions);
+                known.health.record(volume, source, conditions);
             }
         });
     }

@@ -12,7 +12,6 @@ use crate::model::{
 /// What every update says of its sender.
 #[derive(Debug, Clone)]
 pub struct Sender {
-    /// Node id.
     pub node: String,
     /// Random id of this agent process.
     pub instance: String,
@@ -199,7 +198,7 @@ pub fn drive(drive: &Drive) -> wire::Drive {
                     .chain(&drive.health.conditions)
                     .map(|finding| format!("{}: {}", finding.code, finding.message)),
             )
-            .chain(drive.health.overridden.iter().map(Overridden::told))
+            .chain(drive.health.overridden.iter().map(Overridden::describe))
             .collect(),
         health: Some(health(&drive.health)),
         trouble: drive.trouble.clone().unwrap_or_default(),

@@ -1,7 +1,7 @@
 //! What the agent tells Prometheus: its drives, volumes, classes and workers, from the snapshot and from what was
 //! noted when they were looked at last. A scrape looks at nothing itself: it runs nothing and asks no drive.
 //!
-//! `View` is everything at one moment, and turning it into series is pure. Only what a drive told is shown; what is
+//! `View` is everything at one moment, and turning it into series is pure. Only values that a drive reported are shown; what is
 //! old has its age beside it.
 
 mod drives;
@@ -78,7 +78,7 @@ impl Exposed for Metrics {
         build(into, "agent", env!("CARGO_PKG_VERSION"));
         let view = View {
             snapshot: self.volumes.inventory().current(),
-            told: self.volumes.told().all(),
+            told: self.volumes.latest_polls().all(),
             samples: self.volumes.last_samples(),
             slots: self.volumes.pool().status(),
             surveyed_at: self.volumes.inventory().surveyed_at(),

@@ -16,7 +16,7 @@ use crate::{
     worker::Slot,
 };
 
-/// A node's worst day: every number there is, told by every drive.
+/// The most series a node can have: every value of every drive.
 fn full(drives: usize, volumes: usize) -> View {
     let mut snapshot = Snapshot {
         revision: 7,

@@ -1,4 +1,4 @@
-//! Series of volumes: what they are, how they are, and how full they were when the kubelet last had them sampled.
+//! Series of volumes: identity, conditions, and usage at the last sample.
 
 use drivebay_controller::metrics::{
     Def, Families,

@@ -84,7 +84,6 @@ pub enum CheckOutcome {
     },
     /// Nothing is known from it.
     Inconclusive {
-        /// Why.
         why: Inconclusive,
         /// In words.
         detail: String,
@@ -178,7 +177,7 @@ impl Checked {
     }
 
     /// The last one that said something, then the last attempt if that is another.
-    pub fn told(&self) -> Vec<LastCheck> {
+    pub fn to_show(&self) -> Vec<LastCheck> {
         let attempt = self.latest.iter();
         let attempt = attempt.filter(|latest| !latest.outcome.is_conclusive());
         self.conclusive.iter().chain(attempt).cloned().collect()

@@ -98,9 +98,7 @@ pub struct DriveFacts {
     pub identity_is_stable: bool,
     /// Kernel name now, e.g. `sda`.
     pub kernel_name: String,
-    /// Device number.
     pub major: u32,
-    /// Device number.
     pub minor: u32,
     /// Kernel's number for this appearance of the device; 0 on kernels before 5.15.
     pub diskseq: u64,
@@ -168,9 +166,7 @@ pub struct PartitionFacts {
     pub start_bytes: u64,
     /// Bytes.
     pub size_bytes: u64,
-    /// Device number.
     pub major: u32,
-    /// Device number.
     pub minor: u32,
 }
 

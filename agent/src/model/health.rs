@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
+use time::{Date, format_description::well_known::Iso8601};
 
 use super::DriveId;
 
@@ -15,9 +16,9 @@ pub enum Verdict {
     /// Nothing is known for or against it.
     #[default]
     Unknown,
-    /// It says that it is well, and nothing speaks against it.
+    /// SMART passed, and there are no findings.
     Good,
-    /// Something speaks against it: no new volumes.
+    /// There are findings: no new volumes.
     Suspect,
     /// It fails: no new volumes, and the data should leave it.
     Bad,
@@ -27,7 +28,7 @@ impl Verdict {
     /// Every verdict there is.
     pub const ALL: [Self; 4] = [Self::Good, Self::Suspect, Self::Bad, Self::Unknown];
 
-    /// How much it speaks against the drive; not knowing does not.
+    /// Severity; UNKNOWN is none.
     pub fn weight(self) -> u8 {
         match self {
             Self::Good | Self::Unknown => 0,
@@ -58,7 +59,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One thing that speaks against a drive.
+/// What rules derive from evidence about a drive.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Finding {
     /// Stable, CamelCase.
@@ -72,7 +73,7 @@ pub struct Finding {
 pub struct DriveHealth {
     /// What the findings add up to.
     pub verdict: Verdict,
-    /// What speaks against it, in a stable order.
+    /// Findings, in a stable order.
     pub findings: Vec<Finding>,
     /// What a person should know besides: wear, heat, cables, why it cannot be asked.
     #[serde(default)]
@@ -94,11 +95,9 @@ pub struct DriveHealth {
 /// An operator's verdict on one drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
-    /// Its identity.
     pub drive: DriveId,
     /// What it counts as.
     pub verdict: Verdict,
-    /// Why.
     pub reason: String,
     /// It holds before this moment, seconds since 1970; None: until it is taken out of the config.
     pub until: Option<u64>,
@@ -117,7 +116,7 @@ pub struct Overridden {
 
 impl Overridden {
     /// For whatever shows the drive.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         format!(
             "overridden by the operator: {} (the evidence alone says {})",
             self.reason, self.otherwise
@@ -174,7 +173,6 @@ pub struct SmartFinding {
     pub code: String,
     /// What was read, e.g. `ata-197`.
     pub subject: String,
-    /// Its value.
     pub value: u64,
     /// What it was compared with.
     pub threshold: Option<u64>,
@@ -184,12 +182,11 @@ pub struct SmartFinding {
     pub acknowledged: bool,
 }
 
-/// One number a drive told.
+/// One SMART value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// Stable name with its unit, e.g. `temperature-celsius`.
     pub name: String,
-    /// The number.
     pub value: i64,
 }
 
@@ -198,49 +195,19 @@ pub struct Reading {
 pub struct Acknowledged {
     /// Seconds since 1970.
     pub at: u64,
-    /// Who.
     pub by: String,
-    /// Why.
     pub note: String,
 }
 
 /// The end of a day (`2030-12-31`, UTC), in seconds since 1970; None when it is not one.
 pub fn day_ends(text: &str) -> Option<u64> {
-    let mut parts = text.split('-');
-    let mut number = |digits: usize| -> Option<i64> {
-        let part = parts.next()?;
-        let plain = part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
-        if plain { part.parse().ok() } else { None }
-    };
-    let (year, month, day) = (number(4)?, number(2)?, number(2)?);
-    if parts.next().is_some() || !(1970..=9999).contains(&year) {
+    let day = Date::parse(text, &Iso8601::DATE).ok()?;
+    // ISO 8601 has other spellings of a day.
+    if day.to_string() != text {
         return None;
     }
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let lengths = [
-        31,
-        if leap { 29 } else { 28 },
-        31,
-        30,
-        31,
-        30,
-        31,
-        31,
-        30,
-        31,
-        30,
-        31,
-    ];
-    let index = usize::try_from(month).ok()?.checked_sub(1)?;
-    if !(1..=*lengths.get(index)?).contains(&day) {
-        return None;
-    }
-    let before = year - 1;
-    let leaps = |year: i64| year / 4 - year / 100 + year / 400;
-    let days = (year - 1970) * 365 + leaps(before) - leaps(1969)
-        + lengths.iter().take(index).sum::<i64>()
-        + day;
-    u64::try_from(days * 86_400).ok()
+    let begins = day.midnight().assume_utc().unix_timestamp();
+    u64::try_from(begins).ok().map(|begins| begins + 86_400)
 }
 
 /// Code of a drive that has requests and completes none.
@@ -313,7 +280,7 @@ mod tests {
         let now = at("wwn-a", 99);
         assert_eq!(now.verdict, Verdict::Good);
         assert_eq!(
-            now.overridden.unwrap().told(),
+            now.overridden.unwrap().describe(),
             "overridden by the operator: cable replaced (the evidence alone says BAD)"
         );
         assert_eq!(at("wwn-a", 100), ill);

@@ -13,7 +13,6 @@ use super::{
 /// A drive as the inventory shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drive {
-    /// Identity.
     pub id: DriveId,
     /// Facts now; the last known ones for a missing drive.
     pub facts: DriveFacts,
@@ -69,9 +68,7 @@ impl VolumeState {
 /// A volume as the inventory shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
-    /// Identity.
     pub uuid: Uuid,
-    /// Its drive.
     pub drive: DriveId,
     /// Record, table entry and partition.
     pub placed: Placed,

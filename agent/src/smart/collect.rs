@@ -185,7 +185,6 @@ fn unsupported(drive: &DriveFacts) -> Option<String> {
 /// What came of a poll, and how long it took.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Polled {
-    /// The outcome.
     pub outcome: Outcome,
     /// Milliseconds.
     pub took_ms: u64,
@@ -193,7 +192,7 @@ pub struct Polled {
     pub slow: bool,
 }
 
-/// Asks. Blocks for `HARD` at most, and a second more to bury what did not end. Without a process when
+/// Asks. Blocks for `HARD` at most, and a second more to reap what was killed. Without a process when
 /// there is nothing to ask.
 pub fn poll(poll: &Poll) -> Polled {
     // A tool is found by its name in a path: this one's has a single directory.
@@ -313,7 +312,7 @@ fn outcome(poll: &Poll, result: Result<Output, CmdError>) -> Outcome {
 
 /// What an output says, whether or not it came from a process of ours.
 pub fn of_facts(facts: Facts) -> Outcome {
-    // Health that was told counts, whatever else went wrong.
+    // Health data in the answer counts, whatever else failed.
     if facts.tells_health() {
         return Outcome::Answered(Box::new(facts));
     }

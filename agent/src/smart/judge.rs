@@ -19,7 +19,7 @@ pub struct Assessment {
     pub stale: bool,
     /// The drive sleeps and was left alone.
     pub standby: bool,
-    /// Why this poll told nothing.
+    /// Why this poll has no health data.
     pub failure: Option<Failure>,
     /// A command to the drive failed: what was read may not be all there is.
     pub reduced_confidence: bool,

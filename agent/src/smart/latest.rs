@@ -1,4 +1,4 @@
-//! What each drive last told of itself, and how asking it has gone: written by the task that asks, read by metrics.
+//! The last SMART poll of each drive and its failures: written by the polling task, read by metrics.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use crate::model::DriveId;
 pub struct LatestPoll {
     /// The numbers of its last answer.
     pub reading: Option<Reading>,
-    /// When it last told how it is, unix seconds.
+    /// Time of the last successful poll, unix seconds.
     pub polled_at: Option<u64>,
     /// It slept when it was last asked, and was left alone.
     pub asleep: bool,
@@ -26,7 +26,7 @@ pub struct LatestPoll {
 pub struct LatestPolls(Mutex<BTreeMap<DriveId, LatestPoll>>);
 
 impl LatestPolls {
-    /// Takes the outcome of a poll at `now` (unix seconds). `failure`: why it told nothing of the drive's health.
+    /// Takes the outcome of a poll at `now` (unix seconds). `failure`: why the poll has no health data.
     pub fn took(
         &self,
         drive: &DriveId,

@@ -1,10 +1,10 @@
-//! SMART: asking a drive how it is, and judging the answer.
+//! SMART: polling a drive, and its verdict.
 //!
 //! `collect` runs smartctl (in the drive's worker, for it blocks); `facts` is what it said, typed; `rules`
 //! (pure) turns facts into findings and conditions; `history` (pure) remembers what growth, hysteresis and
 //! acknowledgements need. Thresholds stand in one table. A failed poll never loses a drive: it keeps its
 //! last verdict, marked as stale, and the failure is counted. `reading` is the numbers of an answer in SI units, and
-//! `told` keeps the last one of each drive, for metrics.
+//! `latest` keeps the last one of each drive, for metrics.
 
 pub mod collect;
 pub mod facts;

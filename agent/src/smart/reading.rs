@@ -13,7 +13,7 @@ const HOUR: u64 = 3600;
 const WRITTEN: (u64, u64) = (1, 24);
 const READ: (u64, u64) = (1, 40);
 
-/// What a drive told of itself.
+/// The values of one SMART poll.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Its command set.

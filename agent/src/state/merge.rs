@@ -111,7 +111,7 @@ pub fn merge(
     merged
 }
 
-/// Somebody was told that the volume exists, and nobody that it does not.
+/// The volume was acknowledged, and its deletion was not.
 pub fn is_acknowledged(record: &Record) -> bool {
     !matches!(
         record.state,

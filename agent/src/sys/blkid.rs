@@ -33,26 +33,19 @@ pub enum BlkidError {
     /// The node could not be opened.
     #[error("cannot open {path} to probe it")]
     Open {
-        /// Node.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// It is something else than a block device.
     #[error("{path} is not a block device; nothing was probed")]
-    NotBlock {
-        /// Node.
-        path: PathBuf,
-    },
+    NotBlock { path: PathBuf },
     /// libblkid failed, mostly because the device did not read.
     #[error("libblkid failed on {path} ({what}); check the kernel log for read errors")]
     Probe {
-        /// Node.
         path: PathBuf,
         /// Which call.
         what: &'static str,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -33,7 +33,6 @@ pub enum BlockDevError {
     /// Another program holds the flock.
     #[error("{node} stayed locked for {waited_ms} ms; see which program keeps it open")]
     Locked {
-        /// Device node.
         node: String,
         /// Milliseconds.
         waited_ms: u64,

@@ -1,4 +1,4 @@
-//! What btrfs is told by ioctl.
+//! btrfs ioctls.
 
 use std::{fs::File, io, os::fd::AsRawFd, path::Path};
 

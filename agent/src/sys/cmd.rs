@@ -79,16 +79,13 @@ pub enum CmdError {
     /// It could not be started, or not be waited for.
     #[error("cannot start {program}")]
     Spawn {
-        /// Program.
         program: &'static str,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// The deadline passed; its process group was killed.
     #[error("{program} did not end within {limit_ms} ms")]
     Deadline {
-        /// Program.
         program: &'static str,
         /// Milliseconds.
         limit_ms: u64,

@@ -9,7 +9,6 @@ use super::{busy, mountinfo::parse_dev};
 pub struct DmDevice {
     /// Kernel name, e.g. `dm-3`.
     pub kernel_name: String,
-    /// Device number.
     pub dev: (u32, u32),
     /// Its device-mapper name, e.g. `vg-lv`.
     pub name: String,

@@ -21,7 +21,6 @@ pub enum OpenError {
     /// Another drive has this name now, or none.
     #[error("{node} is not the expected drive: {seen}; rescan")]
     NotThisDrive {
-        /// Device node.
         node: String,
         /// What was there.
         seen: String,
@@ -29,7 +28,6 @@ pub enum OpenError {
     /// Nothing answers at the node: no node, or no device behind it.
     #[error("there is no device at {node}; rescan")]
     Gone {
-        /// Device node.
         node: String,
         /// ENOENT, ENXIO or ENODEV.
         #[source]
@@ -41,9 +39,7 @@ pub enum OpenError {
     /// open(2) or a check failed.
     #[error("cannot open {node}")]
     Io {
-        /// Device node.
         node: String,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -67,7 +67,7 @@ impl FsErrors {
         self.0.get_ref().try_clone().map(Marker)
     }
 
-    /// What is told next; at least one event.
+    /// The next events; at least one.
     pub async fn next(&self) -> io::Result<Vec<Event>> {
         let mut buffer = vec![0u8; BUFFER];
         loop {

@@ -82,7 +82,6 @@ pub enum LvmError {
     /// It did not end in time, and not because of a lock.
     #[error("lvm {command} did not end within {limit_ms} ms")]
     Deadline {
-        /// Its subcommand.
         command: String,
         /// Milliseconds.
         limit_ms: u64,
@@ -90,7 +89,6 @@ pub enum LvmError {
     /// It ended badly.
     #[error("lvm {command} failed ({}): {said}", code.map_or("killed".to_owned(), |code| format!("exit code {code}")))]
     Failed {
-        /// Its subcommand.
         command: String,
         /// Exit code; None when a signal ended it.
         code: Option<i32>,
@@ -103,9 +101,7 @@ pub enum LvmError {
     /// Its report is not what is expected.
     #[error("lvm {command} gave a report that cannot be read")]
     Report {
-        /// Its subcommand.
         command: String,
-        /// How.
         #[source]
         source: serde_json::Error,
     },
@@ -167,9 +163,7 @@ pub enum Absent {
     /// The configuration could not be written.
     #[error("layout lvm cannot be used: its configuration {path} cannot be written")]
     Conf {
-        /// Where.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -189,7 +183,7 @@ pub fn prepare(runtime_dir: &Path) -> Result<(), Absent> {
     Ok(())
 }
 
-/// Where the configuration is: as prepared here, or as the agent told this worker.
+/// Where the configuration is: as prepared here, or as passed to this worker by the agent.
 pub fn directory() -> Option<PathBuf> {
     DIRECTORY
         .get()
@@ -329,7 +323,7 @@ fn one_line(text: &str) -> String {
     lines.join("; ").chars().take(1000).collect()
 }
 
-/// Whether somebody holds a VG's lock now. Only asked after a command did not end: when it cannot be told, the
+/// Whether somebody holds a VG's lock now. Only asked after a command did not end: when that is unknown, the
 /// command's own trouble is the answer.
 fn lock_is_held(vg: &str) -> bool {
     let Ok(file) = fs::File::open(Path::new(LOCKS).join(format!("V_{vg}"))) else {

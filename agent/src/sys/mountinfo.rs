@@ -27,7 +27,6 @@ pub struct MountEntry {
     pub options: String,
     /// Propagation fields (`shared:1`, `master:2`, …).
     pub propagation: Vec<String>,
-    /// Filesystem type.
     pub fs_type: String,
     /// What was mounted, as the filesystem names it (a device path for disk filesystems).
     pub source: PathBuf,
@@ -75,7 +74,6 @@ pub enum MountInfoError {
     Read {
         /// Which file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -23,6 +23,10 @@ use nix::{
     sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
+use procfs::{
+    ProcError,
+    process::{Process, Stat},
+};
 use tokio::process::{Child, ChildStderr, Command};
 
 use super::tool_namespace;
@@ -190,48 +194,35 @@ pub struct ProcStat {
 }
 
 impl ProcStat {
-    /// Fields as in proc_pid_stat(5); the name in parentheses may hold anything.
-    fn parse(text: &str) -> Option<Self> {
-        let (pid, _) = text.split_once(' ')?;
-        let (_, rest) = text.rsplit_once(')')?;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        Some(Self {
-            pid: pid.parse().ok()?,
-            state: fields.first()?.chars().next()?,
-            session: fields.get(3)?.parse().ok()?,
-            threads: fields.get(17)?.parse().ok()?,
-            start_ticks: fields.get(19)?.parse().ok()?,
-        })
-    }
-
     /// Dead in all of its threads, only not reaped. A zombie with a thread left is stuck.
     fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X') && self.threads <= 1
     }
 }
 
+impl From<Stat> for ProcStat {
+    fn from(stat: Stat) -> Self {
+        Self {
+            pid: stat.pid,
+            state: stat.state,
+            session: stat.session,
+            threads: stat.num_threads.cast_unsigned(),
+            start_ticks: stat.starttime,
+        }
+    }
+}
+
 /// One process; None when it is gone.
 pub fn stat(pid: i32) -> io::Result<Option<ProcStat>> {
-    let text = match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(text) => text,
-        Err(error)
-            if error.kind() == io::ErrorKind::NotFound
-                || error.raw_os_error() == Some(libc::ESRCH) =>
-        {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
-    };
-    ProcStat::parse(&text).map(Some).ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("/proc/{pid}/stat reads {text:?}"),
-        )
-    })
+    match Process::new(pid).and_then(|process| process.stat()) {
+        Ok(stat) => Ok(Some(stat.into())),
+        Err(ProcError::NotFound(_)) => Ok(None),
+        Err(error) => Err(io::Error::other(error)),
+    }
 }
 
 /// What still lives of a worker: the worker itself and everything in its session. When it cannot
-/// be told, that is an error: something may live.
+/// be known, that is an error: something may live.
 pub fn remains(pid: i32, start_ticks: u64) -> io::Result<Vec<ProcStat>> {
     if let Some(leader) = stat(pid)?
         && leader.start_ticks != start_ticks
@@ -275,7 +266,7 @@ pub fn kill_group(pid: i32) {
 
 /// A name for this boot of the machine.
 pub fn boot_id() -> io::Result<String> {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned())
+    procfs::sys::kernel::random::boot_id().map_err(io::Error::other)
 }
 
 #[cfg(test)]
@@ -290,22 +281,6 @@ mod tests {
         assert!(!is_hung_up(&ours));
         drop(theirs);
         assert!(is_hung_up(&ours));
-    }
-
-    #[test]
-    fn a_process_name_cannot_forge_the_fields_behind_it() {
-        let text = "42 (a) Z 1 1 1) D 7 8 9 0 -1 0 1 2 3 4 5 6 7 8 9 10 3 12 777 14 15";
-        assert_eq!(
-            ProcStat::parse(text),
-            Some(ProcStat {
-                pid: 42,
-                state: 'D',
-                session: 9,
-                threads: 3,
-                start_ticks: 777
-            })
-        );
-        assert_eq!(ProcStat::parse("42 (a) Z 1"), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The agent's side of its sessions with controllers: it dials every replica, then serves on the connection.
 //!
 //! `targets` says which connections there should be, purely; `dial` makes one and serves on it until it ends;
-//! `remote` is what a controller may ask, `parts` how it is told of much; `service` is the service itself, also behind
+//! `remote` is what a controller may ask, `parts` sends large inventories in parts; `service` is the service itself, also behind
 //! the agent's own socket.
 
 mod dial;
@@ -59,7 +59,7 @@ struct Shared {
     credentials: Option<Credentials>,
     /// Which slot serves which replica.
     met: Mutex<BTreeMap<String, Slot>>,
-    /// The largest number of replicas that any of them told of.
+    /// The largest number of replicas that any of them announced.
     announced: watch::Sender<u32>,
 }
 

@@ -239,13 +239,13 @@ impl Volumes {
         };
         let looked = match plan {
             Plan::Snapshot { bytes } => match self.snapshot(drive, volume.uuid, *bytes).await {
-                Ok(()) => self.look(&place, job).await,
+                Ok(()) => self.run_check(&place, job).await,
                 Err(outcome) => Some(Looked {
                     tool: String::new(),
                     outcome,
                 }),
             },
-            _ => self.look(&place, job).await,
+            _ => self.run_check(&place, job).await,
         };
         place.running.let_go.cancel();
         let litter = matches!(plan, Plan::Snapshot { .. }) && !self.clear_snapshots(drive).await;
@@ -296,7 +296,7 @@ impl Volumes {
     }
 
     /// Runs the tool. None: it was called off.
-    async fn look(&self, place: &Place<'_>, job: Check) -> Option<Looked> {
+    async fn run_check(&self, place: &Place<'_>, job: Check) -> Option<Looked> {
         if place.running.stop.is_cancelled() {
             return None;
         }

@@ -25,7 +25,6 @@ const LOOK_DEADLINE: Duration = Duration::from_secs(20);
 /// What is asked for, checked by the caller.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// CSI name.
     pub name: String,
     /// Class name.
     pub class: String,
@@ -48,7 +47,6 @@ pub struct Request {
 /// A drive that could take the volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Identity.
     pub drive: DriveId,
     /// Must be claimed first.
     pub claim: bool,
@@ -197,7 +195,7 @@ impl Volumes {
 
     /// An attempt at this name was cut off on a drive: what it left there is looked at before anything is
     /// made elsewhere, or one name could end up with two volumes. On a drive that is gone or damaged by now it is noted as
-    /// deleted first, durably: nobody was told of it, and it does not come to life should the drive come back.
+    /// deleted first, durably: it was never acknowledged, and must not reappear with the drive.
     async fn resolve(&self, name: &str) -> Result<(), VolumeError> {
         let Some(Doubt { drive: id, uuid }) = self.inner.inventory.doubt(name) else {
             return Ok(());
@@ -259,7 +257,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Nobody was ever told of a volume that is recorded as being created, and the next repairing look at its drive undoes it: it
+    /// A volume that is recorded as being created was never acknowledged, and the next repair of its drive undoes it: it
     /// is undone before its name is compared with anything, or the answer would be OK for what is then gone.
     async fn undo_unfinished(&self, name: &str) -> Result<(), VolumeError> {
         let snapshot = self.inner.inventory.current();
@@ -470,7 +468,7 @@ fn silent(snapshot: &Snapshot, class: &str) -> String {
     format!("; not counted: {}", drives.join(", "))
 }
 
-/// Whether new volumes may be put on the drive: it answers, and nothing speaks against its health.
+/// Whether new volumes may be put on the drive: it responds, and its health has no findings.
 fn takes_new_volumes(drive: &Drive) -> bool {
     drive.trouble.is_none() && drive.health.takes_new_volumes()
 }

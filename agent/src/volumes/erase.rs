@@ -68,7 +68,7 @@ fn waiting(snapshot: &Snapshot, failed: impl Fn(Uuid) -> bool) -> Vec<Next> {
         .collect()
 }
 
-/// When one that failed may be tried again. One whose time has come waits for its drive, which is told by something else:
+/// When one that failed may be tried again. One whose time has come waits for its drive, which other events tell:
 /// it must not wake anybody again and again. Pure.
 fn retry(failed: &BTreeMap<Uuid, Failed>, now: Instant) -> Option<Instant> {
     let later = failed.values().map(|one| one.until);

@@ -18,22 +18,13 @@ pub enum VolumeError {
     },
     /// Not everything could be read yet, so "unknown" would be a guess.
     #[error("cannot tell whether volume {id} exists: {why}; try again")]
-    CannotTell {
-        /// The id.
-        id: String,
-        /// Why.
-        why: String,
-    },
+    CannotTell { id: String, why: String },
     /// No such volume on this node.
     #[error("volume {id} does not exist on this node")]
-    NotFound {
-        /// The id.
-        id: String,
-    },
+    NotFound { id: String },
     /// The request itself is wrong.
     #[error("{field}: {why}")]
     Invalid {
-        /// The field.
         field: &'static str,
         /// What is wrong with it.
         why: String,
@@ -41,7 +32,6 @@ pub enum VolumeError {
     /// The name is taken by another kind of volume.
     #[error("a volume named {name:?} exists with {has}, asked for with {asked}")]
     Exists {
-        /// CSI name.
         name: String,
         /// What it is.
         has: String,
@@ -53,7 +43,6 @@ pub enum VolumeError {
         "a volume named {name:?} exists already and cannot be compared with the request: {why}"
     )]
     ExistsAway {
-        /// CSI name.
         name: String,
         /// Why it cannot be reached, and what to do.
         why: String,
@@ -83,7 +72,6 @@ pub enum VolumeError {
     /// It cannot grow where it lies.
     #[error("volume {uuid} cannot grow to {needed} bytes: {why}")]
     CannotGrow {
-        /// The volume.
         uuid: Uuid,
         /// Bytes.
         needed: u64,
@@ -92,68 +80,43 @@ pub enum VolumeError {
     },
     /// Mounted or published.
     #[error("volume {uuid} is in use on this node; unpublish and unstage it first")]
-    InUse {
-        /// The volume.
-        uuid: Uuid,
-    },
+    InUse { uuid: Uuid },
     /// Record and table disagree.
     #[error("volume {uuid} is ambiguous: {why}; it is not touched until an operator decides")]
-    Ambiguous {
-        /// The volume.
-        uuid: Uuid,
-        /// How.
-        why: String,
-    },
+    Ambiguous { uuid: Uuid, why: String },
     /// The drive is missing or cannot be read.
     #[error(
         "drive {drive} of volume {uuid} cannot be reached; check that it is plugged in and answers"
     )]
-    DriveAway {
-        /// The volume.
-        uuid: Uuid,
-        /// Identity.
-        drive: DriveId,
-    },
+    DriveAway { uuid: Uuid, drive: DriveId },
     /// The drive was read, and the volume is not on it.
     #[error(
         "volume {uuid} is not on drive {drive} any more, although it was not deleted through Drivebay; restore the drive's table or LVM metadata, or delete the volume"
     )]
-    Vanished {
-        /// The volume.
-        uuid: Uuid,
-        /// Identity.
-        drive: DriveId,
-    },
+    Vanished { uuid: Uuid, drive: DriveId },
     /// Publish without a staging path.
     #[error("staging_target_path is missing: the volume must be staged before it is published")]
     NotStagedFirst,
     /// Published elsewhere, and the access mode allows one.
     #[error("volume {uuid} is published at {at}, and its access mode allows one target only")]
     OtherTarget {
-        /// The volume.
         uuid: Uuid,
         /// The other target.
         at: String,
     },
     /// The kernel has not let the old mount go.
     #[error("the old mount of volume {uuid} was detached and is not gone yet; try again")]
-    StillDetached {
-        /// The volume.
-        uuid: Uuid,
-    },
+    StillDetached { uuid: Uuid },
     /// The deletion could not be noted.
     #[error("cannot note the deletion of volume {uuid} in the state directory")]
     Remember {
-        /// The volume.
         uuid: Uuid,
-        /// Why.
         #[source]
         source: StateError,
     },
     /// mountinfo could not be read.
     #[error("cannot read mountinfo")]
     Mountinfo {
-        /// Why.
         #[source]
         source: MountInfoError,
     },
@@ -165,29 +128,16 @@ pub enum VolumeError {
     Fs(#[from] RunError<FsError>),
     /// A wipe was refused.
     #[error("drive {drive} is not wiped: {why}")]
-    NotWiped {
-        /// Identity.
-        drive: DriveId,
-        /// Why.
-        why: String,
-    },
+    NotWiped { drive: DriveId, why: String },
     /// An adoption was refused.
     #[error("drive {drive} is not adopted: {why}")]
-    NotAdopted {
-        /// Identity.
-        drive: DriveId,
-        /// Why.
-        why: String,
-    },
+    NotAdopted { drive: DriveId, why: String },
     /// The change may be cut off anywhere, or done: the repeat looks.
     #[error("the agent is stopping; try again")]
     Stopping,
     /// Ours.
     #[error("internal error: {what}")]
-    Internal {
-        /// What.
-        what: String,
-    },
+    Internal { what: String },
 }
 
 impl VolumeError {

@@ -1,4 +1,4 @@
-//! One change at a time per volume and per name: a second caller is told ABORTED instead of queueing.
+//! One change at a time per volume and per name: a second caller is answered with ABORTED instead of queueing.
 
 use std::{
     collections::HashSet,

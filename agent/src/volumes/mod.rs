@@ -2,7 +2,7 @@
 //!
 //! Nothing here remembers what was done: every call looks at the snapshot for *where*, and its job
 //! looks at the drive for *what is*. Mutating calls hold a guard (`guard`) and run as tracked tasks
-//! that outlive a dropped RPC; a repeat meanwhile is told ABORTED, and finds the result afterwards.
+//! that outlive a dropped RPC; a repeat meanwhile is answered with ABORTED, and finds the result afterwards.
 
 pub mod adopt;
 pub mod checks;
@@ -118,7 +118,7 @@ impl Volumes {
         &self.inner.config
     }
 
-    /// Has the drives asked how they are, soon and not when it is their turn.
+    /// Requests SMART polls now instead of at the next interval.
     pub fn ask_drives(&self) {
         self.inner.asked.notify_one();
     }
@@ -128,8 +128,8 @@ impl Volumes {
         self.inner.asked.notified().await;
     }
 
-    /// What the drives last told of themselves.
-    pub fn told(&self) -> &LatestPolls {
+    /// The last SMART poll of each drive.
+    pub fn latest_polls(&self) -> &LatestPolls {
         &self.inner.told
     }
 

@@ -25,9 +25,7 @@ const REPAIR_DEADLINE: std::time::Duration = std::time::Duration::from_secs(6 * 
 /// How a volume is to be staged, checked by the caller.
 #[derive(Debug, Clone)]
 pub struct StageRequest {
-    /// Volume id.
     pub id: String,
-    /// Staging path.
     pub path: PathBuf,
     /// Use.
     pub mode: Mode,
@@ -42,11 +40,8 @@ pub struct StageRequest {
 /// How a volume is to be published, checked by the caller.
 #[derive(Debug, Clone)]
 pub struct PublishRequest {
-    /// Volume id.
     pub id: String,
-    /// Staging path.
     pub staging: PathBuf,
-    /// Target path.
     pub target: PathBuf,
     /// Use.
     pub mode: Mode,
@@ -70,7 +65,7 @@ impl Volumes {
         let staging = self.changing(key, &id, |this| async move {
             this.stage_guarded(&volume, request).await
         });
-        // A repair goes on, and the repeat is told the same until it is done.
+        // A repair goes on, and a repeat gets the same answer until it is done.
         tokio::time::timeout(STAGE_ANSWER, staging)
             .await
             .unwrap_or_else(|_| Err(VolumeError::Pending { what: id.clone() }))

@@ -177,7 +177,7 @@ impl Volumes {
             Err(error) => {
                 match self.inner.samples.last(uuid) {
                     Some((usage, age)) => {
-                        // Not louder: the drive's trouble is told once, and samples come for as long as it lasts.
+                        // At debug level: the drive's condition is logged once, and samples continue while it lasts.
                         tracing::debug!(volume = %uuid, age_s = age.as_secs(), error = %crate::model::cause::chain(&error), "volume statistics sample failed; answering with the last one");
                         let mut volume = self.require(id)?;
                         if volume.conditions.is_empty() {
@@ -257,7 +257,7 @@ impl Volumes {
             let staging = Some(staging).filter(|staging| !staging.is_empty());
             match self.stats(id, path, staging).await {
                 Ok(sample) => return Ok(sample.volume.conditions),
-                // Gone in between; what is known is still to be told.
+                // Unmounted in between; the known conditions are still reported.
                 Err(VolumeError::Fs(RunError::Job(FsError::NotHere { .. }))) => {}
                 Err(error) => return Err(error),
             }

@@ -90,7 +90,7 @@ impl Worker {
         })
     }
 
-    /// Gives it a job and hears it out. Dropped before its end, the worker is of no more use.
+    /// Sends a job and waits for its answer. Dropped before its end, the worker is of no more use.
     pub(super) async fn run(
         &mut self,
         job: &str,

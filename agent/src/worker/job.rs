@@ -38,9 +38,7 @@ pub enum DispatchError {
     /// Arguments or answer do not fit.
     #[error("job {name} does not fit its type")]
     Shape {
-        /// The job.
         name: String,
-        /// How.
         #[source]
         source: serde_json::Error,
     },

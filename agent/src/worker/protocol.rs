@@ -25,7 +25,6 @@ pub struct Call {
     pub id: u64,
     /// `Job::NAME`.
     pub name: String,
-    /// The job.
     pub arguments: Value,
 }
 
@@ -36,7 +35,6 @@ pub enum Reply {
     Step {
         /// Of this call.
         id: u64,
-        /// Name.
         name: String,
     },
     /// The job ended.
@@ -52,7 +50,6 @@ pub enum Reply {
     Broken {
         /// Of this call.
         id: u64,
-        /// Why.
         message: String,
     },
 }

@@ -21,7 +21,6 @@ pub const MAX_SAMPLE: u32 = MIB as u32;
 /// The piece is widened to whole 4 KiB blocks and cut at the end of the drive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReadSample {
-    /// The drive.
     pub drive: DriveRef,
     /// Bytes from its start.
     pub offset: u64,
@@ -47,9 +46,7 @@ pub enum ReadError {
         "a sample of {len} bytes at byte {offset} is not within drive {drive} ({size} bytes) or not within the limit of {MAX_SAMPLE} bytes"
     )]
     Outside {
-        /// The identity.
         drive: String,
-        /// Where.
         offset: u64,
         /// How much.
         len: u32,
@@ -59,29 +56,22 @@ pub enum ReadError {
     /// Open failed.
     #[error("cannot open /dev/{kernel_name}")]
     Open {
-        /// Kernel name.
         kernel_name: String,
-        /// Why.
         #[source]
         source: Cause,
     },
     /// It does not read.
     #[error("cannot read /dev/{kernel_name} at byte {offset}")]
     Read {
-        /// Kernel name.
         kernel_name: String,
-        /// Where.
         offset: u64,
-        /// Why.
         #[source]
         source: Cause,
     },
     /// The drive ended before its size was reached.
     #[error("/dev/{kernel_name} ended at byte {offset}, before its size of {size} bytes")]
     Short {
-        /// Kernel name.
         kernel_name: String,
-        /// Where.
         offset: u64,
         /// Bytes of the drive.
         size: u64,

@@ -1,4 +1,4 @@
-//! What every slot is doing, and what a caller is told because of it. No side effects but
+//! What every slot is doing, and the answers that follow from it. No side effects but
 //! answers; who acts on a slot is its actor (`slot`).
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
@@ -317,7 +317,7 @@ mod tests {
         assert!(entry.stuck(now + half * 3, AFTER).is_none());
         assert!(is_waiting(&mut waiting));
 
-        // 30 s later everybody hears of it, waiting or new.
+        // 30 s later every caller gets it, waiting or new.
         let then = now + half * 2 + AFTER;
         entry.sweep(then, AFTER);
         assert!(matches!(

@@ -63,7 +63,7 @@ pub struct PoolConfig {
     pub idle: Duration,
     /// One step older than this is Stuck.
     pub stuck_after: Duration,
-    /// Callers that may wait for a slot; the next one is told Busy.
+    /// Callers that may wait for a slot; the next one gets Busy.
     pub queue: usize,
 }
 
@@ -73,7 +73,6 @@ pub enum RunError<E: std::error::Error + 'static> {
     /// Others are before it, and its deadline passed or the queue is full.
     #[error("drive {drive} is busy ({step}); try again")]
     Busy {
-        /// Identity.
         drive: DriveId,
         /// What it is doing.
         step: String,
@@ -83,7 +82,6 @@ pub enum RunError<E: std::error::Error + 'static> {
         "drive {drive} is stuck: {step} has not returned for {age_s} s; check the drive (dmesg), it may need to be replaced"
     )]
     Stuck {
-        /// Identity.
         drive: DriveId,
         /// What it is doing.
         step: String,
@@ -93,9 +91,7 @@ pub enum RunError<E: std::error::Error + 'static> {
     /// The deadline passed while it ran; the worker was killed.
     #[error("{job} on drive {drive} did not end within {limit_ms} ms (at {step})")]
     Deadline {
-        /// Identity.
         drive: DriveId,
-        /// Job name.
         job: &'static str,
         /// Milliseconds.
         limit_ms: u64,
@@ -104,20 +100,12 @@ pub enum RunError<E: std::error::Error + 'static> {
     },
     /// Cancelled by a more urgent call.
     #[error("{job} on drive {drive} was cancelled")]
-    Cancelled {
-        /// Identity.
-        drive: DriveId,
-        /// Job name.
-        job: &'static str,
-    },
+    Cancelled { drive: DriveId, job: &'static str },
     /// The worker died or spoke nonsense.
     #[error("the worker of drive {drive} failed during {job}: {why}")]
     Worker {
-        /// Identity.
         drive: DriveId,
-        /// Job name.
         job: &'static str,
-        /// How.
         why: String,
     },
     /// The agent is stopping.
@@ -131,7 +119,6 @@ pub enum RunError<E: std::error::Error + 'static> {
 /// What a slot is doing, for metrics and tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotStatus {
-    /// Identity.
     pub drive: DriveId,
     /// Which slot.
     pub slot: Slot,

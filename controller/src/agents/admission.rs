@@ -6,7 +6,6 @@
 /// Who says hello.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// Node id.
     pub node: String,
     /// Random id of the agent process.
     pub instance: String,
@@ -51,7 +50,6 @@ pub enum Refusal {
         "node {node} is machine {holder} at {holder_address}; machine {machine} at {address} calls itself by the same name and is refused: give one of them another name"
     )]
     OtherMachine {
-        /// The name.
         node: String,
         /// Who has it.
         holder: String,
@@ -67,7 +65,6 @@ pub enum Refusal {
         "node {node}: agent {instance} at {address} was replaced by agent {holder} at {holder_address} and is alive all the same: two machines share the machine id {machine}, or two agents run on one; end one of them, and give a cloned machine an id of its own"
     )]
     Fenced {
-        /// The name.
         node: String,
         /// Who asked for it.
         instance: String,
@@ -85,7 +82,6 @@ pub enum Refusal {
         "node {node} was machine {holder}, which is disconnected; machine {machine} at {address} has none of its drives with volumes, so it cannot replace it: give it another name, or forget the former machine's volumes with `node forget {node}`"
     )]
     NotItsDrives {
-        /// The name.
         node: String,
         /// Who had it.
         holder: String,
@@ -96,7 +92,7 @@ pub enum Refusal {
     },
 }
 
-/// Decides. `holder`: None for a name that was never heard, or that was given up.
+/// Decides. `holder`: None for an unknown or forgotten name.
 pub fn admit(holder: Option<Holder<'_>>, new: &Facts) -> Admission {
     let Some(holder) = holder else {
         return Admission::Enter;

@@ -39,7 +39,7 @@ pub(super) struct Session {
     number: u64,
 }
 
-/// What an agent was when it was last heard of.
+/// An agent as it was when it last sent something.
 #[derive(Debug, Default)]
 struct Standing {
     // While connected, or forever for a channel that reconnects by itself.
@@ -109,7 +109,7 @@ impl Agent {
         self.standing().session.is_some()
     }
 
-    /// Who it is, as last heard.
+    /// Its identity, as last received.
     pub fn facts(&self) -> Option<Facts> {
         self.standing().facts.clone()
     }

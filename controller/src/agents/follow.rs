@@ -79,7 +79,6 @@ pub enum SessionError {
         "agent {node} ({version}) speaks versions {oldest} to {newest} of the protocol, and this controller {ours_oldest} to {ours}: update the older of the two"
     )]
     Version {
-        /// The node.
         node: String,
         /// The agent's version.
         version: String,

@@ -10,7 +10,6 @@ use crate::{catalog::Key, inventory::Inventory};
 /// A volume and the agent that reports it.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// The agent.
     pub agent: Arc<Agent>,
     /// The volume as last reported; its id names the node it is on.
     pub volume: Volume,
@@ -30,7 +29,6 @@ pub enum LookupError {
     /// Its node has looked at every drive, and it is on none.
     #[error("volume {id} does not exist on node {node}")]
     NoSuchVolume {
-        /// The id.
         id: String,
         /// The node in it.
         node: String,
@@ -38,7 +36,6 @@ pub enum LookupError {
     /// Its node was given up with all that is on it.
     #[error("volume {id} was forgotten with its node {node}")]
     ForgottenNodes {
-        /// The id.
         id: String,
         /// The node in it.
         node: String,
@@ -48,7 +45,6 @@ pub enum LookupError {
         "volume {id} is not known, but the agent of node {node} is starting or disconnected; try again, and check that it runs"
     )]
     NotKnownYet {
-        /// The id.
         id: String,
         /// The node in it.
         node: String,

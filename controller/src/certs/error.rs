@@ -10,7 +10,6 @@ pub enum CertsError {
     /// It is there, and nothing is overwritten.
     #[error("{path} already exists and is not overwritten; {instead}")]
     Exists {
-        /// The file.
         path: PathBuf,
         /// What to do.
         instead: &'static str,
@@ -81,12 +80,7 @@ pub enum CertsError {
     #[error(
         "{path} already exists and does not contain the signing CA ({ca}); append that CA if both are to be trusted, else remove the file first"
     )]
-    AnotherCa {
-        /// The copy.
-        path: PathBuf,
-        /// The original.
-        ca: PathBuf,
-    },
+    AnotherCa { path: PathBuf, ca: PathBuf },
     /// --renew of a certificate that is not this node's.
     #[error(
         "{path} is not the certificate of node {node} ({NODE_URI}{node}) but {found}; choose another --out, or remove it first"
@@ -110,18 +104,12 @@ pub enum CertsError {
     },
     /// A file that is no certificate or key.
     #[error("{path} cannot be used: {why}; put it back from its backup")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        why: String,
-    },
+    Damaged { path: PathBuf, why: String },
     /// Reading failed.
     #[error("cannot read {path}")]
     Read {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -130,7 +118,6 @@ pub enum CertsError {
     Write {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -23,9 +23,7 @@ pub enum ClaimsError {
     /// It cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -34,9 +32,7 @@ pub enum ClaimsError {
         "{} is not what `kubectl get pv -o json` prints", path.display()
     )]
     NotAList {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },
@@ -44,26 +40,17 @@ pub enum ClaimsError {
     #[error(
         "{} holds a {found}, not a list of PersistentVolumes; make it with `kubectl get pv -o json`", path.display()
     )]
-    OtherKind {
-        /// The file.
-        path: PathBuf,
-        /// Its kind.
-        found: String,
-    },
+    OtherKind { path: PathBuf, found: String },
     /// The first page of a longer list.
     #[error(
         "{} is only a part of the list; make it with `kubectl get pv -o json`", path.display()
     )]
-    Partial {
-        /// The file.
-        path: PathBuf,
-    },
+    Partial { path: PathBuf },
     /// None of its PersistentVolumes is Drivebay's.
     #[error(
         "{} names no volume of Drivebay, so it seems to be the wrong list ({others} other PersistentVolumes). If that is right, every volume is unclaimed: `drivebay-controller volumes` shows them", path.display()
     )]
     NoneOfOurs {
-        /// The file.
         path: PathBuf,
         /// How many it has.
         others: usize,
@@ -73,7 +60,6 @@ pub enum ClaimsError {
         "none of the {named} Drivebay volumes that {} names is among the {here} here, so it seems to be another cluster's list; nothing is shown", path.display()
     )]
     OtherCluster {
-        /// The file.
         path: PathBuf,
         /// How many it names.
         named: usize,
@@ -145,7 +131,6 @@ pub enum Claim<'a> {
     Here,
     /// One names it, on another node.
     Elsewhere {
-        /// The PersistentVolume.
         pv: &'a str,
         /// The node that it names.
         node: &'a str,
@@ -313,7 +298,7 @@ impl Tally {
     }
 
     /// In words, with what to be careful about.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         let Self {
             here,
             elsewhere,

@@ -28,9 +28,7 @@ pub enum ClientError {
         "no controller answers at {}. Run this where the controller runs (in Kubernetes: kubectl exec into its pod) and name its socket with --socket", socket.display()
     )]
     NoController {
-        /// The socket.
         socket: PathBuf,
-        /// Why.
         #[source]
         source: dial::DialError,
     },
@@ -46,7 +44,6 @@ pub enum ClientError {
     /// It answered with something that means nothing.
     #[error("the controller at {} answered with {what}; is it of another version?", socket.display())]
     Senseless {
-        /// The socket.
         socket: PathBuf,
         /// What it said.
         what: &'static str,

@@ -47,7 +47,7 @@ pub async fn run(
     while let Some(node) = incoming.next().await? {
         let volumes = abnormal.remove(&node.node_id).unwrap_or_default();
         let volumes: Vec<&Volume> = volumes.iter().collect();
-        // What is known of the drives of a node that is away is old: the node's absence is told instead.
+        // What is known of the drives of a node that is away is old: that the node is disconnected is reported instead.
         let drives = match node.state.as_str() {
             "away" | "forgotten" => &[][..],
             _ => &node.drives,
@@ -89,7 +89,7 @@ pub async fn run(
     }
 }
 
-/// Whether something is wrong with it besides that its node is away, which is told once, of the node.
+/// Whether it has a condition besides that its node is disconnected, which is reported once, for the node.
 fn is_judged(volume: &Volume) -> bool {
     let mut wrong = volume.conditions.iter().filter(|one| one.abnormal);
     wrong.any(|one| one.reason != NODE_UNREACHABLE)

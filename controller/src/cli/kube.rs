@@ -3,9 +3,7 @@
 /// A claim by its namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimRef {
-    /// The namespace.
     pub namespace: String,
-    /// The PersistentVolumeClaim.
     pub name: String,
 }
 

@@ -45,7 +45,6 @@ pub enum NodeError {
         "node {node} is {state}: its agent is connected, so it cannot be forgotten. Delete its volumes, or stop its agent for good first"
     )]
     StillThere {
-        /// The node.
         node: String,
         /// `connected` or `starting`.
         state: String,
@@ -54,19 +53,13 @@ pub enum NodeError {
     #[error(
         "the controller says that node {node} is {state:?}, which this version does not know; it was not forgotten. Use the controller's own version of this command"
     )]
-    UnknownState {
-        /// The node.
-        node: String,
-        /// The state.
-        state: String,
-    },
+    UnknownState { node: String, state: String },
     /// Nothing was confirmed.
     #[error("{0}")]
     NotConfirmed(String),
     /// Something else was confirmed.
     #[error("--confirm says {typed:?}, but the node is {node:?}; nothing was changed")]
     WrongConfirmation {
-        /// The node.
         node: String,
         /// As typed.
         typed: String,

@@ -38,7 +38,6 @@ pub enum PvError {
         "volume {id} was deleted ({state}); a PersistentVolume would bring back what was to be erased"
     )]
     Deleted {
-        /// The volume.
         id: String,
         /// `erasing` or `quarantined`.
         state: String,
@@ -48,7 +47,6 @@ pub enum PvError {
 /// A manifest, and what to know and do before it is applied.
 #[derive(Debug)]
 pub struct Manifest {
-    /// The PersistentVolume.
     pub value: Value,
     /// Lines for a person; nothing in them acts on a terminal, and none is broken.
     pub first: Vec<String>,

@@ -112,7 +112,7 @@ impl Sheet {
     }
 
     fn reason(&mut self, reason: &Reason) {
-        let told = printable(&reason.told(self.now));
+        let told = printable(&reason.one_line(self.now));
         self.text.push_str(&format!("  {told}\n"));
     }
 
@@ -226,7 +226,7 @@ pub fn drive(
     sheet.text
 }
 
-/// Notes that are not told elsewhere on the sheet.
+/// Notes that are not shown elsewhere on the sheet.
 fn other_notes(drive: &Drive) -> Vec<String> {
     let health = drive.health.clone().unwrap_or_default();
     let told = health.findings.iter().chain(&health.conditions);

@@ -274,7 +274,7 @@ pub async fn run(
         _ => format!("none of {all} volumes\n"),
     };
     let told = match claims {
-        Some(_) if all > 0 => tally.told(),
+        Some(_) if all > 0 => tally.describe(),
         _ => String::new(),
     };
     let below = nodes::footnotes(&known) + &told;

@@ -26,7 +26,6 @@ pub struct Problem {
     pub severity: &'static str,
     /// `node`, `drive` or `volume`.
     pub kind: &'static str,
-    /// The node.
     pub node: String,
     /// Identity, or volume id; the node again for a node.
     pub id: String,
@@ -45,7 +44,7 @@ pub struct Reason {
     pub code: String,
     /// What it is and what to do.
     pub message: String,
-    /// Seconds since 1970; 0 when not told.
+    /// Seconds since 1970; 0 when not known.
     pub since: u64,
 }
 
@@ -211,7 +210,7 @@ impl Problem {
             &format!("{}  {}", paint.word(self.severity), printable(&what)),
         );
         for reason in &self.reasons {
-            line("    ", &printable(&reason.told(now)));
+            line("    ", &printable(&reason.one_line(now)));
         }
         let named = if wide { self.volumes.len() } else { NAMED };
         if !self.volumes.is_empty() {
@@ -235,7 +234,7 @@ impl Problem {
 
 impl Reason {
     /// In one line, with how long it has been so.
-    pub fn told(&self, now: u64) -> String {
+    pub fn one_line(&self, now: u64) -> String {
         let since = match self.since {
             0 => String::new(),
             since => format!(" (for {})", human_seconds(now.saturating_sub(since))),

@@ -287,7 +287,7 @@ fn named(agents: &Agents, name: &str) -> Option<(Arc<Agent>, agent::Volume)> {
         .max_by_key(|(agent, _)| agent.look(Inventory::complete))
 }
 
-/// What placement is told of these nodes, or of all.
+/// What placement knows of these nodes, or of all.
 fn candidates(agents: &Agents, only: Option<&[&str]>) -> Vec<Node> {
     let seen = |agent: Arc<Agent>| {
         let unreachable = agent.unreachable();

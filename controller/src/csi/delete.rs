@@ -53,8 +53,8 @@ pub(crate) async fn delete(agents: &Agents, id: String) -> Result<(), DeleteErro
     }
     let agent = match owner {
         Err(LookupError::ForgottenNodes { .. }) => {
-            // Should the node come back after all, it hears of it, and keeps the volume in quarantine.
-            agents.notes().bury(&id).await?;
+            // Should the node come back, it is sent the deletion and quarantines the volume.
+            agents.notes().note_delete(&id).await?;
             return Ok(());
         }
         found => found?,

@@ -29,7 +29,7 @@ pub async fn logged<T>(
     method: &'static str,
     rpc: impl Future<Output = Result<T, Status>>,
 ) -> Result<tonic::Response<T>, Status> {
-    let running = rpc::began(method);
+    let running = rpc::start(method);
     let result = rpc.await;
     let code = result.as_ref().map_or_else(Status::code, |_| Code::Ok);
     let milliseconds = running.ended(code).as_millis();

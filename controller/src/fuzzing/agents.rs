@@ -1,4 +1,4 @@
-//! What agents say: their inventory, told in updates, and who they are. An agent may be of another version, or not one at all.
+//! What agents send: their inventory, in updates, and their identity. An agent may be of another version, or not one at all.
 
 use drivebay_proto::agent::InventoryUpdate;
 use prost::Message;

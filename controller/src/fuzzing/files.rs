@@ -71,7 +71,11 @@ fn notes(data: &[u8]) {
     let kept = if aside.exists() { &aside } else { &path };
     assert_eq!(fs::read(kept).unwrap(), data);
     if let Ok(notes) = opened {
-        let _ = (notes.doubtful(), notes.doubts("v"), notes.buried("n1"));
+        let _ = (
+            notes.doubtful(),
+            notes.doubts("v"),
+            notes.undelivered_deletes("n1"),
+        );
     } else {
         assert!(!aside.exists(), "a newer format is left as it is");
     }

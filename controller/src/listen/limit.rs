@@ -35,7 +35,7 @@ pub(super) struct ConnectionLimit {
     left: Arc<Notify>,
 }
 
-/// One stranger's place; given up when it is dropped.
+/// One connection's place; freed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     limit: ConnectionLimit,

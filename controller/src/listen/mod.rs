@@ -51,9 +51,7 @@ pub enum ListenError {
     /// The address.
     #[error("cannot listen for agents on {address}; see --listen")]
     Bind {
-        /// The address.
         address: SocketAddr,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -61,10 +59,7 @@ pub enum ListenError {
     #[error(
         "--insecure-loopback is for a loopback address such as 127.0.0.1:9443, not for {address}: others could reach it, and every connection there is trusted"
     )]
-    NotLoopback {
-        /// The address.
-        address: SocketAddr,
-    },
+    NotLoopback { address: SocketAddr },
 }
 
 /// How this controller presents itself to agents.

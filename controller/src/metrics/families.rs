@@ -93,7 +93,7 @@ impl Families {
         family.series.insert(labels, value);
     }
 
-    /// Puts it in if there is a value: what nobody has told is left out.
+    /// Puts it in if there is a value.
     pub fn put_known(&mut self, def: &Def, labels: &[&str], value: Option<f64>) {
         if let Some(value) = value {
             self.put(def, labels, value);

@@ -1,4 +1,4 @@
-//! What Prometheus is told, and how: shared by the controller and the agent.
+//! Metrics and their server, shared by controller and agent.
 //!
 //! `families` collects series of one scrape so that none is there twice, `rpc` counts calls as they end, `server`
 //! serves it all over HTTP, `listen` says where; `cluster` is what the controller knows. A scrape reads memory and

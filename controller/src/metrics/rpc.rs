@@ -81,7 +81,7 @@ pub struct Running {
 }
 
 /// A call begins. `method` is one of the program's own words, so that there are not many.
-pub fn began(method: &'static str) -> Running {
+pub fn start(method: &'static str) -> Running {
     if let Some(calls) = &REGISTERED.calls {
         calls.running.with_label_values(&[method]).inc();
     }
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn a_call_is_counted_by_method_and_code_and_timed() {
-        began("OneThatWorks").ended(Code::Ok);
-        began("OneThatFails").ended(Code::ResourceExhausted);
+        start("OneThatWorks").ended(Code::Ok);
+        start("OneThatFails").ended(Code::ResourceExhausted);
         let text = scraped();
         for line in [
             r#"drivebay_rpc_total{code="OK",method="OneThatWorks"} 1"#,
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_call_whose_caller_went_away_is_counted_as_canceled() {
-        drop(began("OneThatIsDropped"));
+        drop(start("OneThatIsDropped"));
         let line = r#"drivebay_rpc_total{code="Canceled",method="OneThatIsDropped"} 1"#;
         assert!(scraped().contains(line));
     }

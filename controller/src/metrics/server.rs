@@ -45,7 +45,7 @@ const LIVENESS: Duration = Duration::from_secs(3);
 /// An address that is taken is tried again after this.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What is told. Both methods answer from memory, at once.
+/// What is served. Both methods answer from memory, at once.
 pub trait Exposed: Send + Sync + 'static {
     /// Puts every series in.
     fn collect(&self, into: &mut Families);

@@ -73,9 +73,7 @@ pub enum SettingsError {
     /// The file cannot be read.
     #[error("cannot read the config {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -85,14 +83,10 @@ pub enum SettingsError {
         path.display(),
         MAX_FILE >> 10
     )]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
     /// It was read and is wrong.
     #[error("{}:{mistake}", path.display())]
     Invalid {
-        /// The file.
         path: PathBuf,
         /// What is wrong.
         mistake: Mistake,
@@ -161,7 +155,7 @@ impl Settings {
         })
     }
 
-    /// Checks a config's text. The first mistake is told.
+    /// Checks a config's text. Only the first mistake is reported.
     pub fn parse(text: &str) -> Result<Self, Mistake> {
         let raw: Raw = toml::from_str(text).map_err(|error| Mistake {
             line: error.span().map(|span| line_of(text, span.start)),

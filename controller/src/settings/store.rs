@@ -24,54 +24,39 @@ pub enum StoreError {
     /// It cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// It is a directory, a pipe, or too large.
     #[error("{} is not a config: {what}", path.display())]
     NotAConfig {
-        /// The file.
         path: PathBuf,
         /// What it is.
         what: &'static str,
     },
     /// Another process changes it now.
     #[error("{} is being changed by another process; nothing was done, try again", path.display())]
-    Busy {
-        /// The file.
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
     /// The text could not be changed.
     #[error("{}: {source}", path.display())]
-    Edit {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: EditError,
-    },
+    Edit { path: PathBuf, source: EditError },
     /// The new file could not be made.
     #[error(
         "cannot write {} ({step}); it is as it was. A ConfigMap cannot be written through its mount: `node forget --print` prints the entry for it",
         path.display()
     )]
     Write {
-        /// The file.
         path: PathBuf,
         /// What was being done.
         step: &'static str,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// The new file is in place, and might not survive a power cut.
     #[error("{} was changed, but it is not known to be on disk", path.display())]
     Flush {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },

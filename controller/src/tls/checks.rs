@@ -34,7 +34,7 @@ pub enum Role {
 }
 
 impl Role {
-    pub(super) fn wants(self) -> &'static str {
+    pub(super) fn purpose(self) -> &'static str {
         match self {
             Self::Controller => {
                 "a controller needs one for servers (drivebay-controller certs controller)"

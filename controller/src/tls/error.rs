@@ -15,9 +15,7 @@ pub enum TlsError {
     /// It cannot be read.
     #[error("cannot read {path}; check that it exists and that this process's user may read it")]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -25,14 +23,10 @@ pub enum TlsError {
     #[error(
         "{path} has more than {MAX_BYTES} bytes, more than any certificates or key; is it the right file?"
     )]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-    },
+    TooLong { path: PathBuf },
     /// Nothing in it, or something else.
     #[error("{path} holds no {wanted} in PEM form (-----BEGIN ...); is it the right file?")]
     NoPem {
-        /// The file.
         path: PathBuf,
         /// What was sought.
         wanted: &'static str,
@@ -40,7 +34,6 @@ pub enum TlsError {
     /// PEM that is damaged.
     #[error("{path} is damaged: {why}; restore it from its source, or create it again")]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// What does not parse.
         why: String,
@@ -48,7 +41,6 @@ pub enum TlsError {
     /// One of its certificates is damaged.
     #[error("{path} is damaged; restore it from its source, or create it again")]
     NotACertificate {
-        /// The file.
         path: PathBuf,
         /// What does not parse.
         #[source]
@@ -59,9 +51,7 @@ pub enum TlsError {
         "the private key in {path} cannot be used: it must be an unencrypted ECDSA (P-256, P-384), Ed25519 or RSA key"
     )]
     UnusableKey {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: rustls::Error,
     },
@@ -80,7 +70,6 @@ pub enum TlsError {
         "the certificate in {path} expired at {until}; renew it (drivebay-controller certs ... --renew)"
     )]
     Expired {
-        /// The file.
         path: PathBuf,
         /// Its last second.
         until: UtcTime,
@@ -90,7 +79,6 @@ pub enum TlsError {
         "the certificate in {path} is valid only from {from}; see that this host's clock is right"
     )]
     NotYetValid {
-        /// The file.
         path: PathBuf,
         /// Its first second.
         from: UtcTime,
@@ -100,7 +88,6 @@ pub enum TlsError {
         "certificate {number} in {path} is not a CA's; that file must hold CA certificates only (ca.pem)"
     )]
     NotACa {
-        /// The file.
         path: PathBuf,
         /// Which one, from 1.
         number: usize,
@@ -119,9 +106,8 @@ pub enum TlsError {
         source: rustls::Error,
     },
     /// Own certificate, for the other side.
-    #[error("the certificate in {path} is not meant for {role}; {}", role.wants())]
+    #[error("the certificate in {path} is not meant for {role}; {}", role.purpose())]
     WrongRole {
-        /// The file.
         path: PathBuf,
         /// What it should be for.
         role: Role,
@@ -132,7 +118,6 @@ pub enum TlsError {
     /// Own certificate, refused for another reason.
     #[error("the certificate in {path} cannot be used")]
     UnusableCertificate {
-        /// The file.
         path: PathBuf,
         /// What its verification said.
         #[source]
@@ -141,7 +126,6 @@ pub enum TlsError {
     /// An agent's certificate without its node id.
     #[error("the certificate in {path} is no node's; make one with drivebay-controller certs node")]
     NoNodeId {
-        /// The file.
         path: PathBuf,
         /// What is missing.
         #[source]
@@ -152,7 +136,6 @@ pub enum TlsError {
         "the certificate in {path} is now node {found}'s, and this is node {expected}; put back its own, or restart the agent as that node"
     )]
     OtherNode {
-        /// The file.
         path: PathBuf,
         /// The node that this process is.
         expected: String,
@@ -164,7 +147,6 @@ pub enum TlsError {
     Setup {
         /// The certificate's file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: rustls::Error,
     },

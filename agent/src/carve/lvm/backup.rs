@@ -30,9 +30,7 @@ const HEADER: usize = 4096;
 /// A copy that is whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copy {
-    /// The text.
     pub text: Vec<u8>,
-    /// Its version.
     pub seqno: u64,
     slot: u64,
 }

@@ -147,7 +147,7 @@ impl ClaimedDrive for Session<'_> {
             // The next look, which needs the same lock, activates it again.
             (Err(error @ CarveError::LvmLocked { .. }), _) => Err(error),
             (done, _) => {
-                // Nobody was told that it is deleted: the kernel gets it back.
+                // The delete was not acknowledged: the kernel gets it back.
                 let args = vec!["--activate=y".into(), self.path(&lv)];
                 if let Err(error) = self.lvm("activating a volume again", "lvchange", args) {
                     tracing::error!(drive = %self.id, volume = %uuid, error = %chain(&error), "cannot reactivate a volume whose deletion failed; the next scan activates it");
@@ -254,7 +254,7 @@ impl Session<'_> {
             (Ok(()), None) => Err(self.odd("the volume that was created did not read back")),
             (Err(error), None) => Err(error),
             (Err(error), Some(_)) => {
-                // Nobody was told of it, so it may go.
+                // It was never acknowledged, so it may go.
                 if let Some(lv) = self.view.lvs.get(&spec.uuid) {
                     let undone = self.lvm(
                         "undoing a creation that failed",

@@ -32,7 +32,6 @@ pub enum Found {
     Torn(Torn),
     /// An LVM label, header or text that cannot be believed.
     Damaged {
-        /// Why.
         why: String,
         /// The PV, when its own header is whole and what is behind it is not.
         header: Option<PvHeader>,
@@ -85,7 +84,6 @@ pub struct Location {
 /// A committed text that is not whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Torn {
-    /// The PV.
     pub header: PvHeader,
     /// What the header of the metadata area says of the text; None when the header is the damaged part.
     pub location: Option<Location>,

@@ -462,7 +462,7 @@ fn restore_in_place(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<boo
 /// Puts the copy back in place of a torn text, by LVM's own means where it may not be the committed version.
 ///
 /// Then only when nothing of the drive is active: a table in the kernel may be newer than the copy. The copy is the last
-/// version that was acknowledged; what is lost is a change that nobody was told of.
+/// version that was acknowledged; what is lost is a change that was never acknowledged.
 fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError> {
     let id = &dev.drive().id;
     let copy = copy_of(dev, id, torn)?;

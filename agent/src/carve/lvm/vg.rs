@@ -7,13 +7,11 @@ use super::text::{self, Section, Value};
 /// The VG of a PV, as its committed metadata says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vg {
-    /// Name.
     pub name: String,
     /// LVM uuid with hyphens, e.g. `GnZDwX-7tEZ-…`.
     pub uuid: String,
     /// Grows by one with every committed change.
     pub seqno: u64,
-    /// Tags.
     pub tags: Vec<String>,
     /// Bytes of a physical extent (PE).
     pub extent_bytes: u64,
@@ -42,11 +40,9 @@ pub struct Pv {
 /// A logical volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lv {
-    /// Name.
     pub name: String,
     /// LVM uuid with hyphens.
     pub uuid: String,
-    /// Tags.
     pub tags: Vec<String>,
     /// Where its bytes lie, in order of the LV. Empty when `strange`.
     pub segments: Vec<Segment>,

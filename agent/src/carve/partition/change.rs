@@ -109,7 +109,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
             };
         });
         if let Err(error) = self.commit_label(intent) {
-            // Nobody was told that it is deleted: unless the intent did become durable, the kernel
+            // The delete was not acknowledged: unless the intent did become durable, the kernel
             // gets the partition back.
             let label = record::read(self.dev, self.table.disk_guid);
             if let Ok(record::Found::Read(label)) = label

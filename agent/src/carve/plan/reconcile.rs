@@ -14,55 +14,26 @@ use crate::model::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// A creation that was never acknowledged: entry (when there is one) and record go.
-    Undo {
-        /// The volume.
-        uuid: Uuid,
-        /// Its entry.
-        number: Option<u32>,
-    },
+    Undo { uuid: Uuid, number: Option<u32> },
     /// The table has the new length: so has the record.
-    FinishGrow {
-        /// The volume.
-        uuid: Uuid,
-    },
+    FinishGrow { uuid: Uuid },
     /// The table has the old length: the intent goes.
-    CancelGrow {
-        /// The volume.
-        uuid: Uuid,
-    },
+    CancelGrow { uuid: Uuid },
     /// The record says deleted, the table not yet.
     MarkErasing {
-        /// The volume.
         uuid: Uuid,
-        /// Its entry.
         number: u32,
         /// New GUID.
         erase_guid: Uuid,
     },
     /// Erased, and its entry is gone: the record goes.
-    DropErased {
-        /// The volume.
-        uuid: Uuid,
-    },
+    DropErased { uuid: Uuid },
     /// The kernel has a partition that the table does not have, or has elsewhere, or one that is being erased.
-    RemovePartition {
-        /// Partition number.
-        number: u32,
-    },
+    RemovePartition { number: u32 },
     /// The kernel lacks a volume's partition.
-    AddPartition {
-        /// Partition number.
-        number: u32,
-        /// Where.
-        extent: Extent,
-    },
+    AddPartition { number: u32, extent: Extent },
     /// The kernel has a volume's partition as it was before it grew.
-    ResizePartition {
-        /// Partition number.
-        number: u32,
-        /// Where.
-        extent: Extent,
-    },
+    ResizePartition { number: u32, extent: Extent },
 }
 
 /// Everything on a drive, with what is to be done about it.

@@ -30,7 +30,6 @@ use crate::{
 /// Looks at the bytes of a whole drive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Probe {
-    /// The drive.
     pub drive: DriveRef,
     /// Whether the zero samples are needed (the policy of the class that selects it; None: signatures only).
     pub policy: Option<ClaimPolicy>,
@@ -88,31 +87,24 @@ pub enum ProbeError {
     /// Open failed.
     #[error("cannot open /dev/{kernel_name}")]
     Open {
-        /// Kernel name.
         kernel_name: String,
-        /// Why.
         #[source]
         source: Cause,
     },
     /// The medium does not read.
     #[error("cannot read /dev/{kernel_name} at byte {offset}")]
     Read {
-        /// Kernel name.
         kernel_name: String,
-        /// Where.
         offset: u64,
-        /// Why.
         #[source]
         source: Cause,
     },
     /// libblkid failed.
     #[error("libblkid failed on /dev/{kernel_name} ({what})")]
     Blkid {
-        /// Kernel name.
         kernel_name: String,
         /// Which call.
         what: String,
-        /// Why.
         #[source]
         source: Cause,
     },

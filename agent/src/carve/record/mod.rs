@@ -76,7 +76,6 @@ pub enum Found {
 pub struct Read {
     /// What it says.
     pub content: Content,
-    /// Its version.
     pub sequence: u64,
     /// Which slot it came from; the next version goes to the other one.
     pub slot: u64,

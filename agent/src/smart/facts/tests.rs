@@ -212,7 +212,7 @@ fn a_drive_that_sleeps_is_told_from_one_that_cannot_be_opened() {
         assert_eq!(failure.reason, reason);
         assert!(failure.detail.contains(said), "{failure}");
     }
-    // Health that was told counts, with bit 1 and a message too.
+    // Health data in the answer counts, with bit 1 and a message too.
     let told = changed(
         fixtures::ATA_HDD,
         &[

@@ -90,10 +90,8 @@ impl Known {
 /// Who the history is of, as the drive itself said it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Model.
     #[serde(default)]
     pub model: String,
-    /// Serial number.
     #[serde(default)]
     pub serial: String,
     /// World wide name.
@@ -132,9 +130,7 @@ impl Identity {
 /// An operator's word that what was shown is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acknowledgement {
-    /// Who.
     pub by: String,
-    /// Why.
     pub note: String,
 }
 
@@ -143,9 +139,7 @@ pub struct Acknowledgement {
 pub struct Acknowledged {
     /// Seconds since 1970.
     pub at: u64,
-    /// Who.
     pub by: String,
-    /// Why.
     pub note: String,
     /// What: code, subject and value of each finding.
     pub findings: Vec<(Code, String, u64)>,

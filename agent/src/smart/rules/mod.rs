@@ -35,7 +35,7 @@ impl From<Severity> for Verdict {
     }
 }
 
-/// One thing that speaks against a drive.
+/// What rules derive from evidence about a drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Stable code.

@@ -1,4 +1,4 @@
-//! A fact that speaks against a drive never makes its verdict better.
+//! More evidence of failure never makes a verdict better.
 
 use proptest::prelude::*;
 

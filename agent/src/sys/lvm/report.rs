@@ -15,13 +15,11 @@ pub(super) const ARGUMENTS: [&str; 6] = [
 /// A VG as LVM reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VgReport {
-    /// Name.
     pub name: String,
     /// LVM uuid with hyphens.
     pub uuid: String,
     /// Version of its metadata.
     pub seqno: u64,
-    /// Its PEs.
     pub extents: u64,
     /// PEs of no LV.
     pub free_extents: u64,
@@ -32,7 +30,6 @@ pub struct VgReport {
 /// An LV as LVM reports it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub struct LvReport {
-    /// Name.
     #[serde(rename = "lv_name")]
     pub name: String,
     /// LVM uuid with hyphens.

@@ -1,4 +1,4 @@
-//! How a disk is attached, told from its place in sysfs: transport, virtual kinds, and whether it runs.
+//! How a disk is attached, derived from its place in sysfs: transport, virtual kinds, and whether it runs.
 
 use std::{
     io,
@@ -111,7 +111,7 @@ const NOT_DISKS: &[(&str, &str)] = &[
 ];
 
 /// The kind of virtual device; None for a real disk. NVMe is none: a namespace with several paths has its
-/// head under /sys/devices/virtual, and NVMe over a network is told by its transport.
+/// head under /sys/devices/virtual, and NVMe over a network is known by its transport.
 pub(super) fn virtual_kind(place: &Place) -> Option<String> {
     let name = place.kernel_name();
     if let Some((_, kind)) = NOT_DISKS

@@ -1,4 +1,4 @@
-//! A controller that says what it was told to, over a real socket.
+//! A controller with set answers, over a real socket.
 
 use std::path::{Path, PathBuf};
 

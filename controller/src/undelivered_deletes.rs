@@ -1,4 +1,4 @@
-//! Tells nodes that were given up and have come back which of their volumes were deleted meanwhile.
+//! Sends forgotten nodes that have come back the deletes of their volumes that were acknowledged meanwhile.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,10 +11,10 @@ use crate::{
     inventory::Inventory,
 };
 
-/// How often it is tried.
+/// Between two tries.
 const TICK: Duration = Duration::from_secs(10);
 
-/// Tells them, until `stop`.
+/// Sends them, until `stop`.
 pub async fn deliver(agents: Agents, stop: CancellationToken) {
     loop {
         tokio::select! {
@@ -22,11 +22,11 @@ pub async fn deliver(agents: Agents, stop: CancellationToken) {
             () = tokio::time::sleep(TICK) => {}
         }
         for agent in agents.all() {
-            let buried = agents.notes().buried(agent.node());
-            if buried.is_empty() || !agent.look(Inventory::complete) {
+            let deletes = agents.notes().undelivered_deletes(agent.node());
+            if deletes.is_empty() || !agent.look(Inventory::complete) {
                 continue;
             }
-            for id in buried {
+            for id in deletes {
                 match quarantine(&agent, &id).await {
                     Ok(()) => {
                         tracing::warn!(
@@ -34,7 +34,7 @@ pub async fn deliver(agents: Agents, stop: CancellationToken) {
                             volume = id,
                             "volume deleted while its node was forgotten; the node quarantines it and erases it after the delay"
                         );
-                        agents.notes().unbury(&id);
+                        agents.notes().delete_delivered(&id);
                     }
                     Err(error) => {
                         tracing::error!(node = agent.node(), volume = id, %error, "cannot record the delete of a volume on a returned node; will retry");
