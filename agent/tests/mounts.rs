@@ -5,6 +5,7 @@
 mod mounts_support;
 
 use std::{
+    ffi::OsString,
     fs,
     os::unix::fs::{FileTypeExt, MetadataExt},
     path::Path,
@@ -13,12 +14,17 @@ use std::{
         mpsc,
     },
     thread,
+    time::Duration,
 };
 
 use drivebay_agent::{
     fs::jobs::{FsError, Stage},
     model::{FsType, MIB, RecordState, Signatures},
-    sys::mount::mount_fs,
+    sys::{
+        cmd::{self, Tool},
+        mount::mount_fs,
+        tool_namespace,
+    },
 };
 use mounts_support::{Bench, may_grow_ext4, sh, skipped};
 
@@ -883,4 +889,46 @@ fn mount_and_mkfs_options_take_effect() {
             && staged.super_options.contains("errors=remount-ro")
     );
     assert!(sh("dumpe2fs", &["-h", &bench.node()]).contains("mine"));
+}
+
+/// Tools run where no volume's mount is to be seen, so none of them can tell by the mount table that a device is in use.
+#[test]
+fn a_device_whose_mount_a_tool_cannot_see_is_refused_and_left_as_it_is() {
+    if skipped() {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    tool_namespace::prepare(scratch.path()).unwrap();
+    for (fs_type, mib) in [(FsType::Ext4, 32), (FsType::Xfs, 320), (FsType::Btrfs, 128)] {
+        let bench = Bench::new(mib, Some(fs_type));
+        bench.stage().unwrap();
+        fs::write(bench.path("staging/data"), "precious").unwrap();
+        sh("sync", &["-f", bench.path("staging").to_str().unwrap()]);
+        let node = Path::new("/dev").join(&bench.device);
+        let tools: [(&'static str, &[&str]); 5] = [
+            ("mkfs.ext4", &["-q", "-F"]),
+            ("mkfs.xfs", &["-q", "-f"]),
+            ("mkfs.btrfs", &["-q", "-f"]),
+            ("e2fsck", &["-f", "-y"]),
+            ("xfs_repair", &[]),
+        ];
+        for (program, options) in tools {
+            let mut args: Vec<OsString> = options.iter().map(OsString::from).collect();
+            args.push(node.clone().into());
+            let tool = Tool {
+                program,
+                args,
+                env: Vec::new(),
+                only: Some(node.clone()),
+                deadline: Duration::from_secs(60),
+            };
+            let output = cmd::run(&tool).unwrap();
+            let what = format!("{program} on a mounted {}: {output:?}", fs_type.as_str());
+            assert_ne!(output.code, Some(0), "{what}");
+            assert!(is_ours(&bench, fs_type), "{what}");
+        }
+        fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+        let data = fs::read_to_string(bench.path("staging/data")).unwrap();
+        assert_eq!(data, "precious");
+    }
 }
