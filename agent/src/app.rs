@@ -2,15 +2,15 @@
 
 use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
-use drivebay_controller::{
-    Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
-    in_process_channel,
+use drivebay_common::{
+    IdentityConfig, IdentityService,
     liveness::Liveness,
     logging::LogService,
     manager,
     metrics::Pages,
     tls::{Credentials, Role},
 };
+use drivebay_controller::{Agents, ControllerConfig, ControllerService, in_process_channel};
 use drivebay_proto::{
     agent::agent_server::AgentServer,
     csi::{
@@ -312,7 +312,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let exposed = Arc::new(Metrics::new(volumes.clone(), ready.clone()));
     let pages = Pages::all(exposed, liveness.clone());
     for (listen, pages) in [(&config.probes, pages.probes()), (&config.metrics, pages)] {
-        tasks.spawn(drivebay_controller::metrics::serve(
+        tasks.spawn(drivebay_common::metrics::serve(
             listen.clone(),
             pages,
             stop.clone(),

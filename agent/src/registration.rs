@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use drivebay_controller::{
+use drivebay_common::{
     authority, dial,
     socket::{self, BindError, Bound},
 };

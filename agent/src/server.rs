@@ -2,7 +2,7 @@
 
 use std::{io, path::Path, time::Duration};
 
-use drivebay_controller::socket::{self, BindError, Bound};
+use drivebay_common::socket::{self, BindError, Bound};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::Router;
 

@@ -21,7 +21,7 @@
 //! # }
 //! ```
 //!
-//! The Node service of the agent shares [`validate`], [`health`] and [`topology`], and all of the agent [`socket`] and [`dial`].
+//! The Node service of the agent shares [`validate`], [`health`] and [`topology`].
 
 #![allow(
     missing_docs,
@@ -30,8 +30,6 @@
 
 pub mod agents;
 pub mod app;
-pub mod authority;
-pub mod breakable;
 pub mod call;
 mod capability;
 pub mod catalog;
@@ -40,8 +38,6 @@ pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod csi;
-pub mod dial;
-mod files;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -49,19 +45,13 @@ pub mod health;
 pub mod inprocess;
 pub mod inventory;
 pub mod last_known;
-pub mod limits;
 pub mod listen;
-pub mod liveness;
-pub mod logging;
-pub mod manager;
 pub mod metrics;
 pub mod notes;
 pub mod page;
 pub mod placement;
 pub mod settings;
 pub mod size;
-pub mod socket;
-pub mod tls;
 pub mod topology;
 pub mod undelivered_deletes;
 pub mod validate;
@@ -69,4 +59,6 @@ pub mod validate;
 pub use agents::Agents;
 pub use config::HealthApi;
 pub use csi::{ControllerConfig, ControllerService, IdentityConfig, IdentityService};
+// Below this crate, and named here for its own modules; other crates take them from `drivebay_common`.
+use drivebay_common::{dial, files, limits, liveness, logging, manager, socket, tls};
 pub use inprocess::in_process_channel;

@@ -3,10 +3,10 @@
 use std::{error::Error, io::Write, process::ExitCode};
 
 use clap::Parser;
+use drivebay_common::logging;
 use drivebay_controller::{
     app, certs, cli,
     config::{Cli, Command},
-    logging,
 };
 
 fn main() -> ExitCode {

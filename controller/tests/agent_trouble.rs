@@ -9,8 +9,9 @@ use std::time::Duration;
 use clap::Parser;
 
 use common::*;
+use drivebay_common::authority;
 use drivebay_controller::{
-    Agents, HealthApi, app, authority,
+    Agents, HealthApi, app,
     config::{Cli, Command},
     in_process_channel,
 };
@@ -251,7 +252,7 @@ async fn a_node_id_that_is_none_is_not_taken_in() {
 }
 
 fn dial(path: std::path::PathBuf) -> Channel {
-    drivebay_controller::dial::reconnecting(path, Duration::from_secs(5))
+    drivebay_common::dial::reconnecting(path, Duration::from_secs(5))
 }
 
 #[tokio::test]
@@ -325,13 +326,12 @@ async fn identity_says_what_the_plugin_is() {
     use csi::identity_server::Identity;
     for controller in [false, true] {
         let (sender, ready) = tokio::sync::watch::channel(false);
-        let identity =
-            drivebay_controller::IdentityService::new(drivebay_controller::IdentityConfig {
-                driver_name: DRIVER.into(),
-                version: "1".into(),
-                controller,
-                ready,
-            });
+        let identity = drivebay_common::IdentityService::new(drivebay_common::IdentityConfig {
+            driver_name: DRIVER.into(),
+            version: "1".into(),
+            controller,
+            ready,
+        });
         let got = identity
             .get_plugin_capabilities(Request::new(Default::default()))
             .await

@@ -13,11 +13,8 @@ use std::{
 
 use ca::{Ca, DAY, certs, load_error, put};
 use clap::Parser;
-use drivebay_controller::{
-    certs::CertsError,
-    config::Cli,
-    tls::{Credentials, Role, TlsError, TlsFiles, expires, node_id},
-};
+use drivebay_common::tls::{Credentials, Role, TlsError, TlsFiles, expires, node_id};
+use drivebay_controller::{certs::CertsError, config::Cli};
 use rcgen::ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
 
 /// All files below a directory, with mode and contents.

@@ -8,7 +8,7 @@ mod ca;
 use std::{fs, io, sync::Arc, time::Duration, time::SystemTime};
 
 use ca::{Ca, DAY, Issued, certs, put};
-use drivebay_controller::tls::{Role, TlsError, expires, explain, node_id};
+use drivebay_common::tls::{Role, TlsError, expires, explain, node_id};
 use rcgen::ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
 use rustls::{ClientConfig, HandshakeKind, ProtocolVersion, ServerConfig, pki_types::ServerName};
 use tokio::{

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use drivebay_controller::tls::{NODE_URI, TlsFiles};
+use drivebay_common::tls::{NODE_URI, TlsFiles};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType};
 
 use crate::{Trouble, program, tools};

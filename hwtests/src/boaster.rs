@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, thread};
 
 use drivebay_agent::uplink::{self, UplinkConfig};
-use drivebay_controller::tls::{Credentials, Role, TlsFiles};
+use drivebay_common::tls::{Credentials, Role, TlsFiles};
 use drivebay_proto::agent::{agent_server::Agent, *};
 use tokio_stream::Empty;
 use tokio_util::sync::{CancellationToken, DropGuard};

@@ -10,7 +10,7 @@
 use std::{collections::BTreeSet, fs, path::PathBuf, process::Command};
 
 use drivebay_agent::metrics as agent;
-use drivebay_controller::metrics as shared;
+use drivebay_common::metrics as shared;
 use drivebay_hwtests::need;
 
 fn repository() -> PathBuf {
@@ -77,7 +77,7 @@ fn alerts_and_their_tests_name_only_metrics_and_labels_that_there_are() {
     let mut known: BTreeSet<String> = agent::definitions()
         .iter()
         .chain(shared::DEFINITIONS)
-        .chain(shared::cluster::DEFINITIONS)
+        .chain(drivebay_controller::metrics::cluster::DEFINITIONS)
         .map(|def| def.name.to_owned())
         .collect();
     known.extend(["drivebay_rpc_total", "drivebay_rpc_duration_seconds_bucket"].map(str::to_owned));

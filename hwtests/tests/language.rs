@@ -93,7 +93,11 @@ fn message(call: &str) -> Option<&str> {
 fn metric_help_texts_are_in_plain_words_and_name_their_unit() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
-    for metrics in ["agent/src/metrics", "controller/src/metrics"] {
+    for metrics in [
+        "agent/src/metrics",
+        "controller/src/metrics",
+        "proto/common/src/metrics",
+    ] {
         sources(&root.join(metrics), &mut files);
     }
     let (mut seen, mut wrong) = (0, Vec::new());
@@ -159,7 +163,12 @@ fn private_words(text: &str) -> Vec<&'static str> {
 fn log_messages_are_constant_and_in_plain_words() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
-    for crate_dir in ["agent/src", "controller/src", "proto/src"] {
+    for crate_dir in [
+        "agent/src",
+        "controller/src",
+        "proto/src",
+        "proto/common/src",
+    ] {
         sources(&root.join(crate_dir), &mut files);
     }
     let (mut seen, mut wrong) = (0, Vec::new());

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use drivebay_controller::cli::table::printable;
+use drivebay_common::table::printable;
 use drivebay_proto::agent::{AcknowledgeDriveRequest, AcknowledgeDriveResponse};
 
 use super::client::{Client, ClientError, DEADLINE, answered};

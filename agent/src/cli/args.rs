@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use drivebay_common::logging::LogFormat;
+pub use drivebay_controller::cli::Format;
 use drivebay_controller::cli::args::HEALTH_EXIT_CODES;
-pub use drivebay_controller::{cli::Format, logging::LogFormat};
 
 use crate::config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HealthApi};
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use drivebay_controller::dial;
+use drivebay_common::dial;
 use drivebay_proto::agent::{
     InventoryUpdate, RescanRequest, WatchInventoryRequest, agent_client::AgentClient,
 };

@@ -1,7 +1,7 @@
 //! `drivebay-agent health`, `drive show` and `volume show`: what the running agent knows. Rendering is pure.
 
+use drivebay_common::paint::Paint;
 use drivebay_controller::cli::{
-    paint::Paint,
     show::{self, DriveSheetJson, PickError, VolumeSheetJson, drive_names, pick, volume_names},
     wrong::{Health, Problem, Reason},
 };

@@ -4,5 +4,5 @@ use super::LogFormat;
 
 /// Starts logging. A second call changes nothing.
 pub fn start(format: LogFormat) {
-    drivebay_controller::logging::start(format, "DRIVEBAY_LOG");
+    drivebay_common::logging::start(format, "DRIVEBAY_LOG");
 }

@@ -26,15 +26,17 @@ pub mod one_drive;
 pub mod volumes;
 pub mod wipe;
 
-pub use drivebay_controller::cli::table;
-use drivebay_controller::cli::{UNKNOWN, UNWELL, paint::Paint, show::PickError, unix_seconds};
+use drivebay_common::paint::Paint;
+pub use drivebay_common::table;
+use drivebay_controller::cli::{UNKNOWN, UNWELL, show::PickError, unix_seconds};
 
 pub use args::{Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions, VolumeCommand};
 
 use args::Show;
 
 use client::{Client, ClientError};
-use drivebay_controller::{cli::args::LogLevelArgs, logging as log};
+use drivebay_common::logging as log;
+use drivebay_controller::cli::args::LogLevelArgs;
 use health::Look;
 use one_drive::OneDriveError;
 

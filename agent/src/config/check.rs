@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use drivebay_controller::metrics::listen::{Listen, NoListen};
+use drivebay_common::metrics::listen::{Listen, NoListen};
 use drivebay_proto::{names, volume_id::is_node_id};
 
 use super::{

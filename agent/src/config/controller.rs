@@ -1,6 +1,6 @@
 //! `[controller]`: where the controllers are, and the certificates towards them. Pure.
 
-use drivebay_controller::tls::TlsFiles;
+use drivebay_common::tls::TlsFiles;
 
 use super::target::Target;
 use super::{check::Notes, raw::RawController, section::At};

@@ -19,15 +19,13 @@ mod input;
 mod lvm;
 mod partitions;
 mod requests;
-#[path = "../../../controller/src/fuzzing/target.rs"]
-mod target;
 #[cfg(test)]
 mod tests;
 mod texts;
 mod tools;
 
+pub use drivebay_common::fuzzing::Target;
 use input::Input;
-pub use target::Target;
 
 /// All targets of the agent.
 pub fn targets() -> Vec<Target> {

@@ -1,8 +1,8 @@
 //! Replays every target. `hwtests/fuzz` looks further.
 
-use super::{
-    Target, claim, files, lvm, partitions, requests, target::replay, targets, texts, tools,
-};
+use drivebay_common::fuzzing::replay;
+
+use super::{Target, claim, files, lvm, partitions, requests, targets, texts, tools};
 
 #[test]
 fn each_target_has_a_name_of_its_own() {

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use drivebay_controller::{
-    cli::drives::is_nobodys,
-    metrics::{
-        Def, Families,
-        families::{counter, gauge, number, one, truth},
-    },
+use drivebay_common::metrics::{
+    Def, Families,
+    families::{counter, gauge, number, one, truth},
 };
+use drivebay_controller::cli::drives::is_nobodys;
 
 use super::View;
 use crate::{

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use drivebay_controller::metrics::{Def, Exposed, Families, build};
+use drivebay_common::metrics::{Def, Exposed, Families, build};
 use tokio::sync::watch;
 use uuid::Uuid;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drivebay_controller::metrics::{
+use drivebay_common::metrics::{
     Def, Families,
     families::{gauge, number},
 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use drivebay_controller::metrics;
+use drivebay_common::metrics;
 
 use super::*;
 use crate::{
@@ -270,7 +270,7 @@ fn devices_that_are_nobodys_drives_have_no_series() {
 fn names_types_and_units_are_prometheus_own() {
     let mut all = definitions();
     all.extend(metrics::DEFINITIONS);
-    all.extend(metrics::cluster::DEFINITIONS);
+    all.extend(drivebay_controller::metrics::cluster::DEFINITIONS);
     let names: BTreeSet<_> = all.iter().map(|def| def.name).collect();
     assert_eq!(names.len(), all.len(), "a name is defined twice");
     for def in all {

@@ -1,6 +1,6 @@
 //! Series of volumes: identity, conditions, and usage at the last sample.
 
-use drivebay_controller::metrics::{
+use drivebay_common::metrics::{
     Def, Families,
     families::{gauge, number, one, truth},
 };

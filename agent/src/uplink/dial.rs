@@ -9,10 +9,8 @@ use std::{
     time::Duration,
 };
 
-use drivebay_controller::{
-    breakable::Breakable,
-    tls::{self, Credentials, Role},
-};
+use drivebay_common::breakable::Breakable;
+use drivebay_common::tls::{self, Credentials, Role};
 use drivebay_proto::agent::agent_server::{Agent, AgentServer};
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::{

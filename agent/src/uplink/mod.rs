@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_controller::tls::Credentials;
+use drivebay_common::tls::Credentials;
 use drivebay_proto::agent::agent_server::Agent;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};

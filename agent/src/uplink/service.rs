@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, pin::Pin, sync::Arc};
 
-use drivebay_controller::csi::logged;
+use drivebay_common::rpc::logged;
 use drivebay_proto::{
     agent::{self as wire, agent_server::Agent},
     names,

@@ -22,15 +22,15 @@ pub mod listing;
 pub mod node;
 pub mod nodes;
 pub mod one;
-pub mod paint;
 pub mod pv;
 pub mod show;
-pub mod table;
 pub mod volumes;
 pub mod wrong;
 pub mod yaml;
 
 pub use args::{Ask, Format};
+
+use drivebay_common::{paint, table};
 
 use args::{DriveCommand, LogLevelArgs, NodeCommand, VolumeCommand};
 use claims::{Claims, ClaimsError};

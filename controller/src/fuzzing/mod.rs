@@ -12,16 +12,15 @@
 mod agents;
 mod files;
 mod requests;
-mod target;
 #[cfg(test)]
 mod tests;
 
-pub use target::Target;
+pub use drivebay_common::fuzzing::Target;
 
 /// All targets of the controller.
 pub fn targets() -> Vec<Target> {
     [
-        crate::authority::fuzzing::targets(),
+        drivebay_common::authority::fuzzing::targets(),
         agents::targets(),
         requests::targets(),
         files::targets(),

@@ -1,6 +1,8 @@
 //! Replays every target. `hwtests/fuzz` looks further.
 
-use super::{Target, agents, files, requests, target::replay, targets};
+use drivebay_common::fuzzing::replay;
+
+use super::{Target, agents, files, requests, targets};
 
 #[test]
 fn each_target_has_a_name_of_its_own() {
@@ -19,7 +21,7 @@ fn all(targets: Vec<Target>) {
 
 #[test]
 fn changed_http2_keeps_its_properties() {
-    all(crate::authority::fuzzing::targets());
+    all(drivebay_common::authority::fuzzing::targets());
 }
 
 #[test]

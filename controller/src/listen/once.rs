@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
-use crate::breakable::Breakable;
+use drivebay_common::breakable::Breakable;
 
 /// A ping after so much silence …
 const PING_EVERY: Duration = Duration::from_secs(4);

@@ -16,10 +16,10 @@ use std::{
 };
 
 use clap::Parser;
+use drivebay_common::tls::{Credentials, Role, TlsError, TlsFiles};
 use drivebay_controller::{
     certs::{self, CertsError},
     config::{Cli, Command},
-    tls::{Credentials, Role, TlsError, TlsFiles},
 };
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType};
 use rustls::{

@@ -11,7 +11,7 @@ use drivebay_agent::{
     config::Target,
     uplink::{self, UplinkConfig},
 };
-use drivebay_controller::tls::{Credentials, Role, TlsFiles};
+use drivebay_common::tls::{Credentials, Role, TlsFiles};
 use fastrand::Rng;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;

@@ -5,7 +5,7 @@ use std::{
     net::{SocketAddr, TcpStream},
 };
 
-use drivebay_controller::limits::raise_open_files;
+use drivebay_common::limits::raise_open_files;
 use drivebay_hwtests::{
     boaster,
     cluster::{Cluster, Controller, LIMIT, PORT},

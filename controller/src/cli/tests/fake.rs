@@ -11,7 +11,7 @@ use tokio::{net::UnixListener, runtime::Runtime};
 use tokio_stream::Iter;
 use tonic::{Request, Response, Status, transport::Server};
 
-use crate::authority;
+use drivebay_common::authority;
 
 /// What it says.
 #[derive(Debug, Clone, Default)]

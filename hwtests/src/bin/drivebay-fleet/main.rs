@@ -14,7 +14,7 @@ use std::{
 
 use clap::Parser;
 use drivebay_agent::config::Target;
-use drivebay_controller::limits::raise_open_files;
+use drivebay_common::limits::raise_open_files;
 use drivebay_hwtests::{
     Trouble,
     fleet::{Command, Plan, Seats, command::Percent, seats::Way},

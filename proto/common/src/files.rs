@@ -1,10 +1,10 @@
-//! Work on the controller's own files, away from the threads that answer calls. The controller touches no drive.
+//! Work on a program's own files and sockets, away from the threads that answer calls. Nothing here touches a drive.
 
 use std::{io, time::Duration};
 
 /// Runs this on a thread of its own and waits for it, at most `limit`; it goes on after that.
 #[allow(clippy::disallowed_methods)]
-pub(crate) async fn work<T: Send + 'static>(
+pub async fn work<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

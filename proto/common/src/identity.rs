@@ -12,7 +12,7 @@ use drivebay_proto::csi::{
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use super::logged;
+use crate::rpc::logged;
 
 /// What the identity service says.
 #[derive(Debug, Clone)]

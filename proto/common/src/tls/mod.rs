@@ -18,7 +18,7 @@ mod explain;
 mod files;
 mod follow;
 
-pub(crate) use cert::parse;
+pub use cert::parse;
 pub use cert::{
     NODE_URI, NoNodeId, NotACertificate, UtcTime, Validity, expires, node_id, validity,
 };

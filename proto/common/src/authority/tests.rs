@@ -19,10 +19,7 @@ use super::{
     testing::{Fields, PATH_AUTHORITY, PREFACE, borrowed, frame, request},
     *,
 };
-use crate::{
-    csi::{IdentityConfig, IdentityService},
-    dial, socket,
-};
+use crate::{IdentityConfig, IdentityService, dial, socket};
 
 const DATA: u8 = 0;
 const RST_STREAM: u8 = 3;

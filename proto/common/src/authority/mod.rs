@@ -170,7 +170,8 @@ impl Connected for AnyAuthority {
 }
 
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) mod fuzzing;
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(any(test, feature = "fuzzing"))]
 mod testing;
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What a fuzz target is, and the replay that tests run: the seeds of each target and a fixed number of changed ones, the same
-//! at each run. Agent and controller share this file; libFuzzer runs the same targets in `hwtests/fuzz`.
+//! at each run. libFuzzer runs the same targets in `hwtests/fuzz`.
+
+#![allow(clippy::panic, reason = "a property that does not hold is a panic")]
 
 /// A parser of bytes that others write, with what must hold of its answers.
 pub struct Target {
@@ -14,8 +16,7 @@ pub struct Target {
 }
 
 /// Runs the seeds, and so many changes of them as the target says.
-#[cfg(test)]
-pub(crate) fn replay(target: &Target) {
+pub fn replay(target: &Target) {
     let seeds = (target.seeds)();
     assert!(!seeds.is_empty(), "{} has no seeds", target.name);
     let mut random = fastrand::Rng::with_seed(14);
@@ -32,7 +33,6 @@ pub(crate) fn replay(target: &Target) {
 }
 
 /// Names the input that panics: it belongs among the seeds then.
-#[cfg(test)]
 fn checked(target: &Target, input: &[u8]) {
     if std::panic::catch_unwind(|| (target.run)(input)).is_err() {
         panic!("{}: this input: {}", target.name, input.escape_ascii());
@@ -40,7 +40,6 @@ fn checked(target: &Target, input: &[u8]) {
 }
 
 /// One change, of those that parsers tend to be wrong about.
-#[cfg(test)]
 fn change(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut fastrand::Rng) {
     const ODD: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, b'\n', b'"', b'9'];
     const NUMBERS: [&[u8]; 4] = [

@@ -145,7 +145,7 @@ pub(super) fn verify_controller(
 }
 
 /// The CAs. A certificate that is no CA's would be trusted as one in this place, so it is refused. Their own
-/// validity is not looked at, as TLS does not either: none of the certificates that [`crate::certs`] makes
+/// validity is not looked at, as TLS does not either: none of the certificates that `drivebay-controller certs` makes
 /// outlives its CA.
 fn trusted(files: &TlsFiles, bytes: &[u8]) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();

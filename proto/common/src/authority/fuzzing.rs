@@ -12,7 +12,7 @@ use crate::fuzzing::Target;
 /// Of one step: a list of headers at the limit, or what stands for one that is over it, and their frames.
 const MOST_OUTPUT: usize = 24 << 10;
 
-pub(crate) fn targets() -> Vec<Target> {
+pub fn targets() -> Vec<Target> {
     vec![Target {
         name: "authority",
         run: rewritten,

@@ -135,9 +135,7 @@ pub fn validity(certificate: &CertificateDer<'_>) -> Result<Validity, NotACertif
 }
 
 /// The certificate, and nothing behind it.
-pub(crate) fn parse<'a>(
-    der: &'a CertificateDer<'_>,
-) -> Result<X509Certificate<'a>, NotACertificate> {
+pub fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, NotACertificate> {
     let (rest, certificate) = X509Certificate::from_der(der.as_ref())
         .map_err(|error| NotACertificate(error.to_string()))?;
     if !rest.is_empty() {

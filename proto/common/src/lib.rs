@@ -1,0 +1,28 @@
+//! What both programs share besides the protocol: TLS between them, sockets with gRPC, CSI Identity, logging of calls, metrics and
+//! their server, liveness and the service manager, tables for the command lines.
+
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+
+pub mod authority;
+pub mod breakable;
+pub mod dial;
+pub mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod identity;
+pub mod limits;
+pub mod liveness;
+pub mod logging;
+pub mod manager;
+pub mod metrics;
+pub mod paint;
+pub mod rpc;
+pub mod socket;
+pub mod table;
+pub mod tls;
+
+pub use identity::{IdentityConfig, IdentityService};
