@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     agents::{Agents, Facts},
-    files,
+    files::{self, Durability},
 };
 
 /// The files' format. A controller does not start on a newer one, which it would overwrite.
@@ -113,11 +113,8 @@ impl Store {
     }
 
     fn write(&self, node: &str, known: &LastKnown) -> io::Result<()> {
-        // Not synced: after a power cut the former file, or none, is as good.
-        let path = self.path(node);
-        let hidden = path.with_extension("new");
-        fs::write(&hidden, known.encode_to_vec())?;
-        fs::rename(&hidden, &path)
+        // After a power failure the former file, or none, is as good.
+        files::replace(&self.path(node), &known.encode_to_vec(), Durability::Fast)
     }
 
     fn remove(&self, node: &str) -> io::Result<()> {

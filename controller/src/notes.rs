@@ -7,8 +7,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
@@ -16,7 +15,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::files;
+use crate::files::{self, Durability};
 
 /// The file's format. A controller does not start on a newer one.
 const FORMAT: u32 = 1;
@@ -291,18 +290,7 @@ impl Notes {
 }
 
 fn write(path: &Path, contents: &Contents) -> io::Result<()> {
-    write_durably(path, &serde_json::to_vec(contents)?)
-}
-
-/// Replaces a file as a whole: another name, synced, renamed, the directory synced.
-pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let hidden = path.with_extension("new");
-    let mut file = fs::File::create(&hidden)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&hidden, path)?;
-    let dir = path.parent().unwrap_or_else(|| Path::new("/"));
-    fs::File::open(dir)?.sync_all()
+    files::replace(path, &serde_json::to_vec(contents)?, Durability::Durable)
 }
 
 #[cfg(test)]
@@ -360,7 +348,7 @@ mod tests {
     async fn what_cannot_be_written_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let notes = Notes::open(dir.path()).unwrap();
-        fs::create_dir(dir.path().join("notes.new")).unwrap();
+        fs::create_dir(dir.path().join("notes.json.new")).unwrap();
         assert!(matches!(
             notes.doubt("v", "a").await,
             Err(NotesError::Write { .. })

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use drivebay_common::files::{self, Durability};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -67,10 +68,9 @@ impl Underway {
                 name,
                 doubt,
             })?;
-            let new = written.with_extension("new");
-            fs::create_dir_all(new.parent().unwrap_or(&new))?;
-            fs::write(&new, note)?;
-            fs::rename(new, written)
+            fs::create_dir_all(written.parent().unwrap_or(&written))?;
+            // Of this boot only.
+            files::replace(&written, &note, Durability::Fast)
         };
         let done = offload("creations", DEADLINE, write).await;
         done.and_then(|done| done)

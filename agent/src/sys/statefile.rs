@@ -3,12 +3,13 @@
 
 use std::{
     fs,
-    io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    io::{self, Read},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use drivebay_common::files::{self, Durability};
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::offload::offload;
@@ -60,39 +61,12 @@ pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Replaces a file's contents durably: temporary file, fsync, rename, fsync of the directory.
-/// Mode 0600. The directory is made (0700) when it is missing.
+/// Replaces a file's contents durably. The directory is made (0700) when it is missing.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let dir = path
-        .parent()
-        .filter(|dir| !dir.as_os_str().is_empty())
-        .ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a path with a directory is needed",
-            )
-        })?;
-    make_dir(dir)?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let temporary = dir.join(name);
-    let written = (|| {
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    })();
-    if written.is_err() {
-        // The old text is still whole; the half-written one is of no use to anybody.
-        let _ = fs::remove_file(&temporary);
+    if let Some(dir) = path.parent() {
+        make_dir(dir)?;
     }
-    written?;
-    fs::File::open(dir)?.sync_all()
+    files::replace(path, bytes, Durability::Durable)
 }
 
 /// Renames a file that cannot be used to `<name>.bad-<n>`, where nothing overwrites it, and says where it is.

@@ -14,6 +14,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use drivebay_common::files::{self, Durability};
 use serde::{Deserialize, Serialize};
 
 use super::{Slot, table::Key};
@@ -72,9 +73,8 @@ fn key_of(path: &Path) -> Option<Key> {
 
 /// Puts a note in place. Blocks.
 pub(super) fn write(path: &Path, note: &Note) -> io::Result<()> {
-    let new = path.with_extension("new");
-    fs::write(&new, serde_json::to_vec(note)?)?;
-    fs::rename(new, path)
+    // After a power failure there is no worker to find.
+    files::replace(path, &serde_json::to_vec(note)?, Durability::Fast)
 }
 
 /// Removes a note; it may be gone already. Blocks.
