@@ -5,6 +5,34 @@ fn what(reason: Reason) -> Condition {
     Condition::new(reason, format!("what {reason} is"))
 }
 
+/// The proposal's checks in its order, each with what finds it here: written down apart from the table that decides.
+#[test]
+fn each_reason_belongs_to_the_check_of_the_proposal_that_finds_it() {
+    let proposal = [
+        "DriveSuspect DriveFailing DriveStalled MediumErrors IoErrors",
+        "RecordMismatch VolumeOnTwoDrives",
+        "DriveMissing DriveUnreadable DriveStuck DeviceLost DeviceGone DeviceChanged DeviceSuspended DeviceReadOnly NoAnswer VolumeNotFound",
+        "StagingMountMissing",
+        "TargetMountMissing WrongDevice",
+        "Unreadable ReadFailed",
+        "FilesystemError FilesystemCorrupted FilesystemMendable FilesystemShutDown ReadOnly",
+        "VolumeFull InodesExhausted",
+    ];
+    let mut all = Reason::ALL.to_vec();
+    all.sort_by_key(|reason| reason.about());
+    let found: Vec<String> = all
+        .chunk_by(|one, next| one.about() == next.about())
+        .map(|chunk| {
+            chunk
+                .iter()
+                .map(|reason| reason.as_str())
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect();
+    assert_eq!(found, proposal);
+}
+
 #[test]
 fn what_an_earlier_check_of_the_proposal_finds_is_told_before_what_a_later_one_does() {
     for earlier in Reason::ALL {

@@ -25,6 +25,7 @@ mod texts;
 mod tools;
 
 pub use drivebay_common::fuzzing::Target;
+use drivebay_common::fuzzing::seeds;
 use input::Input;
 
 /// All targets of the agent.
@@ -41,12 +42,4 @@ pub fn targets() -> Vec<Target> {
     .into_iter()
     .flatten()
     .collect()
-}
-
-/// Texts as seeds.
-fn seeds<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
-    texts
-        .into_iter()
-        .map(|text| text.as_ref().to_vec())
-        .collect()
 }

@@ -16,6 +16,7 @@ mod requests;
 mod tests;
 
 pub use drivebay_common::fuzzing::Target;
+use drivebay_common::fuzzing::seeds;
 
 /// All targets of the controller.
 pub fn targets() -> Vec<Target> {
@@ -28,14 +29,6 @@ pub fn targets() -> Vec<Target> {
     .into_iter()
     .flatten()
     .collect()
-}
-
-/// Texts as seeds.
-fn seeds<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
-    texts
-        .into_iter()
-        .map(|text| text.as_ref().to_vec())
-        .collect()
 }
 
 /// Recorded messages whose line holds this, from its end on in hex.

@@ -15,8 +15,27 @@ pub struct Target {
     pub replays: usize,
 }
 
+/// Texts as seeds.
+pub fn seeds<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
+    texts
+        .into_iter()
+        .map(|text| text.as_ref().to_vec())
+        .collect()
+}
+
+/// Whether each target has a name of its own.
+pub fn names_differ(targets: &[Target]) -> bool {
+    let names: std::collections::BTreeSet<_> = targets.iter().map(|target| target.name).collect();
+    names.len() == targets.len()
+}
+
+/// Replays targets.
+pub fn replay_all(targets: &[Target]) {
+    targets.iter().for_each(replay);
+}
+
 /// Runs the seeds, and so many changes of them as the target says.
-pub fn replay(target: &Target) {
+fn replay(target: &Target) {
     let seeds = (target.seeds)();
     assert!(!seeds.is_empty(), "{} has no seeds", target.name);
     let mut random = fastrand::Rng::with_seed(14);

@@ -415,9 +415,11 @@ fn labelled(dev: &BlockDev, id: &DriveId, mut found: Committed) -> Result<Commit
         return Ok(found);
     };
     label::write(dev, &found.header).map_err(io_error(id, "writing the LVM label"))?;
-    tracing::warn!(drive = %id, reason = why, "damaged LVM label restored from the metadata area");
     match committed(dev, id)? {
-        Ok(again) if again.label_damage.is_none() => Ok(again),
+        Ok(again) if again.label_damage.is_none() => {
+            tracing::warn!(drive = %id, reason = why, "damaged LVM label restored from the metadata area");
+            Ok(again)
+        }
         _ => Err(damaged(
             id,
             format!("its LVM label was damaged ({why}), was written again, and did not read back"),

@@ -106,3 +106,11 @@ fn rewritten(data: &[u8]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn changed_http2_keeps_its_properties() {
+        crate::fuzzing::replay_all(&super::targets());
+    }
+}
