@@ -145,12 +145,12 @@ Examples:
     /// Print the PersistentVolume that makes a volume usable on the node where it is now
     ///
     /// For a volume whose drive was moved to another node, or whose PersistentVolume was lost. Changes
-    /// nothing: what is printed says what to do before it is applied.
+    /// nothing: what is printed to stderr says what to do before it is applied.
     #[command(after_help = "\
 Examples:
   ID=7b1d5c1e-58f3-4f0e-9d1a-2f6c1f0b3a77@n1
-  drivebay-controller volume pv $ID --pvc shop/data-db-0 --storage-class fast > pv.yaml
-  drivebay-controller volume pv $ID -o json | jq .spec.nodeAffinity")]
+  drivebay-controller volume pv $ID --pvc shop/data-db-0 --storage-class fast > pv.json
+  kubectl apply -f pv.json")]
     Pv(PvArgs),
 }
 
@@ -297,18 +297,16 @@ pub struct PvArgs {
     #[arg(long, value_name = "NAME", value_parser = kube::subdomain)]
     pub storage_class: Option<String>,
     /// How to print it
-    #[arg(short, long, value_enum, default_value_t = PvFormat::Yaml)]
+    #[arg(short, long, value_enum, default_value_t = PvFormat::Json)]
     pub output: PvFormat,
     /// Where the controller is.
     #[command(flatten)]
     pub socket: SocketArg,
 }
 
-/// How a manifest is printed.
+/// How a manifest is printed: as kubectl takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PvFormat {
-    /// With comments that say what to do first.
-    Yaml,
     /// What to do first goes to stderr.
     Json,
 }

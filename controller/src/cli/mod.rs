@@ -26,7 +26,6 @@ pub mod pv;
 pub mod show;
 pub mod volumes;
 pub mod wrong;
-pub mod yaml;
 
 pub use args::{Ask, Format};
 

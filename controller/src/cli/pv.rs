@@ -13,12 +13,11 @@ use serde_json::{Value, json};
 
 use super::{
     CommandError,
-    args::{PvArgs, PvFormat},
+    args::PvArgs,
     client::Client,
     kube::{is_subdomain, resembling},
     listing::write,
     table::{human_size, printable},
-    yaml,
 };
 use crate::validate::{InvalidRequest, driver_name};
 
@@ -52,7 +51,7 @@ pub struct Manifest {
     pub first: Vec<String>,
 }
 
-/// Asks and prints. With JSON, what to do first goes to `notes`.
+/// Asks and prints: the manifest to `out`, what to do before it is applied to `notes`.
 pub async fn run(
     client: &mut Client,
     args: &PvArgs,
@@ -61,23 +60,11 @@ pub async fn run(
 ) -> Result<(), CommandError> {
     let answer = client.volume(&args.id.to_string()).await?;
     let manifest = manifest(&answer, args)?;
-    let comments = manifest
-        .first
-        .iter()
-        .fold(String::new(), |text, line| match line.as_str() {
-            "" => text + "#\n",
-            line => text + "# " + line + "\n",
-        });
-    match args.output {
-        PvFormat::Yaml => write(out, &(comments + &yaml::document(&manifest.value))),
-        PvFormat::Json => {
-            write(notes, &comments)?;
-            write(
-                out,
-                &(serde_json::to_string_pretty(&manifest.value)? + "\n"),
-            )
-        }
-    }
+    write(notes, &(manifest.first.join("\n") + "\n\n"))?;
+    write(
+        out,
+        &(serde_json::to_string_pretty(&manifest.value)? + "\n"),
+    )
 }
 
 /// The manifest for a volume as the controller knows it.

@@ -1,5 +1,6 @@
 //! The config's text with one forgotten node more, or one less: nothing else in it changes by a byte. Pure.
 //!
+//! toml_edit is not used: it takes every carriage return out of a file, and with a table the comments above it.
 //! What comes of an edit is read again and compared with what was meant, so that a text that is written in a
 //! way this does not understand is refused and not damaged.
 
