@@ -27,7 +27,7 @@ fn agent(RunArgs { config, options }: RunArgs) -> ExitCode {
             return ExitCode::from(match error {
                 // It does not get right by starting again, which a service manager may be told by this code.
                 config::ConfigError::Invalid { .. } => cli::BAD_CONFIG,
-                config::ConfigError::Read { .. } => cli::FAILED,
+                config::ConfigError::Read { .. } => drivebay_common::cli::FAILED,
             });
         }
     };
@@ -46,7 +46,7 @@ fn ask(command: Command) -> ExitCode {
         Ok(runtime) => runtime.block_on(cli::run(command)),
         Err(error) => {
             cli::complain(&error);
-            ExitCode::from(cli::FAILED)
+            ExitCode::from(drivebay_common::cli::FAILED)
         }
     }
 }

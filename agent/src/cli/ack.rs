@@ -2,21 +2,21 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use drivebay_common::table::printable;
+use drivebay_common::{ask::AskError, table::printable};
 use drivebay_proto::agent::{AcknowledgeDriveRequest, AcknowledgeDriveResponse};
 
-use super::client::{Client, ClientError, DEADLINE, answered};
+use super::client::Client;
 
 /// Acknowledges. Answers with what to print.
-pub async fn run(socket: &Path, drive: &str, note: &str) -> Result<String, ClientError> {
+pub async fn run(socket: &Path, drive: &str, note: &str) -> Result<String, AskError> {
     let mut client = Client::connect(socket).await?;
     let request = AcknowledgeDriveRequest {
         drive: drive.to_owned(),
         by: somebody(|name| std::env::var(name).ok()),
         note: note.to_owned(),
     };
-    let call = client.raw().acknowledge_drive(request);
-    let answer = answered(socket, DEADLINE, call).await?.into_inner();
+    let call = client.raw.acknowledge_drive(request);
+    let answer = client.asked.answered(call).await?.into_inner();
     Ok(told(&answer))
 }
 

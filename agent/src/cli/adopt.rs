@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use drivebay_proto::agent::AdoptDriveRequest;
 
 use super::{
-    client::{Client, answered},
+    client::Client,
     one_drive::{self, DriveAction, OneDriveError},
 };
 
@@ -32,8 +32,9 @@ pub async fn run(
         drive: drive.id.clone(),
         confirm: drive.id.clone(),
     };
-    let call = client.raw().adopt_drive(request);
-    let answer = answered(socket, DEADLINE, call).await?.into_inner();
+    let call = client.raw.adopt_drive(request);
+    let answer = client.asked.answered_within(DEADLINE, call).await?;
+    let answer = answer.into_inner();
     Ok(format!(
         "{} is this node's now, with {} volume{}; `drivebay-agent volumes` lists them\n",
         drive.id,

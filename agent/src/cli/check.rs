@@ -2,9 +2,10 @@
 
 use std::{path::Path, time::Duration};
 
+use drivebay_common::ask::AskError;
 use drivebay_proto::agent::CheckVolumeRequest;
 
-use super::client::{Client, ClientError, answered};
+use super::client::Client;
 
 /// The agent ends a check at its own limit (`[checks] timeout`); a day is past every one that makes sense.
 const DEADLINE: Duration = Duration::from_secs(24 * 3600);
@@ -14,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(24 * 3600);
 pub enum CheckVolumeError {
     /// The agent.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(#[from] AskError),
     /// The filesystem is damaged.
     #[error("volume {volume}: {what}")]
     Damaged {
@@ -31,8 +32,9 @@ pub async fn run(socket: &Path, volume: &str) -> Result<String, CheckVolumeError
     let request = CheckVolumeRequest {
         volume_id: volume.to_owned(),
     };
-    let call = client.raw().check_volume(request);
-    let answer = answered(socket, DEADLINE, call).await?.into_inner();
+    let call = client.raw.check_volume(request);
+    let answer = client.asked.answered_within(DEADLINE, call).await?;
+    let answer = answer.into_inner();
     let how = if answer.method.is_empty() {
         String::new()
     } else {

@@ -2,15 +2,11 @@
 //!
 //! Everything but `run` is here; `run` is the caller's, since it builds a runtime of its own.
 
-use std::{
-    error::Error,
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::{error::Error, io, process::ExitCode};
 
 use drivebay_proto::agent::InventoryUpdate;
 
-use crate::{config, model::cause::chain};
+use crate::config;
 
 pub mod ack;
 pub mod adopt;
@@ -26,26 +22,24 @@ pub mod one_drive;
 pub mod volumes;
 pub mod wipe;
 
-use drivebay_common::paint::Paint;
 pub use drivebay_common::table;
-use drivebay_controller::cli::{UNKNOWN, UNWELL, show::PickError, unix_seconds};
+use drivebay_common::{
+    ask::AskError,
+    cli::{self, FAILED, NO_ANSWER, UNKNOWN, UNWELL, USAGE, chain},
+    logging as log,
+    paint::Paint,
+};
+use drivebay_controller::cli::{show::PickError, unix_seconds};
 
 pub use args::{Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions, VolumeCommand};
 
 use args::Show;
 
-use client::{Client, ClientError};
-use drivebay_common::logging as log;
+use client::{AGENT, Client};
 use drivebay_controller::cli::args::LogLevelArgs;
 use health::Look;
 use one_drive::OneDriveError;
 
-/// Failed.
-pub const FAILED: u8 = 1;
-/// Wrong usage, or a confirmation is missing. Also clap's own.
-pub const USAGE: u8 = 2;
-/// No agent answers.
-pub const NO_AGENT: u8 = 3;
 /// `run` was given a config with a mistake (EX_CONFIG of sysexits.h).
 pub const BAD_CONFIG: u8 = 78;
 
@@ -54,7 +48,7 @@ pub const BAD_CONFIG: u8 = 78;
 pub enum CommandError {
     /// The agent.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(#[from] AskError),
     /// The config.
     #[error(transparent)]
     Config(#[from] config::ConfigError),
@@ -76,9 +70,6 @@ pub enum CommandError {
     /// volume check.
     #[error(transparent)]
     Check(#[from] check::CheckVolumeError),
-    /// log-level.
-    #[error(transparent)]
-    Log(#[from] log::AskError),
     /// Writing the answer.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
@@ -97,9 +88,8 @@ impl CommandError {
             | Self::Wipe(wipe::WipeError::Drive(OneDriveError::Client(error)))
                 if error.is_absence() =>
             {
-                NO_AGENT
+                NO_ANSWER
             }
-            Self::Log(error) if error.is_absence() => NO_AGENT,
             Self::Adopt(error) | Self::Wipe(wipe::WipeError::Drive(error)) if error.is_usage() => {
                 USAGE
             }
@@ -207,7 +197,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         }
         Command::LogLevel { level, socket } => {
             let filter = LogLevelArgs::filter(level.as_deref());
-            let now = log::ask(&socket.socket, filter).await?;
+            let now = log::ask(&AGENT, &socket.socket, filter).await?;
             print(&format!("{now}\n"))
         }
         Command::UdevRule => print(crate::sys::host_udev::RULE),
@@ -230,16 +220,8 @@ async fn asked(show: &Show) -> Result<(InventoryUpdate, Look), CommandError> {
     Ok((client.inventory().await?, look))
 }
 
-/// Writes an answer. A reader that hung up (`| head`) is not a failure.
 fn print(text: &str) -> Result<(), CommandError> {
-    let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CommandError::Output(error)),
-        _ => Ok(()),
-    }
+    cli::print(&mut io::stdout().lock(), text).map_err(CommandError::Output)
 }
 
 #[cfg(test)]

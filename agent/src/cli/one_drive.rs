@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
+use drivebay_common::ask::AskError;
 use drivebay_proto::agent::{Drive, InventoryUpdate, Volume};
 
 use super::{
-    client::ClientError,
     drives::below,
     table::{human_size, printable},
 };
@@ -26,7 +26,7 @@ pub struct DriveAction {
 pub enum OneDriveError {
     /// The agent.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(#[from] AskError),
     /// No such drive.
     #[error(
         "there is no drive {0:?} on this node; `drivebay-agent drives --all` shows all of them"

@@ -11,7 +11,7 @@ use std::{
 use drivebay_proto::agent::{Drive, WipeDriveProgress, WipeDriveRequest};
 
 use super::{
-    client::{Client, answered},
+    client::Client,
     one_drive::{self, DriveAction, OneDriveError},
     table::{human_seconds, human_size},
 };
@@ -52,14 +52,17 @@ pub async fn run(socket: &Path, name: &str, confirm: Option<&str>) -> Result<(),
         drive: drive.id.clone(),
         confirm: drive.id.clone(),
     };
-    let call = client.raw().wipe_drive(request);
-    let mut stream = answered(socket, PROGRESS_DEADLINE, call)
+    let call = client.raw.wipe_drive(request);
+    let asked = &client.asked;
+    let mut stream = asked
+        .answered_within(PROGRESS_DEADLINE, call)
         .await
         .map_err(OneDriveError::from)?
         .into_inner();
     let mut meter = Meter::new(drive);
     loop {
-        match answered(socket, PROGRESS_DEADLINE, stream.message()).await {
+        let next = asked.answered_within(PROGRESS_DEADLINE, stream.message());
+        match next.await {
             Ok(Some(progress)) => {
                 meter.show(&progress);
                 if progress.finished {

@@ -3,6 +3,7 @@
 
 use std::{error::Error, fmt, io};
 
+pub use drivebay_common::cli::chain;
 use serde::{Deserialize, Serialize};
 
 /// The reason behind an error, fit to travel between processes.
@@ -68,16 +69,4 @@ impl From<nix::Error> for Cause {
     fn from(error: nix::Error) -> Self {
         Self::new(&io::Error::from(error))
     }
-}
-
-/// An error and all its reasons in one line, for logs and gRPC messages.
-pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(inner) = next {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        next = inner.source();
-    }
-    text
 }

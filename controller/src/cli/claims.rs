@@ -11,11 +11,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use drivebay_common::ask::AskError;
 use drivebay_proto::{VolumeId, agent::Volume};
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::client::{Client, ClientError};
+use super::client::Client;
 
 /// Why a list is not believed.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +69,7 @@ pub enum ClaimsError {
     },
     /// The controller.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(#[from] AskError),
 }
 
 #[derive(Deserialize)]
@@ -254,7 +255,7 @@ pub fn claim_of<'a>(
     client: &Client,
     claims: &'a Claims,
     volume: &Volume,
-) -> Result<Claim<'a>, ClientError> {
+) -> Result<Claim<'a>, AskError> {
     let id = volume
         .id
         .parse()

@@ -29,29 +29,21 @@ pub mod wrong;
 
 pub use args::{Ask, Format};
 
-use drivebay_common::{paint, table};
+use drivebay_common::{
+    ask::AskError,
+    cli::{FAILED, NO_ANSWER, UNKNOWN, UNWELL, USAGE, chain},
+    paint, table,
+};
 
 use args::{DriveCommand, LogLevelArgs, NodeCommand, VolumeCommand};
 use claims::{Claims, ClaimsError};
-use client::{Client, ClientError};
+use client::{CONTROLLER, Client};
 use node::NodeError;
 use paint::Paint;
 use pv::PvError;
 use show::PickError;
 
 use crate::logging;
-
-/// Failed.
-pub const FAILED: u8 = 1;
-/// Wrong usage, or a confirmation is missing. Also clap's own.
-pub const USAGE: u8 = 2;
-/// No controller answers.
-pub const NO_CONTROLLER: u8 = 3;
-
-/// `health`: something is wrong.
-pub const UNWELL: u8 = 1;
-/// `health`: whether something is wrong could not be found out.
-pub const UNKNOWN: u8 = 2;
 
 /// How a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +53,7 @@ pub enum CommandError {
     Start(#[source] io::Error),
     /// The controller.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(#[from] AskError),
     /// `--node` names none.
     #[error(
         "no node {} is known; `drivebay-controller nodes` shows all of them",
@@ -83,9 +75,6 @@ pub enum CommandError {
     /// `node forget` and `node remember`.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// `log-level`.
-    #[error(transparent)]
-    Log(#[from] logging::AskError),
     /// Writing the answer.
     #[error("cannot write the answer")]
     Output(#[source] io::Error),
@@ -103,9 +92,8 @@ impl CommandError {
             | Self::Node(NodeError::Client(error))
                 if error.is_absence() =>
             {
-                NO_CONTROLLER
+                NO_ANSWER
             }
-            Self::Log(error) if error.is_absence() => NO_CONTROLLER,
             Self::Node(error) if error.is_usage() => USAGE,
             _ => FAILED,
         }
@@ -141,10 +129,7 @@ pub fn run(command: &Ask) -> ExitCode {
 
 /// An error as a person at a prompt sees it, with its reasons.
 pub fn complain(error: &(dyn Error + 'static)) {
-    let reasons: String = std::iter::successors(error.source(), |error| (*error).source())
-        .map(|reason| format!(": {reason}"))
-        .collect();
-    eprintln!("drivebay-controller: {error}{reasons}");
+    eprintln!("drivebay-controller: {}", chain(error));
 }
 
 /// Runs any command but `run`, outside of any runtime: what answers the question goes to `out`, what a person
@@ -195,7 +180,7 @@ fn execute_painted(
         }
         Ask::LogLevel(args) => wait(async {
             let filter = LogLevelArgs::filter(args.level.as_deref());
-            let now = logging::ask(&args.socket.socket, filter).await?;
+            let now = logging::ask(&CONTROLLER, &args.socket.socket, filter).await?;
             writeln!(out, "{now}").map_err(CommandError::Output)
         }),
         Ask::Volume(VolumeCommand::Pv(args)) => wait(async {

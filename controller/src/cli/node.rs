@@ -9,13 +9,14 @@ use std::{
     time::SystemTime,
 };
 
+use drivebay_common::ask::AskError;
 use drivebay_proto::{agent::Volume, controller::Node};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{
     CommandError,
     args::{ForgetArgs, RememberArgs},
-    client::{Client, ClientError},
+    client::Client,
     listing::write,
     table::{human_seconds, human_size, printable},
 };
@@ -30,7 +31,7 @@ use crate::settings::{
 pub enum NodeError {
     /// The controller.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(#[from] AskError),
     /// The config as it is.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -83,7 +84,7 @@ pub struct Loss {
 }
 
 /// What the controller knows of a node.
-pub async fn loss(client: &mut Client, node: &str) -> Result<Loss, ClientError> {
+pub async fn loss(client: &mut Client, node: &str) -> Result<Loss, AskError> {
     let named = [node.to_owned()];
     let known = client.nodes(&named).await?;
     let mut volumes = Vec::new();

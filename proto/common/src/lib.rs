@@ -6,8 +6,10 @@
     reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
 )]
 
+pub mod ask;
 pub mod authority;
 pub mod breakable;
+pub mod cli;
 pub mod dial;
 pub mod files;
 #[cfg(any(test, feature = "fuzzing"))]

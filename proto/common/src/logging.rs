@@ -1,12 +1,7 @@
 //! Log lines: to stderr, as text for people or as JSON, and what is logged changed while the program runs. Shared by
 //! the controller and the agent.
 
-use std::{
-    io::IsTerminal,
-    path::{Path, PathBuf},
-    sync::OnceLock,
-    time::Duration,
-};
+use std::{io::IsTerminal, path::Path, sync::OnceLock};
 
 use clap::ValueEnum;
 use drivebay_proto::log::{
@@ -14,21 +9,18 @@ use drivebay_proto::log::{
     log_client::LogClient,
     log_server::{Log, LogServer},
 };
-use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry, filter::ParseError, fmt, layer::SubscriberExt, reload,
     util::SubscriberInitExt,
 };
 
-use crate::dial;
+use crate::ask::{AskError, Asked, Program};
 
 /// Longest filter, bytes.
 const MAX_FILTER: usize = 1024;
 /// What is logged when nobody says otherwise.
 const DEFAULT: &str = "info";
-/// A change of a word in memory takes no longer.
-const DEADLINE: Duration = Duration::from_secs(5);
 /// What a filter may say of a level.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -169,43 +161,13 @@ impl Log for LogService {
     }
 }
 
-/// A running program gave no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// There is none, or it is not for us.
-    #[error("nothing answers at {}; is it running? --socket names its socket", socket.display())]
-    Nobody {
-        /// The socket.
-        socket: PathBuf,
-        /// Why.
-        #[source]
-        source: dial::DialError,
-    },
-    /// It is there and says nothing.
-    #[error("no answer at {} within {} s; see its log", .0.display(), DEADLINE.as_secs())]
-    Silent(PathBuf),
-    /// It says no.
-    #[error("refused: {}", .0.message())]
-    Refused(Box<Status>),
-}
-
-impl AskError {
-    /// Whether nobody is there at all, as opposed to one that says no.
-    pub fn is_absence(&self) -> bool {
-        !matches!(self, Self::Refused(_))
-    }
-}
-
 /// Asks a running program what it logs, after changing it if there is a filter. An empty one takes changes back.
-pub async fn ask(socket: &Path, filter: Option<&str>) -> Result<String, AskError> {
-    let silent = |_| AskError::Silent(socket.to_owned());
-    let channel = timeout(DEADLINE, dial::once(socket))
-        .await
-        .map_err(silent)?
-        .map_err(|source| AskError::Nobody {
-            socket: socket.to_owned(),
-            source,
-        })?;
+pub async fn ask(
+    program: &'static Program,
+    socket: &Path,
+    filter: Option<&str>,
+) -> Result<String, AskError> {
+    let (asked, channel) = Asked::dial(program, socket).await?;
     let mut client = LogClient::new(channel);
     let call = async {
         match filter {
@@ -216,9 +178,7 @@ pub async fn ask(socket: &Path, filter: Option<&str>) -> Result<String, AskError
             }
         }
     };
-    let answer = timeout(DEADLINE, call).await.map_err(silent)?;
-    let level = answer.map_err(|status| AskError::Refused(Box::new(status)))?;
-    Ok(level.into_inner().filter)
+    Ok(asked.answered(call).await?.into_inner().filter)
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use drivebay_proto::agent::{
 };
 
 use super::{fake::Fake, *};
-use crate::cli::{UNWELL, paint::Paint, show};
+use crate::cli::{paint::Paint, show};
+use drivebay_common::cli::UNWELL;
 
 const NOW: u64 = 1_000_000;
 
