@@ -1,12 +1,10 @@
 //! Whether the host may activate what is inside volumes. Pure.
 
 use crate::{
-    model::Finding,
+    model::{Finding, finding::Code},
     sys::host_udev::{HostUdev, RULE_FILE},
 };
 
-/// The code of the finding.
-pub const CODE: &str = "HostReadsVolumes";
 /// What the rule marks our drives with; a file without it does not do what ours does.
 const MARK: &str = "DRIVEBAY_DRIVE";
 
@@ -16,13 +14,12 @@ pub fn finding(host: &HostUdev) -> Option<Finding> {
     let active = rule
         .lines()
         .any(|line| !line.trim_start().starts_with('#') && line.contains(MARK));
-    (host.runs && !active).then(|| Finding {
-        code: CODE.to_owned(),
-        message: format!(
+    (host.runs && !active).then(|| {
+        Finding::new(Code::HostReadsVolumes, format!(
             "the udev rule {RULE_FILE} is not installed on this host: the host may activate LVM, md, bcache or btrfs \
              devices that are inside volumes, and such a volume cannot be deleted. Install systemd/{RULE_FILE} in \
              /etc/udev/rules.d, or set agent.udevRule in the chart's values"
-        ),
+        ))
     })
 }
 

@@ -5,6 +5,7 @@ use uuid::Uuid;
 use crate::model::{
     Drive, Finding, Placed,
     condition::{Condition, Reason},
+    finding::Code,
 };
 
 /// Bytes of one sample.
@@ -41,11 +42,10 @@ impl UnreadablePlaces {
         if self.0.is_empty() {
             return Vec::new();
         }
-        vec![Finding {
-            code: "ReadFailed".to_owned(),
-            message: "a place on it does not read; move the data off, and replace the drive"
-                .to_owned(),
-        }]
+        vec![Finding::new(
+            Code::ReadFailed,
+            "a place on it does not read; move the data off, and replace the drive",
+        )]
     }
 
     /// What it means for a volume of that drive.

@@ -12,7 +12,7 @@ use super::{attribute::Subject, kmsg::Kind};
 use crate::model::{
     Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict,
     condition::{Condition, Reason},
-    health::STALLED,
+    finding::Code,
 };
 
 /// What the kernel has said of a drive counts for so long after it was said last (drives.md, state machine: SUSPECT
@@ -229,11 +229,11 @@ impl HealthRegistry {
     /// That the drive was away too often.
     fn comes_and_goes(&self, drive: &DriveId) -> Option<Finding> {
         let often = self.went.get(drive).is_some_and(|went| went.len() >= AWAY);
-        often.then(|| Finding {
-            code: "ComesAndGoes".to_owned(),
-            message: format!(
+        often.then(|| {
+            let message = format!(
                 "it was missing at least {AWAY} times within a day; check slot, cable and power, or replace it"
-            ),
+            );
+            Finding::new(Code::ComesAndGoes, message)
         })
     }
 
@@ -309,10 +309,10 @@ impl HealthRegistry {
         let seen = self.notes.drives.get(id).into_iter().flatten();
         let mut findings: Vec<Finding> = seen.filter_map(|(kind, _)| finding(*kind)).collect();
         if self.stalled.contains(id) {
-            findings.push(Finding {
-                code: STALLED.to_owned(),
-                message: "it has requests and has completed none for ten seconds; see the kernel log, check cable and slot".to_owned(),
-            });
+            findings.push(Finding::new(
+                Code::IoStalled,
+                "it has requests and has completed none for ten seconds; see the kernel log, check cable and slot",
+            ));
         }
         findings.extend(self.comes_and_goes(id));
         for source in Source::ALL {
@@ -392,15 +392,15 @@ fn is_of_drive(kind: Kind) -> bool {
 fn finding(kind: Kind) -> Option<Finding> {
     let (code, message) = match kind {
         Kind::MediumError => (
-            "KernelMediumError",
+            Code::KernelMediumError,
             "the kernel reports places that cannot be read or written; move the data off, and replace the drive",
         ),
         Kind::IoError => (
-            "KernelIoError",
+            Code::KernelIoError,
             "the kernel reports requests that failed; see its log, check cable and slot, and expect the drive to fail",
         ),
         Kind::DeviceLost => (
-            "KernelDeviceLost",
+            Code::KernelDeviceLost,
             "the kernel lost its controller or link; check slot, cable and power",
         ),
         Kind::FilesystemError
@@ -408,10 +408,7 @@ fn finding(kind: Kind) -> Option<Finding> {
         | Kind::FilesystemShutDown
         | Kind::FilesystemReadOnly => return None,
     };
-    Some(Finding {
-        code: code.to_owned(),
-        message: message.to_owned(),
-    })
+    Some(Finding::new(code, message))
 }
 
 fn condition(kind: Kind) -> Condition {

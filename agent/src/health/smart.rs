@@ -282,18 +282,13 @@ fn health(assessment: &Assessment) -> DriveHealth {
     let mut conditions: Vec<Finding> = assessment
         .conditions
         .iter()
-        .map(|condition| Finding {
-            code: condition.kind.as_str().to_owned(),
-            message: condition.message.clone(),
-        })
+        .map(|condition| Finding::new(condition.kind.as_str(), &condition.message))
         .collect();
     if let Some(failure) = &assessment.failure
         && failure.reason != FailureReason::Unsupported
     {
-        conditions.push(Finding {
-            code: format!("Smart{}", failure.reason.as_str()),
-            message: failure.detail.clone(),
-        });
+        let code = format!("Smart{}", failure.reason.as_str());
+        conditions.push(Finding::new(code, &failure.detail));
     }
     let worn_out = assessment
         .conditions
@@ -418,10 +413,7 @@ async fn acknowledged(
 fn found(reasons: &[rules::Finding]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = reasons
         .iter()
-        .map(|reason| Finding {
-            code: reason.code.as_str().to_owned(),
-            message: reason.message.clone(),
-        })
+        .map(|reason| Finding::new(reason.code, &reason.message))
         .collect();
     findings.dedup();
     findings

@@ -2,7 +2,7 @@
 
 use crate::{
     carve::lvm::plan::TAIL,
-    model::{Drive, Finding, Layout},
+    model::{Drive, Finding, Layout, finding::Code},
 };
 
 /// What is to be said of a drive that an earlier release claimed; later ones leave its last MiB to no volume.
@@ -14,15 +14,15 @@ pub(super) fn condition(drive: &Drive) -> Option<Finding> {
         .volumes
         .iter()
         .find(|placed| placed.pieces.iter().any(|run| run.end() > end))?;
-    Some(Finding {
-        code: "VolumeOwnsDriveEnd".to_owned(),
-        message: format!(
+    Some(Finding::new(
+        Code::VolumeOwnsDriveEnd,
+        format!(
             "volume {} owns the last bytes of the drive, which an earlier release claimed: a partition table or md superblock \
              that its user writes there is ignored by Drivebay, and not by other programs of the host. Move its data to a \
              volume of another drive, and delete it",
             owner.record.uuid
         ),
-    })
+    ))
 }
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ mod tests {
             drive.contents = Some(contents);
             condition(&drive).map(|finding| finding.code)
         };
-        let code = Some("VolumeOwnsDriveEnd".to_owned());
+        let code = Some(Code::VolumeOwnsDriveEnd.to_string());
         assert_eq!(told(Layout::Lvm, 0), code);
         assert_eq!(told(Layout::Lvm, MIB - 1), code);
         assert_eq!(told(Layout::Lvm, MIB), None);

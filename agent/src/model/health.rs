@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 use time::{Date, format_description::well_known::Iso8601};
 
-use super::DriveId;
+use super::{DriveId, Finding, finding::Code};
 
 /// What the evidence adds up to. Ordered from well to ill.
 #[derive(
@@ -57,15 +57,6 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
-}
-
-/// What rules derive from evidence about a drive.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Finding {
-    /// Stable, CamelCase.
-    pub code: String,
-    /// What it is and what to do; no timestamps, no counters.
-    pub message: String,
 }
 
 /// How well a drive is.
@@ -136,10 +127,10 @@ impl Override {
             otherwise: health.verdict,
         });
         if self.verdict > health.verdict {
-            health.findings.push(Finding {
-                code: "OperatorOverride".to_owned(),
-                message: format!("overridden by the operator: {}", self.reason),
-            });
+            health.findings.push(Finding::new(
+                Code::OperatorOverride,
+                format!("overridden by the operator: {}", self.reason),
+            ));
         }
         health.verdict = self.verdict;
     }
@@ -210,13 +201,10 @@ pub fn day_ends(text: &str) -> Option<u64> {
     u64::try_from(begins).ok().map(|begins| begins + 86_400)
 }
 
-/// Code of a drive that has requests and completes none.
-pub const STALLED: &str = "IoStalled";
-
 impl DriveHealth {
     /// Whether it stands still: has requests, and completes none.
     pub fn stalled(&self) -> bool {
-        self.findings.iter().any(|finding| finding.code == STALLED)
+        self.findings.iter().any(|one| one.is(Code::IoStalled))
     }
 
     /// Whether new volumes may be put on it.

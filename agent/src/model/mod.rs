@@ -5,6 +5,7 @@ pub mod check;
 pub mod class;
 pub mod contents;
 pub mod drive;
+pub mod finding;
 pub mod health;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod samples;
@@ -18,7 +19,8 @@ pub use class::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Selector};
 pub use contents::{Contents, Extent, Label, Placed};
 pub use drive::{DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport};
 pub use drivebay_proto::condition;
-pub use health::{DriveHealth, Finding, Override, Verdict};
+pub use finding::Finding;
+pub use health::{DriveHealth, Override, Verdict};
 pub use signature::{Signature, Signatures};
 pub use snapshot::{ClassReport, Drive, Snapshot, Volume, VolumeState};
 pub use volume::{FsType, Mode, Record, RecordState, VolumeSpec};
