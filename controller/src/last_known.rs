@@ -9,12 +9,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_proto::{controller::LastKnown, volume_id::is_node_id};
+use drivebay_common::tls::KeyFingerprint;
+use drivebay_proto::{
+    controller::{LastKnown, Proof, proof::Of},
+    volume_id::is_node_id,
+};
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agents::{Agents, Facts},
+    agents::{Agents, Facts, Identity},
     files::{self, Durability},
 };
 
@@ -145,12 +149,30 @@ fn read(
     }
     let facts = Facts {
         node: node.to_owned(),
+        identity: identity(node, known.proof),
         instance: inventory.instance.clone(),
         machine_id: known.machine_id,
         version: known.version,
         address: known.address,
     };
     Ok((facts, inventory))
+}
+
+// A proof that this controller does not know is none: its node's agent proves itself by its drives.
+fn identity(node: &str, proof: Option<Proof>) -> Option<Identity> {
+    match proof?.of? {
+        Of::CertificateKeySha256(key) => Some(Identity::Certificate {
+            node: node.to_owned(),
+            key: KeyFingerprint(key.try_into().ok()?),
+        }),
+    }
+}
+
+fn proof(identity: Identity) -> Proof {
+    let of = match identity {
+        Identity::Certificate { key, .. } => Of::CertificateKeySha256(key.0.to_vec()),
+    };
+    Proof { of: Some(of) }
 }
 
 /// What the file of a node holds.
@@ -222,6 +244,7 @@ async fn save(store: &Store, agents: &Agents, written: &mut BTreeMap<String, Wri
                     version: facts.version,
                     address: facts.address,
                     inventory: Some(inventory),
+                    proof: facts.identity.map(proof),
                 });
                 (agent.node().to_owned(), known)
             })
@@ -267,6 +290,10 @@ mod tests {
     fn facts() -> Facts {
         Facts {
             node: "n1".into(),
+            identity: Some(Identity::Certificate {
+                node: "n1".into(),
+                key: KeyFingerprint([7; 32]),
+            }),
             instance: "a".into(),
             machine_id: "m".into(),
             version: "1".into(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::*;
 use drivebay_controller::{
     Agents, ControllerConfig, ControllerService, HealthApi,
-    agents::{ForgottenNodes, SessionError, Visitor},
+    agents::{ForgottenNodes, Identity, SessionError, Visitor},
     in_process_channel,
     notes::Notes,
     undelivered_deletes,
@@ -50,12 +50,12 @@ impl Cluster {
     }
 
     /// An agent dials in; whether it is let in is another matter.
-    fn dials(&self, fake: &Fake, certified: Option<&str>) -> Member {
+    fn dials(&self, fake: &Fake, identity: Option<Identity>) -> Member {
         let end = CancellationToken::new();
         let visitor = Visitor {
             channel: in_process_channel(fake.router()),
             address: format!("10.0.0.{}:1", fake.state.lock().unwrap().instance.len()),
-            certified: certified.map(str::to_owned),
+            identity,
             end: end.clone(),
         };
         let agents = self.agents.clone();
@@ -66,7 +66,12 @@ impl Cluster {
 
     /// As `dials`, until its inventory is there.
     async fn join(&self, fake: &Fake) -> Member {
-        let member = self.dials(fake, None);
+        self.join_as(fake, None).await
+    }
+
+    /// As `join`, with something proved.
+    async fn join_as(&self, fake: &Fake, identity: Option<Identity>) -> Member {
+        let member = self.dials(fake, identity);
         let node = fake.state.lock().unwrap().node.clone();
         let instance = fake.state.lock().unwrap().instance.clone();
         until(async || {
@@ -353,28 +358,111 @@ async fn a_name_in_doubt_is_asked_of_its_node_again_even_when_it_reports_no_room
     assert_eq!(calls(&one), ["create v", "create v"]);
 }
 
+// What the agent was told when it was refused.
+async fn told(fake: &Fake) -> String {
+    let refused = || {
+        let calls = calls(fake);
+        calls.into_iter().find(|call| call.starts_with("refused"))
+    };
+    until(async || refused().is_some()).await;
+    refused().unwrap()
+}
+
 #[tokio::test]
-async fn a_newer_agent_of_the_machine_replaces_the_older_one_at_once() {
+async fn a_copied_machine_id_and_another_key_neither_replace_a_connected_agent_nor_learn_of_it() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let (real, thief) = (Fake::new("a"), Fake::new("a"));
+    machine(&real, "m1-secret", "real-secret");
+    machine(&thief, "m1-secret", "thief");
+    real.put(volume(1, "a"));
+    let member = cluster.join_as(&real, Some(certified("a", 1))).await;
+    for identity in [certified("a", 1), certified("a", 2)] {
+        let refusal = cluster.dials(&thief, Some(identity)).refusal().await;
+        assert!(
+            refusal.contains("real-secret") && refusal.contains("thief"),
+            "{refusal}"
+        );
+        let told = told(&thief).await;
+        assert!(
+            !told.contains("secret") && !told.contains("10.0.0"),
+            "{told}"
+        );
+    }
+    let note = cluster.agents.get("a").unwrap().refused().unwrap();
+    assert!(note.contains("thief"), "{note}");
+    assert!(!member.ended.is_finished());
+    assert!(cluster.get(&volume(1, "a").id).await.is_ok());
+    assert_eq!(cluster.delete(&volume(1, "a").id).await, Code::Ok);
+    assert_eq!(calls(&real), [format!("delete {}", volume(1, "a").id)]);
+
+    real.put(volume(2, "a"));
+    until(async || cluster.get(&volume(2, "a").id).await.is_ok()).await;
+    // Nor while it is disconnected: the thief's silence on its volumes would count as their absence.
+    member.leave().await;
+    let refusal = cluster
+        .dials(&thief, Some(certified("a", 2)))
+        .refusal()
+        .await;
+    assert!(
+        refusal.contains("another key") && refusal.contains("none of that node's drives"),
+        "{refusal}"
+    );
+    let again = tokio::time::Instant::now();
+    let _member = cluster.join_as(&real, Some(certified("a", 1))).await;
+    assert!(again.elapsed() < Duration::from_secs(2), "nobody is asked");
+    assert!(cluster.get(&volume(2, "a").id).await.is_ok());
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_answer_makes_way_for_the_next_one_of_its_key_and_machine() {
     let cluster = Cluster::new(Notes::in_memory());
     let (old, new) = (Fake::new("a"), Fake::new("a"));
     machine(&old, "m", "first");
     machine(&new, "m", "second");
     new.put(volume(1, "a"));
-    let before = cluster.join(&old).await;
-    let _after = cluster.join(&new).await;
+    let identity = || Some(certified("a", 1));
+    let before = cluster.join_as(&old, identity()).await;
+    old.state.lock().unwrap().mute = true;
+    let _after = cluster.join_as(&new, identity()).await;
     let ended = tokio::time::timeout(Duration::from_secs(10), before.ended);
     ended.await.unwrap().unwrap();
     assert!(cluster.get(&volume(1, "a").id).await.is_ok());
     // What the older one still says is not heard.
     old.change(|state| state.volumes.clear());
     // And if it comes again, there are two of them.
-    let refusal = cluster.dials(&old, None).refusal().await;
+    old.state.lock().unwrap().mute = false;
+    let refusal = cluster.dials(&old, identity()).refusal().await;
     assert!(
         refusal.contains("first") && refusal.contains("second"),
         "{refusal}"
     );
-    until(async || calls(&old).iter().any(|call| call.starts_with("refused"))).await;
     assert!(cluster.get(&volume(1, "a").id).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_renewed_key_enters_with_the_nodes_drives_in_whatever_state_they_are() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let fake = Fake::new("a");
+    fake.put(volume(1, "a"));
+    cluster
+        .join_as(&fake, Some(certified("a", 1)))
+        .await
+        .leave()
+        .await;
+    let refusal = cluster
+        .dials(&fake, Some(certified("a", 2)))
+        .refusal()
+        .await;
+    assert!(refusal.contains("another key"), "{refusal}");
+    fake.change(|state| {
+        state.drives.push(Drive {
+            id: volume(1, "a").drive,
+            state: "missing".into(),
+            ..Drive::default()
+        });
+    });
+    let _member = cluster.join_as(&fake, Some(certified("a", 2))).await;
+    assert_eq!(cluster.delete(&volume(1, "a").id).await, Code::Ok);
 }
 
 #[tokio::test]
@@ -393,7 +481,7 @@ async fn another_machine_is_not_taken_for_the_one_whose_name_it_has() {
     // Nor while it is away: what the other does not have would count as deleted.
     member.leave().await;
     let refusal = cluster.dials(&other, None).refusal().await;
-    assert!(refusal.contains("none of its drives"), "{refusal}");
+    assert!(refusal.contains("none of that node's drives"), "{refusal}");
     assert_eq!(cluster.delete(&volume(1, "a").id).await, Code::Unavailable);
 
     // A machine that was installed anew, or exchanged around its drives, has them.
@@ -417,7 +505,10 @@ async fn another_machine_is_not_taken_for_the_one_whose_name_it_has() {
 async fn a_certificate_of_another_node_opens_no_session() {
     let cluster = Cluster::new(Notes::in_memory());
     let fake = Fake::new("a");
-    let refusal = cluster.dials(&fake, Some("b")).refusal().await;
+    let refusal = cluster
+        .dials(&fake, Some(certified("b", 1)))
+        .refusal()
+        .await;
     assert!(
         refusal.contains("\"a\"") && refusal.contains("\"b\""),
         "{refusal}"

@@ -29,7 +29,7 @@ async fn enter(agents: &Agents, fake: &Fake) -> CancellationToken {
     let visitor = Visitor {
         channel: in_process_channel(fake.router()),
         address: "here".into(),
-        certified: Some(node.clone()),
+        identity: Some(certified(&node, 1)),
         end: end.clone(),
     };
     let visiting = agents.clone();

@@ -196,6 +196,7 @@ async fn the_last_known_node_says_what_it_said() {
     assert_eq!(store.load(&agents).unwrap(), 1);
     let facts = Facts {
         node: NODE.to_owned(),
+        identity: None,
         instance: known.inventory.unwrap().instance,
         machine_id: known.machine_id,
         version: known.version,

@@ -1,12 +1,37 @@
 //! Whether an agent that says hello is let in under its node's name. Pure.
 //!
-//! Two machines under one name must never be taken for one: what one of them does not have would count
-//! as deleted on the other. One machine's newer agent must not wait for the older one's dead connection.
+//! A session belongs to the identity that was proven. What the agent says of itself (machine id, instance) can be copied
+//! by whoever has a certificate for the name, so it never decides alone: what the newcomer does not have would count as
+//! deleted on the node.
+
+use drivebay_common::tls::KeyFingerprint;
+
+/// What the other end of a connection has proved, as opposed to what it says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Identity {
+    /// A certificate of a trusted CA that names the node.
+    Certificate {
+        node: String,
+        /// Of the certificate's public key.
+        key: KeyFingerprint,
+    },
+}
+
+impl Identity {
+    /// The node whose agent it proves to be.
+    pub fn node(&self) -> &str {
+        match self {
+            Self::Certificate { node, .. } => node,
+        }
+    }
+}
 
 /// Who says hello.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     pub node: String,
+    /// None where nothing is proved: on one machine, and in files of older controllers.
+    pub identity: Option<Identity>,
     /// Random id of the agent process.
     pub instance: String,
     /// The machine's id; empty when it has none.
@@ -17,6 +42,13 @@ pub struct Facts {
     pub address: String,
 }
 
+impl Facts {
+    /// Whether both have proved to be the same, and say that they are the same machine.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.identity == other.identity && self.machine_id == other.machine_id
+    }
+}
+
 /// Who holds the name now, or held it last.
 #[derive(Debug, Clone, Copy)]
 pub struct Holder<'a> {
@@ -24,62 +56,43 @@ pub struct Holder<'a> {
     pub facts: &'a Facts,
     /// Its session stands.
     pub connected: bool,
-    /// Earlier instances of this machine that made way for the holder.
-    pub fenced: &'a [String],
     /// It has volumes, as far as is known.
     pub has_volumes: bool,
 }
 
 /// What is to be done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Let in. A session that stands under the name is ended.
+    /// Let in.
     Enter,
-    /// Another machine, while the one whose volumes are known is away: let in only if it turns out to
-    /// have that one's drives.
+    /// A session stands: the newcomer is refused if the session's agent answers, and asks again if it does not.
+    AskHolder,
+    /// Another key or another machine, while the one whose volumes are known is disconnected: let in only if it turns
+    /// out to have that one's drives.
     Prove,
-    /// Not let in.
-    Refuse(Refusal),
 }
 
-/// Why an agent is not let in.
+/// Why an agent is not let in. These texts are for the controller's log and its operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The name is another machine's, which is connected.
+    /// The name's session stands, and its agent answers.
     #[error(
-        "node {node} is machine {holder} at {holder_address}; machine {machine} at {address} calls itself by the same name and is refused: give one of them another name"
+        "node {node} has a connected agent that answers (machine {holder_machine}, instance {holder}, at {holder_address}); the agent of machine {machine}, instance {instance}, at {address} is refused: run one agent per node, and give each machine a node id of its own"
     )]
-    OtherMachine {
+    Connected {
         node: String,
         /// Who has it.
         holder: String,
-        /// Where that is.
+        holder_machine: String,
         holder_address: String,
-        /// Who asked for it.
-        machine: String,
-        /// Where that is.
-        address: String,
-    },
-    /// Two agents of one machine id take turns.
-    #[error(
-        "node {node}: agent {instance} at {address} was replaced by agent {holder} at {holder_address} and is alive all the same: two machines share the machine id {machine}, or two agents run on one; end one of them, and give a cloned machine an id of its own"
-    )]
-    Fenced {
-        node: String,
         /// Who asked for it.
         instance: String,
-        /// Where that is.
-        address: String,
-        /// Who has it.
-        holder: String,
-        /// Where that is.
-        holder_address: String,
-        /// The machine id of both.
         machine: String,
+        address: String,
     },
-    /// A machine that has none of the drives of the one that held the name.
+    /// Another key or machine, with none of the drives of the one that held the name.
     #[error(
-        "node {node} was machine {holder}, which is disconnected; machine {machine} at {address} has none of its drives with volumes, so it cannot replace it: give it another name, or forget the former machine's volumes with `node forget {node}`"
+        "node {node} was machine {holder}, which is disconnected; the agent of machine {machine} at {address} has {what} and has shown none of that node's drives with volumes, so it cannot replace it: give it another name, or forget the former node's volumes with `node forget {node}`"
     )]
     NotItsDrives {
         node: String,
@@ -87,54 +100,56 @@ pub enum Refusal {
         holder: String,
         /// Who asked for it.
         machine: String,
-        /// Where that is.
         address: String,
+        /// Another machine id, another key, or both.
+        what: &'static str,
     },
+}
+
+impl Refusal {
+    /// For the agent that is refused: nothing of the one that holds the name, which it could repeat.
+    pub fn for_peer(&self) -> String {
+        match self {
+            Self::Connected { node, .. } => format!(
+                "node {node} has a connected agent that answers, so this one is refused: run one agent per node, and give each machine a node id of its own; the controller's log names both"
+            ),
+            Self::NotItsDrives { node, .. } => format!(
+                "this agent has not shown any drive with volumes of node {node}, which is known with another machine or key: give this node another name, or forget the former node's volumes with `node forget {node}`; the controller's log names both"
+            ),
+        }
+    }
+
+    /// What is different about a newcomer that had to show drives.
+    pub(super) fn difference(old: Option<&Facts>, new: &Facts) -> &'static str {
+        match old {
+            Some(old) if old.machine_id == new.machine_id => "another key",
+            Some(old) if old.identity == new.identity => "another machine id",
+            _ => "another machine id and key",
+        }
+    }
 }
 
 /// Decides. `holder`: None for an unknown or forgotten name.
 pub fn admit(holder: Option<Holder<'_>>, new: &Facts) -> Admission {
-    let Some(holder) = holder else {
-        return Admission::Enter;
-    };
-    let old = holder.facts;
-    if old.machine_id != new.machine_id {
-        return if holder.connected {
-            Admission::Refuse(Refusal::OtherMachine {
-                node: new.node.clone(),
-                holder: old.machine_id.clone(),
-                holder_address: old.address.clone(),
-                machine: new.machine_id.clone(),
-                address: new.address.clone(),
-            })
-        } else if holder.has_volumes {
-            Admission::Prove
-        } else {
-            Admission::Enter
-        };
+    match holder {
+        None => Admission::Enter,
+        Some(holder) if holder.connected => Admission::AskHolder,
+        Some(holder) if holder.has_volumes && !holder.facts.is_same(new) => Admission::Prove,
+        Some(_) => Admission::Enter,
     }
-    // One that was let in again after it had made way is the holder itself, with a connection that has died.
-    let takes_turns = old.instance != new.instance && holder.fenced.contains(&new.instance);
-    if holder.connected && takes_turns {
-        return Admission::Refuse(Refusal::Fenced {
-            node: new.node.clone(),
-            instance: new.instance.clone(),
-            address: new.address.clone(),
-            holder: old.instance.clone(),
-            holder_address: old.address.clone(),
-            machine: new.machine_id.clone(),
-        });
-    }
-    Admission::Enter
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn facts(machine: &str, instance: &str) -> Facts {
+    fn facts(machine: &str, key: u8, instance: &str) -> Facts {
         Facts {
             node: "n".into(),
+            identity: (key > 0).then(|| Identity::Certificate {
+                node: "n".into(),
+                key: KeyFingerprint([key; 32]),
+            }),
             instance: instance.into(),
             machine_id: machine.into(),
             version: String::new(),
@@ -142,52 +157,65 @@ mod tests {
         }
     }
 
-    fn said(
-        old: &Facts,
-        connected: bool,
-        fenced: &[String],
-        has_volumes: bool,
-        new: &Facts,
-    ) -> &'static str {
-        let holder = Holder {
-            facts: old,
-            connected,
-            fenced,
-            has_volumes,
-        };
-        match admit(Some(holder), new) {
-            Admission::Enter => "enter",
-            Admission::Prove => "prove",
-            Admission::Refuse(Refusal::OtherMachine { .. }) => "other machine",
-            Admission::Refuse(Refusal::Fenced { .. }) => "fenced",
-            Admission::Refuse(Refusal::NotItsDrives { .. }) => "not its drives",
+    #[test]
+    fn a_session_that_stands_is_asked_and_a_disconnected_one_makes_way_for_its_own_key_and_machine()
+    {
+        use Admission::{AskHolder, Enter, Prove};
+        let (own, restarted) = (facts("a", 1, "1"), facts("a", 1, "2"));
+        let (other_machine, other_key) = (facts("b", 1, "1"), facts("a", 2, "1"));
+        let unproven = facts("a", 0, "1");
+        assert_eq!(admit(None, &own), Enter);
+        for (holder, connected, has_volumes, new, expected) in [
+            // Whoever comes: only silence of the standing session makes it end.
+            (&own, true, true, &own, AskHolder),
+            (&own, true, false, &restarted, AskHolder),
+            (&own, true, true, &other_machine, AskHolder),
+            (&own, true, true, &other_key, AskHolder),
+            (&own, false, true, &own, Enter),
+            (&own, false, true, &restarted, Enter),
+            (&own, false, true, &other_machine, Prove),
+            (&own, false, true, &other_key, Prove),
+            (&own, false, true, &unproven, Prove),
+            // A file of an older controller does not say which key it was.
+            (&unproven, false, true, &own, Prove),
+            (&unproven, false, true, &unproven, Enter),
+            // There is nothing to lose.
+            (&own, false, false, &other_machine, Enter),
+            (&own, false, false, &other_key, Enter),
+        ] {
+            let holder = Holder {
+                facts: holder,
+                connected,
+                has_volumes,
+            };
+            assert_eq!(admit(Some(holder), new), expected, "{holder:?} {new:?}");
         }
     }
 
     #[test]
-    fn each_kind_of_newcomer_is_told_apart() {
-        let (a1, a2, b1) = (facts("a", "1"), facts("a", "2"), facts("b", "1"));
-        assert_eq!(admit(None, &a1), Admission::Enter);
-        let fenced = ["2".to_owned()];
-        for (holder, connected, fenced, volumes, new, expected) in [
-            // The same agent again: its former connection is half-open.
-            (&a1, true, &[][..], true, &a1, "enter"),
-            // A newer agent of the machine need not wait for the older one's connection to die.
-            (&a1, true, &[], true, &a2, "enter"),
-            (&a1, false, &[], true, &a2, "enter"),
-            // One that made way and comes again is alive: there are two.
-            (&a1, true, &fenced, true, &a2, "fenced"),
-            (&a1, false, &fenced, true, &a2, "enter"),
-            (&a2, true, &fenced, true, &a2, "enter"),
-            (&a1, true, &[], true, &b1, "other machine"),
-            (&a1, true, &[], false, &b1, "other machine"),
-            (&a1, false, &[], true, &b1, "prove"),
-            (&a1, false, &[], false, &b1, "enter"),
-        ] {
-            assert_eq!(
-                said(holder, connected, fenced, volumes, new),
-                expected,
-                "{holder:?} {connected} {fenced:?} {volumes} {new:?}"
+    fn a_refusal_says_nothing_of_the_holder_to_the_one_that_is_refused() {
+        let connected = Refusal::Connected {
+            node: "n".into(),
+            holder: "secret-instance".into(),
+            holder_machine: "secret-machine".into(),
+            holder_address: "secret-address".into(),
+            instance: "i".into(),
+            machine: "m".into(),
+            address: "a".into(),
+        };
+        let drives = Refusal::NotItsDrives {
+            node: "n".into(),
+            holder: "secret-machine".into(),
+            machine: "m".into(),
+            address: "a".into(),
+            what: "another key",
+        };
+        for refusal in [connected, drives] {
+            assert!(refusal.to_string().contains("secret"));
+            assert!(
+                !refusal.for_peer().contains("secret"),
+                "{}",
+                refusal.for_peer()
             );
         }
     }

@@ -1,8 +1,7 @@
 //! One node's agent: its session while there is one, and its inventory, which outlives sessions.
 
 use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -23,8 +22,6 @@ use crate::{
 
 /// How long an acknowledged change may take to show in lists before the answer goes out anyway.
 const SHOW_DEADLINE: Duration = Duration::from_secs(2);
-/// Instances that made way for others, kept to see when one of them is still alive.
-const MAX_FENCED: usize = 8;
 
 /// A connection to an agent that has said hello and was let in.
 #[derive(Debug, Clone)]
@@ -46,7 +43,6 @@ struct Standing {
     session: Option<Session>,
     // The last that was let in.
     facts: Option<Facts>,
-    fenced: VecDeque<String>,
     sessions: u64,
     refused: Option<String>,
 }
@@ -65,8 +61,17 @@ pub struct Agent {
 pub(super) enum Entered {
     /// It was let in, under this number.
     Session(u64),
-    /// It has to show whose drives it has, first.
-    Prove,
+    /// A session stands; its agent has to be asked.
+    AskHolder(Standby),
+    /// It has to show whose drives it has, first: those of the node as it is after so many sessions.
+    Prove(u64),
+}
+
+/// The session that a newcomer would replace.
+#[derive(Debug, Clone)]
+pub(super) struct Standby {
+    pub client: AgentClient<Channel>,
+    pub number: u64,
 }
 
 impl Agent {
@@ -91,7 +96,7 @@ impl Agent {
         self.node.clone()
     }
 
-    fn standing(&self) -> std::sync::MutexGuard<'_, Standing> {
+    fn standing(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,51 +164,35 @@ impl Agent {
         }
     }
 
-    /// Lets a new connection in, or says why not. `forgotten_nodes`: an operator has forgotten the node, so whoever
-    /// had the name before has no claim to it. `proved`: it has shown to have the former machine's drives.
+    /// Lets a new connection in, or says what has to come first. `forgotten_nodes`: an operator has forgotten the node, so
+    /// whoever had the name before has no claim to it. `proved`: it has shown to have the drives of the node as it was
+    /// after so many sessions.
     pub(super) fn enter(
         &self,
         facts: Facts,
         client: AgentClient<Channel>,
         end: CancellationToken,
         forgotten_nodes: bool,
-        proved: bool,
-    ) -> Result<Entered, Box<Refusal>> {
-        let has_volumes = self.look(|inventory| inventory.counts().volumes > 0);
+        proved: Option<u64>,
+    ) -> Entered {
         let mut standing = self.standing();
-        let fenced: Vec<String> = standing.fenced.iter().cloned().collect();
         let connected = standing.session.is_some();
+        let has_volumes = || self.look(|inventory| inventory.counts().volumes > 0);
         let holder = standing.facts.as_ref().map(|facts| Holder {
             facts,
             connected,
-            fenced: &fenced,
-            has_volumes: has_volumes && !proved,
+            has_volumes: proved != Some(standing.sessions) && !connected && has_volumes(),
         });
         let holder = holder.filter(|holder| holder.connected || !forgotten_nodes);
-        match admit(holder, &facts) {
-            Admission::Enter => {}
-            Admission::Prove => return Ok(Entered::Prove),
-            Admission::Refuse(refusal) => {
-                standing.refused = Some(refusal.to_string());
-                return Err(Box::new(refusal));
+        match (admit(holder, &facts), &standing.session) {
+            (Admission::AskHolder, Some(session)) => {
+                return Entered::AskHolder(Standby {
+                    client: session.client.clone(),
+                    number: session.number,
+                });
             }
-        }
-        if let Some(old) = standing.session.take() {
-            tracing::info!(
-                node = facts.node,
-                old = old.facts.instance,
-                old_address = old.facts.address,
-                new = facts.instance,
-                address = facts.address,
-                "agent reconnected; its previous session is replaced"
-            );
-            if old.facts.instance != facts.instance {
-                standing.fenced.push_back(old.facts.instance.clone());
-                if standing.fenced.len() > MAX_FENCED {
-                    standing.fenced.pop_front();
-                }
-            }
-            old.end.cancel();
+            (Admission::Prove, _) => return Entered::Prove(standing.sessions),
+            _ => {}
         }
         standing.sessions += 1;
         standing.refused = None;
@@ -215,7 +204,36 @@ impl Agent {
             end,
             number,
         });
-        Ok(Entered::Session(number))
+        Entered::Session(number)
+    }
+
+    /// Refuses a newcomer because the session of this number stands and its agent answers; None when it has ended since.
+    pub(super) fn refuse_for(&self, number: u64, new: &Facts) -> Option<Refusal> {
+        let mut standing = self.standing();
+        let session = standing.session.as_ref();
+        let holder = &session.filter(|session| session.number == number)?.facts;
+        let refusal = Refusal::Connected {
+            node: new.node.clone(),
+            holder: holder.instance.clone(),
+            holder_machine: holder.machine_id.clone(),
+            holder_address: holder.address.clone(),
+            instance: new.instance.clone(),
+            machine: new.machine_id.clone(),
+            address: new.address.clone(),
+        };
+        standing.refused = Some(refusal.to_string());
+        Some(refusal)
+    }
+
+    /// Ends the session of this number, whose agent does not answer; answers with who had it. A later one is left alone.
+    pub(super) fn displace(&self, number: u64) -> Option<Facts> {
+        let mut standing = self.standing();
+        let session = standing
+            .session
+            .take_if(|session| session.number == number)?;
+        session.end.cancel();
+        self.away_while_held(&standing);
+        Some(session.facts)
     }
 
     /// Takes the agent behind a channel that reconnects by itself: whoever answers there is the one.
@@ -241,23 +259,24 @@ impl Agent {
     /// The session has ended. A later one is left alone.
     pub(super) fn leave(&self, number: u64) {
         let mut standing = self.standing();
-        if standing
-            .session
-            .as_ref()
-            .is_some_and(|session| session.number == number)
-        {
-            standing.session = None;
-            drop(standing);
-            self.silent(number);
+        let left = standing.session.take_if(|session| session.number == number);
+        if left.is_some() {
+            self.away_while_held(&standing);
         }
     }
 
     /// The inventory of this session is not followed any more, though the session may stand.
     pub(super) fn silent(&self, number: u64) {
-        if self.standing().sessions == number {
-            let now = Instant::now();
-            self.inventory.send_modify(|inventory| inventory.away(now));
+        let standing = self.standing();
+        if standing.sessions == number {
+            self.away_while_held(&standing);
         }
+    }
+
+    // With the lock held over the change, no later session can come in between and be marked.
+    fn away_while_held(&self, _standing: &MutexGuard<'_, Standing>) {
+        let now = Instant::now();
+        self.inventory.send_modify(|inventory| inventory.away(now));
     }
 
     /// Ends the session that stands.
@@ -311,5 +330,83 @@ impl Agent {
         self.inventory
             .send_modify(|inventory| inventory.clear(catalog));
         true
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::{sync::Barrier, thread};
+
+    use tonic::transport::Endpoint;
+
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            node: "n".into(),
+            identity: None,
+            instance: "i".into(),
+            machine_id: "m".into(),
+            version: String::new(),
+            address: String::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_session_never_marks_the_next_one_disconnected() {
+        const ROUNDS: usize = 100_000;
+        let client = AgentClient::new(Endpoint::from_static("http://agent").connect_lazy());
+        let agent = Agent::new("n".into(), Duration::ZERO);
+        let catalog = Catalog::default();
+        let enter = || match agent.enter(
+            facts(),
+            client.clone(),
+            CancellationToken::new(),
+            false,
+            None,
+        ) {
+            Entered::Session(number) => Some(number),
+            _ => None,
+        };
+        let snapshot = || InventoryUpdate {
+            instance: "i".into(),
+            revision: 1,
+            full: true,
+            ready: true,
+            ..InventoryUpdate::default()
+        };
+        let mut number = enter().unwrap();
+        let (start, done) = (Barrier::new(2), Barrier::new(2));
+        let leaving = Mutex::new(number);
+        let marked = thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    start.wait();
+                    let number = *leaving.lock().unwrap();
+                    agent.leave(number);
+                    done.wait();
+                }
+            });
+            let mut marked = 0;
+            for _ in 0..ROUNDS {
+                *leaving.lock().unwrap() = number;
+                start.wait();
+                number = loop {
+                    if let Some(number) = enter() {
+                        break number;
+                    }
+                    std::hint::spin_loop();
+                };
+                agent.apply(number, snapshot(), &catalog).unwrap().unwrap();
+                done.wait();
+                marked += usize::from(!agent.look(Inventory::complete));
+            }
+            marked
+        });
+        assert_eq!(
+            marked, 0,
+            "of {ROUNDS} sessions marked disconnected while they stand"
+        );
     }
 }

@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Status, Streaming, transport::Channel};
 
 use super::{
-    Agent, Entered, Inner, MAX_MESSAGE_BYTES,
-    admission::{Facts, Refusal},
+    Agent, Entered, Inner, MAX_MESSAGE_BYTES, Standby,
+    admission::{Facts, Identity, Refusal},
 };
 use crate::{
     call::{CallError, call},
@@ -31,6 +31,8 @@ use crate::{
 const HELLO_DEADLINE: Duration = Duration::from_secs(5);
 /// Largest hello that is taken, bytes.
 const MAX_HELLO_BYTES: usize = 64 << 10;
+/// An agent that a newcomer would replace is alive if it answers within this; a hello costs it nothing.
+const ALIVE_DEADLINE: Duration = Duration::from_secs(3);
 /// An agent that is refused has this long to take note of the reason.
 const REFUSED_DEADLINE: Duration = Duration::from_secs(1);
 /// A machine that has to show its drives first has this long to look at them all.
@@ -47,8 +49,8 @@ pub struct Visitor {
     pub channel: Channel,
     /// Where it comes from, for people.
     pub address: String,
-    /// The node its certificate names; None where no certificates are used.
-    pub certified: Option<String>,
+    /// What it has proved; None where no certificates are used.
+    pub identity: Option<Identity>,
     /// Ends it.
     pub end: CancellationToken,
 }
@@ -95,7 +97,7 @@ pub enum SessionError {
     #[error(transparent)]
     Refused(#[from] Box<Refusal>),
     /// It had to show its drives, and did not.
-    #[error("the agent of another machine has not shown its drives within {} s", .0.as_secs())]
+    #[error("the agent with another machine or key has not shown its drives within {} s", .0.as_secs())]
     NotProved(Duration),
     /// The stream of its inventory broke.
     #[error("the inventory stream broke: {}", .0.message())]
@@ -109,7 +111,7 @@ pub enum SessionError {
     /// The agent has a session here already, and came again through a virtual address.
     #[error("the agent has a session with this controller already")]
     MetAlready,
-    /// A newer connection of the same agent, or of a newer one on the same machine.
+    /// It did not answer when a newer connection came.
     #[error("a newer connection has replaced it")]
     Replaced,
     /// Ended from here.
@@ -148,9 +150,10 @@ async fn hello(
     Ok(hello)
 }
 
-fn facts(hello: HelloResponse, address: String) -> Facts {
+fn facts(hello: HelloResponse, identity: Option<Identity>, address: String) -> Facts {
     Facts {
         node: hello.node_id,
+        identity,
         instance: cut(&hello.instance),
         machine_id: cut(&hello.machine_id),
         version: cut(&hello.version),
@@ -187,9 +190,13 @@ fn worth_telling(error: &SessionError) -> Option<String> {
         SessionError::NodeId(_)
         | SessionError::OtherCertificate { .. }
         | SessionError::Version { .. }
-        | SessionError::Refused(_)
-        | SessionError::NotProved(_)
-        | SessionError::Gap(_) => Some(error.to_string()),
+        | SessionError::NotProved(_) => Some(error.to_string()),
+        SessionError::Refused(refusal) => Some(refusal.for_peer()),
+        // Its text has the instance and revision of whoever was there before.
+        SessionError::Gap(_) => Some(
+            "the inventory updates do not follow from each other; the controller's log says more"
+                .to_owned(),
+        ),
         SessionError::Hello(_)
         | SessionError::Stream(_)
         | SessionError::Ended
@@ -217,7 +224,7 @@ async fn admitted(
     visitor: Visitor,
     announce: HelloRequest,
 ) -> SessionError {
-    let hello = match hello(client, announce).await {
+    let hello = match hello(client, announce.clone()).await {
         Ok(hello) => hello,
         Err(SessionError::Hello(CallError::Answered {
             code: Code::AlreadyExists,
@@ -225,30 +232,29 @@ async fn admitted(
         })) => return SessionError::MetAlready,
         Err(error) => return error,
     };
-    if let Some(certified) = visitor.certified
-        && certified != hello.node_id
+    if let Some(identity) = &visitor.identity
+        && identity.node() != hello.node_id
     {
         return SessionError::OtherCertificate {
             address: visitor.address,
             said: hello.node_id,
-            certified,
+            certified: identity.node().to_owned(),
         };
     }
-    let facts = facts(hello, visitor.address);
+    let facts = facts(hello, visitor.identity, visitor.address);
     let agent = inner.enrol(&facts.node);
-    let mut proved = false;
+    let mut proved = None;
     let number = loop {
         let forgotten_nodes = inner.is_given_up(&facts.node);
-        let end = visitor.end.clone();
-        match agent.enter(
+        let entered = agent.enter(
             facts.clone(),
             client.clone(),
-            end,
+            visitor.end.clone(),
             forgotten_nodes.is_some(),
             proved,
-        ) {
-            Err(refusal) => return refusal.into(),
-            Ok(Entered::Session(number)) => {
+        );
+        match entered {
+            Entered::Session(number) => {
                 if let Some(at) = forgotten_nodes {
                     inner.notes.returned(&facts.node, at);
                     tracing::warn!(
@@ -258,35 +264,15 @@ async fn admitted(
                 }
                 break number;
             }
-            Ok(Entered::Prove) => {}
-        }
-        tracing::warn!(
-            node = facts.node,
-            machine = facts.machine_id,
-            "another machine uses the name of a disconnected node; accepted only if it has that node's drives"
-        );
-        match tokio::time::timeout(
-            PROOF_DEADLINE,
-            has_drives_of(client, &agent, &inner.catalog),
-        )
-        .await
-        {
-            Err(_) => return SessionError::NotProved(PROOF_DEADLINE),
-            Ok(Err(error)) => return error,
-            Ok(Ok(true)) => proved = true,
-            Ok(Ok(false)) => {
-                let refusal = Refusal::NotItsDrives {
-                    holder: agent
-                        .facts()
-                        .map(|facts| facts.machine_id)
-                        .unwrap_or_default(),
-                    node: facts.node,
-                    machine: facts.machine_id,
-                    address: facts.address,
-                };
-                agent.note_refused(&refusal);
-                return Box::new(refusal).into();
+            Entered::AskHolder(standby) => {
+                if let Some(refusal) = ask_holder(&agent, standby, &facts, announce.clone()).await {
+                    return Box::new(refusal).into();
+                }
             }
+            Entered::Prove(sessions) => match prove(&agent, client, &facts, &inner.catalog).await {
+                Ok(()) => proved = Some(sessions),
+                Err(error) => return error,
+            },
         }
     };
     tracing::info!(
@@ -302,6 +288,69 @@ async fn admitted(
     error
 }
 
+// Refuses the newcomer if the agent of the session that stands answers, whatever it answers; ends that session if not.
+async fn ask_holder(
+    agent: &Agent,
+    holder: Standby,
+    new: &Facts,
+    announce: HelloRequest,
+) -> Option<Refusal> {
+    let mut client = holder.client.max_decoding_message_size(MAX_HELLO_BYTES);
+    let asked = async move { client.hello(announce).await };
+    let answered = call(ALIVE_DEADLINE, asked).await;
+    if matches!(answered, Ok(_) | Err(CallError::Answered { .. })) {
+        return agent.refuse_for(holder.number, new);
+    }
+    if let Some(old) = agent.displace(holder.number) {
+        tracing::info!(
+            node = new.node,
+            old = old.instance,
+            old_address = old.address,
+            new = new.instance,
+            address = new.address,
+            "agent of the node's previous session does not answer; session closed for a new connection"
+        );
+    }
+    None
+}
+
+// Has a newcomer with another machine or key show the node's drives.
+async fn prove(
+    agent: &Agent,
+    client: &AgentClient<Channel>,
+    new: &Facts,
+    catalog: &Catalog,
+) -> Result<(), SessionError> {
+    let old = agent.facts();
+    let what = Refusal::difference(old.as_ref(), new);
+    tracing::warn!(
+        node = new.node,
+        machine = new.machine_id,
+        what,
+        "agent with another machine or key connected for a disconnected node; accepted only if it has that node's drives"
+    );
+    let same_machine = old
+        .as_ref()
+        .is_some_and(|old| old.machine_id == new.machine_id);
+    let shown = has_drives_of(client, agent, catalog, same_machine);
+    match tokio::time::timeout(PROOF_DEADLINE, shown).await {
+        Err(_) => Err(SessionError::NotProved(PROOF_DEADLINE)),
+        Ok(Err(error)) => Err(error),
+        Ok(Ok(true)) => Ok(()),
+        Ok(Ok(false)) => {
+            let refusal = Refusal::NotItsDrives {
+                node: new.node.clone(),
+                holder: old.map(|old| old.machine_id).unwrap_or_default(),
+                machine: new.machine_id.clone(),
+                address: new.address.clone(),
+                what,
+            };
+            agent.note_refused(&refusal);
+            Err(Box::new(refusal).into())
+        }
+    }
+}
+
 /// One life of the agent behind a channel that reconnects by itself.
 pub(super) async fn visit_lasting(
     inner: &Weak<Inner>,
@@ -311,7 +360,7 @@ pub(super) async fn visit_lasting(
         Ok(hello) => hello,
         Err(error) => return error,
     };
-    let facts = facts(hello, String::new());
+    let facts = facts(hello, None, String::new());
     let agent = {
         let Some(inner) = inner.upgrade() else {
             return SessionError::Stopped;
@@ -393,11 +442,13 @@ async fn watch_once(
     }
 }
 
-/// Whether a machine has one of the drives on which the node's volumes are.
+/// Whether a machine has one of the drives on which the node's volumes are. A machine whose key was renewed while one of
+/// them is missing or rejected knows of it all the same, so there the drive's state does not matter.
 async fn has_drives_of(
     client: &AgentClient<Channel>,
     agent: &Agent,
     catalog: &Catalog,
+    same_machine: bool,
 ) -> Result<bool, SessionError> {
     let wanted: BTreeSet<String> = agent
         .look(|inventory| inventory.dump(catalog))
@@ -416,9 +467,9 @@ async fn has_drives_of(
         };
         seen.apply(update, &scratch)?;
         if seen.complete() {
-            return Ok(seen
-                .drives()
-                .any(|drive| drive.state == "claimed" && wanted.contains(&drive.id)));
+            return Ok(seen.drives().any(|drive| {
+                (same_machine || drive.state == "claimed") && wanted.contains(&drive.id)
+            }));
         }
     }
 }

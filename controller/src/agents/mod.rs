@@ -20,9 +20,9 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 
-pub use admission::{Facts, Refusal};
+pub use admission::{Facts, Identity, Refusal};
 pub use agent::Agent;
-use agent::Entered;
+use agent::{Entered, Standby};
 pub use follow::{SessionError, Visitor};
 pub use lookup::{Found, LookupError, parse};
 

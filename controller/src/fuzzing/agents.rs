@@ -102,6 +102,7 @@ pub(super) fn known(update: Option<InventoryUpdate>) -> (watch::Sender<Forgotten
     let agents = Agents::new(forgotten_nodes, Notes::in_memory());
     let facts = crate::agents::Facts {
         node: NODE.to_owned(),
+        identity: None,
         instance: "i".to_owned(),
         machine_id: String::new(),
         version: String::new(),

@@ -18,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 use crate::{
-    agents::{Agents, SessionError, Visitor},
+    agents::{Agents, Identity, SessionError, Visitor},
     listen::{limit::ConnectionLimit, once::channel_over},
     tls::{self, Credentials, Role},
 };
@@ -190,10 +190,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 struct Authenticated {
     stream: Box<dyn Stream>,
     identity: Option<Identity>,
-}
-
-struct Identity {
-    node: String,
+    // Its certificates; none where none are used.
     chain: Vec<CertificateDer<'static>>,
 }
 
@@ -209,6 +206,7 @@ async fn shake_hands(
         return Ok(Authenticated {
             stream: Box::new(stream),
             identity: None,
+            chain: Vec::new(),
         });
     };
     let stream = TlsAcceptor::from(credentials.server_config())
@@ -224,13 +222,14 @@ async fn shake_hands(
         .map(|certificate| certificate.clone().into_owned())
         .collect();
     let certificate = chain.first().ok_or(HandshakeError::NoCertificate)?;
-    let identity = Identity {
+    let identity = Identity::Certificate {
         node: tls::node_id(certificate)?,
-        chain,
+        key: tls::key_fingerprint(certificate).map_err(tls::NoNodeId::from)?,
     };
     Ok(Authenticated {
         stream: Box::new(stream),
         identity: Some(identity),
+        chain,
     })
 }
 
@@ -257,14 +256,14 @@ async fn attend(
     let certified = shaken
         .identity
         .as_ref()
-        .map(|identity| identity.node.clone());
+        .map(|identity| identity.node().to_owned());
     let visitor = Visitor {
         channel,
         address: address.to_string(),
-        certified: certified.clone(),
+        identity: shaken.identity,
         end: end.clone(),
     };
-    let distrusted = distrusted(shaken.identity, security);
+    let distrusted = distrusted(&shaken.chain, security);
     let ended = tokio::select! {
         ended = agents.visit(visitor, hello) => ended,
         why = distrusted => {
@@ -288,12 +287,9 @@ async fn attend(
 }
 
 /// Waits until the certificate that was shown is no longer good, and says why.
-async fn distrusted(identity: Option<Identity>, security: &Security) -> String {
-    match (identity, security) {
-        (Some(identity), Security::Mtls(credentials)) => {
-            let chain = &identity.chain;
-            credentials.until_distrusted(chain, Role::Agent).await
-        }
-        _ => std::future::pending().await,
+async fn distrusted(chain: &[CertificateDer<'_>], security: &Security) -> String {
+    match security {
+        Security::Mtls(credentials) => credentials.until_distrusted(chain, Role::Agent).await,
+        Security::InsecureLoopback => std::future::pending().await,
     }
 }

@@ -8,8 +8,9 @@ use std::{
     time::Duration,
 };
 
+use drivebay_common::tls::KeyFingerprint;
 use drivebay_controller::{
-    Agents, ControllerConfig, ControllerService, HealthApi, in_process_channel,
+    Agents, ControllerConfig, ControllerService, HealthApi, agents::Identity, in_process_channel,
 };
 use drivebay_proto::{
     VolumeId,
@@ -63,6 +64,8 @@ pub struct State {
     pub silent: bool,
     /// Full snapshots sent.
     pub snapshots: u64,
+    /// Hellos are not answered while this holds, as over a connection whose other end is gone.
+    pub mute: bool,
     /// Changes asked for.
     pub calls: Vec<String>,
 }
@@ -103,6 +106,7 @@ impl Fake {
             gap: false,
             silent: false,
             snapshots: 0,
+            mute: false,
             calls: Vec::new(),
         };
         Self {
@@ -172,6 +176,14 @@ impl Fake {
     }
 }
 
+/// What a certificate with this key for this node proves.
+pub fn certified(node: &str, key: u8) -> Identity {
+    Identity::Certificate {
+        node: node.to_owned(),
+        key: KeyFingerprint([key; 32]),
+    }
+}
+
 pub fn service(agents: Agents, health_api: HealthApi) -> ControllerService {
     let config = ControllerConfig {
         driver_name: DRIVER.into(),
@@ -217,6 +229,9 @@ fn update(state: &State, told: Option<&State>) -> InventoryUpdate {
 #[tonic::async_trait]
 impl Agent for Fake {
     async fn hello(&self, _: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
+        if self.state.lock().unwrap().mute {
+            std::future::pending::<()>().await;
+        }
         let state = self.state.lock().unwrap();
         Ok(Response::new(HelloResponse {
             node_id: state.node.clone(),

@@ -1,4 +1,5 @@
-//! Who is let in under a node's name: the newest agent of its machine, and no other machine.
+//! Who is let in under a node's name: nobody while its agent answers, then its own machine with its own key, and others
+//! only with its drives.
 
 use drivebay_hwtests::{
     cluster::{Cluster, Controller, LIMIT, SimHost},
@@ -23,7 +24,7 @@ async fn is_at(controller: &Controller, node: &SimHost) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_vanished_makes_way_at_once_for_the_agent_that_comes_back() {
+async fn a_host_that_vanished_makes_way_for_the_agent_that_comes_back() {
     need!(root, network, tool "ip", tool "nsenter");
     let cluster = Cluster::new().unwrap();
     let controller = cluster.controller(1).await;
@@ -56,7 +57,7 @@ async fn a_host_that_vanished_makes_way_at_once_for_the_agent_that_comes_back() 
     // Had the keepalive found the dead session, there would have been none to replace.
     controller
         .says(&[
-            "its previous session is replaced",
+            "previous session does not answer",
             &new.host.address().to_string(),
         ])
         .await;
@@ -65,35 +66,47 @@ async fn a_host_that_vanished_makes_way_at_once_for_the_agent_that_comes_back() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clone_that_was_replaced_stays_out_and_its_late_answers_count_for_nothing() {
+async fn a_clone_and_a_thief_with_a_certificate_of_their_own_take_no_session_and_no_volume() {
     need!(root, network, tool "ip", tool "nsenter");
     let cluster = Cluster::new().unwrap();
     let controller = cluster.controller(1).await;
     let dial = [controller.address()];
     let mut first = cluster.node("a", &dial).await;
     is_at(&controller, &first).await;
-    first.tell(Command::HoldCreate).await;
-    let asked = creating(&controller, "v", &["a0"]);
-    first.has("v").await;
+    let session = controller.node("a0").await.unwrap().address;
+    let id = controller.create_on("v", &["a0"]).await.unwrap();
+    let here = first.host.address().to_string();
 
-    // The same node id and the same machine id, while the first one lives.
-    let second = cluster.node("a", &dial).await;
-    is_at(&controller, &second).await;
-    unavailable(asked).await;
-    let (one, other) = (
-        first.host.address().to_string(),
-        second.host.address().to_string(),
-    );
-    controller
-        .says(&["agent refused", "share the machine id", &one, &other])
-        .await;
-    first
-        .says(&["controller refused this agent", "machine id"])
-        .await;
-    first.tell(Command::GoOn).await;
-    is_at(&controller, &second).await;
+    // The same node id and the same machine id, with the same certificate, then with another key of the same CA.
+    for renew in [false, true] {
+        if renew {
+            cluster.authority.renew("a0").unwrap();
+        }
+        let thief = cluster.node("a", &dial).await;
+        let there = thief.host.address().to_string();
+        controller
+            .says(&["agent refused", "that answers", &here, &there])
+            .await;
+        let told = thief.says(&["controller refused this agent"]).await;
+        assert!(!told.contains(&here), "{told}");
+        let node = controller.node("a0").await.unwrap();
+        assert_eq!(
+            (node.state.as_str(), &node.address),
+            ("connected", &session)
+        );
+        assert!(
+            node.notes.iter().any(|note| note.contains(&there)),
+            "{node:?}"
+        );
+        assert_eq!(
+            controller.csi.ids().await.unwrap(),
+            std::slice::from_ref(&id)
+        );
+    }
+    controller.csi.delete(&id).await.unwrap();
+    assert!(first.ids().await.is_empty(), "its own agent was asked");
     let entered = controller.log().matches("agent connected").count();
-    assert_eq!(entered, 2, "they do not take turns");
+    assert_eq!(entered, 1, "they do not take turns");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,11 +149,11 @@ async fn another_machine_is_refused_unless_it_has_the_drives_of_the_one_that_is_
             "machine-a0",
             "stranger-a0",
             &there,
-            "none of its drives",
+            "none of that node's drives",
         ])
         .await;
     stranger
-        .says(&["controller refused this agent", "none of its drives"])
+        .says(&["controller refused this agent", "has not shown any drive"])
         .await;
     assert_eq!(
         controller.csi.ids().await.unwrap(),

@@ -40,6 +40,16 @@ pub enum NoNodeId {
     Malformed(String),
 }
 
+/// SHA-256 of a certificate's public key (its SubjectPublicKeyInfo): the same for every certificate of one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyFingerprint(pub [u8; 32]);
+
+impl fmt::Display for KeyFingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 /// From when until when a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
@@ -111,6 +121,21 @@ pub fn node_id(certificate: &CertificateDer<'_>) -> Result<String, NoNodeId> {
             .ok_or_else(|| NoNodeId::Malformed((*uri).to_owned())),
         several => Err(NoNodeId::Several(several.len())),
     }
+}
+
+/// The fingerprint of its public key. It says nothing about whether the certificate is to be believed.
+///
+/// # Errors
+/// [`NotACertificate`].
+pub fn key_fingerprint(
+    certificate: &CertificateDer<'_>,
+) -> Result<KeyFingerprint, NotACertificate> {
+    let certificate = parse(certificate)?;
+    let digest = ring::digest::digest(&ring::digest::SHA256, certificate.public_key().raw);
+    let bytes = digest.as_ref().try_into();
+    bytes
+        .map(KeyFingerprint)
+        .map_err(|_| NotACertificate("its key has no SHA-256".to_owned()))
 }
 
 /// When this certificate expires: its last second.

@@ -20,7 +20,8 @@ mod follow;
 
 pub use cert::parse;
 pub use cert::{
-    NODE_URI, NoNodeId, NotACertificate, UtcTime, Validity, expires, node_id, validity,
+    KeyFingerprint, NODE_URI, NoNodeId, NotACertificate, UtcTime, Validity, expires,
+    key_fingerprint, node_id, validity,
 };
 pub use checks::Role;
 pub use credentials::Credentials;
