@@ -426,6 +426,7 @@ async fn dial_controllers(config: Config, agent: AgentService, stop: Cancellatio
     let config = UplinkConfig {
         targets: controller.targets,
         credentials,
+        token: controller.token,
     };
     uplink::run(config, agent, stop).await;
 }

@@ -164,6 +164,13 @@ impl Agent for FakeAgent {
         Ok(Response::new(proto::RescanResponse { revision: 42 }))
     }
 
+    async fn prove(
+        &self,
+        _: Request<proto::ProveRequest>,
+    ) -> Result<Response<proto::ProveResponse>, Status> {
+        Err(Status::unimplemented("not asked here"))
+    }
+
     async fn hello(&self, _: Request<proto::HelloRequest>) -> Answer<proto::HelloResponse> {
         Err(Status::unimplemented(""))
     }

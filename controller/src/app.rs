@@ -7,6 +7,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+#[cfg(feature = "kubernetes")]
+use drivebay_proto::names;
 use drivebay_proto::{
     controller::cluster_server::ClusterServer,
     csi::{controller_server::ControllerServer, identity_server::IdentityServer},
@@ -19,6 +21,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::transport::Server;
 
+#[cfg(feature = "kubernetes")]
+use crate::tokens::{ApiServer, Expected};
 use crate::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
     agents::ForgottenNodes,
@@ -34,6 +38,7 @@ use crate::{
     settings::{self, Settings, SettingsError},
     socket::{self, BindError},
     tls::{Credentials, Role, TlsError},
+    tokens::Tokens,
     undelivered_deletes,
 };
 
@@ -78,6 +83,15 @@ pub enum RunError {
     /// The certificates.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// `--agent-service-account`.
+    #[cfg(feature = "kubernetes")]
+    #[error(transparent)]
+    Kubernetes(#[from] crate::tokens::ClientError),
+    #[cfg(not(feature = "kubernetes"))]
+    #[error(
+        "--agent-service-account needs a controller that was built with the feature kubernetes"
+    )]
+    NoKubernetes,
     /// The state directory's notes.
     #[error(transparent)]
     Notes(#[from] NotesError),
@@ -236,7 +250,10 @@ async fn open_to_agents(
         Some(files) => {
             let credentials = Credentials::load(files, Role::Controller).await?;
             tasks.spawn(credentials.clone().follow(REREAD, ending.clone()));
-            Security::Mtls(credentials)
+            match &options.agent_service_account {
+                None => Security::Mtls(credentials),
+                Some(user) => Security::Tokens(credentials, tokens(user).await?),
+            }
         }
         None => Security::InsecureLoopback,
     };
@@ -281,6 +298,22 @@ async fn open_to_agents(
         ending.clone(),
     ));
     Ok(agents)
+}
+
+/// Tokens of this user, judged by the cluster's API server.
+#[cfg(feature = "kubernetes")]
+async fn tokens(user: &str) -> Result<Tokens, RunError> {
+    let api = ApiServer::infer(names::TOKEN_AUDIENCE).await?;
+    let expected = Expected {
+        audience: names::TOKEN_AUDIENCE.to_owned(),
+        user: user.to_owned(),
+    };
+    Ok(Tokens::new(Arc::new(api), expected))
+}
+
+#[cfg(not(feature = "kubernetes"))]
+async fn tokens(_: &str) -> Result<Tokens, RunError> {
+    Err(RunError::NoKubernetes)
 }
 
 async fn forget(agents: Agents, stop: CancellationToken) {

@@ -8,10 +8,15 @@ use drivebay_proto::names;
 use crate::{
     agents::AWAY_GRACE,
     certs::args::CertsCommand,
-    cli::{self, args::DEFAULT_SOCKET},
+    cli::{
+        self,
+        args::DEFAULT_SOCKET,
+        kube::{ClaimRef, NameError, claim_ref},
+    },
     logging::LogFormat,
     metrics::Listen,
     tls::TlsFiles,
+    tokens::Expected,
     validate,
 };
 
@@ -113,6 +118,14 @@ pub struct RunOptions {
     /// Let agents in without certificates; only on a loopback address
     #[arg(long, requires = "listen", conflicts_with = "ca")]
     pub insecure_loopback: bool,
+    /// Ask the cluster's API server for what tokens of agents prove, as which ServiceAccount agents run. In a pod
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        requires = "ca",
+        value_parser = service_account
+    )]
+    pub agent_service_account: Option<String>,
     /// How many controllers there are, when agents reach them all under one virtual address
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub replicas: u32,
@@ -159,6 +172,12 @@ pub struct RunOptions {
     /// attachRequired: false in the CSIDriver object
     #[arg(long)]
     pub attach: bool,
+}
+
+// As a user of the API server.
+fn service_account(text: &str) -> Result<String, NameError> {
+    let ClaimRef { namespace, name } = claim_ref(text).map_err(|_| NameError::ServiceAccount)?;
+    Ok(Expected::user(&namespace, &name))
 }
 
 fn parse_driver_name(name: &str) -> Result<String, validate::InvalidRequest> {

@@ -165,12 +165,16 @@ fn identity(node: &str, proof: Option<Proof>) -> Option<Identity> {
             node: node.to_owned(),
             key: KeyFingerprint(key.try_into().ok()?),
         }),
+        Of::ServiceAccount(_) => Some(Identity::ServiceAccount {
+            node: node.to_owned(),
+        }),
     }
 }
 
 fn proof(identity: Identity) -> Proof {
     let of = match identity {
         Identity::Certificate { key, .. } => Of::CertificateKeySha256(key.0.to_vec()),
+        Identity::ServiceAccount { .. } => Of::ServiceAccount(true),
     };
     Proof { of: Some(of) }
 }

@@ -52,6 +52,7 @@ pub mod page;
 pub mod placement;
 pub mod settings;
 pub mod size;
+pub mod tokens;
 pub mod topology;
 pub mod undelivered_deletes;
 pub mod validate;

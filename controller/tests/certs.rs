@@ -78,7 +78,10 @@ async fn what_is_made_can_be_loaded_and_is_private() {
         key: node.join("node-key.pem"),
     };
     let agent = Credentials::load(agent, Role::Agent).await.unwrap();
-    assert_eq!(node_id(&agent.certificate()).as_deref(), Ok("rack1.Node_7"));
+    assert_eq!(
+        node_id(&agent.certificate().unwrap()).as_deref(),
+        Ok("rack1.Node_7")
+    );
     let controller = TlsFiles {
         ca: dir.join("ca.pem"),
         cert: dir.join("controller.pem"),

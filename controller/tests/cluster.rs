@@ -56,6 +56,8 @@ impl Cluster {
             channel: in_process_channel(fake.router()),
             address: format!("10.0.0.{}:1", fake.state.lock().unwrap().instance.len()),
             identity,
+            tokens: None,
+            known: CancellationToken::new(),
             end: end.clone(),
         };
         let agents = self.agents.clone();

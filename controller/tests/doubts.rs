@@ -30,6 +30,8 @@ async fn enter(agents: &Agents, fake: &Fake) -> CancellationToken {
         channel: in_process_channel(fake.router()),
         address: "here".into(),
         identity: Some(certified(&node, 1)),
+        tokens: None,
+        known: CancellationToken::new(),
         end: end.clone(),
     };
     let visiting = agents.clone();

@@ -28,6 +28,7 @@ pub fn start(host: &Host, controller: SocketAddr, files: TlsFiles, bytes: usize)
             runtime.block_on(async move {
                 let credentials = Credentials::load(files, Role::Agent).await.unwrap();
                 let config = UplinkConfig {
+                    token: None,
                     targets: vec![controller.to_string().parse().unwrap()],
                     credentials: Some(credentials),
                 };
@@ -51,6 +52,10 @@ fn no<T>() -> Answer<T> {
 
 #[tonic::async_trait]
 impl Agent for Boaster {
+    async fn prove(&self, _: Request<ProveRequest>) -> Answer<ProveResponse> {
+        Err(Status::unimplemented("it has no token"))
+    }
+
     async fn hello(&self, _: Request<HelloRequest>) -> Answer<HelloResponse> {
         Ok(Response::new(HelloResponse {
             version: "x".repeat(self.bytes),

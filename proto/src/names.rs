@@ -17,6 +17,9 @@ pub fn protocols_meet(a: (u32, u32), b: (u32, u32)) -> bool {
     a_new >= b_old && b_new >= a_old
 }
 
+/// Audience of the ServiceAccount tokens by which agents prove to a controller on which node they are.
+pub const TOKEN_AUDIENCE: &str = "drivebay-controller";
+
 /// URI in a node's certificate that names the node: this, and the node id.
 pub const NODE_URI_PREFIX: &str = "drivebay://node/";
 

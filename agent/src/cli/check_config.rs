@@ -1,5 +1,6 @@
 //! `drivebay-agent check-config`: what a config means, in a few lines. Pure but for the warnings' printing.
 
+use drivebay_common::tls::TlsSource;
 use std::{fmt::Write, path::Path, time::Duration};
 
 use super::table::{human_seconds, human_size};
@@ -50,7 +51,10 @@ pub fn summary(config: &Config) -> String {
                 let targets: Vec<String> =
                     controller.targets.iter().map(ToString::to_string).collect();
                 let how = match &controller.tls {
-                    Some(files) => format!("with the certificate {}", files.cert.display()),
+                    Some(TlsSource { own: Some(own), .. }) => {
+                        format!("with the certificate {}", own.cert.display())
+                    }
+                    Some(_) => "with a ServiceAccount token".into(),
                     None => "without certificates, on loopback addresses only".into(),
                 };
                 format!("{}, {how}", targets.join(", "))

@@ -1,6 +1,8 @@
 //! `[controller]`: where the controllers are, and the certificates towards them. Pure.
 
-use drivebay_common::tls::TlsFiles;
+use std::path::PathBuf;
+
+use drivebay_common::tls::{TlsFiles, TlsSource};
 
 use super::target::Target;
 use super::{check::Notes, raw::RawController, section::At};
@@ -11,13 +13,18 @@ pub struct ControllerConfig {
     /// What to dial: every address that each of these leads to.
     pub targets: Vec<Target>,
     /// Certificate files; None: no certificates, and loopback addresses only.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<TlsSource>,
+    /// File of the token that says in a cluster on which node this is.
+    pub token: Option<PathBuf>,
 }
 
 /// Checks the section; None when it is not there.
 pub(super) fn check(raw: &RawController, notes: &mut Notes) -> Option<ControllerConfig> {
     let Some(addresses) = &raw.addresses else {
-        let given = [&raw.ca, &raw.cert, &raw.key].into_iter().flatten().next();
+        let given = [&raw.ca, &raw.cert, &raw.key, &raw.token]
+            .into_iter()
+            .flatten()
+            .next();
         if let Some(at) = given {
             notes.wrong(
                 at,
@@ -49,21 +56,27 @@ pub(super) fn check(raw: &RawController, notes: &mut Notes) -> Option<Controller
         })
     };
     let files = (file(&raw.ca), file(&raw.cert), file(&raw.key));
+    let token: Option<PathBuf> = file(&raw.token);
     let tls = match files {
-        (Some(ca), Some(cert), Some(key)) => {
+        (Some(ca), None, None) if token.is_some() => Some(TlsSource { ca, own: None }),
+        (Some(ca), Some(cert), Some(key)) if token.is_none() => {
             if let Some(at) = raw.insecure_loopback.as_ref().filter(|_| insecure) {
                 notes.wrong(at, "contradicts ca, cert and key; leave one of them out");
             }
-            Some(TlsFiles { ca, cert, key })
+            Some(TlsFiles { ca, cert, key }.into())
         }
-        (None, None, None) if insecure => None,
+        (None, None, None) if insecure && token.is_none() => None,
         _ => {
             notes.wrong(
                 addresses,
-                "needs ca, cert and key, all three (`drivebay-controller certs node NAME` makes them), or insecure-loopback = true on one machine",
+                "needs ca, cert and key, all three (`drivebay-controller certs node NAME` makes them); in Kubernetes ca and token; or insecure-loopback = true on one machine",
             );
             None
         }
     };
-    Some(ControllerConfig { targets, tls })
+    Some(ControllerConfig {
+        targets,
+        tls,
+        token,
+    })
 }

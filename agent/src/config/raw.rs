@@ -88,6 +88,8 @@ pub struct RawController {
     pub cert: Text,
     /// `key`
     pub key: Text,
+    /// `token`
+    pub token: Text,
     /// `insecure-loopback`
     pub insecure_loopback: Flag,
 }
@@ -269,6 +271,7 @@ pub fn parse(text: &str, problems: &mut Vec<Problem>) -> Raw {
         ca: controller.string("ca", problems),
         cert: controller.string("cert", problems),
         key: controller.string("key", problems),
+        token: controller.string("token", problems),
         insecure_loopback: controller.boolean("insecure-loopback", problems),
     };
     controller.finish(problems);

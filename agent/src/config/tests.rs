@@ -390,10 +390,26 @@ fn controllers_are_dialled_with_certificates_or_on_loopback_and_never_half() {
     let addresses = "addresses = [\"c.example:9443\", \"10.0.0.1:9443\"]\n";
     let both = section(&format!("{addresses}{FILES}")).unwrap().unwrap();
     assert_eq!(both.targets.len(), 2);
-    assert_eq!(both.tls.unwrap().key, std::path::Path::new("/c"));
+    assert_eq!(
+        both.tls.unwrap().own.unwrap().key,
+        std::path::Path::new("/c")
+    );
     let loopback = section(&format!("{addresses}insecure-loopback = true\n"));
     assert_eq!(loopback.unwrap().unwrap().tls, None);
+    let token = section(&format!("{addresses}ca = \"/a\"\ntoken = \"/t\"\n"));
+    let token = token.unwrap().unwrap();
+    assert_eq!(token.token.as_deref(), Some(std::path::Path::new("/t")));
+    assert_eq!(token.tls.unwrap().own, None);
     for (wrong, says) in [
+        (
+            format!("{addresses}{FILES}token = \"/t\"\n"),
+            "ca and token",
+        ),
+        (format!("{addresses}token = \"/t\"\n"), "ca and token"),
+        (
+            format!("{addresses}ca = \"/a\"\ntoken = \"t\"\n"),
+            "absolute",
+        ),
         (addresses.to_owned(), "all three"),
         (
             format!("{addresses}ca = \"/a\"\ncert = \"/b\"\n"),

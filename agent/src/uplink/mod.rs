@@ -9,10 +9,12 @@ pub(crate) mod parts;
 mod remote;
 pub mod service;
 mod targets;
+mod token;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -51,12 +53,15 @@ pub struct UplinkConfig {
     pub targets: Vec<Target>,
     /// Certificates; None only towards loopback addresses.
     pub credentials: Option<Credentials>,
+    /// File of the token that proves to a controller on which node this is; read each time, since the kubelet renews it.
+    pub token: Option<PathBuf>,
 }
 
 /// What the sessions share.
 #[derive(Debug)]
 struct Shared {
     credentials: Option<Credentials>,
+    token: Option<PathBuf>,
     /// Which slot serves which replica.
     met: Mutex<BTreeMap<String, Slot>>,
     /// The largest number of replicas that any of them announced.
@@ -88,6 +93,7 @@ impl Shared {
 pub async fn run<S: Agent + Clone>(config: UplinkConfig, service: S, stop: CancellationToken) {
     let shared = Arc::new(Shared {
         credentials: config.credentials,
+        token: config.token,
         met: Mutex::default(),
         announced: watch::Sender::new(1),
     });

@@ -9,7 +9,8 @@ use drivebay_proto::{
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use super::{Shared, parts::Parts, targets::Slot};
+use super::{Shared, parts::Parts, targets::Slot, token};
+use crate::model::cause::chain;
 
 /// How far a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +77,20 @@ impl<S: Agent> Agent for Remote<S> {
             self.stage.send_replace(Stage::Greeted);
         }
         answer
+    }
+
+    async fn prove(&self, _: Request<ProveRequest>) -> Answer<ProveResponse> {
+        let Some(path) = &self.shared.token else {
+            return Err(Status::unimplemented(
+                "this agent has no token; see `token` of [controller] in its configuration",
+            ));
+        };
+        let service_account_token = token::read(path)
+            .await
+            .map_err(|error| Status::unavailable(chain(&error)))?;
+        Ok(Response::new(ProveResponse {
+            service_account_token,
+        }))
     }
 
     async fn refused(&self, request: Request<RefusedRequest>) -> Answer<RefusedResponse> {

@@ -59,6 +59,12 @@ type Updates<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl Agent for AgentService {
+    async fn prove(&self, _: Request<wire::ProveRequest>) -> Answer<wire::ProveResponse> {
+        Err(Status::unimplemented(
+            "tokens are shown to controllers alone",
+        ))
+    }
+
     async fn hello(&self, _request: Request<wire::HelloRequest>) -> Answer<wire::HelloResponse> {
         Ok(Response::new(wire::HelloResponse {
             node_id: self.volumes.config().node_id.clone(),

@@ -15,13 +15,15 @@ pub enum Identity {
         /// Of the certificate's public key.
         key: KeyFingerprint,
     },
+    /// A ServiceAccount token that the cluster's API server takes for that of an agent's pod on this node.
+    ServiceAccount { node: String },
 }
 
 impl Identity {
     /// The node whose agent it proves to be.
     pub fn node(&self) -> &str {
         match self {
-            Self::Certificate { node, .. } => node,
+            Self::Certificate { node, .. } | Self::ServiceAccount { node } => node,
         }
     }
 }
@@ -45,7 +47,13 @@ pub struct Facts {
 impl Facts {
     /// Whether both have proved to be the same, and say that they are the same machine.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.identity == other.identity && self.machine_id == other.machine_id
+        self.is_known_as(other) && self.machine_id == other.machine_id
+    }
+
+    // The API server's word for the node is worth more than a key that was known before: an upgrade from certificates.
+    fn is_known_as(&self, other: &Self) -> bool {
+        let proven = |facts: &Self| matches!(facts.identity, Some(Identity::ServiceAccount { .. }));
+        self.identity == other.identity || proven(other)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    pin::Pin,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -25,6 +26,7 @@ use crate::{
     call::{CallError, call},
     catalog::Catalog,
     inventory::{Gap, Inventory},
+    tokens::{self, NotProven, Tokens},
 };
 
 /// An agent that accepts a connection says hello within this.
@@ -49,8 +51,12 @@ pub struct Visitor {
     pub channel: Channel,
     /// Where it comes from, for people.
     pub address: String,
-    /// What it has proved; None where no certificates are used.
+    /// What it has proved; None where nothing has to be, and where it is still to be asked for its token.
     pub identity: Option<Identity>,
+    /// What its token is judged by; None: none is asked for.
+    pub tokens: Option<Tokens>,
+    /// Cancelled when it has shown what may prove who it is.
+    pub known: CancellationToken,
     /// Ends it.
     pub end: CancellationToken,
 }
@@ -76,6 +82,21 @@ pub enum SessionError {
         /// What its certificate says.
         certified: String,
     },
+    /// Its token is of a pod on another node.
+    #[error(
+        "the agent at {address} calls itself {said:?}, but its token is of a pod on node {proven:?}: in a cluster [node] name is the name of the Kubernetes node"
+    )]
+    OtherNode {
+        address: String,
+        said: String,
+        proven: String,
+    },
+    /// Its token proves nothing.
+    #[error("the agent at {address} has not proved which node it is on: {source}")]
+    NotProven { address: String, source: NotProven },
+    /// It has proved itself once, and does not any more.
+    #[error("the agent no longer proves which node it is on: {0}")]
+    Unproven(String),
     /// Versions that do not meet.
     #[error(
         "agent {node} ({version}) speaks versions {oldest} to {newest} of the protocol, and this controller {ours_oldest} to {ours}: update the older of the two"
@@ -189,6 +210,9 @@ fn worth_telling(error: &SessionError) -> Option<String> {
     match error {
         SessionError::NodeId(_)
         | SessionError::OtherCertificate { .. }
+        | SessionError::OtherNode { .. }
+        | SessionError::NotProven { .. }
+        | SessionError::Unproven(_)
         | SessionError::Version { .. }
         | SessionError::NotProved(_) => Some(error.to_string()),
         SessionError::Refused(refusal) => Some(refusal.for_peer()),
@@ -241,7 +265,32 @@ async fn admitted(
             certified: identity.node().to_owned(),
         };
     }
-    let facts = facts(hello, visitor.identity, visitor.address);
+    let mut identity = visitor.identity;
+    let mut unproven: Pin<Box<dyn Future<Output = String> + Send>> =
+        Box::pin(std::future::pending());
+    if let Some(tokens) = visitor.tokens
+        && identity.is_none()
+    {
+        let proven = match tokens::prove(client, &tokens, || visitor.known.cancel()).await {
+            Ok(proven) => proven,
+            Err(source) => {
+                let address = visitor.address;
+                return SessionError::NotProven { address, source };
+            }
+        };
+        if proven.node != hello.node_id {
+            return SessionError::OtherNode {
+                address: visitor.address,
+                said: hello.node_id,
+                proven: proven.node,
+            };
+        }
+        identity = Some(Identity::ServiceAccount {
+            node: proven.node.clone(),
+        });
+        unproven = Box::pin(tokens::until_unproven(client.clone(), tokens, proven));
+    }
+    let facts = facts(hello, identity, visitor.address);
     let agent = inner.enrol(&facts.node);
     let mut proved = None;
     let number = loop {
@@ -283,7 +332,11 @@ async fn admitted(
         "agent connected"
     );
     let stay = Stay { agent, number };
-    let error = watch(&Arc::downgrade(inner), &stay.agent, number, client).await;
+    let weak = Arc::downgrade(inner);
+    let error = tokio::select! {
+        error = watch(&weak, &stay.agent, number, client) => error,
+        why = unproven => SessionError::Unproven(why),
+    };
     drop(stay);
     error
 }

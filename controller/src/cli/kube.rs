@@ -18,6 +18,8 @@ pub enum NameError {
     /// Not a claim's.
     #[error("not NAMESPACE/NAME of a PersistentVolumeClaim")]
     Claim,
+    #[error("not NAMESPACE/NAME of a ServiceAccount")]
+    ServiceAccount,
 }
 
 /// A DNS label (RFC 1123): up to 63 lower-case letters, digits and '-', none of them at an end.

@@ -19,8 +19,12 @@ use uuid::Uuid;
 
 use crate::{
     agents::{Agents, Identity, SessionError, Visitor},
-    listen::{limit::ConnectionLimit, once::channel_over},
+    listen::{
+        limit::{ConnectionLimit, Place},
+        once::channel_over,
+    },
     tls::{self, Credentials, Role},
+    tokens::Tokens,
 };
 
 /// A handshake takes no longer.
@@ -41,6 +45,8 @@ const DRAIN: Duration = Duration::from_secs(2);
 pub enum Security {
     /// By certificates of our CA.
     Mtls(Credentials),
+    /// By ServiceAccount tokens, over connections that only our certificate opens; or by certificates, if they have some.
+    Tokens(Credentials, Tokens),
     /// Not at all; for one machine, where nothing but loopback is listened on.
     InsecureLoopback,
 }
@@ -143,9 +149,8 @@ pub async fn serve(
                 () = place.turned_away() => Err(HandshakeError::TurnedAway),
                 () = end.cancelled() => return,
             };
-            drop(place);
             match shaken {
-                Ok(shaken) => attend(shaken, &security, &agents, address, hello, end).await,
+                Ok(shaken) => attend(shaken, place, &security, &agents, address, hello, end).await,
                 Err(error) => {
                     tracing::warn!(%address, %error, "connection rejected");
                 }
@@ -202,14 +207,18 @@ async fn shake_hands(
     stream
         .set_nodelay(true)
         .map_err(|error| HandshakeError::Tls(error.to_string()))?;
-    let Security::Mtls(credentials) = security else {
-        return Ok(Authenticated {
-            stream: Box::new(stream),
-            identity: None,
-            chain: Vec::new(),
-        });
+    let config = match security {
+        Security::Mtls(credentials) => credentials.server_config(),
+        Security::Tokens(credentials, _) => credentials.open_server_config(),
+        Security::InsecureLoopback => {
+            return Ok(Authenticated {
+                stream: Box::new(stream),
+                identity: None,
+                chain: Vec::new(),
+            });
+        }
     };
-    let stream = TlsAcceptor::from(credentials.server_config())
+    let stream = TlsAcceptor::from(config)
         .accept(stream)
         .await
         .map_err(|error| HandshakeError::Tls(tls::explain(&error)))?;
@@ -221,20 +230,24 @@ async fn shake_hands(
         .iter()
         .map(|certificate| certificate.clone().into_owned())
         .collect();
-    let certificate = chain.first().ok_or(HandshakeError::NoCertificate)?;
-    let identity = Identity::Certificate {
-        node: tls::node_id(certificate)?,
-        key: tls::key_fingerprint(certificate).map_err(tls::NoNodeId::from)?,
+    let identity = match chain.first() {
+        Some(certificate) => Some(Identity::Certificate {
+            node: tls::node_id(certificate)?,
+            key: tls::key_fingerprint(certificate).map_err(tls::NoNodeId::from)?,
+        }),
+        None if matches!(security, Security::Tokens(..)) => None,
+        None => return Err(HandshakeError::NoCertificate),
     };
     Ok(Authenticated {
         stream: Box::new(stream),
-        identity: Some(identity),
+        identity,
         chain,
     })
 }
 
 async fn attend(
     shaken: Authenticated,
+    place: Place,
     security: &Security,
     agents: &Agents,
     address: SocketAddr,
@@ -257,17 +270,40 @@ async fn attend(
         .identity
         .as_ref()
         .map(|identity| identity.node().to_owned());
+    let known = CancellationToken::new();
+    if shaken.identity.is_some() {
+        known.cancel();
+    }
     let visitor = Visitor {
         channel,
         address: address.to_string(),
         identity: shaken.identity,
+        tokens: match security {
+            Security::Tokens(_, tokens) => Some(tokens.clone()),
+            _ => None,
+        },
+        known: known.clone(),
         end: end.clone(),
+    };
+    // Who has shown nothing takes a stranger's place until it has.
+    let turned_away = async {
+        tokio::select! {
+            () = place.turned_away() => return,
+            () = known.cancelled() => {}
+        }
+        drop(place);
+        std::future::pending().await
     };
     let distrusted = distrusted(&shaken.chain, security);
     let ended = tokio::select! {
         ended = agents.visit(visitor, hello) => ended,
         why = distrusted => {
             tracing::warn!(%address, node = certified, reason = %why, "closing the agent's session");
+            end.cancel();
+            return;
+        }
+        () = turned_away => {
+            tracing::warn!(%address, error = %HandshakeError::TurnedAway, "connection rejected");
             end.cancel();
             return;
         }
@@ -289,7 +325,9 @@ async fn attend(
 /// Waits until the certificate that was shown is no longer good, and says why.
 async fn distrusted(chain: &[CertificateDer<'_>], security: &Security) -> String {
     match security {
-        Security::Mtls(credentials) => credentials.until_distrusted(chain, Role::Agent).await,
-        Security::InsecureLoopback => std::future::pending().await,
+        Security::Mtls(credentials) | Security::Tokens(credentials, _) if !chain.is_empty() => {
+            credentials.until_distrusted(chain, Role::Agent).await
+        }
+        _ => std::future::pending().await,
     }
 }

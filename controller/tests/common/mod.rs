@@ -228,6 +228,10 @@ fn update(state: &State, told: Option<&State>) -> InventoryUpdate {
 
 #[tonic::async_trait]
 impl Agent for Fake {
+    async fn prove(&self, _: Request<ProveRequest>) -> Result<Response<ProveResponse>, Status> {
+        Err(Status::unimplemented("it has no token"))
+    }
+
     async fn hello(&self, _: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
         if self.state.lock().unwrap().mute {
             std::future::pending::<()>().await;

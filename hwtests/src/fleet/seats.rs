@@ -135,6 +135,7 @@ impl Seats {
                     tokio::spawn(credentials.follow(REREAD, stop.clone()));
                 }
                 let config = UplinkConfig {
+                    token: None,
                     targets: self.targets.clone(),
                     credentials: seat.credentials.clone(),
                 };

@@ -33,6 +33,10 @@ type Updates<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl Agent for SimNode {
+    async fn prove(&self, _: Request<ProveRequest>) -> Answer<ProveResponse> {
+        Err(Status::unimplemented("it has no token"))
+    }
+
     async fn hello(&self, _: Request<HelloRequest>) -> Answer<HelloResponse> {
         Ok(Response::new(HelloResponse {
             node_id: self.sender().node.clone(),

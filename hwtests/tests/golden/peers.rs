@@ -71,6 +71,10 @@ fn never<T>() -> Answer<T> {
 
 #[tonic::async_trait]
 impl Agent for OldAgent {
+    async fn prove(&self, _: Request<ProveRequest>) -> Answer<ProveResponse> {
+        Err(Status::unimplemented("it has no token"))
+    }
+
     async fn hello(&self, _: Request<HelloRequest>) -> Answer<HelloResponse> {
         let mut said: HelloResponse = recorded("Hello", "response").remove(0);
         if let Some((newest, oldest)) = self.protocol {

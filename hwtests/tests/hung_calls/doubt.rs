@@ -103,9 +103,10 @@ async fn a_creation_in_doubt_outlives_the_agent_and_one_name_never_has_two_volum
     })
     .await;
     rig.agent.kill9();
-    first.resume();
+    // It hangs still, so that the next agent cannot find the volume before the drive is pulled.
     rig.agent.start_again().await.unwrap();
     rig.agent.stop().unwrap();
+    first.resume();
     toggle(first);
     rig.start_again().await;
     let elsewhere = make(&rig, "either", "cut-off", 64 * MIB, &how)

@@ -1,7 +1,7 @@
 //! From the files' bytes to what TLS works with: checked, so that a mistake shows at the start and on the host
 //! that it was made on, not as a peer's refusal.
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::{fmt, path::Path, sync::Arc, time::SystemTime};
 
 use rustls::{
     CertificateError, ClientConfig, Error, InconsistentKeys, RootCertStore, ServerConfig,
@@ -9,7 +9,8 @@ use rustls::{
     crypto::CryptoProvider,
     pki_types::{CertificateDer, UnixTime},
     server::{
-        NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier, danger::ClientCertVerifier,
+        NoServerSessionStorage, ParsedCertificate, ResolvesServerCertUsingSni,
+        VerifierBuilderError, WebPkiClientVerifier, danger::ClientCertVerifier,
     },
     sign::{CertifiedKey, SingleCertAndKey},
     version::TLS13,
@@ -18,7 +19,7 @@ use rustls::{
 use super::{
     cert::{self, UtcTime, Validity},
     error::TlsError,
-    files::{self, Contents, TlsFiles},
+    files::{self, Contents, OwnContents, OwnFiles, TlsSource},
 };
 
 /// HTTP/2, which is all that is spoken over these connections.
@@ -58,73 +59,113 @@ impl fmt::Display for Role {
 /// What one reading of the files amounts to.
 pub(super) struct Checked {
     pub(super) contents: Contents,
+    pub(super) own: Option<Own>,
+    pub(super) roots: Arc<RootCertStore>,
+    pub(super) clients: Arc<dyn ClientCertVerifier>,
+    pub(super) server: Arc<ServerConfig>,
+    /// The same, for clients that may have no certificate.
+    pub(super) open_server: Arc<ServerConfig>,
+    pub(super) client: Arc<ClientConfig>,
+}
+
+/// A certificate of one's own.
+pub(super) struct Own {
     pub(super) leaf: CertificateDer<'static>,
     pub(super) validity: Validity,
     /// An agent's.
     pub(super) node: Option<String>,
-    pub(super) roots: Arc<RootCertStore>,
-    pub(super) clients: Arc<dyn ClientCertVerifier>,
-    pub(super) server: Arc<ServerConfig>,
-    pub(super) client: Arc<ClientConfig>,
+    pair: Arc<SingleCertAndKey>,
 }
 
 impl Checked {
-    pub(super) fn new(files: &TlsFiles, role: Role, contents: Contents) -> Result<Self, TlsError> {
+    pub(super) fn new(files: &TlsSource, role: Role, contents: Contents) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let setup = |source| TlsError::Setup {
-            path: files.cert.clone(),
+            path: files.first().to_owned(),
             source,
         };
-        let roots = Arc::new(trusted(files, &contents.ca)?);
-        let own = own(files, &contents, &provider)?;
-        let [leaf, intermediates @ ..] = own.cert.as_slice() else {
-            return Err(setup(Error::NoCertificatesPresented));
+        let roots = Arc::new(trusted(&files.ca, &contents.ca)?);
+        let verifier =
+            || WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
+        let unbuilt = |error: VerifierBuilderError| setup(Error::General(error.to_string()));
+        let clients = verifier().build().map_err(unbuilt)?;
+        let any_client = verifier().allow_unauthenticated().build();
+        let own = match (&files.own, &contents.own) {
+            (Some(own_files), Some(contents)) => {
+                let pair = pair(own_files, contents, &provider)?;
+                let [leaf, intermediates @ ..] = pair.cert.as_slice() else {
+                    return Err(setup(Error::NoCertificatesPresented));
+                };
+                let leaf = leaf.clone();
+                let validity = valid_now(own_files, &leaf)?;
+                let verified = match role {
+                    Role::Controller => verify_controller(&roots, &leaf, intermediates),
+                    Role::Agent => clients
+                        .verify_client_cert(&leaf, intermediates, UnixTime::now())
+                        .map(|_| ()),
+                };
+                verified.map_err(|source| refused(own_files, &files.ca, role, source))?;
+                let node = match role {
+                    Role::Controller => None,
+                    Role::Agent => {
+                        Some(cert::node_id(&leaf).map_err(|source| TlsError::NoNodeId {
+                            path: own_files.cert.clone(),
+                            source,
+                        })?)
+                    }
+                };
+                Some(Own {
+                    leaf,
+                    validity,
+                    node,
+                    pair: Arc::new(SingleCertAndKey::from(pair)),
+                })
+            }
+            _ => None,
         };
-        let leaf = leaf.clone();
-        let validity = valid_now(files, &leaf)?;
-        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
-            .build()
-            .map_err(|error| setup(Error::General(error.to_string())))?;
-        let verified = match role {
-            Role::Controller => verify_controller(&roots, &leaf, intermediates),
-            Role::Agent => clients
-                .verify_client_cert(&leaf, intermediates, UnixTime::now())
-                .map(|_| ()),
+        let server = |clients| -> Result<Arc<ServerConfig>, TlsError> {
+            let builder = ServerConfig::builder_with_provider(provider.clone())
+                .with_protocol_versions(&[&TLS13])
+                .map_err(setup)?
+                .with_client_cert_verifier(clients);
+            let mut server = match &own {
+                Some(own) => builder.with_cert_resolver(own.pair.clone()),
+                // Nobody can be served: it has no certificate.
+                None => builder.with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new())),
+            };
+            server.alpn_protocols = vec![ALPN.to_vec()];
+            server.session_storage = Arc::new(NoServerSessionStorage {});
+            server.send_tls13_tickets = 0;
+            Ok(Arc::new(server))
         };
-        verified.map_err(|source| refused(files, role, source))?;
-        let node = match role {
-            Role::Controller => None,
-            Role::Agent => Some(cert::node_id(&leaf).map_err(|source| TlsError::NoNodeId {
-                path: files.cert.clone(),
-                source,
-            })?),
-        };
-        let own = Arc::new(SingleCertAndKey::from(own));
-        let mut server = ServerConfig::builder_with_provider(provider.clone())
+        let (open_server, server) = (
+            server(any_client.map_err(unbuilt)?)?,
+            server(clients.clone())?,
+        );
+        let client = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])
             .map_err(setup)?
-            .with_client_cert_verifier(clients.clone())
-            .with_cert_resolver(own.clone());
-        server.alpn_protocols = vec![ALPN.to_vec()];
-        server.session_storage = Arc::new(NoServerSessionStorage {});
-        server.send_tls13_tickets = 0;
-        let mut client = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])
-            .map_err(setup)?
-            .with_root_certificates(roots.clone())
-            .with_client_cert_resolver(own);
+            .with_root_certificates(roots.clone());
+        let mut client = match &own {
+            Some(own) => client.with_client_cert_resolver(own.pair.clone()),
+            None => client.with_no_client_auth(),
+        };
         client.alpn_protocols = vec![ALPN.to_vec()];
         client.resumption = Resumption::disabled();
         Ok(Self {
             contents,
-            leaf,
-            validity,
-            node,
+            own,
             roots,
             clients,
-            server: Arc::new(server),
+            server,
+            open_server,
             client: Arc::new(client),
         })
+    }
+
+    /// An agent's, in its own certificate.
+    pub(super) fn node(&self) -> Option<&str> {
+        self.own.as_ref()?.node.as_deref()
     }
 }
 
@@ -147,37 +188,34 @@ pub(super) fn verify_controller(
 /// The CAs. A certificate that is no CA's would be trusted as one in this place, so it is refused. Their own
 /// validity is not looked at, as TLS does not either: none of the certificates that `drivebay-controller certs` makes
 /// outlives its CA.
-fn trusted(files: &TlsFiles, bytes: &[u8]) -> Result<RootCertStore, TlsError> {
+fn trusted(path: &Path, bytes: &[u8]) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    for (index, der) in files::certificates(&files.ca, bytes)?
-        .into_iter()
-        .enumerate()
-    {
+    for (index, der) in files::certificates(path, bytes)?.into_iter().enumerate() {
         let is_ca = cert::parse(&der)
             .map_err(|source| TlsError::NotACertificate {
-                path: files.ca.clone(),
+                path: path.to_owned(),
                 source,
             })?
             .is_ca();
         if !is_ca {
             return Err(TlsError::NotACa {
-                path: files.ca.clone(),
+                path: path.to_owned(),
                 number: index + 1,
             });
         }
         roots
             .add(der)
             .map_err(|source| TlsError::UnusableCertificate {
-                path: files.ca.clone(),
+                path: path.to_owned(),
                 source,
             })?;
     }
     Ok(roots)
 }
 
-fn own(
-    files: &TlsFiles,
-    contents: &Contents,
+fn pair(
+    files: &OwnFiles,
+    contents: &OwnContents,
     provider: &CryptoProvider,
 ) -> Result<CertifiedKey, TlsError> {
     let chain = files::certificates(&files.cert, &contents.cert)?;
@@ -209,7 +247,7 @@ fn own(
     }
 }
 
-fn valid_now(files: &TlsFiles, leaf: &CertificateDer<'_>) -> Result<Validity, TlsError> {
+fn valid_now(files: &OwnFiles, leaf: &CertificateDer<'_>) -> Result<Validity, TlsError> {
     let path = || files.cert.clone();
     let validity = cert::validity(leaf).map_err(|source| TlsError::NotACertificate {
         path: path(),
@@ -231,14 +269,14 @@ fn valid_now(files: &TlsFiles, leaf: &CertificateDer<'_>) -> Result<Validity, Tl
     Ok(validity)
 }
 
-fn refused(files: &TlsFiles, role: Role, source: Error) -> TlsError {
+fn refused(files: &OwnFiles, ca: &Path, role: Role, source: Error) -> TlsError {
     let path = files.cert.clone();
     match &source {
         Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         ) => TlsError::NotSignedByCa {
             certificate: path,
-            ca: files.ca.clone(),
+            ca: ca.to_owned(),
             source,
         },
         Error::InvalidCertificate(

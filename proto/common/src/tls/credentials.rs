@@ -17,7 +17,7 @@ use super::{
     cert::{self, Validity},
     checks::{Checked, Role, verify_controller},
     error::TlsError,
-    files::TlsFiles,
+    files::TlsSource,
     follow,
 };
 
@@ -33,7 +33,7 @@ pub struct Credentials {
 }
 
 struct Shared {
-    files: TlsFiles,
+    files: TlsSource,
     role: Role,
     in_force: watch::Sender<Arc<Checked>>,
     trust: watch::Sender<u64>,
@@ -68,7 +68,8 @@ impl Credentials {
     ///
     /// # Errors
     /// [`TlsError`]: the first thing that is wrong.
-    pub async fn load(files: TlsFiles, role: Role) -> Result<Self, TlsError> {
+    pub async fn load(files: impl Into<TlsSource>, role: Role) -> Result<Self, TlsError> {
+        let files = files.into();
         let contents = files.read().await?;
         let checked = Checked::new(&files, role, contents)?;
         files.warn_if_exposed().await;
@@ -108,20 +109,20 @@ impl Credentials {
             return Ok(Change::default());
         }
         let checked = Checked::new(&shared.files, shared.role, contents)?;
-        if let (Some(expected), Some(found)) = (&former.node, &checked.node)
+        if let (Some(expected), Some(found)) = (former.node(), checked.node())
             && expected != found
         {
             return Err(TlsError::OtherNode {
-                path: shared.files.cert.clone(),
-                expected: expected.clone(),
-                found: found.clone(),
+                path: shared.files.first().to_owned(),
+                expected: expected.to_owned(),
+                found: found.to_owned(),
             });
         }
         let checked = Arc::new(checked);
         let former = shared.in_force.send_replace(checked.clone());
         let (former, now) = (&former.contents, &checked.contents);
         let change = Change {
-            own: former.cert != now.cert || former.key != now.key,
+            own: former.own != now.own,
             trust: former.ca != now.ca,
         };
         // After the exchange: whoever wakes up finds the new CAs in force.
@@ -138,6 +139,11 @@ impl Credentials {
     /// required, ALPN h2, no resumption. Take it anew for every connection.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         self.checked().server.clone()
+    }
+
+    /// The same, for clients that may have no certificate and show otherwise who they are.
+    pub fn open_server_config(&self) -> Arc<ServerConfig> {
+        self.checked().open_server.clone()
     }
 
     /// For dialling: TLS 1.3, the server's certificate must be signed by the CA, be meant for servers and have
@@ -204,29 +210,29 @@ impl Credentials {
         }
     }
 
-    /// The own certificate.
-    pub fn certificate(&self) -> CertificateDer<'static> {
-        self.checked().leaf.clone()
+    /// The own certificate, if there is one.
+    pub fn certificate(&self) -> Option<CertificateDer<'static>> {
+        self.checked().own.as_ref().map(|own| own.leaf.clone())
     }
 
     /// The node id in an agent's own certificate; it stays the same for as long as this lives. None for a
     /// controller.
     pub fn own_node(&self) -> Option<String> {
-        self.checked().node.clone()
+        self.checked().node().map(str::to_owned)
     }
 
-    /// When the own certificate expires.
-    pub fn valid_until(&self) -> SystemTime {
-        self.own_validity().until
+    /// When the own certificate expires, if there is one.
+    pub fn valid_until(&self) -> Option<SystemTime> {
+        self.own_validity().map(|validity| validity.until)
     }
 
     /// Where all this was read from.
-    pub fn files(&self) -> &TlsFiles {
+    pub fn files(&self) -> &TlsSource {
         &self.shared.files
     }
 
-    pub(super) fn own_validity(&self) -> Validity {
-        self.checked().validity
+    pub(super) fn own_validity(&self) -> Option<Validity> {
+        self.checked().own.as_ref().map(|own| own.validity)
     }
 
     fn checked(&self) -> Arc<Checked> {

@@ -31,33 +31,72 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
+/// The same, or the CA certificates alone: of an agent that shows by a token who it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSource {
+    pub ca: PathBuf,
+    pub own: Option<OwnFiles>,
+}
+
+/// Where a certificate of one's own is, and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnFiles {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
+impl From<TlsFiles> for TlsSource {
+    fn from(TlsFiles { ca, cert, key }: TlsFiles) -> Self {
+        let own = Some(OwnFiles { cert, key });
+        Self { ca, own }
+    }
+}
+
 /// The files' bytes as they were read.
 #[derive(PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) ca: Vec<u8>,
+    pub(super) own: Option<OwnContents>,
+}
+
+#[derive(PartialEq, Eq)]
+pub(super) struct OwnContents {
     pub(super) cert: Vec<u8>,
     pub(super) key: Vec<u8>,
 }
 
-impl TlsFiles {
+impl TlsSource {
+    /// The file to name when something is wrong with what TLS presents or trusts.
+    pub(super) fn first(&self) -> &Path {
+        self.own.as_ref().map_or(&self.ca, |own| &own.cert)
+    }
+
     pub(super) async fn read(&self) -> Result<Contents, TlsError> {
+        let own = match &self.own {
+            None => None,
+            Some(own) => Some(OwnContents {
+                cert: read(&own.cert).await?,
+                key: read(&own.key).await?,
+            }),
+        };
         Ok(Contents {
             ca: read(&self.ca).await?,
-            cert: read(&self.cert).await?,
-            key: read(&self.key).await?,
+            own,
         })
     }
 
     /// Says so in the log if more users than need to can read the key.
     pub(super) async fn warn_if_exposed(&self) {
+        let Some(own) = &self.own else { return };
         // Only a note: that the file can be read was seen just now.
-        let Ok(file) = tokio::fs::metadata(&self.key).await else {
+        let Ok(file) = tokio::fs::metadata(&own.key).await else {
             return;
         };
-        let own = tokio::fs::metadata("/proc/self").await;
-        if is_exposed(file.mode(), file.uid(), own.ok().map(|own| own.uid())) {
+        let process = tokio::fs::metadata("/proc/self").await;
+        let user = process.ok().map(|process| process.uid());
+        if is_exposed(file.mode(), file.uid(), user) {
             tracing::warn!(
-                path = %self.key.display(),
+                path = %own.key.display(),
                 mode = format!("{:o}", file.mode() & 0o777),
                 "private key is readable by other users; chmod 600 it"
             );

@@ -45,7 +45,7 @@ fn log(credentials: &Credentials, notice: &Notice) {
     let files = credentials.files();
     match notice {
         Notice::Own { until } => {
-            tracing::info!(path = %files.cert.display(), %until, "certificate loaded");
+            tracing::info!(path = %files.first().display(), %until, "certificate loaded");
         }
         Notice::Trust => tracing::info!(
             path = %files.ca.display(),
@@ -57,12 +57,12 @@ fn log(credentials: &Credentials, notice: &Notice) {
         ),
         Notice::InOrder => tracing::info!("certificate files can be used again"),
         Notice::Soon { until } => tracing::warn!(
-            path = %files.cert.display(),
+            path = %files.first().display(),
             %until,
             "certificate expires soon; renew it (drivebay-controller certs ... --renew)"
         ),
         Notice::Expired { until } => tracing::error!(
-            path = %files.cert.display(),
+            path = %files.first().display(),
             %until,
             "certificate expired and peers refuse it; renew it (drivebay-controller certs ... --renew)"
         ),
@@ -92,11 +92,10 @@ impl Reporter {
     fn notices(
         &mut self,
         outcome: &Result<Change, String>,
-        validity: Validity,
+        own: Option<Validity>,
         now: SystemTime,
         at: Instant,
     ) -> Vec<Notice> {
-        let until = UtcTime(validity.until);
         let mut notices = Vec::new();
         match outcome {
             Ok(change) => {
@@ -110,7 +109,9 @@ impl Reporter {
                 }
                 if change.own {
                     self.expiry = None;
-                    notices.push(Notice::Own { until });
+                    notices.extend(own.map(|own| Notice::Own {
+                        until: UtcTime(own.until),
+                    }));
                 }
             }
             Err(why) => {
@@ -123,6 +124,10 @@ impl Reporter {
                 }
             }
         }
+        let Some(validity) = own else {
+            return notices;
+        };
+        let until = UtcTime(validity.until);
         let expired = validity.until < now;
         let due = self.expiry.is_none_or(|(said, as_expired)| {
             expired != as_expired || at.saturating_duration_since(said) >= DAY
@@ -175,7 +180,7 @@ mod tests {
 
         fn at(&mut self, after: Duration, outcome: &Result<Change, String>) -> Vec<Notice> {
             let (now, at) = (START + after, self.begun + after);
-            self.reporter.notices(outcome, self.validity, now, at)
+            self.reporter.notices(outcome, Some(self.validity), now, at)
         }
     }
 

@@ -27,4 +27,4 @@ pub use checks::Role;
 pub use credentials::Credentials;
 pub use error::TlsError;
 pub use explain::explain;
-pub use files::TlsFiles;
+pub use files::{OwnFiles, TlsFiles, TlsSource};
