@@ -4,32 +4,87 @@
 //! so that the checks behind it still run.
 
 use std::{
-    collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use drivebay_common::metrics::listen::{Listen, NoListen};
+use drivebay_common::metrics::Listen;
 use drivebay_proto::{names, volume_id::is_node_id};
 
 use super::{
-    Checked, Config, checks, classes, controller, health,
+    checks::{self, ChecksConfig},
+    classes,
+    controller::{self, ControllerConfig},
+    health::{self, HealthConfig},
     node_id::node_id_from_hostname,
-    raw::Raw,
-    section::{At, Problem},
-    units::{parse_duration, parse_size},
+    raw::{Raw, Size},
+    report::{Given, Problem, Report, value},
+    texts::{MAX_DRIVER_NAME, MAX_SOCKET_PATH, is_driver_name, is_too_long, path, socket},
+    units::parse_size,
 };
-use crate::{model::MIB, sys::statefile};
+use crate::{
+    model::{ClassConfig, MIB},
+    sys::statefile,
+};
 
-/// sockaddr_un holds 108 bytes with its final NUL.
-const MAX_SOCKET_PATH: usize = 107;
-/// The CSI specification's limit for a driver name.
-const MAX_DRIVER_NAME: usize = 63;
 /// Where metrics are served when nobody says otherwise: to this machine only.
 const METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9810);
-/// Characters of a cluster name: it must fit into every label it is written to.
-const MAX_CLUSTER: usize = 63;
+
+/// Everything the agent needs to know, after checking.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Node id: label syntax, 1–63 characters.
+    pub node_id: String,
+    /// Cluster name, written into labels of claimed drives.
+    pub cluster: String,
+    /// CSI driver name.
+    pub driver_name: String,
+    /// CSI socket (Identity + Node, and Controller when headless).
+    pub csi_socket: PathBuf,
+    /// Socket of the `Agent` service, for the command line and the controller.
+    pub agent_socket: PathBuf,
+    /// The kubelet's directory (/var/lib/kubelet); its drive is the system's.
+    pub kubelet_dir: PathBuf,
+    /// Directory of registration sockets; None: no kubelet registration.
+    pub registration_dir: Option<PathBuf>,
+    /// Path of the CSI socket as the kubelet sees it (default: `csi_socket`).
+    pub kubelet_csi_socket: PathBuf,
+    /// Memory of absent things: missing drives, tombstones.
+    pub state_dir: PathBuf,
+    /// Lock file, worker notes, sockets.
+    pub runtime_dir: PathBuf,
+    /// Loop devices count as drives.
+    pub allow_loop: bool,
+    /// Slow full rescan that repairs lost events.
+    pub rescan: Duration,
+    /// A volume deleted while its drive was away is erased this long after the drive's return.
+    pub quarantine: Duration,
+    /// Bytes per second that erasing may write on one drive; None: as fast as it goes.
+    pub erase_bytes_per_second: Option<u64>,
+    /// A worker without work for this long is let go.
+    pub worker_idle: Duration,
+    /// Read-only checks of filesystems.
+    pub checks: ChecksConfig,
+    /// Where /metrics, /healthz and /readyz are served over HTTP.
+    pub metrics: Listen,
+    /// Where only /healthz and /readyz are served over HTTP.
+    pub probes: Listen,
+    /// The controllers to dial; None: none.
+    pub controller: Option<ControllerConfig>,
+    /// SMART polls, thresholds and overrides.
+    pub health: HealthConfig,
+    /// Classes of drives.
+    pub classes: Vec<ClassConfig>,
+}
+
+/// A config, and what is odd about it but not wrong.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    pub config: Config,
+    /// For the log and for check-config.
+    pub warnings: Vec<Problem>,
+}
 
 /// What the checks need to know of the machine.
 #[derive(Debug, Clone)]
@@ -54,72 +109,73 @@ impl HostFacts {
 }
 
 /// Checks everything. `problems` are those that reading found already.
-pub fn check(raw: Raw, host: &HostFacts, problems: Vec<Problem>) -> Result<Checked, Vec<Problem>> {
-    let mut notes = Notes {
+pub(super) fn check(
+    raw: &Raw,
+    host: &HostFacts,
+    problems: Vec<Problem>,
+) -> Result<Checked, Vec<Problem>> {
+    let mut report = Report {
         problems,
         warnings: Vec::new(),
     };
-    let node_id = match &raw.node_name {
-        Some(name) => {
-            if !is_node_id(&name.value) {
-                notes.wrong(
-                    name,
-                    format!(
-                        "{:?} cannot be a node id: 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit (it becomes a node label)",
-                        name.value
-                    ),
-                );
-            }
-            name.value.clone()
-        }
-        None => node_id_from_hostname(&host.hostname),
-    };
-    let cluster = label_text(raw.cluster.as_ref(), "default", MAX_CLUSTER, &mut notes);
-    let driver_name = driver_name(raw.driver_name.as_ref(), &mut notes);
+    let config = config(raw, host, &mut report);
+    let Report {
+        mut problems,
+        mut warnings,
+    } = report;
+    if problems.is_empty() {
+        warnings.sort_by_key(|warning| warning.line);
+        Ok(Checked { config, warnings })
+    } else {
+        problems.sort_by_key(|problem| problem.line);
+        Err(problems)
+    }
+}
 
-    let kubelet_dir = path(
-        raw.kubelet_dir.as_ref(),
-        || "/var/lib/kubelet".into(),
-        &mut notes,
+fn config(raw: &Raw, host: &HostFacts, report: &mut Report) -> Config {
+    let node_id = report
+        .require(
+            raw.node.name.as_ref(),
+            is_node_id,
+            "cannot be a node id: 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit (it becomes a node label)",
+        )
+        .map_or_else(|| node_id_from_hostname(&host.hostname), str::to_owned);
+    let cluster = report.require(
+        raw.node.cluster.as_ref(),
+        is_node_id,
+        "is not allowed: 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit",
     );
+    let driver_name = report
+        .require(
+            raw.csi.driver_name.as_ref(),
+            is_driver_name,
+            &format!("cannot be a CSI driver name: at most {MAX_DRIVER_NAME} lower-case letters, digits, '-' and '.', like a DNS name, beginning and ending with a letter"),
+        )
+        .unwrap_or(names::DRIVER_NAME);
+
+    let kubelet_dir = path(&raw.kubelet.dir, "/var/lib/kubelet".into(), report);
+    let runtime_dir = path(&raw.agent.runtime_dir, "/run/drivebay".into(), report);
+    let state_dir = path(&raw.agent.state_dir, "/var/lib/drivebay".into(), report);
     let has_kubelet = (host.has_dir)(&kubelet_dir);
-    let registers = raw
-        .registration
-        .as_ref()
-        .map_or(has_kubelet, |flag| flag.value);
-    let runtime_dir = path(
-        raw.runtime_dir.as_ref(),
-        || "/run/drivebay".into(),
-        &mut notes,
-    );
-    let state_dir = path(
-        raw.state_dir.as_ref(),
-        || "/var/lib/drivebay".into(),
-        &mut notes,
-    );
-
+    let registers = *value(&raw.kubelet.registration).unwrap_or(&has_kubelet);
+    // Who registers the socket with the kubelet does not matter: it must be where the kubelet's pods can mount it.
+    let for_kubelet = has_kubelet || registers;
+    let csi_dir = if for_kubelet {
+        kubelet_dir.join("plugins").join(driver_name)
+    } else {
+        runtime_dir.clone()
+    };
     let csi_socket = socket(
-        raw.csi_socket.as_ref(),
+        &raw.csi.socket,
         "[csi] socket",
-        || {
-            // Who registers the socket with the kubelet does not matter: it must be where the kubelet's pods can mount it.
-            if has_kubelet || registers {
-                kubelet_dir
-                    .join("plugins")
-                    .join(&driver_name)
-                    .join("csi.sock")
-            } else {
-                runtime_dir.join("csi.sock")
-            }
-        },
-        &mut notes,
+        csi_dir.join("csi.sock"),
+        report,
     );
-    if let Some(at) = &raw.kubelet_dir
-        && raw.csi_socket.is_none()
-        && !has_kubelet
-        && !registers
+    if let Some(at) = &raw.kubelet.dir
+        && raw.csi.socket.is_none()
+        && !for_kubelet
     {
-        notes.odd(
+        report.warn(
             at,
             format!(
                 "there is no such directory, so CSI is served at {}; if a kubelet comes later, set [csi] socket",
@@ -128,351 +184,112 @@ pub fn check(raw: Raw, host: &HostFacts, problems: Vec<Problem>) -> Result<Check
         );
     }
     let agent_socket = socket(
-        raw.agent_socket.as_ref(),
+        &raw.agent.socket,
         "[agent] socket",
-        || runtime_dir.join("agent.sock"),
-        &mut notes,
+        runtime_dir.join("agent.sock"),
+        report,
     );
     let kubelet_csi_socket = socket(
-        raw.kubelet_csi_socket.as_ref(),
+        &raw.kubelet.csi_socket,
         "[kubelet] csi-socket",
-        || csi_socket.clone(),
-        &mut notes,
+        csi_socket.clone(),
+        report,
     );
     if csi_socket == agent_socket {
-        notes.problems.push(Problem {
-            line: raw
-                .agent_socket
-                .as_ref()
-                .or(raw.csi_socket.as_ref())
-                .map(|at| at.line),
-            key: "[agent] socket".into(),
-            message: format!(
+        let at = raw.agent.socket.as_ref().or(raw.csi.socket.as_ref());
+        report.problems.push(Problem::new(
+            at.map(|at| at.line),
+            "[agent] socket",
+            format!(
                 "is the CSI socket too ({}); give each its own path",
                 csi_socket.display()
             ),
-        });
+        ));
     }
     let registration_dir = registers.then(|| kubelet_dir.join("plugins_registry"));
     if let Some(dir) = &registration_dir {
-        let registration_socket = dir.join(format!("{driver_name}-reg.sock"));
-        if socket_too_long(&registration_socket) {
-            notes.problems.push(Problem {
-                line: raw.kubelet_dir.as_ref().or(raw.driver_name.as_ref()).map(|at| at.line),
-                key: "[kubelet] dir".into(),
-                message: format!(
+        let socket = dir.join(format!("{driver_name}-reg.sock"));
+        if is_too_long(&socket) {
+            let at = raw.kubelet.dir.as_ref().or(raw.csi.driver_name.as_ref());
+            report.problems.push(Problem::new(
+                at.map(|at| at.line),
+                "[kubelet] dir",
+                format!(
                     "the registration socket {} would have more than {MAX_SOCKET_PATH} bytes; shorten the kubelet's directory or the driver name",
-                    registration_socket.display()
+                    socket.display()
                 ),
-            });
+            ));
         }
     }
 
-    let allow_loop = raw.allow_loop.as_ref().is_some_and(|flag| flag.value);
-    let rescan = duration(
-        raw.rescan.as_ref(),
-        "5m",
-        (Duration::from_secs(10), "10s"),
-        &mut notes,
-    );
-    let quarantine = duration(
-        raw.quarantine.as_ref(),
-        "24h",
-        (Duration::ZERO, "0s"),
-        &mut notes,
-    );
+    let allow_loop = value(&raw.discovery.allow_loop) == Some(&true);
+    let quarantine = value(&raw.erase.quarantine).map_or(Duration::from_hours(24), |it| it.0);
     if quarantine.is_zero()
-        && let Some(at) = &raw.quarantine
+        && let Some(at) = &raw.erase.quarantine
     {
-        notes.odd(
+        report.warn(
             at,
             "a volume deleted while its drive was missing is erased as soon as the drive returns",
         );
     }
-    let worker_idle = duration(
-        raw.worker_idle.as_ref(),
-        "1m",
-        (Duration::from_secs(1), "1s"),
-        &mut notes,
-    );
-    let erase_bytes_per_second = erase_rate(raw.erase_rate.as_ref(), &mut notes);
-    let checks = checks::check(&raw.checks, &mut notes);
-    let metrics = listen(
-        raw.metrics_listen.as_ref(),
-        Listen::Tcp(METRICS),
-        &mut notes,
-    );
-    let probes = listen(raw.probes_listen.as_ref(), Listen::Off, &mut notes);
-    if let Some(at) = &raw.probes_listen
+    let metrics = listen(&raw.metrics.listen, Listen::Tcp(METRICS), report);
+    let probes = listen(&raw.probes.listen, Listen::Off, report);
+    if let Some(at) = &raw.probes.listen
         && probes != Listen::Off
         && probes == metrics
     {
-        notes.wrong(
+        report.error(
             at,
             format!(
                 "{probes} is [metrics] listen too, which serves /healthz and /readyz as well; leave this out, or give another address"
             ),
         );
     }
-    let controller = controller::check(&raw.controller, &mut notes);
-    let health = health::check(&raw.smart, &raw.health, &mut notes);
-    let checked_classes = classes::check(&raw.classes, allow_loop, &mut notes);
-
-    let Notes {
-        mut problems,
-        mut warnings,
-    } = notes;
-    if problems.is_empty() {
-        warnings.sort_by_key(|warning| warning.line);
-        let config = Config {
-            node_id,
-            cluster,
-            driver_name,
-            csi_socket,
-            agent_socket,
-            kubelet_dir,
-            registration_dir,
-            kubelet_csi_socket,
-            state_dir,
-            runtime_dir,
-            allow_loop,
-            rescan,
-            quarantine,
-            erase_bytes_per_second,
-            worker_idle,
-            checks,
-            metrics,
-            probes,
-            controller,
-            health,
-            classes: checked_classes,
-        };
-        Ok(Checked { config, warnings })
-    } else {
-        problems.sort_by_key(|problem| problem.line);
-        Err(problems)
+    Config {
+        node_id,
+        cluster: cluster.unwrap_or("default").to_owned(),
+        driver_name: driver_name.to_owned(),
+        csi_socket,
+        agent_socket,
+        kubelet_dir,
+        registration_dir,
+        kubelet_csi_socket,
+        state_dir,
+        runtime_dir,
+        allow_loop,
+        rescan: value(&raw.discovery.rescan).map_or(Duration::from_mins(5), |it| it.0),
+        quarantine,
+        erase_bytes_per_second: erase_rate(&raw.erase.max_bytes_per_second, report),
+        worker_idle: value(&raw.workers.idle).map_or(Duration::from_mins(1), |it| it.0),
+        checks: checks::check(&raw.checks, report),
+        metrics,
+        probes,
+        controller: controller::check(&raw.controller, report),
+        health: health::check(&raw.smart, &raw.health, report),
+        classes: classes::check(&raw.classes, allow_loop, report),
     }
 }
 
-/// What was found so far.
-#[derive(Debug, Default)]
-pub struct Notes {
-    /// Mistakes.
-    pub problems: Vec<Problem>,
-    /// Oddities.
-    pub warnings: Vec<Problem>,
-}
-
-impl Notes {
-    /// Notes a mistake.
-    pub fn wrong<T>(&mut self, at: &At<T>, message: impl Into<String>) {
-        self.problems.push(Problem::at(at, message));
-    }
-
-    /// Notes an oddity.
-    pub fn odd<T>(&mut self, at: &At<T>, message: impl Into<String>) {
-        self.warnings.push(Problem::at(at, message));
-    }
-
-    /// Picks the meaning of a word; an unknown one is a mistake that lists what is allowed.
-    pub fn choice<T: Copy>(&mut self, at: &At<String>, allowed: &[(&str, T)]) -> Option<T> {
-        let found = allowed
-            .iter()
-            .find(|(word, _)| *word == at.value)
-            .map(|(_, meaning)| *meaning);
-        if found.is_none() {
-            let words: Vec<&str> = allowed.iter().map(|(word, _)| *word).collect();
-            let hint = super::section::closest(&at.value, &words)
-                .map(|word| format!(" (did you mean {word:?}?)"))
-                .unwrap_or_default();
-            self.wrong(
-                at,
-                format!(
-                    "{:?} is not known{hint}; allowed: {}",
-                    at.value,
-                    words.join(", ")
-                ),
-            );
-        }
-        found
+fn listen(given: &Given<String>, default: Listen, report: &mut Report) -> Listen {
+    match given {
+        None => default,
+        // A refused address is not compared with the other one.
+        Some(_) => report
+            .parse(given.as_ref(), str::parse)
+            .unwrap_or(Listen::Off),
     }
 }
 
-/// A text in label syntax, or its default.
-fn label_text(given: Option<&At<String>>, default: &str, max: usize, notes: &mut Notes) -> String {
-    let Some(at) = given else {
-        return default.to_owned();
-    };
-    if at.value.len() > max || !is_node_id(&at.value) {
-        notes.wrong(
-            at,
-            format!(
-                "{:?} is not allowed: 1 to {max} letters, digits, '-', '_' or '.', beginning and ending with a letter or digit",
-                at.value
-            ),
-        );
-    }
-    at.value.clone()
-}
-
-fn driver_name(given: Option<&At<String>>, notes: &mut Notes) -> String {
-    let Some(at) = given else {
-        return names::DRIVER_NAME.to_owned();
-    };
-    let bytes = at.value.as_bytes();
-    let edges = [bytes.first(), bytes.last()];
-    let good = (1..=MAX_DRIVER_NAME).contains(&bytes.len())
-        && edges
-            .iter()
-            .all(|edge| edge.is_some_and(u8::is_ascii_lowercase))
-        && bytes
-            .iter()
-            .all(|&b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.'))
-        && at
-            .value
-            .split('.')
-            .all(|part| !part.is_empty() && !part.starts_with('-') && !part.ends_with('-'));
-    if !good {
-        notes.wrong(
-            at,
-            format!(
-                "{:?} cannot be a CSI driver name: at most {MAX_DRIVER_NAME} lower-case letters, digits, '-' and '.', like a DNS name, beginning and ending with a letter",
-                at.value
-            ),
-        );
-    }
-    at.value.clone()
-}
-
-/// An absolute path without `..`.
-pub(super) fn path(
-    given: Option<&At<String>>,
-    default: impl FnOnce() -> PathBuf,
-    notes: &mut Notes,
-) -> PathBuf {
-    let Some(at) = given else { return default() };
-    let path = PathBuf::from(&at.value);
-    if !path.is_absolute() {
-        notes.wrong(at, format!("{:?} must be an absolute path", at.value));
-    } else if path
-        .components()
-        .any(|part| matches!(part, std::path::Component::ParentDir))
-        || at.value.chars().any(char::is_control)
-    {
-        notes.wrong(
-            at,
-            format!("{:?} must not hold '..' or control characters", at.value),
-        );
-    }
-    path
-}
-
-fn socket_too_long(path: &Path) -> bool {
-    path.as_os_str().len() > MAX_SOCKET_PATH
-}
-
-fn socket(
-    given: Option<&At<String>>,
-    key: &str,
-    default: impl FnOnce() -> PathBuf,
-    notes: &mut Notes,
-) -> PathBuf {
-    if let Some(at) = given
-        && let Some(rest) = at.value.strip_prefix("unix://")
-    {
-        notes.wrong(
-            at,
-            format!("write the path alone, without unix://: {rest:?}"),
-        );
-        return PathBuf::from(rest);
-    }
-    let path = path(given, default, notes);
-    if socket_too_long(&path) {
-        notes.problems.push(Problem {
-            line: given.map(|at| at.line),
-            key: key.to_owned(),
-            message: format!(
-                "{} has {} bytes; the kernel takes at most {MAX_SOCKET_PATH} for a socket",
-                path.display(),
-                path.as_os_str().len()
-            ),
-        });
-    }
-    path
-}
-
-/// A duration, or its default, that is long enough.
-pub(super) fn duration(
-    given: Option<&At<String>>,
-    default: &str,
-    least: (Duration, &str),
-    notes: &mut Notes,
-) -> Duration {
-    let text = given.map_or(default, |at| at.value.as_str());
-    let parsed = match (parse_duration(text), given) {
-        (Ok(parsed), _) => parsed,
-        (Err(error), Some(at)) => {
-            notes.wrong(at, error.to_string());
-            least.0
-        }
-        // The defaults above are read in a test.
-        (Err(_), None) => least.0,
-    };
-    if let Some(at) = given
-        && parsed < least.0
-    {
-        notes.wrong(
-            at,
-            format!("{:?} is too short; at least {:?}", at.value, least.1),
-        );
-    }
-    parsed
-}
-
-fn listen(given: Option<&At<String>>, default: Listen, notes: &mut Notes) -> Listen {
-    let Some(at) = given else {
-        return default;
-    };
-    match at.value.parse() {
-        Ok(listen) => listen,
-        Err(error) => {
-            notes.wrong(at, NoListen::to_string(&error));
-            Listen::Off
-        }
-    }
-}
-
-fn erase_rate(given: Option<&At<String>>, notes: &mut Notes) -> Option<u64> {
-    let Some(at) = given else {
+/// Bytes per second; None: no limit.
+fn erase_rate(given: &Given<Size>, report: &mut Report) -> Option<u64> {
+    if given.is_none() {
         return Some(200 * MIB);
-    };
-    if at.value == "unlimited" {
-        return None;
     }
-    match parse_size(&at.value) {
-        Ok(bytes) if bytes < MIB => {
-            notes.wrong(at, "must be at least \"1MiB\", or \"unlimited\"");
-            None
-        }
-        Ok(bytes) => Some(bytes),
-        Err(error) => {
-            notes.wrong(at, format!("{error}, or \"unlimited\""));
-            None
-        }
-    }
-}
-
-/// Names given more than once, with the places after the first.
-pub fn repeated<'a>(names: impl Iterator<Item = &'a At<String>>) -> Vec<(&'a At<String>, usize)> {
-    let mut first: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut again = Vec::new();
-    for at in names {
-        match first.get(at.value.as_str()) {
-            Some(line) => again.push((at, *line)),
-            None => {
-                first.insert(&at.value, at.line);
-            }
-        }
-    }
-    again
+    let rate = report.parse(given.as_ref(), |text| match parse_size(text) {
+        _ if text == "unlimited" => Ok(None),
+        Ok(bytes) if bytes < MIB => Err("must be at least \"1MiB\", or \"unlimited\"".to_owned()),
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) => Err(format!("{error}, or \"unlimited\"")),
+    });
+    rate.flatten()
 }

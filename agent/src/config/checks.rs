@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    check::{Notes, duration},
-    raw::RawChecks,
+    raw::{Checks, Method},
+    report::{Report, value},
 };
 use crate::check::{
     plan::Doubtful,
@@ -26,56 +26,37 @@ pub struct ChecksConfig {
 }
 
 /// Checks the section.
-pub fn check(raw: &RawChecks, notes: &mut Notes) -> ChecksConfig {
-    let flag = |given: &Option<super::section::At<bool>>| given.as_ref().is_none_or(|at| at.value);
-    let window = raw.window.as_ref().and_then(|at| {
-        let window = Window::parse(&at.value);
-        if window.is_none() {
-            notes.wrong(
-                at,
-                format!(
-                    "{:?} is not a part of the day; write for example \"02:00-05:00\" (UTC)",
-                    at.value
-                ),
-            );
-        }
-        window
+pub(super) fn check(raw: &Checks, report: &mut Report) -> ChecksConfig {
+    let window = report.parse(raw.window.as_ref(), |text| {
+        Window::parse(text).ok_or_else(|| {
+            format!("{text:?} is not a part of the day; write for example \"02:00-05:00\" (UTC)")
+        })
     });
-    let minute = (Duration::from_secs(60), "1m");
-    let none = (Duration::ZERO, "0s");
-    let interval = duration(raw.interval.as_ref(), "24h", none, notes);
-    let timeout = duration(raw.timeout.as_ref(), "1h", minute, notes);
-    let repeated = raw
-        .method
-        .as_ref()
-        .and_then(|at| notes.choice(at, &[("trusted", false), ("repeated", true)]))
-        .unwrap_or(false);
-    let runs = match &raw.repeats {
-        Some(at) if !(2..=20).contains(&at.value) => {
-            notes.wrong(at, "must be between 2 and 20");
-            REPEATS
+    let runs = *value(&raw.repeats).unwrap_or(&REPEATS);
+    if let Some(at) = &raw.repeats
+        && !(2..=20).contains(&runs)
+    {
+        report.error(at, "must be between 2 and 20");
+    }
+    let repeated = value(&raw.method) == Some(&Method::Repeated);
+    match (&raw.method, &raw.repeats) {
+        (Some(at), _) if repeated => report.warn(
+            at,
+            "runs on a mounted filesystem are often wrong, however often they are repeated; volumes will be called damaged that are not",
+        ),
+        (_, Some(at)) if !repeated => {
+            report.warn(at, "means nothing without method = \"repeated\"");
         }
-        Some(at) => at.value,
-        None => REPEATS,
-    };
-    if repeated {
-        if let Some(at) = &raw.method {
-            notes.odd(
-                at,
-                "runs on a mounted filesystem are often wrong, however often they are repeated; volumes will be called damaged that are not",
-            );
-        }
-    } else if let Some(at) = &raw.repeats {
-        notes.odd(at, "means nothing without method = \"repeated\"");
+        _ => {}
     }
     ChecksConfig {
         rules: Rules {
-            enabled: flag(&raw.enabled),
-            after_unstage: flag(&raw.after_unstage),
+            enabled: value(&raw.enabled) != Some(&false),
+            after_unstage: value(&raw.after_unstage) != Some(&false),
             window,
-            interval,
+            interval: value(&raw.interval).map_or(Duration::from_hours(24), |it| it.0),
         },
-        timeout,
+        timeout: value(&raw.timeout).map_or(Duration::from_hours(1), |it| it.0),
         doubtful: if repeated {
             Doubtful::Repeat {
                 runs: runs.unsigned_abs(),

@@ -1,241 +1,135 @@
 //! Checking the `[[class]]` tables. Pure.
 
 use super::{
-    check::{Notes, repeated},
-    raw::{RawClass, RawSelect},
-    section::{At, Problem},
+    raw::{Class, Size},
+    report::{At, Given, Problem, Report, entries, value},
+    texts::unique,
     units::parse_size,
 };
-use crate::fs::{check_mkfs_options, parse_mount_flags};
-use crate::model::{
-    ClaimPolicy, ClassConfig, ErasePolicy, FsType, GIB, Layout, Media, Selector, Transport,
+use crate::{
+    fs::{check_mkfs_options, parse_mount_flags},
+    model::{ClassConfig, ErasePolicy, FsType, GIB, Layout, Selector, Transport},
 };
 use drivebay_proto::volume_id::is_node_id;
 
-const MEDIA: [(&str, Media); 3] = [
-    ("hdd", Media::Hdd),
-    ("ssd", Media::Ssd),
-    ("nvme", Media::Nvme),
-];
-
-/// Transports that a class may name: the local ones.
-const TRANSPORTS: [(&str, Transport); 9] = [
-    ("sata", Transport::Sata),
-    ("sas", Transport::Sas),
-    ("nvme", Transport::Nvme),
-    ("usb", Transport::Usb),
-    ("virtio", Transport::Virtio),
-    ("mmc", Transport::Mmc),
-    ("scsi", Transport::Scsi),
-    ("loop", Transport::Loop),
-    ("unknown", Transport::Unknown),
-];
-
 /// Checks all classes, each alone and against the others.
-pub fn check(raw: &[RawClass], allow_loop: bool, notes: &mut Notes) -> Vec<ClassConfig> {
-    for (at, line) in repeated(raw.iter().filter_map(|class| class.name.as_ref())) {
-        notes.wrong(
-            at,
-            format!(
-                "class {:?} already exists, in line {line}; class names are unique",
-                at.value
-            ),
-        );
+pub(super) fn check(raw: &[At<Class>], allow_loop: bool, report: &mut Report) -> Vec<ClassConfig> {
+    unique(
+        raw.iter()
+            .filter_map(|class| class.value.as_ref()?.name.as_ref()),
+        |name, line| {
+            format!("class {name:?} already exists, in line {line}; class names are unique")
+        },
+        report,
+    );
+    if raw.is_empty() && report.problems.is_empty() {
+        report.warnings.push(Problem::new(
+            None,
+            "[[class]]",
+            "there is no class: no drive will ever be used",
+        ));
     }
-    if raw.is_empty() && notes.problems.is_empty() {
-        notes.warnings.push(Problem {
-            line: None,
-            key: "[[class]]".into(),
-            message: "there is no class: no drive will ever be used".into(),
-        });
-    }
-    let classes: Vec<ClassConfig> = raw
+    let mut classes: Vec<ClassConfig> = Vec::new();
+    for (raw, line) in raw
         .iter()
-        .map(|class| one(class, allow_loop, notes))
-        .collect();
-    for (index, (class, raw_class)) in classes.iter().zip(raw).enumerate() {
-        for earlier in classes.iter().take(index) {
+        .filter_map(|at| Some((at.value.as_ref()?, at.line)))
+    {
+        let class = one(raw, line, allow_loop, report);
+        for earlier in &classes {
             if earlier.priority == class.priority
                 && certainly_overlap(&earlier.select, &class.select)
             {
-                notes.warnings.push(Problem {
-                    line: Some(raw_class.line),
-                    key: "[[class]]".into(),
-                    message: format!(
+                report.warnings.push(Problem::new(
+                    Some(line),
+                    "[[class]]",
+                    format!(
                         "AmbiguousClass: {:?} and {:?} select the same drives with the same priority ({}); such drives belong to neither. Narrow one, or give one a higher priority",
                         earlier.name, class.name, class.priority
                     ),
-                });
+                ));
             }
         }
+        classes.push(class);
     }
     classes
 }
 
-fn one(raw: &RawClass, allow_loop: bool, notes: &mut Notes) -> ClassConfig {
-    let name = match &raw.name {
-        Some(at) => {
-            if !is_node_id(&at.value) {
-                notes.wrong(
-                    at,
-                    format!(
-                        "{:?} cannot be a class name: 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit",
-                        at.value
-                    ),
-                );
-            }
-            at.value.clone()
-        }
-        None => {
-            notes.problems.push(Problem {
-                line: Some(raw.line),
-                key: "[[class]] name".into(),
-                message: "is missing; StorageClasses name the class by it".into(),
-            });
-            String::new()
-        }
-    };
-    let layout = raw
-        .layout
-        .as_ref()
-        .and_then(|at| {
-            notes.choice(
-                at,
-                &[Layout::Partition, Layout::Lvm].map(|layout| (layout.as_str(), layout)),
-            )
-        })
-        .unwrap_or(Layout::Partition);
-    let fs_type = raw
-        .fs
-        .as_ref()
-        .and_then(|at| notes.choice(at, &FsType::ALL.map(|fs| (fs.as_str(), fs))))
-        .unwrap_or(FsType::Ext4);
-    let claim = raw
-        .claim
-        .as_ref()
-        .and_then(|at| {
-            notes.choice(
-                at,
-                &[
-                    ("blank", ClaimPolicy::Blank),
-                    ("signature-free", ClaimPolicy::SignatureFree),
-                ],
-            )
-        })
-        .unwrap_or_default();
-    let erase = raw
-        .erase
-        .as_ref()
-        .and_then(|at| {
-            notes.choice(
-                at,
-                &[
-                    ("zero", ErasePolicy::Zero),
-                    ("signatures", ErasePolicy::Signatures),
-                ],
-            )
-        })
-        .unwrap_or_default();
-    if erase == ErasePolicy::Signatures
-        && let Some(at) = &raw.erase
+fn one(raw: &Class, line: usize, allow_loop: bool, report: &mut Report) -> ClassConfig {
+    let name = report.require(
+        raw.name.as_ref(),
+        is_node_id,
+        "cannot be a class name: 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or digit",
+    );
+    if raw.name.is_none() {
+        report.problems.push(Problem::new(
+            Some(line),
+            "[[class]] name",
+            "is missing; StorageClasses name the class by it",
+        ));
+    }
+    if let Some(at) = &raw.erase
+        && at.value == Some(ErasePolicy::Signatures)
     {
-        notes.odd(
+        report.warn(
             at,
             "deleted volumes keep their data readable for whoever gets the space next",
         );
     }
-    let xfs_retry_forever = raw
-        .xfs_retry_forever
-        .as_ref()
-        .is_some_and(|flag| flag.value);
+    let fs_type = *value(&raw.fs).unwrap_or(&FsType::Ext4);
     ClassConfig {
-        select: select(raw, allow_loop, notes),
-        name,
-        layout,
-        priority: raw.priority.as_ref().map_or(0, |at| at.value),
-        claim,
-        erase,
+        select: select(raw, line, allow_loop, report),
+        name: name.unwrap_or_default().to_owned(),
+        layout: *value(&raw.layout).unwrap_or(&Layout::Partition),
+        priority: *value(&raw.priority).unwrap_or(&0),
+        claim: value(&raw.claim).copied().unwrap_or_default(),
+        erase: value(&raw.erase).copied().unwrap_or_default(),
         fs_type,
-        mkfs_options: options(raw.mkfs_options.as_ref(), notes, |all| {
+        mkfs_options: options(&raw.mkfs_options, report, |all| {
             check_mkfs_options(fs_type, all).map_err(|error| error.to_string())
         }),
-        mount_options: options(raw.mount_options.as_ref(), notes, |all| {
-            parse_mount_flags(all)
-                .map(drop)
-                .map_err(|error| error.to_string())
+        mount_options: options(&raw.mount_options, report, |all| {
+            let flags = parse_mount_flags(all);
+            flags.map(drop).map_err(|error| error.to_string())
         }),
-        allow_removable: raw.allow_removable.as_ref().is_some_and(|flag| flag.value),
-        xfs_retry_forever,
-        check_reserve_bytes: size(raw.check_reserve.as_ref(), notes).unwrap_or(GIB),
+        allow_removable: value(&raw.allow_removable) == Some(&true),
+        xfs_retry_forever: value(&raw.xfs_retry_forever) == Some(&true),
+        check_reserve_bytes: size(&raw.check_reserve, report).unwrap_or(GIB),
     }
 }
 
 /// Options for a program: each by itself, then `check` on all of them together.
 fn options(
-    given: Option<&At<Vec<At<String>>>>,
-    notes: &mut Notes,
+    given: &Given<Vec<At<String>>>,
+    report: &mut Report,
     check: impl Fn(&[String]) -> Result<(), String>,
 ) -> Vec<String> {
+    let good = |option: &str| !option.is_empty() && !option.chars().any(char::is_control);
     let mut kept = Vec::new();
-    for at in given.iter().flat_map(|list| &list.value) {
-        if at.value.is_empty() || at.value.chars().any(char::is_control) {
-            notes.wrong(
-                at,
-                format!(
-                    "{:?} is not an option: empty, or with control characters",
-                    at.value
-                ),
-            );
-        } else {
-            kept.push(at.value.clone());
-        }
+    for at in entries(given) {
+        let otherwise = "is not an option: empty, or with control characters";
+        let option = report.require(Some(at), good, otherwise);
+        kept.extend(option.filter(|option| good(option)).map(str::to_owned));
     }
     if let Some(list) = given
         && let Err(why) = check(&kept)
     {
-        notes.wrong(list, why);
+        report.error(list, why);
     }
     kept
 }
 
-fn select(raw: &RawClass, allow_loop: bool, notes: &mut Notes) -> Selector {
-    let RawSelect {
-        media,
-        transport,
-        model,
-        drive,
-        path,
-        min_size,
-        max_size,
-    } = &raw.select;
-    let mut selector = Selector::default();
-    for at in media.iter().flat_map(|list| &list.value) {
-        selector.media.extend(notes.choice(at, &MEDIA));
-    }
-    for at in transport.iter().flat_map(|list| &list.value) {
-        if matches!(at.value.as_str(), "iscsi" | "fc" | "nvme-of") {
-            notes.wrong(
-                at,
-                format!(
-                    "{:?} is remote storage; only local drives are ever used",
-                    at.value
-                ),
-            );
-            continue;
-        }
-        let chosen = notes.choice(at, &TRANSPORTS);
-        selector.transport.extend(chosen);
-        match chosen {
+fn select(raw: &Class, line: usize, allow_loop: bool, report: &mut Report) -> Selector {
+    let select = &raw.select;
+    for at in entries(&select.transport) {
+        match at.value.map(|it| it.0) {
             Some(Transport::Loop) if !allow_loop => {
-                notes.odd(
+                report.warn(
                     at,
                     "loop devices are not used unless [discovery] allow-loop = true",
                 );
             }
-            Some(Transport::Usb)
-                if !raw.allow_removable.as_ref().is_some_and(|flag| flag.value) =>
-            {
-                notes.odd(
+            Some(Transport::Usb) if value(&raw.allow_removable) != Some(&true) => {
+                report.warn(
                     at,
                     "USB drives are not used unless the class says allow-removable = true",
                 );
@@ -243,60 +137,68 @@ fn select(raw: &RawClass, allow_loop: bool, notes: &mut Notes) -> Selector {
             _ => {}
         }
     }
-    for (given, into) in [
-        (model, &mut selector.model),
-        (drive, &mut selector.drive),
-        (path, &mut selector.path),
-    ] {
-        for at in given.iter().flat_map(|list| &list.value) {
-            if at.value.is_empty() {
-                notes.wrong(
+    let mut patterns = |given: &Given<Vec<At<String>>>| {
+        let mut patterns = Vec::new();
+        for at in entries(given) {
+            if at.value.as_ref().is_some_and(String::is_empty) {
+                report.error(
                     at,
                     "an empty pattern matches nothing; write \"*\" for anything",
                 );
             }
-            into.push(at.value.clone());
+            patterns.extend(at.value.clone());
         }
-    }
-    selector.min_bytes = size(min_size.as_ref(), notes);
-    selector.max_bytes = size(max_size.as_ref(), notes);
-    if let (Some(min), Some(max), Some(at)) = (selector.min_bytes, selector.max_bytes, max_size)
+        patterns
+    };
+    let selector = Selector {
+        media: entries(&select.media).filter_map(|at| at.value).collect(),
+        transport: entries(&select.transport)
+            .filter_map(|at| Some(at.value?.0))
+            .collect(),
+        model: patterns(&select.model),
+        drive: patterns(&select.drive),
+        path: patterns(&select.path),
+        min_bytes: size(&select.min_size, report),
+        max_bytes: size(&select.max_size, report),
+    };
+    if let (Some(min), Some(max)) = (selector.min_bytes, selector.max_bytes)
+        && let Some(at) = &select.max_size
+        && let Some(text) = &at.value
         && max < min
     {
-        notes.wrong(
+        report.error(
             at,
-            format!("{:?} is below min-size; no drive can match", at.value),
+            format!("{:?} is below min-size; no drive can match", text.0),
         );
     }
-    // An empty list counts as not given, and a condition that was refused counts as given.
-    let lists = [media, transport, model, drive, path];
-    let given = lists
-        .iter()
-        .any(|list| list.as_ref().is_some_and(|list| !list.value.is_empty()))
-        || min_size.is_some()
-        || max_size.is_some();
+    let given = is_given(&select.media)
+        || is_given(&select.transport)
+        || [&select.model, &select.drive, &select.path]
+            .into_iter()
+            .any(is_given)
+        || select.min_size.is_some()
+        || select.max_size.is_some();
     if !given {
-        notes.problems.push(Problem {
-            line: Some(raw.line),
-            key: "[class.select]".into(),
-            message: format!(
-                "class {:?} selects nothing: give at least one of media, transport, model, drive, path, min-size, max-size (drive = \"*\" for all)",
-                raw.name.as_ref().map_or("", |at| at.value.as_str())
+        let name = value(&raw.name).map_or("", String::as_str);
+        report.problems.push(Problem::new(
+            Some(line),
+            "[class.select]",
+            format!(
+                "class {name:?} selects nothing: give at least one of media, transport, model, drive, path, min-size, max-size (drive = \"*\" for all)"
             ),
-        });
+        ));
     }
     selector
 }
 
-fn size(given: Option<&At<String>>, notes: &mut Notes) -> Option<u64> {
-    let at = given?;
-    match parse_size(&at.value) {
-        Ok(bytes) => Some(bytes),
-        Err(error) => {
-            notes.wrong(at, error.to_string());
-            None
-        }
-    }
+/// An empty list counts as not given, and one that was refused counts as given.
+fn is_given<T>(list: &Given<Vec<At<T>>>) -> bool {
+    let empty = |at: &At<Vec<At<T>>>| at.value.as_ref().is_some_and(Vec::is_empty);
+    list.as_ref().is_some_and(|at| !empty(at))
+}
+
+fn size(given: &Given<Size>, report: &mut Report) -> Option<u64> {
+    report.parse(given.as_ref(), parse_size)
 }
 
 /// Whether some drive could be in both for sure. Two different lists of patterns may or may not

@@ -4,8 +4,11 @@ use std::path::PathBuf;
 
 use drivebay_common::tls::{TlsFiles, TlsSource};
 
-use super::target::Target;
-use super::{check::Notes, raw::RawController, section::At};
+use super::{
+    raw::Controller,
+    report::{At, Report, entries, value},
+    target::Target,
+};
 
 /// The controllers this agent dials.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,55 +22,48 @@ pub struct ControllerConfig {
 }
 
 /// Checks the section; None when it is not there.
-pub(super) fn check(raw: &RawController, notes: &mut Notes) -> Option<ControllerConfig> {
+pub(super) fn check(raw: &Controller, report: &mut Report) -> Option<ControllerConfig> {
     let Some(addresses) = &raw.addresses else {
         let given = [&raw.ca, &raw.cert, &raw.key, &raw.token]
             .into_iter()
             .flatten()
             .next();
         if let Some(at) = given {
-            notes.wrong(
+            report.error(
                 at,
                 "does nothing without `addresses`, which says what to dial",
             );
         }
         return None;
     };
-    let mut targets = Vec::new();
-    for address in &addresses.value {
-        match address.value.parse::<Target>() {
-            Ok(target) => targets.push(target),
-            Err(error) => notes.wrong(address, error.to_string()),
-        }
-    }
-    if addresses.value.is_empty() {
-        notes.wrong(
+    let targets = entries(&raw.addresses)
+        .filter_map(|at| report.parse(Some(at), str::parse::<Target>))
+        .collect();
+    if addresses.value.as_ref().is_some_and(Vec::is_empty) {
+        report.error(
             addresses,
             "names no controller; leave the section out if there is none",
         );
     }
-    let insecure = raw.insecure_loopback.as_ref().is_some_and(|at| at.value);
     let mut file = |given: &Option<At<String>>| {
-        given.as_ref().map(|at| {
-            if !at.value.starts_with('/') {
-                notes.wrong(at, format!("{:?} must be an absolute path", at.value));
-            }
-            at.value.clone().into()
-        })
+        let absolute = |path: &str| path.starts_with('/');
+        let path = report.require(given.as_ref(), absolute, "must be an absolute path");
+        given.as_ref().map(|_| path.unwrap_or_default().into())
     };
     let files = (file(&raw.ca), file(&raw.cert), file(&raw.key));
     let token: Option<PathBuf> = file(&raw.token);
+    let insecure = value(&raw.insecure_loopback) == Some(&true);
     let tls = match files {
         (Some(ca), None, None) if token.is_some() => Some(TlsSource { ca, own: None }),
         (Some(ca), Some(cert), Some(key)) if token.is_none() => {
             if let Some(at) = raw.insecure_loopback.as_ref().filter(|_| insecure) {
-                notes.wrong(at, "contradicts ca, cert and key; leave one of them out");
+                report.error(at, "contradicts ca, cert and key; leave one of them out");
             }
             Some(TlsFiles { ca, cert, key }.into())
         }
         (None, None, None) if insecure && token.is_none() => None,
         _ => {
-            notes.wrong(
+            report.error(
                 addresses,
                 "needs ca, cert and key, all three (`drivebay-controller certs node NAME` makes them); in Kubernetes ca and token; or insecure-loopback = true on one machine",
             );

@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    check::{Notes, duration, path, repeated},
-    raw::{RawDevice, RawHealth, RawOverride, RawSmart},
-    section::At,
+    raw,
+    report::{At, Given, Problem, Report, value},
+    texts::{path, unique},
 };
 use crate::{
     model::{DriveFacts, DriveId, Override, Verdict, class::glob, health::day_ends},
@@ -20,8 +20,6 @@ use crate::{
     },
 };
 
-/// The shortest time between two polls of a drive: each holds up its queue.
-const SHORTEST: (Duration, &str) = (Duration::from_secs(60), "1m");
 /// Overrides are shown wherever the drive is, and in CSI messages.
 const MAX_REASON: usize = 256;
 /// Thresholds that must not be above another one.
@@ -99,175 +97,137 @@ pub struct DeviceOverride {
 }
 
 /// Checks both sections.
-pub(super) fn check(smart: &RawSmart, health: &RawHealth, notes: &mut Notes) -> HealthConfig {
-    let interval = |given: &Option<At<String>>, default: Duration, notes: &mut Notes| match given {
-        Some(at) => duration(Some(at), "", SHORTEST, notes),
-        None => default,
-    };
+pub(super) fn check(smart: &raw::Smart, health: &raw::Health, report: &mut Report) -> HealthConfig {
+    unique(
+        health
+            .overrides
+            .iter()
+            .filter_map(|it| it.value.as_ref()?.drive.as_ref()),
+        |drive, line| format!("drive {drive:?} is overridden already, in line {line}"),
+        report,
+    );
     HealthConfig {
-        thresholds: thresholds(&smart.thresholds, notes),
+        thresholds: thresholds(&smart.thresholds.0, report),
         devices: smart
             .devices
             .iter()
-            .filter_map(|raw| device(raw, notes))
+            .filter_map(|it| device(it, report))
             .collect(),
-        overrides: overrides(&health.overrides, notes),
-        smartctl: smart.smartctl.as_ref().map(|at| smartctl(at, notes)),
-        hdd_interval: interval(&smart.interval_hdd, HDD_INTERVAL, notes),
-        ssd_interval: interval(&smart.interval_ssd, SSD_INTERVAL, notes),
-        deep_interval: interval(&smart.interval_deep, DEEP_INTERVAL, notes),
+        overrides: health
+            .overrides
+            .iter()
+            .filter_map(|it| one_override(it, report))
+            .collect(),
+        smartctl: smart
+            .smartctl
+            .as_ref()
+            .map(|_| smartctl(&smart.smartctl, report)),
+        hdd_interval: value(&smart.interval_hdd).map_or(HDD_INTERVAL, |it| it.0),
+        ssd_interval: value(&smart.interval_ssd).map_or(SSD_INTERVAL, |it| it.0),
+        deep_interval: value(&smart.interval_deep).map_or(DEEP_INTERVAL, |it| it.0),
     }
 }
 
-fn smartctl(at: &At<String>, notes: &mut Notes) -> PathBuf {
-    let program = path(Some(at), PathBuf::new, notes);
-    if program.file_name().is_none_or(|name| name != "smartctl") {
-        notes.wrong(
-            at,
-            format!(
-                "{:?} must be the path of a program named smartctl",
-                at.value
-            ),
-        );
-    }
+fn smartctl(given: &Given<String>, report: &mut Report) -> PathBuf {
+    let program = path(given, PathBuf::new(), report);
+    report.require(
+        given.as_ref(),
+        |_| program.file_name().is_some_and(|name| name == "smartctl"),
+        "must be the path of a program named smartctl",
+    );
     program
 }
 
-fn thresholds(given: &[(&'static str, At<i32>)], notes: &mut Notes) -> Thresholds {
+fn thresholds(given: &[(String, At<i32>)], report: &mut Report) -> Thresholds {
     let mut thresholds = Thresholds::default();
     let mut places: BTreeMap<&str, &At<i32>> = BTreeMap::new();
     for (key, at) in given {
+        let Some(value) = at.value else { continue };
         places.insert(key, at);
-        if !thresholds.set(key, at.value)
+        if !thresholds.set(key, value)
             && let Some(range) = Thresholds::range(key)
         {
-            notes.wrong(
+            report.error(
                 at,
-                format!(
-                    "{} must be from {} to {}",
-                    at.value,
-                    range.start(),
-                    range.end()
-                ),
+                format!("{value} must be from {} to {}", range.start(), range.end()),
             );
         }
     }
     for (low, high) in ORDERED {
-        let Some(at) = places.get(low).or_else(|| places.get(high)) else {
-            continue;
-        };
-        if thresholds.value(low) > thresholds.value(high) {
-            notes.wrong(at, format!("{low} must not be above {high}"));
+        if let Some(at) = places.get(low).or_else(|| places.get(high))
+            && thresholds.value(low) > thresholds.value(high)
+        {
+            report.error(at, format!("{low} must not be above {high}"));
         }
     }
     thresholds
 }
 
-fn device(raw: &RawDevice, notes: &mut Notes) -> Option<DeviceOverride> {
-    let pattern = needed(raw.line, "[[smart.device]]", "match", &raw.pattern, notes);
-    let kind = needed(raw.line, "[[smart.device]]", "type", &raw.kind, notes);
-    let (pattern, kind) = (pattern?, kind?);
-    if pattern.value.is_empty() || pattern.value.chars().any(char::is_control) {
-        notes.wrong(
-            pattern,
+fn device(at: &At<raw::Device>, report: &mut Report) -> Option<DeviceOverride> {
+    let raw = at.value.as_ref()?;
+    let pattern = needed(at.line, "[[smart.device]] match", &raw.pattern, report);
+    let kind = needed(at.line, "[[smart.device]] type", &raw.kind, report);
+    if let (Some(at), Some(pattern)) = (&raw.pattern, pattern)
+        && (pattern.is_empty() || pattern.chars().any(char::is_control))
+    {
+        report.error(
+            at,
             "must be a pattern of an identity, a model, a kernel name or a sysfs path",
         );
     }
-    match DeviceType::parse(&kind.value) {
-        Ok(kind) => Some(DeviceOverride {
-            pattern: pattern.value.clone(),
-            kind,
-        }),
-        Err(error) => {
-            notes.wrong(kind, error.to_string());
-            None
-        }
-    }
+    Some(DeviceOverride {
+        pattern: pattern?.clone(),
+        kind: kind?.clone(),
+    })
 }
 
-fn overrides(given: &[RawOverride], notes: &mut Notes) -> Vec<Override> {
-    const TABLE: &str = "[[health.override]]";
-    for (again, line) in repeated(given.iter().filter_map(|raw| raw.drive.as_ref())) {
-        notes.wrong(
-            again,
-            format!(
-                "drive {:?} is overridden already, in line {line}",
-                again.value
-            ),
+fn one_override(at: &At<raw::Override>, report: &mut Report) -> Option<Override> {
+    let raw = at.value.as_ref()?;
+    let drive = needed(at.line, "[[health.override]] drive", &raw.drive, report);
+    let verdict = needed(at.line, "[[health.override]] verdict", &raw.verdict, report);
+    let reason = needed(at.line, "[[health.override]] reason", &raw.reason, report);
+    report.require(
+        raw.drive.as_ref(),
+        |drive| !drive.contains(|c: char| "*?/".contains(c) || c.is_control()),
+        "must be the identity of one drive, as `drivebay-agent drives` shows it",
+    );
+    if let (Some(at), Some(reason)) = (&raw.reason, reason)
+        && (reason.trim().is_empty()
+            || reason.len() > MAX_REASON
+            || reason.chars().any(char::is_control))
+    {
+        report.error(
+            at,
+            format!("must say why, in 1 to {MAX_REASON} bytes without control characters"),
         );
     }
-    let mut overrides = Vec::new();
-    for raw in given {
-        let drive = needed(raw.line, TABLE, "drive", &raw.drive, notes);
-        let verdict = needed(raw.line, TABLE, "verdict", &raw.verdict, notes);
-        let reason = needed(raw.line, TABLE, "reason", &raw.reason, notes);
-        if let Some(at) = drive
-            && (at.value.contains(['*', '?', '/']) || at.value.chars().any(char::is_control))
-        {
-            notes.wrong(
-                at,
-                format!(
-                    "{:?} must be the identity of one drive, as `drivebay-agent drives` shows it",
-                    at.value
-                ),
-            );
-        }
-        if let Some(at) = reason
-            && (at.value.trim().is_empty()
-                || at.value.len() > MAX_REASON
-                || at.value.chars().any(char::is_control))
-        {
-            notes.wrong(
-                at,
-                format!("must say why, in 1 to {MAX_REASON} bytes without control characters"),
-            );
-        }
-        let until = raw.until.as_ref().map(|at| {
-            day_ends(&at.value).unwrap_or_else(|| {
-                notes.wrong(
-                    at,
-                    format!(
-                        "{:?} is not a day; write for example \"2030-12-31\"",
-                        at.value
-                    ),
-                );
-                0
-            })
-        });
-        let verdict = verdict.and_then(|at| {
-            let words = [
-                ("good", Verdict::Good),
-                ("suspect", Verdict::Suspect),
-                ("bad", Verdict::Bad),
-            ];
-            notes.choice(at, &words)
-        });
-        if let (Some(drive), Some(verdict), Some(reason)) = (drive, verdict, reason) {
-            overrides.push(Override {
-                drive: DriveId(drive.value.clone()),
-                verdict,
-                reason: reason.value.clone(),
-                until,
-            });
-        }
-    }
-    overrides
+    let until = report.parse(raw.until.as_ref(), |day| {
+        day_ends(day)
+            .ok_or_else(|| format!("{day:?} is not a day; write for example \"2030-12-31\""))
+    });
+    Some(Override {
+        drive: DriveId(drive?.clone()),
+        verdict: match verdict? {
+            raw::Verdict::Good => Verdict::Good,
+            raw::Verdict::Suspect => Verdict::Suspect,
+            raw::Verdict::Bad => Verdict::Bad,
+        },
+        reason: reason?.clone(),
+        until,
+    })
 }
 
 /// A key without which the entry means nothing.
-fn needed<'a>(
+fn needed<'a, T>(
     line: usize,
-    table: &str,
     key: &str,
-    given: &'a Option<At<String>>,
-    notes: &mut Notes,
-) -> Option<&'a At<String>> {
+    given: &'a Given<T>,
+    report: &mut Report,
+) -> Option<&'a T> {
     if given.is_none() {
-        notes.problems.push(super::Problem {
-            line: Some(line),
-            key: format!("{table} {key}"),
-            message: "is missing".to_owned(),
-        });
+        report
+            .problems
+            .push(Problem::new(Some(line), key, "is missing"));
     }
-    given.as_ref()
+    value(given)
 }

@@ -10,7 +10,7 @@ const HASH_DIGITS: usize = 10;
 /// The node id for a host name: the name itself when it can be one, else its usable characters,
 /// shortened, and a hash of the whole. The same name always gives the same id: volume ids and node labels
 /// hold it.
-pub fn node_id_from_hostname(hostname: &str) -> String {
+pub(super) fn node_id_from_hostname(hostname: &str) -> String {
     if is_node_id(hostname) {
         return hostname.to_owned();
     }

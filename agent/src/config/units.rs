@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, de::Error};
+
 /// Why a size or a duration cannot be read. Says what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
@@ -135,6 +137,26 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
         rest = tail;
     }
     Ok(Duration::from_millis(total_ms))
+}
+
+/// A duration of at least so many seconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Period<const LEAST: u64>(pub(super) Duration);
+
+impl<'de, const LEAST: u64> Deserialize<'de> for Period<LEAST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let period = parse_duration(&text).map_err(D::Error::custom)?;
+        if period < Duration::from_secs(LEAST) {
+            let least = match LEAST % 60 {
+                0 => format!("{}m", LEAST / 60),
+                _ => format!("{LEAST}s"),
+            };
+            let short = format!("{text:?} is too short; at least {least:?}");
+            return Err(D::Error::custom(short));
+        }
+        Ok(Self(period))
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Target, seeds};
 use crate::{
-    config::{self, check::HostFacts, units},
+    config::{self, HostFacts, units},
     health::memory,
     model::Checked,
     smart::History,

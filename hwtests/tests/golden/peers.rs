@@ -156,6 +156,7 @@ impl Agent for OldAgent {
 /// Has an agent dial a controller until the token is cancelled.
 fn dial(agent: OldAgent, controller: &str) -> CancellationToken {
     let config = UplinkConfig {
+        token: None,
         targets: vec![controller.parse().unwrap()],
         credentials: None,
     };

@@ -1,0 +1,365 @@
+//! From TOML into structs with serde, without stopping at the first mistake.
+//!
+//! toml's own deserializer ends at the first mistake. This one reports each with its line and key and goes on, so
+//! that an operator sees all of them at once: a value that is refused leaves its `At` empty, an unknown key is
+//! left out, and a section that is no table is read as an empty one.
+
+use std::cell::RefCell;
+
+use serde::{
+    Deserializer,
+    de::{
+        DeserializeOwned, DeserializeSeed, Expected, IntoDeserializer, SeqAccess, Visitor,
+        value::{MapDeserializer, SeqDeserializer},
+    },
+    forward_to_deserialize_any,
+};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::report::Problem;
+
+/// Unknown keys and refused values are returned with what could be read; what is not TOML, alone.
+pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<(T, Vec<Problem>), Vec<Problem>> {
+    let file = File {
+        newlines: text.match_indices('\n').map(|(at, _)| at).collect(),
+        problems: RefCell::default(),
+    };
+    let (table, errors) = DeTable::parse_recoverable(text);
+    // What was recovered after a syntax error would only give follow-up mistakes.
+    if !errors.is_empty() {
+        let problem = |error: &toml::de::Error| {
+            let line = error.span().map(|span| file.line(span.start));
+            let message = error.message().trim().replace('\n', ", ");
+            Problem::new(line, "", format!("not TOML: {message}"))
+        };
+        return Err(errors.iter().map(problem).collect());
+    }
+    let root = Node {
+        file: &file,
+        section: "",
+        key: "",
+        role: Role::Key,
+        value: &Spanned::new(table.span(), DeValue::Table(table.into_inner())),
+    };
+    let read = T::deserialize(root);
+    let mut problems = file.problems.into_inner();
+    match read {
+        Ok(read) => Ok((read, problems)),
+        Err(Mistake(message)) => {
+            problems.push(Problem::new(None, "", message));
+            Err(problems)
+        }
+    }
+}
+
+struct File {
+    /// Byte offsets.
+    newlines: Vec<usize>,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl File {
+    /// Line of a byte offset, from 1.
+    fn line(&self, offset: usize) -> usize {
+        1 + self.newlines.partition_point(|&newline| newline < offset)
+    }
+}
+
+/// Why a value is refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Mistake(String);
+
+impl serde::de::Error for Mistake {
+    fn custom<T: std::fmt::Display>(message: T) -> Self {
+        Self(message.to_string())
+    }
+
+    fn unknown_variant(word: &str, known: &'static [&'static str]) -> Self {
+        let hint = closest(word, known);
+        let hint = hint.map_or_else(String::new, |word| format!(" (did you mean {word:?}?)"));
+        Self(format!(
+            "{word:?} is not known{hint}; allowed: {}",
+            known.join(", ")
+        ))
+    }
+}
+
+/// What is deserialized: the value of a key, or an entry of its list.
+#[derive(Clone, Copy)]
+struct Node<'a, 'i> {
+    file: &'a File,
+    /// The table that the key is in, with its brackets.
+    section: &'a str,
+    key: &'a str,
+    role: Role,
+    value: &'a Spanned<DeValue<'i>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// A section, a list of tables, or not looked into yet.
+    Key,
+    /// The inside of an `At`.
+    Value,
+    /// An entry of a list.
+    Entry,
+}
+
+impl<'a> Node<'a, '_> {
+    fn line(&self) -> usize {
+        self.file.line(self.value.span().start)
+    }
+
+    fn name(&self) -> String {
+        format!("{} {}", self.section, self.key).trim().to_owned()
+    }
+
+    /// The section that it is, if it is one; empty for the whole file.
+    fn path(&self) -> String {
+        let path = match self.section.trim_matches(['[', ']']) {
+            "" if self.key.is_empty() => return String::new(),
+            "" => format!("[{}]", self.key),
+            outer => format!("[{outer}.{}]", self.key),
+        };
+        match self.role {
+            Role::Entry => format!("[{path}]"),
+            Role::Key | Role::Value => path,
+        }
+    }
+
+    fn must_be(&self, expected: &str) -> Mistake {
+        let found = self.value.get_ref().type_str();
+        let article = match found.starts_with(['a', 'e', 'i', 'o', 'u']) {
+            true => "an",
+            false => "a",
+        };
+        Mistake(format!("must be {expected}, not {article} {found}"))
+    }
+
+    fn report(&self, mistake: Mistake) {
+        let problem = Problem::new(Some(self.line()), &self.name(), mistake.0);
+        self.file.problems.borrow_mut().push(problem);
+    }
+
+    fn text(&self) -> Result<&'a str, Mistake> {
+        let text = self.value.get_ref().as_str();
+        text.ok_or_else(|| {
+            self.must_be(match self.role {
+                Role::Entry => "a list of texts; this entry must be in quotes",
+                Role::Key | Role::Value => "a text in quotes",
+            })
+        })
+    }
+}
+
+impl<'de> Deserializer<'de> for Node<'_, '_> {
+    type Error = Mistake;
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        known: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        // The derived code of an At also takes its fields in order; `value` may then be left out.
+        if name == "At" {
+            return visitor.visit_seq(Parts {
+                node: self,
+                next: 0,
+            });
+        }
+        let path = self.path();
+        let empty = DeTable::new();
+        let table = match (self.value.get_ref(), self.role) {
+            (DeValue::Table(table), _) => table,
+            (_, Role::Entry) => return Err(self.must_be(&format!("a table: write {path}"))),
+            _ => {
+                self.report(self.must_be(&format!("a table, {path}")));
+                &empty
+            }
+        };
+        let mut entries = Vec::new();
+        for (key, value) in table {
+            let node = Node {
+                section: &path,
+                key: key.get_ref(),
+                role: Role::Key,
+                value,
+                ..self
+            };
+            if known.contains(&node.key) {
+                entries.push((node.key, node));
+            } else {
+                let line = self.file.line(key.span().start);
+                let message = unknown_key(node.key, &path, known);
+                let mut problems = self.file.problems.borrow_mut();
+                problems.push(Problem::new(Some(line), "", message));
+            }
+        }
+        visitor.visit_map(MapDeserializer::new(entries.into_iter()))
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        let entries = match (self.value.get_ref(), self.role) {
+            (DeValue::Array(entries), _) => entries.iter().collect(),
+            // One text alone is a list of one.
+            (DeValue::String(_), Role::Value) => vec![self.value],
+            (_, Role::Value) => return Err(self.must_be("a list of texts, like [\"a\", \"b\"]")),
+            _ => {
+                let path = self.path();
+                let tables = format!("a list of tables: write [{path}], with two brackets");
+                self.report(self.must_be(&tables));
+                Vec::new()
+            }
+        };
+        let role = Role::Entry;
+        let nodes = entries.into_iter().map(|value| Node {
+            role,
+            value,
+            ..self
+        });
+        visitor.visit_seq(SeqDeserializer::new(nodes))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        visitor.visit_str(self.text()?)
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        visitor.visit_str(self.text()?)
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        let flag = self.value.get_ref().as_bool();
+        visitor.visit_bool(flag.ok_or_else(|| self.must_be("true or false"))?)
+    }
+
+    fn deserialize_i32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        let number = self.value.get_ref().as_integer().and_then(|number| {
+            i32::from_str_radix(&number.as_str().replace('_', ""), number.radix()).ok()
+        });
+        let range = || format!("must be a whole number from {} to {}", i32::MIN, i32::MAX);
+        visitor.visit_i32(number.ok_or_else(|| Mistake(range()))?)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _words: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        visitor.visit_enum(self.text()?.into_deserializer())
+    }
+
+    /// A text, or a whole number as one: it may be larger than any type of numbers.
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match self.value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => {
+                visitor.visit_str(&number.as_str().replace('_', ""))
+            }
+            DeValue::String(text) => visitor.visit_str(text),
+            _ => Err(self.must_be(&(&visitor as &dyn Expected).to_string())),
+        }
+    }
+
+    forward_to_deserialize_any! {
+        i8 i16 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct
+        newtype_struct tuple tuple_struct map identifier ignored_any
+    }
+}
+
+impl<'de> IntoDeserializer<'de, Mistake> for Node<'_, '_> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+/// The fields of an `At`.
+struct Parts<'a, 'i> {
+    node: Node<'a, 'i>,
+    next: u8,
+}
+
+impl<'de> SeqAccess<'de> for Parts<'_, '_> {
+    type Error = Mistake;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, Mistake> {
+        self.next += 1;
+        let mut node = self.node;
+        match self.next {
+            1 => {
+                if node.role == Role::Key {
+                    node.role = Role::Value;
+                }
+                let value = seed.deserialize(node);
+                Ok(value.map_err(|mistake| node.report(mistake)).ok())
+            }
+            2 => seed.deserialize(node.name().into_deserializer()).map(Some),
+            _ => seed.deserialize(node.line().into_deserializer()).map(Some),
+        }
+    }
+}
+
+fn unknown_key(key: &str, section: &str, known: &[&str]) -> String {
+    let place = if section.is_empty() {
+        "the file"
+    } else {
+        section
+    };
+    let hint = closest(key, known);
+    let hint = hint.map_or_else(String::new, |known| format!(" (did you mean `{known}`?)"));
+    let mut known = known.to_vec();
+    known.sort_unstable();
+    let known = known.join(", ");
+    format!("unknown key `{key}` in {place}{hint}; known keys: {known}")
+}
+
+/// The known word that a mistyped one most likely stands for: at most a third of its letters differ.
+fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    let word = word.replace('_', "-").to_lowercase();
+    known
+        .iter()
+        .map(|candidate| (strsim::osa_distance(&word, candidate), *candidate))
+        .filter(|(distance, candidate)| *distance <= 1.max(candidate.len() / 3))
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_typing_mistake_finds_the_word_that_was_meant() {
+        let known = ["media", "min-size", "max-size", "model"];
+        assert_eq!(closest("medai", &known), Some("media"));
+        assert_eq!(closest("min_size", &known), Some("min-size"));
+        assert_eq!(closest("Model", &known), Some("model"));
+        assert_eq!(closest("colour", &known), None);
+    }
+
+    #[test]
+    fn lines_count_from_one() {
+        let file = File {
+            newlines: vec![1, 3],
+            problems: RefCell::default(),
+        };
+        assert_eq!(
+            [0, 1, 2, 4, 99].map(|offset| file.line(offset)),
+            [1, 1, 2, 3, 3]
+        );
+    }
+}
