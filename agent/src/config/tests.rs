@@ -275,6 +275,26 @@ fn a_single_bracket_class_is_explained() {
 }
 
 #[test]
+fn a_value_of_a_wrong_type_is_reported_once_and_not_as_missing_too() {
+    let text = "\
+node = 1
+health.override = [2, { drive = 3, verdict = 'bad', reason = ['x'] }]
+class = [{ name = 4, select.media = [5], select.min-size = 1.5 }]
+";
+    assert_eq!(
+        mistakes(text),
+        "\
+drivebay.toml:1: node: must be a table, [node], not an integer
+drivebay.toml:2: [health] override: must be a table: write [[health.override]], not an integer
+drivebay.toml:2: [[health.override]] drive: must be a text in quotes, not an integer
+drivebay.toml:2: [[health.override]] reason: must be a text in quotes, not an array
+drivebay.toml:3: [[class]] name: must be a text in quotes, not an integer
+drivebay.toml:3: [class.select] media: must be a list of texts; this entry must be in quotes, not an integer
+drivebay.toml:3: [class.select] min-size: must be a size in quotes or a number of bytes, not a float"
+    );
+}
+
+#[test]
 fn a_socket_path_the_kernel_cannot_take_is_refused() {
     let exact = format!("/{}", "s".repeat(106));
     assert!(parse(&format!("agent.socket = '{exact}'\n{CLASS}"), &bare()).is_ok());
