@@ -12,6 +12,8 @@ mod certificates;
 mod first_release;
 #[path = "kubernetes_life/host.rs"]
 mod host;
+#[path = "kubernetes_life/identity.rs"]
+mod identity;
 #[path = "kubernetes_life/install.rs"]
 mod install;
 #[path = "kubernetes_life/restart.rs"]

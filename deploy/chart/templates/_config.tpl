@@ -37,8 +37,12 @@ listen = {{ printf "%s:%v" (include "drivebay.anywhere" .) .Values.metrics.agent
 [controller]
 addresses = [{{ printf "%s:%v" (include "drivebay.controllerHost" .) .Values.controller.port | toJson }}]
 ca = "/etc/drivebay-tls/ca.pem"
+{{- if eq .Values.certificates.nodes "tokens" }}
+token = "/etc/drivebay-tls/token"
+{{- else }}
 cert = "/etc/drivebay-tls/node.pem"
 key = "/etc/drivebay-tls/node-key.pem"
+{{- end }}
 {{- range .Values.classes }}
 
 [[class]]

@@ -45,6 +45,15 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 {{- end }}
 
+{{/* The CA of the controller's certificate, where agents need nothing else. */}}
+{{- define "drivebay.caConfigMap" -}}
+{{- if eq .Values.certificates.source "existing" -}}
+{{ .Values.certificates.existing.caConfigMap }}
+{{- else -}}
+{{ .Values.name }}-controller-ca
+{{- end -}}
+{{- end }}
+
 {{- define "drivebay.nodesCaSecret" -}}
 {{- if eq .Values.certificates.source "existing" -}}
 {{ .Values.certificates.existing.nodesCaSecret }}

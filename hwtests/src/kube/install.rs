@@ -52,7 +52,6 @@ impl Install {
     fn all(&self, cluster: &Cluster) -> Value {
         let mut values = json!({
             "image": {"repository": "drivebay.test/drivebay"},
-            "certificates": {"source": "generated"},
             "clusterName": cluster.name(),
             "classes": [{"name": "loop", "select": {"path": [cluster.drives_pattern()]}}],
             "agent": {

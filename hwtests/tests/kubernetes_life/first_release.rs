@@ -41,7 +41,7 @@ fn an_upgrade_from_the_first_release_loses_no_write_and_makes_new_volumes() {
     let writer = Writer::start(&it);
 
     // As deploy/README.md says of a change from manifests to helm.
-    let install = Install::with(json!({"certificates": {"source": "existing"}}));
+    let install = Install::with(json!({"certificates": {"source": "existing", "nodes": "signed"}}));
     cluster
         .upgrade(&install, &["--take-ownership", "--force-conflicts"])
         .unwrap();

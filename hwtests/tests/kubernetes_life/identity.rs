@@ -1,0 +1,245 @@
+//! Who may be which node: agents that prove themselves by other tokens than their own, and an API server that is away.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use drivebay_hwtests::{
+    kube::{Cluster, NAMESPACE, wait},
+    program, tools,
+};
+use serde_json::{Value, json};
+
+/// Reaches the controller under the name that is in its certificate.
+const CONTROLLER: &str = "drivebay-controller.drivebay.svc.cluster.local";
+const AUDIENCE: &str = "drivebay-controller";
+/// An agent that is refused is told so within this.
+const REFUSED: Duration = Duration::from_secs(60);
+
+/// The first pod of a component.
+fn pod(cluster: &Cluster, component: &str) -> Value {
+    let label = format!("app.kubernetes.io/component={component}");
+    let mut pods = cluster.list(NAMESPACE, &["pods", "--selector", &label]);
+    pods.remove(0)
+}
+
+/// A token as the API server mints it.
+fn minted(cluster: &Cluster, account: &str, words: &[&str]) -> String {
+    let create = ["--namespace", NAMESPACE, "create", "token", account];
+    cluster.kubectl(&[&create[..], words].concat())
+}
+
+/// One for the agent's pod, as the kubelet projects it.
+fn of_the_pod(cluster: &Cluster, audience: &str) -> String {
+    let pod = pod(cluster, "agent");
+    let name = pod["metadata"]["name"].as_str().unwrap();
+    let words = [
+        "--audience",
+        audience,
+        "--bound-object-kind",
+        "Pod",
+        "--bound-object-name",
+        name,
+    ];
+    minted(cluster, "drivebay-agent", &words)
+}
+
+/// One that a key signs, of these claims.
+fn signed(cluster: &Cluster, key: &str, claims: &Value) -> String {
+    let dir = cluster.dir().join("impostor");
+    fs::create_dir_all(&dir).unwrap();
+    let encode = r#"base64 -w 0 | tr '+/' '-_' | tr -d '='"#;
+    let script = format!(
+        r#"set -eu; body=$(printf %s '{{"alg":"RS256"}}' | {encode}).$(printf %s "$1" | {encode})
+        printf '%s.%s' "$body" "$(printf %s "$body" | openssl dgst -sha256 -sign "$2" | {encode})""#
+    );
+    tools::must("sh", &["-c", &script, "sign", &claims.to_string(), key])
+}
+
+/// Has another agent dial the controller in the agent's place; what it logs until it is refused.
+fn dials(cluster: &Cluster, name: &str, token: &str) -> String {
+    let dir: PathBuf = cluster.dir().join("impostor");
+    fs::create_dir_all(&dir).unwrap();
+    let path = |file: &str| dir.join(file).to_str().unwrap().to_owned();
+    let ca = cluster.get(NAMESPACE, &["configmap", "drivebay-controller-ca"]);
+    fs::write(dir.join("ca.pem"), ca["data"]["ca.crt"].as_str().unwrap()).unwrap();
+    fs::write(dir.join("token"), token).unwrap();
+    let address = pod(cluster, "controller")["status"]["podIP"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let hosts = cluster.dir().join("etc/hosts");
+    let mut known = fs::read_to_string(&hosts).unwrap_or_default();
+    known.push_str(&format!("\n{address} {CONTROLLER}\n"));
+    // Written in place, since it is bind mounted; the newest line is the first that is found.
+    let newest_first: Vec<&str> = known.lines().rev().collect();
+    fs::write(&hosts, newest_first.join("\n") + "\n").unwrap();
+    let config = format!(
+        "[node]\nname = {name:?}\n[kubelet]\nregistration = false\n[csi]\nsocket = {:?}\n\
+         [agent]\nsocket = {:?}\nstate-dir = {:?}\nruntime-dir = {:?}\n\
+         [metrics]\nlisten = \"off\"\n\
+         [controller]\naddresses = [\"{CONTROLLER}:9443\"]\nca = {:?}\ntoken = {:?}\n",
+        path("csi.sock"),
+        path("agent.sock"),
+        path("state"),
+        path("run"),
+        path("ca.pem"),
+        path("token"),
+    );
+    fs::write(dir.join("agent.toml"), config).unwrap();
+    let log = cluster.dir().join("log/impostor.log");
+    let _ = fs::remove_file(&log);
+    let agent = program::agent().unwrap();
+    let config = path("agent.toml");
+    let command = [
+        agent.to_str().unwrap(),
+        "run",
+        "--config",
+        &config,
+        "--headless",
+    ];
+    cluster.start("impostor", &[], &command);
+    let said = wait::poll(REFUSED, || {
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        let end = |line: &&str| {
+            line.contains("controller refused this agent")
+                || line.contains("connected to the controller")
+        };
+        said.lines().find(end).map(str::to_owned)
+    });
+    cluster.signal("-TERM", &format!("run --config {config}"));
+    said.unwrap_or_else(|| panic!("it was not refused:\n{}", fs::read_to_string(&log).unwrap()))
+}
+
+#[test]
+#[ignore = "needs a cluster: hwtests/kubernetes"]
+fn a_node_is_whoever_has_its_token_and_nobody_else() {
+    let cluster = Cluster::running();
+    cluster.installed();
+    let right = of_the_pod(&cluster, AUDIENCE);
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
+    let claims = |until: u64| {
+        json!({
+            "iss": "https://kubernetes.default.svc", "aud": [AUDIENCE], "iat": now - 3600, "nbf": now - 3600, "exp": until,
+            "sub": "system:serviceaccount:drivebay:drivebay-agent",
+            "kubernetes.io": {"namespace": NAMESPACE, "node": {"name": "node-2", "uid": "x"},
+                "serviceaccount": {"name": "drivebay-agent", "uid": "x"}},
+        })
+    };
+    let accounts = cluster.dir().join("auth/accounts.key");
+    let accounts = accounts.to_str().unwrap();
+    let other = cluster.dir().join("other.key");
+    let other = other.to_str().unwrap();
+    tools::must("openssl", &["genrsa", "-out", other, "2048"]);
+    let rows = [
+        (
+            "another node's name",
+            "node-2",
+            right.clone(),
+            "pod on node",
+        ),
+        (
+            "another ServiceAccount's",
+            "node-1",
+            minted(&cluster, "default", &["--audience", AUDIENCE]),
+            "agents run as",
+        ),
+        (
+            "for another audience",
+            "node-1",
+            of_the_pod(&cluster, "https://kubernetes.default.svc.cluster.local"),
+            "not for this controller",
+        ),
+        (
+            "bound to no pod",
+            "node-1",
+            minted(&cluster, "drivebay-agent", &["--audience", AUDIENCE]),
+            "does not say on which node",
+        ),
+        (
+            "expired, signed by the cluster",
+            "node-2",
+            signed(&cluster, accounts, &claims(now - 60)),
+            "has expired",
+        ),
+        (
+            "signed by another key",
+            "node-2",
+            signed(&cluster, other, &claims(now + 3600)),
+            "does not accept",
+        ),
+        (
+            "of a ServiceAccount that is gone",
+            "node-2",
+            signed(&cluster, accounts, &claims(now + 3600)),
+            "does not accept",
+        ),
+        (
+            "no token at all",
+            "node-1",
+            "x".to_owned(),
+            "is not a ServiceAccount token",
+        ),
+        // Root on a node is that node; the agent that is connected stays all the same.
+        (
+            "the node's own, a second time",
+            "node-1",
+            right,
+            "has a connected agent",
+        ),
+    ];
+    println!("{:<36}{:<8}WHAT THE CONTROLLER SAYS", "TOKEN", "AS");
+    for (what, name, token, says) in rows {
+        let said = dials(&cluster, name, token.trim());
+        let reason = said.split("reason=").nth(1).unwrap_or(&said);
+        println!("{what:<36}{name:<8}{reason}");
+        assert!(said.contains(says), "{what}: {said}");
+    }
+    let nodes = cluster.ask_controller(&["nodes"]);
+    let nodes = nodes["nodes"].as_array().unwrap().clone();
+    assert_eq!(nodes.len(), 1, "{nodes:?}");
+    assert_eq!(nodes[0]["state"], "connected", "{nodes:?}");
+}
+
+#[test]
+#[ignore = "needs a cluster: hwtests/kubernetes"]
+fn sessions_outlast_an_api_server_that_is_away() {
+    let cluster = Cluster::running();
+    cluster.installed();
+    let sessions = |cluster: &Cluster| connected_lines(cluster).len();
+    let before = sessions(&cluster);
+    assert!(before > 0);
+    let agent = "^drivebay-agent run ";
+    let processes = cluster.processes(agent);
+
+    cluster.service("stop", "kube-apiserver");
+    // The kubelet starts it again; its token is the one that was reviewed.
+    for process in &processes {
+        let _ = cluster.inside(&["kill", "-KILL", process]);
+    }
+    wait::until(
+        Duration::from_secs(120),
+        "the agent has a session again",
+        || (sessions(&cluster) > before).then_some(()),
+    );
+    cluster.service("start", "kube-apiserver");
+    cluster.drivebay_is_up();
+    let nodes = cluster.ask_controller(&["nodes"]);
+    assert_eq!(nodes["nodes"][0]["state"], "connected", "{nodes}");
+}
+
+/// Lines that say that an agent has a session, of all agents that the kubelet has run.
+fn connected_lines(cluster: &Cluster) -> Vec<String> {
+    let logs = cluster.inside(&[
+        "sh",
+        "-c",
+        "cat /var/log/pods/drivebay_drivebay-agent-*/agent/*.log 2>/dev/null || true",
+    ]);
+    let is_it = |line: &&str| line.contains("connected to the controller");
+    logs.unwrap_or_default()
+        .lines()
+        .filter(is_it)
+        .map(str::to_owned)
+        .collect()
+}
