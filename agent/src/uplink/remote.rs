@@ -1,4 +1,5 @@
-//! What a controller may ask of this agent over a session: everything but what a person does to one drive.
+//! What a controller may ask of this agent over a session. This is the list of it: a call that no controller makes is
+//! refused here, so that whoever takes a controller over, or its place, can do no more than it does.
 
 use std::sync::Arc;
 
@@ -38,7 +39,12 @@ pub(super) struct Remote<S> {
     pub(super) replica: watch::Sender<(String, String)>,
 }
 
-const BY_HAND: &str = "this is done by a person on the node itself, with `drivebay-agent drive`";
+const BY_HAND: &str = "this is done by a person on the node itself, with `drivebay-agent`";
+
+// What every call that no controller makes is answered with.
+fn by_hand<T>() -> Answer<T> {
+    Err(Status::permission_denied(BY_HAND))
+}
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -74,7 +80,14 @@ impl<S: Agent> Agent for Remote<S> {
             .send_replace((replica, asker.controller_version.clone()));
         let answer = self.service.hello(request).await;
         if answer.is_ok() {
-            self.stage.send_replace(Stage::Greeted);
+            // A controller asks again whether this agent is alive; the session goes on.
+            self.stage.send_if_modified(|stage| {
+                let first = *stage != Stage::Open;
+                if first {
+                    *stage = Stage::Greeted;
+                }
+                first
+            });
         }
         answer
     }
@@ -134,28 +147,120 @@ impl<S: Agent> Agent for Remote<S> {
         self.service.expand_volume(request).await
     }
 
-    async fn rescan(&self, request: Request<RescanRequest>) -> Answer<RescanResponse> {
-        self.service.rescan(request).await
+    async fn rescan(&self, _: Request<RescanRequest>) -> Answer<RescanResponse> {
+        by_hand()
     }
 
     type WipeDriveStream = S::WipeDriveStream;
 
     async fn wipe_drive(&self, _: Request<WipeDriveRequest>) -> Answer<Self::WipeDriveStream> {
-        Err(Status::permission_denied(BY_HAND))
+        by_hand()
     }
 
     async fn acknowledge_drive(
         &self,
         _: Request<AcknowledgeDriveRequest>,
     ) -> Answer<AcknowledgeDriveResponse> {
-        Err(Status::permission_denied(BY_HAND))
+        by_hand()
     }
 
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
-        Err(Status::permission_denied(BY_HAND))
+        by_hand()
     }
 
     async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
-        Err(Status::permission_denied(BY_HAND))
+        by_hand()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, net::SocketAddr, sync::Mutex};
+
+    use tokio_stream::Empty;
+    use tonic::Code;
+
+    use super::*;
+
+    // Answers every call that reaches it with UNIMPLEMENTED.
+    #[derive(Debug, Clone)]
+    struct Reached;
+
+    fn reached<T>() -> Answer<T> {
+        Err(Status::unimplemented("reached"))
+    }
+
+    macro_rules! reached {
+        ($($call:ident $request:ty => $answer:ty),* $(,)?) => {
+            #[tonic::async_trait]
+            impl Agent for Reached {
+                type WatchInventoryStream = Empty<Result<InventoryUpdate, Status>>;
+                type WipeDriveStream = Empty<Result<WipeDriveProgress, Status>>;
+                $(async fn $call(&self, _: Request<$request>) -> Answer<$answer> {
+                    reached()
+                })*
+            }
+
+            // The code that each call over a session is answered with.
+            async fn codes(remote: &Remote<Reached>) -> BTreeMap<&'static str, Code> {
+                let mut codes = BTreeMap::new();
+                $(
+                    let answer = remote.$call(Request::new(<$request>::default())).await;
+                    codes.insert(stringify!($call), answer.map_or_else(|status| status.code(), |_| Code::Ok));
+                )*
+                codes
+            }
+        };
+    }
+
+    reached! {
+        hello HelloRequest => HelloResponse,
+        refused RefusedRequest => RefusedResponse,
+        watch_inventory WatchInventoryRequest => Self::WatchInventoryStream,
+        create_volume CreateVolumeRequest => CreateVolumeResponse,
+        delete_volume DeleteVolumeRequest => DeleteVolumeResponse,
+        expand_volume ExpandVolumeRequest => ExpandVolumeResponse,
+        rescan RescanRequest => RescanResponse,
+        wipe_drive WipeDriveRequest => Self::WipeDriveStream,
+        adopt_drive AdoptDriveRequest => AdoptDriveResponse,
+        acknowledge_drive AcknowledgeDriveRequest => AcknowledgeDriveResponse,
+        check_volume CheckVolumeRequest => CheckVolumeResponse,
+    }
+
+    #[tokio::test]
+    async fn a_controller_may_call_what_it_uses_and_nothing_else() {
+        let remote = Remote {
+            service: Reached,
+            shared: Arc::new(Shared {
+                credentials: None,
+                met: Mutex::default(),
+                announced: watch::Sender::new(1),
+            }),
+            slot: Slot {
+                address: SocketAddr::from(([127, 0, 0, 1], 1)),
+                host: "localhost".into(),
+                index: 0,
+            },
+            stage: watch::Sender::new(Stage::Silent),
+            replica: watch::Sender::default(),
+        };
+        let used = [
+            "create_volume",
+            "delete_volume",
+            "expand_volume",
+            "hello",
+            "refused",
+            "watch_inventory",
+        ];
+        let codes = codes(&remote).await;
+        assert_eq!(codes.len(), 11);
+        for (call, code) in codes {
+            let expected = if used.contains(&call) {
+                Code::Unimplemented
+            } else {
+                Code::PermissionDenied
+            };
+            assert_eq!(code, expected, "{call}");
+        }
     }
 }
