@@ -15,7 +15,11 @@ use drivebay_proto::{
 };
 use uuid::Uuid;
 
-use crate::catalog::{Catalog, Key, marks};
+use crate::{
+    bounds::{self, Bound, Held},
+    catalog::{Catalog, Key, marks},
+    peer_log::printable,
+};
 
 /// The update does not follow from what is known: ask for a full snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +57,23 @@ pub enum Gap {
     },
 }
 
+/// An update is not taken in, and has changed nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UpdateError {
+    #[error(transparent)]
+    Gap(#[from] Gap),
+    #[error(transparent)]
+    Bound(#[from] Bound),
+}
+
+/// Volumes of an update that are not listed, since their ids are not of this node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Foreign {
+    pub count: u64,
+    /// The first of the ids, cut.
+    pub example: String,
+}
+
 /// Classes of drives by name.
 pub type Classes = Arc<BTreeMap<String, Class>>;
 
@@ -83,6 +104,31 @@ struct InventoryBuilder {
     classes: BTreeMap<String, Class>,
     drives: BTreeMap<String, Drive>,
     volumes: BTreeMap<Uuid, Volume>,
+    bytes: usize,
+}
+
+/// What is known of a volume besides its place in the catalog.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    exists: bool,
+    troubled: bool,
+    // As counted against the node's bound; a volume's own bound is far below 4 GiB.
+    bytes: u32,
+}
+
+impl Known {
+    fn of(volume: &Volume) -> Self {
+        let marks = marks(volume);
+        Self {
+            exists: marks.exists,
+            troubled: marks.troubled,
+            bytes: u32::try_from(bounds::volume_bytes(volume)).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn bytes(self) -> usize {
+        self.bytes as usize
+    }
 }
 
 #[derive(Debug, Default)]
@@ -92,8 +138,80 @@ struct Shown {
     revision: u64,
     classes: Classes,
     drives: BTreeMap<String, Drive>,
-    // (exists, troubled) of each.
-    volumes: BTreeMap<Uuid, (bool, bool)>,
+    volumes: BTreeMap<Uuid, Known>,
+    bytes: usize,
+}
+
+// What is held after each of these was put in place of what was there before.
+fn replace(bytes: &mut usize, before: Option<usize>, now: usize) {
+    *bytes = (*bytes + now).saturating_sub(before.unwrap_or(0));
+}
+
+impl InventoryBuilder {
+    fn take_in(&mut self, update: InventoryUpdate, put: Vec<(Uuid, Volume)>, removed: &[Uuid]) {
+        let bytes = &mut self.bytes;
+        for uuid in removed {
+            let before = self.volumes.remove(uuid);
+            replace(bytes, before.as_ref().map(bounds::volume_bytes), 0);
+        }
+        for (uuid, volume) in put {
+            let now = bounds::volume_bytes(&volume);
+            let before = self.volumes.insert(uuid, volume);
+            replace(bytes, before.as_ref().map(bounds::volume_bytes), now);
+        }
+        change_drives(
+            &mut self.drives,
+            bytes,
+            update.removed_drives,
+            update.drives,
+        );
+        change_classes(&mut self.classes, bytes, update.classes);
+    }
+
+    fn held(&self) -> Held {
+        Held {
+            volumes: self.volumes.len(),
+            drives: self.drives.len(),
+            classes: self.classes.len(),
+            bytes: self.bytes,
+        }
+    }
+}
+
+impl Shown {
+    fn held(&self) -> Held {
+        Held {
+            volumes: self.volumes.len(),
+            drives: self.drives.len(),
+            classes: self.classes.len(),
+            bytes: self.bytes,
+        }
+    }
+}
+
+fn change_drives(
+    drives: &mut BTreeMap<String, Drive>,
+    bytes: &mut usize,
+    removed: Vec<String>,
+    put: Vec<Drive>,
+) {
+    for id in removed {
+        let before = drives.remove(&id);
+        replace(bytes, before.as_ref().map(bounds::drive_bytes), 0);
+    }
+    for drive in put {
+        let now = bounds::drive_bytes(&drive);
+        let before = drives.insert(drive.id.clone(), drive);
+        replace(bytes, before.as_ref().map(bounds::drive_bytes), now);
+    }
+}
+
+fn change_classes(classes: &mut BTreeMap<String, Class>, bytes: &mut usize, put: Vec<Class>) {
+    for class in put {
+        let now = bounds::class_bytes(&class);
+        let before = classes.insert(class.name.clone(), class);
+        replace(bytes, before.as_ref().map(bounds::class_bytes), now);
+    }
 }
 
 impl Inventory {
@@ -109,98 +227,149 @@ impl Inventory {
         }
     }
 
-    /// Takes in one update of the stream.
-    pub fn apply(&mut self, update: InventoryUpdate, catalog: &Catalog) -> Result<(), Gap> {
+    /// Takes in one update of the stream. Volumes of other nodes are left out.
+    pub fn apply(
+        &mut self,
+        mut update: InventoryUpdate,
+        catalog: &Catalog,
+    ) -> Result<Foreign, UpdateError> {
+        bounds::check_parts(&update)?;
         if update.full {
             if self.instance == update.instance && update.revision < self.revision {
-                return Err(Gap::Old {
+                return Err(UpdateError::Gap(Gap::Old {
                     known: self.revision,
                     got: update.revision,
-                });
+                }));
             }
-            self.making = Some(InventoryBuilder::default());
-            self.instance = update.instance;
         } else {
             self.check_follows(&update)?;
         }
-        self.revision = update.revision;
-        self.away_since = None;
-        let put = self.ours(update.volumes);
+        let (put, foreign) = self.ours(std::mem::take(&mut update.volumes));
         let removed: Vec<Uuid> = update
             .removed_volumes
             .iter()
             .filter_map(|id| id.parse::<VolumeId>().ok())
             .map(|id| id.uuid)
             .collect();
+        self.held_after(&update, &put, &removed).check()?;
+        if update.full {
+            self.making = Some(InventoryBuilder::default());
+            self.instance.clone_from(&update.instance);
+        }
+        self.revision = update.revision;
+        self.away_since = None;
+        let ready = update.ready;
         match &mut self.making {
-            Some(making) => {
-                for uuid in removed {
-                    making.volumes.remove(&uuid);
-                }
-                making.volumes.extend(put);
-                for id in &update.removed_drives {
-                    making.drives.remove(id);
-                }
-                let drives = update.drives.into_iter();
-                making
-                    .drives
-                    .extend(drives.map(|drive| (drive.id.clone(), drive)));
-                let classes = update.classes.into_iter();
-                making
-                    .classes
-                    .extend(classes.map(|class| (class.name.clone(), class)));
-            }
+            Some(making) => making.take_in(update, put, &removed),
             None => {
                 let shown = self.shown.get_or_insert_default();
                 shown.instance.clone_from(&self.instance);
                 shown.revision = self.revision;
                 for uuid in &removed {
-                    shown.volumes.remove(uuid);
+                    let before = shown.volumes.remove(uuid);
+                    replace(&mut shown.bytes, before.map(Known::bytes), 0);
                 }
                 for (uuid, volume) in &put {
-                    let marks = marks(volume);
-                    shown.volumes.insert(*uuid, (marks.exists, marks.troubled));
+                    let known = Known::of(volume);
+                    let before = shown.volumes.insert(*uuid, known);
+                    replace(&mut shown.bytes, before.map(Known::bytes), known.bytes());
                 }
                 catalog.change(&self.node, put, &removed);
-                for id in &update.removed_drives {
-                    shown.drives.remove(id);
-                }
-                for drive in update.drives {
-                    shown.drives.insert(drive.id.clone(), drive);
-                }
+                let bytes = &mut shown.bytes;
+                change_drives(
+                    &mut shown.drives,
+                    bytes,
+                    update.removed_drives,
+                    update.drives,
+                );
                 if !update.classes.is_empty() {
                     let classes = Arc::make_mut(&mut shown.classes);
-                    for class in update.classes {
-                        classes.insert(class.name.clone(), class);
-                    }
+                    change_classes(classes, bytes, update.classes);
                 }
             }
         }
-        if update.ready
-            && let Some(made) = self.making.take()
-        {
+        if ready && let Some(made) = self.making.take() {
             self.show(made, catalog);
         }
-        Ok(())
+        Ok(foreign)
+    }
+
+    // What is held when this update has been taken in: never less than that.
+    fn held_after(
+        &self,
+        update: &InventoryUpdate,
+        put: &[(Uuid, Volume)],
+        removed: &[Uuid],
+    ) -> Held {
+        let empty = InventoryBuilder::default();
+        let making = if update.full {
+            Some(&empty)
+        } else {
+            self.making.as_ref()
+        };
+        let shown = self.shown.as_ref();
+        let volume = |uuid: &Uuid| match making {
+            Some(making) => making.volumes.get(uuid).map(bounds::volume_bytes),
+            None => shown?.volumes.get(uuid).map(|known| known.bytes()),
+        };
+        let drive = |id: &String| match making {
+            Some(making) => making.drives.get(id).map(bounds::drive_bytes),
+            None => shown?.drives.get(id).map(bounds::drive_bytes),
+        };
+        let class = |name: &String| match making {
+            Some(making) => making.classes.get(name).map(bounds::class_bytes),
+            None => shown?.classes.get(name).map(bounds::class_bytes),
+        };
+        let mut held = match making {
+            Some(making) => making.held(),
+            None => shown.map(Shown::held).unwrap_or_default(),
+        };
+        let gone: BTreeSet<&Uuid> = removed.iter().collect();
+        for bytes in gone.iter().filter_map(|uuid| volume(uuid)) {
+            held.volumes = held.volumes.saturating_sub(1);
+            held.bytes = held.bytes.saturating_sub(bytes);
+        }
+        for (uuid, new) in put {
+            let before = volume(uuid).filter(|_| !gone.contains(uuid));
+            held.volumes += usize::from(before.is_none());
+            replace(&mut held.bytes, before, bounds::volume_bytes(new));
+        }
+        let gone: BTreeSet<&String> = update.removed_drives.iter().collect();
+        for bytes in gone.iter().filter_map(|id| drive(id)) {
+            held.drives = held.drives.saturating_sub(1);
+            held.bytes = held.bytes.saturating_sub(bytes);
+        }
+        for new in &update.drives {
+            let before = drive(&new.id).filter(|_| !gone.contains(&new.id));
+            held.drives += usize::from(before.is_none());
+            replace(&mut held.bytes, before, bounds::drive_bytes(new));
+        }
+        for new in &update.classes {
+            let before = class(&new.name);
+            held.classes += usize::from(before.is_none());
+            replace(&mut held.bytes, before, bounds::class_bytes(new));
+        }
+        held
     }
 
     // The volumes whose id is one of this node's.
-    fn ours(&self, volumes: Vec<Volume>) -> Vec<(Uuid, Volume)> {
+    fn ours(&self, volumes: Vec<Volume>) -> (Vec<(Uuid, Volume)>, Foreign) {
         let node = &*self.node;
+        let mut foreign = Foreign::default();
         let ours = volumes
             .into_iter()
             .filter_map(|volume| match volume.id.parse::<VolumeId>() {
                 Ok(id) if id.node == node => Some((id.uuid, volume)),
                 _ => {
-                    tracing::error!(
-                        node,
-                        volume = volume.id,
-                        "agent reported a volume id of another node; volume not listed"
-                    );
+                    if foreign.count == 0 {
+                        foreign.example = printable(&volume.id);
+                    }
+                    foreign.count += 1;
                     None
                 }
-            });
-        ours.collect()
+            })
+            .collect();
+        (ours, foreign)
     }
 
     fn show(&mut self, made: InventoryBuilder, catalog: &Catalog) {
@@ -214,10 +383,7 @@ impl Inventory {
         let volumes = made
             .volumes
             .iter()
-            .map(|(uuid, volume)| {
-                let marks = marks(volume);
-                (*uuid, (marks.exists, marks.troubled))
-            })
+            .map(|(uuid, volume)| (*uuid, Known::of(volume)))
             .collect();
         catalog.change(&self.node, made.volumes.into_iter().collect(), &gone);
         self.shown = Some(Shown {
@@ -226,6 +392,7 @@ impl Inventory {
             classes: Arc::new(made.classes),
             drives: made.drives,
             volumes,
+            bytes: made.bytes,
         });
     }
 
@@ -309,9 +476,9 @@ impl Inventory {
     /// How many volumes it has.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
-        for (exists, troubled) in self.shown.iter().flat_map(|shown| shown.volumes.values()) {
-            counts.volumes += u64::from(*exists);
-            counts.troubled += u64::from(*exists && *troubled);
+        for known in self.shown.iter().flat_map(|shown| shown.volumes.values()) {
+            counts.volumes += u64::from(known.exists);
+            counts.troubled += u64::from(known.exists && known.troubled);
         }
         counts
     }

@@ -17,7 +17,7 @@ impl Seen {
         }
     }
 
-    fn apply(&mut self, update: InventoryUpdate) -> Result<(), Gap> {
+    fn apply(&mut self, update: InventoryUpdate) -> Result<Foreign, UpdateError> {
         self.inventory.apply(update, &self.catalog)
     }
 
@@ -53,7 +53,10 @@ fn update(full: bool, instance: &str, since: u64, revision: u64) -> InventoryUpd
 #[test]
 fn a_delta_that_does_not_follow_is_refused_and_changes_nothing() {
     let mut seen = Seen::of("n1");
-    assert_eq!(seen.apply(update(false, "a", 0, 1)), Err(Gap::NoSnapshot));
+    assert_eq!(
+        seen.apply(update(false, "a", 0, 1)),
+        Err(Gap::NoSnapshot.into())
+    );
     seen.apply(update(true, "a", 0, 5)).unwrap();
     for bad in [
         update(false, "b", 5, 6),
@@ -79,7 +82,7 @@ fn an_old_snapshot_of_the_same_agent_is_refused_and_changes_nothing() {
     new.volumes.push(volume("v", "ready"));
     seen.apply(new).unwrap();
     let old = update(true, "a", 0, 4);
-    assert_eq!(seen.apply(old), Err(Gap::Old { known: 5, got: 4 }));
+    assert_eq!(seen.apply(old), Err(Gap::Old { known: 5, got: 4 }.into()));
     assert_eq!(seen.listed(), 1);
     seen.apply(update(true, "a", 0, 5)).unwrap();
     seen.apply(update(true, "b", 0, 1)).unwrap();
@@ -134,7 +137,8 @@ fn a_foreign_id_is_not_taken_in() {
     let mut seen = Seen::of("other");
     let mut full = update(true, "a", 0, 1);
     full.volumes.push(volume("v", "ready"));
-    seen.apply(full).unwrap();
+    let foreign = seen.apply(full).unwrap();
+    assert_eq!((foreign.count, foreign.example.as_str()), (1, ID));
     assert_eq!(seen.listed(), 0);
 }
 
@@ -204,4 +208,110 @@ fn a_snapshot_that_is_told_in_parts_is_shown_when_it_is_whole_and_not_mixed_up_w
     assert!(seen.inventory.includes("b", 3));
     assert_eq!((seen.listed(), seen.inventory.shown()), (2, ("b", 3)));
     assert!(seen.catalog.named("old").is_empty());
+}
+
+fn many(range: std::ops::Range<usize>) -> Vec<Volume> {
+    let id = |n| format!("00000000-0000-4000-8000-{n:012}@n1");
+    range
+        .map(|n| Volume {
+            id: id(n),
+            ..volume("v", "ready")
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_beyond_a_bound_is_refused_and_changes_nothing() {
+    let mut seen = Seen::of("n1");
+    seen.apply(InventoryUpdate {
+        volumes: many(0..bounds::MAX_VOLUMES),
+        ..update(true, "a", 0, 1)
+    })
+    .unwrap();
+    let drives = (0..bounds::MAX_DRIVES + 1).map(|n| Drive {
+        id: n.to_string(),
+        ..Drive::default()
+    });
+    let classes = (0..bounds::MAX_CLASSES + 1).map(|n| Class {
+        name: n.to_string(),
+        ..Class::default()
+    });
+    let large = |bytes| Volume {
+        name: "x".repeat(bytes),
+        ..many(0..1).remove(0)
+    };
+    for (bound, beyond) in [
+        (
+            Bound::Volumes,
+            InventoryUpdate {
+                volumes: many(bounds::MAX_VOLUMES..bounds::MAX_VOLUMES + 1),
+                ..update(false, "a", 1, 2)
+            },
+        ),
+        (
+            Bound::Volumes,
+            InventoryUpdate {
+                volumes: many(0..bounds::MAX_VOLUMES + 1),
+                ready: false,
+                ..update(true, "b", 0, 1)
+            },
+        ),
+        (
+            Bound::Drives,
+            InventoryUpdate {
+                drives: drives.collect(),
+                ..update(false, "a", 1, 2)
+            },
+        ),
+        (
+            Bound::Classes,
+            InventoryUpdate {
+                classes: classes.collect(),
+                ..update(false, "a", 1, 2)
+            },
+        ),
+        (
+            Bound::Bytes,
+            InventoryUpdate {
+                volumes: vec![large(bounds::MAX_VOLUME_BYTES)],
+                ..update(false, "a", 1, 2)
+            },
+        ),
+    ] {
+        assert_eq!(seen.apply(beyond), Err(bound.into()));
+        assert_eq!(seen.listed(), bounds::MAX_VOLUMES);
+        assert_eq!(seen.inventory.shown(), ("a", 1));
+        assert!(seen.inventory.complete());
+    }
+    // In place of one that goes there is room for another.
+    seen.apply(InventoryUpdate {
+        removed_volumes: vec![many(0..1).remove(0).id],
+        volumes: many(bounds::MAX_VOLUMES..bounds::MAX_VOLUMES + 1),
+        ..update(false, "a", 1, 2)
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_a_node_holds_is_counted_over_all_its_updates() {
+    for ready in [true, false] {
+        let mut seen = Seen::of("n1");
+        let large = |n: usize| InventoryUpdate {
+            ready,
+            volumes: vec![Volume {
+                name: "x".repeat(bounds::MAX_VOLUME_BYTES - 2048),
+                ..many(n..n + 1).remove(0)
+            }],
+            ..update(n == 0, "a", n as u64, n as u64 + 1)
+        };
+        let taken = (0..2000)
+            .take_while(|n| seen.apply(large(*n)).is_ok())
+            .count();
+        let expected = bounds::MAX_NODE_BYTES / bounds::MAX_VOLUME_BYTES;
+        assert!((expected..expected + 50).contains(&taken), "{taken}");
+        // The same ones again are no more.
+        let mut again = large(taken - 1);
+        (again.since_revision, again.revision) = (taken as u64, taken as u64 + 1);
+        seen.apply(again).unwrap();
+    }
 }

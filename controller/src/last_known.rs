@@ -4,7 +4,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
+    io::{self, Read as _},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -19,12 +20,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     agents::{Agents, Facts, Identity},
+    bounds::{MAX_FILE_MEMORY, MAX_NODE_BYTES, decoded_file_bytes},
     files::{self, Durability},
 };
 
 /// The files' format. A controller does not start on a newer one, which it would overwrite.
 const FORMAT: u32 = 1;
 const SUFFIX: &str = ".known";
+/// Largest file that is read, bytes.
+const MAX_FILE_BYTES: u64 = MAX_NODE_BYTES as u64;
+/// What is read of a larger one, for its format.
+const FORMAT_BYTES: u64 = 16;
+/// Bytes of the format in front of a file: a tag, and a number below 128.
+const FORMAT_FIELD: usize = 2;
 /// How often changed nodes are looked for.
 const TICK: Duration = Duration::from_secs(30);
 /// A node that is there is written at most this often: what is new on it since is asked of it anyway.
@@ -98,10 +106,14 @@ impl Store {
             let Some(node) = name.and_then(|name| name.strip_suffix(SUFFIX)) else {
                 continue;
             };
-            if let Some(found) = newer(&path) {
+            let bytes = read_bounded(&path);
+            if let Some(found) = bytes.as_ref().ok().and_then(|(bytes, _)| newer(bytes)) {
                 return Err(StoreError::Newer { path, found });
             }
-            match read(&path, node) {
+            let known = bytes
+                .map_err(Box::from)
+                .and_then(|(bytes, whole)| decode(&bytes, whole, node));
+            match known {
                 Ok((facts, inventory)) => match agents.recall(facts, inventory) {
                     Ok(()) => count += 1,
                     Err(error) => {
@@ -129,17 +141,37 @@ impl Store {
     }
 }
 
-/// The format of a file, when it is newer than ours.
-fn newer(path: &Path) -> Option<u32> {
-    let Format { format } = Format::decode(fs::read(path).ok()?.as_slice()).ok()?;
+/// A file's bytes, or the first of them if it is larger than any that this controller writes; and whether these are all.
+fn read_bounded(path: &Path) -> io::Result<(Vec<u8>, bool)> {
+    let mut file = fs::File::open(path)?;
+    let whole = file.metadata()?.len() <= MAX_FILE_BYTES;
+    let most = if whole { MAX_FILE_BYTES } else { FORMAT_BYTES };
+    let mut bytes = Vec::new();
+    (&mut file).take(most).read_to_end(&mut bytes)?;
+    Ok((bytes, whole))
+}
+
+/// The format of a file, when it is newer than ours. It is the first field, so the first bytes have it.
+fn newer(bytes: &[u8]) -> Option<u32> {
+    let first = bytes.get(..bytes.len().min(FORMAT_FIELD))?;
+    let Format { format } = Format::decode(bytes)
+        .or_else(|_| Format::decode(first))
+        .ok()?;
     (format > FORMAT).then_some(format)
 }
 
-fn read(
-    path: &Path,
+fn decode(
+    bytes: &[u8],
+    whole: bool,
     node: &str,
 ) -> Result<(Facts, drivebay_proto::agent::InventoryUpdate), Box<dyn std::error::Error>> {
-    let known = LastKnown::decode(fs::read(path)?.as_slice())?;
+    if !whole || decoded_file_bytes(bytes) > MAX_FILE_MEMORY {
+        return Err(format!(
+            "it is larger than a node may be ({MAX_FILE_BYTES} bytes, {MAX_FILE_MEMORY} when decoded)"
+        )
+        .into());
+    }
+    let known = LastKnown::decode(bytes)?;
     if known.format != FORMAT {
         return Err(format!("format {} is not {FORMAT}", known.format).into());
     }
@@ -362,6 +394,49 @@ mod tests {
         fs::write(store.path("n4"), b"").unwrap();
         let (agents, _keep) = agents();
         assert_eq!(store.load(&agents).unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_larger_than_a_node_may_be_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let file = fs::File::create(store.path("n1")).unwrap();
+        file.set_len(4 << 30).unwrap();
+        // Small on disk, and large when decoded: volumes without content.
+        let mut bombs = LastKnown {
+            format: FORMAT,
+            ..LastKnown::default()
+        }
+        .encode_to_vec();
+        let volumes = [0x2a, 0].repeat(4 << 20);
+        bombs.push(0x2a);
+        prost::encoding::encode_varint(volumes.len() as u64, &mut bombs);
+        bombs.extend(volumes);
+        fs::write(store.path("n2"), &bombs).unwrap();
+        let too_many = InventoryUpdate {
+            volumes: (0..=crate::bounds::MAX_VOLUMES)
+                .map(|n| Volume {
+                    id: format!("00000000-0000-4000-8000-{n:012}@n3"),
+                    ..Volume::default()
+                })
+                .collect(),
+            node_id: "n3".into(),
+            ..inventory()
+        };
+        let known = LastKnown {
+            format: FORMAT,
+            inventory: Some(too_many),
+            ..LastKnown::default()
+        };
+        store.write("n3", &known).unwrap();
+        let (agents, _keep) = agents();
+        assert_eq!(store.load(&agents).unwrap(), 0);
+        assert!(agents.catalog().is_empty());
+        // One of a newer format is never written over, however large it is.
+        file.set_len(0).unwrap();
+        fs::write(store.path("n1"), [0x08, 0x02]).unwrap();
+        file.set_len(4 << 30).unwrap();
+        assert!(store.load(&agents).is_err());
     }
 
     #[tokio::test]

@@ -30,6 +30,7 @@
 
 pub mod agents;
 pub mod app;
+pub mod bounds;
 pub mod call;
 mod capability;
 pub mod catalog;
@@ -49,7 +50,9 @@ pub mod listen;
 pub mod metrics;
 pub mod notes;
 pub mod page;
+pub mod peer_log;
 pub mod placement;
+pub mod refusals;
 pub mod settings;
 pub mod size;
 pub mod tokens;

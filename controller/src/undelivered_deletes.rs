@@ -9,6 +9,7 @@ use crate::{
     agents::{Agent, Agents},
     call::{CHANGE_DEADLINE, CallError, call},
     inventory::Inventory,
+    peer_log::printable_sentence,
 };
 
 /// Between two tries.
@@ -37,7 +38,13 @@ pub async fn deliver(agents: Agents, stop: CancellationToken) {
                         agents.notes().delete_delivered(&id);
                     }
                     Err(error) => {
-                        tracing::error!(node = agent.node(), volume = id, %error, "cannot record the delete of a volume on a returned node; will retry");
+                        let error = printable_sentence(&error.to_string());
+                        tracing::error!(
+                            node = agent.node(),
+                            volume = id,
+                            error,
+                            "cannot record the delete of a volume on a returned node; will retry"
+                        );
                     }
                 }
             }

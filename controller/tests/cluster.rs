@@ -10,8 +10,9 @@ use common::*;
 use drivebay_controller::{
     Agents, ControllerConfig, ControllerService, HealthApi,
     agents::{ForgottenNodes, Identity, SessionError, Visitor},
-    in_process_channel,
+    bounds, in_process_channel,
     notes::Notes,
+    refusals::Reason,
     undelivered_deletes,
 };
 use drivebay_proto::{
@@ -570,4 +571,66 @@ async fn attaching_checks_the_node_and_shows_in_lists() {
     assert_eq!(published().await, ["a"]);
     assert_eq!(detach("a").await, Code::Ok);
     assert!(published().await.is_empty());
+}
+
+fn counted(cluster: &Cluster, reason: Reason) -> u64 {
+    let mut all = cluster.agents.refusals().all();
+    all.find(|(one, _)| *one == reason).unwrap().1
+}
+
+#[tokio::test]
+async fn a_node_beyond_a_bound_loses_its_session_and_keeps_what_was_known_and_others_do_not_notice()
+{
+    let cluster = Cluster::new(Notes::in_memory());
+    let (greedy, honest) = (Fake::new("a"), Fake::new("b"));
+    greedy.put(volume(1, "a"));
+    honest.put(volume(2, "b"));
+    let member = cluster.join_as(&greedy, Some(certified("a", 1))).await;
+    let other = cluster.join_as(&honest, Some(certified("b", 1))).await;
+    greedy.change(|state| {
+        let volumes = (0..=bounds::MAX_VOLUMES as u128).map(|n| volume(n + 10, "a"));
+        state
+            .volumes
+            .extend(volumes.map(|volume| (volume.id.clone(), volume)));
+    });
+    let refusal = member.refusal().await;
+    assert!(refusal.contains("more than 20000 volumes"), "{refusal}");
+    assert!(told(&greedy).await.contains("more than 20000 volumes"));
+    assert_eq!(counted(&cluster, Reason::Volumes), 1);
+    // What was known of it stays, and nothing of it is taken for absent.
+    assert!(cluster.get(&volume(1, "a").id).await.is_ok());
+    assert_eq!(cluster.delete(&volume(1, "a").id).await, Code::Unavailable);
+    assert_eq!(cluster.agents.catalog().len(), 2);
+    assert_eq!(cluster.delete(&volume(2, "b").id).await, Code::Ok);
+    // Shown also after it is back with less.
+    greedy.change(|state| state.volumes.retain(|id, _| *id == volume(1, "a").id));
+    let member = cluster.join_as(&greedy, Some(certified("a", 1))).await;
+    let note = cluster.agents.get("a").unwrap().refused().unwrap();
+    assert!(note.contains("more than 20000 volumes"), "{note}");
+
+    // A message that becomes large only when it is decoded.
+    greedy.change(|state| {
+        state.drives = vec![Drive::default(); 300_000];
+    });
+    let refusal = member.refusal().await;
+    assert!(
+        refusal.contains("a message of the node is too large"),
+        "{refusal}"
+    );
+    assert!(!other.ended.is_finished());
+}
+
+#[tokio::test]
+async fn volumes_of_other_nodes_are_counted_and_not_listed() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let fake = Fake::new("a");
+    fake.change(|state| {
+        let volumes = (0..1000).map(|n| volume(n, "b"));
+        state
+            .volumes
+            .extend(volumes.map(|volume| (volume.id.clone(), volume)));
+    });
+    let _a = cluster.join(&fake).await;
+    assert_eq!(counted(&cluster, Reason::ForeignVolumes), 1000);
+    assert!(cluster.agents.catalog().is_empty());
 }

@@ -215,7 +215,7 @@ fn inventory_parts(data: &[u8]) {
         let mut inventory = Inventory::new(node.clone());
         let last = parts
             .into_iter()
-            .try_for_each(|part| inventory.apply(part, &catalog));
+            .try_for_each(|part| inventory.apply(part, &catalog).map(drop));
         (last, inventory.dump(&catalog), inventory.complete())
     };
     let whole = told(vec![update.clone()]);

@@ -15,13 +15,17 @@ use super::{
     single_reader::SingleReader,
 };
 use crate::{
+    bounds::{Bound, Budget},
     call::CallError,
     catalog::Catalog,
-    inventory::{Gap, Inventory},
+    inventory::{Foreign, Inventory, UpdateError},
 };
 
 /// How long an acknowledged change may take to show in lists before the answer goes out anyway.
 const SHOW_DEADLINE: Duration = Duration::from_secs(2);
+
+/// That a node exceeded a bound is shown for so long, also while it is connected again: it may exceed it every minute.
+const SHOW_BOUND: Duration = Duration::from_secs(15 * 60);
 
 /// A connection to an agent that has said hello and was let in.
 #[derive(Debug, Clone)]
@@ -44,7 +48,30 @@ struct Standing {
     // The last that was let in.
     facts: Option<Facts>,
     sessions: u64,
-    refused: Option<String>,
+    refused: Option<Refused>,
+    // Outlives sessions: an agent that connects again has no new one.
+    budget: Option<Budget>,
+}
+
+/// Who was refused, in words.
+#[derive(Debug)]
+struct Refused {
+    text: String,
+    // Shown until then, whoever is let in; None: until the next one is.
+    until: Option<Instant>,
+}
+
+impl Refused {
+    fn new(refusal: &Refusal) -> Self {
+        Self {
+            text: refusal.to_string(),
+            until: None,
+        }
+    }
+
+    fn stays(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() < until)
+    }
 }
 
 /// One node's agent.
@@ -119,9 +146,13 @@ impl Agent {
         self.standing().facts.clone()
     }
 
-    /// Who was refused under this name since the last that was let in, in words.
+    /// Who was refused under this name since the last that was let in, or which bound the node has exceeded lately, in
+    /// words.
     pub fn refused(&self) -> Option<String> {
-        self.standing().refused.clone()
+        let standing = self.standing();
+        let refused = standing.refused.as_ref();
+        let shown = refused.filter(|refused| refused.until.is_none() || refused.stays());
+        shown.map(|refused| refused.text.clone())
     }
 
     /// Looks at the inventory, now. Short: updates wait meanwhile. `read` looks at no inventory itself, or both may
@@ -195,7 +226,7 @@ impl Agent {
             _ => {}
         }
         standing.sessions += 1;
-        standing.refused = None;
+        standing.refused.take_if(|refused| !refused.stays());
         standing.facts = Some(facts.clone());
         let number = standing.sessions;
         standing.session = Some(Session {
@@ -221,7 +252,7 @@ impl Agent {
             machine: new.machine_id.clone(),
             address: new.address.clone(),
         };
-        standing.refused = Some(refusal.to_string());
+        standing.refused = Some(Refused::new(&refusal));
         Some(refusal)
     }
 
@@ -253,7 +284,23 @@ impl Agent {
 
     /// Notes who was refused after it could not prove itself.
     pub(super) fn note_refused(&self, refusal: &Refusal) {
-        self.standing().refused = Some(refusal.to_string());
+        self.standing().refused = Some(Refused::new(refusal));
+    }
+
+    /// Notes that its session ended because of what it sent.
+    pub(super) fn note_bound(&self, bound: Bound) {
+        self.standing().refused = Some(Refused {
+            text: format!("session closed: {bound}"),
+            until: Some(Instant::now() + SHOW_BOUND),
+        });
+    }
+
+    /// Takes an update of this size out of the node's budget; how long to wait before it is read.
+    pub(super) fn spend(&self, bytes: usize) -> Duration {
+        let now = Instant::now();
+        let mut standing = self.standing();
+        let budget = standing.budget.get_or_insert_with(|| Budget::new(now));
+        budget.spend(bytes, now)
     }
 
     /// The session has ended. A later one is left alone.
@@ -292,13 +339,13 @@ impl Agent {
         number: u64,
         update: InventoryUpdate,
         catalog: &Catalog,
-    ) -> Option<Result<(), Gap>> {
+    ) -> Option<Result<Foreign, UpdateError>> {
         // Held over the change, so that no later session's snapshot can come in between.
         let standing = self.standing();
         if standing.sessions != number {
             return None;
         }
-        let mut applied = Ok(());
+        let mut applied = Ok(Foreign::default());
         self.inventory
             .send_modify(|inventory| applied = inventory.apply(update, catalog));
         Some(applied)
@@ -310,14 +357,14 @@ impl Agent {
         facts: Facts,
         update: InventoryUpdate,
         catalog: &Catalog,
-    ) -> Result<(), Gap> {
+    ) -> Result<(), UpdateError> {
         self.standing().facts = Some(facts);
-        let mut applied = Ok(());
+        let mut applied = Ok(Foreign::default());
         self.inventory.send_modify(|inventory| {
             applied = inventory.apply(update, catalog);
             inventory.away(Instant::now());
         });
-        applied
+        applied.map(drop)
     }
 
     /// Drops what is known of its volumes, as they were given up. Not while it is connected.

@@ -9,28 +9,34 @@ use std::{
 
 use drivebay_proto::{
     agent::{
-        HelloRequest, HelloResponse, RefusedRequest, WatchInventoryRequest,
-        agent_client::AgentClient,
+        HelloRequest, HelloResponse, InventoryUpdate, RefusedRequest, agent_client::AgentClient,
     },
     names,
     volume_id::is_node_id,
 };
+use prost::Message as _;
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Request, Status, Streaming, transport::Channel};
+use tonic::{Code, Status, transport::Channel};
 
 use super::{
-    Agent, Entered, Inner, MAX_MESSAGE_BYTES, Standby,
+    Agent, Entered, Inner, Standby,
     admission::{Facts, Identity, Refusal},
+    updates::{self, MessageLimit},
 };
 use crate::{
+    bounds::Bound,
     call::{CallError, call},
     catalog::Catalog,
-    inventory::{Gap, Inventory},
+    inventory::{Foreign, Gap, Inventory, UpdateError},
+    peer_log::{printable, printable_sentence},
+    refusals::Reason,
     tokens::{self, NotProven, Tokens},
 };
 
 /// An agent that accepts a connection says hello within this.
 const HELLO_DEADLINE: Duration = Duration::from_secs(5);
+/// Largest answer to a call that is taken, bytes: one volume.
+const MAX_ANSWER_BYTES: usize = 128 << 10;
 /// Largest hello that is taken, bytes.
 const MAX_HELLO_BYTES: usize = 64 << 10;
 /// An agent that a newcomer would replace is alive if it answers within this; a hello costs it nothing.
@@ -41,8 +47,6 @@ const REFUSED_DEADLINE: Duration = Duration::from_secs(1);
 const PROOF_DEADLINE: Duration = Duration::from_secs(300);
 /// Full snapshots asked for one after the other without a delta that followed from one.
 const MAX_GAPS: u32 = 5;
-/// Longest text of the agent's own that is kept or logged, bytes.
-const MAX_WORD_BYTES: usize = 256;
 
 /// A connection that may become a session.
 #[derive(Debug)]
@@ -129,6 +133,9 @@ pub enum SessionError {
     /// Its updates do not follow from each other.
     #[error(transparent)]
     Gap(#[from] Gap),
+    /// It sent more than a node may have.
+    #[error(transparent)]
+    Bound(#[from] Bound),
     /// The agent has a session here already, and came again through a virtual address.
     #[error("the agent has a session with this controller already")]
     MetAlready,
@@ -140,8 +147,35 @@ pub enum SessionError {
     Stopped,
 }
 
-fn cut(text: &str) -> String {
-    text[..text.floor_char_boundary(MAX_WORD_BYTES)].to_owned()
+impl SessionError {
+    /// Under which reason it is counted; None for what is no refusal.
+    pub fn refusal(&self) -> Option<Reason> {
+        Some(match self {
+            Self::Hello(_) | Self::NodeId(_) => Reason::Hello,
+            Self::OtherCertificate { .. } | Self::OtherNode { .. } => Reason::OtherNode,
+            Self::NotProven { .. } | Self::Unproven(_) => Reason::Token,
+            Self::Version { .. } => Reason::Protocol,
+            Self::Refused(refusal) => match **refusal {
+                Refusal::Connected { .. } => Reason::Connected,
+                Refusal::NotItsDrives { .. } => Reason::NotItsDrives,
+            },
+            Self::NotProved(_) => Reason::NotItsDrives,
+            Self::Gap(_) => Reason::Updates,
+            Self::Bound(bound) => (*bound).into(),
+            Self::Stream(_) | Self::Ended | Self::MetAlready | Self::Replaced | Self::Stopped => {
+                return None;
+            }
+        })
+    }
+}
+
+impl From<UpdateError> for SessionError {
+    fn from(error: UpdateError) -> Self {
+        match error {
+            UpdateError::Gap(gap) => Self::Gap(gap),
+            UpdateError::Bound(bound) => Self::Bound(bound),
+        }
+    }
 }
 
 async fn hello(
@@ -155,13 +189,13 @@ async fn hello(
         .await
         .map_err(SessionError::Hello)?;
     if !is_node_id(&hello.node_id) {
-        return Err(SessionError::NodeId(cut(&hello.node_id)));
+        return Err(SessionError::NodeId(printable(&hello.node_id)));
     }
     let ours = (names::AGENT_PROTOCOL, names::OLDEST_AGENT_PROTOCOL);
     if !names::protocols_meet(ours, (hello.protocol, hello.oldest_protocol)) {
         return Err(SessionError::Version {
             node: hello.node_id,
-            version: cut(&hello.version),
+            version: printable(&hello.version),
             oldest: hello.oldest_protocol,
             newest: hello.protocol,
             ours_oldest: ours.1,
@@ -175,9 +209,9 @@ fn facts(hello: HelloResponse, identity: Option<Identity>, address: String) -> F
     Facts {
         node: hello.node_id,
         identity,
-        instance: cut(&hello.instance),
-        machine_id: cut(&hello.machine_id),
-        version: cut(&hello.version),
+        instance: printable(&hello.instance),
+        machine_id: printable(&hello.machine_id),
+        version: printable(&hello.version),
         address,
     }
 }
@@ -189,12 +223,15 @@ pub(super) async fn visit(
     announce: HelloRequest,
 ) -> SessionError {
     let client =
-        AgentClient::new(visitor.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        AgentClient::new(visitor.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES);
     let end = visitor.end.clone();
     let ended = tokio::select! {
         error = admitted(inner, &client, visitor, announce) => error,
         () = end.cancelled() => SessionError::Stopped,
     };
+    if let Some(reason) = ended.refusal() {
+        inner.refusals.count(reason);
+    }
     if let Some(reason) = worth_telling(&ended) {
         let mut client = client;
         let told = client.refused(RefusedRequest { reason });
@@ -214,7 +251,8 @@ fn worth_telling(error: &SessionError) -> Option<String> {
         | SessionError::NotProven { .. }
         | SessionError::Unproven(_)
         | SessionError::Version { .. }
-        | SessionError::NotProved(_) => Some(error.to_string()),
+        | SessionError::NotProved(_)
+        | SessionError::Bound(_) => Some(error.to_string()),
         SessionError::Refused(refusal) => Some(refusal.for_peer()),
         // Its text has the instance and revision of whoever was there before.
         SessionError::Gap(_) => Some(
@@ -265,6 +303,7 @@ async fn admitted(
             certified: identity.node().to_owned(),
         };
     }
+    let channel = visitor.channel;
     let mut identity = visitor.identity;
     let mut unproven: Pin<Box<dyn Future<Output = String> + Send>> =
         Box::pin(std::future::pending());
@@ -290,6 +329,7 @@ async fn admitted(
         });
         unproven = Box::pin(tokens::until_unproven(client.clone(), tokens, proven));
     }
+    visitor.known.cancel();
     let facts = facts(hello, identity, visitor.address);
     let agent = inner.enrol(&facts.node);
     let mut proved = None;
@@ -314,35 +354,53 @@ async fn admitted(
                 break number;
             }
             Entered::AskHolder(standby) => {
-                if let Some(refusal) = ask_holder(&agent, standby, &facts, announce.clone()).await {
+                let asked = ask_holder(inner, &agent, standby, &facts, announce.clone());
+                if let Some(refusal) = asked.await {
                     return Box::new(refusal).into();
                 }
             }
-            Entered::Prove(sessions) => match prove(&agent, client, &facts, &inner.catalog).await {
+            Entered::Prove(sessions) => match prove(inner, &agent, &channel, &facts).await {
                 Ok(()) => proved = Some(sessions),
-                Err(error) => return error,
+                Err(error) => {
+                    if let SessionError::Bound(bound) = &error {
+                        agent.note_bound(*bound);
+                    }
+                    return error;
+                }
             },
         }
     };
-    tracing::info!(
-        node = facts.node,
-        version = facts.version,
-        address = facts.address,
-        instance = facts.instance,
-        "agent connected"
-    );
+    if inner.log.allows("agent connected", &facts.node) {
+        tracing::info!(
+            node = facts.node,
+            version = facts.version,
+            address = facts.address,
+            instance = facts.instance,
+            "agent connected"
+        );
+    }
     let stay = Stay { agent, number };
-    let weak = Arc::downgrade(inner);
+    let session = Watched {
+        inner: Arc::downgrade(inner),
+        agent: &stay.agent,
+        number,
+        channel: &channel,
+        limit: MessageLimit::REMOTE,
+    };
     let error = tokio::select! {
-        error = watch(&weak, &stay.agent, number, client) => error,
+        error = session.watch() => error,
         why = unproven => SessionError::Unproven(why),
     };
+    if let SessionError::Bound(bound) = &error {
+        stay.agent.note_bound(*bound);
+    }
     drop(stay);
     error
 }
 
 // Refuses the newcomer if the agent of the session that stands answers, whatever it answers; ends that session if not.
 async fn ask_holder(
+    inner: &Inner,
     agent: &Agent,
     holder: Standby,
     new: &Facts,
@@ -354,7 +412,9 @@ async fn ask_holder(
     if matches!(answered, Ok(_) | Err(CallError::Answered { .. })) {
         return agent.refuse_for(holder.number, new);
     }
-    if let Some(old) = agent.displace(holder.number) {
+    if let Some(old) = agent.displace(holder.number)
+        && inner.log.allows("session displaced", &new.node)
+    {
         tracing::info!(
             node = new.node,
             old = old.instance,
@@ -369,23 +429,25 @@ async fn ask_holder(
 
 // Has a newcomer with another machine or key show the node's drives.
 async fn prove(
+    inner: &Inner,
     agent: &Agent,
-    client: &AgentClient<Channel>,
+    channel: &Channel,
     new: &Facts,
-    catalog: &Catalog,
 ) -> Result<(), SessionError> {
     let old = agent.facts();
     let what = Refusal::difference(old.as_ref(), new);
-    tracing::warn!(
-        node = new.node,
-        machine = new.machine_id,
-        what,
-        "agent with another machine or key connected for a disconnected node; accepted only if it has that node's drives"
-    );
+    if inner.log.allows("agent has to show drives", &new.node) {
+        tracing::warn!(
+            node = new.node,
+            machine = new.machine_id,
+            what,
+            "agent with another machine or key connected for a disconnected node; accepted only if it has that node's drives"
+        );
+    }
     let same_machine = old
         .as_ref()
         .is_some_and(|old| old.machine_id == new.machine_id);
-    let shown = has_drives_of(client, agent, catalog, same_machine);
+    let shown = has_drives_of(channel, agent, &inner.catalog, same_machine);
     match tokio::time::timeout(PROOF_DEADLINE, shown).await {
         Err(_) => Err(SessionError::NotProved(PROOF_DEADLINE)),
         Ok(Err(error)) => Err(error),
@@ -405,11 +467,10 @@ async fn prove(
 }
 
 /// One life of the agent behind a channel that reconnects by itself.
-pub(super) async fn visit_lasting(
-    inner: &Weak<Inner>,
-    client: &AgentClient<Channel>,
-) -> SessionError {
-    let hello = match hello(client, HelloRequest::default()).await {
+pub(super) async fn visit_lasting(inner: &Weak<Inner>, channel: &Channel) -> SessionError {
+    let limit = MessageLimit::LOCAL;
+    let client = AgentClient::new(channel.clone()).max_decoding_message_size(limit.encoded);
+    let hello = match hello(&client, HelloRequest::default()).await {
         Ok(hello) => hello,
         Err(error) => return error,
     };
@@ -420,85 +481,130 @@ pub(super) async fn visit_lasting(
         };
         inner.enrol(&facts.node)
     };
-    let number = agent.enter_lasting(facts, client.clone());
-    let error = watch(inner, &agent, number, client).await;
+    let number = agent.enter_lasting(facts, client);
+    let session = Watched {
+        inner: inner.clone(),
+        agent: &agent,
+        number,
+        channel,
+        limit,
+    };
+    let error = session.watch().await;
     agent.silent(number);
     error
 }
 
-async fn inventory(
-    client: &AgentClient<Channel>,
-) -> Result<Streaming<drivebay_proto::agent::InventoryUpdate>, SessionError> {
-    let mut client = client.clone();
-    let asked = client.watch_inventory(Request::new(WatchInventoryRequest {}));
-    match tokio::time::timeout(HELLO_DEADLINE, asked).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
-        Ok(Err(status)) => Err(SessionError::Stream(status)),
-        Err(_) => Err(SessionError::Stream(Status::deadline_exceeded(
-            "the agent does not begin to tell its inventory",
-        ))),
+/// A session whose inventory is followed.
+struct Watched<'a> {
+    inner: Weak<Inner>,
+    agent: &'a Agent,
+    number: u64,
+    channel: &'a Channel,
+    limit: MessageLimit,
+}
+
+impl Watched<'_> {
+    async fn watch(&self) -> SessionError {
+        let mut gaps = 0;
+        loop {
+            let gap = match self.watch_once(&mut gaps).await {
+                SessionError::Gap(gap) if gaps < MAX_GAPS => gap,
+                error => return error,
+            };
+            gaps += 1;
+            let Some(inner) = self.inner.upgrade() else {
+                return SessionError::Stopped;
+            };
+            let node = self.agent.node();
+            if inner.log.allows("snapshot requested", node) {
+                let gap = printable_sentence(&gap.to_string());
+                tracing::warn!(node, gap, "requesting a full snapshot from the agent");
+            }
+        }
+    }
+
+    async fn watch_once(&self, gaps: &mut u32) -> SessionError {
+        let mut stream = match updates::open(self.channel, self.limit).await {
+            Ok(stream) => stream,
+            Err(error) => return error,
+        };
+        loop {
+            let update = match updates::next(&mut stream).await {
+                Ok(update) => update,
+                Err(error) => return error,
+            };
+            if !update.node_id.is_empty() && update.node_id != self.agent.node() {
+                return SessionError::NodeId(printable(&update.node_id));
+            }
+            if let Err(error) = self.slow_down(&update).await {
+                return error;
+            }
+            let Some(inner) = self.inner.upgrade() else {
+                return SessionError::Stopped;
+            };
+            let full = update.full;
+            match self.agent.apply(self.number, update, &inner.catalog) {
+                None => return SessionError::Replaced,
+                Some(Err(error)) => return error.into(),
+                Some(Ok(foreign)) => {
+                    if !full {
+                        *gaps = 0;
+                    }
+                    note_foreign(&inner, self.agent.node(), &foreign);
+                }
+            }
+            if self.agent.look(Inventory::complete) {
+                inner
+                    .ready
+                    .send_if_modified(|ready| !std::mem::replace(ready, true));
+            }
+        }
+    }
+
+    // Waits when the node sends more than an honest one ever does. It loses nothing: what is not read yet, its agent
+    // puts together.
+    async fn slow_down(&self, update: &InventoryUpdate) -> Result<(), SessionError> {
+        let wait = self.agent.spend(update.encoded_len());
+        if wait.is_zero() {
+            return Ok(());
+        }
+        {
+            let inner = self.inner.upgrade().ok_or(SessionError::Stopped)?;
+            inner.refusals.count(Reason::UpdateRate);
+            let node = self.agent.node();
+            if inner.log.allows("updates delayed", node) {
+                tracing::warn!(
+                    node,
+                    "node sends too many inventory updates; reading them more slowly"
+                );
+            }
+        }
+        tokio::time::sleep(wait).await;
+        Ok(())
     }
 }
 
-async fn watch(
-    inner: &Weak<Inner>,
-    agent: &Agent,
-    number: u64,
-    client: &AgentClient<Channel>,
-) -> SessionError {
-    let mut gaps = 0;
-    loop {
-        let gap = match watch_once(inner, agent, number, client, &mut gaps).await {
-            SessionError::Gap(gap) if gaps < MAX_GAPS => gap,
-            error => return error,
-        };
-        gaps += 1;
-        tracing::warn!(node = agent.node(), %gap, "requesting a full snapshot from the agent");
+fn note_foreign(inner: &Inner, node: &str, foreign: &Foreign) {
+    if foreign.count == 0 {
+        return;
     }
-}
-
-async fn watch_once(
-    inner: &Weak<Inner>,
-    agent: &Agent,
-    number: u64,
-    client: &AgentClient<Channel>,
-    gaps: &mut u32,
-) -> SessionError {
-    let mut stream = match inventory(client).await {
-        Ok(stream) => stream,
-        Err(error) => return error,
-    };
-    loop {
-        let update = match stream.message().await {
-            Ok(Some(update)) => update,
-            Ok(None) => return SessionError::Ended,
-            Err(status) => return SessionError::Stream(status),
-        };
-        if !update.node_id.is_empty() && update.node_id != agent.node() {
-            return SessionError::NodeId(cut(&update.node_id));
-        }
-        let Some(inner) = inner.upgrade() else {
-            return SessionError::Stopped;
-        };
-        let full = update.full;
-        match agent.apply(number, update, &inner.catalog) {
-            None => return SessionError::Replaced,
-            Some(Err(gap)) => return gap.into(),
-            Some(Ok(())) if !full => *gaps = 0,
-            Some(Ok(())) => {}
-        }
-        if agent.look(Inventory::complete) {
-            inner
-                .ready
-                .send_if_modified(|ready| !std::mem::replace(ready, true));
-        }
+    inner
+        .refusals
+        .count_many(Reason::ForeignVolumes, foreign.count);
+    if inner.log.allows("foreign volumes", node) {
+        tracing::error!(
+            node,
+            volumes = foreign.count,
+            volume = foreign.example,
+            "agent reported volume ids of another node; volumes not listed"
+        );
     }
 }
 
 /// Whether a machine has one of the drives on which the node's volumes are. A machine whose key was renewed while one of
 /// them is missing or rejected knows of it all the same, so there the drive's state does not matter.
 async fn has_drives_of(
-    client: &AgentClient<Channel>,
+    channel: &Channel,
     agent: &Agent,
     catalog: &Catalog,
     same_machine: bool,
@@ -511,13 +617,10 @@ async fn has_drives_of(
         .collect();
     let scratch = Catalog::default();
     let mut seen = Inventory::new(agent.node_id());
-    let mut stream = inventory(client).await?;
+    let mut stream = updates::open(channel, MessageLimit::REMOTE).await?;
     loop {
-        let update = match stream.message().await {
-            Ok(Some(update)) => update,
-            Ok(None) => return Err(SessionError::Ended),
-            Err(status) => return Err(SessionError::Stream(status)),
-        };
+        let update = updates::next(&mut stream).await?;
+        tokio::time::sleep(agent.spend(update.encoded_len())).await;
         seen.apply(update, &scratch)?;
         if seen.complete() {
             return Ok(seen.drives().any(|drive| {

@@ -8,6 +8,7 @@ mod agent;
 mod follow;
 mod lookup;
 mod single_reader;
+mod updates;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_proto::agent::{HelloRequest, InventoryUpdate, agent_client::AgentClient};
+use drivebay_proto::agent::{HelloRequest, InventoryUpdate};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
@@ -26,9 +27,9 @@ use agent::{Entered, Standby};
 pub use follow::{SessionError, Visitor};
 pub use lookup::{Found, LookupError, parse};
 
-use crate::{catalog::Catalog, notes::Notes};
+use crate::{catalog::Catalog, notes::Notes, peer_log::PeerLog, refusals::Refusals};
 
-/// Largest message taken from an agent that was let in: a full snapshot of 20,000 volumes with much to say of each, bytes.
+/// Largest message taken from the one agent behind a socket: a full snapshot of 20,000 volumes with much to say of each, bytes.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// An agent that is away for less is restarting; its volumes are not called unreachable yet. The default.
 pub const AWAY_GRACE: Duration = Duration::from_secs(60);
@@ -48,6 +49,8 @@ struct Inner {
     ready: watch::Sender<bool>,
     forgotten_nodes: watch::Receiver<ForgottenNodes>,
     notes: Notes,
+    refusals: Arc<Refusals>,
+    log: Arc<PeerLog>,
     began: Instant,
     // There is one agent, which is dialled: no other will come.
     alone: bool,
@@ -98,6 +101,8 @@ impl Agents {
                 ready: watch::Sender::new(false),
                 forgotten_nodes,
                 notes,
+                refusals: Arc::default(),
+                log: Arc::default(),
                 began: Instant::now(),
                 alone,
                 away_grace,
@@ -113,13 +118,12 @@ impl Agents {
         let stop = CancellationToken::new();
         let none = watch::Sender::new(ForgottenNodes::new()).subscribe();
         let agents = Self::with_stop(none, Notes::in_memory(), AWAY_GRACE, true, stop.clone());
-        let client = AgentClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let weak = Arc::downgrade(&agents.inner);
         let follow = async move {
             let mut pause = FIRST_PAUSE;
             loop {
                 let began = Instant::now();
-                let error = visit_once(&weak, &client).await;
+                let error = visit_once(&weak, &channel).await;
                 // What lasted was a connection; what did not is not asked for in a tight loop.
                 if began.elapsed() > LONGEST_PAUSE {
                     pause = FIRST_PAUSE;
@@ -157,6 +161,16 @@ impl Agents {
     /// What must outlive this process.
     pub fn notes(&self) -> &Notes {
         &self.inner.notes
+    }
+
+    /// How often peers were refused.
+    pub fn refusals(&self) -> &Arc<Refusals> {
+        &self.inner.refusals
+    }
+
+    /// Limits the log lines that peers cause.
+    pub fn peer_log(&self) -> &Arc<PeerLog> {
+        &self.inner.log
     }
 
     /// The agents now, by node id.
@@ -203,14 +217,14 @@ impl Agents {
         &self,
         facts: Facts,
         update: InventoryUpdate,
-    ) -> Result<(), crate::inventory::Gap> {
+    ) -> Result<(), crate::inventory::UpdateError> {
         let agent = self.inner.enrol(&facts.node);
         agent.recall(facts, update, &self.inner.catalog)
     }
 }
 
-async fn visit_once(inner: &Weak<Inner>, client: &AgentClient<Channel>) -> SessionError {
-    follow::visit_lasting(inner, client).await
+async fn visit_once(inner: &Weak<Inner>, channel: &Channel) -> SessionError {
+    follow::visit_lasting(inner, channel).await
 }
 
 impl Inner {

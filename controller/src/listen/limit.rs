@@ -1,11 +1,14 @@
-//! Limits connections that are not authenticated yet.
+//! Limits connections: those that are not authenticated yet, by source and in all, and those of one identity.
 //!
-//! At the limit a new connection waits until another one is authenticated or closed, or until the oldest has had its time and
-//! is closed: an honest handshake takes milliseconds. Whoever opens connections and sends nothing keeps nobody out, and nodes
-//! that all reconnect after a restart do not push each other out.
+//! At the limit in all, a connection takes the place of the oldest one of the source that has most: whoever opens many
+//! connections and sends nothing takes places from nobody else. Among equals, a connection waits until another one is
+//! authenticated or closed, or until the oldest has had its time: nodes that all reconnect after a restart do not push each
+//! other out.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
+    fmt, mem,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -13,15 +16,71 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
+use crate::agents::Identity;
+
+/// Where connections come from: an IPv4 address, or the /64 network of an IPv6 address, which one host has for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Source {
+    V4(Ipv4Addr),
+    V6(u64),
+}
+
+impl From<IpAddr> for Source {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::V4(address),
+            IpAddr::V6(address) => Self::V6((address.to_bits() >> 64) as u64),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::V4(address) => address.fmt(f),
+            Self::V6(network) => {
+                write!(f, "{}/64", Ipv6Addr::from_bits(u128::from(*network) << 64))
+            }
+        }
+    }
+}
+
+/// How many unauthenticated connections there may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Most {
+    /// Of one source, those that wait for a place among them.
+    pub of_source: usize,
+    /// In all, those that wait among them; of sources with few connections twice as many.
+    pub open: usize,
+    /// That shake hands.
+    pub at_work: usize,
+    /// Each has this long before it may have to make way among equals.
+    pub patience: Duration,
+}
+
+/// Sources with fewer connections than this are the last to be refused.
+const FEW: usize = 4;
+
 #[derive(Debug, Default)]
 struct Unauthenticated {
     next: u64,
-    // In the order of arrival.
+    open: usize,
+    // At work, in the order of arrival.
     pending: BTreeMap<u64, Pending>,
+    sources: HashMap<Source, Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    open: usize,
+    at_work: usize,
+    // Of those that wait, one at a time looks whether it may go on.
+    waiting: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
 struct Pending {
+    source: Source,
     since: Instant,
     turned_away: CancellationToken,
 }
@@ -29,13 +88,20 @@ struct Pending {
 /// Clones share one limit.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionLimit {
-    most: usize,
-    patience: Duration,
+    most: Most,
     standing: Arc<Mutex<Unauthenticated>>,
     left: Arc<Notify>,
+    waiting: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// One connection's place; freed when it is dropped.
+/// An unauthenticated connection, counted until this is dropped.
+#[derive(Debug)]
+pub(super) struct Open {
+    limit: ConnectionLimit,
+    source: Source,
+}
+
+/// One connection's place at work; freed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     limit: ConnectionLimit,
@@ -44,50 +110,74 @@ pub(super) struct Place {
 }
 
 impl ConnectionLimit {
-    /// For so many at a time; each has this long before it may have to make way.
-    pub(super) fn new(most: usize, patience: Duration) -> Self {
+    pub(super) fn new(most: Most) -> Self {
         Self {
             most,
-            patience,
             standing: Arc::default(),
             left: Arc::default(),
+            waiting: Arc::default(),
         }
     }
 
-    /// A place for a newcomer, when there is one; somebody else's, if need be. One newcomer waits at a time.
-    pub(super) async fn enter(&self) -> Place {
-        loop {
-            let until = match self.try_enter(Instant::now()) {
-                Ok(place) => return place,
-                Err(until) => until,
-            };
-            tokio::select! {
-                () = self.left.notified() => {}
-                () = tokio::time::sleep_until(until) => {}
-            }
+    /// Counts a connection of this source; None when it has to be closed.
+    pub(super) fn open(&self, source: Source) -> Option<Open> {
+        let mut standing = self.lock();
+        let of_source = standing
+            .sources
+            .get(&source)
+            .map_or(0, |counts| counts.open);
+        let most = if of_source < FEW {
+            2 * self.most.open
+        } else {
+            self.most.open
+        };
+        if of_source >= self.most.of_source || standing.open >= most {
+            return None;
         }
+        standing.open += 1;
+        standing.sources.entry(source).or_default().open += 1;
+        drop(standing);
+        Some(Open {
+            limit: self.clone(),
+            source,
+        })
     }
 
     // A place, or until when to wait for one at most.
-    fn try_enter(&self, now: Instant) -> Result<Place, Instant> {
+    fn try_enter(&self, source: Source, now: Instant) -> Result<Place, Instant> {
         let mut standing = self.lock();
-        if standing.pending.len() >= self.most
-            && let Some(oldest) = standing.pending.first_entry()
-        {
-            let until = oldest.get().since + self.patience;
-            if until > now {
+        if standing.pending.len() >= self.most.at_work {
+            let own = standing.at_work(source);
+            let heaviest = standing.sources.values().map(|counts| counts.at_work).max();
+            let heaviest = heaviest.unwrap_or(0);
+            // More than the newcomer's source would have; else, who has no less than it.
+            let unequal = heaviest > own + 1;
+            let least = if unequal { heaviest } else { own };
+            let oldest = standing
+                .pending
+                .iter()
+                .find(|(_, one)| standing.at_work(one.source) >= least)
+                .map(|(number, one)| (*number, one.since + self.most.patience));
+            let Some((number, until)) = oldest else {
+                return Err(now + self.most.patience);
+            };
+            if !unequal && until > now {
                 return Err(until);
             }
-            oldest.remove().turned_away.cancel();
+            if let Some(oldest) = standing.remove(number) {
+                oldest.turned_away.cancel();
+            }
         }
         let number = standing.next;
         standing.next += 1;
         let turned_away = CancellationToken::new();
-        let stranger = Pending {
+        let pending = Pending {
+            source,
             since: now,
             turned_away: turned_away.clone(),
         };
-        standing.pending.insert(number, stranger);
+        standing.pending.insert(number, pending);
+        standing.sources.entry(source).or_default().at_work += 1;
         drop(standing);
         Ok(Place {
             limit: self.clone(),
@@ -106,6 +196,75 @@ impl ConnectionLimit {
     }
 }
 
+impl Unauthenticated {
+    fn at_work(&self, source: Source) -> usize {
+        self.sources.get(&source).map_or(0, |counts| counts.at_work)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Pending> {
+        let pending = self.pending.remove(&number)?;
+        if let Some(counts) = self.sources.get_mut(&pending.source) {
+            counts.at_work -= 1;
+        }
+        self.forget(pending.source);
+        Some(pending)
+    }
+
+    fn forget(&mut self, source: Source) {
+        let counts = self.sources.get(&source);
+        if counts.is_some_and(|counts| counts.open + counts.at_work == 0) {
+            self.sources.remove(&source);
+        }
+    }
+}
+
+impl Open {
+    /// A place at work, when there is one; somebody else's, if need be.
+    pub(super) async fn enter(&self) -> Place {
+        let limit = &self.limit;
+        let Ok(place) = limit.try_enter(self.source, Instant::now()) else {
+            return self.wait().await;
+        };
+        place
+    }
+
+    async fn wait(&self) -> Place {
+        let limit = &self.limit;
+        let gate = {
+            let mut standing = limit.lock();
+            standing
+                .sources
+                .entry(self.source)
+                .or_default()
+                .waiting
+                .clone()
+        };
+        let _first_of_source = gate.lock().await;
+        let _first = limit.waiting.lock().await;
+        loop {
+            let until = match limit.try_enter(self.source, Instant::now()) {
+                Ok(place) => return place,
+                Err(until) => until,
+            };
+            tokio::select! {
+                () = limit.left.notified() => {}
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let mut standing = self.limit.lock();
+        standing.open -= 1;
+        if let Some(counts) = standing.sources.get_mut(&self.source) {
+            counts.open -= 1;
+        }
+        standing.forget(self.source);
+    }
+}
+
 impl Place {
     /// Waits until the place is somebody else's.
     pub(super) async fn turned_away(&self) {
@@ -115,38 +274,173 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.limit.lock().pending.remove(&self.number);
+        self.limit.lock().remove(self.number);
         self.limit.left.notify_one();
+    }
+}
+
+/// Connections of each identity. Clones share one limit.
+#[derive(Debug, Clone)]
+pub(super) struct IdentityLimit {
+    most: usize,
+    counts: Arc<Mutex<HashMap<Identity, usize>>>,
+}
+
+/// One connection of an identity, until it is dropped.
+#[derive(Debug)]
+pub(super) struct OfIdentity {
+    limit: IdentityLimit,
+    identity: Option<Identity>,
+}
+
+impl IdentityLimit {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            counts: Arc::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Identity, usize>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a connection; None when it has to be closed. Where nothing is proved, nothing is counted.
+    pub(super) fn enter(&self, identity: Option<&Identity>) -> Option<OfIdentity> {
+        if let Some(identity) = identity {
+            let mut counts = self.lock();
+            let count = counts.entry(identity.clone()).or_default();
+            if *count >= self.most {
+                return None;
+            }
+            *count += 1;
+        }
+        Some(OfIdentity {
+            limit: self.clone(),
+            identity: identity.cloned(),
+        })
+    }
+}
+
+impl Drop for OfIdentity {
+    fn drop(&mut self) {
+        let Some(identity) = mem::take(&mut self.identity) else {
+            return;
+        };
+        let mut counts = self.limit.lock();
+        if let Some(count) = counts.get_mut(&identity) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&identity);
+            }
+        }
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use drivebay_common::tls::KeyFingerprint;
+
     use super::*;
 
-    #[tokio::test]
-    async fn the_oldest_stranger_makes_way_and_who_has_left_takes_no_place() {
-        let limit = ConnectionLimit::new(2, Duration::ZERO);
-        let (first, second) = (limit.enter().await, limit.enter().await);
-        drop(second);
-        let third = limit.enter().await;
-        assert!(!first.turned_away.is_cancelled());
-        let fourth = limit.enter().await;
-        first.turned_away().await;
-        assert!(!third.turned_away.is_cancelled() && !fourth.turned_away.is_cancelled());
-        assert_eq!(limit.count(), 2);
-        drop(first);
-        assert_eq!(limit.count(), 2);
-        drop((third, fourth));
-        assert_eq!(limit.count(), 0);
+    fn limit(at_work: usize, patience: Duration) -> ConnectionLimit {
+        ConnectionLimit::new(Most {
+            of_source: 100,
+            open: 1000,
+            at_work,
+            patience,
+        })
+    }
+
+    fn from(number: u8) -> Source {
+        Source::from(IpAddr::from([10, 0, 0, number]))
+    }
+
+    async fn enter(limit: &ConnectionLimit, source: Source) -> (Open, Place) {
+        let open = limit.open(source).unwrap();
+        let place = open.enter().await;
+        (open, place)
+    }
+
+    #[test]
+    fn one_host_is_one_source() {
+        let source = |text: &str| Source::from(text.parse::<IpAddr>().unwrap());
+        assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));
+        assert_ne!(source("10.0.0.2"), source("10.0.0.1"));
+        assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:0:0:1"));
+        assert_ne!(source("2001:db8:0:1::1"), source("2001:db8::1"));
+        assert_eq!(source("2001:db8:0:1::1").to_string(), "2001:db8:0:1::/64");
     }
 
     #[tokio::test]
-    async fn a_newcomer_waits_while_nobody_has_had_his_time_and_enters_when_one_is_through() {
-        let limit = ConnectionLimit::new(2, Duration::from_secs(3600));
-        let (first, second) = (limit.enter().await, limit.enter().await);
-        let mut third = std::pin::pin!(limit.enter());
+    async fn a_source_with_many_connections_makes_way_at_once_for_others_and_not_for_itself() {
+        let limit = limit(4, Duration::from_secs(3600));
+        let mut crowd = Vec::new();
+        for _ in 0..4 {
+            crowd.push(enter(&limit, from(1)).await);
+        }
+        assert!(limit.try_enter(from(1), Instant::now()).is_err());
+        let mut honest = Vec::new();
+        for number in 2..5 {
+            honest.push(enter(&limit, from(number)).await);
+        }
+        let away = crowd
+            .iter()
+            .filter(|(_, place)| place.turned_away.is_cancelled());
+        assert_eq!(away.count(), 3);
+        assert!(
+            honest
+                .iter()
+                .all(|(_, place)| !place.turned_away.is_cancelled())
+        );
+        // Now all are equal.
+        assert!(limit.try_enter(from(9), Instant::now()).is_err());
+        drop((crowd, honest));
+        assert_eq!(limit.count(), 0);
+        assert!(limit.lock().sources.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_source_that_waits_evicts_none_but_its_own() {
+        let limit = limit(3, Duration::ZERO);
+        let (_open, honest) = enter(&limit, from(2)).await;
+        let (_one, first) = enter(&limit, from(1)).await;
+        let _second = enter(&limit, from(1)).await;
+        let _third = enter(&limit, from(1)).await;
+        assert!(!honest.turned_away.is_cancelled());
+        first.turned_away().await;
+    }
+
+    #[test]
+    fn what_is_over_the_number_of_a_source_or_of_all_is_closed() {
+        let limit = ConnectionLimit::new(Most {
+            of_source: 10,
+            open: 15,
+            at_work: 1,
+            patience: Duration::ZERO,
+        });
+        let open = |source: Source, times: usize| -> Vec<Open> {
+            (0..times).filter_map(|_| limit.open(source)).collect()
+        };
+        let one = open(from(1), 20);
+        assert_eq!(one.len(), 10);
+        let other = open(from(2), 20);
+        // Few are let in beyond the number of all, as they may be honest.
+        assert_eq!(other.len(), 5);
+        let few: usize = (3..30).map(|source| open(from(source), 1).len()).sum();
+        assert_eq!(few, 27);
+        drop((one, other));
+        assert_eq!(open(from(1), 20).len(), 10);
+    }
+
+    #[tokio::test]
+    async fn a_newcomer_waits_while_no_equal_has_had_its_time_and_enters_when_one_is_through() {
+        let limit = limit(2, Duration::from_secs(3600));
+        let (_a, first) = enter(&limit, from(1)).await;
+        let (_b, second) = enter(&limit, from(2)).await;
+        let open = limit.open(from(3)).unwrap();
+        let mut third = std::pin::pin!(open.enter());
         for _ in 0..3 {
             tokio::select! {
                 biased;
@@ -160,15 +454,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stranger_is_turned_away_when_his_time_is_up_and_not_before() {
-        let limit = ConnectionLimit::new(1, Duration::from_secs(10));
+    async fn an_equal_is_turned_away_when_its_time_is_up_and_not_before() {
+        let limit = limit(1, Duration::from_secs(10));
         let begun = Instant::now();
-        let first = limit.try_enter(begun).unwrap();
+        let first = limit.try_enter(from(1), begun).unwrap();
         let until = begun + Duration::from_secs(10);
-        let early = limit.try_enter(until - Duration::from_millis(1));
-        assert_eq!(early.unwrap_err(), until);
+        for source in [from(1), from(2)] {
+            let early = limit.try_enter(source, until - Duration::from_millis(1));
+            assert_eq!(early.unwrap_err(), until);
+        }
         assert!(!first.turned_away.is_cancelled());
-        assert!(limit.try_enter(until).is_ok());
+        assert!(limit.try_enter(from(2), until).is_ok());
         assert!(first.turned_away.is_cancelled());
+    }
+
+    #[test]
+    fn an_identity_has_so_many_connections_and_others_their_own() {
+        let limit = IdentityLimit::new(2);
+        let identity = |key| Identity::Certificate {
+            node: "n".into(),
+            key: KeyFingerprint([key; 32]),
+        };
+        let first = limit.enter(Some(&identity(1))).unwrap();
+        let _second = limit.enter(Some(&identity(1))).unwrap();
+        assert!(limit.enter(Some(&identity(1))).is_none());
+        drop(limit.enter(Some(&identity(2))).unwrap());
+        drop(first);
+        let _third = limit.enter(Some(&identity(1))).unwrap();
+        assert!(limit.enter(Some(&identity(1))).is_none());
+        assert_eq!(limit.lock().len(), 1);
     }
 }

@@ -20,21 +20,33 @@ use uuid::Uuid;
 use crate::{
     agents::{Agents, Identity, SessionError, Visitor},
     listen::{
-        limit::{ConnectionLimit, Place},
+        limit::{ConnectionLimit, IdentityLimit, Most, Open, Place, Source},
         once::channel_over,
     },
+    peer_log::printable_sentence,
+    refusals::Reason,
     tls::{self, Credentials, Role},
     tokens::Tokens,
 };
 
-/// A handshake takes no longer.
+/// A handshake takes no longer, with the time that a connection waits for its turn: an agent waits no longer either.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Connections that have not shown who they are, at a time; more wait in the kernel's queue.
-const MAX_STRANGERS: usize = 512;
+/// Connections that are not authenticated. Each costs a descriptor and a few kilobytes.
+const UNAUTHENTICATED: Most = Most {
+    // Many nodes may be behind one address that translates theirs; they connect again when they were closed.
+    of_source: 1024,
+    open: 8192,
+    at_work: 512,
+    // Enough for all of them to shake hands on a slow processor.
+    patience: Duration::from_secs(2),
+};
+/// Connections of one identity, those that say hello among them. An agent has one session here; a former connection
+/// may not have been found dead yet, and a virtual address may lead here several times.
+const OF_IDENTITY: usize = 4;
+/// Suppressed log lines are summed up this often.
+const SUMMARIZE: Duration = Duration::from_secs(60);
 /// Connections that wait in the kernel's queue, as far as net.core.somaxconn allows: 4096 by default, since Linux 5.4.
 const BACKLOG: u32 = 4096;
-/// When there are so many, each has this long: enough for all of them to shake hands on a slow processor.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// At the end, sessions may close for this long.
@@ -118,11 +130,18 @@ pub async fn serve(
     agents: Agents,
     stop: CancellationToken,
 ) {
-    let limit = ConnectionLimit::new(MAX_STRANGERS, PATIENCE);
+    let limit = ConnectionLimit::new(UNAUTHENTICATED);
+    let identities = IdentityLimit::new(OF_IDENTITY);
+    let (refusals, log) = (agents.refusals().clone(), agents.peer_log().clone());
     let sessions = TaskTracker::new();
+    let mut summarize = tokio::time::interval(SUMMARIZE);
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
+            _ = summarize.tick() => {
+                log.summarize();
+                continue;
+            }
             accepted = listener.accept() => accepted,
         };
         let (stream, address) = match accepted {
@@ -134,27 +153,68 @@ pub async fn serve(
                 continue;
             }
         };
-        let place = tokio::select! {
-            () = stop.cancelled() => break,
-            place = limit.enter() => place,
+        let source = Source::from(address.ip());
+        let Some(open) = limit.open(source) else {
+            refusals.count(Reason::SourceConnections);
+            if log.allows("connections closed", &source.to_string()) {
+                tracing::warn!(
+                    %source,
+                    "too many unauthenticated connections from this address; new ones are closed"
+                );
+            }
+            continue;
         };
         let (security, agents) = (security.clone(), agents.clone());
+        let (refusals, log, identities) = (refusals.clone(), log.clone(), identities.clone());
         let hello = announce.hello();
         let end = stop.child_token();
         sessions.spawn(async move {
+            let shaking = async {
+                let place = open.enter().await;
+                tokio::select! {
+                    shaken = shake_hands(stream, &security) => shaken.map(|shaken| (shaken, place)),
+                    () = place.turned_away() => Err(HandshakeError::TurnedAway),
+                }
+            };
             let shaken = tokio::select! {
-                shaken = tokio::time::timeout(HANDSHAKE, shake_hands(stream, &security)) => {
+                shaken = tokio::time::timeout(HANDSHAKE, shaking) => {
                     shaken.unwrap_or_else(|_| Err(HandshakeError::Silent))
                 }
-                () = place.turned_away() => Err(HandshakeError::TurnedAway),
                 () = end.cancelled() => return,
             };
-            match shaken {
-                Ok(shaken) => attend(shaken, place, &security, &agents, address, hello, end).await,
+            let (shaken, place) = match shaken {
+                Ok(shaken) => shaken,
                 Err(error) => {
-                    tracing::warn!(%address, %error, "connection rejected");
+                    refusals.count(match error {
+                        HandshakeError::TurnedAway => Reason::Connections,
+                        _ => Reason::Handshake,
+                    });
+                    if log.allows("connection rejected", &source.to_string()) {
+                        let error = printable_sentence(&error.to_string());
+                        tracing::warn!(%address, error, "connection rejected");
+                    }
+                    return;
                 }
-            }
+            };
+            let Some(_counted) = identities.enter(shaken.identity.as_ref()) else {
+                refusals.count(Reason::IdentityConnections);
+                let node = shaken.identity.as_ref().map_or("?", Identity::node);
+                if log.allows("connections of identity closed", node) {
+                    tracing::warn!(
+                        %address,
+                        node,
+                        most = OF_IDENTITY,
+                        "too many connections with this node's certificate; new ones are closed"
+                    );
+                }
+                return;
+            };
+            // Who has no certificate takes a stranger's place until it has shown a token.
+            let stranger = shaken
+                .identity
+                .is_none()
+                .then_some(Stranger { open, place });
+            attend(shaken, stranger, &security, &agents, address, hello, end).await;
         });
     }
     sessions.close();
@@ -186,6 +246,13 @@ enum HandshakeError {
     NoNode(#[from] tls::NoNodeId),
     #[error("it has no certificate")]
     NoCertificate,
+}
+
+/// The places that a connection takes which has not shown who it is.
+struct Stranger {
+    #[allow(dead_code, reason = "held until the connection is known")]
+    open: Open,
+    place: Place,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -247,33 +314,36 @@ async fn shake_hands(
 
 async fn attend(
     shaken: Authenticated,
-    place: Place,
+    stranger: Option<Stranger>,
     security: &Security,
     agents: &Agents,
     address: SocketAddr,
     hello: HelloRequest,
     end: CancellationToken,
 ) {
-    let channel =
-        match tokio::time::timeout(HANDSHAKE, channel_over(shaken.stream, end.clone())).await {
-            Ok(Ok(channel)) => channel,
-            Ok(Err(error)) => {
-                tracing::warn!(%address, %error, "gRPC handshake failed");
-                return;
-            }
-            Err(_) => {
-                tracing::warn!(%address, "gRPC handshake timed out");
-                return;
-            }
-        };
     let certified = shaken
         .identity
         .as_ref()
         .map(|identity| identity.node().to_owned());
+    let node = certified.as_deref().unwrap_or("?");
+    // Where nothing is proved, all are the same peer.
+    let allows = |kind| agents.peer_log().allows(kind, node);
+    let channel =
+        match tokio::time::timeout(HANDSHAKE, channel_over(shaken.stream, end.clone())).await {
+            Ok(Ok(channel)) => channel,
+            failed => {
+                agents.refusals().count(Reason::Handshake);
+                if allows("gRPC handshake failed") {
+                    let error = match failed {
+                        Ok(Err(error)) => printable_sentence(&error.to_string()),
+                        _ => format!("no answer within {} s", HANDSHAKE.as_secs()),
+                    };
+                    tracing::warn!(%address, node, error, "gRPC handshake failed");
+                }
+                return;
+            }
+        };
     let known = CancellationToken::new();
-    if shaken.identity.is_some() {
-        known.cancel();
-    }
     let visitor = Visitor {
         channel,
         address: address.to_string(),
@@ -285,40 +355,51 @@ async fn attend(
         known: known.clone(),
         end: end.clone(),
     };
-    // Who has shown nothing takes a stranger's place until it has.
     let turned_away = async {
-        tokio::select! {
-            () = place.turned_away() => return,
-            () = known.cancelled() => {}
+        if let Some(stranger) = stranger {
+            tokio::select! {
+                () = stranger.place.turned_away() => return,
+                () = known.cancelled() => drop(stranger),
+            }
         }
-        drop(place);
         std::future::pending().await
     };
     let distrusted = distrusted(&shaken.chain, security);
     let ended = tokio::select! {
         ended = agents.visit(visitor, hello) => ended,
         why = distrusted => {
-            tracing::warn!(%address, node = certified, reason = %why, "closing the agent's session");
+            if allows("certificate ended") {
+                tracing::warn!(%address, node, reason = %why, "closing the agent's session");
+            }
             end.cancel();
             return;
         }
         () = turned_away => {
-            tracing::warn!(%address, error = %HandshakeError::TurnedAway, "connection rejected");
+            agents.refusals().count(Reason::Connections);
+            if allows("connection rejected") {
+                tracing::warn!(%address, error = %HandshakeError::TurnedAway, "connection rejected");
+            }
             end.cancel();
             return;
         }
     };
     end.cancel();
-    let node = certified.as_deref().unwrap_or("?");
-    match ended {
+    let reason = || printable_sentence(&ended.to_string());
+    match &ended {
         SessionError::Stopped | SessionError::Replaced => {}
         SessionError::MetAlready => {
-            tracing::debug!(%address, node, reason = %ended, "agent session ended")
+            tracing::debug!(%address, node, reason = reason(), "agent session ended");
         }
-        SessionError::Stream(_) | SessionError::Ended => {
-            tracing::warn!(%address, node, reason = %ended, "agent session ended");
+        _ if ended.refusal().is_some() => {
+            if allows("agent refused") {
+                tracing::error!(%address, node, reason = reason(), "agent refused");
+            }
         }
-        refused => tracing::error!(%address, node, reason = %refused, "agent refused"),
+        _ => {
+            if allows("agent session ended") {
+                tracing::warn!(%address, node, reason = reason(), "agent session ended");
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::{
     Def, Exposed, Families, build,
-    families::{gauge, number, truth},
+    families::{counter, gauge, number, truth},
 };
 use crate::agents::Agents;
 
@@ -62,9 +62,15 @@ const DOUBTS: Def = gauge(
     &[],
 );
 
+const REFUSALS: Def = counter(
+    "drivebay_controller_refusals_total",
+    "Connections, sessions and inventory updates of agents that were refused or delayed, and volumes not listed, by reason.",
+    &["reason"],
+);
+
 /// Every definition here.
 pub const DEFINITIONS: &[Def] = &[
-    NODES, CONNECTED, AWAY, REFUSED, REVISION, VOLUMES, ABNORMAL, FREE, TOTAL, DOUBTS,
+    NODES, CONNECTED, AWAY, REFUSED, REVISION, VOLUMES, ABNORMAL, FREE, TOTAL, DOUBTS, REFUSALS,
 ];
 
 /// The controller, for a scrape.
@@ -131,6 +137,9 @@ impl Exposed for Cluster {
         }
         for (state, count) in states {
             into.put(&NODES, &[state], number(count));
+        }
+        for (reason, count) in self.agents.refusals().all() {
+            into.put(&REFUSALS, &[reason.as_str()], number(count));
         }
         let doubts = number_of(self.agents.notes().doubtful());
         into.put(&DOUBTS, &[], number(doubts));

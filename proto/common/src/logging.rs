@@ -1,7 +1,12 @@
 //! Log lines: to stderr, as text for people or as JSON, and what is logged changed while the program runs. Shared by
 //! the controller and the agent.
 
-use std::{io::IsTerminal, path::Path, sync::OnceLock};
+use std::{
+    borrow::Cow,
+    io::{self, IsTerminal, Write},
+    path::Path,
+    sync::OnceLock,
+};
 
 use clap::ValueEnum;
 use drivebay_proto::log::{
@@ -21,6 +26,8 @@ use crate::ask::{AskError, Asked, Program};
 const MAX_FILTER: usize = 1024;
 /// What is logged when nobody says otherwise.
 const DEFAULT: &str = "info";
+/// Longest line, bytes: what a tool says in full, and not what a peer may say.
+const MAX_LINE: usize = 32 << 10;
 /// What a filter may say of a level.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -52,9 +59,10 @@ pub fn start(format: LogFormat, variable: &str) {
     };
     let first = filter.to_string();
     let (filter, handle) = reload::Layer::new(filter);
-    let lines = fmt::layer().with_writer(std::io::stderr);
+    let terminal = io::stderr().is_terminal();
+    let lines = fmt::layer().with_writer(move || Lines { format, terminal });
     let lines = match format {
-        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Text => lines.with_ansi(terminal).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     let started = tracing_subscriber::registry()
@@ -71,6 +79,58 @@ pub fn start(format: LogFormat, variable: &str) {
     if let Some(error) = wrong {
         tracing::error!(variable, %error, default = DEFAULT, "invalid log filter; using the default");
     }
+}
+
+/// Standard error, which gets one line for each event, whatever the event's texts hold: a newline in one would begin a
+/// line that nobody logged.
+#[derive(Debug, Clone, Copy)]
+struct Lines {
+    format: LogFormat,
+    terminal: bool,
+}
+
+impl Write for Lines {
+    // The layer writes an event as a whole.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = one_line(&text, *self);
+        io::stderr().write_all(line.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+fn one_line(event: &str, lines: Lines) -> Cow<'_, str> {
+    let text = event.strip_suffix('\n').unwrap_or(event);
+    // Colours are for a terminal; there the layer escapes what is in texts.
+    let is_fine = |c: char| !c.is_control() || c == '\t' || (lines.terminal && c == '\u{1b}');
+    if text.len() <= MAX_LINE && text.chars().all(is_fine) {
+        return Cow::Borrowed(event);
+    }
+    if lines.format == LogFormat::Json && text.len() > MAX_LINE {
+        // Cut, it would be no JSON.
+        let bytes = text.len();
+        let line =
+            format!("{{\"level\":\"WARN\",\"message\":\"log line too long\",\"bytes\":{bytes}}}\n");
+        return Cow::Owned(line);
+    }
+    let mut line = String::new();
+    for c in text.chars() {
+        if line.len() >= MAX_LINE {
+            line.push('…');
+            break;
+        }
+        if is_fine(c) {
+            line.push(c);
+        } else {
+            line.extend(c.escape_default());
+        }
+    }
+    line.push('\n');
+    Cow::Owned(line)
 }
 
 /// A filter says nothing that can be understood.
@@ -184,6 +244,26 @@ pub async fn ask(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_is_one_line_of_bounded_length() {
+        let text = Lines {
+            format: LogFormat::Text,
+            terminal: false,
+        };
+        let json = Lines {
+            format: LogFormat::Json,
+            ..text
+        };
+        assert_eq!(one_line("INFO fine\n", text), "INFO fine\n");
+        let forged = one_line("INFO m\n2026 ERROR x\r\u{1b}[2K\n", text);
+        assert_eq!(forged, "INFO m\\n2026 ERROR x\\r\\u{1b}[2K\n");
+        for (lines, most) in [(text, MAX_LINE + 16), (json, 100)] {
+            let long = format!("{{\"a\":\"{}\"}}\n", "ü".repeat(1 << 20));
+            let line = one_line(&long, lines);
+            assert!(line.len() < most && line.ends_with('\n'), "{}", line.len());
+        }
+    }
 
     #[test]
     fn a_level_or_targets_with_levels_are_taken() {

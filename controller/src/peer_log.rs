@@ -1,0 +1,142 @@
+//! Log lines that a peer can cause: their texts are printable and cut, and a repeated one is logged a few times a minute and
+//! counted from then on.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// Longest text of a peer in a log line or in what a person reads, bytes.
+pub const MAX_TEXT_BYTES: usize = 256;
+/// Lines of one kind about one peer in a minute.
+const LINES: u64 = 10;
+/// Pairs of kind and peer that are told apart: those of a large fleet that reconnects. Others share one line's count by kind.
+const MAX_PEERS: usize = 20_000;
+/// In place of the peer's name when there are too many.
+const OTHERS: &str = "others";
+/// Summaries written each minute; the rest are added up.
+const SUMMARIES: usize = 50;
+
+/// The text with control characters and what would reorder a line escaped, and cut.
+pub fn printable(text: &str) -> String {
+    printable_up_to(text, MAX_TEXT_BYTES)
+}
+
+/// As [`printable`], for a sentence of ours with a peer's words in it.
+pub fn printable_sentence(text: &str) -> String {
+    printable_up_to(text, 4 * MAX_TEXT_BYTES)
+}
+
+fn printable_up_to(text: &str, most: usize) -> String {
+    let mut made = String::new();
+    for c in text.chars() {
+        let before = made.len();
+        if c.is_control() || is_invisible(c) {
+            made.extend(c.escape_default());
+        } else {
+            made.push(c);
+        }
+        if made.len() > most {
+            made.truncate(before);
+            made.push('…');
+            break;
+        }
+    }
+    made
+}
+
+// Line and paragraph separators, and what changes the direction of text.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+type Counts = BTreeMap<(&'static str, String), u64>;
+
+/// What was logged in this minute.
+#[derive(Debug, Default)]
+pub struct PeerLog {
+    counts: Mutex<Counts>,
+}
+
+impl PeerLog {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a line of this kind about this peer (a node, an address) is to be logged; if not, it is counted.
+    pub fn allows(&self, kind: &'static str, peer: &str) -> bool {
+        let mut counts = self.lock();
+        let full = counts.len() >= MAX_PEERS;
+        let mut key = (kind, peer.to_owned());
+        if full && !counts.contains_key(&key) {
+            key.1 = OTHERS.to_owned();
+        }
+        let count = counts.entry(key).or_default();
+        *count += 1;
+        *count <= LINES
+    }
+
+    /// Says how many lines were left out, and begins a new minute. To be called once a minute.
+    pub fn summarize(&self) {
+        let counts = mem::take(&mut *self.lock());
+        let mut left_out: Vec<_> = counts
+            .into_iter()
+            .filter(|(_, count)| *count > LINES)
+            .map(|((kind, peer), count)| (count - LINES, kind, peer))
+            .collect();
+        left_out.sort_unstable_by(|a, b| b.cmp(a));
+        let more: u64 = left_out
+            .iter()
+            .skip(SUMMARIES)
+            .map(|(count, ..)| count)
+            .sum();
+        for (lines, kind, peer) in left_out.into_iter().take(SUMMARIES) {
+            tracing::warn!(kind, peer, lines, "repeated log lines suppressed");
+        }
+        if more > 0 {
+            tracing::warn!(lines = more, "repeated log lines suppressed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_of_a_peer_forges_a_line_or_is_long() {
+        assert_eq!(printable("rack1-node7 ü"), "rack1-node7 ü");
+        assert_eq!(printable("m\n2026 ERROR x"), "m\\n2026 ERROR x");
+        assert_eq!(printable("\u{1b}[31m\u{202e}"), "\\u{1b}[31m\\u{202e}");
+        for text in [
+            "x".repeat(1 << 20),
+            "\n".repeat(1 << 20),
+            "ü".repeat(1 << 20),
+        ] {
+            let cut = printable(&text);
+            assert!(
+                cut.len() <= MAX_TEXT_BYTES + 3 && cut.ends_with('…'),
+                "{cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_repeated_line_is_logged_a_few_times_a_minute_and_of_each_peer() {
+        let log = PeerLog::default();
+        let logged = |kind, peer: &str| (0..1000).filter(|_| log.allows(kind, peer)).count() as u64;
+        assert_eq!(
+            [logged("a", "x"), logged("a", "y"), logged("b", "x")],
+            [LINES; 3]
+        );
+        assert_eq!(logged("a", "x"), 0);
+        log.summarize();
+        assert_eq!(logged("a", "x"), LINES);
+        let peers = (0..2 * MAX_PEERS)
+            .filter(|peer| log.allows("c", &peer.to_string()))
+            .count();
+        assert!(peers < MAX_PEERS + 2 * LINES as usize, "{peers}");
+        assert!(log.lock().len() <= MAX_PEERS + 3);
+    }
+}
