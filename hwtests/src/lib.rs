@@ -12,9 +12,10 @@
 )]
 
 pub mod agent;
+pub mod attacker;
 pub mod authority;
 pub mod balancer;
-pub mod boaster;
+
 pub mod children;
 pub mod cluster;
 pub mod csi;

@@ -10,6 +10,8 @@
 
 #[path = "cluster/admission.rs"]
 mod admission;
+#[path = "cluster/attacks.rs"]
+mod attacks;
 #[path = "cluster/away.rs"]
 mod away;
 #[path = "cluster/certificates.rs"]

@@ -215,6 +215,7 @@ mod tests {
 
     reached! {
         hello HelloRequest => HelloResponse,
+        prove ProveRequest => ProveResponse,
         refused RefusedRequest => RefusedResponse,
         watch_inventory WatchInventoryRequest => Self::WatchInventoryStream,
         create_volume CreateVolumeRequest => CreateVolumeResponse,
@@ -233,6 +234,7 @@ mod tests {
             service: Reached,
             shared: Arc::new(Shared {
                 credentials: None,
+                token: None,
                 met: Mutex::default(),
                 announced: watch::Sender::new(1),
             }),
@@ -249,11 +251,12 @@ mod tests {
             "delete_volume",
             "expand_volume",
             "hello",
+            "prove",
             "refused",
             "watch_inventory",
         ];
         let codes = codes(&remote).await;
-        assert_eq!(codes.len(), 11);
+        assert_eq!(codes.len(), 12);
         for (call, code) in codes {
             let expected = if used.contains(&call) {
                 Code::Unimplemented

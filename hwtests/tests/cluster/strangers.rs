@@ -7,7 +7,7 @@ use std::{
 
 use drivebay_common::limits::raise_open_files;
 use drivebay_hwtests::{
-    boaster,
+    attacker::{self, Attack, Attacker},
     cluster::{Cluster, Controller, LIMIT, PORT},
     fleet::Command,
     need,
@@ -62,7 +62,16 @@ async fn a_hello_of_a_hundred_megabytes_is_not_taken() {
     let before = controller.usage().unwrap().resident;
     let files = cluster.authority.node("a0").unwrap();
     let host = cluster.host();
-    let boasting = boaster::start(&host, controller.address(), files, 100 << 20);
+    let boasting = attacker::start(
+        &host,
+        controller.address(),
+        files,
+        Attacker {
+            node: "a0".to_owned(),
+            attack: Attack::Boast(100 << 20),
+        },
+        1,
+    );
     controller
         .says(&["agent refused", "did not say hello", "message"])
         .await;

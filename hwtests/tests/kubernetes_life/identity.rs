@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use drivebay_hwtests::{
     kube::{Cluster, NAMESPACE, wait},
-    program, tools,
+    long_scenario, program, tools,
 };
 use serde_json::{Value, json};
 
@@ -206,6 +206,7 @@ fn a_node_is_whoever_has_its_token_and_nobody_else() {
 #[ignore = "needs a cluster: hwtests/kubernetes"]
 fn sessions_outlast_an_api_server_that_is_away() {
     let cluster = Cluster::running();
+    long_scenario!(cluster);
     cluster.installed();
     let sessions = |cluster: &Cluster| connected_lines(cluster).len();
     let before = sessions(&cluster);

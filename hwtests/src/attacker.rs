@@ -1,0 +1,213 @@
+//! A node with a good certificate that means no good: its sessions are real ([`uplink`]), and what it says is not.
+
+use std::{net::SocketAddr, pin::Pin, sync::Arc, thread};
+
+use drivebay_agent::uplink::{self, UplinkConfig};
+use drivebay_common::tls::{Credentials, Role, TlsFiles};
+use drivebay_proto::{
+    agent::{agent_server::Agent, *},
+    names,
+};
+use tokio_stream::{Stream, StreamExt, iter};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::{Request, Response, Status};
+
+use crate::netns::Host;
+
+/// What it does.
+#[derive(Debug, Clone)]
+pub enum Attack {
+    /// Says hello with a version of so many bytes.
+    Boast(usize),
+    /// Reports new volumes without end.
+    Grow,
+    /// Reports drives without content, which are two bytes each until they are decoded.
+    Bomb,
+    /// Reports volumes of another node with long ids without end.
+    Foreign,
+    /// Begins a line of its own in whatever is logged of it.
+    Forge,
+    /// Never answers a hello.
+    Hang,
+}
+
+/// Who it says it is, and what it does.
+#[derive(Debug, Clone)]
+pub struct Attacker {
+    /// Of its certificate, too.
+    pub node: String,
+    /// What it does.
+    pub attack: Attack,
+}
+
+/// Runs this many of it on this host until the answer is dropped, each with a connection of its own.
+///
+/// # Panics
+/// When it cannot be started.
+pub fn start(
+    host: &Host,
+    controller: SocketAddr,
+    files: TlsFiles,
+    attacker: Attacker,
+    connections: usize,
+) -> DropGuard {
+    let stop = CancellationToken::new();
+    let token = stop.clone();
+    // Its one thread is on the host, and so are its connections.
+    host.inside(|| {
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async move {
+                let credentials = Credentials::load(files, Role::Agent).await.unwrap();
+                let attacker = Arc::new(attacker);
+                let all = tokio_util::task::TaskTracker::new();
+                for _ in 0..connections {
+                    let config = UplinkConfig {
+                        token: None,
+                        targets: vec![controller.to_string().parse().unwrap()],
+                        credentials: Some(credentials.clone()),
+                    };
+                    let node = Node(attacker.clone());
+                    all.spawn(uplink::run(config, node, token.clone()));
+                }
+                all.close();
+                all.wait().await;
+            });
+        })
+    });
+    stop.drop_guard()
+}
+
+#[derive(Debug, Clone)]
+struct Node(Arc<Attacker>);
+
+type Answer<T> = Result<Response<T>, Status>;
+type Updates<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+fn no<T>() -> Answer<T> {
+    Err(Status::unimplemented("it does nothing"))
+}
+
+/// A hundred volumes of this number's update.
+fn volumes(node: &str, number: u64, id_bytes: usize) -> Vec<Volume> {
+    let volume = |n| Volume {
+        id: format!(
+            "{:08x}-0000-4000-8000-{n:012}@{node}{}",
+            number,
+            "x".repeat(id_bytes)
+        ),
+        name: format!("pvc-{number}-{n}"),
+        state: "ready".to_owned(),
+        ..Volume::default()
+    };
+    (0..100).map(volume).collect()
+}
+
+#[tonic::async_trait]
+impl Agent for Node {
+    async fn prove(&self, _: Request<ProveRequest>) -> Answer<ProveResponse> {
+        no()
+    }
+
+    async fn hello(&self, _: Request<HelloRequest>) -> Answer<HelloResponse> {
+        if matches!(self.0.attack, Attack::Hang) {
+            std::future::pending::<()>().await;
+        }
+        let forged =
+            "\n2026-01-01T00:00:00.000000Z ERROR drivebay_controller: forged line".to_owned();
+        let words = |otherwise: &str| match &self.0.attack {
+            Attack::Forge => forged.clone(),
+            _ => otherwise.to_owned(),
+        };
+        Ok(Response::new(HelloResponse {
+            node_id: self.0.node.clone(),
+            instance: words("i"),
+            machine_id: words("m"),
+            version: match self.0.attack {
+                Attack::Boast(bytes) => "x".repeat(bytes),
+                _ => words("0"),
+            },
+            protocol: names::AGENT_PROTOCOL,
+            oldest_protocol: names::OLDEST_AGENT_PROTOCOL,
+            ..HelloResponse::default()
+        }))
+    }
+
+    async fn refused(&self, _: Request<RefusedRequest>) -> Answer<RefusedResponse> {
+        Ok(Response::new(RefusedResponse {}))
+    }
+
+    type WatchInventoryStream = Updates<InventoryUpdate>;
+
+    async fn watch_inventory(
+        &self,
+        _: Request<WatchInventoryRequest>,
+    ) -> Answer<Self::WatchInventoryStream> {
+        let attacker = self.0.clone();
+        let instance = match attacker.attack {
+            // Before any snapshot: the words are repeated in the reason.
+            Attack::Forge => "\n2026-01-01 ERROR forged line".repeat(5),
+            _ => "i".to_owned(),
+        };
+        let updates = iter(0_u64..).map(move |number| {
+            let (drives, volumes) = match attacker.attack {
+                Attack::Grow => (0, volumes(&attacker.node, number, 0)),
+                Attack::Foreign => (0, volumes("other", number, 4000)),
+                Attack::Bomb => (150_000, Vec::new()),
+                _ => (0, Vec::new()),
+            };
+            Ok(InventoryUpdate {
+                instance: instance.clone(),
+                node_id: attacker.node.clone(),
+                revision: number + 1,
+                since_revision: number,
+                full: number == 0 && !matches!(attacker.attack, Attack::Forge),
+                ready: true,
+                drives: vec![Drive::default(); drives],
+                volumes,
+                ..InventoryUpdate::default()
+            })
+        });
+        Ok(Response::new(Box::pin(updates)))
+    }
+
+    async fn create_volume(&self, _: Request<CreateVolumeRequest>) -> Answer<CreateVolumeResponse> {
+        no()
+    }
+
+    async fn delete_volume(&self, _: Request<DeleteVolumeRequest>) -> Answer<DeleteVolumeResponse> {
+        no()
+    }
+
+    async fn expand_volume(&self, _: Request<ExpandVolumeRequest>) -> Answer<ExpandVolumeResponse> {
+        no()
+    }
+
+    async fn rescan(&self, _: Request<RescanRequest>) -> Answer<RescanResponse> {
+        no()
+    }
+
+    type WipeDriveStream = Updates<WipeDriveProgress>;
+
+    async fn wipe_drive(&self, _: Request<WipeDriveRequest>) -> Answer<Self::WipeDriveStream> {
+        no()
+    }
+
+    async fn acknowledge_drive(
+        &self,
+        _: Request<AcknowledgeDriveRequest>,
+    ) -> Answer<AcknowledgeDriveResponse> {
+        no()
+    }
+
+    async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
+        no()
+    }
+
+    async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
+        no()
+    }
+}
