@@ -5,12 +5,14 @@ use std::{
     collections::BTreeMap,
     mem,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 /// Longest text of a peer in a log line or in what a person reads, bytes.
 pub const MAX_TEXT_BYTES: usize = 256;
 /// Lines of one kind about one peer in a minute.
 const LINES: u64 = 10;
+const MINUTE: Duration = Duration::from_secs(60);
 /// Pairs of kind and peer that are told apart: those of a large fleet that reconnects. Others share one line's count by kind.
 const MAX_PEERS: usize = 20_000;
 /// In place of the peer's name when there are too many.
@@ -56,17 +58,35 @@ type Counts = BTreeMap<(&'static str, String), u64>;
 /// What was logged in this minute.
 #[derive(Debug, Default)]
 pub struct PeerLog {
-    counts: Mutex<Counts>,
+    minute: Mutex<Minute>,
+}
+
+#[derive(Debug)]
+struct Minute {
+    began: Instant,
+    counts: Counts,
+}
+
+impl Default for Minute {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            counts: Counts::new(),
+        }
+    }
 }
 
 impl PeerLog {
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Minute> {
+        self.minute.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a line of this kind about this peer (a node, an address) is to be logged; if not, it is counted.
     pub fn allows(&self, kind: &'static str, peer: &str) -> bool {
-        let mut counts = self.lock();
+        if self.lock().began.elapsed() >= MINUTE {
+            self.summarize();
+        }
+        let counts = &mut self.lock().counts;
         let full = counts.len() >= MAX_PEERS;
         let mut key = (kind, peer.to_owned());
         if full && !counts.contains_key(&key) {
@@ -77,9 +97,10 @@ impl PeerLog {
         *count <= LINES
     }
 
-    /// Says how many lines were left out, and begins a new minute. To be called once a minute.
+    /// Says how many lines were left out, and begins a new minute. To be called once a minute, so that it is said also when
+    /// nothing follows.
     pub fn summarize(&self) {
-        let counts = mem::take(&mut *self.lock());
+        let counts = mem::take(&mut *self.lock()).counts;
         let mut left_out: Vec<_> = counts
             .into_iter()
             .filter(|(_, count)| *count > LINES)
@@ -137,6 +158,6 @@ mod tests {
             .filter(|peer| log.allows("c", &peer.to_string()))
             .count();
         assert!(peers < MAX_PEERS + 2 * LINES as usize, "{peers}");
-        assert!(log.lock().len() <= MAX_PEERS + 3);
+        assert!(log.lock().counts.len() <= MAX_PEERS + 3);
     }
 }

@@ -42,7 +42,7 @@ pub async fn deliver(agents: Agents, stop: CancellationToken) {
                         tracing::error!(
                             node = agent.node(),
                             volume = id,
-                            error,
+                            %error,
                             "cannot record the delete of a volume on a returned node; will retry"
                         );
                     }

@@ -518,7 +518,7 @@ impl Watched<'_> {
             let node = self.agent.node();
             if inner.log.allows("snapshot requested", node) {
                 let gap = printable_sentence(&gap.to_string());
-                tracing::warn!(node, gap, "requesting a full snapshot from the agent");
+                tracing::warn!(node, %gap, "requesting a full snapshot from the agent");
             }
         }
     }

@@ -191,7 +191,7 @@ pub async fn serve(
                     });
                     if log.allows("connection rejected", &source.to_string()) {
                         let error = printable_sentence(&error.to_string());
-                        tracing::warn!(%address, error, "connection rejected");
+                        tracing::warn!(%address, %error, "connection rejected");
                     }
                     return;
                 }
@@ -338,7 +338,7 @@ async fn attend(
                         Ok(Err(error)) => printable_sentence(&error.to_string()),
                         _ => format!("no answer within {} s", HANDSHAKE.as_secs()),
                     };
-                    tracing::warn!(%address, node, error, "gRPC handshake failed");
+                    tracing::warn!(%address, node, %error, "gRPC handshake failed");
                 }
                 return;
             }
@@ -388,16 +388,16 @@ async fn attend(
     match &ended {
         SessionError::Stopped | SessionError::Replaced => {}
         SessionError::MetAlready => {
-            tracing::debug!(%address, node, reason = reason(), "agent session ended");
+            tracing::debug!(%address, node, reason = %reason(), "agent session ended");
         }
         _ if ended.refusal().is_some() => {
             if allows("agent refused") {
-                tracing::error!(%address, node, reason = reason(), "agent refused");
+                tracing::error!(%address, node, reason = %reason(), "agent refused");
             }
         }
         _ => {
             if allows("agent session ended") {
-                tracing::warn!(%address, node, reason = reason(), "agent session ended");
+                tracing::warn!(%address, node, reason = %reason(), "agent session ended");
             }
         }
     }
