@@ -225,6 +225,8 @@ fn sessions_outlast_an_api_server_that_is_away() {
         || (sessions(&cluster) > before).then_some(()),
     );
     cluster.service("start", "kube-apiserver");
+    // Asked again until it answers.
+    cluster.get("default", &["nodes"]);
     cluster.drivebay_is_up();
     let nodes = cluster.ask_controller(&["nodes"]);
     assert_eq!(nodes["nodes"][0]["state"], "connected", "{nodes}");
