@@ -87,7 +87,7 @@ Certificates are made by `drivebay-controller certs`, or by cert-manager; the fi
 change.\n\n\
 The log's detail is set by RUST_LOG, e.g. RUST_LOG=debug, and changed by `drivebay-controller log-level`. SIGTERM and SIGINT let running calls \
 finish for ten seconds, then end it; what an agent has begun, it finishes.")]
-    Run(RunOptions),
+    Run(Box<RunOptions>),
     /// Make the certificates with which controller and agents know each other
     #[command(subcommand)]
     Certs(CertsCommand),

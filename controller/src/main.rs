@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         .build();
     let result: Result<(), Box<dyn Error>> = match runtime {
         Ok(runtime) => {
-            let result = runtime.block_on(app::run(options));
+            let result = runtime.block_on(app::run(*options));
             runtime.shutdown_background();
             result.map_err(Into::into)
         }

@@ -274,7 +274,7 @@ async fn the_binary_serves_before_its_agent_is_there_finds_it_and_ends_on_reques
         panic!("that is `run`");
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(app::serve(options, csi_socket.clone(), async {
+    let serving = tokio::spawn(app::serve(*options, csi_socket.clone(), async {
         let _ = stopped.await;
     }));
     until(async || csi_socket.exists()).await;
