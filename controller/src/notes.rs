@@ -211,9 +211,9 @@ impl Notes {
         self.look(|contents| contents.doubts.get(name).cloned().unwrap_or_default())
     }
 
-    /// How many names are in doubt.
-    pub fn doubtful(&self) -> usize {
-        self.look(|contents| contents.doubts.len())
+    /// For each name in doubt, its nodes.
+    pub fn all_doubts(&self) -> Vec<BTreeSet<String>> {
+        self.look(|contents| contents.doubts.values().cloned().collect())
     }
 
     /// Notes durably that this volume of a forgotten node was deleted.

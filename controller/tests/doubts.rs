@@ -82,8 +82,11 @@ async fn a_volume_in_doubt_on_a_node_that_is_away_is_made_nowhere_else_until_the
     is_there(&agents, "roomy", false).await;
     assert_eq!(ask().await, Code::Unavailable);
     assert_eq!(volumes(&other), 0);
+    // What the alert counts, and what its runbook says ends it.
+    assert_eq!(agents.creates_in_doubt(), 1);
 
     forgotten_nodes.send_replace(ForgottenNodes::from([("roomy".to_owned(), 1)]));
+    assert_eq!(agents.creates_in_doubt(), 0);
     assert_eq!(ask().await, Code::Ok);
     assert_eq!(volumes(&other), 1);
 }
@@ -100,9 +103,11 @@ async fn a_node_in_doubt_is_waited_for_though_this_process_has_never_seen_it() {
     let ask = async |name| code(controller.create_volume(Request::new(create(name))).await);
     assert_eq!(ask("v").await, Code::Unavailable);
     assert_eq!(ask("w").await, Code::Ok);
+    assert_eq!(agents.creates_in_doubt(), 1);
 
     let former = Fake::new("former");
     enter(&agents, &former).await;
+    assert_eq!(agents.creates_in_doubt(), 0);
     assert_eq!(ask("v").await, Code::Ok);
     assert_eq!((volumes(&former), volumes(&other)), (1, 1));
 }

@@ -27,7 +27,9 @@ use agent::{Entered, Standby};
 pub use follow::{SessionError, Visitor};
 pub use lookup::{Found, LookupError, parse};
 
-use crate::{catalog::Catalog, notes::Notes, peer_log::PeerLog, refusals::Refusals};
+use crate::{
+    catalog::Catalog, inventory::Inventory, notes::Notes, peer_log::PeerLog, refusals::Refusals,
+};
 
 /// Largest message taken from the one agent behind a socket: a full snapshot of 20,000 volumes with much to say of each, bytes.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
@@ -156,6 +158,23 @@ impl Agents {
     /// The volumes of all nodes.
     pub fn catalog(&self) -> &Catalog {
         &self.inner.catalog
+    }
+
+    /// How many creations have an outcome that nobody can tell now: a node was sent them and has not given a final answer, and
+    /// its agent is not there, nor was the node given up. An agent that is there lists what it has.
+    pub fn creates_in_doubt(&self) -> usize {
+        let doubts = self.notes().all_doubts();
+        let nodes: BTreeSet<&String> = doubts.iter().flatten().collect();
+        let unknown: BTreeSet<&String> = nodes
+            .into_iter()
+            .filter(|node| {
+                let agent = self.get(node);
+                let there = agent.is_some_and(|agent| agent.look(Inventory::complete));
+                !there && !self.is_given_up(node)
+            })
+            .collect();
+        let in_doubt = |of: &&BTreeSet<String>| of.iter().any(|node| unknown.contains(node));
+        doubts.iter().filter(in_doubt).count()
     }
 
     /// What must outlive this process.

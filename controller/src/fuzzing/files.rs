@@ -72,7 +72,7 @@ fn notes(data: &[u8]) {
     assert_eq!(fs::read(kept).unwrap(), data);
     if let Ok(notes) = opened {
         let _ = (
-            notes.doubtful(),
+            notes.all_doubts(),
             notes.doubts("v"),
             notes.undelivered_deletes("n1"),
         );

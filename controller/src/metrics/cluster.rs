@@ -58,7 +58,7 @@ const TOTAL: Def = gauge(
 );
 const DOUBTS: Def = gauge(
     "drivebay_controller_creates_in_doubt",
-    "Volume creations without a final answer from a node.",
+    "Volume creations without a final answer from a node whose agent is not connected and that was not forgotten.",
     &[],
 );
 
@@ -141,7 +141,7 @@ impl Exposed for Cluster {
         for (reason, count) in self.agents.refusals().all() {
             into.put(&REFUSALS, &[reason.as_str()], number(count));
         }
-        let doubts = number_of(self.agents.notes().doubtful());
+        let doubts = number_of(self.agents.creates_in_doubt());
         into.put(&DOUBTS, &[], number(doubts));
     }
 
