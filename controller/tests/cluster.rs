@@ -4,15 +4,17 @@
 
 mod common;
 
-use std::time::Duration;
+use std::{pin::Pin, sync::Arc, time::Duration};
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use common::*;
 use drivebay_controller::{
     Agents, ControllerConfig, ControllerService, HealthApi,
-    agents::{ForgottenNodes, Identity, SessionError, Visitor},
+    agents::{ForgottenNodes, Identity, IdentityLimit, SessionError, Visitor},
     bounds, in_process_channel,
     notes::Notes,
     refusals::Reason,
+    tokens::{Answer, Expected, NotProven, Review, Tokens, Unavailable},
     undelivered_deletes,
 };
 use drivebay_proto::{
@@ -27,6 +29,7 @@ struct Cluster {
     agents: Agents,
     forgotten_nodes: watch::Sender<ForgottenNodes>,
     service: ControllerService,
+    tokens: Option<Tokens>,
 }
 
 struct Member {
@@ -47,6 +50,7 @@ impl Cluster {
             service: ControllerService::new(config, agents.clone()),
             agents,
             forgotten_nodes,
+            tokens: None,
         }
     }
 
@@ -57,7 +61,7 @@ impl Cluster {
             channel: in_process_channel(fake.router()),
             address: format!("10.0.0.{}:1", fake.state.lock().unwrap().instance.len()),
             identity,
-            tokens: None,
+            tokens: self.tokens.clone().map(|of| (of, IdentityLimit::new(4))),
             known: CancellationToken::new(),
             end: end.clone(),
         };
@@ -633,4 +637,85 @@ async fn volumes_of_other_nodes_are_counted_and_not_listed() {
     let _a = cluster.join(&fake).await;
     assert_eq!(counted(&cluster, Reason::ForeignVolumes), 1000);
     assert!(cluster.agents.catalog().is_empty());
+}
+
+/// An API server for which a token's id is the node of its pod.
+struct ApiServer;
+
+const AGENT: &str = "system:serviceaccount:drivebay:drivebay-agent";
+const AUDIENCE: &str = "drivebay-controller";
+
+impl Review for ApiServer {
+    fn review<'a>(
+        &'a self,
+        token: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Unavailable>> + Send + 'a>> {
+        let claims = token.split('.').nth(1).unwrap();
+        let claims = URL_SAFE_NO_PAD.decode(claims).unwrap();
+        let claims: serde_json::Value = serde_json::from_slice(&claims).unwrap();
+        let answer = Answer {
+            authenticated: true,
+            audiences: vec![AUDIENCE.into()],
+            user: AGENT.into(),
+            nodes: vec![claims["jti"].as_str().unwrap().to_owned()],
+            error: String::new(),
+        };
+        Box::pin(async { Ok(answer) })
+    }
+}
+
+fn token(node: &str) -> String {
+    let claims = serde_json::json!({
+        "sub": AGENT, "aud": AUDIENCE, "iat": 1, "exp": 4_000_000_000_u32, "jti": node,
+    });
+    format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims.to_string()))
+}
+
+#[tokio::test]
+async fn an_agent_is_the_node_that_its_token_is_of() {
+    let expected = Expected {
+        audience: AUDIENCE.into(),
+        user: AGENT.into(),
+    };
+    let mut cluster = Cluster::new(Notes::in_memory());
+    cluster.tokens = Some(Tokens::new(Arc::new(ApiServer), expected));
+    let with = |node: &str, of: Option<&str>| {
+        let token = of.map(token);
+        Fake::new(node).with(|state| state.token = token)
+    };
+    let a = with("a", Some("a"));
+    let member = cluster.join(&a).await;
+    let identity = cluster.agents.get("a").unwrap().facts().unwrap().identity;
+    let node = "a".to_owned();
+    assert_eq!(identity, Some(Identity::ServiceAccount { node }));
+
+    let ended = |fake: Fake| {
+        let member = cluster.dials(&fake, None);
+        async move {
+            let ended = member.ended.await.unwrap();
+            (ended, fake)
+        }
+    };
+    let (why, _) = ended(with("b", Some("a"))).await;
+    assert!(
+        matches!(&why, SessionError::OtherNode { proven, .. } if proven == "a"),
+        "{why}"
+    );
+    let (why, _) = ended(with("b", None)).await;
+    let unshown = |why: &SessionError| {
+        matches!(
+            why,
+            SessionError::NotProven {
+                source: NotProven::NotShown(_),
+                ..
+            }
+        )
+    };
+    assert!(unshown(&why), "{why}");
+    assert!(cluster.agents.get("b").is_none(), "nothing is known of it");
+    // The node's own token, a second time: the one that answers stays.
+    let (why, _) = ended(with("a", Some("a"))).await;
+    assert!(matches!(why, SessionError::Refused(_)), "{why}");
+    assert!(cluster.agents.get("a").unwrap().connected());
+    drop(member);
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status, transport::Channel};
 
 use super::{
-    Agent, Entered, Inner, Standby,
+    Agent, Entered, IdentityLimit, Inner, Standby,
     admission::{Facts, Identity, Refusal},
     updates::{self, MessageLimit},
 };
@@ -57,8 +57,8 @@ pub struct Visitor {
     pub address: String,
     /// What it has proved; None where nothing has to be, and where it is still to be asked for its token.
     pub identity: Option<Identity>,
-    /// What its token is judged by; None: none is asked for.
-    pub tokens: Option<Tokens>,
+    /// What its token is judged by, and what counts it then; None: no token is asked for.
+    pub tokens: Option<(Tokens, IdentityLimit)>,
     /// Cancelled when it has shown what may prove who it is.
     pub known: CancellationToken,
     /// Ends it.
@@ -98,6 +98,9 @@ pub enum SessionError {
     /// Its token proves nothing.
     #[error("the agent at {address} has not proved which node it is on: {source}")]
     NotProven { address: String, source: NotProven },
+    /// It has too many connections.
+    #[error("node {0} has too many connections to this controller already")]
+    TooMany(String),
     /// It has proved itself once, and does not any more.
     #[error("the agent no longer proves which node it is on: {0}")]
     Unproven(String),
@@ -154,6 +157,7 @@ impl SessionError {
             Self::Hello(_) | Self::NodeId(_) => Reason::Hello,
             Self::OtherCertificate { .. } | Self::OtherNode { .. } => Reason::OtherNode,
             Self::NotProven { .. } | Self::Unproven(_) => Reason::Token,
+            Self::TooMany(_) => Reason::IdentityConnections,
             Self::Version { .. } => Reason::Protocol,
             Self::Refused(refusal) => match **refusal {
                 Refusal::Connected { .. } => Reason::Connected,
@@ -249,6 +253,7 @@ fn worth_telling(error: &SessionError) -> Option<String> {
         | SessionError::OtherCertificate { .. }
         | SessionError::OtherNode { .. }
         | SessionError::NotProven { .. }
+        | SessionError::TooMany(_)
         | SessionError::Unproven(_)
         | SessionError::Version { .. }
         | SessionError::NotProved(_)
@@ -305,9 +310,10 @@ async fn admitted(
     }
     let channel = visitor.channel;
     let mut identity = visitor.identity;
+    let mut counted = None;
     let mut unproven: Pin<Box<dyn Future<Output = String> + Send>> =
         Box::pin(std::future::pending());
-    if let Some(tokens) = visitor.tokens
+    if let Some((tokens, identities)) = visitor.tokens
         && identity.is_none()
     {
         let proven = match tokens::prove(client, &tokens, || visitor.known.cancel()).await {
@@ -324,9 +330,14 @@ async fn admitted(
                 proven: proven.node,
             };
         }
-        identity = Some(Identity::ServiceAccount {
+        let proved = Identity::ServiceAccount {
             node: proven.node.clone(),
-        });
+        };
+        counted = identities.enter(Some(&proved));
+        if counted.is_none() {
+            return SessionError::TooMany(proven.node);
+        }
+        identity = Some(proved);
         unproven = Box::pin(tokens::until_unproven(client.clone(), tokens, proven));
     }
     visitor.known.cancel();
@@ -394,7 +405,7 @@ async fn admitted(
     if let SessionError::Bound(bound) = &error {
         stay.agent.note_bound(*bound);
     }
-    drop(stay);
+    drop((stay, counted));
     error
 }
 

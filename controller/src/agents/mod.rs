@@ -6,6 +6,7 @@
 pub mod admission;
 mod agent;
 mod follow;
+mod identity_limit;
 mod lookup;
 mod single_reader;
 mod updates;
@@ -25,6 +26,7 @@ pub use admission::{Facts, Identity, Refusal};
 pub use agent::Agent;
 use agent::{Entered, Standby};
 pub use follow::{SessionError, Visitor};
+pub use identity_limit::IdentityLimit;
 pub use lookup::{Found, LookupError, parse};
 
 use crate::{

@@ -7,7 +7,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt, mem,
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -15,8 +15,6 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
-
-use crate::agents::Identity;
 
 /// Where connections come from: an IPv4 address, or the /64 network of an IPv6 address, which one host has for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -279,68 +277,9 @@ impl Drop for Place {
     }
 }
 
-/// Connections of each identity. Clones share one limit.
-#[derive(Debug, Clone)]
-pub(super) struct IdentityLimit {
-    most: usize,
-    counts: Arc<Mutex<HashMap<Identity, usize>>>,
-}
-
-/// One connection of an identity, until it is dropped.
-#[derive(Debug)]
-pub(super) struct OfIdentity {
-    limit: IdentityLimit,
-    identity: Option<Identity>,
-}
-
-impl IdentityLimit {
-    pub(super) fn new(most: usize) -> Self {
-        Self {
-            most,
-            counts: Arc::default(),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Identity, usize>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts a connection; None when it has to be closed. Where nothing is proved, nothing is counted.
-    pub(super) fn enter(&self, identity: Option<&Identity>) -> Option<OfIdentity> {
-        if let Some(identity) = identity {
-            let mut counts = self.lock();
-            let count = counts.entry(identity.clone()).or_default();
-            if *count >= self.most {
-                return None;
-            }
-            *count += 1;
-        }
-        Some(OfIdentity {
-            limit: self.clone(),
-            identity: identity.cloned(),
-        })
-    }
-}
-
-impl Drop for OfIdentity {
-    fn drop(&mut self) {
-        let Some(identity) = mem::take(&mut self.identity) else {
-            return;
-        };
-        let mut counts = self.limit.lock();
-        if let Some(count) = counts.get_mut(&identity) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&identity);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use drivebay_common::tls::KeyFingerprint;
 
     use super::*;
 
@@ -466,22 +405,5 @@ mod tests {
         assert!(!first.turned_away.is_cancelled());
         assert!(limit.try_enter(from(2), until).is_ok());
         assert!(first.turned_away.is_cancelled());
-    }
-
-    #[test]
-    fn an_identity_has_so_many_connections_and_others_their_own() {
-        let limit = IdentityLimit::new(2);
-        let identity = |key| Identity::Certificate {
-            node: "n".into(),
-            key: KeyFingerprint([key; 32]),
-        };
-        let first = limit.enter(Some(&identity(1))).unwrap();
-        let _second = limit.enter(Some(&identity(1))).unwrap();
-        assert!(limit.enter(Some(&identity(1))).is_none());
-        drop(limit.enter(Some(&identity(2))).unwrap());
-        drop(first);
-        let _third = limit.enter(Some(&identity(1))).unwrap();
-        assert!(limit.enter(Some(&identity(1))).is_none());
-        assert_eq!(limit.lock().len(), 1);
     }
 }

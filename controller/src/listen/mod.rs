@@ -18,9 +18,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 use crate::{
-    agents::{Agents, Identity, SessionError, Visitor},
+    agents::{Agents, Identity, IdentityLimit, SessionError, Visitor},
     listen::{
-        limit::{ConnectionLimit, IdentityLimit, Most, Open, Place, Source},
+        limit::{ConnectionLimit, Most, Open, Place, Source},
         once::channel_over,
     },
     peer_log::printable_sentence,
@@ -61,6 +61,15 @@ pub enum Security {
     Tokens(Credentials, Tokens),
     /// Not at all; for one machine, where nothing but loopback is listened on.
     InsecureLoopback,
+}
+
+impl Security {
+    fn tokens(&self) -> Option<Tokens> {
+        match self {
+            Self::Tokens(_, tokens) => Some(tokens.clone()),
+            Self::Mtls(_) | Self::InsecureLoopback => None,
+        }
+    }
 }
 
 /// Listening failed.
@@ -210,10 +219,12 @@ pub async fn serve(
                 return;
             };
             // Who has no certificate takes a stranger's place until it has shown a token.
-            let stranger = shaken
-                .identity
-                .is_none()
-                .then_some(Stranger { open, place });
+            let tokens = security.tokens().map(|tokens| (tokens, identities));
+            let stranger = shaken.identity.is_none().then_some(Stranger {
+                open,
+                place,
+                tokens,
+            });
             attend(shaken, stranger, &security, &agents, address, hello, end).await;
         });
     }
@@ -253,6 +264,7 @@ struct Stranger {
     #[allow(dead_code, reason = "held until the connection is known")]
     open: Open,
     place: Place,
+    tokens: Option<(Tokens, IdentityLimit)>,
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -348,10 +360,7 @@ async fn attend(
         channel,
         address: address.to_string(),
         identity: shaken.identity,
-        tokens: match security {
-            Security::Tokens(_, tokens) => Some(tokens.clone()),
-            _ => None,
-        },
+        tokens: stranger.as_ref().and_then(|one| one.tokens.clone()),
         known: known.clone(),
         end: end.clone(),
     };

@@ -66,6 +66,8 @@ pub struct State {
     pub snapshots: u64,
     /// Hellos are not answered while this holds, as over a connection whose other end is gone.
     pub mute: bool,
+    /// What it proves with where it is.
+    pub token: Option<String>,
     /// Changes asked for.
     pub calls: Vec<String>,
 }
@@ -107,6 +109,7 @@ impl Fake {
             silent: false,
             snapshots: 0,
             mute: false,
+            token: None,
             calls: Vec::new(),
         };
         Self {
@@ -229,7 +232,11 @@ fn update(state: &State, told: Option<&State>) -> InventoryUpdate {
 #[tonic::async_trait]
 impl Agent for Fake {
     async fn prove(&self, _: Request<ProveRequest>) -> Result<Response<ProveResponse>, Status> {
-        Err(Status::unimplemented("it has no token"))
+        let token = self.state.lock().unwrap().token.clone();
+        let service_account_token = token.ok_or(Status::unimplemented("it has no token"))?;
+        Ok(Response::new(ProveResponse {
+            service_account_token,
+        }))
     }
 
     async fn hello(&self, _: Request<HelloRequest>) -> Result<Response<HelloResponse>, Status> {
