@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 
-use super::{MAX_TOKEN_BYTES, NotProven};
+use super::error::{MAX_TOKEN_BYTES, NotProven};
 
 /// RFC 7519's registered claims that a ServiceAccount's token has.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use drivebay_proto::volume_id::is_node_id;
 
-use super::{Claims, Unavailable};
+use super::{claims::Claims, error::NotProven};
 
 /// Whose tokens are believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,36 +23,6 @@ pub struct Answer {
     pub nodes: Vec<String>,
     /// Why it is not authenticated.
     pub error: String,
-}
-
-/// Why a token proves no node.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotProven {
-    #[error("what the agent has shown is not a ServiceAccount token")]
-    NotAToken,
-    #[error("the agent's token has expired; the kubelet renews it, so see whether that works")]
-    Expired,
-    #[error("the API server does not accept the agent's token: {0}")]
-    NotAuthenticated(String),
-    #[error(
-        "the agent's token is for {found:?} and not for this controller ({expected:?}); see the audience of the agent's projected token"
-    )]
-    Audience {
-        found: Vec<String>,
-        expected: String,
-    },
-    #[error(
-        "the token is of {found:?}, and agents run as {expected:?}; see --agent-service-account"
-    )]
-    OtherUser { found: String, expected: String },
-    #[error("the token does not say on which node its pod is; Kubernetes writes that since 1.30")]
-    NoNode,
-    #[error("the token is of a pod on node {0:?}, which cannot be a node id")]
-    NodeName(String),
-    #[error("the agent has not shown a token: {0}")]
-    NotShown(String),
-    #[error(transparent)]
-    Unavailable(#[from] Unavailable),
 }
 
 impl Expected {

@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::{Api, Client, api::PostParams};
 
-use super::{Answer, Review, Unavailable};
+use super::{error::Unavailable, judge::Answer, review::Review};
 
 /// What Kubernetes adds to a token that is bound to a pod, since 1.30.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";

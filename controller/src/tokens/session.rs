@@ -5,7 +5,10 @@ use std::time::{Duration, SystemTime};
 use drivebay_proto::agent::{ProveRequest, agent_client::AgentClient};
 use tonic::transport::Channel;
 
-use super::{GRACE, MAX_TOKEN_BYTES, NotProven, Proven, Tokens};
+use super::{
+    error::{MAX_TOKEN_BYTES, NotProven},
+    review::{GRACE, Proven, Tokens},
+};
 use crate::call::call;
 
 /// Reading a file takes no longer.
@@ -137,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_refusal_ends_a_session_and_an_api_server_that_is_away_does_so_after_the_grace() {
-        let away = NotProven::Unavailable(super::super::Unavailable("refused".into()));
+        let away = NotProven::Unavailable(crate::tokens::Unavailable("refused".into()));
         let refused = NotProven::NotAuthenticated("pod is gone".into());
         let late = hour().until + GRACE;
         assert_eq!(ends(&hour(), &away, at(9000)), None);

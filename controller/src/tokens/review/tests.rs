@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use super::*;
+use crate::tokens::error::MAX_TOKEN_BYTES;
 
 const USER: &str = "system:serviceaccount:drivebay-system:drivebay-agent";
 

@@ -1,0 +1,182 @@
+//! Has an API server review tokens: remembers what was asked, and asks no more at a time than it bears.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use tokio::{sync::Semaphore, time::timeout};
+
+use super::{
+    claims::Claims,
+    error::{NotProven, Unavailable},
+    judge::{Answer, Expected},
+};
+
+/// A review is an authentication and no more; an API server that takes longer is overloaded.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Reviews at a time. Each takes [`SPACING`] at least, so that there are never more than 160 a second: 5,000 agents that
+/// reconnect at once are reviewed within 32 s.
+const AT_A_TIME: usize = 16;
+const SPACING: Duration = Duration::from_millis(100);
+/// A review is believed for so long: after this a token whose pod is gone is found out.
+const FRESH: Duration = Duration::from_secs(600);
+/// For how long a token that was reviewed goes on proving after it has expired while no API server answers.
+pub(super) const GRACE: Duration = Duration::from_secs(3600);
+/// Reviews that are remembered: of more agents than a controller has.
+const REMEMBERED: usize = 20_000;
+
+/// Which node a token proves, and until when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proven {
+    /// The node id.
+    pub node: String,
+    /// When the token was issued, and when it expires.
+    pub issued: SystemTime,
+    pub until: SystemTime,
+}
+
+/// Asks an API server what a token is worth.
+pub trait Review: Send + Sync {
+    /// The answer, or why there is none.
+    fn review<'a>(
+        &'a self,
+        token: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Unavailable>> + Send + 'a>>;
+}
+
+struct Remembered {
+    proven: Proven,
+    reviewed: SystemTime,
+}
+
+/// Decides what tokens prove. Clones share what they remember.
+#[derive(Clone)]
+pub struct Tokens {
+    review: Arc<dyn Review>,
+    expected: Arc<Expected>,
+    places: Arc<Semaphore>,
+    // By the token's digest: tokens are secrets.
+    known: Arc<Mutex<HashMap<[u8; 32], Remembered>>>,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokens")
+            .field("expected", &self.expected)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tokens {
+    pub fn new(review: Arc<dyn Review>, expected: Expected) -> Self {
+        Self {
+            review,
+            expected: Arc::new(expected),
+            places: Arc::new(Semaphore::new(AT_A_TIME)),
+            known: Arc::default(),
+        }
+    }
+
+    /// Which node this token proves.
+    ///
+    /// # Errors
+    /// [`NotProven`]; `Unavailable` when that is not known now.
+    pub async fn prove(&self, token: &str) -> Result<Proven, NotProven> {
+        let now = SystemTime::now();
+        let claims = self.read(token)?;
+        let digest = digest(token);
+        let known = self.recall(&digest);
+        if let Some(known) = &known
+            && known.is_good(now)
+            && known.is_fresh(now)
+        {
+            return Ok(known.proven.clone());
+        }
+        // While no API server answers, one that was good goes on proving for a while; a first one proves nothing.
+        if claims.until <= now && known.is_none() {
+            return Err(NotProven::Expired);
+        }
+        match self.ask(token).await {
+            Ok(answer) => {
+                let node = self.expected.judge(&answer)?;
+                let proven = Proven {
+                    node,
+                    issued: claims.issued,
+                    until: claims.until,
+                };
+                self.remember(digest, proven.clone());
+                Ok(proven)
+            }
+            Err(error) => match known {
+                Some(known) if now < known.proven.until + GRACE => Ok(known.proven),
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    /// Reads a token that may be good, as far as that can be said without asking.
+    ///
+    /// # Errors
+    /// [`NotProven`]
+    pub(super) fn read(&self, token: &str) -> Result<Claims, NotProven> {
+        let claims = Claims::read(token)?;
+        self.expected.plausible(&claims)?;
+        Ok(claims)
+    }
+
+    async fn ask(&self, token: &str) -> Result<Answer, Unavailable> {
+        let place = self.places.acquire().await;
+        let _place = place.map_err(|_| Unavailable("the controller stops".to_owned()))?;
+        let asked = timeout(DEADLINE, self.review.review(token));
+        // The place is kept for its share of a second, however fast the answer comes.
+        let (answer, ()) = tokio::join!(asked, tokio::time::sleep(SPACING));
+        let late = || Unavailable(format!("no answer within {} s", DEADLINE.as_secs()));
+        answer.unwrap_or_else(|_| Err(late()))
+    }
+
+    fn recall(&self, digest: &[u8; 32]) -> Option<Remembered> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(digest).map(|known| Remembered {
+            proven: known.proven.clone(),
+            reviewed: known.reviewed,
+        })
+    }
+
+    fn remember(&self, digest: [u8; 32], proven: Proven) {
+        let now = SystemTime::now();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED {
+            known.retain(|_, known| now < known.proven.until + GRACE);
+        }
+        if known.len() < REMEMBERED {
+            let reviewed = now;
+            known.insert(digest, Remembered { proven, reviewed });
+        }
+    }
+}
+
+impl Remembered {
+    fn is_good(&self, now: SystemTime) -> bool {
+        now < self.proven.until
+    }
+
+    fn is_fresh(&self, now: SystemTime) -> bool {
+        now.duration_since(self.reviewed)
+            .is_ok_and(|age| age < FRESH)
+    }
+}
+
+fn digest(token: &str) -> [u8; 32] {
+    let mut digest = [0; 32];
+    let made = ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
+    digest.copy_from_slice(made.as_ref());
+    digest
+}
+
+#[cfg(test)]
+mod tests;
