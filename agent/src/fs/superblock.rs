@@ -103,7 +103,9 @@ impl Ext4 {
         let mut overhead = 2 + self.inode_blocks_per_group;
         if self.has_backup(groups.saturating_sub(1)) {
             overhead += 1
-                + (groups * self.descriptor_size).div_ceil(self.block_size)
+                + groups
+                    .saturating_mul(self.descriptor_size)
+                    .div_ceil(self.block_size)
                 + self.reserved_gdt_blocks;
         }
         if groups > 1 && rest > 0 && rest < overhead + 50 {
@@ -117,7 +119,7 @@ impl Ext4 {
         let power_of = |base: u64| {
             let mut n = base;
             while n < group {
-                n *= base;
+                n = n.saturating_mul(base);
             }
             n == group
         };

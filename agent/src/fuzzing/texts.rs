@@ -238,7 +238,13 @@ fn heads() -> Vec<Vec<u8>> {
     let mut xfs = vec![0; 512];
     xfs[..4].copy_from_slice(b"XFSB");
     xfs[126] = 1;
-    vec![ext4, large, xfs]
+    // Groups of one block with the largest descriptors, of which there are more than a number holds.
+    let mut many = ext4.clone();
+    many[1024 + 0x20..1024 + 0x24].copy_from_slice(&1_u32.to_le_bytes());
+    many[1024 + 0x60] |= 0x80;
+    many[1024 + 0x64] = 0;
+    many[1024 + 0xFE..1024 + 0x100].copy_from_slice(&u16::MAX.to_le_bytes());
+    vec![ext4, large, many, xfs]
 }
 
 /// A tenant can write any superblock. On no drive does it become larger than the device.
