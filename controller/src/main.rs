@@ -41,13 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn failed(error: &dyn Error) -> ExitCode {
-    eprintln!("drivebay-controller: {error}{}", causes(error));
+fn failed(error: &(dyn Error + 'static)) -> ExitCode {
+    cli::complain(error);
     ExitCode::FAILURE
-}
-
-fn causes(error: &dyn Error) -> String {
-    std::iter::successors(error.source(), |error| (*error).source())
-        .map(|cause| format!(": {cause}"))
-        .collect()
 }
