@@ -21,8 +21,6 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::transport::Server;
 
-#[cfg(feature = "kubernetes")]
-use crate::tokens::{ApiServer, Expected};
 use crate::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
     agents::ForgottenNodes,
@@ -40,6 +38,11 @@ use crate::{
     tls::{Credentials, Role, TlsError},
     tokens::Tokens,
     undelivered_deletes,
+};
+#[cfg(feature = "kubernetes")]
+use crate::{
+    tokens::{ApiServer, Expected},
+    unclaimed,
 };
 
 /// Running calls may finish for this long after a signal.
@@ -83,13 +86,13 @@ pub enum RunError {
     /// The certificates.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// `--agent-service-account`.
+    /// `--kubernetes` and `--agent-service-account`.
     #[cfg(feature = "kubernetes")]
     #[error(transparent)]
-    Kubernetes(#[from] crate::tokens::ClientError),
+    Kubernetes(#[from] crate::kubernetes::ClientError),
     #[cfg(not(feature = "kubernetes"))]
     #[error(
-        "--agent-service-account needs a controller that was built with the feature kubernetes"
+        "--kubernetes and --agent-service-account need a controller that was built with the feature kubernetes"
     )]
     NoKubernetes,
     /// The state directory's notes.
@@ -140,7 +143,8 @@ pub async fn serve(
         Some(socket) => Agents::single(dial::reconnecting(socket.clone(), CONNECT)),
         None => open_to_agents(&options, &tasks, &ending).await?,
     };
-    let ready = ready_or_late(agents.ready());
+    let expected = expected(&options, &agents, &tasks, &ending).await?;
+    let ready = ready_or_late(agents.ready(), expected);
     let exposed = Cluster::new(agents.clone(), ready.clone());
     let liveness = Liveness::new(path.clone(), async || Ok(()));
     let pages = Pages::all(Arc::new(exposed), liveness.clone());
@@ -303,7 +307,8 @@ async fn open_to_agents(
 /// Tokens of this user, judged by the cluster's API server.
 #[cfg(feature = "kubernetes")]
 async fn tokens(user: &str) -> Result<Tokens, RunError> {
-    let api = ApiServer::infer(names::TOKEN_AUDIENCE).await?;
+    let client = crate::kubernetes::client().await?;
+    let api = ApiServer::new(client, names::TOKEN_AUDIENCE);
     let expected = Expected {
         audience: names::TOKEN_AUDIENCE.to_owned(),
         user: user.to_owned(),
@@ -316,6 +321,45 @@ async fn tokens(_: &str) -> Result<Tokens, RunError> {
     Err(RunError::NoKubernetes)
 }
 
+/// Follows what should exist. Turns true when that is known, or nobody is asked.
+#[cfg(feature = "kubernetes")]
+async fn expected(
+    options: &RunOptions,
+    agents: &Agents,
+    tasks: &TaskTracker,
+    ending: &CancellationToken,
+) -> Result<watch::Receiver<bool>, RunError> {
+    let complete = watch::Sender::new(!options.kubernetes);
+    let known = complete.subscribe();
+    if options.kubernetes {
+        let client = crate::kubernetes::client().await?;
+        let (driver, agents) = (options.driver_name.clone(), agents.clone());
+        tasks.spawn(crate::kubernetes::tell(
+            client.clone(),
+            driver.clone(),
+            agents.clone(),
+            ending.clone(),
+        ));
+        tasks.spawn(unclaimed::follow(agents.clone(), ending.clone()));
+        let follow = crate::kubernetes::follow(client, driver, agents, complete, ending.clone());
+        tasks.spawn(follow);
+    }
+    Ok(known)
+}
+
+#[cfg(not(feature = "kubernetes"))]
+async fn expected(
+    options: &RunOptions,
+    _: &Agents,
+    _: &TaskTracker,
+    _: &CancellationToken,
+) -> Result<watch::Receiver<bool>, RunError> {
+    if options.kubernetes {
+        return Err(RunError::NoKubernetes);
+    }
+    Ok(watch::Sender::new(true).subscribe())
+}
+
 async fn forget(agents: Agents, stop: CancellationToken) {
     loop {
         agents.forget_given_up();
@@ -326,13 +370,22 @@ async fn forget(agents: Agents, stop: CancellationToken) {
     }
 }
 
-fn ready_or_late(mut agents: watch::Receiver<bool>) -> watch::Receiver<bool> {
+fn ready_or_late(
+    mut agents: watch::Receiver<bool>,
+    mut expected: watch::Receiver<bool>,
+) -> watch::Receiver<bool> {
     let (ready, receiver) = watch::channel(false);
     tokio::spawn(async move {
+        let until = tokio::time::Instant::now() + STARTING;
         let first = agents.wait_for(|ready| *ready);
-        let late = tokio::time::timeout(STARTING, first).await.is_err();
-        if late {
+        if tokio::time::timeout_at(until, first).await.is_err() {
             tracing::warn!("no agent connected yet; CSI calls answer UNAVAILABLE");
+        }
+        let read = expected.wait_for(|known| *known);
+        if tokio::time::timeout_at(until, read).await.is_err() {
+            tracing::warn!(
+                "volumes and nodes not yet read from Kubernetes; volumes of absent nodes are not listed until then"
+            );
         }
         ready.send_replace(true);
     });

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Instant};
 use drivebay_proto::{
     agent,
     controller::{
-        GetVolumeRequest, GetVolumeResponse, ListDrivesRequest, ListNodesRequest,
+        Connection, GetVolumeRequest, GetVolumeResponse, ListDrivesRequest, ListNodesRequest,
         ListVolumesRequest, Node, NodeDrives, VolumeOnNode, cluster_server::Cluster,
     },
     csi::{VolumeHealthErrorType, volume_health::VolumeHealthEntry},
@@ -14,7 +14,7 @@ use tokio_stream::{Stream, StreamExt, iter};
 use tonic::{Request, Response, Status};
 
 use crate::{
-    agents::{Agent, Agents},
+    agents::{Agent, Agents, Past},
     catalog::Key,
     cli::drives::{in_trouble, is_noise},
     health::{self, Whereabouts},
@@ -41,7 +41,9 @@ impl ClusterService {
     /// The agents of these nodes; of all when none is named.
     fn named(&self, nodes: &[String]) -> Vec<Arc<Agent>> {
         if nodes.is_empty() {
-            return self.agents.all();
+            let shown =
+                |agent: &Arc<Agent>| self.agents.is_node(agent) || agent.refused().is_some();
+            return self.agents.all().into_iter().filter(shown).collect();
         }
         let nodes: BTreeSet<&String> = nodes.iter().collect();
         nodes
@@ -65,10 +67,16 @@ impl ClusterService {
     fn node(&self, agent: &Agent) -> Node {
         let facts = agent.facts();
         let connected = agent.connected();
+        let expected = self.agents.expected().has_node(agent.node());
         let state = self.state(agent);
         let mut notes: Vec<String> = agent.refused().into_iter().collect();
         if facts.is_none() {
-            notes.push("no agent of this node was ever accepted".to_owned());
+            let why = if expected {
+                "expected by Kubernetes; its agent has not connected since this controller started"
+            } else {
+                "no agent of this node was ever accepted"
+            };
+            notes.push(why.to_owned());
         }
         let facts = facts.as_ref();
         agent.look(|inventory| Node {
@@ -99,6 +107,8 @@ impl ClusterService {
             classes: inventory.classes().values().cloned().collect(),
             notes,
             revision: inventory.revision(),
+            history: Vec::new(),
+            expected,
         })
     }
 
@@ -119,11 +129,35 @@ impl ClusterService {
             None => Whereabouts::Here,
         };
         volume.conditions = conditions(health::entries(&volume, at), &volume.conditions);
+        let expected = self.agents.expected();
+        let named_by = expected.volume(&key.id());
+        let claim = named_by.and_then(|pv| pv.claim.as_ref());
+        let unclaimed = self
+            .agents
+            .unclaimed()
+            .of(key)
+            .filter(|_| named_by.is_none());
         VolumeOnNode {
             volume: Some(volume),
             node_id: key.node.to_string(),
             node_state: state.to_owned(),
+            claims_known: expected.complete(),
+            persistent_volume: named_by.map(|pv| pv.pv.to_string()).unwrap_or_default(),
+            claim: claim
+                .map(|claim| claim.name.to_string())
+                .unwrap_or_default(),
+            unclaimed_seconds: unclaimed.map_or(0, |long| long.as_secs().max(1)),
         }
+    }
+}
+
+fn connection(past: Past) -> Connection {
+    Connection {
+        at: past.at,
+        outcome: past.outcome.as_str().to_owned(),
+        address: past.address,
+        text: past.text,
+        times: past.times,
     }
 }
 
@@ -160,9 +194,16 @@ impl Cluster for ClusterService {
         &self,
         request: Request<ListNodesRequest>,
     ) -> Result<Response<Self::ListNodesStream>, Status> {
-        let agents = self.named(&request.into_inner().nodes);
+        let ListNodesRequest { nodes, history } = request.into_inner();
+        let agents = self.named(&nodes);
         let this = self.clone();
-        let nodes = iter(agents).map(move |agent| Ok(this.node(&agent)));
+        let nodes = iter(agents).map(move |agent| {
+            let mut node = this.node(&agent);
+            if history {
+                node.history = agent.history().into_iter().map(connection).collect();
+            }
+            Ok(node)
+        });
         Ok(Response::new(Box::pin(nodes)))
     }
 

@@ -118,6 +118,10 @@ pub struct RunOptions {
     /// Let agents in without certificates; only on a loopback address
     #[arg(long, requires = "listen", conflicts_with = "ca")]
     pub insecure_loopback: bool,
+    /// Read from the cluster's API server which volumes and nodes should exist, so that those of an absent node are listed over
+    /// any restart, and tell events there. In a pod
+    #[arg(long, requires = "listen")]
+    pub kubernetes: bool,
     /// Ask the cluster's API server for what tokens of agents prove, as which ServiceAccount agents run. In a pod
     #[arg(
         long,

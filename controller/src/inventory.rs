@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::{
     bounds::{self, Bound, Held},
     catalog::{Catalog, Key, marks},
+    expected::ExpectedVolume,
     peer_log::printable,
 };
 
@@ -96,6 +97,10 @@ pub struct Inventory {
     making: Option<InventoryBuilder>,
     // The last complete view. Its volumes are in the catalog.
     shown: Option<Shown>,
+    // Volumes that should exist on a node whose agent has not told this process what it has; in the catalog, too.
+    expected: BTreeSet<Uuid>,
+    // An agent has told this process: what it did not tell of does not exist.
+    confirmed: bool,
     away_since: Option<Instant>,
 }
 
@@ -223,8 +228,46 @@ impl Inventory {
             revision: 0,
             making: None,
             shown: None,
+            expected: BTreeSet::new(),
+            confirmed: false,
             away_since: None,
         }
+    }
+
+    /// Lists these volumes, of which an orchestrator says that they exist, until an agent has told what the node has. Those
+    /// that are known already stay as the agent last reported them.
+    pub fn expect(&mut self, volumes: &BTreeMap<Uuid, ExpectedVolume>, catalog: &Catalog) {
+        if self.confirmed {
+            return;
+        }
+        let shown = self.shown.as_ref();
+        let known = |uuid: &Uuid| shown.is_some_and(|shown| shown.volumes.contains_key(uuid));
+        let now: BTreeSet<Uuid> = volumes
+            .keys()
+            .filter(|uuid| !known(uuid))
+            .copied()
+            .collect();
+        let before = std::mem::replace(&mut self.expected, now);
+        let gone: Vec<Uuid> = before.difference(&self.expected).copied().collect();
+        let put = self.expected.difference(&before).filter_map(|uuid| {
+            let volume = volumes.get(uuid)?;
+            Some((*uuid, volume.as_reported(*uuid, &self.node)))
+        });
+        let put = put.collect();
+        catalog.change(&self.node, put, &gone);
+    }
+
+    /// Takes in what was known before this process began; the node counts as disconnected.
+    pub fn recall(
+        &mut self,
+        update: InventoryUpdate,
+        catalog: &Catalog,
+        now: Instant,
+    ) -> Result<(), UpdateError> {
+        let applied = self.apply(update, catalog);
+        self.confirmed = false;
+        self.away(now);
+        applied.map(drop)
     }
 
     /// Takes in one update of the stream. Volumes of other nodes are left out.
@@ -374,12 +417,15 @@ impl Inventory {
 
     fn show(&mut self, made: InventoryBuilder, catalog: &Catalog) {
         let before = self.shown.take().unwrap_or_default();
+        let expected = std::mem::take(&mut self.expected);
         let gone: Vec<Uuid> = before
             .volumes
             .keys()
+            .chain(&expected)
             .filter(|uuid| !made.volumes.contains_key(*uuid))
             .copied()
             .collect();
+        self.confirmed = true;
         let volumes = made
             .volumes
             .iter()
@@ -422,10 +468,8 @@ impl Inventory {
 
     /// Forgets everything, as if the node had never been.
     pub fn clear(&mut self, catalog: &Catalog) {
-        if let Some(shown) = self.shown.take() {
-            let gone: Vec<Uuid> = shown.volumes.into_keys().collect();
-            catalog.change(&self.node, Vec::new(), &gone);
-        }
+        let gone: Vec<Uuid> = self.volumes().into_iter().collect();
+        catalog.change(&self.node, Vec::new(), &gone);
         let away_since = self.away_since;
         *self = Self::new(self.node.clone());
         self.away_since = away_since;
@@ -447,9 +491,14 @@ impl Inventory {
         self.making.is_none() && self.known() && self.away_since.is_none()
     }
 
-    /// Whether a complete view has ever been had.
+    /// Whether an agent's complete view has ever been had.
     pub fn known(&self) -> bool {
         self.shown.is_some()
+    }
+
+    /// Whether anything is listed for it: what an agent reported, or what is expected.
+    pub fn listed(&self) -> bool {
+        self.known() || !self.expected.is_empty()
     }
 
     /// Its classes, of the last complete view.
@@ -465,22 +514,31 @@ impl Inventory {
         self.shown.iter().flat_map(|shown| shown.drives.values())
     }
 
-    /// The uuids of its volumes, deleted ones too, of the last complete view.
+    /// The uuids of its volumes, deleted and expected ones too, of the last complete view.
     pub fn volumes(&self) -> BTreeSet<Uuid> {
-        self.shown
-            .iter()
-            .flat_map(|shown| shown.volumes.keys().copied())
-            .collect()
+        let shown = self.shown.iter().flat_map(|shown| shown.volumes.keys());
+        shown.chain(&self.expected).copied().collect()
     }
 
     /// How many volumes it has.
     pub fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
+        let mut counts = Counts {
+            volumes: self.expected.len() as u64,
+            troubled: 0,
+        };
         for known in self.shown.iter().flat_map(|shown| shown.volumes.values()) {
             counts.volumes += u64::from(known.exists);
             counts.troubled += u64::from(known.exists && known.troubled);
         }
         counts
+    }
+
+    /// Whether it has volumes that were deleted: being erased, or quarantined.
+    pub fn has_deleted(&self) -> bool {
+        let shown = self.shown.iter();
+        shown
+            .flat_map(|shown| shown.volumes.values())
+            .any(|known| !known.exists)
     }
 
     /// All that is shown, as one full update; None when nothing ever was.

@@ -39,12 +39,15 @@ pub mod cli;
 pub mod cluster;
 pub mod config;
 pub mod csi;
+pub mod expected;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod health;
 pub mod inprocess;
 pub mod inventory;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 pub mod last_known;
 pub mod listen;
 pub mod metrics;
@@ -57,6 +60,7 @@ pub mod settings;
 pub mod size;
 pub mod tokens;
 pub mod topology;
+pub mod unclaimed;
 pub mod undelivered_deletes;
 pub mod validate;
 

@@ -6,6 +6,8 @@
     reason = "a failed helper is a failed test"
 )]
 
+#[path = "kubernetes_life/absent.rs"]
+mod absent;
 #[path = "kubernetes_life/certificates.rs"]
 mod certificates;
 #[path = "kubernetes_life/first_release.rs"]

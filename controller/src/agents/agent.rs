@@ -1,6 +1,7 @@
 //! One node's agent: its session while there is one, and its inventory, which outlives sessions.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -9,15 +10,18 @@ use drivebay_proto::agent::{InventoryUpdate, agent_client::AgentClient};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
+use uuid::Uuid;
 
 use super::{
     admission::{Admission, Facts, Holder, Refusal, admit},
+    history::{History, Past},
     single_reader::SingleReader,
 };
 use crate::{
     bounds::{Bound, Budget},
     call::CallError,
     catalog::Catalog,
+    expected::ExpectedVolume,
     inventory::{Foreign, Inventory, UpdateError},
 };
 
@@ -49,6 +53,7 @@ struct Standing {
     facts: Option<Facts>,
     sessions: u64,
     refused: Option<Refused>,
+    history: History,
     // Outlives sessions: an agent that connects again has no new one.
     budget: Option<Budget>,
 }
@@ -153,6 +158,16 @@ impl Agent {
         let refused = standing.refused.as_ref();
         let shown = refused.filter(|refused| refused.until.is_none() || refused.stays());
         shown.map(|refused| refused.text.clone())
+    }
+
+    /// Its last sessions and refusals, oldest first.
+    pub fn history(&self) -> Vec<Past> {
+        self.standing().history.entries().cloned().collect()
+    }
+
+    /// Keeps what became of a connection.
+    pub(super) fn remember(&self, past: Past) {
+        self.standing().history.add(past);
     }
 
     /// Looks at the inventory, now. Short: updates wait meanwhile. `read` looks at no inventory itself, or both may
@@ -359,12 +374,21 @@ impl Agent {
         catalog: &Catalog,
     ) -> Result<(), UpdateError> {
         self.standing().facts = Some(facts);
-        let mut applied = Ok(Foreign::default());
-        self.inventory.send_modify(|inventory| {
-            applied = inventory.apply(update, catalog);
-            inventory.away(Instant::now());
-        });
-        applied.map(drop)
+        let mut applied = Ok(());
+        self.inventory
+            .send_modify(|inventory| applied = inventory.recall(update, catalog, Instant::now()));
+        applied
+    }
+
+    #[cfg(test)]
+    pub(super) fn inventory_for_test(&self, change: impl FnOnce(&mut Inventory)) {
+        self.inventory.send_modify(change);
+    }
+
+    /// Lists what an orchestrator says is there, until the agent has told.
+    pub(super) fn expect(&self, volumes: &BTreeMap<Uuid, ExpectedVolume>, catalog: &Catalog) {
+        self.inventory
+            .send_modify(|inventory| inventory.expect(volumes, catalog));
     }
 
     /// Drops what is known of its volumes, as they were given up. Not while it is connected.

@@ -16,21 +16,22 @@ use drivebay_proto::{
 };
 use prost::Message as _;
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status, transport::Channel};
+use tonic::{Code, transport::Channel};
 
 use super::{
     Agent, Entered, IdentityLimit, Inner, Standby,
     admission::{Facts, Identity, Refusal},
+    history::Past,
+    session_error::SessionError,
     updates::{self, MessageLimit},
 };
 use crate::{
-    bounds::Bound,
     call::{CallError, call},
     catalog::Catalog,
-    inventory::{Foreign, Gap, Inventory, UpdateError},
+    inventory::{Foreign, Inventory},
     peer_log::{printable, printable_sentence},
     refusals::Reason,
-    tokens::{self, NotProven, Tokens},
+    tokens::{self, Tokens},
 };
 
 /// An agent that accepts a connection says hello within this.
@@ -63,123 +64,6 @@ pub struct Visitor {
     pub known: CancellationToken,
     /// Ends it.
     pub end: CancellationToken,
-}
-
-/// Why there is no session, or no longer.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// No hello.
-    #[error("the agent did not say hello: {0}")]
-    Hello(#[source] CallError),
-    /// A name that cannot be one.
-    #[error("the agent calls itself {0:?}, which is not a node id")]
-    NodeId(String),
-    /// Its certificate is another node's.
-    #[error(
-        "the agent at {address} calls itself {said:?}, but its certificate is that of node {certified:?}: it has another node's certificate, or its name was changed; see `certs node`"
-    )]
-    OtherCertificate {
-        /// Where it comes from.
-        address: String,
-        /// What it says.
-        said: String,
-        /// What its certificate says.
-        certified: String,
-    },
-    /// Its token is of a pod on another node.
-    #[error(
-        "the agent at {address} calls itself {said:?}, but its token is of a pod on node {proven:?}: in a cluster [node] name is the name of the Kubernetes node"
-    )]
-    OtherNode {
-        address: String,
-        said: String,
-        proven: String,
-    },
-    /// Its token proves nothing.
-    #[error("the agent at {address} has not proved which node it is on: {source}")]
-    NotProven { address: String, source: NotProven },
-    /// It has too many connections.
-    #[error("node {0} has too many connections to this controller already")]
-    TooMany(String),
-    /// It has proved itself once, and does not any more.
-    #[error("the agent no longer proves which node it is on: {0}")]
-    Unproven(String),
-    /// Versions that do not meet.
-    #[error(
-        "agent {node} ({version}) speaks versions {oldest} to {newest} of the protocol, and this controller {ours_oldest} to {ours}: update the older of the two"
-    )]
-    Version {
-        node: String,
-        /// The agent's version.
-        version: String,
-        /// The oldest it speaks.
-        oldest: u32,
-        /// The newest it speaks.
-        newest: u32,
-        /// The oldest spoken here.
-        ours_oldest: u32,
-        /// The newest spoken here.
-        ours: u32,
-    },
-    /// Not let in.
-    #[error(transparent)]
-    Refused(#[from] Box<Refusal>),
-    /// It had to show its drives, and did not.
-    #[error("the agent with another machine or key has not shown its drives within {} s", .0.as_secs())]
-    NotProved(Duration),
-    /// The stream of its inventory broke.
-    #[error("the inventory stream broke: {}", .0.message())]
-    Stream(#[source] Status),
-    /// It ended the stream.
-    #[error("the agent ended the inventory stream")]
-    Ended,
-    /// Its updates do not follow from each other.
-    #[error(transparent)]
-    Gap(#[from] Gap),
-    /// It sent more than a node may have.
-    #[error(transparent)]
-    Bound(#[from] Bound),
-    /// The agent has a session here already, and came again through a virtual address.
-    #[error("the agent has a session with this controller already")]
-    MetAlready,
-    /// It did not answer when a newer connection came.
-    #[error("a newer connection has replaced it")]
-    Replaced,
-    /// Ended from here.
-    #[error("the controller has ended the session")]
-    Stopped,
-}
-
-impl SessionError {
-    /// Under which reason it is counted; None for what is no refusal.
-    pub fn refusal(&self) -> Option<Reason> {
-        Some(match self {
-            Self::Hello(_) | Self::NodeId(_) => Reason::Hello,
-            Self::OtherCertificate { .. } | Self::OtherNode { .. } => Reason::OtherNode,
-            Self::NotProven { .. } | Self::Unproven(_) => Reason::Token,
-            Self::TooMany(_) => Reason::IdentityConnections,
-            Self::Version { .. } => Reason::Protocol,
-            Self::Refused(refusal) => match **refusal {
-                Refusal::Connected { .. } => Reason::Connected,
-                Refusal::NotItsDrives { .. } => Reason::NotItsDrives,
-            },
-            Self::NotProved(_) => Reason::NotItsDrives,
-            Self::Gap(_) => Reason::Updates,
-            Self::Bound(bound) => (*bound).into(),
-            Self::Stream(_) | Self::Ended | Self::MetAlready | Self::Replaced | Self::Stopped => {
-                return None;
-            }
-        })
-    }
-}
-
-impl From<UpdateError> for SessionError {
-    fn from(error: UpdateError) -> Self {
-        match error {
-            UpdateError::Gap(gap) => Self::Gap(gap),
-            UpdateError::Bound(bound) => Self::Bound(bound),
-        }
-    }
 }
 
 async fn hello(
@@ -228,7 +112,7 @@ pub(super) async fn visit(
 ) -> SessionError {
     let client =
         AgentClient::new(visitor.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES);
-    let end = visitor.end.clone();
+    let (end, address) = (visitor.end.clone(), visitor.address.clone());
     let ended = tokio::select! {
         error = admitted(inner, &client, visitor, announce) => error,
         () = end.cancelled() => SessionError::Stopped,
@@ -236,7 +120,13 @@ pub(super) async fn visit(
     if let Some(reason) = ended.refusal() {
         inner.refusals.count(reason);
     }
-    if let Some(reason) = worth_telling(&ended) {
+    for node in ended.nodes() {
+        // A name that nobody has proved makes no node.
+        if let Some(agent) = inner.get(node) {
+            agent.remember(Past::ended(&ended, &address));
+        }
+    }
+    if let Some(reason) = ended.for_peer() {
         let mut client = client;
         let told = client.refused(RefusedRequest { reason });
         // It hears of it from us at the latest when somebody reads this controller's log.
@@ -246,32 +136,8 @@ pub(super) async fn visit(
     ended
 }
 
-// What the agent's operator should find in the agent's own log.
-fn worth_telling(error: &SessionError) -> Option<String> {
-    match error {
-        SessionError::NodeId(_)
-        | SessionError::OtherCertificate { .. }
-        | SessionError::OtherNode { .. }
-        | SessionError::NotProven { .. }
-        | SessionError::TooMany(_)
-        | SessionError::Unproven(_)
-        | SessionError::Version { .. }
-        | SessionError::NotProved(_)
-        | SessionError::Bound(_) => Some(error.to_string()),
-        SessionError::Refused(refusal) => Some(refusal.for_peer()),
-        // Its text has the instance and revision of whoever was there before.
-        SessionError::Gap(_) => Some(
-            "the inventory updates do not follow from each other; the controller's log says more"
-                .to_owned(),
-        ),
-        SessionError::Hello(_)
-        | SessionError::Stream(_)
-        | SessionError::Ended
-        | SessionError::MetAlready
-        | SessionError::Replaced
-        | SessionError::Stopped => None,
-    }
-}
+// Ends when what was proved does not hold any more, with the reason.
+type Unproven = Pin<Box<dyn Future<Output = String> + Send>>;
 
 // Leaves when it is dropped, wherever the session was.
 struct Stay {
@@ -311,8 +177,7 @@ async fn admitted(
     let channel = visitor.channel;
     let mut identity = visitor.identity;
     let mut counted = None;
-    let mut unproven: Pin<Box<dyn Future<Output = String> + Send>> =
-        Box::pin(std::future::pending());
+    let mut unproven: Unproven = Box::pin(std::future::pending());
     if let Some((tokens, identities)) = visitor.tokens
         && identity.is_none()
     {
@@ -343,70 +208,111 @@ async fn admitted(
     visitor.known.cancel();
     let facts = facts(hello, identity, visitor.address);
     let agent = inner.enrol(&facts.node);
-    let mut proved = None;
-    let number = loop {
-        let forgotten_nodes = inner.is_given_up(&facts.node);
-        let entered = agent.enter(
-            facts.clone(),
-            client.clone(),
-            visitor.end.clone(),
-            forgotten_nodes.is_some(),
-            proved,
-        );
-        match entered {
-            Entered::Session(number) => {
-                if let Some(at) = forgotten_nodes {
-                    inner.notes.returned(&facts.node, at);
-                    tracing::warn!(
-                        node = facts.node,
-                        "forgotten node connected; volumes deleted meanwhile are quarantined on it: remove its entry from the configuration with `node remember`"
-                    );
-                }
-                break number;
-            }
-            Entered::AskHolder(standby) => {
-                let asked = ask_holder(inner, &agent, standby, &facts, announce.clone());
-                if let Some(refusal) = asked.await {
-                    return Box::new(refusal).into();
-                }
-            }
-            Entered::Prove(sessions) => match prove(inner, &agent, &channel, &facts).await {
-                Ok(()) => proved = Some(sessions),
-                Err(error) => {
-                    if let SessionError::Bound(bound) = &error {
-                        agent.note_bound(*bound);
-                    }
-                    return error;
-                }
-            },
-        }
+    let address = facts.address.clone();
+    let newcomer = Newcomer {
+        client,
+        channel,
+        facts,
+        announce,
+        end: visitor.end,
+        unproven,
     };
-    if inner.log.allows("agent connected", &facts.node) {
-        tracing::info!(
-            node = facts.node,
-            version = facts.version,
-            address = facts.address,
-            instance = facts.instance,
-            "agent connected"
-        );
-    }
-    let stay = Stay { agent, number };
-    let session = Watched {
-        inner: Arc::downgrade(inner),
-        agent: &stay.agent,
-        number,
-        channel: &channel,
-        limit: MessageLimit::REMOTE,
-    };
-    let error = tokio::select! {
-        error = session.watch() => error,
-        why = unproven => SessionError::Unproven(why),
-    };
-    if let SessionError::Bound(bound) = &error {
-        stay.agent.note_bound(*bound);
-    }
-    drop((stay, counted));
+    let error = newcomer.enter(inner, &agent).await;
+    agent.remember(Past::ended(&error, &address));
+    drop(counted);
     error
+}
+
+/// An agent that has shown who it is.
+struct Newcomer<'a> {
+    client: &'a AgentClient<Channel>,
+    channel: Channel,
+    facts: Facts,
+    announce: HelloRequest,
+    end: CancellationToken,
+    unproven: Unproven,
+}
+
+impl Newcomer<'_> {
+    // The life of its session, if it gets one.
+    async fn enter(self, inner: &Arc<Inner>, agent: &Arc<Agent>) -> SessionError {
+        let Self {
+            client,
+            channel,
+            facts,
+            announce,
+            end,
+            unproven,
+        } = self;
+        let mut proved = None;
+        let number = loop {
+            let forgotten_nodes = inner.is_given_up(&facts.node);
+            let entered = agent.enter(
+                facts.clone(),
+                client.clone(),
+                end.clone(),
+                forgotten_nodes.is_some(),
+                proved,
+            );
+            match entered {
+                Entered::Session(number) => {
+                    if let Some(at) = forgotten_nodes {
+                        inner.notes.returned(&facts.node, at);
+                        tracing::warn!(
+                            node = facts.node,
+                            "forgotten node connected; volumes deleted meanwhile are quarantined on it: remove its entry from the configuration with `node remember`"
+                        );
+                    }
+                    break number;
+                }
+                Entered::AskHolder(standby) => {
+                    let asked = ask_holder(inner, agent, standby, &facts, announce.clone());
+                    if let Some(refusal) = asked.await {
+                        return Box::new(refusal).into();
+                    }
+                }
+                Entered::Prove(sessions) => match prove(inner, agent, &channel, &facts).await {
+                    Ok(()) => proved = Some(sessions),
+                    Err(error) => {
+                        if let SessionError::Bound(bound) = &error {
+                            agent.note_bound(*bound);
+                        }
+                        return error;
+                    }
+                },
+            }
+        };
+        if inner.log.allows("agent connected", &facts.node) {
+            tracing::info!(
+                node = facts.node,
+                version = facts.version,
+                address = facts.address,
+                instance = facts.instance,
+                "agent connected"
+            );
+        }
+        agent.remember(Past::connected(&facts));
+        let stay = Stay {
+            agent: agent.clone(),
+            number,
+        };
+        let session = Watched {
+            inner: Arc::downgrade(inner),
+            agent: &stay.agent,
+            number,
+            channel: &channel,
+            limit: MessageLimit::REMOTE,
+        };
+        let error = tokio::select! {
+            error = session.watch() => error,
+            why = unproven => SessionError::Unproven(why),
+        };
+        if let SessionError::Bound(bound) = &error {
+            stay.agent.note_bound(*bound);
+        }
+        drop(stay);
+        error
+    }
 }
 
 // Refuses the newcomer if the agent of the session that stands answers, whatever it answers; ends that session if not.

@@ -1,13 +1,16 @@
 //! The agents: who is connected, what each last said, and where a volume is.
 //!
 //! `admission` decides who is let in, `agent` is one node's, `follow` is the life of one session,
-//! `lookup` finds the agent and the volume of an id.
+//! `lookup` finds the agent and the volume of an id, `expectation` is for nodes whose agent has not connected yet.
 
 pub mod admission;
 mod agent;
+mod expectation;
 mod follow;
+mod history;
 mod identity_limit;
 mod lookup;
+mod session_error;
 mod single_reader;
 mod updates;
 
@@ -25,12 +28,15 @@ use tonic::transport::Channel;
 pub use admission::{Facts, Identity, Refusal};
 pub use agent::Agent;
 use agent::{Entered, Standby};
-pub use follow::{SessionError, Visitor};
+pub use follow::Visitor;
+pub use history::Past;
 pub use identity_limit::IdentityLimit;
 pub use lookup::{Found, LookupError, parse};
+pub use session_error::SessionError;
 
 use crate::{
-    catalog::Catalog, inventory::Inventory, notes::Notes, peer_log::PeerLog, refusals::Refusals,
+    catalog::Catalog, expected::Expected, inventory::Inventory, notes::Notes, peer_log::PeerLog,
+    refusals::Refusals, unclaimed::Unclaimed,
 };
 
 /// Largest message taken from the one agent behind a socket: a full snapshot of 20,000 volumes with much to say of each, bytes.
@@ -55,6 +61,8 @@ struct Inner {
     notes: Notes,
     refusals: Arc<Refusals>,
     log: Arc<PeerLog>,
+    expected: RwLock<Expected>,
+    unclaimed: Unclaimed,
     began: Instant,
     // There is one agent, which is dialled: no other will come.
     alone: bool,
@@ -107,6 +115,8 @@ impl Agents {
                 notes,
                 refusals: Arc::default(),
                 log: Arc::default(),
+                expected: RwLock::default(),
+                unclaimed: Unclaimed::default(),
                 began: Instant::now(),
                 alone,
                 away_grace,
@@ -184,6 +194,11 @@ impl Agents {
         &self.inner.notes
     }
 
+    /// Volumes that no PersistentVolume names.
+    pub fn unclaimed(&self) -> &Unclaimed {
+        &self.inner.unclaimed
+    }
+
     /// How often peers were refused.
     pub fn refusals(&self) -> &Arc<Refusals> {
         &self.inner.refusals
@@ -224,7 +239,7 @@ impl Agents {
             let Some(agent) = self.get(&node) else {
                 continue;
             };
-            if agent.look(|inventory| inventory.known()) && agent.forget(&self.inner.catalog) {
+            if agent.look(Inventory::listed) && agent.forget(&self.inner.catalog) {
                 tracing::warn!(
                     node,
                     "node forgotten; its volumes are no longer listed and deletes are answered with OK, data stays on its drives"

@@ -12,7 +12,7 @@ use tonic::{
     transport::Channel,
 };
 
-use super::follow::SessionError;
+use super::session_error::SessionError;
 use crate::bounds::{Bound, MAX_MESSAGE_MEMORY, decoded_update_bytes};
 
 /// An agent that was asked for its inventory begins within this.

@@ -71,6 +71,7 @@ names no volume here at all is refused. One that names a volume on the wrong nod
 Examples:
   drivebay-controller volumes --abnormal
   drivebay-controller volumes --node n7 --class fast -o wide
+  drivebay-controller volumes --unclaimed
   kubectl get pv -o json | drivebay-controller volumes --unclaimed -
   drivebay-controller volumes --deleted -o json | grep '\"state\":\"quarantined\"'")]
     Volumes(VolumesArgs),
@@ -80,7 +81,7 @@ Examples:
     /// Show one volume, or act on it
     #[command(subcommand, arg_required_else_help = true)]
     Volume(VolumeCommand),
-    /// Give up a node for good, or take that back
+    /// Show one node; give it up for good, or take that back
     #[command(subcommand, arg_required_else_help = true)]
     Node(NodeCommand),
     /// Show what the running controller logs, or change it until it ends
@@ -157,6 +158,12 @@ Examples:
 /// What can be done about one node.
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
+    /// Show everything that is known of a node: its agent, its last sessions, and who was refused under its name
+    #[command(after_help = "\
+Examples:
+  drivebay-controller node show n7
+  drivebay-controller node show n7 -o json | jq -r '.history[] | select(.outcome == \"refused\") | .text'")]
+    Show(ShowNodeArgs),
     /// Forget a node that will not return: ITS VOLUMES ARE LOST TO THE CLUSTER
     ///
     /// Adds the node to the controller's config. From then on deleting one of its volumes is answered with OK,
@@ -178,6 +185,20 @@ Every replica of the controller needs the entry. Each takes it up when it reads 
 Examples:
   drivebay-controller node remember n7 --config c.toml")]
     Remember(RememberArgs),
+}
+
+/// Which node is shown, and how.
+#[derive(Debug, Args)]
+pub struct ShowNodeArgs {
+    /// Its name
+    #[arg(value_name = "NODE")]
+    pub node: String,
+    /// How to show it; JSON has bytes and stable field names
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub socket: SocketArg,
 }
 
 /// Where the controller is.
@@ -279,9 +300,9 @@ pub struct VolumesArgs {
     #[arg(long)]
     pub deleted: bool,
     /// Only volumes that no PersistentVolume names. PVS is what `kubectl get pv -o json` prints, or - for
-    /// standard input
-    #[arg(long, value_name = "PVS", conflicts_with = "deleted")]
-    pub unclaimed: Option<PathBuf>,
+    /// standard input; without it, those that the controller has not seen named for ten minutes (run --kubernetes)
+    #[arg(long, value_name = "PVS", conflicts_with = "deleted", num_args = 0..=1)]
+    pub unclaimed: Option<Option<PathBuf>>,
 }
 
 /// Options of `volume pv`.

@@ -12,11 +12,12 @@ use std::{
 };
 
 use drivebay_common::ask::AskError;
-use drivebay_proto::{VolumeId, agent::Volume};
+use drivebay_proto::{VolumeId, agent::Volume, controller::VolumeOnNode};
 use serde::Deserialize;
 use uuid::Uuid;
 
 use super::client::Client;
+use crate::unclaimed::UNCLAIMED_AFTER;
 
 /// Why a list is not believed.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +68,11 @@ pub enum ClaimsError {
         /// How many volumes there are.
         here: usize,
     },
+    /// Nobody knows.
+    #[error(
+        "this controller does not follow PersistentVolumes (run --kubernetes); give what `kubectl get pv -o json` prints: --unclaimed FILE, or - for standard input"
+    )]
+    NotFollowed,
     /// The controller.
     #[error(transparent)]
     Client(#[from] AskError),
@@ -261,6 +267,23 @@ pub fn claim_of<'a>(
         .parse()
         .map_err(|_| client.senseless("a volume whose id is none"))?;
     Ok(claims.of(&id))
+}
+
+/// What the controller itself says, which may have seen it named on this node only.
+pub fn claim_as_followed(there: &VolumeOnNode) -> Result<Claim<'static>, ClaimsError> {
+    if !there.claims_known {
+        return Err(ClaimsError::NotFollowed);
+    }
+    Ok(if is_unclaimed(there) {
+        Claim::Nobody
+    } else {
+        Claim::Here
+    })
+}
+
+/// Whether the controller counts it as one that no PersistentVolume names.
+pub fn is_unclaimed(there: &VolumeOnNode) -> bool {
+    there.unclaimed_seconds >= UNCLAIMED_AFTER.as_secs()
 }
 
 impl Claim<'_> {

@@ -33,8 +33,24 @@ impl Client {
 
     /// These nodes (none named: all), by name.
     pub async fn nodes(&mut self, nodes: &[String]) -> Result<Vec<Node>, AskError> {
-        let nodes = nodes.to_vec();
-        let call = self.inner.list_nodes(ListNodesRequest { nodes });
+        self.nodes_with(ListNodesRequest {
+            nodes: nodes.to_vec(),
+            history: false,
+        })
+        .await
+    }
+
+    /// One node with its last sessions and refusals; None when it is not known.
+    pub async fn node(&mut self, node: &str) -> Result<Option<Node>, AskError> {
+        let request = ListNodesRequest {
+            nodes: vec![node.to_owned()],
+            history: true,
+        };
+        Ok(self.nodes_with(request).await?.pop())
+    }
+
+    async fn nodes_with(&mut self, request: ListNodesRequest) -> Result<Vec<Node>, AskError> {
+        let call = self.inner.list_nodes(request);
         let stream = self.asked.answered(call).await?.into_inner();
         let mut incoming = self.incoming(stream);
         let mut known = Vec::new();

@@ -10,6 +10,7 @@ use drivebay_proto::{
 use super::{
     CommandError,
     args::{Format, Show},
+    claims::is_unclaimed,
     client::Client,
     listing::write,
     nodes,
@@ -29,10 +30,12 @@ pub async fn run(
 ) -> Result<(), CommandError> {
     let known = nodes::known(client, &args.nodes).await?;
     let mut health = Health::default();
+    let mut unclaimed = 0_usize;
     let mut abnormal: BTreeMap<String, Vec<Volume>> = BTreeMap::new();
     let mut incoming = client.volumes(&args.nodes, false).await?;
     while let Some(there) = incoming.next().await? {
         health.volumes += 1;
+        unclaimed += usize::from(is_unclaimed(&there));
         if let VolumeOnNode {
             volume: Some(volume),
             node_id,
@@ -42,6 +45,11 @@ pub async fn run(
         {
             abnormal.entry(node_id).or_default().push(volume);
         }
+    }
+    if unclaimed > 0 {
+        health.notes.push(format!(
+            "{unclaimed} volumes are named by no PersistentVolume; see `drivebay-controller volumes --unclaimed`"
+        ));
     }
     let mut incoming = client.drives(&args.nodes).await?;
     while let Some(node) = incoming.next().await? {

@@ -22,6 +22,7 @@ pub mod listing;
 pub mod node;
 pub mod nodes;
 pub mod one;
+mod one_node;
 pub mod pv;
 pub mod show;
 pub mod volumes;
@@ -172,7 +173,8 @@ fn execute_painted(
             drives::run(&mut client, args, out).await
         }),
         Ask::Volumes(args) => {
-            let claims = args.unclaimed.as_deref().map(Claims::read).transpose()?;
+            let list = args.unclaimed.as_ref().and_then(Option::as_deref);
+            let claims = list.map(Claims::read).transpose()?;
             wait(async {
                 let mut client = Client::connect(&args.show.socket.socket).await?;
                 volumes::run(&mut client, args, claims.as_ref(), out, notes).await
@@ -186,6 +188,10 @@ fn execute_painted(
         Ask::Volume(VolumeCommand::Pv(args)) => wait(async {
             let mut client = Client::connect(&args.socket.socket).await?;
             pv::run(&mut client, args, out, notes).await
+        }),
+        Ask::Node(NodeCommand::Show(args)) => wait(async {
+            let mut client = Client::connect(&args.socket.socket).await?;
+            one_node::run(&mut client, args, now, paint, out).await
         }),
         Ask::Node(NodeCommand::Forget(args)) => {
             let ask = || {

@@ -21,7 +21,7 @@ const NAMED: usize = 5;
 
 /// One node in JSON. Field names are stable; sizes are bytes.
 #[derive(Debug, Serialize)]
-struct NodeJson<'a> {
+pub(super) struct NodeJson<'a> {
     node: &'a str,
     state: &'a str,
     version: &'a str,
@@ -36,6 +36,7 @@ struct NodeJson<'a> {
     classes: Vec<ClassJson<'a>>,
     notes: &'a [String],
     revision: u64,
+    expected: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -67,6 +68,7 @@ impl<'a> From<&'a Node> for NodeJson<'a> {
             classes: node.classes.iter().map(ClassJson::from).collect(),
             notes: &node.notes,
             revision: node.revision,
+            expected: node.expected,
         }
     }
 }
@@ -183,7 +185,7 @@ fn cells(node: &Node, wide: bool) -> Vec<String> {
     cells
 }
 
-fn below(node: &Node, wide: bool) -> Vec<String> {
+pub(super) fn below(node: &Node, wide: bool) -> Vec<String> {
     let classes = node.classes.iter().filter(|_| wide).map(|class| {
         format!(
             "class {} ({}): {} free of {}, largest volume {}, {}",

@@ -87,13 +87,21 @@ pub fn volume_names(volume: &Volume) -> Vec<&str> {
 }
 
 /// Lines of a name and a value.
-struct Sheet {
-    text: String,
+/// Lines about one thing, each with a name in front.
+pub(super) struct Sheet {
+    pub(super) text: String,
     now: u64,
 }
 
 impl Sheet {
-    fn title(&mut self, title: &str) {
+    pub(super) fn new(now: u64) -> Self {
+        Self {
+            text: String::new(),
+            now,
+        }
+    }
+
+    pub(super) fn title(&mut self, title: &str) {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
@@ -101,13 +109,13 @@ impl Sheet {
         self.text.push('\n');
     }
 
-    fn line(&mut self, name: &str, value: &str) {
+    pub(super) fn line(&mut self, name: &str, value: &str) {
         let value = printable(value);
         self.painted(name, if value.is_empty() { "-" } else { &value });
     }
 
     // A value that is already fit for a terminal.
-    fn painted(&mut self, name: &str, value: &str) {
+    pub(super) fn painted(&mut self, name: &str, value: &str) {
         self.text.push_str(&format!("  {name:<11}{value}\n"));
     }
 
@@ -116,7 +124,7 @@ impl Sheet {
         self.text.push_str(&format!("  {told}\n"));
     }
 
-    fn ago(&self, moment: u64) -> String {
+    pub(super) fn ago(&self, moment: u64) -> String {
         match moment {
             0 => "never".to_owned(),
             moment => format!("{} ago", human_seconds(self.now.saturating_sub(moment))),
@@ -133,10 +141,7 @@ pub fn drive(
     now: u64,
     paint: Paint,
 ) -> String {
-    let mut sheet = Sheet {
-        text: String::new(),
-        now,
-    };
+    let mut sheet = Sheet::new(now);
     let empty = Default::default();
     let health = drive.health.as_ref().unwrap_or(&empty);
     sheet.title(&format!("Drive {}", printable(&drive.id)));
@@ -330,10 +335,7 @@ pub fn volume(
     now: u64,
     paint: Paint,
 ) -> String {
-    let mut sheet = Sheet {
-        text: String::new(),
-        now,
-    };
+    let mut sheet = Sheet::new(now);
     sheet.title(&format!("Volume {}", printable(&volume.name)));
     sheet.line("id", &volume.id);
     if let Some(node) = node {

@@ -3,13 +3,13 @@
 
 use std::{collections::BTreeMap, io::Write};
 
-use drivebay_proto::agent::Volume;
+use drivebay_proto::{agent::Volume, controller::VolumeOnNode};
 use serde::Serialize;
 
 use super::{
     CommandError,
     args::{Format, VolumesArgs},
-    claims::{Claim, Claims, Tally, claim_of},
+    claims::{Claim, Claims, Tally, claim_as_followed, claim_of, is_unclaimed},
     client::Client,
     listing::{Listing, write},
     nodes,
@@ -129,7 +129,11 @@ pub fn cells(volume: &Volume, wide: bool) -> Vec<String> {
     let mut cells = vec![
         volume.name.clone(),
         volume.class.clone(),
-        human_size(volume.size_bytes),
+        // Of one that is only expected, the size is not known.
+        match volume.size_bytes {
+            0 => String::new(),
+            bytes => human_size(bytes),
+        },
         if volume.mode == "block" {
             "block".into()
         } else {
@@ -190,15 +194,33 @@ pub fn condition(volume: &Volume) -> String {
     }
 }
 
+/// A line about a volume that the controller has not seen named for long.
+fn unclaimed(there: &VolumeOnNode) -> Option<String> {
+    is_unclaimed(there).then(|| {
+        let long = human_seconds(there.unclaimed_seconds);
+        format!("no PersistentVolume has named it for {long}")
+    })
+}
+
 #[derive(Debug, Serialize)]
 struct OnNodeJson<'a> {
     node: &'a str,
     node_state: &'a str,
     #[serde(flatten)]
     volume: VolumeJson<'a>,
+    #[serde(flatten)]
+    claimed: Option<ClaimedJson<'a>>,
     /// With `--unclaimed`: the PersistentVolume that names it on another node.
     #[serde(skip_serializing_if = "Option::is_none")]
     named_elsewhere: Option<ElsewhereJson<'a>>,
+}
+
+/// Where the controller follows PersistentVolumes.
+#[derive(Debug, Serialize)]
+struct ClaimedJson<'a> {
+    persistent_volume: &'a str,
+    claim: &'a str,
+    unclaimed_seconds: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -219,6 +241,7 @@ pub async fn run(
     if let Some(claims) = claims {
         claims.must_fit(client).await?;
     }
+    let wants_unclaimed = args.unclaimed.is_some();
     let format = args.show.output;
     let wide = format == Format::Wide;
     let mut columns = columns(wide);
@@ -232,10 +255,11 @@ pub async fn run(
         };
         all += 1;
         let claim = match claims {
-            None => Claim::Nobody,
             Some(claims) => claim_of(client, claims, volume)?,
+            None if wants_unclaimed => claim_as_followed(&there)?,
+            None => Claim::Nobody,
         };
-        if claims.is_some() {
+        if wants_unclaimed {
             tally.count(claim);
         }
         let class = args
@@ -250,15 +274,21 @@ pub async fn run(
             let mut cells = cells(volume, wide);
             cells.insert(0, there.node_id.clone());
             let mut below = below(volume);
-            if claims.is_some() {
+            if wants_unclaimed {
                 below.extend(claim.note(volume));
             }
+            below.extend(unclaimed(&there));
             (cells, below)
         };
         let json = || OnNodeJson {
             node: &there.node_id,
             node_state: &there.node_state,
             volume: volume.into(),
+            claimed: there.claims_known.then_some(ClaimedJson {
+                persistent_volume: &there.persistent_volume,
+                claim: &there.claim,
+                unclaimed_seconds: there.unclaimed_seconds,
+            }),
             named_elsewhere: match claim {
                 Claim::Elsewhere { pv, node } => Some(ElsewhereJson {
                     persistent_volume: pv,
@@ -273,9 +303,10 @@ pub async fn run(
         0 => "no volumes\n".to_owned(),
         _ => format!("none of {all} volumes\n"),
     };
-    let told = match claims {
-        Some(_) if all > 0 => tally.describe(),
-        _ => String::new(),
+    let told = if wants_unclaimed && all > 0 {
+        tally.describe()
+    } else {
+        String::new()
     };
     let below = nodes::footnotes(&known) + &told;
     listing.end(&nothing, &below)?;

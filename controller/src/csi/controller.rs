@@ -22,6 +22,7 @@ use crate::{
     agents::{Agents, Found},
     config::HealthApi,
     health::Whereabouts,
+    inventory::Inventory,
     page::parse_token,
     placement::PlacementError,
     size,
@@ -115,10 +116,7 @@ impl ControllerService {
     // A list that lacks volumes because nobody has looked yet must not be taken for the whole.
     fn known(&self) -> Result<(), Status> {
         let all = self.agents.all();
-        if all
-            .iter()
-            .any(|agent| agent.look(|inventory| inventory.known()))
-        {
+        if all.iter().any(|agent| agent.look(Inventory::listed)) {
             return Ok(());
         }
         let nodes = all.iter().map(|agent| agent.node().to_owned()).collect();

@@ -62,6 +62,12 @@ const DOUBTS: Def = gauge(
     &[],
 );
 
+const UNCLAIMED: Def = gauge(
+    "drivebay_node_volumes_unclaimed",
+    "Volumes on the node that no PersistentVolume has named for ten minutes; only where the controller follows PersistentVolumes.",
+    &["node"],
+);
+
 const REFUSALS: Def = counter(
     "drivebay_controller_refusals_total",
     "Connections, sessions and inventory updates of agents that were refused or delayed, and volumes not listed, by reason.",
@@ -70,7 +76,8 @@ const REFUSALS: Def = counter(
 
 /// Every definition here.
 pub const DEFINITIONS: &[Def] = &[
-    NODES, CONNECTED, AWAY, REFUSED, REVISION, VOLUMES, ABNORMAL, FREE, TOTAL, DOUBTS, REFUSALS,
+    NODES, CONNECTED, AWAY, REFUSED, REVISION, VOLUMES, ABNORMAL, FREE, TOTAL, UNCLAIMED, DOUBTS,
+    REFUSALS,
 ];
 
 /// The controller, for a scrape.
@@ -95,20 +102,21 @@ impl Exposed for Cluster {
             .map(|state| (state, 0))
             .collect();
         let now = Instant::now();
+        let claims_known = self.agents.expected().complete();
+        let unclaimed = self.agents.unclaimed().counts();
         let forgotten_nodes = self.agents.forgotten_nodes();
         states.insert("forgotten", number_of(forgotten_nodes.len()));
         for agent in self.agents.all() {
             let node = agent.node();
-            if forgotten_nodes.contains(node) {
+            if forgotten_nodes.contains(node) || !self.agents.is_node(&agent) {
                 continue;
             }
             let connected = agent.connected();
             let labels = [node];
-            let (state, known, away) = agent.look(|inventory| {
+            let (state, away) = agent.look(|inventory| {
                 let away = inventory.away_since();
                 let away = away.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
-                let known = inventory.known();
-                if known {
+                if inventory.listed() {
                     let counts = inventory.counts();
                     into.put(&VOLUMES, &labels, number(counts.volumes));
                     into.put(&ABNORMAL, &labels, number(counts.troubled));
@@ -124,14 +132,14 @@ impl Exposed for Cluster {
                     (true, false) => "starting",
                     (false, _) => "away",
                 };
-                (state, known, away)
+                (state, away)
             });
-            // An entry that never was let in and of which nothing is known is no node.
-            if !connected && !known && agent.facts().is_none() {
-                continue;
-            }
             into.put(&CONNECTED, &labels, truth(connected));
             into.put(&AWAY, &labels, away);
+            if claims_known {
+                let count = unclaimed.get(node).copied().unwrap_or(0);
+                into.put(&UNCLAIMED, &labels, number(count));
+            }
             into.put(&REFUSED, &labels, truth(agent.refused().is_some()));
             *states.entry(state).or_default() += 1;
         }

@@ -16,30 +16,13 @@ pub struct ApiServer {
     audience: String,
 }
 
-/// No way to an API server is known.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    #[error(
-        "cannot tell where the API server is; --kubernetes is for a controller in a pod with a ServiceAccount token"
-    )]
-    Config(#[source] kube::config::InferConfigError),
-    #[error("cannot set up a client of the API server")]
-    Client(#[source] Box<kube::Error>),
-}
-
 impl ApiServer {
-    /// As KUBECONFIG says, or as for every pod: address from the environment, token and CA from the ServiceAccount's volume.
-    ///
-    /// # Errors
-    /// [`ClientError`]
-    pub async fn infer(audience: &str) -> Result<Self, ClientError> {
-        let config = kube::Config::infer().await.map_err(ClientError::Config)?;
-        let client =
-            Client::try_from(config).map_err(|error| ClientError::Client(Box::new(error)))?;
-        Ok(Self {
+    /// Over this client.
+    pub fn new(client: Client, audience: &str) -> Self {
+        Self {
             reviews: Api::all(client),
             audience: audience.to_owned(),
-        })
+        }
     }
 
     async fn ask(&self, token: &str) -> Result<Answer, Unavailable> {

@@ -16,6 +16,6 @@ pub use claims::Claims;
 pub use error::{NotProven, Unavailable};
 pub use judge::{Answer, Expected};
 #[cfg(feature = "kubernetes")]
-pub use kubernetes::{ApiServer, ClientError};
+pub use kubernetes::ApiServer;
 pub use review::{Proven, Review, Tokens};
 pub(crate) use session::{prove, until_unproven};

@@ -114,7 +114,13 @@ failureThreshold: 3
       fieldPath: metadata.name
 {{- end }}
 
+{{/* Not empty when the controller itself asks the API server something. */}}
+{{- define "drivebay.asksApi" -}}
+{{- if or (eq .Values.certificates.nodes "tokens") .Values.controller.kubernetes }}yes{{ end }}
+{{- end }}
+
 {{/* The token of the ServiceAccount, for those containers that ask the API. */}}
+
 {{- define "drivebay.tokenVolume" -}}
 - name: token
   projected:

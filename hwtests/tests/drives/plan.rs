@@ -81,7 +81,8 @@ async fn claim_plan_beside_a_running_agent_shows_what_is_claimed_and_disturbs_no
         .await
         .unwrap();
     let rig = Rig::of(agent, shelf).await;
-    let volume = rig.volume("used", 64 * MIB, &csi::mount("ext4")).await;
+    // A raw one: a mounted filesystem writes by itself.
+    let volume = rig.volume("used", 64 * MIB, &csi::block()).await;
     rig.use_volume(&volume).await;
     let before = rig.shelf.digests().unwrap();
     let table = claim_plan(rig.agent.settings(), &[]);

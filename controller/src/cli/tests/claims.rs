@@ -207,3 +207,46 @@ fn a_broken_reader_is_not_a_wrong_list() {
     let error = Claims::parse(Path::new("-"), Broken).unwrap_err();
     assert!(matches!(error, ClaimsError::Read { .. }), "{error}");
 }
+
+#[test]
+fn without_a_list_the_controller_says_what_no_persistent_volume_names() {
+    let mut named = volume(1, "n1", "named");
+    named.claims_known = true;
+    named.persistent_volume = "pv-1".into();
+    let mut new = volume(2, "n1", "new");
+    (new.claims_known, new.unclaimed_seconds) = (true, 599);
+    let mut left = volume(3, "n1", "left");
+    (left.claims_known, left.unclaimed_seconds) = (true, 7200);
+    let served = Fake {
+        nodes: vec![node("n1", "connected")],
+        volumes: vec![named, new, left],
+        ..Fake::default()
+    }
+    .serve();
+    let out = ask(&served.socket(), &["volumes", "--unclaimed"]).ok();
+    assert!(out.contains("left") && !out.contains("named "), "{out}");
+    assert!(!out.contains("new "), "{out}");
+    assert!(
+        out.contains("no PersistentVolume has named it for 2 h"),
+        "{out}"
+    );
+    assert!(
+        out.contains("(1 of 3 volumes without a PersistentVolume"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_controller_that_follows_no_persistent_volumes_does_not_say_that_all_are_claimed() {
+    let served = Fake {
+        nodes: vec![node("n1", "connected")],
+        volumes: vec![volume(1, "n1", "v")],
+        ..Fake::default()
+    }
+    .serve();
+    let (error, _) = ask(&served.socket(), &["volumes", "--unclaimed"]).error();
+    assert!(
+        error.contains("does not follow PersistentVolumes"),
+        "{error}"
+    );
+}

@@ -102,6 +102,7 @@ fn volume(number: u8, node: &str, name: &str) -> VolumeOnNode {
         }),
         node_id: node.into(),
         node_state: "connected".into(),
+        ..VolumeOnNode::default()
     }
 }
 

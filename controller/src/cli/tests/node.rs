@@ -1,5 +1,7 @@
 //! `node forget` and `node remember`: nothing is given up that is there, was not shown, or was not confirmed.
 
+use drivebay_proto::controller::Connection;
+
 use super::{
     fake::{Fake, Served},
     *,
@@ -194,4 +196,44 @@ fn what_is_typed_is_checked() {
         words.extend(&line);
         assert!(Cli::try_parse_from(words).is_err(), "{line:?}");
     }
+}
+
+#[test]
+fn a_node_is_shown_with_its_sessions_and_who_was_refused_under_its_name() {
+    let past = |outcome: &str, text: &str, times| Connection {
+        at: 1_000,
+        outcome: outcome.into(),
+        address: "10.0.0.7:4000".into(),
+        text: text.into(),
+        times,
+    };
+    let mut shown = node("n7", "away");
+    shown.away_seconds = 7200;
+    shown.volumes = 3;
+    shown.history = vec![
+        past("connected", "version 0.1.0", 1),
+        past("refused", "its token is of a pod on node \"n8\"", 40),
+    ];
+    let served = Fake {
+        nodes: vec![shown],
+        ..Fake::default()
+    }
+    .serve();
+    let out = ask(&served.socket(), &["node", "show", "n7"]).ok();
+    for part in [
+        "Node n7",
+        "away 2 h",
+        "3, 0 abnormal",
+        "connected",
+        "40 times",
+        "on node \"n8\"",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let json = ask(&served.socket(), &["node", "show", "n7", "-o", "json"]).ok();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["history"][1]["times"], 40);
+    assert_eq!(json["node"], "n7");
+    let (error, _) = ask(&served.socket(), &["node", "show", "n9"]).error();
+    assert!(error.contains("no node n9 is known"), "{error}");
 }

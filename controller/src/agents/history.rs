@@ -1,0 +1,162 @@
+//! The last sessions and refusals of a node, for whoever looks into an incident.
+
+use std::{
+    collections::VecDeque,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use super::{admission::Facts, session_error::SessionError};
+use crate::peer_log::printable_sentence;
+
+/// Refusals that are kept of a node, and as many of the rest.
+const MAX: usize = 10;
+
+/// What became of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Connected,
+    Refused,
+    Ended,
+}
+
+impl Outcome {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Refused => "refused",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Past {
+    /// The first time, unix seconds.
+    pub at: u64,
+    pub outcome: Outcome,
+    /// Where the connection came from.
+    pub address: String,
+    pub text: String,
+    /// How often in a row; an agent that is refused comes again and again.
+    pub times: u64,
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+impl Past {
+    pub(super) fn connected(facts: &Facts) -> Self {
+        Self {
+            at: now(),
+            outcome: Outcome::Connected,
+            address: facts.address.clone(),
+            text: format!(
+                "version {}, instance {}, machine {}",
+                facts.version, facts.instance, facts.machine_id
+            ),
+            times: 1,
+        }
+    }
+
+    pub(super) fn ended(error: &SessionError, address: &str) -> Self {
+        Self {
+            at: now(),
+            outcome: match error.refusal() {
+                Some(_) => Outcome::Refused,
+                None => Outcome::Ended,
+            },
+            address: address.to_owned(),
+            text: printable_sentence(&error.to_string()),
+            times: 1,
+        }
+    }
+
+    // An agent that comes again has another port.
+    fn is_same(&self, other: &Self) -> bool {
+        let host = |past: &Self| {
+            let (host, _) = past.address.rsplit_once(':').unwrap_or((&past.address, ""));
+            host.to_owned()
+        };
+        // A refusal names the port that it refused.
+        let text = |past: &Self| past.text.replace(&past.address, "");
+        self.outcome == other.outcome && host(self) == host(other) && text(self) == text(other)
+    }
+}
+
+/// The newest entries, oldest first.
+#[derive(Debug, Clone, Default)]
+pub(super) struct History {
+    entries: VecDeque<Past>,
+}
+
+impl History {
+    /// One more; one that repeats an entry since the last session is counted there.
+    pub(super) fn add(&mut self, past: Past) {
+        let since_session = self
+            .entries
+            .iter_mut()
+            .rev()
+            .take_while(|one| one.outcome == Outcome::Refused);
+        for one in since_session {
+            if one.is_same(&past) {
+                one.times += 1;
+                return;
+            }
+        }
+        // Whoever is refused does not push out who was there.
+        let is_kind =
+            |one: &Past| (one.outcome == Outcome::Refused) == (past.outcome == Outcome::Refused);
+        if self.entries.iter().filter(|one| is_kind(one)).count() == MAX {
+            let oldest = self.entries.iter().position(is_kind);
+            oldest.and_then(|at| self.entries.remove(at));
+        }
+        self.entries.push_back(past);
+    }
+
+    /// All of them, oldest first.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Past> {
+        self.entries.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn past(outcome: Outcome, address: &str, text: &str) -> Past {
+        Past {
+            at: 1,
+            outcome,
+            address: address.into(),
+            text: text.into(),
+            times: 1,
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_repeats_takes_one_place_and_the_newest_are_kept() {
+        let mut history = History::default();
+        history.add(past(Outcome::Connected, "1.1.1.1:1", "v"));
+        for port in 0..1000 {
+            let address = format!("9.9.9.9:{port}");
+            history.add(past(
+                Outcome::Refused,
+                &address,
+                &format!("at {address} is refused"),
+            ));
+            history.add(past(Outcome::Refused, &format!("8.8.8.8:{port}"), "no"));
+        }
+        let entries: Vec<_> = history.entries().map(|past| past.times).collect();
+        assert_eq!(entries, [1, 1000, 1000]);
+        for n in 0..100 {
+            history.add(past(Outcome::Ended, "1.1.1.1:1", &n.to_string()));
+        }
+        let texts: Vec<_> = history.entries().map(|past| past.text.as_str()).collect();
+        assert_eq!(texts.len(), 2 + MAX);
+        assert_eq!((texts[1], texts[2], texts[1 + MAX]), ("no", "90", "99"));
+    }
+}

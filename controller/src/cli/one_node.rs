@@ -1,0 +1,105 @@
+//! `drivebay-controller node show`: one node, its last sessions, and who was refused under its name.
+
+use std::io::Write;
+
+use drivebay_proto::controller::{Connection, Node};
+use serde::Serialize;
+
+use super::{
+    CommandError,
+    args::{Format, ShowNodeArgs},
+    client::Client,
+    listing::write,
+    nodes::{self, NodeJson},
+    paint::Paint,
+    show::Sheet,
+    table::{human_seconds, printable},
+};
+
+/// One node in JSON. Field names are stable; moments are seconds since 1970.
+#[derive(Debug, Serialize)]
+struct SheetJson<'a> {
+    #[serde(flatten)]
+    node: NodeJson<'a>,
+    history: Vec<ConnectionJson<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ConnectionJson<'a> {
+    at: u64,
+    outcome: &'a str,
+    address: &'a str,
+    text: &'a str,
+    times: u64,
+}
+
+impl<'a> From<&'a Connection> for ConnectionJson<'a> {
+    fn from(one: &'a Connection) -> Self {
+        Self {
+            at: one.at,
+            outcome: &one.outcome,
+            address: &one.address,
+            text: &one.text,
+            times: one.times,
+        }
+    }
+}
+
+/// Asks and shows.
+pub(super) async fn run(
+    client: &mut Client,
+    args: &ShowNodeArgs,
+    now: u64,
+    paint: Paint,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let Some(node) = client.node(&args.node).await? else {
+        return Err(CommandError::NoSuchNode(vec![args.node.clone()]));
+    };
+    if args.output == Format::Json {
+        let sheet = SheetJson {
+            node: (&node).into(),
+            history: node.history.iter().map(Into::into).collect(),
+        };
+        return write(out, &(serde_json::to_string_pretty(&sheet)? + "\n"));
+    }
+    write(out, &text(&node, now, paint))
+}
+
+fn text(node: &Node, now: u64, paint: Paint) -> String {
+    let mut sheet = Sheet::new(now);
+    sheet.title(&format!("Node {}", printable(&node.node_id)));
+    let state = match (node.state.as_str(), node.away_seconds) {
+        ("away", seconds @ 1..) => format!("away {}", human_seconds(seconds)),
+        (state, _) => state.to_owned(),
+    };
+    sheet.painted("state", &paint.word(&printable(&state)));
+    sheet.line("version", &node.version);
+    sheet.line("address", &node.address);
+    sheet.line("machine", &node.machine_id);
+    sheet.line("instance", &node.instance);
+    sheet.line(
+        "drives",
+        &format!("{}, {} in trouble", node.drives, node.drives_in_trouble),
+    );
+    sheet.line(
+        "volumes",
+        &format!("{}, {} abnormal", node.volumes, node.volumes_abnormal),
+    );
+    for line in nodes::below(node, true) {
+        sheet.line("", &line);
+    }
+    sheet.title("Connections since this controller started, oldest first");
+    if node.history.is_empty() {
+        sheet.line("", "none");
+    }
+    for one in &node.history {
+        let times = match one.times {
+            0 | 1 => String::new(),
+            many => format!(", {many} times"),
+        };
+        let what = format!("{} {}{times}", one.outcome, sheet.ago(one.at));
+        sheet.line("", &format!("{what}, {}: {}", one.address, one.text));
+    }
+    sheet.text
+}

@@ -1,0 +1,203 @@
+//! What should exist by the word of an orchestrator: volumes that PersistentVolumes name, and nodes on which an agent is registered.
+//!
+//! An agent's word counts more. This is for nodes whose agent has not told this process what it has: their volumes are listed
+//! over any restart, and reported as unreachable.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    sync::Arc,
+};
+
+use drivebay_proto::{VolumeId, agent::Volume};
+use uuid::Uuid;
+
+/// State of a volume of which nothing but its PersistentVolume is known.
+pub const EXPECTED: &str = "expected";
+
+/// The claim that a PersistentVolume is bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimedBy {
+    /// `namespace/name`
+    pub name: Box<str>,
+    /// Tells it from another of that name.
+    pub uid: Box<str>,
+}
+
+/// What a PersistentVolume says of a volume. There may be a million, so this is all that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedVolume {
+    /// Name of the PersistentVolume, which the provisioner makes the volume's CSI name, too.
+    pub pv: Box<str>,
+    pub claim: Option<ClaimedBy>,
+}
+
+impl ExpectedVolume {
+    /// As its agent would report it, with what is known: 0 bytes are an unknown size.
+    pub fn as_reported(&self, uuid: Uuid, node: &str) -> Volume {
+        Volume {
+            id: VolumeId {
+                uuid,
+                node: node.to_owned(),
+            }
+            .to_string(),
+            name: self.pv.to_string(),
+            state: EXPECTED.to_owned(),
+            ..Volume::default()
+        }
+    }
+}
+
+/// The volumes of one node.
+pub type Volumes = BTreeMap<Uuid, ExpectedVolume>;
+
+/// Everything that is expected.
+#[derive(Debug, Default)]
+pub struct Expected {
+    volumes: BTreeMap<Arc<str>, Volumes>,
+    nodes: BTreeSet<Arc<str>>,
+    // Since both lists were read whole.
+    complete: bool,
+}
+
+impl Expected {
+    /// Both lists were read whole once, so what is not here is not expected.
+    pub fn complete(&self) -> bool {
+        self.complete
+    }
+
+    pub fn set_complete(&mut self) {
+        self.complete = true;
+    }
+
+    /// In place of all volumes; the nodes of which something may have changed.
+    pub fn replace_volumes(&mut self, all: Vec<(VolumeId, ExpectedVolume)>) -> BTreeSet<Arc<str>> {
+        let before = std::mem::take(&mut self.volumes);
+        for (id, volume) in all {
+            let of_node = self.volumes.entry(id.node.into()).or_default();
+            of_node.insert(id.uuid, volume);
+        }
+        before
+            .into_keys()
+            .chain(self.volumes.keys().cloned())
+            .collect()
+    }
+
+    /// In place of all nodes; those that are new.
+    pub fn replace_nodes(&mut self, all: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
+        let before = std::mem::replace(&mut self.nodes, all);
+        self.nodes.difference(&before).cloned().collect()
+    }
+
+    /// Whether that changed anything.
+    pub fn put_volume(&mut self, id: &VolumeId, volume: ExpectedVolume) -> bool {
+        let of_node = self.volumes.entry(id.node.as_str().into()).or_default();
+        match of_node.entry(id.uuid) {
+            Entry::Occupied(entry) if *entry.get() == volume => false,
+            Entry::Occupied(mut entry) => {
+                entry.insert(volume);
+                true
+            }
+            Entry::Vacant(entry) => {
+                entry.insert(volume);
+                true
+            }
+        }
+    }
+
+    /// This PersistentVolume is gone; another of the same volume stays.
+    pub fn remove_volume(&mut self, id: &VolumeId, pv: &str) {
+        if let Some(of_node) = self.volumes.get_mut(id.node.as_str()) {
+            if of_node.get(&id.uuid).is_some_and(|known| *known.pv == *pv) {
+                of_node.remove(&id.uuid);
+            }
+            if of_node.is_empty() {
+                self.volumes.remove(id.node.as_str());
+            }
+        }
+    }
+
+    pub fn put_node(&mut self, node: &str) {
+        self.nodes.insert(node.into());
+    }
+
+    pub fn remove_node(&mut self, node: &str) {
+        self.nodes.remove(node);
+    }
+
+    /// Whether an agent is registered there, or a PersistentVolume names a volume there.
+    pub fn has_node(&self, node: &str) -> bool {
+        self.nodes.contains(node) || self.volumes.contains_key(node)
+    }
+
+    /// Every node that should exist.
+    pub fn nodes(&self) -> BTreeSet<Arc<str>> {
+        self.nodes
+            .iter()
+            .chain(self.volumes.keys())
+            .cloned()
+            .collect()
+    }
+
+    pub fn volumes_of(&self, node: &str) -> Option<&Volumes> {
+        self.volumes.get(node)
+    }
+
+    /// Whether a PersistentVolume names this volume there.
+    pub fn names(&self, uuid: Uuid, node: &str) -> bool {
+        self.volumes
+            .get(node)
+            .is_some_and(|of_node| of_node.contains_key(&uuid))
+    }
+
+    /// What names this volume, on the node of its id.
+    pub fn volume(&self, id: &VolumeId) -> Option<&ExpectedVolume> {
+        self.volumes.get(id.node.as_str())?.get(&id.uuid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(n: u128) -> VolumeId {
+        VolumeId {
+            uuid: Uuid::from_u128(n),
+            node: "n1".into(),
+        }
+    }
+
+    fn volume(pv: &str) -> ExpectedVolume {
+        ExpectedVolume {
+            pv: pv.into(),
+            claim: None,
+        }
+    }
+
+    #[test]
+    fn a_volume_is_expected_until_the_persistent_volume_that_named_it_is_gone() {
+        let mut expected = Expected::default();
+        assert!(expected.put_volume(&id(1), volume("a")));
+        assert!(!expected.put_volume(&id(1), volume("a")));
+        // A second one that was made by hand for the same volume takes its place.
+        assert!(expected.put_volume(&id(1), volume("b")));
+        expected.remove_volume(&id(1), "a");
+        assert_eq!(expected.volume(&id(1)).map(|of| &*of.pv), Some("b"));
+        assert!(expected.has_node("n1"));
+        expected.remove_volume(&id(1), "b");
+        assert!(expected.volume(&id(1)).is_none() && !expected.has_node("n1"));
+    }
+
+    #[test]
+    fn a_list_that_was_read_anew_tells_which_nodes_changed() {
+        let mut expected = Expected::default();
+        let changed = expected.replace_volumes(vec![(id(1), volume("a"))]);
+        assert_eq!(changed, ["n1".into()].into());
+        assert_eq!(expected.replace_volumes(Vec::new()), changed);
+        assert_eq!(
+            expected.replace_nodes(["n2".into()].into()),
+            ["n2".into()].into()
+        );
+        assert!(expected.replace_nodes(["n2".into()].into()).is_empty());
+        assert!(expected.has_node("n2") && !expected.has_node("n1"));
+    }
+}

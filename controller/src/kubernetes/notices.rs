@@ -1,0 +1,273 @@
+//! Which events are due, of the Node and of the claims on it: what no sidecar of CSI says.
+//!
+//! Pure. The name of an event follows from what it says, so whichever replica is first makes it, and a restart makes no other.
+
+use drivebay_proto::agent::{Drive, Volume};
+use ring::digest;
+
+use crate::{
+    expected::ClaimedBy,
+    peer_log::{printable, printable_sentence},
+};
+
+/// Claims of one drive that are told; the Node's event has the number of all of them.
+const MAX_CLAIMS: usize = 200;
+/// Bytes of a digest in an event's name.
+const NAME_DIGEST: usize = 8;
+
+/// What an event is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Object {
+    Node(String),
+    Claim(ClaimedBy),
+}
+
+/// An event that is due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Notice {
+    pub(super) object: Object,
+    /// CamelCase.
+    pub(super) reason: &'static str,
+    pub(super) note: String,
+    /// Ends the event's name: the same for what was told before.
+    pub(super) digest: String,
+}
+
+impl Notice {
+    fn new(object: Object, reason: &'static str, note: &str, of: &[&str]) -> Self {
+        let mut context = digest::Context::new(&digest::SHA256);
+        let about = match &object {
+            Object::Node(name) => name.as_bytes(),
+            Object::Claim(claim) => claim.uid.as_bytes(),
+        };
+        let parts = of.iter().map(|part| part.as_bytes());
+        for part in [about, reason.as_bytes()].into_iter().chain(parts) {
+            context.update(part);
+            context.update(&[0]);
+        }
+        let bytes = context.finish();
+        let bytes = bytes.as_ref().iter().take(NAME_DIGEST);
+        Self {
+            object,
+            reason,
+            note: printable_sentence(note),
+            digest: bytes.map(|byte| format!("{byte:02x}")).collect(),
+        }
+    }
+}
+
+/// A volume of the node, and the claim that has it.
+#[derive(Debug, Clone)]
+pub(super) struct Claimed {
+    pub(super) volume: Volume,
+    pub(super) claim: Option<ClaimedBy>,
+}
+
+/// Those of one node, as its connected agent last reported it. `volumes`: also those that were deleted.
+pub(super) fn due(node: &str, drives: &[Drive], volumes: &[Claimed]) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    for drive in drives {
+        let on_it: Vec<&Claimed> = volumes
+            .iter()
+            .filter(|of| of.volume.drive == drive.id && crate::catalog::exists(&of.volume))
+            .collect();
+        if on_it.is_empty() {
+            continue;
+        }
+        if let Some(trouble) = Trouble::of(drive) {
+            notices.extend(trouble.notices(node, drive, &on_it));
+        }
+    }
+    let quarantined: Vec<&str> = volumes
+        .iter()
+        .filter(|of| of.volume.state == "quarantined")
+        .map(|of| of.volume.id.as_str())
+        .collect();
+    if !quarantined.is_empty() {
+        let note = format!(
+            "{} volumes on node {node} were deleted while it was forgotten; they are kept in quarantine and erased after the delay: drivebay-controller volumes --deleted --node {node}",
+            quarantined.len()
+        );
+        let of_node = Object::Node(node.to_owned());
+        notices.push(Notice::new(
+            of_node,
+            "VolumesQuarantined",
+            &note,
+            &quarantined,
+        ));
+    }
+    notices
+}
+
+/// What is wrong with a drive.
+struct Trouble {
+    reason: &'static str,
+    what: String,
+    since: u64,
+}
+
+impl Trouble {
+    fn of(drive: &Drive) -> Option<Self> {
+        let health = drive.health.as_ref();
+        let findings = health.map(|health| health.findings.as_slice());
+        let findings = findings.unwrap_or_default();
+        // What a verdict began with is what tells this trouble from an earlier one.
+        let since = findings.iter().map(|finding| finding.since).min();
+        let because = findings.first().map_or("", |finding| &finding.message);
+        let reason = match (drive.state.as_str(), drive.verdict.as_str()) {
+            ("missing", _) => "DriveMissing",
+            (_, "BAD") => "DriveBad",
+            (_, "SUSPECT") => "DriveSuspect",
+            _ => return None,
+        };
+        let what = match reason {
+            "DriveMissing" => "is missing; reconnect it".to_owned(),
+            "DriveBad" => format!("is BAD ({}); replace it", printable(because)),
+            _ => format!(
+                "is SUSPECT ({}), gets no new volumes and may fail",
+                printable(because)
+            ),
+        };
+        Some(Self {
+            reason,
+            what,
+            since: since.unwrap_or(0),
+        })
+    }
+
+    fn notices(&self, node: &str, drive: &Drive, on_it: &[&Claimed]) -> Vec<Notice> {
+        let Self {
+            reason,
+            what,
+            since,
+        } = self;
+        let name = printable(match drive.kernel_name.as_str() {
+            "" => &drive.id,
+            name => name,
+        });
+        let since = since.to_string();
+        let of = [drive.id.as_str(), since.as_str()];
+        let volumes = on_it.len();
+        let id = printable(&drive.id);
+        let note = format!(
+            "drive {name} of node {node} {what}; {volumes} volumes are on it: drivebay-controller drive show {id} --node {node}"
+        );
+        let of_node = Notice::new(Object::Node(node.to_owned()), reason, &note, &of);
+        let claims = on_it.iter().filter_map(|on| on.claim.clone());
+        let of_claims = claims.take(MAX_CLAIMS).map(|claim| {
+            let note = format!("the volume's drive {name} on node {node} {what}");
+            Notice::new(Object::Claim(claim), reason, &note, &of)
+        });
+        std::iter::once(of_node).chain(of_claims).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use drivebay_proto::agent::{DriveHealth, Finding};
+
+    use super::*;
+
+    fn drive(state: &str, verdict: &str, since: u64) -> Drive {
+        Drive {
+            id: "wwn-1".into(),
+            kernel_name: "sda".into(),
+            state: state.into(),
+            verdict: verdict.into(),
+            health: Some(DriveHealth {
+                findings: vec![Finding {
+                    code: "X".into(),
+                    message: "8 pending sectors".into(),
+                    since,
+                }],
+                ..DriveHealth::default()
+            }),
+            ..Drive::default()
+        }
+    }
+
+    fn volume(n: u8, state: &str) -> Claimed {
+        Claimed {
+            volume: Volume {
+                id: format!("00000000-0000-4000-8000-00000000000{n}@n1"),
+                drive: "wwn-1".into(),
+                state: state.into(),
+                ..Volume::default()
+            },
+            claim: (n == 1).then(|| ClaimedBy {
+                name: "shop/data".into(),
+                uid: "u1".into(),
+            }),
+        }
+    }
+
+    fn reasons(notices: &[Notice]) -> Vec<(&str, bool)> {
+        let of = |notice: &Notice| matches!(notice.object, Object::Claim(_));
+        let one = |notice| (Notice::reason_of(notice), of(notice));
+        notices.iter().map(one).collect()
+    }
+
+    impl Notice {
+        fn reason_of(&self) -> &'static str {
+            self.reason
+        }
+    }
+
+    #[test]
+    fn a_drive_in_trouble_is_told_of_its_node_and_of_the_claims_on_it_and_an_empty_one_is_not() {
+        let volumes = [volume(1, "ready"), volume(2, "ready")];
+        for (state, verdict, reason) in [
+            ("claimed", "SUSPECT", "DriveSuspect"),
+            ("claimed", "BAD", "DriveBad"),
+            ("missing", "UNKNOWN", "DriveMissing"),
+        ] {
+            let due = due("n1", &[drive(state, verdict, 7)], &volumes);
+            assert_eq!(reasons(&due), [(reason, false), (reason, true)]);
+            assert!(due[0].note.contains("2 volumes"), "{}", due[0].note);
+        }
+        assert!(due("n1", &[drive("claimed", "SUSPECT", 7)], &[]).is_empty());
+        assert!(due("n1", &[drive("claimed", "GOOD", 0)], &volumes).is_empty());
+        let deleted = [volume(1, "erasing")];
+        assert!(due("n1", &[drive("claimed", "SUSPECT", 7)], &deleted).is_empty());
+    }
+
+    #[test]
+    fn the_same_trouble_has_one_name_and_the_next_one_another() {
+        let volumes = [volume(1, "ready")];
+        let names = |since, verdict| -> Vec<String> {
+            let due = due("n1", &[drive("claimed", verdict, since)], &volumes);
+            due.into_iter().map(|notice| notice.digest).collect()
+        };
+        assert_eq!(names(7, "SUSPECT"), names(7, "SUSPECT"));
+        assert_ne!(names(7, "SUSPECT"), names(8, "SUSPECT"));
+        assert_ne!(names(7, "SUSPECT"), names(7, "BAD"));
+        let both = names(7, "SUSPECT");
+        assert_ne!(both[0], both[1]);
+    }
+
+    #[test]
+    fn quarantined_volumes_are_told_of_once_until_there_are_others() {
+        let one = due("n1", &[], &[volume(1, "quarantined")]);
+        assert_eq!(reasons(&one), [("VolumesQuarantined", false)]);
+        let two = due(
+            "n1",
+            &[],
+            &[volume(1, "quarantined"), volume(2, "quarantined")],
+        );
+        assert_ne!(one[0].digest, two[0].digest);
+    }
+
+    #[test]
+    fn an_agents_words_forge_nothing_and_are_cut() {
+        let mut long = drive("claimed", "SUSPECT", 7);
+        long.id = "x\n".repeat(5000);
+        long.kernel_name = String::new();
+        let mut on = volume(1, "ready");
+        on.volume.drive.clone_from(&long.id);
+        let due = due("n1", &[long], &[on]);
+        assert!(
+            due.iter()
+                .all(|notice| { notice.note.len() <= 1024 + 3 && !notice.note.contains('\n') })
+        );
+    }
+}

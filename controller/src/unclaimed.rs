@@ -1,0 +1,127 @@
+//! Volumes that no PersistentVolume names: left over by a creation in doubt, or by a PersistentVolume that was lost.
+//!
+//! Only where an orchestrator says what it expects. A volume that is being created is named by none yet, so one counts after
+//! some minutes.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{agents::Agents, catalog::Key, inventory::Inventory};
+
+/// A volume counts when none has named it for so long: a provisioner that was refused or restarted tries again within this.
+pub const UNCLAIMED_AFTER: Duration = Duration::from_secs(10 * 60);
+/// Between two looks at all volumes.
+const EVERY: Duration = Duration::from_secs(60);
+/// Volumes looked at in one go.
+const STRIDE: usize = 1000;
+
+/// Since when none has named each.
+#[derive(Debug, Default)]
+pub struct Unclaimed {
+    since: Mutex<BTreeMap<Key, Instant>>,
+}
+
+impl Unclaimed {
+    /// These are all that none names now.
+    fn update(&self, now_unclaimed: Vec<Key>, now: Instant) {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut *since);
+        *since = now_unclaimed
+            .into_iter()
+            .map(|key| {
+                let at = before.get(&key).copied().unwrap_or(now);
+                (key, at)
+            })
+            .collect();
+    }
+
+    /// For how long none has named it; None when one does, or nobody has looked.
+    pub fn of(&self, key: &Key) -> Option<Duration> {
+        let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.get(key).map(Instant::elapsed)
+    }
+
+    /// How many count, by node.
+    pub fn counts(&self) -> BTreeMap<Arc<str>, u64> {
+        let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = BTreeMap::new();
+        for (key, at) in since.iter() {
+            if at.elapsed() >= UNCLAIMED_AFTER {
+                *counts.entry(key.node.clone()).or_default() += 1;
+            }
+        }
+        counts
+    }
+}
+
+/// Looks for them, until `stop`.
+pub async fn follow(agents: Agents, stop: CancellationToken) {
+    loop {
+        look(&agents).await;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(EVERY) => {}
+        }
+    }
+}
+
+async fn look(agents: &Agents) {
+    if !agents.expected().complete() {
+        return;
+    }
+    let (mut found, mut from) = (Vec::new(), None::<Key>);
+    while let Some(unclaimed) = next(agents, &mut from) {
+        found.extend(unclaimed);
+        tokio::task::yield_now().await;
+    }
+    agents.unclaimed().update(found, Instant::now());
+}
+
+/// Those of the next volumes; None when all were looked at.
+fn next(agents: &Agents, from: &mut Option<Key>) -> Option<Vec<Key>> {
+    let page = agents
+        .catalog()
+        .after(from.as_ref(), STRIDE, |_, marks| marks.exists);
+    let (last, _) = page.last()?;
+    *from = Some(last.clone());
+    let expected = agents.expected();
+    let mut keys: Vec<Key> = page.into_iter().map(|(key, _)| key).collect();
+    keys.retain(|key| !expected.names(key.uuid, &key.node));
+    drop(expected);
+    // What an absent node has now is not known.
+    keys.retain(|key| {
+        let agent = agents.get(&key.node);
+        agent.is_some_and(|agent| agent.look(Inventory::complete))
+    });
+    Some(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_counts_when_none_has_named_it_for_long() {
+        let key = |n| Key {
+            uuid: Uuid::from_u128(n),
+            node: "n1".into(),
+        };
+        let unclaimed = Unclaimed::default();
+        let long_ago = Instant::now() - UNCLAIMED_AFTER;
+        unclaimed.update(vec![key(1)], long_ago);
+        unclaimed.update(vec![key(1), key(2)], Instant::now());
+        assert_eq!(unclaimed.counts(), [("n1".into(), 1)].into());
+        assert!(unclaimed.of(&key(1)) >= Some(UNCLAIMED_AFTER) && unclaimed.of(&key(2)).is_some());
+        // Named in between, so it begins anew.
+        unclaimed.update(vec![key(2)], Instant::now());
+        unclaimed.update(vec![key(1), key(2)], Instant::now());
+        assert!(unclaimed.counts().is_empty());
+    }
+}
