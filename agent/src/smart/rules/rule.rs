@@ -196,12 +196,12 @@ impl Rule {
 
     /// The sentence of a finding.
     pub(super) fn message(&self, limit: Option<u64>, what: &str) -> String {
-        format!("{}; {}", self.meaning(limit, what), self.action)
+        let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
+        format!("{}; {}", self.meaning(&limit, what), self.action)
     }
 
-    pub(super) fn meaning(&self, limit: Option<u64>, what: &str) -> String {
-        let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
-        let meaning = self.meaning.replace("{limit}", &limit);
+    pub(super) fn meaning(&self, limit: &str, what: &str) -> String {
+        let meaning = self.meaning.replace("{limit}", limit);
         meaning.replace("{what}", what)
     }
 

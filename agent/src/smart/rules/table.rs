@@ -2,8 +2,13 @@
 
 use serde::Serialize;
 
-use super::{Acknowledging, ConditionLevel, Severity, conditions, findings::RULES};
-use crate::smart::thresholds::Thresholds;
+use super::{
+    Acknowledging, Condition, ConditionLevel, Finding, Severity,
+    conditions::{self, ConditionRule},
+    findings::RULES,
+    rule::Rule,
+};
+use crate::smart::{facts::Facts, thresholds::Thresholds};
 
 /// One rule, as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -32,51 +37,74 @@ pub struct Row {
 
 /// Every rule, with these thresholds.
 pub fn rows(limits: &Thresholds) -> Vec<Row> {
-    let findings = RULES.iter().map(|rule| {
-        let key = rule.key();
-        let limit = key.and_then(|key| limits.value(key));
-        let limit = limit.and_then(|limit| u64::try_from(limit).ok());
-        Row {
-            code: rule.code.as_str(),
-            drives: rule.drives.as_str(),
-            field: rule.field,
-            condition: rule.condition(limits),
-            threshold: key,
-            verdict: match rule.severity {
-                Severity::Suspect => "SUSPECT",
-                Severity::Bad => "BAD",
-            },
-            acknowledge: match rule.code.acknowledgement() {
-                Acknowledging::Level => "until it gets worse",
-                Acknowledging::Growth => "until it grows again",
-                Acknowledging::Never => "no",
-            },
-            meaning: rule.meaning(limit, "N"),
-            action: rule.action,
-            source: rule.source,
-        }
-    });
-    let conditions = conditions::RULES.iter().map(|rule| {
-        let limit = rule.key().and_then(|key| limits.value(key));
-        let limit = limit.map_or_else(|| "N".to_owned(), |limit| limit.to_string());
-        Row {
-            code: rule.kind.as_str(),
-            drives: rule.drives,
-            field: rule.field,
-            condition: rule.condition(limits),
-            threshold: rule.key(),
-            verdict: match rule.level {
-                ConditionLevel::Info => "info",
-                ConditionLevel::Warning => "warning",
-                ConditionLevel::NoNewVolumes => "no new volumes",
-            },
-            acknowledge: "no",
-            meaning: rule.meaning.replace("{limit}", &limit),
-            action: rule.action,
-            source: rule.source,
-        }
-    });
+    let findings = RULES.iter().map(|rule| of_finding(rule, limits));
+    let conditions = conditions::RULES
+        .iter()
+        .map(|rule| of_condition(rule, limits));
     findings.chain(conditions).collect()
+}
+
+/// The rule behind a finding of these facts.
+pub fn behind_finding(finding: &Finding, facts: &Facts, limits: &Thresholds) -> Option<Row> {
+    let rule = RULES.iter().find(|rule| {
+        rule.code == finding.code
+            && rule.drives.includes(facts)
+            && (rule.subject.is_empty() || rule.subject == finding.subject)
+    });
+    rule.map(|rule| of_finding(rule, limits))
+}
+
+/// The rule behind a condition.
+pub fn behind_condition(condition: &Condition, limits: &Thresholds) -> Option<Row> {
+    let mut rules = conditions::RULES.iter();
+    let rule = rules.find(|rule| (rule.kind, rule.level) == (condition.kind, condition.level));
+    rule.map(|rule| of_condition(rule, limits))
+}
+
+fn of_finding(rule: &Rule, limits: &Thresholds) -> Row {
+    let key = rule.key();
+    let limit = key.and_then(|key| limits.value(key));
+    let limit = limit.map_or_else(|| "N".to_owned(), |limit| limit.to_string());
+    Row {
+        code: rule.code.as_str(),
+        drives: rule.drives.as_str(),
+        field: rule.field,
+        condition: rule.condition(limits),
+        threshold: key,
+        verdict: match rule.severity {
+            Severity::Suspect => "SUSPECT",
+            Severity::Bad => "BAD",
+        },
+        acknowledge: match rule.code.acknowledgement() {
+            Acknowledging::Level => "until it gets worse",
+            Acknowledging::Growth => "until it grows again",
+            Acknowledging::Never => "no",
+        },
+        meaning: rule.meaning(&limit, "N"),
+        action: rule.action,
+        source: rule.source,
+    }
+}
+
+fn of_condition(rule: &ConditionRule, limits: &Thresholds) -> Row {
+    let limit = rule.key().and_then(|key| limits.value(key));
+    let limit = limit.map_or_else(|| "N".to_owned(), |limit| limit.to_string());
+    Row {
+        code: rule.kind.as_str(),
+        drives: rule.drives,
+        field: rule.field,
+        condition: rule.condition(limits),
+        threshold: rule.key(),
+        verdict: match rule.level {
+            ConditionLevel::Info => "info",
+            ConditionLevel::Warning => "warning",
+            ConditionLevel::NoNewVolumes => "no new volumes",
+        },
+        acknowledge: "no",
+        meaning: rule.meaning.replace("{limit}", &limit),
+        action: rule.action,
+        source: rule.source,
+    }
 }
 
 #[cfg(test)]
@@ -134,6 +162,32 @@ mod tests {
         for key in unused {
             assert!(elsewhere.contains(key), "{key} is the threshold of nothing");
         }
+    }
+
+    #[test]
+    fn the_table_of_the_readme_is_this_one() {
+        let readme = include_str!("../../../README.md");
+        let cells = |line: &str| -> Vec<String> {
+            let line = line.trim_matches('|');
+            line.split(" | ")
+                .map(|cell| cell.trim().to_owned())
+                .collect()
+        };
+        let documented: Vec<Vec<String>> = readme
+            .lines()
+            .skip_while(|line| !line.starts_with("| verdict | drives |"))
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .map(cells)
+            .collect();
+        let rows: Vec<Vec<String>> = rows(&Thresholds::default())
+            .into_iter()
+            .map(|row| {
+                let cells = [row.verdict, row.drives, row.field, &row.condition, row.code];
+                cells.map(str::to_owned).to_vec()
+            })
+            .collect();
+        assert_eq!(documented, rows);
     }
 
     #[test]
