@@ -16,7 +16,8 @@ use super::{
 use crate::{
     model::Verdict,
     smart::{
-        Assessment, Facts, FailureReason, History, Outcome, Poll, Reading, Thresholds, collect,
+        Assessment, Facts, FailureReason, History, Outcome, Poll, Reading, Thresholds,
+        collect::{self, DeviceType},
         facts::{MAX_BYTES, Protocol},
         history::Counter,
         judge, poll,
@@ -102,7 +103,7 @@ pub fn run(args: &ExplainArgs) -> Result<Explained, ExplainError> {
     let path = &args.source;
     let is_input = path == Path::new("-");
     if !is_input && input::is_device(path) {
-        return asked(path, args).map(Explained::of);
+        return asked(path, args.device_type.clone(), None).map(Explained::of);
     }
     if args.device_type.is_some() {
         return Err(ExplainError::NotADevice { path: path.clone() });
@@ -124,18 +125,23 @@ pub fn run(args: &ExplainArgs) -> Result<Explained, ExplainError> {
     Explained::read(&bytes, &name)
 }
 
-fn asked(path: &Path, args: &ExplainArgs) -> Result<Outcome, ExplainError> {
+/// `smartctl`: the one to ask with; None: the one in the path.
+fn asked(
+    path: &Path,
+    device_type: Option<DeviceType>,
+    smartctl: Option<PathBuf>,
+) -> Result<Outcome, ExplainError> {
     let polled = poll(&Poll {
         node: path.to_owned(),
         // Asked by a person, who may wake it.
         rotational: false,
-        device_type: args.device_type.clone(),
+        device_type,
         scsi: false,
         deep: true,
         unsupported: None,
         mmc: None,
         not_running: None,
-        smartctl: None,
+        smartctl,
     });
     match polled.outcome {
         Outcome::Failed(failure) if failure.detail.contains("Permission denied") => {

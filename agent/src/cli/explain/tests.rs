@@ -164,3 +164,42 @@ fn a_type_of_device_is_for_a_device() {
     let error = run(&with_type).unwrap_err();
     assert!(matches!(error, ExplainError::NotADevice { .. }), "{error}");
 }
+
+/// A smartctl that prints this file and ends with this code. The device is one that every machine has.
+fn asked_with(file: &str, code: u8) -> Result<Outcome, ExplainError> {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let smartctl = dir.path().join("smartctl");
+    let script = format!("#!/bin/sh\n/bin/cat '{file}'\nexit {code}\n");
+    std::fs::write(&smartctl, script).unwrap();
+    std::fs::set_permissions(&smartctl, std::fs::Permissions::from_mode(0o755)).unwrap();
+    asked(Path::new("/dev/null"), None, Some(smartctl))
+}
+
+#[test]
+fn a_device_is_asked_and_what_hinders_it_is_named() {
+    assert!(input::is_device(Path::new("/dev/null")));
+    let outcome = asked_with(&format!("{DRIVES}/scsi-grown-defects.json"), 0).unwrap();
+    assert_eq!(Explained::of(outcome).verdict(), Verdict::Bad);
+    // The drive's trouble, not the command's.
+    let outcome = asked_with(&format!("{OUTPUTS}/open-failed.json"), 2).unwrap();
+    assert_eq!(Explained::of(outcome).verdict(), Verdict::Unknown);
+
+    let dir = tempfile::tempdir().unwrap();
+    let denied = dir.path().join("denied.json");
+    let text = std::fs::read_to_string(format!("{OUTPUTS}/open-failed.json")).unwrap();
+    let text = text.replace("No such device or address", "Permission denied");
+    assert!(text.contains("Permission denied"));
+    std::fs::write(&denied, text).unwrap();
+    let error = asked_with(&denied.display().to_string(), 2).unwrap_err();
+    assert!(matches!(error, ExplainError::Permission { .. }), "{error}");
+    assert!(error.to_string().contains("run this as root"), "{error}");
+
+    let missing = dir.path().join("no-smartctl-here/smartctl");
+    let error = asked(Path::new("/dev/null"), None, Some(missing)).unwrap_err();
+    assert!(matches!(error, ExplainError::NotAsked { .. }), "{error}");
+    assert!(
+        error.to_string().contains("install smartmontools"),
+        "{error}"
+    );
+}

@@ -180,12 +180,13 @@ impl Ata {
         self.attributes.iter().find(|attribute| attribute.id == id)
     }
 
-    /// A device statistic by where it stands.
+    /// A device statistic by where it stands. All ones is what firmware leaves where it does not count.
     pub fn statistic(&self, page: u64, offset: u64) -> Option<u64> {
         self.statistics
             .iter()
             .find(|statistic| (statistic.page, statistic.offset) == (page, offset))
             .map(|statistic| statistic.value)
+            .filter(|value| *value != u64::from(u32::MAX))
     }
 }
 
@@ -211,7 +212,7 @@ fn logged_uncorrectable(root: Node<'_>) -> Option<Logged> {
         let error = entry.path(&["completion_registers", "error"]).u64();
         let uncorrectable = if description.is_empty() {
             error.is_some_and(|error| error & UNCORRECTABLE != 0)
-                && command.is_some_and(|command| READS.contains(&command))
+                && command.is_none_or(|command| READS.contains(&command))
         } else {
             description
                 .split(|c: char| !c.is_ascii_alphanumeric())

@@ -137,14 +137,16 @@ fn background_status(status: Node<'_>) -> Option<u64> {
             .find(|(_, beginning)| words.starts_with(beginning))
             .map(|(value, _)| *value)
     };
-    status.get("value").u64().or_else(by_words)
+    let number = status.get("value").u64().or_else(|| status.u64());
+    number.or_else(by_words)
 }
 
 fn background_errors(scan: Node<'_>) -> Option<Logged> {
     let mut found = Logged::default();
     let results = scan.members().filter(|(key, _)| key.starts_with("result_"));
     for (_, result) in results.take(RESULTS) {
-        let sense_key = result.path(&["sense_key", "value"]).u64();
+        let sense_key = result.get("sense_key");
+        let sense_key = sense_key.get("value").u64().or_else(|| sense_key.u64());
         if matches!(sense_key, Some(MEDIUM_ERROR | HARDWARE_ERROR)) {
             found.count += 1;
             let minutes = result.path(&["accumulated_power_on", "minutes"]).u64();

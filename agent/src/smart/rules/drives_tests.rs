@@ -149,7 +149,7 @@ fn life_left_is_the_lower_of_value_and_raw_where_the_value_stays_at_100() {
     assert_eq!(worn("ata-sandforce-packed", &[]), Some(3));
     // A raw value of 0 is a drive that does not fill it in, unless its blocks are erased as often as they may be.
     let empty = ("attr 169 raw", json!(0));
-    assert_eq!(worn("ata-gmts400", &[empty.clone()]), Some(0));
+    assert_eq!(worn("ata-gmts400", std::slice::from_ref(&empty)), Some(0));
     let erased = ("attr 167 raw", json!(3100));
     assert_eq!(worn("ata-gmts400", &[empty, erased]), Some(100));
 }
@@ -296,6 +296,9 @@ fn errors_in_the_error_log_count_where_no_attribute_counts_them() {
     }]);
     let changes = [("ata_smart_error_log.summary.table", plain)];
     assert_eq!(judged("ata-error-log", &changes).verdict, Verdict::Suspect);
+    let bare = json!([{"completion_registers": {"error": 64, "status": 65}}]);
+    let changes = [("ata_smart_error_log.summary.table", bare)];
+    assert_eq!(judged("ata-error-log", &changes).verdict, Verdict::Suspect);
     // The drive's own count is the better one.
     let table = fixtures::document(drive("ata-error-log"))["ata_smart_error_log"].clone();
     let counted = [("ata_smart_error_log", table)];
@@ -344,6 +347,9 @@ fn device_statistics_count_what_the_attributes_do_not_show() {
     // They count logical sectors, eight to a physical one here.
     assert_eq!(with(15 * 8, 0), Verdict::Good);
     assert_eq!(with(16 * 8, 0), Verdict::Suspect);
+    // All ones is no count.
+    let ones = u64::from(u32::MAX);
+    assert_eq!(with(ones, ones), Verdict::Good);
     // Not what the drive does not vouch for.
     let invalid = [
         (
@@ -365,6 +371,18 @@ fn device_statistics_count_what_the_attributes_do_not_show() {
 fn a_failed_self_test_of_a_sas_drive_is_outdated_by_later_ones() {
     let seen = judged("scsi-self-test-outdated", &[]);
     assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
+    // Short ones outdate a long one when they are many, over a long time.
+    let short = |index: usize| (format!("scsi_self_test_{index}.code.value"), json!(1));
+    let all_short: Vec<(String, Value)> = (0..6).map(short).collect();
+    let mut changes: Vec<(&str, Value)> = all_short
+        .iter()
+        .map(|(place, value)| (place.as_str(), value.clone()))
+        .collect();
+    let seen = judged("scsi-self-test-outdated", &changes);
+    assert_eq!(seen.verdict, Verdict::Good, "{seen:?}");
+    changes.push(("scsi_self_test_0.power_on_time.hours", json!(1900)));
+    let seen = judged("scsi-self-test-outdated", &changes);
+    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
     let last = [("scsi_self_test_0.result.value", json!(5))];
     let seen = judged("scsi-self-test-outdated", &last);
     assert_eq!(seen.verdict, Verdict::Suspect);

@@ -335,7 +335,7 @@ rules! {
     }
     SelfTestFailed Suspect on All {
         field: "self-test log", subject: "self-test",
-        test: Test::Says("failed, and no later one of its kind or extended one passed", self_tests::failed),
+        test: Test::Says("failed; outdated by a pass of its kind, an extended one, or on SCSI five of any", self_tests::failed),
         meaning: "a self-test of the drive failed, and no later one passed",
         action: "run an extended self-test (smartctl -t long), and replace the drive if it fails again",
         source: "ATA ACS-4, SCSI SPC-5 and NVMe: self-test logs",

@@ -7,6 +7,10 @@ use crate::smart::facts::{Ata, Detail, ExitStatus, SelfTest, SelfTestResult};
 const FATAL: [(u8, &str); 2] = [(5, "electronics"), (6, "mechanics")];
 /// ATA's and SCSI's logs count hours in 16 bits.
 const WRAP: u64 = 1 << 16;
+/// Passed self-tests of any kind that outdate a failed one of a SAS drive.
+const OTHERS: usize = 5;
+/// Hours from that to the last of them.
+const APART: u64 = 1000;
 /// The hour in the log may be ahead of the drive's own count, which some drives update rarely.
 const AHEAD: u64 = 100;
 
@@ -29,14 +33,27 @@ pub(super) fn fatal(ata: &Ata) -> Vec<Hit> {
     fatal.into_iter().collect()
 }
 
-/// A failed self-test counts until a later one passes: one of its own kind, or an extended one.
+/// A failed self-test counts until a later one passes: one of its own kind, or an extended one. A SAS drive's is also
+/// outdated by enough others over enough time: its counters and its background scan tell of the medium.
 pub(super) fn failed(input: &Input<'_>) -> Vec<Hit> {
     let tests = input.facts.self_tests();
+    let is_scsi = matches!(input.facts.detail, Detail::Scsi(_));
     let mut passed: Vec<u64> = Vec::new();
+    let mut last_pass: Option<u64> = None;
     let mut failed: Option<&SelfTest> = None;
     for test in tests {
         match test.result {
-            SelfTestResult::Passed => passed.push(test.kind),
+            SelfTestResult::Passed => {
+                passed.push(test.kind);
+                last_pass = last_pass.or(test.hours);
+            }
+            SelfTestResult::Failed(_)
+                if is_scsi
+                    && passed.len() >= OTHERS
+                    && test
+                        .hours
+                        .zip(last_pass)
+                        .is_some_and(|(failed, last)| last >= failed.saturating_add(APART)) => {}
             SelfTestResult::Failed(_)
                 if !passed.contains(&test.kind) && !passed.contains(&SelfTest::EXTENDED) =>
             {

@@ -112,6 +112,9 @@ const LIFE: [(Tells, &[&str]); 4] = [
 /// Western Digital and SanDisk have a media wearout indicator under this number that counts up.
 const COUNTS_UP: u8 = 230;
 
+/// The most that SandForce's flags amount to.
+const FLAGS: u64 = 3;
+
 /// What an attribute tells of the drive's life.
 fn tells(attribute: &Attribute) -> Option<Tells> {
     let name = attribute.name.to_lowercase().replace('-', "_");
@@ -155,13 +158,13 @@ fn percent(attribute: &Attribute) -> Option<u64> {
 }
 
 /// The percentage left: the lower of value and raw value, for on Phison's and Silicon Motion's drives the value stays at
-/// 100. Not where the two add up to 100 (Micron, Marvell: the raw value is what was used), nor where a prefail threshold
-/// means that the value moves (SandForce has flags in the raw value).
+/// 100. Not where the two add up to 100 (Micron, Marvell: the raw value is what was used), nor where a prefail attribute has
+/// next to nothing in the raw value (SandForce: flags).
 fn left(attribute: &Attribute, ata: &Ata) -> Option<u64> {
     let value = percent(attribute);
-    let by_threshold = attribute.prefail && attribute.thresh.unwrap_or(0) > 0;
     let raw = attribute.raw;
-    let counts = (1..=100).contains(&raw) && !attribute.packed && !by_threshold;
+    let is_flags = attribute.prefail && raw <= FLAGS;
+    let counts = (1..=100).contains(&raw) && !attribute.packed && !is_flags;
     match value {
         Some(value) if counts && value + raw == 100 => Some(value),
         Some(value) if counts => Some(value.min(raw)),
