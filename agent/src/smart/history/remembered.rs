@@ -20,13 +20,13 @@ pub(super) struct Remembered {
     #[serde(default)]
     nvme_limits: (Option<i32>, Option<i32>),
     /// Of ATA: the percentage used in the device statistics.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     endurance_statistic: Option<u64>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     logged_uncorrectable: Option<Logged>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     background_status: Option<u64>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     background_errors: Option<Logged>,
 }
 

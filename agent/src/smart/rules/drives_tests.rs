@@ -515,6 +515,28 @@ fn a_health_log_of_ones_is_no_health_log() {
     assert_eq!(conditions(&seen), []);
 }
 
+#[test]
+fn what_only_a_deep_poll_shows_holds_until_the_next_one() {
+    for (name, deep, light) in [
+        ("ata-error-log", vec![], "ata_smart_error_log"),
+        ("scsi-background-errors", vec![], "scsi_background_scan"),
+        ("scsi-grown-defects", vec![], "scsi_background_scan"),
+        (
+            "ata-statistics-255",
+            vec![("ata_device_statistics.pages.2.table.0.value", json!(88))],
+            "ata_device_statistics",
+        ),
+    ] {
+        let mut history = History::default();
+        let first = polled(name, &deep, &mut history, NOW, None);
+        let without = [(light, Value::Null)];
+        let second = polled(name, &without, &mut history, NOW + 600, None);
+        assert_eq!(codes(&first), codes(&second), "{name}");
+        assert_eq!(conditions(&first), conditions(&second), "{name}");
+        assert!(!first.findings.is_empty() || !first.conditions.is_empty());
+    }
+}
+
 /// An ATA drive whose log has one failed self-test, at this hour.
 fn failed_at(hours: u64, power_on: u64) -> Vec<(&'static str, Value)> {
     let test = json!([{
