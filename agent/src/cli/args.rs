@@ -8,7 +8,10 @@ pub use drivebay_common::logging::LogFormat;
 pub use drivebay_controller::cli::Format;
 use drivebay_controller::cli::args::HEALTH_EXIT_CODES;
 
-use crate::config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HealthApi};
+use crate::{
+    config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HealthApi},
+    smart::collect::DeviceType,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -22,6 +25,22 @@ const HEALTH_EXAMPLES: &str = "\
 Examples:
   drivebay-agent health
   drivebay-agent health -o json | jq -r '.problems[] | .severity, .id'";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  drivebay-agent smart explain /dev/sda
+  smartctl --json -x /dev/sda | drivebay-agent smart explain -
+  drivebay-agent smart explain -d megaraid,3 /dev/sda
+  drivebay-agent smart explain dump.json -o json | jq -r .verdict";
+
+const EXPLAIN_EXIT_CODES: &str = "\
+Exit codes:
+  0   GOOD
+  10  SUSPECT
+  20  BAD
+  30  UNKNOWN: the drive is asleep, or the answer holds no health data
+  1   nothing could be read; the message says what and what to do
+  2   wrong usage";
 
 const START: &str = "\
 Start here:
@@ -114,6 +133,23 @@ Examples:
     /// Show one drive, or act on it
     #[command(subcommand, arg_required_else_help = true)]
     Drive(DriveCommand),
+    /// Judge SMART data without a running agent
+    #[command(subcommand, arg_required_else_help = true)]
+    Smart(SmartCommand),
+    /// Show the rules that SMART data is judged by
+    ///
+    /// The table is made from the data that the agent executes, with the default thresholds; `[smart.thresholds]` in the config changes
+    /// them. JSON adds what each finding means, what to do, and whether it can be acknowledged.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent rules
+  drivebay-agent rules -o wide                         with meaning and action
+  drivebay-agent rules -o json | jq -r '.[] | select(.verdict == \"BAD\") | .code'")]
+    Rules {
+        /// How to show them
+        #[arg(short, long, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
     /// Show one volume, or check it
     #[command(subcommand, arg_required_else_help = true)]
     Volume(VolumeCommand),
@@ -216,6 +252,31 @@ Examples:
         #[command(flatten)]
         socket: SocketArg,
     },
+}
+
+/// What can be done with SMART data.
+#[derive(Debug, Subcommand)]
+pub enum SmartCommand {
+    /// Show the facts, findings and verdict of one drive, with the rule behind each
+    ///
+    /// Reads what `smartctl --json -x DEVICE` printed, from a file or from standard input (-), or asks a device with smartctl
+    /// (as root). Needs no running agent and no config, and writes nothing. One answer shows no growth: rules on it need an agent.
+    #[command(after_help = format!("{EXPLAIN_EXAMPLES}\n\n{EXPLAIN_EXIT_CODES}"))]
+    Explain(ExplainArgs),
+}
+
+/// What is explained, and how.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// A file with smartctl's JSON, a device, or - for standard input
+    #[arg(value_name = "FILE|DEVICE|-")]
+    pub source: PathBuf,
+    /// How smartctl reaches the device (its -d), such as megaraid,0 or sat
+    #[arg(short, long, value_name = "TYPE", value_parser = DeviceType::parse)]
+    pub device_type: Option<DeviceType>,
+    /// How to show it; JSON has stable field names
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
 }
 
 /// What can be asked of one volume, or done to it.

@@ -6,7 +6,7 @@ use std::{error::Error, io, process::ExitCode};
 
 use drivebay_proto::agent::InventoryUpdate;
 
-use crate::config;
+use crate::{config, model::Verdict};
 
 pub mod ack;
 pub mod adopt;
@@ -16,9 +16,11 @@ pub mod check_config;
 pub mod claim_plan;
 pub mod client;
 pub mod drives;
+pub mod explain;
 pub mod health;
 pub mod logging;
 pub mod one_drive;
+pub mod rules;
 pub mod volumes;
 pub mod wipe;
 
@@ -31,7 +33,9 @@ use drivebay_common::{
 };
 use drivebay_controller::cli::{show::PickError, unix_seconds};
 
-pub use args::{Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions, VolumeCommand};
+pub use args::{
+    Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions, SmartCommand, VolumeCommand,
+};
 
 use args::Show;
 
@@ -70,6 +74,12 @@ pub enum CommandError {
     /// volume check.
     #[error(transparent)]
     Check(#[from] check::CheckVolumeError),
+    /// smart explain.
+    #[error(transparent)]
+    Explain(#[from] explain::ExplainError),
+    /// smart explain: an answer, and no failure.
+    #[error("the drive's verdict is {0}")]
+    Verdict(Verdict),
     /// Writing the answer.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
@@ -104,6 +114,7 @@ pub async fn run(command: Command) -> ExitCode {
     match execute(command).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(CommandError::Unwell) => ExitCode::from(UNWELL),
+        Err(CommandError::Verdict(verdict)) => ExitCode::from(explain::exit_code(verdict)),
         Err(error) if is_health => {
             complain(&error);
             // Of this one, 1 is an answer.
@@ -200,6 +211,15 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             let now = log::ask(&AGENT, &socket.socket, filter).await?;
             print(&format!("{now}\n"))
         }
+        Command::Smart(SmartCommand::Explain(args)) => {
+            let explained = explain::run(&args)?;
+            print(&explained.render(args.output)?)?;
+            match explained.verdict() {
+                Verdict::Good => Ok(()),
+                verdict => Err(CommandError::Verdict(verdict)),
+            }
+        }
+        Command::Rules { output } => print(&rules::render(output)?),
         Command::UdevRule => print(crate::sys::host_udev::RULE),
         Command::CheckConfig { config } => {
             let checked = config::load(&config.config)?;

@@ -23,10 +23,11 @@ use crate::{
 /// Overrides are shown wherever the drive is, and in CSI messages.
 const MAX_REASON: usize = 256;
 /// Thresholds that must not be above another one.
-const ORDERED: [(&str, &str); 5] = [
+const ORDERED: [(&str, &str); 6] = [
     ("pending-suspect", "pending-bad"),
     ("offline-uncorrectable-suspect", "offline-uncorrectable-bad"),
     ("reallocated-suspect", "reallocated-bad"),
+    ("grown-defects", "grown-defects-bad"),
     ("wear-info", "wear-warn"),
     ("wear-warn", "wear-full"),
 ];

@@ -20,10 +20,9 @@ use crate::{
     smart::{
         self, Assessment, Facts, Failure, FailureReason, History, LatestPolls, Outcome, Poll,
         Polled,
-        facts::Detail,
         history::Counter,
         job::Ask,
-        rules::{self, ConditionLevel, wear},
+        rules::{self, ConditionLevel},
     },
     sys::{clock::unix_seconds, offload::offload, statefile},
     tasks::Tasks,
@@ -262,7 +261,7 @@ async fn take(
             .map(|failure| failure.detail.clone())
             .unwrap_or_default(),
         readings: match outcome {
-            Outcome::Answered(facts) => readings(facts),
+            Outcome::Answered(facts) => readings(facts, sector),
             Outcome::Standby | Outcome::Failed(_) => before.readings,
         },
         ..report(&tracked.history)
@@ -319,26 +318,12 @@ fn report(history: &History) -> SmartReport {
     }
 }
 
-/// The numbers that a person looks for. Pure.
-fn readings(facts: &Facts) -> Vec<Reading> {
+/// The numbers that a person looks for, then the counters whose growth matters. Pure.
+fn readings(facts: &Facts, logical_sector: u32) -> Vec<Reading> {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    let spare = match &facts.detail {
-        Detail::Nvme(nvme) => nvme.available_spare,
-        Detail::Ata(_) | Detail::Scsi(_) | Detail::Mmc(_) | Detail::Unknown => None,
-    };
-    let own = [
-        (
-            "temperature-celsius",
-            facts.temperature.current.map(i64::from),
-        ),
-        ("wear-percent", wear(facts).map(|wear| number(wear.percent))),
-        ("available-spare-percent", spare.map(number)),
-        ("power-on-hours", facts.power_on_hours.map(number)),
-        ("power-cycles", facts.power_cycles.map(number)),
-    ];
-    let own = own
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)));
+    let own = smart::Reading::of(facts, logical_sector)
+        .named()
+        .into_iter();
     let counters = Counter::read(facts).into_iter();
     own.chain(counters.map(|(counter, value)| (counter.as_str(), number(value))))
         .map(|(name, value)| Reading {

@@ -114,7 +114,7 @@ const WEAR: Def = gauge(
 );
 const SPARE: Def = gauge(
     "drivebay_drive_available_spare_ratio",
-    "NVMe available spare as a ratio from 0 to 1.",
+    "Spare blocks that are left, as a ratio from 0 to 1 (NVMe, and ATA where an attribute has it).",
     DRIVE,
 );
 const SPARE_THRESHOLD: Def = gauge(
@@ -129,7 +129,7 @@ const WARNING: Def = gauge(
 );
 const MEDIA_ERRORS: Def = counter(
     "drivebay_drive_media_errors_total",
-    "Uncorrectable errors over the drive's life: NVMe media errors, SCSI uncorrected errors, ATA attribute 187.",
+    "Uncorrectable errors over the drive's life: NVMe media errors, SCSI uncorrected errors, ATA attribute 187 or device statistics.",
     DRIVE,
 );
 const READ: Def = counter(
@@ -164,7 +164,42 @@ const GROWN: Def = gauge(
 );
 const INTERFACE: Def = counter(
     "drivebay_drive_interface_errors_total",
-    "ATA interface CRC errors (attribute 199).",
+    "ATA interface CRC errors over the drive's life (attribute 199 or device statistics).",
+    DRIVE,
+);
+const UNSAFE_SHUTDOWNS: Def = counter(
+    "drivebay_drive_unsafe_shutdowns_total",
+    "Losses of power without notice over the drive's life (NVMe and ATA SSD).",
+    DRIVE,
+);
+const TOO_HOT: Def = counter(
+    "drivebay_drive_over_temperature_seconds_total",
+    "Seconds above a temperature limit over the drive's life; limit=\"warning\" or \"critical\". Drives count minutes.",
+    &["drive", "limit"],
+);
+const CAPACITOR: Def = gauge(
+    "drivebay_drive_capacitor_test_passed",
+    "1 if the drive's last test of its power loss capacitors passed, 0 if it failed.",
+    DRIVE,
+);
+const PHY_ERRORS: Def = counter(
+    "drivebay_drive_phy_errors_total",
+    "Errors of all SAS phys of the drive: invalid dwords, disparity, lost synchronization, failed resets; polled once a day.",
+    DRIVE,
+);
+const WRITES_PER_DAY: Def = gauge(
+    "drivebay_drive_writes_per_day",
+    "Capacities written per day of power-on time, over the drive's life.",
+    DRIVE,
+);
+const RATED_WRITES_PER_DAY: Def = gauge(
+    "drivebay_drive_rated_writes_per_day",
+    "Capacities per day that the vendor rates the model for over five years, where it is known.",
+    DRIVE,
+);
+const REALLOCATED_PER_MONTH: Def = gauge(
+    "drivebay_drive_reallocated_per_month",
+    "Sectors replaced (SCSI: grown defects) per month of power-on time, over the drive's life.",
     DRIVE,
 );
 const ERROR_LOG: Def = counter(
@@ -214,6 +249,13 @@ pub(super) const DEFINITIONS: &[Def] = &[
     UNCORRECTABLE,
     GROWN,
     INTERFACE,
+    UNSAFE_SHUTDOWNS,
+    TOO_HOT,
+    CAPACITOR,
+    PHY_ERRORS,
+    WRITES_PER_DAY,
+    RATED_WRITES_PER_DAY,
+    REALLOCATED_PER_MONTH,
     ERROR_LOG,
     SELF_TESTS,
     SELF_TESTS_FAILED,
@@ -306,7 +348,15 @@ fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
 
 fn numbers(labels: &[&str], reading: &Reading, into: &mut Families) {
     let ratio = |percent: Option<u64>| percent.map(|percent| number(percent) / 100.0);
+    let thousandths = |rate: Option<u64>| rate.map(|rate| number(rate) / 1000.0);
     let (tests, failed) = reading.self_tests.unzip();
+    for (limit, seconds) in [
+        ("warning", reading.warning_temperature_seconds),
+        ("critical", reading.critical_temperature_seconds),
+    ] {
+        let labels: Vec<&str> = labels.iter().copied().chain([limit]).collect();
+        into.put_known(&TOO_HOT, &labels, seconds.map(number));
+    }
     into.put(&EXIT, labels, f64::from(reading.exit.bits()));
     for (def, value) in [
         (&PASSED, reading.passed.map(truth)),
@@ -326,6 +376,18 @@ fn numbers(labels: &[&str], reading: &Reading, into: &mut Families) {
         (&UNCORRECTABLE, reading.uncorrectable.map(number)),
         (&GROWN, reading.grown_defects.map(number)),
         (&INTERFACE, reading.interface_errors.map(number)),
+        (&UNSAFE_SHUTDOWNS, reading.unsafe_shutdowns.map(number)),
+        (&CAPACITOR, reading.capacitor_passed.map(truth)),
+        (&PHY_ERRORS, reading.phy_errors.map(number)),
+        (&WRITES_PER_DAY, thousandths(reading.writes_per_day)),
+        (
+            &RATED_WRITES_PER_DAY,
+            thousandths(reading.rated_writes_per_day),
+        ),
+        (
+            &REALLOCATED_PER_MONTH,
+            thousandths(reading.reallocated_per_month),
+        ),
         (&ERROR_LOG, reading.error_log_entries.map(number)),
         (&SELF_TESTS, tests.map(number)),
         (&SELF_TESTS_FAILED, failed.map(number)),

@@ -120,6 +120,14 @@ fn told() -> LatestPoll {
             uncorrectable: some,
             grown_defects: some,
             interface_errors: some,
+            unsafe_shutdowns: some,
+            warning_temperature_seconds: some,
+            critical_temperature_seconds: some,
+            capacitor_passed: Some(true),
+            phy_errors: some,
+            writes_per_day: Some(1129),
+            rated_writes_per_day: Some(1000),
+            reallocated_per_month: Some(250),
             error_log_entries: some,
             self_tests: Some((3, 1)),
             ..Reading::default()
@@ -151,7 +159,7 @@ fn a_node_of_24_drives_with_50_volumes_each_has_a_bounded_number_of_series() {
     let (of_drives, _) = scrape(&full(drives, 0));
     let (all, text) = scrape(&full(drives, volumes));
     // All that any protocol tells, at once, which no drive does: a real one has about two thirds of it.
-    assert_eq!((of_drives - none) / drives, 36, "series a drive");
+    assert_eq!((of_drives - none) / drives, 44, "series a drive");
     assert!((of_drives - none).is_multiple_of(drives));
     assert_eq!(
         (all - of_drives) / (drives * volumes),
@@ -211,6 +219,8 @@ fn a_poll_that_failed_leaves_the_last_numbers_with_their_age() {
     let (_, text) = scrape(&view);
     for line in [
         "drivebay_drive_temperature_celsius{drive=\"wwn-d0\"} 34",
+        "drivebay_drive_writes_per_day{drive=\"wwn-d0\"} 1.129",
+        "drivebay_drive_over_temperature_seconds_total{drive=\"wwn-d0\",limit=\"critical\"} 1",
         "drivebay_drive_smart_last_success_timestamp_seconds{drive=\"wwn-d0\"} 999000",
         "drivebay_drive_smart_failures_total{drive=\"wwn-d0\",reason=\"OpenFailed\"} 1",
         "drivebay_drive_smart_failures_total{drive=\"wwn-d0\",reason=\"Timeout\"} 2",

@@ -154,6 +154,9 @@ impl Poll {
             add(&["-i", "-H", "-A", "-l", "selftest"]);
             if self.scsi {
                 add(&["-l", "error", "-l", "ssd"]);
+            } else {
+                // ATA only; others pass over it. HGST, WD and Toshiba count uncorrectable errors only there.
+                add(&["-l", "devstat"]);
             }
         }
         if self.rotational {

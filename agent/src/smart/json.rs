@@ -31,6 +31,13 @@ impl<'a> Node<'a> {
         self.0.is_some_and(Value::is_object)
     }
 
+    /// The members of an object; none when it is not one.
+    pub(super) fn members(self) -> impl Iterator<Item = (&'a str, Self)> {
+        let members = self.0.and_then(Value::as_object);
+        let members = members.into_iter().flatten();
+        members.map(|(key, value)| (key.as_str(), Self(Some(value))))
+    }
+
     /// The elements of an array; none when it is not one.
     pub(super) fn items(self) -> impl Iterator<Item = Self> {
         let array = self.0.and_then(Value::as_array);
@@ -111,7 +118,12 @@ fn number_in(text: &str) -> Option<u64> {
     if let Ok(number) = text.parse::<u128>() {
         return Some(u64::try_from(number).unwrap_or(u64::MAX));
     }
-    text.parse().ok().and_then(whole)
+    decimal(text).and_then(whole)
+}
+
+/// A fraction, also of a program that runs with a decimal comma.
+pub(super) fn decimal(text: &str) -> Option<f64> {
+    text.trim().replacen(',', ".", 1).parse().ok()
 }
 
 #[cfg(test)]
@@ -123,7 +135,7 @@ mod tests {
     #[test]
     fn odd_numbers_are_read_and_wrong_types_are_not_said() {
         let value = json!({
-            "plain": 7, "float": 41.9, "text": "535", "gigabytes": "162438.759", "hex": "0x2f",
+            "plain": 7, "float": 41.9, "text": "535", "gigabytes": "162438.759", "comma": "162438,759", "hex": "0x2f",
             "large": 18446744073709551615_u64, "larger": 3.4e38, "digits": "340282366920938463463374607431768211455",
             "negative": -3, "null": null, "list": [1], "word": "n/a", "flag": true,
         });
@@ -133,6 +145,7 @@ mod tests {
             ("float", Some(41)),
             ("text", Some(535)),
             ("gigabytes", Some(162_438)),
+            ("comma", Some(162_438)),
             ("hex", Some(0x2f)),
             ("large", Some(u64::MAX)),
             ("larger", Some(u64::MAX)),

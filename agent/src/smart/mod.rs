@@ -15,6 +15,7 @@ pub mod job;
 mod json;
 mod judge;
 pub mod latest;
+mod lifetime;
 pub mod outcome;
 pub mod reading;
 pub mod rules;

@@ -4,6 +4,7 @@
 use super::{
     facts::{Detail, ExitStatus, Facts, Protocol, SelfTestResult},
     history::Counter,
+    lifetime,
     rules::wear,
 };
 
@@ -12,6 +13,8 @@ const HOUR: u64 = 3600;
 /// Device statistics, general page: logical sectors written and read (ACS-4, 9.5.4).
 const WRITTEN: (u64, u64) = (1, 24);
 const READ: (u64, u64) = (1, 40);
+/// Device statistics, temperature page: minutes above the specified maximum (ACS-4, 9.5.8).
+const OVER_TEMPERATURE: (u64, u64) = (5, 80);
 
 /// The values of one SMART poll.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,13 +35,14 @@ pub struct Reading {
     pub power_cycles: Option<u64>,
     /// Rated endurance used, percent; may pass 100.
     pub wear_percent: Option<u64>,
-    /// NVMe: spare blocks left, percent.
+    /// Spare blocks left, percent.
     pub spare_percent: Option<u64>,
     /// NVMe: below it the drive warns, percent.
     pub spare_threshold_percent: Option<u64>,
     /// NVMe: bits of the critical warning byte.
     pub critical_warning: Option<u8>,
-    /// Errors that the medium caused and nothing corrected: NVMe media errors, SCSI uncorrected errors, ATA 187.
+    /// Errors that the medium caused and nothing corrected: NVMe media errors, SCSI uncorrected errors, ATA 187 or
+    /// device statistics.
     pub media_errors: Option<u64>,
     /// Bytes read by the host.
     pub read_bytes: Option<u64>,
@@ -52,10 +56,28 @@ pub struct Reading {
     pub uncorrectable: Option<u64>,
     /// SCSI.
     pub grown_defects: Option<u64>,
-    /// ATA 199.
+    /// ATA 199, else the device statistics: over the drive's life.
     pub interface_errors: Option<u64>,
     /// Entries ever written to the error log.
     pub error_log_entries: Option<u64>,
+    /// Times that power went without a notice.
+    pub unsafe_shutdowns: Option<u64>,
+    /// Seconds above the warning temperature; ATA: above the specified maximum.
+    pub warning_temperature_seconds: Option<u64>,
+    /// Seconds above the critical temperature.
+    pub critical_temperature_seconds: Option<u64>,
+    /// Whether the last test of the power loss capacitors passed.
+    pub capacitor_passed: Option<bool>,
+    /// Year and week of manufacture.
+    pub manufactured: Option<(u16, u8)>,
+    /// Errors of all SAS phys.
+    pub phy_errors: Option<u64>,
+    /// Drive writes per day of power-on time, in thousandths.
+    pub writes_per_day: Option<u64>,
+    /// What the vendor rates the model for, in thousandths of a drive write per day.
+    pub rated_writes_per_day: Option<u64>,
+    /// Sectors replaced per month of power-on time, in thousandths.
+    pub reallocated_per_month: Option<u64>,
     /// Self-tests in the log, and those of them that failed; None when the log is empty or not there.
     pub self_tests: Option<(u64, u64)>,
 }
@@ -83,12 +105,20 @@ impl Reading {
             self_tests: self_tests(facts),
             ..Self::default()
         };
+        let sector = u64::from(logical_sector);
+        let minutes = |minutes: u64| minutes.saturating_mul(60);
         match &facts.detail {
             Detail::Ata(ata) => {
                 let statistic = |(page, offset)| ata.statistic(page, offset).map(sectors);
+                let (page, offset) = OVER_TEMPERATURE;
+                reading.warning_temperature_seconds = ata.statistic(page, offset).map(minutes);
+                reading.spare_percent = lifetime::spare_percent(ata);
+                reading.unsafe_shutdowns = lifetime::unsafe_shutdowns(ata);
+                reading.capacitor_passed = lifetime::capacitor_passed(ata);
                 reading.media_errors = counted(Counter::ReportedUncorrect);
-                reading.read_bytes = statistic(READ);
-                reading.written_bytes = statistic(WRITTEN);
+                reading.read_bytes = statistic(READ).or_else(|| lifetime::read(facts, ata, sector));
+                reading.written_bytes =
+                    statistic(WRITTEN).or_else(|| lifetime::written(facts, ata, sector));
                 reading.reallocated = counted(Counter::Reallocated);
                 reading.pending = counted(Counter::PendingSectors).or(ata.pending_defects);
                 reading.uncorrectable = counted(Counter::OfflineUncorrectable);
@@ -101,6 +131,8 @@ impl Reading {
                 reading.written_bytes = scsi.write.and_then(|counter| counter.bytes);
                 reading.pending = scsi.pending_defects;
                 reading.grown_defects = counted(Counter::GrownDefects);
+                reading.manufactured = scsi.manufactured;
+                reading.phy_errors = scsi.phy_errors;
             }
             Detail::Nvme(nvme) => {
                 reading.spare_percent = nvme.available_spare;
@@ -110,11 +142,78 @@ impl Reading {
                 reading.read_bytes = nvme.bytes_read;
                 reading.written_bytes = nvme.bytes_written;
                 reading.error_log_entries = nvme.error_log_entries;
+                reading.unsafe_shutdowns = nvme.unsafe_shutdowns;
+                reading.warning_temperature_seconds = nvme.warning_minutes.map(minutes);
+                reading.critical_temperature_seconds = nvme.critical_minutes.map(minutes);
             }
             // Its wear is all there is.
             Detail::Mmc(_) | Detail::Unknown => {}
         }
+        reading.rated_writes_per_day = lifetime::rated_writes_per_day(&facts.model);
+        if let Some(hours) = facts.power_on_hours {
+            let replaced = reading.reallocated.or(reading.grown_defects);
+            reading.reallocated_per_month =
+                replaced.and_then(|count| lifetime::reallocated_per_month(count, hours));
+            reading.writes_per_day = reading
+                .written_bytes
+                .zip(facts.capacity_bytes)
+                .and_then(|(written, capacity)| lifetime::writes_per_day(written, capacity, hours));
+        }
         reading
+    }
+
+    /// By stable names with their units, in the order in which they are shown; what is not known is absent.
+    pub fn named(&self) -> Vec<(&'static str, i64)> {
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let manufactured = self
+            .manufactured
+            .map(|(year, week)| (year.into(), week.into()));
+        let (year, week): (Option<i64>, Option<i64>) = manufactured.unzip();
+        let all = [
+            ("temperature-celsius", self.temperature.map(i64::from)),
+            ("wear-percent", self.wear_percent.map(number)),
+            ("available-spare-percent", self.spare_percent.map(number)),
+            (
+                "power-on-hours",
+                self.power_on_seconds.map(|seconds| number(seconds / HOUR)),
+            ),
+            ("power-cycles", self.power_cycles.map(number)),
+            ("written-bytes", self.written_bytes.map(number)),
+            ("read-bytes", self.read_bytes.map(number)),
+            (
+                "drive-writes-per-day-thousandths",
+                self.writes_per_day.map(number),
+            ),
+            (
+                "rated-drive-writes-per-day-thousandths",
+                self.rated_writes_per_day.map(number),
+            ),
+            ("unsafe-shutdowns", self.unsafe_shutdowns.map(number)),
+            (
+                "seconds-above-warning-temperature",
+                self.warning_temperature_seconds.map(number),
+            ),
+            (
+                "seconds-above-critical-temperature",
+                self.critical_temperature_seconds.map(number),
+            ),
+            (
+                "capacitor-test-passed",
+                self.capacitor_passed.map(i64::from),
+            ),
+            (
+                "reallocated-per-month-thousandths",
+                self.reallocated_per_month.map(number),
+            ),
+            ("interface-crc-errors", self.interface_errors.map(number)),
+            ("phy-errors", self.phy_errors.map(number)),
+            ("manufactured-year", year),
+            ("manufactured-week", week),
+        ];
+        let known = all.into_iter();
+        known
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect()
     }
 
     /// This one, with what only the daily, deep poll asks for kept from the one before.
@@ -123,6 +222,8 @@ impl Reading {
         self.read_bytes = self.read_bytes.or(before.read_bytes);
         self.written_bytes = self.written_bytes.or(before.written_bytes);
         self.pending = self.pending.or(before.pending);
+        self.phy_errors = self.phy_errors.or(before.phy_errors);
+        self.writes_per_day = self.writes_per_day.or(before.writes_per_day);
         self.error_log_entries = self.error_log_entries.or(before.error_log_entries);
         self
     }
@@ -183,6 +284,49 @@ mod tests {
     fn an_attribute_that_counts_something_else_on_this_drive_is_not_shown() {
         // 198 is Host_Reads_GiB there.
         assert_eq!(reading(ATA_SSD).uncorrectable, None);
+    }
+
+    #[test]
+    fn what_users_want_to_know_is_named_with_its_unit_and_absent_when_it_is_not_known() {
+        let of = |name: &str| reading(fixtures::drive(name)).named();
+        let value = |name: &str, key: &str| {
+            let named = of(name);
+            named
+                .iter()
+                .find(|(known, _)| *known == key)
+                .map(|(_, value)| *value)
+        };
+        let sas = "scsi-hot";
+        assert_eq!(value(sas, "manufactured-year"), Some(2014));
+        assert_eq!(value(sas, "manufactured-week"), Some(34));
+        assert_eq!(value(sas, "phy-errors"), Some(12 + 12 + 3));
+        assert_eq!(value(sas, "written-bytes"), Some(127_551_260_000_000));
+        assert_eq!(value(sas, "unsafe-shutdowns"), None);
+        let nvme = "nvme-worn-out";
+        assert_eq!(value(nvme, "unsafe-shutdowns"), Some(213));
+        assert_eq!(value(nvme, "available-spare-percent"), Some(100));
+        assert_eq!(
+            value(nvme, "seconds-above-warning-temperature"),
+            Some(14 * 60)
+        );
+        assert_eq!(
+            value(nvme, "seconds-above-critical-temperature"),
+            Some(2 * 60)
+        );
+        // 308 TB on 512 GB in 533 days.
+        assert_eq!(value(nvme, "drive-writes-per-day-thousandths"), Some(1129));
+        assert_eq!(value(nvme, "phy-errors"), None);
+        let statistics = "ata-statistics-errors";
+        assert_eq!(value(statistics, "interface-crc-errors"), Some(0));
+        assert_eq!(
+            value(statistics, "reallocated-per-month-thousandths"),
+            Some(0)
+        );
+        assert_eq!(value(statistics, "capacitor-test-passed"), None);
+        assert_eq!(value("ata-kc400", "written-bytes"), Some(98_877 << 30));
+        let unlisted = "ata-sandforce-unlisted";
+        assert_eq!(value(unlisted, "written-bytes"), None);
+        assert_eq!(value(unlisted, "wear-percent"), None);
     }
 
     #[test]

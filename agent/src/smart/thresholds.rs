@@ -93,8 +93,14 @@ thresholds! {
     scsi_uncorrected, "scsi-uncorrected": u64 = 1, COUNT;
     /// SCSI grown defects, SUSPECT. A few are within what drives are made for.
     grown_defects, "grown-defects": u64 = 10, COUNT;
+    /// SCSI grown defects, BAD. The spare sectors of a drive are in the thousands.
+    grown_defects_bad, "grown-defects-bad": u64 = 1000, COUNT;
     /// SCSI grown defects, SUSPECT: growth in seven days.
     grown_defects_growth, "grown-defects-growth": u64 = 1, COUNT;
+    /// Places that a SCSI background scan could not recover, SUSPECT. Each is data at stake, found before a host read it.
+    background_errors, "background-errors": u64 = 1, COUNT;
+    /// Helium level of an ATA drive below which it is SUSPECT. A sealed drive keeps 100.
+    helium_level, "helium-level": u64 = 100, 1..=100;
     /// NVMe media errors in 24 hours, BAD.
     media_errors_bad, "media-errors-bad": u64 = 10, COUNT;
     /// NVMe media errors over what was acknowledged, SUSPECT. Each is data lost by the medium.

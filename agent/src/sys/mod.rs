@@ -23,6 +23,7 @@ pub mod drive;
 pub mod fanotify;
 pub mod fssize;
 pub mod host_udev;
+pub mod input;
 mod ioctl;
 pub mod kmsg;
 pub mod lockfile;

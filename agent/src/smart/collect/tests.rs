@@ -206,7 +206,10 @@ fn what_there_is_to_ask_depends_on_the_drive() {
         words.join(" ")
     };
     let mut poll = question();
-    assert_eq!(words(&poll), "--json=c -i -H -A -l selftest /dev/null");
+    assert_eq!(
+        words(&poll),
+        "--json=c -i -H -A -l selftest -l devstat /dev/null"
+    );
     poll.rotational = true;
     poll.scsi = true;
     poll.device_type = Some(DeviceType::parse("sat+megaraid,0").unwrap());

@@ -8,6 +8,16 @@ use crate::smart::json::Node;
 /// More attributes (the format has room for 30) or statistics than this are not kept.
 const MOST: usize = 512;
 
+/// 254 is not defined, and 255 is "always failing", for tests of the host (SFF-8035i). Drives with a garbled table of
+/// thresholds have them.
+const INVALID_THRESHOLD: u64 = 254;
+/// Bit of the error register after a read: uncorrectable data (ACS-4, 6.3).
+const UNCORRECTABLE: u64 = 1 << 6;
+/// Commands that read sectors: READ SECTORS, READ DMA, READ MULTIPLE, READ FPDMA QUEUED, READ VERIFY, and their EXT forms.
+const READS: [u64; 13] = [
+    0x20, 0x21, 0x24, 0x25, 0x26, 0x29, 0x2a, 0x2b, 0x40, 0x42, 0x60, 0xc4, 0xc8,
+];
+
 /// Facts of an ATA drive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ata {
@@ -17,10 +27,22 @@ pub struct Ata {
     pub self_tests: Vec<SelfTest>,
     /// Entries ever written to the error log.
     pub error_count: Option<u64>,
+    /// Reads in the error log that could not be corrected; None when its entries were not asked for.
+    #[serde(default)]
+    pub logged_uncorrectable: Option<Logged>,
     /// Device statistics that the drive marks as valid.
     pub statistics: Vec<Statistic>,
     /// Entries of the pending defects log.
     pub pending_defects: Option<u64>,
+}
+
+/// Entries of a log that are of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logged {
+    /// How many the log still holds.
+    pub count: u64,
+    /// Grows with each new one: the highest number of an entry, or the hour of the newest.
+    pub newest: u64,
 }
 
 /// One row of the attribute table.
@@ -42,6 +64,9 @@ pub struct Attribute {
     pub online: bool,
     /// The vendor's raw value, 48 bits as a rule.
     pub raw: u64,
+    /// smartctl shows more than one number in it, such as `0/11074622` or `0 0 2`.
+    #[serde(default)]
+    pub packed: bool,
     /// Whether value or worst is at or below the threshold.
     pub failed: Failed,
 }
@@ -82,25 +107,40 @@ impl Attribute {
         let flags = node.get("flags");
         let word = flags.get("value").u64().unwrap_or(0);
         let raw = node.get("raw");
+        let text = raw.get("string").text(NAME);
+        let thresh = node.get("thresh").u64();
         Some(Self {
             id,
             name: node.get("name").text(NAME),
             value: node.get("value").u64(),
             worst: node.get("worst").u64(),
-            thresh: node.get("thresh").u64(),
+            thresh,
             prefail: flags.get("prefailure").bool().unwrap_or(word & 1 != 0),
             online: flags.get("updated_online").bool().unwrap_or(word & 2 != 0),
             raw: raw
                 .count("value")
-                .or_else(|| leading_number(&raw.get("string").text(NAME)))
+                .or_else(|| leading_number(&text))
                 .unwrap_or(0),
+            packed: is_packed(&text),
             failed: match node.get("when_failed").text(NAME).to_lowercase().as_str() {
+                _ if thresh >= Some(INVALID_THRESHOLD) => Failed::Never,
                 "now" | "failing_now" => Failed::Now,
                 "past" | "in_the_past" => Failed::Past,
                 _ => Failed::Never,
             },
         })
     }
+}
+
+/// smartctl's formats raw24/raw32, raw24/raw24 and raw16: several numbers, without words.
+fn is_packed(text: &str) -> bool {
+    let only = |c: char| c.is_ascii_digit() || c == '/' || c == ' ';
+    text.chars().all(only)
+        && text
+            .split(['/', ' '])
+            .filter(|word| !word.is_empty())
+            .count()
+            > 1
 }
 
 /// "32 (Min/Max 24/38)" → 32.
@@ -129,6 +169,7 @@ impl Ata {
             error_count: ["extended", "summary"]
                 .iter()
                 .find_map(|kind| root.path(&["ata_smart_error_log", kind, "count"]).u64()),
+            logged_uncorrectable: logged_uncorrectable(root),
             statistics: statistics(root),
             pending_defects: root.path(&["ata_pending_defects_log", "count"]).u64(),
         }
@@ -139,13 +180,51 @@ impl Ata {
         self.attributes.iter().find(|attribute| attribute.id == id)
     }
 
-    /// A device statistic by where it stands.
+    /// A device statistic by where it stands. All ones is what firmware leaves where it does not count.
     pub fn statistic(&self, page: u64, offset: u64) -> Option<u64> {
         self.statistics
             .iter()
             .find(|statistic| (statistic.page, statistic.offset) == (page, offset))
             .map(|statistic| statistic.value)
+            .filter(|value| *value != u64::from(u32::MAX))
     }
+}
+
+/// Uncorrectable errors among the entries of the error log, by smartctl's description, else by the registers: bit 6 has
+/// another meaning after other commands than reads.
+fn logged_uncorrectable(root: Node<'_>) -> Option<Logged> {
+    let log = root.get("ata_smart_error_log");
+    let kinds = ["extended", "summary"].map(|kind| log.get(kind));
+    let entries = kinds.into_iter().find(|kind| kind.get("table").exists());
+    let Some(log) = entries else {
+        // A log without entries is not written as a table.
+        let empty = kinds.iter().any(|kind| kind.get("count").u64() == Some(0));
+        return empty.then(Logged::default);
+    };
+    let mut found = Logged::default();
+    for entry in log.get("table").items().take(MOST) {
+        let description = entry.get("error_description").text(NAME);
+        let command = entry
+            .get("previous_commands")
+            .items()
+            .next()
+            .and_then(|command| command.path(&["registers", "command"]).u64());
+        let error = entry.path(&["completion_registers", "error"]).u64();
+        let uncorrectable = if description.is_empty() {
+            error.is_some_and(|error| error & UNCORRECTABLE != 0)
+                && command.is_none_or(|command| READS.contains(&command))
+        } else {
+            description
+                .split(|c: char| !c.is_ascii_alphanumeric())
+                .any(|word| word == "UNC")
+        };
+        if uncorrectable {
+            found.count += 1;
+            let number = entry.get("error_number").u64().unwrap_or(0);
+            found.newest = found.newest.max(number).max(found.count);
+        }
+    }
+    Some(found)
 }
 
 fn self_tests(log: Node<'_>) -> Vec<SelfTest> {

@@ -15,7 +15,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use ata::{Ata, Attribute, Failed, Statistic};
+pub use ata::{Ata, Attribute, Failed, Logged, Statistic};
 pub use exit::ExitStatus;
 pub use mmc::Mmc;
 pub use nvme::{CriticalWarning, Nvme};
@@ -43,6 +43,12 @@ pub struct Facts {
     pub wwn: String,
     /// Bytes.
     pub capacity_bytes: Option<u64>,
+    /// Bytes of a logical and of a physical sector.
+    #[serde(default)]
+    pub sector_bytes: (Option<u64>, Option<u64>),
+    /// Whether smartctl's database has the drive: its names for attributes are the vendor's then.
+    #[serde(default)]
+    pub listed: Option<bool>,
     /// Whether it turns; from its rotation rate, else from its attributes.
     pub rotational: Option<bool>,
     /// Turns a minute; 0 for a drive that does not turn.

@@ -7,6 +7,8 @@ use crate::smart::json::Node;
 
 /// A data unit is a thousand blocks of 512 bytes.
 const DATA_UNIT: u64 = 512_000;
+/// A byte of which every bit is set.
+const ALL_ONES: u64 = 0xff;
 /// More sensors than the specification has room for are not kept.
 const SENSORS: usize = 8;
 
@@ -23,6 +25,15 @@ pub struct Nvme {
     pub percentage_used: Option<u64>,
     /// Reads and writes that could not be completed because of the medium.
     pub media_errors: Option<u64>,
+    /// Times that power went without a notice.
+    #[serde(default)]
+    pub unsafe_shutdowns: Option<u64>,
+    /// Minutes above the warning temperature.
+    #[serde(default)]
+    pub warning_minutes: Option<u64>,
+    /// Minutes above the critical temperature.
+    #[serde(default)]
+    pub critical_minutes: Option<u64>,
     /// Entries ever written to the error log. Not a sign of ill health.
     pub error_log_entries: Option<u64>,
     /// Bytes read by the host.
@@ -75,12 +86,23 @@ impl Nvme {
             .or_else(|| root.path(&["smart_status", "nvme", "value"]).u64());
         let limits = root.get("nvme_composite_temperature_threshold");
         let bytes = |key| Some(log.count(key)?.saturating_mul(DATA_UNIT));
+        let spare = log.get("available_spare").u64();
+        if warning == Some(ALL_ONES) && spare.is_none_or(|spare| spare > 100) {
+            // What a controller that does not answer reads as.
+            return Self {
+                self_tests: self_tests(root),
+                ..Self::default()
+            };
+        }
         Self {
             critical_warning: warning.map(|bits| CriticalWarning((bits & 0xff) as u8)),
-            available_spare: log.get("available_spare").u64(),
+            available_spare: spare,
             spare_threshold: log.get("available_spare_threshold").u64(),
             percentage_used: log.get("percentage_used").u64(),
             media_errors: log.count("media_errors"),
+            unsafe_shutdowns: log.count("unsafe_shutdowns"),
+            warning_minutes: log.count("warning_temp_time"),
+            critical_minutes: log.count("critical_comp_time"),
             error_log_entries: log.count("num_err_log_entries"),
             bytes_read: bytes("data_units_read"),
             bytes_written: bytes("data_units_written"),

@@ -125,6 +125,11 @@ fn facts(root: Node<'_>) -> Facts {
             .path(&["user_capacity"])
             .count("bytes")
             .or_else(|| root.count("nvme_total_capacity")),
+        sector_bytes: (
+            root.get("logical_block_size").u64(),
+            root.get("physical_block_size").u64(),
+        ),
+        listed: root.get("in_smartctl_database").bool(),
         rotational: rotational(&detail, rotation_rate),
         rotation_rate,
         smart_available: support.get("available").bool(),
@@ -209,7 +214,8 @@ fn temperature(root: Node<'_>) -> Temperature {
             root.path(&["scsi_temperature", "current"]),
         ]
         .into_iter()
-        .find_map(Node::i32),
+        .filter_map(Node::i32)
+        .find(|degrees| is_measured(*degrees)),
         operating_max: at.get("op_limit_max").i32(),
         critical_max: at
             .get("limit_max")
@@ -220,6 +226,11 @@ fn temperature(root: Node<'_>) -> Temperature {
             .i32()
             .or_else(|| root.path(&["scsi_temperature", "drive_trip"]).i32()),
     }
+}
+
+/// 0 is what drives and bridges say that do not measure, in degrees or in kelvin.
+fn is_measured(degrees: i32) -> bool {
+    degrees != 0 && (-50..=150).contains(&degrees)
 }
 
 fn rotational(detail: &Detail, rate: Option<u64>) -> Option<bool> {

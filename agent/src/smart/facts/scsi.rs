@@ -2,13 +2,34 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{SelfTest, SelfTestResult};
-use crate::smart::json::Node;
+use super::{Logged, NAME, SelfTest, SelfTestResult};
+use crate::smart::json::{Node, decimal};
 
 /// The self-test log page has 20 entries.
 const SELF_TESTS: usize = 20;
 /// gigabytes_processed counts in 10^9 bytes.
 const GIGABYTE: f64 = 1e9;
+
+/// More results of a background scan than the standard has room for are not read.
+const RESULTS: usize = 2048;
+/// Sense key: the medium could not be read.
+const MEDIUM_ERROR: u64 = 3;
+/// Sense key: the drive's electronics or mechanics failed.
+const HARDWARE_ERROR: u64 = 4;
+/// How smartctl words the states of a background scan that matter.
+const BACKGROUND_WORDS: [(u64, &str); 2] = [
+    (3, "halted due to fatal error"),
+    (4, "halted due to a vendor specific pattern of error"),
+];
+/// Ports of a SAS drive: two, with some room.
+const PORTS: usize = 8;
+/// Counters of a phy that only errors move (SPL-4, protocol specific port log page).
+const PHY_ERRORS: [&str; 4] = [
+    "invalid_dword_count",
+    "running_disparity_error_count",
+    "loss_of_dword_synchronization_count",
+    "phy_reset_problem_count",
+];
 
 /// Facts of a SCSI drive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +48,18 @@ pub struct Scsi {
     pub pending_defects: Option<u64>,
     /// Percentage used endurance indicator.
     pub endurance_used: Option<u64>,
+    /// State of the background scan (SBC-4, log page 0x15): 3 is halted by a fatal error.
+    #[serde(default)]
+    pub background_status: Option<u64>,
+    /// What the background scan found and could not recover: sense keys 3 (medium) and 4 (hardware).
+    #[serde(default)]
+    pub background_errors: Option<Logged>,
+    /// Year and week in which it was made.
+    #[serde(default)]
+    pub manufactured: Option<(u16, u8)>,
+    /// Errors of all its SAS phys: invalid dwords, running disparity, lost synchronisation, failed resets.
+    #[serde(default)]
+    pub phy_errors: Option<u64>,
     /// Newest first.
     pub self_tests: Vec<SelfTest>,
 }
@@ -47,11 +80,7 @@ impl ErrorCounter {
         node.is_object().then(|| Self {
             corrected: node.count("total_errors_corrected"),
             uncorrected: node.count("total_uncorrected_errors"),
-            bytes: node
-                .get("gigabytes_processed")
-                .text(64)
-                .parse::<f64>()
-                .ok()
+            bytes: decimal(&node.get("gigabytes_processed").text(NAME))
                 .filter(|gigabytes| gigabytes.is_finite() && *gigabytes >= 0.0)
                 // `as` holds a float at the ends of the range.
                 .map(|gigabytes| (gigabytes * GIGABYTE) as u64),
@@ -83,6 +112,10 @@ impl Scsi {
             endurance_used: endurance
                 .u64()
                 .or_else(|| endurance.get("percentage_used_endurance_indicator").u64()),
+            background_status: background_status(root.path(&["scsi_background_scan", "status"])),
+            background_errors: background_errors(root.get("scsi_background_scan")),
+            manufactured: manufactured(root.get("scsi_start_stop_cycle_counter")),
+            phy_errors: phy_errors(root),
             self_tests: self_tests(root),
         }
     }
@@ -94,6 +127,51 @@ impl Scsi {
             .filter_map(|counter| counter?.uncorrected)
             .reduce(u64::saturating_add)
     }
+}
+
+fn background_status(status: Node<'_>) -> Option<u64> {
+    let by_words = || {
+        let words = status.get("string").text(NAME).to_lowercase();
+        BACKGROUND_WORDS
+            .iter()
+            .find(|(_, beginning)| words.starts_with(beginning))
+            .map(|(value, _)| *value)
+    };
+    let number = status.get("value").u64().or_else(|| status.u64());
+    number.or_else(by_words)
+}
+
+fn background_errors(scan: Node<'_>) -> Option<Logged> {
+    let mut found = Logged::default();
+    let results = scan.members().filter(|(key, _)| key.starts_with("result_"));
+    for (_, result) in results.take(RESULTS) {
+        let sense_key = result.get("sense_key");
+        let sense_key = sense_key.get("value").u64().or_else(|| sense_key.u64());
+        if matches!(sense_key, Some(MEDIUM_ERROR | HARDWARE_ERROR)) {
+            found.count += 1;
+            let minutes = result.path(&["accumulated_power_on", "minutes"]).u64();
+            found.newest = found.newest.max(minutes.unwrap_or(0)).max(found.count);
+        }
+    }
+    scan.is_object().then_some(found)
+}
+
+fn manufactured(page: Node<'_>) -> Option<(u16, u8)> {
+    let number = |key| page.get(key).u64();
+    let year = u16::try_from(number("year_of_manufacture")?).ok()?;
+    let week = u8::try_from(number("week_of_manufacture")?).ok()?;
+    // Blanks and zeros where the vendor does not say.
+    ((1990..=2100).contains(&year) && (1..=53).contains(&week)).then_some((year, week))
+}
+
+fn phy_errors(root: Node<'_>) -> Option<u64> {
+    let ports = (0..PORTS).map(|port| root.get(&format!("scsi_sas_port_{port}")));
+    let phys = ports.flat_map(|port| {
+        let phys = port.members();
+        phys.filter(|(key, _)| key.starts_with("phy_"))
+    });
+    let counts = phys.flat_map(|(_, phy)| PHY_ERRORS.map(|key| phy.count(key)));
+    counts.flatten().reduce(u64::saturating_add)
 }
 
 fn self_tests(root: Node<'_>) -> Vec<SelfTest> {
@@ -111,11 +189,23 @@ fn self_tests(root: Node<'_>) -> Vec<SelfTest> {
             kind: match entry.path(&["code", "value"]).u64() {
                 Some(1 | 5) => SelfTest::SHORT,
                 Some(2 | 6) => SelfTest::EXTENDED,
-                _ => 0,
+                Some(_) => 0,
+                None => by_words(&entry.path(&["code", "string"]).text(NAME)),
             },
             result,
             hours: entry.path(&["power_on_time", "hours"]).u64(),
         }
     });
     tests.collect()
+}
+
+fn by_words(code: &str) -> u64 {
+    let code = code.to_lowercase();
+    if code.contains("short") {
+        SelfTest::SHORT
+    } else if code.contains("long") || code.contains("extended") {
+        SelfTest::EXTENDED
+    } else {
+        0
+    }
 }

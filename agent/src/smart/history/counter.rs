@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{
     facts::{Attribute, Detail, Facts},
-    rules::counting,
+    rules::{counting, statistics},
 };
 
 macro_rules! counters {
@@ -31,9 +31,9 @@ macro_rules! counters {
 }
 
 counters! {
-    /// ATA 5.
+    /// ATA 5, else the device statistics.
     Reallocated = "ata-5", "replaced sectors";
-    /// ATA 187.
+    /// ATA 187, else the device statistics.
     ReportedUncorrect = "ata-187", "uncorrected errors";
     /// ATA 188.
     CommandTimeout = "ata-188", "command timeouts";
@@ -41,7 +41,7 @@ counters! {
     PendingSectors = "ata-197", "pending sectors";
     /// ATA 198.
     OfflineUncorrectable = "ata-198", "unreadable sectors";
-    /// ATA 199.
+    /// ATA 199, else the device statistics.
     InterfaceCrc = "ata-199", "checksum errors on the cable";
     /// SCSI uncorrected errors of reading, writing and verifying.
     ScsiUncorrected = "scsi-uncorrected", "uncorrected errors";
@@ -61,7 +61,7 @@ const ATA: [(u8, Counter); 6] = [
     (199, Counter::InterfaceCrc),
 ];
 /// Attributes whose raw value can hold several numbers of 16 bits, the count lowest.
-const PACKED: [u8; 2] = [5, 188];
+const PACKED: [u8; 4] = [5, 10, 187, 188];
 
 impl Counter {
     /// The count in an attribute's raw value.
@@ -78,7 +78,16 @@ impl Counter {
         match &facts.detail {
             Detail::Ata(ata) => ATA
                 .into_iter()
-                .filter_map(|(id, counter)| Some((counter, Self::number(counting(ata, id)?))))
+                .filter_map(|(id, counter)| {
+                    let attribute = counting(facts, ata, id).map(Self::number);
+                    let statistic = || {
+                        let places = statistics::COUNTERS.iter();
+                        let mut places = places.filter(|(known, _)| *known == counter);
+                        let (_, (page, offset)) = places.next()?;
+                        ata.statistic(*page, *offset)
+                    };
+                    Some((counter, attribute.or_else(statistic)?))
+                })
                 .collect(),
             Detail::Scsi(scsi) => [
                 (Self::ScsiUncorrected, scsi.uncorrected()),

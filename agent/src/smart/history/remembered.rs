@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::{
-    facts::{Detail, Facts, Temperature},
-    rules::{WearSource, wear},
+    facts::{Detail, Facts, Logged, Statistic, Temperature},
+    rules::{ENDURANCE, WearSource, wear},
 };
 
 /// Facts of the last poll that had them.
@@ -19,6 +19,15 @@ pub(super) struct Remembered {
     limits: Temperature,
     #[serde(default)]
     nvme_limits: (Option<i32>, Option<i32>),
+    /// Of ATA: the percentage used in the device statistics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    endurance_statistic: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    logged_uncorrectable: Option<Logged>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    background_status: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    background_errors: Option<Logged>,
 }
 
 /// Takes the new value where there is one, else the old.
@@ -39,15 +48,39 @@ impl Remembered {
         );
         newest(&mut temperature.critical_max, &mut self.limits.critical_max);
         newest(&mut temperature.trip, &mut self.limits.trip);
-        // The best sources are in every poll or in deep ones only; an attribute is the weakest.
-        let worn = wear(facts).filter(|wear| wear.source != WearSource::Attribute);
-        match worn {
-            Some(wear) => self.endurance_used = Some(wear.percent),
-            None => facts.endurance_used = self.endurance_used,
+        if !matches!(facts.detail, Detail::Ata(_)) {
+            match wear(facts) {
+                Some(wear) => self.endurance_used = Some(wear.percent),
+                None => facts.endurance_used = self.endurance_used,
+            }
         }
+        let worn = wear(facts).filter(|wear| wear.source == WearSource::Statistics);
         match &mut facts.detail {
-            Detail::Ata(ata) => newest(&mut ata.pending_defects, &mut self.pending_defects),
-            Detail::Scsi(scsi) => newest(&mut scsi.pending_defects, &mut self.pending_defects),
+            Detail::Ata(ata) => {
+                newest(&mut ata.pending_defects, &mut self.pending_defects);
+                newest(
+                    &mut ata.logged_uncorrectable,
+                    &mut self.logged_uncorrectable,
+                );
+                let (page, offset) = ENDURANCE;
+                match (worn, self.endurance_statistic) {
+                    (Some(wear), _) => self.endurance_statistic = Some(wear.percent),
+                    (None, Some(value)) if ata.statistic(page, offset).is_none() => {
+                        ata.statistics.push(Statistic {
+                            page,
+                            offset,
+                            name: String::new(),
+                            value,
+                        });
+                    }
+                    (None, _) => {}
+                }
+            }
+            Detail::Scsi(scsi) => {
+                newest(&mut scsi.pending_defects, &mut self.pending_defects);
+                newest(&mut scsi.background_status, &mut self.background_status);
+                newest(&mut scsi.background_errors, &mut self.background_errors);
+            }
             Detail::Nvme(nvme) => {
                 newest(&mut nvme.warning_temperature, &mut self.nvme_limits.0);
                 newest(&mut nvme.critical_temperature, &mut self.nvme_limits.1);

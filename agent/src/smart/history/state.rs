@@ -6,7 +6,7 @@ use super::{
     super::{
         facts::Facts,
         outcome::{Failure, FailureReason},
-        rules::{Code, ConditionKind, Evaluation, Finding, Severity, Verdict},
+        rules::{Code, ConditionKind, Evaluation, Finding, Verdict, unresponsive},
         thresholds::Thresholds,
     },
     Counter, History, Identity, REASONS, Series, Trend, Trends,
@@ -103,7 +103,11 @@ impl History {
         }
         if self.timeouts >= limits.timeouts.max(1) && self.answered_at.is_some() {
             self.hanging = true;
-            self.enter(Verdict::Suspect, vec![hang(limits)], now);
+            self.enter(
+                Verdict::Suspect,
+                unresponsive(limits).into_iter().collect(),
+                now,
+            );
         }
     }
 
@@ -181,23 +185,5 @@ impl History {
         if self.verdict == before.0 {
             self.since = before.1;
         }
-    }
-}
-
-/// A drive that does not answer any more.
-fn hang(limits: &Thresholds) -> Finding {
-    Finding {
-        code: Code::ProbeHang,
-        subject: "probe".to_owned(),
-        severity: Severity::Suspect,
-        value: u64::from(limits.timeouts),
-        threshold: Some(u64::from(limits.timeouts)),
-        level: u64::from(limits.timeouts),
-        message: format!(
-            "the drive used to answer health queries, and {} or more in a row timed out; see dmesg, \
-             make sure that its data exists elsewhere, and reseat or replace it",
-            limits.timeouts
-        ),
-        acknowledged: false,
     }
 }

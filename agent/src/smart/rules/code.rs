@@ -39,7 +39,7 @@ macro_rules! codes {
                 match self { $(Self::$name => stringify!($name),)+ }
             }
 
-            /// How bad it is. Only `StatusFailed` can be worse, on an ATA drive.
+            /// How bad it is as a rule; only the one on the status of an ATA drive is worse.
             pub fn severity(self) -> Severity {
                 match self { $(Self::$name => Severity::$severity,)+ }
             }
@@ -77,21 +77,25 @@ codes! {
     ErrorsGrowing: Bad, Growth;
     /// ATA 5: many sectors were replaced, and the number grows.
     ReallocatedManyGrowing: Bad, Growth;
-    /// ATA 5 of a turning drive: sectors were replaced.
+    /// ATA 5 or the device statistics of a turning drive: sectors were replaced.
     ReallocatedSectors: Suspect, Level;
     /// ATA 5 of a turning drive: sectors were replaced lately.
     ReallocatedGrew: Suspect, Growth;
-    /// ATA 187: reads failed the host.
+    /// ATA 187, the device statistics or the error log: reads failed the host.
     ReportedUncorrect: Suspect, Level;
     /// ATA 184, where it is named so: data was damaged inside the drive.
     EndToEndErrors: Suspect, Level;
     /// ATA 10 of a turning drive: it did not spin up at once.
     SpinRetries: Suspect, Level;
+    /// ATA 22, 23, 24: a helium drive loses it.
+    HeliumLow: Suspect, Level;
     /// The pending defects log of ATA or SCSI has entries.
     PendingDefects: Suspect, Level;
     /// SCSI: failure prediction threshold exceeded (ASC 0x5D).
     FailurePredicted: Bad, Never;
-    /// SCSI: a warning (ASC 0x0B).
+    /// SCSI, NVMe: a warning that only says that the rated endurance is used up.
+    EnduranceExhausted: Suspect, Level;
+    /// SCSI: a warning (ASC 0x0B), other than of heat.
     DriveWarning: Suspect, Never;
     /// SCSI: many uncorrected errors within a day.
     UncorrectedErrorsFast: Bad, Growth;
@@ -99,10 +103,16 @@ codes! {
     UncorrectedErrors: Suspect, Level;
     /// SCSI: many grown defects within a day.
     GrownDefectsFast: Bad, Growth;
+    /// SCSI: a thousand grown defects or more.
+    GrownDefectsMany: Bad, Level;
     /// SCSI: grown defects.
     GrownDefects: Suspect, Level;
     /// SCSI: grown defects lately.
     GrownDefectsGrew: Suspect, Growth;
+    /// SCSI: a fatal error ended the background scan.
+    BackgroundScanHalted: Bad, Level;
+    /// SCSI: the background scan found what it could not recover.
+    BackgroundScanErrors: Suspect, Level;
     /// NVMe, eMMC: the drive warns that its spare is low.
     SpareLow: Suspect, Never;
     /// NVMe: the drive says that its reliability is degraded.

@@ -2,33 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{
+    rule::{Input, Limit},
+    scsi, wear,
+};
 use crate::smart::{
-    facts::{Ata, CriticalWarning, Detail, Facts},
-    history::{Counter, Known, Trends},
+    facts::{CriticalWarning, Detail, Facts},
+    history::{Counter, Known},
     thresholds::Thresholds,
 };
 
 /// A temperature limit of the drive's own outside of this is not one.
 const SENSIBLE: std::ops::RangeInclusive<i32> = 40..=120;
-/// Where the device statistics hold the endurance used: page 7, first number.
-const ENDURANCE: (u64, u64) = (7, 8);
-/// Where they hold the specified maximum operating temperature.
+/// Where the device statistics hold the specified maximum operating temperature (ACS-4, 9.5.8).
 const OPERATING_MAX: (u64, u64) = (5, 88);
-/// Names of attributes whose normalised value is the life left in percent, in lower case. By name:
-/// the numbers 177, 202 and 231 mean different things on different drives.
-const LIFE_LEFT: [&str; 10] = [
-    "wear_leveling_count",
-    "media_wearout_indicator",
-    "ssd_life_left",
-    "percent_lifetime_remain",
-    "percent_lifetime_used",
-    "percent_life_remaining",
-    "remaining_lifetime_perc",
-    "drive_life_remaining",
-    "lifetime_remaining",
-    "ssd_remaining_life",
-];
-
 /// Which condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ConditionKind {
@@ -88,191 +75,202 @@ pub struct Condition {
     pub message: String,
 }
 
-/// How worn a drive is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wear {
-    /// Rated endurance used, percent; may pass 100.
-    pub percent: u64,
-    /// Who says so.
-    pub source: WearSource,
+/// When a condition holds.
+#[derive(Clone, Copy)]
+pub(super) enum Test {
+    /// That much of the rated endurance is used.
+    Used(Limit),
+    /// At or above the drive's limit, or the drive says so.
+    Hot,
+    /// A counter grew by that much within seven days.
+    Grew(Counter, Limit),
 }
 
-/// Where the wear was read, the best first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum WearSource {
-    /// smartctl's own summary (7.5 and later).
-    Smartctl,
-    /// NVMe's percentage used.
-    Nvme,
-    /// SCSI's endurance indicator.
-    Scsi,
-    /// eMMC's life time estimate, in tenths.
-    Mmc,
-    /// ATA device statistics, page 7.
-    Statistics,
-    /// An ATA attribute, by its name.
-    Attribute,
+/// One rule of a condition; of one kind, the first that holds counts.
+pub(super) struct ConditionRule {
+    pub kind: ConditionKind,
+    pub level: ConditionLevel,
+    pub drives: &'static str,
+    pub field: &'static str,
+    pub test: Test,
+    /// What it means. `{limit}` is the threshold.
+    pub meaning: &'static str,
+    /// What to do.
+    pub action: &'static str,
+    pub source: &'static str,
 }
 
-/// The wear of a drive, by the best source there is.
-pub fn wear(facts: &Facts) -> Option<Wear> {
-    let from = |source| move |percent| Wear { percent, source };
-    let own = match &facts.detail {
-        Detail::Nvme(nvme) => nvme.percentage_used.map(from(WearSource::Nvme)),
-        Detail::Scsi(scsi) => scsi.endurance_used.map(from(WearSource::Scsi)),
-        Detail::Ata(ata) => ata
-            .statistic(ENDURANCE.0, ENDURANCE.1)
-            .map(from(WearSource::Statistics))
-            .or_else(|| by_name(ata).map(from(WearSource::Attribute))),
-        Detail::Mmc(mmc) => mmc.used_percent().map(from(WearSource::Mmc)),
-        Detail::Unknown => None,
-    };
-    facts.endurance_used.map(from(WearSource::Smartctl)).or(own)
-}
+const WEAR_FIELD: &str = "percentage used; life-left attribute";
+const WEAR_SOURCE: &str = "NVMe, SCSI and ATA: endurance used";
+const WEAR_MEANING: &str = "the drive has used {limit} % or more of its rated endurance";
 
-fn by_name(ata: &Ata) -> Option<u64> {
-    ata.attributes.iter().find_map(|attribute| {
-        let name = attribute.name.to_lowercase().replace('-', "_");
-        let left = attribute.value?;
-        // Above 100 it is on another scale; wear levelling at 0 is a drive that does not fill it in.
-        let usable = left <= 100 && !(left == 0 && name.starts_with("wear_leveling"));
-        let known = LIFE_LEFT.iter().any(|known| name.starts_with(known));
-        (known && usable).then(|| 100 - left)
-    })
-}
-
-pub(super) fn judge(
-    facts: &Facts,
-    trends: &Trends,
-    known: &Known,
-    limits: &Thresholds,
-) -> Vec<Condition> {
-    let worn = worn(facts, limits);
-    let hot = hot(facts, known, limits);
-    let cable = grown(
-        trends,
-        Counter::InterfaceCrc,
-        ConditionKind::CableErrors,
-        limits.crc_growth,
-        "checksum errors between drive and controller within seven days; replace or reseat the cable, \
-         or check the backplane",
-    );
-    let timeouts = grown(
-        trends,
-        Counter::CommandTimeout,
-        ConditionKind::CommandTimeouts,
-        limits.command_timeout_growth,
-        "commands timed out within seven days; check power supply, cable and controller",
-    );
-    [worn, hot, cable, timeouts].into_iter().flatten().collect()
-}
-
-fn worn(facts: &Facts, limits: &Thresholds) -> Option<Condition> {
-    let wear = wear(facts)?;
-    let steps = [
-        (
-            limits.wear_full,
-            ConditionLevel::NoNewVolumes,
-            "it gets no new volumes; replace it",
-        ),
-        (
-            limits.wear_warn,
-            ConditionLevel::Warning,
-            "plan its replacement",
-        ),
-        (
-            limits.wear_info,
-            ConditionLevel::Info,
-            "its replacement will be due",
-        ),
-    ];
-    let (limit, level, advice) = steps
-        .into_iter()
-        .find(|(limit, ..)| wear.percent >= *limit)?;
-    Some(Condition {
+const fn worn(level: ConditionLevel, key: &'static str, action: &'static str) -> ConditionRule {
+    ConditionRule {
         kind: ConditionKind::Wear,
         level,
-        value: i64::try_from(wear.percent).unwrap_or(i64::MAX),
-        threshold: i64::try_from(limit).unwrap_or(i64::MAX),
-        message: format!("the drive has used {limit} % or more of its rated endurance; {advice}"),
-    })
+        drives: "all",
+        field: WEAR_FIELD,
+        test: Test::Used(Limit(key)),
+        meaning: WEAR_MEANING,
+        action,
+        source: WEAR_SOURCE,
+    }
 }
 
-/// The limit that a drive's temperature is compared with, in degrees Celsius: its own, else the one
-/// for its kind.
+/// Every rule of a condition.
+pub(super) static RULES: &[ConditionRule] = &[
+    worn(
+        ConditionLevel::NoNewVolumes,
+        "wear-full",
+        "it gets no new volumes; replace it",
+    ),
+    worn(ConditionLevel::Warning, "wear-warn", "plan its replacement"),
+    worn(
+        ConditionLevel::Info,
+        "wear-info",
+        "its replacement will be due",
+    ),
+    ConditionRule {
+        kind: ConditionKind::Overheating,
+        level: ConditionLevel::Warning,
+        drives: "all",
+        field: "temperature; critical_warning bit 1; asc 0x0B",
+        test: Test::Hot,
+        meaning: "the drive is too hot (its limit is {limit} °C)",
+        action: "check fans, airflow and its place",
+        source: "the drive's limit, at most that of its kind",
+    },
+    ConditionRule {
+        kind: ConditionKind::CableErrors,
+        level: ConditionLevel::Warning,
+        drives: "ATA",
+        field: "199 UDMA_CRC_Error_Count",
+        test: Test::Grew(Counter::InterfaceCrc, Limit("crc-growth")),
+        meaning: "{limit} or more checksum errors between drive and controller within seven days",
+        action: "replace or reseat the cable, or check the backplane",
+        source: "the cable, not the medium",
+    },
+    ConditionRule {
+        kind: ConditionKind::CommandTimeouts,
+        level: ConditionLevel::Warning,
+        drives: "ATA",
+        field: "188 Command_Timeout, low 16 bits",
+        test: Test::Grew(Counter::CommandTimeout, Limit("command-timeout-growth")),
+        meaning: "{limit} or more commands timed out within seven days",
+        action: "check power supply, cable and controller",
+        source: "Seagate packs three numbers into it",
+    },
+];
+
+impl ConditionRule {
+    /// The value and the threshold that it is compared with, when it holds.
+    fn hit(&self, input: &Input<'_>, known: &Known) -> Option<(i64, i64)> {
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let reached = |value: u64, limit: Limit| {
+            let limit = limit.of(input.limits);
+            (value >= limit).then(|| (number(value), number(limit)))
+        };
+        match self.test {
+            Test::Used(limit) => reached(wear(input.facts)?.percent, limit),
+            Test::Grew(counter, limit) => reached(input.trends.get(counter)?.week?, limit),
+            Test::Hot => hot(input.facts, known, input.limits),
+        }
+    }
+
+    /// What it means and what to do.
+    fn message(&self, limit: i64) -> String {
+        let meaning = self.meaning.replace("{limit}", &limit.to_string());
+        format!("{meaning}; {}", self.action)
+    }
+
+    /// When it holds, in words, with the thresholds as they are set.
+    pub(super) fn condition(&self, limits: &Thresholds) -> String {
+        match self.test {
+            Test::Used(limit) => format!("{} % or more", limit.of(limits)),
+            Test::Grew(_, limit) => format!("grew by {} or more within 7 days", limit.of(limits)),
+            Test::Hot => format!(
+                "at its own limit; at most {} °C HDD, {} °C SSD, {} °C NVMe without one",
+                limits.hot_hdd, limits.hot_ssd, limits.hot_nvme
+            ),
+        }
+    }
+
+    /// The key of its threshold.
+    pub(super) fn key(&self) -> Option<&'static str> {
+        match self.test {
+            Test::Used(Limit(key)) | Test::Grew(_, Limit(key)) => Some(key),
+            Test::Hot => None,
+        }
+    }
+}
+
+pub(super) fn judge(input: &Input<'_>, known: &Known) -> Vec<Condition> {
+    let mut found: Vec<Condition> = Vec::new();
+    for rule in RULES {
+        if found.iter().any(|one| one.kind == rule.kind) {
+            continue;
+        }
+        let Some((value, threshold)) = rule.hit(input, known) else {
+            continue;
+        };
+        found.push(Condition {
+            kind: rule.kind,
+            level: rule.level,
+            value,
+            threshold,
+            message: rule.message(threshold),
+        });
+    }
+    found
+}
+
+/// The limit that a drive's temperature is compared with, in degrees Celsius: its operating limit, else the one for its
+/// kind. A limit at which it is in danger or trips (SAS drives: often 85 °C) only lowers that.
 fn temperature_limit(facts: &Facts, limits: &Thresholds) -> i32 {
     let own = facts.temperature;
-    let (own, kind) = match &facts.detail {
+    let is_ssd = facts.rotational == Some(false);
+    let kind = match &facts.detail {
+        Detail::Nvme(_) => limits.hot_nvme,
+        _ if is_ssd => limits.hot_ssd,
+        _ => limits.hot_hdd,
+    };
+    let (operating, danger) = match &facts.detail {
         Detail::Nvme(nvme) => (
-            [
-                nvme.warning_temperature,
-                own.operating_max,
-                nvme.critical_temperature,
-            ],
-            limits.hot_nvme,
+            [nvme.warning_temperature, own.operating_max],
+            [nvme.critical_temperature, own.critical_max],
         ),
         Detail::Ata(ata) => {
             let specified = ata.statistic(OPERATING_MAX.0, OPERATING_MAX.1);
             let specified = specified.and_then(|degrees| i32::try_from(degrees).ok());
-            (
-                [own.operating_max, specified, own.critical_max],
-                limits.hot_hdd,
-            )
+            ([own.operating_max, specified], [own.critical_max, None])
         }
-        Detail::Scsi(_) | Detail::Mmc(_) | Detail::Unknown => (
-            [own.operating_max, own.trip, own.critical_max],
-            limits.hot_hdd,
-        ),
+        Detail::Scsi(_) | Detail::Mmc(_) | Detail::Unknown => {
+            ([own.operating_max, None], [own.trip, own.critical_max])
+        }
     };
-    let kind = match &facts.detail {
-        Detail::Nvme(_) => kind,
-        _ if facts.rotational == Some(false) => limits.hot_ssd,
-        _ => kind,
+    let sensible = |given: [Option<i32>; 2]| {
+        let given = given.into_iter().flatten();
+        given.filter(|degrees| SENSIBLE.contains(degrees))
     };
-    own.into_iter()
-        .flatten()
-        .find(|degrees| SENSIBLE.contains(degrees))
-        .unwrap_or(kind)
+    sensible(operating)
+        .next()
+        .unwrap_or_else(|| sensible(danger).fold(kind, i32::min))
 }
 
-fn hot(facts: &Facts, known: &Known, limits: &Thresholds) -> Option<Condition> {
+fn hot(facts: &Facts, known: &Known, limits: &Thresholds) -> Option<(i64, i64)> {
     let limit = temperature_limit(facts, limits);
-    let warned = matches!(&facts.detail, Detail::Nvme(nvme)
-        if nvme.critical_warning.is_some_and(|warning| warning.has(CriticalWarning::TEMPERATURE)));
+    let warned = match &facts.detail {
+        Detail::Nvme(nvme) => nvme
+            .critical_warning
+            .is_some_and(|warning| warning.has(CriticalWarning::TEMPERATURE)),
+        _ => scsi::is_hot(facts),
+    };
     let now = facts.temperature.current;
     let from = if known.overheating {
         limit.saturating_sub(limits.cool_by).saturating_add(1)
     } else {
         limit
     };
-    if !warned && now.is_none_or(|now| now < from) {
-        return None;
-    }
-    Some(Condition {
-        kind: ConditionKind::Overheating,
-        level: ConditionLevel::Warning,
-        value: i64::from(now.unwrap_or(limit)),
-        threshold: i64::from(limit),
-        message: format!(
-            "the drive is too hot (its limit is {limit} °C); check fans, airflow and its place"
-        ),
-    })
-}
-
-fn grown(
-    trends: &Trends,
-    counter: Counter,
-    kind: ConditionKind,
-    limit: u64,
-    what: &str,
-) -> Option<Condition> {
-    let limit = limit.max(1);
-    let grown = trends.get(counter)?.week?;
-    (grown >= limit).then(|| Condition {
-        kind,
-        level: ConditionLevel::Warning,
-        value: i64::try_from(grown).unwrap_or(i64::MAX),
-        threshold: i64::try_from(limit).unwrap_or(i64::MAX),
-        message: format!("{limit} or more {what}"),
-    })
+    let holds = warned || now.is_some_and(|now| now >= from);
+    holds.then(|| (i64::from(now.unwrap_or(limit)), i64::from(limit)))
 }

@@ -1,30 +1,43 @@
 //! From facts and what is known from before to findings and conditions. Pure: the same facts, trends
 //! and thresholds give the same answer. The worst finding wins.
+//!
+//! The rules are data (`findings`, `conditions`): the judge executes the table that `table` prints.
 
 mod ata;
 mod code;
 mod conditions;
-mod mmc;
+#[cfg(test)]
+mod drives_tests;
+mod findings;
 #[cfg(test)]
 mod monotone_tests;
 mod nvme;
+mod rule;
 mod scsi;
+mod self_tests;
+pub(in crate::smart) mod statistics;
+pub mod table;
 #[cfg(test)]
 mod tests;
+mod wear;
 
 use serde::{Deserialize, Serialize};
 
 pub(in crate::smart) use ata::counting;
 pub use code::{Acknowledging, Code, Severity};
-pub use conditions::{Condition, ConditionKind, ConditionLevel, Wear, WearSource, wear};
+pub use conditions::{Condition, ConditionKind, ConditionLevel};
+pub(in crate::smart) use wear::ENDURANCE;
+pub use wear::{Wear, WearSource, wear};
 
 pub use crate::model::Verdict;
 
 use super::{
-    facts::{Detail, ExitStatus, Facts, SelfTestResult},
+    facts::Facts,
     history::{Known, Trends},
     thresholds::Thresholds,
 };
+use findings::RULES;
+use rule::{Hit, Input, Rule, Test};
 
 impl From<Severity> for Verdict {
     fn from(severity: Severity) -> Self {
@@ -67,65 +80,6 @@ pub struct Evaluation {
     pub conditions: Vec<Condition>,
 }
 
-/// What replacing a drive takes, at the end of most messages.
-const MOVE: &str = "move the data off it and replace the drive";
-/// For findings that may be an incident.
-const WATCH: &str = "make sure that its data exists elsewhere; acknowledge this if it is known, it \
-                     counts again if it grows";
-
-/// Collects findings: the one place that builds them.
-struct Found<'a> {
-    known: &'a Known,
-    findings: Vec<Finding>,
-}
-
-impl Found<'_> {
-    fn add(
-        &mut self,
-        code: Code,
-        subject: &str,
-        value: u64,
-        threshold: Option<u64>,
-        message: String,
-    ) {
-        self.push(
-            code,
-            code.severity(),
-            subject,
-            (value, value),
-            threshold,
-            message,
-        );
-    }
-
-    /// With another severity than the code's, or a level that does not rise with the value.
-    fn push(
-        &mut self,
-        code: Code,
-        severity: Severity,
-        subject: &str,
-        (value, level): (u64, u64),
-        threshold: Option<u64>,
-        message: String,
-    ) {
-        let acknowledged = code.acknowledgement() == Acknowledging::Level
-            && self
-                .known
-                .acknowledged(subject)
-                .is_some_and(|seen| level <= seen);
-        self.findings.push(Finding {
-            code,
-            subject: subject.to_owned(),
-            severity,
-            value,
-            threshold,
-            level,
-            message,
-            acknowledged,
-        });
-    }
-}
-
 /// Judges one poll.
 pub fn evaluate(
     facts: &Facts,
@@ -133,46 +87,22 @@ pub fn evaluate(
     known: &Known,
     thresholds: &Thresholds,
 ) -> Evaluation {
-    let mut found = Found {
-        known,
-        findings: Vec::new(),
+    let input = Input {
+        facts,
+        trends,
+        limits: thresholds,
     };
-    match &facts.detail {
-        Detail::Ata(ata) => ata::judge(facts, ata, trends, thresholds, &mut found),
-        Detail::Scsi(scsi) => scsi::judge(facts, scsi, trends, thresholds, &mut found),
-        Detail::Nvme(nvme) => nvme::judge(facts, nvme, trends, thresholds, &mut found),
-        Detail::Mmc(mmc) => mmc::judge(mmc, &mut found),
-        Detail::Unknown => {}
+    let mut findings: Vec<Finding> = Vec::new();
+    for rule in RULES.iter().filter(|rule| rule.drives.includes(facts)) {
+        if findings
+            .iter()
+            .any(|found| rule.unless.contains(&found.code))
+        {
+            continue;
+        }
+        let hits = rule.hits(&input).into_iter();
+        findings.extend(hits.map(|(hit, threshold)| finding(rule, hit, threshold, known)));
     }
-    // Each protocol has its own way of saying why; what none of them explains must not be lost.
-    let explained = found.findings.iter().any(|finding| {
-        matches!(
-            finding.code,
-            Code::StatusFailed | Code::FailurePredicted | Code::DriveWarning
-        )
-    }) || matches!(&facts.detail, Detail::Nvme(nvme) if nvme::explains(nvme));
-    if facts.status() == Some(false) && !explained {
-        found.add(
-            Code::StatusFailed,
-            "status",
-            1,
-            None,
-            format!(
-                "the drive's own health status is \"failed\", for a reason it does not give; {MOVE}"
-            ),
-        );
-    }
-    self_tests(facts, &mut found);
-    if let Some(state) = &facts.not_running {
-        found.add(
-            Code::NotRunning,
-            "state",
-            1,
-            None,
-            format!("the kernel says that the drive is {state:?}, not running; see dmesg, and check its cable and slot"),
-        );
-    }
-    let mut findings = found.findings;
     findings.sort_by(|a, b| b.severity.cmp(&a.severity).then(a.code.cmp(&b.code)));
     let worst = findings
         .iter()
@@ -186,48 +116,44 @@ pub fn evaluate(
             None => Verdict::Unknown,
         },
         findings,
-        conditions: conditions::judge(facts, trends, known, thresholds),
+        conditions: conditions::judge(&input, known),
     }
 }
 
-/// A failed self-test counts until a later one passes: one of its own kind, or an extended one.
-fn self_tests(facts: &Facts, found: &mut Found<'_>) {
-    let tests = facts.self_tests();
-    let mut passed = Vec::new();
-    let mut failed = None;
-    for test in tests {
-        match test.result {
-            SelfTestResult::Passed => passed.push(test.kind),
-            SelfTestResult::Failed(_)
-                if !passed.contains(&test.kind)
-                    && !passed.contains(&super::facts::SelfTest::EXTENDED) =>
-            {
-                failed = Some(test);
-                break;
-            }
-            _ => {}
+fn finding(rule: &Rule, hit: Hit, threshold: Option<u64>, known: &Known) -> Finding {
+    let message = rule.message(threshold, &hit.what);
+    let subject = hit.subject.unwrap_or_else(|| rule.subject.to_owned());
+    let level = hit.level.unwrap_or(hit.value);
+    let covered = |seen| match rule.code {
+        Code::SelfTestFailed => level <= seen || self_tests::is_same(level, seen),
+        _ => level <= seen,
+    };
+    let acknowledged = rule.code.acknowledgement() == Acknowledging::Level
+        && known.acknowledged(&subject).is_some_and(covered);
+    Finding {
+        code: rule.code,
+        subject,
+        severity: rule.severity,
+        value: hit.value,
+        threshold,
+        level,
+        message,
+        acknowledged,
+    }
+}
+
+/// A drive that does not answer any more: found by the history, which counts the timeouts.
+pub(in crate::smart) fn unresponsive(limits: &Thresholds) -> Option<Finding> {
+    RULES.iter().find_map(|rule| match rule.test {
+        Test::TimedOut(limit) => {
+            let limit = limit.of(limits);
+            Some(finding(
+                rule,
+                Hit::value(limit),
+                Some(limit),
+                &Known::default(),
+            ))
         }
-    }
-    // SCSI: the bit is the rule. Elsewhere it stands in for a log that was not read.
-    let scsi = matches!(facts.detail, Detail::Scsi(_));
-    let bit = facts.exit.has(ExitStatus::SELF_TEST) && (scsi || tests.is_empty());
-    if failed.is_none() && !bit {
-        return;
-    }
-    let hours = failed
-        .or_else(|| {
-            tests
-                .iter()
-                .find(|test| matches!(test.result, SelfTestResult::Failed(_)))
-        })
-        .and_then(|test| test.hours);
-    found.add(
-        Code::SelfTestFailed,
-        "self-test",
-        hours.unwrap_or(1),
-        None,
-        "a self-test of the drive failed, and no later one passed; run an extended self-test \
-         (smartctl -t long), and replace the drive if it fails again"
-            .to_owned(),
-    );
+        _ => None,
+    })
 }

@@ -1,118 +1,121 @@
-//! The rules for NVMe drives. The number of error log entries and of unsafe shutdowns does not count.
+//! What the rules read of NVMe drives, and of eMMC. The number of error log entries and of unsafe shutdowns does not
+//! count.
 
-use super::{Code, Found, MOVE, WATCH};
-use crate::smart::{
-    facts::{CriticalWarning, Facts, Nvme},
-    history::{Counter, Trends},
-    thresholds::Thresholds,
-};
+use super::rule::{Hit, Input};
+use crate::smart::facts::{CriticalWarning, Detail, Facts, Mmc, Nvme};
 
-/// Bits of the critical warning that are verdicts; the temperature's is a condition.
-const BITS: [(u8, Code, &str); 5] = [
-    (
-        CriticalWarning::SPARE,
-        Code::SpareLow,
-        "the drive warns that its spare blocks run out; plan its replacement",
-    ),
-    (
-        CriticalWarning::RELIABILITY,
-        Code::ReliabilityDegraded,
-        "the drive says that its reliability is degraded by errors; move the data off it and replace the drive",
-    ),
-    (
-        CriticalWarning::READ_ONLY,
-        Code::MediumReadOnly,
-        "the drive's medium went read-only; move the data off it and replace the drive",
-    ),
-    (
-        CriticalWarning::BACKUP,
-        Code::BackupFailed,
-        "the backup of the drive's volatile memory failed: a power cut may lose what was written; replace the drive",
-    ),
-    (
-        CriticalWarning::PMR,
-        Code::PmrUnreliable,
-        "the drive's persistent memory region is read-only or unreliable; replace the drive",
-    ),
-];
+fn nvme<'a>(input: &Input<'a>) -> Option<&'a Nvme> {
+    match &input.facts.detail {
+        Detail::Nvme(nvme) => Some(nvme),
+        _ => None,
+    }
+}
 
 /// Whether the critical warning says why the status failed.
-pub(super) fn explains(nvme: &Nvme) -> bool {
-    nvme.critical_warning
-        .is_some_and(|warning| warning.has(CriticalWarning::KNOWN))
+pub(super) fn explains(facts: &Facts) -> bool {
+    matches!(&facts.detail, Detail::Nvme(nvme)
+        if nvme.critical_warning.is_some_and(|warning| warning.has(CriticalWarning::KNOWN)))
 }
 
-pub(super) fn judge(
-    _: &Facts,
-    nvme: &Nvme,
-    trends: &Trends,
-    limits: &Thresholds,
-    found: &mut Found<'_>,
-) {
-    let warning = nvme.critical_warning.unwrap_or_default();
-    for (bit, code, message) in BITS {
-        if warning.has(bit) {
-            found.add(
-                code,
-                "critical-warning",
-                u64::from(warning.0),
-                None,
-                message.to_owned(),
-            );
+fn warns(input: &Input<'_>, bit: u8) -> Vec<Hit> {
+    let warning = nvme(input).and_then(|nvme| nvme.critical_warning);
+    let set = warning.filter(|warning| warning.has(bit));
+    set.map(|warning| Hit::value(u64::from(warning.0)))
+        .into_iter()
+        .collect()
+}
+
+pub(super) fn spare_low(input: &Input<'_>) -> Vec<Hit> {
+    warns(input, CriticalWarning::SPARE)
+}
+
+pub(super) fn read_only(input: &Input<'_>) -> Vec<Hit> {
+    warns(input, CriticalWarning::READ_ONLY)
+}
+
+pub(super) fn backup_failed(input: &Input<'_>) -> Vec<Hit> {
+    warns(input, CriticalWarning::BACKUP)
+}
+
+pub(super) fn pmr_unreliable(input: &Input<'_>) -> Vec<Hit> {
+    warns(input, CriticalWarning::PMR)
+}
+
+/// Some firmware (Samsung's among it) sets the bit when the rated endurance is used up, and nothing else is wrong.
+fn warns_of_endurance_only(nvme: &Nvme) -> bool {
+    let spare = nvme.available_spare > nvme.spare_threshold && nvme.available_spare > Some(0);
+    nvme.percentage_used >= Some(100) && spare && nvme.media_errors == Some(0)
+}
+
+pub(super) fn reliability_degraded(input: &Input<'_>) -> Vec<Hit> {
+    match nvme(input) {
+        Some(nvme) if !warns_of_endurance_only(nvme) => warns(input, CriticalWarning::RELIABILITY),
+        _ => Vec::new(),
+    }
+}
+
+/// The wear is the condition's: a level that stays, so that an acknowledgement does.
+pub(super) fn endurance_used(input: &Input<'_>) -> Vec<Hit> {
+    match nvme(input) {
+        Some(nvme) if warns_of_endurance_only(nvme) => {
+            let mut hits = warns(input, CriticalWarning::RELIABILITY);
+            for hit in &mut hits {
+                hit.value = nvme.percentage_used.unwrap_or(100);
+                hit.level = Some(1);
+            }
+            hits
         }
-    }
-    spare(nvme, limits, found);
-    let grown = trends
-        .get(Counter::MediaErrors)
-        .and_then(|trend| trend.day)
-        .unwrap_or(0);
-    if grown >= limits.media_errors_bad {
-        found.add(
-            Code::MediaErrorsFast,
-            "nvme-media-errors-day",
-            grown,
-            Some(limits.media_errors_bad),
-            format!(
-                "{} or more new media errors within 24 hours; {MOVE}",
-                limits.media_errors_bad
-            ),
-        );
-    }
-    if let Some(errors) = nvme
-        .media_errors
-        .filter(|errors| *errors >= limits.media_errors)
-    {
-        found.add(
-            Code::MediaErrors,
-            "nvme-media-errors",
-            errors,
-            Some(limits.media_errors),
-            format!(
-                "the drive counts {} or more media errors: reads or writes that failed; {WATCH}",
-                limits.media_errors
-            ),
-        );
+        _ => Vec::new(),
     }
 }
 
-fn spare(nvme: &Nvme, limits: &Thresholds, found: &mut Found<'_>) {
+pub(super) fn spare_exhausted(input: &Input<'_>) -> Vec<Hit> {
+    let Some(nvme) = nvme(input) else {
+        return Vec::new();
+    };
     let Some(spare) = nvme.available_spare else {
-        return;
+        return Vec::new();
     };
     // Neither is reported: an emulated drive says nothing of its spare blocks, and one that has used them up warns.
     if spare == 0 && nvme.spare_threshold.unwrap_or(0) == 0 {
-        return;
+        return Vec::new();
     }
-    let limit = nvme.spare_threshold.unwrap_or(0) / limits.spare_divisor.max(1);
+    let limit = nvme.spare_threshold.unwrap_or(0) / input.limits.spare_divisor.max(1);
     if spare > limit {
-        return;
+        return Vec::new();
     }
-    found.push(
-        Code::SpareExhausted,
-        Code::SpareExhausted.severity(),
-        "nvme-spare",
-        (spare, 100_u64.saturating_sub(spare)),
-        Some(limit),
-        format!("the drive has {limit} % of its spare blocks left, or less; {MOVE}"),
-    );
+    vec![Hit {
+        level: Some(100_u64.saturating_sub(spare)),
+        threshold: Some(limit),
+        ..Hit::value(spare)
+    }]
+}
+
+pub(super) fn media_errors(input: &Input<'_>) -> Option<Hit> {
+    nvme(input)?.media_errors.map(Hit::value)
+}
+
+fn mmc<'a>(input: &Input<'a>) -> Option<&'a Mmc> {
+    match &input.facts.detail {
+        Detail::Mmc(mmc) => Some(mmc),
+        _ => None,
+    }
+}
+
+fn pre_eol(input: &Input<'_>, wanted: u8) -> Vec<Hit> {
+    let found = mmc(input).and_then(|mmc| mmc.pre_eol);
+    let found = found.filter(|state| *state == wanted).map(u64::from);
+    let hit = |state| Hit {
+        threshold: Some(state),
+        ..Hit::value(state)
+    };
+    found.map(hit).into_iter().collect()
+}
+
+pub(super) fn mmc_spare_low(input: &Input<'_>) -> Vec<Hit> {
+    pre_eol(input, 2)
+}
+
+pub(super) fn mmc_spare_exhausted(input: &Input<'_>) -> Vec<Hit> {
+    pre_eol(input, 3)
 }

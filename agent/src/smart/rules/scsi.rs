@@ -1,114 +1,125 @@
-//! The rules for SCSI and SAS drives. "Passed" alone is worth little: real drives say it with
+//! What the rules read of SCSI and SAS drives. "Passed" alone is worth little: real drives say it with
 //! hundreds of uncorrected writes.
 
-use super::{Code, Found, MOVE, WATCH};
-use crate::smart::{
-    facts::{Facts, Scsi},
-    history::{Counter, Trends},
-    thresholds::Thresholds,
-};
+use super::rule::{Hit, Input};
+use crate::smart::facts::{Detail, Facts, Scsi};
 
 /// Additional sense code: failure prediction threshold exceeded.
-const PREDICTION: u8 = 0x5d;
+pub(super) const PREDICTION: u8 = 0x5d;
+/// Its qualifier of a test of the reporting (MRIE and TEST in the mode page): nothing failed.
+const TEST_MODE: u8 = 0xff;
+/// Its qualifier of a drive that has used up its rated endurance, and has no other fault (SPC-5).
+pub(super) const ENDURANCE_LIMIT_MET: u8 = 0x73;
 /// Additional sense code: warning.
 const WARNING: u8 = 0x0b;
+/// Its qualifiers of heat: specified temperature exceeded, high critical and high operating limit.
+const HEAT: [u8; 3] = [0x01, 0x0a, 0x0c];
+/// Its qualifiers of nothing that a drive fails from: power loss expected, a statistics notification, cold, humidity,
+/// microcode.
+const HARMLESS: [u8; 10] = [0x08, 0x09, 0x0b, 0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12, 0x13];
 
-pub(super) fn judge(
-    facts: &Facts,
-    scsi: &Scsi,
-    trends: &Trends,
-    limits: &Thresholds,
-    found: &mut Found<'_>,
-) {
+fn scsi<'a>(input: &Input<'a>) -> Option<&'a Scsi> {
+    match &input.facts.detail {
+        Detail::Scsi(scsi) => Some(scsi),
+        _ => None,
+    }
+}
+
+/// What the additional sense code means for the drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sense {
+    Fails,
+    EnduranceUsed,
+    Warns,
+    Hot,
+    Harmless,
+}
+
+fn sense(facts: &Facts) -> Option<(Sense, u8)> {
+    let Detail::Scsi(scsi) = &facts.detail else {
+        return None;
+    };
+    let (code, qualifier) = scsi.sense?;
     let failed = facts.status() == Some(false);
-    match scsi.sense {
-        Some((PREDICTION, qualifier)) if failed => found.add(
-            Code::FailurePredicted,
-            "sense",
-            u64::from(qualifier),
-            None,
-            format!("the drive predicts that it will fail (ASC 0x5D); {MOVE}"),
-        ),
-        Some((WARNING, qualifier)) => found.add(
-            Code::DriveWarning,
-            "sense",
-            u64::from(qualifier),
-            None,
-            "the drive warns of its condition (ASC 0x0B); see smartctl -H for which, and check its \
-             temperature and power first"
-                .to_owned(),
-        ),
-        _ => {}
+    let sense = match (code, qualifier) {
+        (PREDICTION, TEST_MODE) => Sense::Harmless,
+        (PREDICTION, ENDURANCE_LIMIT_MET) if failed => Sense::EnduranceUsed,
+        (PREDICTION, _) if failed => Sense::Fails,
+        (WARNING, heat) if HEAT.contains(&heat) => Sense::Hot,
+        (WARNING, harmless) if HARMLESS.contains(&harmless) => Sense::Harmless,
+        (WARNING, _) => Sense::Warns,
+        _ => return None,
+    };
+    Some((sense, qualifier))
+}
+
+/// Whether the drive warns that it is too hot.
+pub(super) fn is_hot(facts: &Facts) -> bool {
+    matches!(sense(facts), Some((Sense::Hot, _)))
+}
+
+/// Whether a status that failed is about nothing that the drive fails from.
+pub(super) fn explains(facts: &Facts) -> bool {
+    matches!(sense(facts), Some((Sense::Hot | Sense::Harmless, _)))
+}
+
+fn sensed(input: &Input<'_>, wanted: Sense) -> Vec<Hit> {
+    let found = sense(input.facts).filter(|(sense, _)| *sense == wanted);
+    found
+        .map(|(_, qualifier)| Hit::value(u64::from(qualifier)))
+        .into_iter()
+        .collect()
+}
+
+pub(super) fn prediction(input: &Input<'_>) -> Vec<Hit> {
+    sensed(input, Sense::Fails)
+}
+
+/// The wear is the condition's: a level that stays, so that an acknowledgement does.
+pub(super) fn endurance_used(input: &Input<'_>) -> Vec<Hit> {
+    let mut hits = sensed(input, Sense::EnduranceUsed);
+    for hit in &mut hits {
+        hit.level = Some(1);
     }
-    for (counter, code, what) in [
-        (
-            Counter::ScsiUncorrected,
-            Code::UncorrectedErrorsFast,
-            "uncorrected errors",
-        ),
-        (
-            Counter::GrownDefects,
-            Code::GrownDefectsFast,
-            "grown defects",
-        ),
-    ] {
-        let grown = trends.get(counter).and_then(|trend| trend.day).unwrap_or(0);
-        if grown >= limits.scsi_growth_bad {
-            found.add(
-                code,
-                &format!("{}-day", counter.as_str()),
-                grown,
-                Some(limits.scsi_growth_bad),
-                format!(
-                    "{} or more new {what} within 24 hours; {MOVE}",
-                    limits.scsi_growth_bad
-                ),
-            );
-        }
-    }
-    let levels = [
-        (
-            scsi.uncorrected(),
-            Code::UncorrectedErrors,
-            "scsi-uncorrected",
-            limits.scsi_uncorrected,
-            "uncorrected errors",
-        ),
-        (
-            scsi.grown_defects,
-            Code::GrownDefects,
-            "scsi-grown-defects",
-            limits.grown_defects,
-            "grown defects",
-        ),
-        (
-            scsi.pending_defects,
-            Code::PendingDefects,
-            "pending-defects",
-            limits.pending_defects,
-            "pending defects",
-        ),
-    ];
-    for (value, code, subject, limit, what) in levels {
-        if let Some(value) = value.filter(|value| *value >= limit) {
-            let message = format!("the drive counts {limit} or more {what}; {WATCH}");
-            found.add(code, subject, value, Some(limit), message);
-        }
-    }
-    let grown = trends
-        .get(Counter::GrownDefects)
-        .and_then(|trend| trend.week)
-        .unwrap_or(0);
-    if grown >= limits.grown_defects_growth.max(1) {
-        found.add(
-            Code::GrownDefectsGrew,
-            "scsi-grown-defects-week",
-            grown,
-            Some(limits.grown_defects_growth),
-            format!(
-                "{} or more new grown defects within seven days; {WATCH}",
-                limits.grown_defects_growth
-            ),
-        );
-    }
+    hits
+}
+
+pub(super) fn warning(input: &Input<'_>) -> Vec<Hit> {
+    sensed(input, Sense::Warns)
+}
+
+pub(super) fn uncorrected(input: &Input<'_>) -> Option<Hit> {
+    scsi(input)?.uncorrected().map(Hit::value)
+}
+
+pub(super) fn grown_defects(input: &Input<'_>) -> Option<Hit> {
+    scsi(input)?.grown_defects.map(Hit::value)
+}
+
+pub(super) fn pending_defects(input: &Input<'_>) -> Option<Hit> {
+    scsi(input)?.pending_defects.map(Hit::value)
+}
+
+/// SBC-4, table of the background scan status: halted by a fatal error.
+pub(super) fn scan_halted(input: &Input<'_>) -> Vec<Hit> {
+    scan_status(input, 3)
+}
+
+/// The same: halted by a vendor-specific pattern of errors.
+pub(super) fn scan_halted_by_errors(input: &Input<'_>) -> Vec<Hit> {
+    scan_status(input, 4)
+}
+
+fn scan_status(input: &Input<'_>, wanted: u64) -> Vec<Hit> {
+    let status = scsi(input).and_then(|scsi| scsi.background_status);
+    let found = status.filter(|status| *status == wanted);
+    found.map(Hit::value).into_iter().collect()
+}
+
+pub(super) fn scan_errors(input: &Input<'_>) -> Option<Hit> {
+    let errors = scsi(input)?.background_errors?;
+    Some(Hit {
+        level: Some(errors.newest),
+        ..Hit::value(errors.count)
+    })
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Code, ConditionKind, ConditionLevel, Severity, Verdict, WearSource, wear};
 use crate::smart::{
     Acknowledgement, Assessment, Failure, FailureReason, History, Outcome, Thresholds,
-    fixtures::{ATA_HDD, ATA_SSD, NVME, SCSI_HDD, SCSI_SSD, changed},
+    fixtures::{ATA_HDD, ATA_SSD, NVME, SCSI_HDD, SCSI_SSD, changed, drive},
     judge,
 };
 
@@ -310,6 +310,59 @@ fn cases() -> Vec<Case> {
             "scsi_grown_defect_list",
             &[9],
             &[10],
+        ),
+        case(
+            Code::GrownDefectsMany,
+            SCSI_HDD,
+            "scsi_grown_defect_list",
+            &[999],
+            &[1000],
+        ),
+        case(
+            Code::BackgroundScanHalted,
+            SCSI_HDD,
+            "scsi_background_scan.status.value",
+            &[8],
+            &[3],
+        ),
+        case(
+            Code::BackgroundScanErrors,
+            SCSI_HDD,
+            "scsi_background_scan.result_1.sense_key.value",
+            &[1],
+            &[3],
+        ),
+        case(
+            Code::BackgroundScanErrors,
+            SCSI_HDD,
+            "scsi_background_scan.status.value",
+            &[5],
+            &[4],
+        ),
+        case(
+            Code::EnduranceExhausted,
+            SCSI_HDD,
+            "smart_status.scsi.ascq",
+            &[0],
+            &[0x73],
+        )
+        .also("smart_status.scsi.asc", json!(0x5d))
+        .also(STATUS, json!(false)),
+        case(
+            Code::EnduranceExhausted,
+            NVME,
+            "nvme_smart_health_information_log.percentage_used",
+            &[99],
+            &[100],
+        )
+        .also(WARNING, json!(4))
+        .also(STATUS, json!(false)),
+        case(
+            Code::HeliumLow,
+            drive("ata-helium"),
+            "attr 22 value",
+            &[100],
+            &[99],
         ),
         case(
             Code::GrownDefectsGrew,
@@ -689,7 +742,7 @@ fn every_condition_begins_at_its_threshold() {
             Warning,
         ),
         (
-            case(any, SCSI_HDD, HEAT, &[67], &[68]).also("temperature.drive_trip", json!(68)),
+            case(any, SCSI_HDD, HEAT, &[59], &[60]).also("temperature.drive_trip", json!(68)),
             Overheating,
             Warning,
         ),
@@ -758,7 +811,7 @@ fn wear_comes_from_the_best_source() {
     let worn = changed(ATA_SSD, &[("endurance_used.current_percent", json!(7))]);
     assert_eq!(
         wear(&worn).map(|wear| (wear.percent, wear.source)),
-        Some((7, WearSource::Smartctl))
+        Some((6, WearSource::Statistics))
     );
     let worn = changed(ATA_SSD, &[("ata_device_statistics", Value::Null)]);
     assert_eq!(

@@ -1,0 +1,424 @@
+//! `drivebay-agent smart explain`: one answer of smartctl, judged as the agent would, with the rule behind each finding.
+//! Rendering is pure.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use drivebay_common::table::{human_size, printable};
+use serde::Serialize;
+
+use super::{
+    args::{ExplainArgs, Format},
+    rules::WIDTH,
+};
+use crate::{
+    model::Verdict,
+    smart::{
+        Assessment, Facts, FailureReason, History, Outcome, Poll, Reading, Thresholds,
+        collect::{self, DeviceType},
+        facts::{MAX_BYTES, Protocol},
+        history::Counter,
+        judge, poll,
+        rules::{
+            WearSource,
+            table::{Row, behind_condition, behind_finding},
+            wear,
+        },
+    },
+    sys::{clock::unix_seconds, input},
+};
+
+/// Bytes of a logical sector where the drive does not say.
+const SECTOR: u32 = 512;
+
+/// Why there is nothing to explain.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// The file.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// As typed.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Standard input.
+    #[error("cannot read standard input")]
+    Input(#[source] io::Error),
+    /// A type of device for a file.
+    #[error("--device-type is for a device; {} is not one", path.display())]
+    NotADevice {
+        /// As typed.
+        path: PathBuf,
+    },
+    /// Not what smartctl writes.
+    #[error(
+        "{name} is not smartctl's JSON: {detail}. Make it with: smartctl --json -x DEVICE > FILE"
+    )]
+    NotSmartctl {
+        /// What was read.
+        name: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The device may not be opened.
+    #[error("cannot open {}: permission denied; run this as root", path.display())]
+    Permission {
+        /// The device.
+        path: PathBuf,
+    },
+    /// smartctl gave no answer.
+    #[error("cannot ask {}: {detail}", path.display())]
+    NotAsked {
+        /// The device.
+        path: PathBuf,
+        /// Why, and what to do.
+        detail: String,
+    },
+}
+
+/// What is known of a drive from one answer.
+#[derive(Debug)]
+pub struct Explained {
+    outcome: Outcome,
+    assessment: Assessment,
+    limits: Thresholds,
+}
+
+/// The exit code for a verdict; that for GOOD is success.
+pub fn exit_code(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Good => 0,
+        Verdict::Suspect => 10,
+        Verdict::Bad => 20,
+        Verdict::Unknown => 30,
+    }
+}
+
+/// Reads or asks, and judges.
+pub fn run(args: &ExplainArgs) -> Result<Explained, ExplainError> {
+    let path = &args.source;
+    let is_input = path == Path::new("-");
+    if !is_input && input::is_device(path) {
+        return asked(path, args.device_type.clone(), None).map(Explained::of);
+    }
+    if args.device_type.is_some() {
+        return Err(ExplainError::NotADevice { path: path.clone() });
+    }
+    let most = MAX_BYTES as u64 + 1;
+    let bytes = if is_input {
+        input::read(None, most).map_err(ExplainError::Input)?
+    } else {
+        input::read(Some(path), most).map_err(|source| ExplainError::Read {
+            path: path.clone(),
+            source,
+        })?
+    };
+    let name = if is_input {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
+    };
+    Explained::read(&bytes, &name)
+}
+
+/// `smartctl`: the one to ask with; None: the one in the path.
+fn asked(
+    path: &Path,
+    device_type: Option<DeviceType>,
+    smartctl: Option<PathBuf>,
+) -> Result<Outcome, ExplainError> {
+    let polled = poll(&Poll {
+        node: path.to_owned(),
+        // Asked by a person, who may wake it.
+        rotational: false,
+        device_type,
+        scsi: false,
+        deep: true,
+        unsupported: None,
+        mmc: None,
+        not_running: None,
+        smartctl,
+    });
+    match polled.outcome {
+        Outcome::Failed(failure) if failure.detail.contains("Permission denied") => {
+            Err(ExplainError::Permission {
+                path: path.to_owned(),
+            })
+        }
+        Outcome::Failed(failure) if !is_an_answer(failure.reason) => Err(ExplainError::NotAsked {
+            path: path.to_owned(),
+            detail: failure.detail,
+        }),
+        outcome => Ok(outcome),
+    }
+}
+
+/// Whether smartctl answered, and only the drive did not.
+fn is_an_answer(reason: FailureReason) -> bool {
+    matches!(
+        reason,
+        FailureReason::OpenFailed | FailureReason::Unsupported | FailureReason::NoData
+    )
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    model: &'a str,
+    serial: &'a str,
+    firmware: &'a str,
+    protocol: Option<&'static str>,
+    capacity_bytes: Option<u64>,
+    smartctl_exit_status: Option<u8>,
+    verdict: &'static str,
+    asleep: bool,
+    unknown_because: Option<String>,
+    facts: serde_json::Map<String, serde_json::Value>,
+    findings: Vec<Line>,
+    conditions: Vec<Line>,
+}
+
+/// A finding or condition with its rule.
+#[derive(Serialize)]
+struct Line {
+    verdict: String,
+    subject: String,
+    value: i64,
+    limit: Option<i64>,
+    message: String,
+    rule: Option<Row>,
+}
+
+impl Explained {
+    /// Judges what was read. `name`: of what, for errors.
+    fn read(bytes: &[u8], name: &str) -> Result<Self, ExplainError> {
+        match collect::of_bytes(bytes) {
+            Outcome::Failed(failure) if !is_an_answer(failure.reason) => {
+                Err(ExplainError::NotSmartctl {
+                    name: name.to_owned(),
+                    detail: failure.detail,
+                })
+            }
+            outcome => Ok(Self::of(outcome)),
+        }
+    }
+
+    fn of(outcome: Outcome) -> Self {
+        let limits = Thresholds::default();
+        let mut history = History::default();
+        let assessment = judge(&outcome, &mut history, unix_seconds(), &limits, None);
+        Self {
+            outcome,
+            assessment,
+            limits,
+        }
+    }
+
+    /// The verdict.
+    pub fn verdict(&self) -> Verdict {
+        self.assessment.verdict
+    }
+
+    fn facts(&self) -> Option<&Facts> {
+        match &self.outcome {
+            Outcome::Answered(facts) => Some(facts),
+            Outcome::Standby | Outcome::Failed(_) => None,
+        }
+    }
+
+    /// As text, or as JSON.
+    pub fn render(&self, format: Format) -> serde_json::Result<String> {
+        match format {
+            Format::Json => self.json(),
+            Format::Table | Format::Wide => Ok(self.text()),
+        }
+    }
+
+    /// Names and numbers: what is named for users, then the counters that rules compare.
+    fn numbers(&self) -> Vec<(&'static str, i64)> {
+        let Some(facts) = self.facts() else {
+            return Vec::new();
+        };
+        let sector = facts
+            .sector_bytes
+            .0
+            .and_then(|bytes| u32::try_from(bytes).ok());
+        let mut numbers = Reading::of(facts, sector.unwrap_or(SECTOR)).named();
+        let counters = Counter::read(facts).into_iter();
+        numbers.extend(
+            counters.map(|(counter, value)| {
+                (counter.as_str(), i64::try_from(value).unwrap_or(i64::MAX))
+            }),
+        );
+        numbers
+    }
+
+    fn unknown_because(&self) -> Option<String> {
+        let failure = self.assessment.failure.as_ref();
+        failure.map(|failure| failure.detail.clone())
+    }
+
+    fn findings(&self) -> Vec<Line> {
+        let findings = self.assessment.findings.iter();
+        let line = |finding: &crate::smart::Finding| Line {
+            verdict: Verdict::from(finding.severity).as_str().to_owned(),
+            subject: finding.subject.clone(),
+            value: i64::try_from(finding.value).unwrap_or(i64::MAX),
+            limit: finding
+                .threshold
+                .map(|limit| i64::try_from(limit).unwrap_or(i64::MAX)),
+            message: finding.message.clone(),
+            rule: self
+                .facts()
+                .and_then(|facts| behind_finding(finding, facts, &self.limits)),
+        };
+        findings.map(line).collect()
+    }
+
+    fn conditions(&self) -> Vec<Line> {
+        let conditions = self.assessment.conditions.iter();
+        let line = |condition: &crate::smart::Condition| {
+            let rule = behind_condition(condition, &self.limits);
+            Line {
+                verdict: rule
+                    .as_ref()
+                    .map(|rule| rule.verdict)
+                    .unwrap_or_default()
+                    .to_owned(),
+                subject: condition.kind.as_str().to_owned(),
+                value: condition.value,
+                limit: Some(condition.threshold),
+                message: condition.message.clone(),
+                rule,
+            }
+        };
+        conditions.map(line).collect()
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        let facts = self.facts();
+        let text = |of: fn(&Facts) -> &str| facts.map(of).unwrap_or_default();
+        let json = Json {
+            model: text(|facts| &facts.model),
+            serial: text(|facts| &facts.serial),
+            firmware: text(|facts| &facts.firmware),
+            protocol: facts.and_then(Facts::protocol).map(Protocol::as_str),
+            capacity_bytes: facts.and_then(|facts| facts.capacity_bytes),
+            smartctl_exit_status: facts.map(|facts| facts.exit.bits()),
+            verdict: self.verdict().as_str(),
+            asleep: self.assessment.standby,
+            unknown_because: self.unknown_because(),
+            facts: self
+                .numbers()
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.into()))
+                .collect(),
+            findings: self.findings(),
+            conditions: self.conditions(),
+        };
+        Ok(serde_json::to_string_pretty(&json)? + "\n")
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        if let Some(facts) = self.facts() {
+            let size = facts.capacity_bytes.map(human_size).unwrap_or_default();
+            let protocol = facts.protocol().map_or("", Protocol::as_str);
+            for (name, value) in [
+                ("model", facts.model.as_str()),
+                ("serial", &facts.serial),
+                ("firmware", &facts.firmware),
+                ("protocol", protocol),
+                ("size", &size),
+                ("exit status", &format!("{} (smartctl)", facts.exit)),
+            ] {
+                if !value.is_empty() {
+                    text.push_str(&wrapped(&format!("{name:<13}"), value));
+                }
+            }
+        }
+        text.push_str(&format!("{:<13}{}\n", "verdict", self.verdict()));
+        if self.assessment.standby {
+            text.push_str(&wrapped("", "the drive is asleep and was left so"));
+        }
+        if let Some(why) = self.unknown_because() {
+            text.push_str(&wrapped("", &why));
+        }
+        let numbers = self.numbers();
+        if !numbers.is_empty() {
+            text.push_str("\nFacts:\n");
+        }
+        for (name, value) in numbers {
+            let (name, value) = shown(name, value);
+            text.push_str(&format!("  {name:<40}{value}{}\n", self.origin(&name)));
+        }
+        for (title, lines) in [
+            ("Findings", self.findings()),
+            ("Conditions (no verdict)", self.conditions()),
+        ] {
+            if lines.is_empty() {
+                text.push_str(&format!("\n{title}: none\n"));
+                continue;
+            }
+            text.push_str(&format!("\n{title}:\n"));
+            for line in lines {
+                text.push_str(&line.text());
+            }
+        }
+        text
+    }
+
+    /// Where the wear is from, for there are many sources.
+    fn origin(&self, name: &str) -> &'static str {
+        let source = self.facts().and_then(wear).map(|wear| wear.source);
+        match source.filter(|_| name == "wear-percent") {
+            Some(WearSource::Smartctl) => "  (smartctl)",
+            Some(WearSource::Statistics) => "  (device statistics)",
+            Some(WearSource::Attribute) => "  (attribute)",
+            Some(WearSource::Nvme | WearSource::Scsi | WearSource::Mmc) | None => "",
+        }
+    }
+}
+
+impl Line {
+    fn text(&self) -> String {
+        let code = self.rule.as_ref().map_or("", |rule| rule.code);
+        let limit = self.limit.map(|limit| format!(", limit {limit}"));
+        let limit = limit.unwrap_or_default();
+        let head = format!("{code}: {} = {}{limit}", self.subject, self.value);
+        let mut text = wrapped(&format!("  {:<8}", self.verdict), &head);
+        text.push_str(&wrapped("          ", &self.message));
+        if let Some(rule) = &self.rule {
+            let why = format!("rule: {}: {} ({})", rule.field, rule.condition, rule.source);
+            text.push_str(&wrapped("          ", &why));
+        }
+        text
+    }
+}
+
+/// A name and a number for a person: rates as fractions, bytes with a unit.
+fn shown(name: &str, value: i64) -> (String, String) {
+    if let Some(name) = name.strip_suffix("-thousandths") {
+        let (whole, rest) = (value / 1000, value % 1000);
+        return (name.to_owned(), format!("{whole}.{rest:03}"));
+    }
+    match (name.strip_suffix("-bytes"), u64::try_from(value)) {
+        (Some(short), Ok(bytes)) => (short.to_owned(), human_size(bytes)),
+        _ => (name.to_owned(), value.to_string()),
+    }
+}
+
+/// Text after a beginning, broken at the width of a terminal and indented alike; nothing in it moves the cursor.
+pub(super) fn wrapped(beginning: &str, text: &str) -> String {
+    let indent = " ".repeat(beginning.chars().count());
+    let options = textwrap::Options::new(WIDTH)
+        .initial_indent(beginning)
+        .subsequent_indent(&indent);
+    textwrap::fill(&printable(text), options) + "\n"
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! What is shown of one answer, and what is said of what is no answer.
+
+use drivebay_common::cli::chain;
+use serde_json::Value;
+use unicode_width::UnicodeWidthStr;
+
+use super::*;
+use crate::smart::collect::DeviceType;
+
+const DRIVES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/smart/fixtures/drives");
+const OUTPUTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/smart/fixtures");
+
+fn args(source: impl Into<PathBuf>) -> ExplainArgs {
+    ExplainArgs {
+        source: source.into(),
+        device_type: None,
+        output: Format::Table,
+    }
+}
+
+fn explained(file: &str) -> Explained {
+    run(&args(file)).unwrap()
+}
+
+#[test]
+fn each_finding_is_shown_with_its_rule_and_every_line_fits_80_columns() {
+    let found = explained(&format!("{DRIVES}/scsi-grown-defects.json"));
+    assert_eq!(found.verdict(), Verdict::Bad);
+    let text = found.render(Format::Table).unwrap();
+    for part in [
+        "verdict      BAD\n",
+        "GrownDefectsMany: scsi-grown-defects = 16396, limit 1000\n",
+        "BackgroundScanHalted: background-scan = 3\n",
+        "rule: scsi_grown_defect_list: 1000 or more",
+        "  manufactured-year                       2014\n",
+    ] {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+    for dir in [DRIVES, OUTPUTS] {
+        for file in std::fs::read_dir(dir).unwrap() {
+            let path = file.unwrap().path();
+            if !path
+                .extension()
+                .is_some_and(|kind| kind == "json" || kind == "txt")
+            {
+                continue;
+            }
+            let found = run(&args(&path)).unwrap();
+            let text = found.render(Format::Table).unwrap();
+            for line in text.lines() {
+                assert!(line.width() <= WIDTH, "{}: {line}", path.display());
+            }
+            for line in found.findings().iter().chain(&found.conditions()) {
+                assert!(line.rule.is_some(), "{}: {}", path.display(), line.message);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_json_has_facts_findings_conditions_and_rules() {
+    let found = explained(&format!("{DRIVES}/nvme-worn-out.json"));
+    let json: Value = serde_json::from_str(&found.render(Format::Json).unwrap()).unwrap();
+    assert_eq!(json["verdict"], "SUSPECT");
+    assert_eq!(json["facts"]["unsafe-shutdowns"], 213);
+    assert_eq!(json["findings"][0]["rule"]["code"], "EnduranceExhausted");
+    assert_eq!(
+        json["findings"][0]["rule"]["field"],
+        "critical_warning bit 2"
+    );
+    assert_eq!(json["conditions"][0]["verdict"], "no new volumes");
+    assert_eq!(json["unknown_because"], Value::Null);
+    // Nothing is made up.
+    assert!(json["facts"].get("phy-errors").is_none());
+}
+
+#[test]
+fn the_exit_code_is_the_verdicts() {
+    let codes: Vec<u8> = Verdict::ALL.into_iter().map(exit_code).collect();
+    let distinct: std::collections::BTreeSet<u8> = codes.iter().copied().collect();
+    assert_eq!(distinct.len(), codes.len());
+    // 1 and 2 are failures of the command.
+    assert!(!distinct.contains(&1) && !distinct.contains(&2));
+    for (file, code) in [
+        ("drives/ata-kc400.json", 0),
+        ("drives/ata-helium.json", 10),
+        ("drives/scsi-grown-defects.json", 20),
+        ("open-failed.json", 30),
+        ("standby-message.json", 30),
+        ("scsi-hdd-text-before.txt", 0),
+    ] {
+        let found = explained(&format!("{OUTPUTS}/{file}"));
+        assert_eq!(exit_code(found.verdict()), code, "{file}");
+    }
+}
+
+#[test]
+fn rates_are_fractions_and_bytes_have_a_unit() {
+    let text = explained(&format!("{DRIVES}/nvme-worn-out.json"));
+    let text = text.render(Format::Table).unwrap();
+    for line in [
+        "  written                                 280 TiB\n",
+        "  drive-writes-per-day                    1.129\n",
+        "  unsafe-shutdowns                        213\n",
+    ] {
+        assert!(text.contains(line), "no {line:?} in:\n{text}");
+    }
+    assert_eq!(shown("x-thousandths", 50).1, "0.050");
+}
+
+#[test]
+fn what_is_unknown_says_why() {
+    let text = explained(&format!("{OUTPUTS}/open-failed.json"));
+    let text = text.render(Format::Table).unwrap();
+    assert!(text.contains("verdict      UNKNOWN\n"), "{text}");
+    assert!(text.contains("/dev/sdz failed"), "{text}");
+    let text = explained(&format!("{OUTPUTS}/standby-message.json"));
+    let text = text.render(Format::Table).unwrap();
+    assert!(text.contains("asleep"), "{text}");
+}
+
+#[test]
+fn what_is_not_smartctls_json_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = |content: &str| {
+        let path = dir.path().join("dump");
+        std::fs::write(&path, content).unwrap();
+        let error = run(&args(&path)).unwrap_err();
+        chain(&error).replace(&path.display().to_string(), "FILE")
+    };
+    for (content, part) in [
+        ("", "smartctl wrote nothing"),
+        ("Disk is fine", "it begins: \"Disk is fine\""),
+        ("{\"a\": 1}", "it is not smartctl's"),
+        ("{\"smartctl\": {\"version\": [7,", "ends in the middle"),
+    ] {
+        let error = said(content);
+        assert!(
+            error.starts_with("FILE is not smartctl's JSON: "),
+            "{error}"
+        );
+        assert!(error.contains(part), "{content:?}: {error}");
+        assert!(
+            error.ends_with("Make it with: smartctl --json -x DEVICE > FILE"),
+            "{error}"
+        );
+    }
+    let missing = run(&args(dir.path().join("missing"))).unwrap_err();
+    let missing = chain(&missing);
+    assert!(
+        missing.contains("cannot read ") && missing.contains("No such file"),
+        "{missing}"
+    );
+    let directory = chain(&run(&args(dir.path())).unwrap_err());
+    assert!(directory.contains("cannot read "), "{directory}");
+}
+
+#[test]
+fn a_type_of_device_is_for_a_device() {
+    let with_type = ExplainArgs {
+        device_type: Some(DeviceType::parse("sat").unwrap()),
+        ..args(format!("{DRIVES}/ata-kc400.json"))
+    };
+    let error = run(&with_type).unwrap_err();
+    assert!(matches!(error, ExplainError::NotADevice { .. }), "{error}");
+}
+
+/// A smartctl that prints this file and ends with this code. The device is one that every machine has.
+fn asked_with(file: &str, code: u8) -> Result<Outcome, ExplainError> {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let smartctl = dir.path().join("smartctl");
+    let script = format!("#!/bin/sh\n/bin/cat '{file}'\nexit {code}\n");
+    std::fs::write(&smartctl, script).unwrap();
+    std::fs::set_permissions(&smartctl, std::fs::Permissions::from_mode(0o755)).unwrap();
+    asked(Path::new("/dev/null"), None, Some(smartctl))
+}
+
+#[test]
+fn a_device_is_asked_and_what_hinders_it_is_named() {
+    assert!(input::is_device(Path::new("/dev/null")));
+    let outcome = asked_with(&format!("{DRIVES}/scsi-grown-defects.json"), 0).unwrap();
+    assert_eq!(Explained::of(outcome).verdict(), Verdict::Bad);
+    // The drive's trouble, not the command's.
+    let outcome = asked_with(&format!("{OUTPUTS}/open-failed.json"), 2).unwrap();
+    assert_eq!(Explained::of(outcome).verdict(), Verdict::Unknown);
+
+    let dir = tempfile::tempdir().unwrap();
+    let denied = dir.path().join("denied.json");
+    let text = std::fs::read_to_string(format!("{OUTPUTS}/open-failed.json")).unwrap();
+    let text = text.replace("No such device or address", "Permission denied");
+    assert!(text.contains("Permission denied"));
+    std::fs::write(&denied, text).unwrap();
+    let error = asked_with(&denied.display().to_string(), 2).unwrap_err();
+    assert!(matches!(error, ExplainError::Permission { .. }), "{error}");
+    assert!(error.to_string().contains("run this as root"), "{error}");
+
+    let missing = dir.path().join("no-smartctl-here/smartctl");
+    let error = asked(Path::new("/dev/null"), None, Some(missing)).unwrap_err();
+    assert!(matches!(error, ExplainError::NotAsked { .. }), "{error}");
+    assert!(
+        error.to_string().contains("install smartmontools"),
+        "{error}"
+    );
+}

@@ -1,0 +1,581 @@
+//! Drives that earlier rules judged wrongly, as smartctl 7.3 to 7.5 print them (`fixtures/drives`): what each is now.
+
+use serde_json::{Value, json};
+
+use super::{Code, ConditionKind, ConditionLevel, Verdict, wear};
+use crate::smart::{
+    Acknowledgement, Assessment, History, Outcome, Thresholds,
+    fixtures::{self, drive},
+    judge,
+};
+
+const NOW: u64 = 1_735_689_600;
+
+fn judged(name: &str, changes: &[(&str, Value)]) -> Assessment {
+    polled(name, changes, &mut History::default(), NOW, None)
+}
+
+fn polled(
+    name: &str,
+    changes: &[(&str, Value)],
+    history: &mut History,
+    now: u64,
+    ack: Option<&Acknowledgement>,
+) -> Assessment {
+    let outcome = Outcome::Answered(Box::new(fixtures::changed(drive(name), changes)));
+    judge(&outcome, history, now, &Thresholds::default(), ack)
+}
+
+fn codes(assessment: &Assessment) -> Vec<Code> {
+    assessment.findings.iter().map(|found| found.code).collect()
+}
+
+fn conditions(assessment: &Assessment) -> Vec<(ConditionKind, ConditionLevel)> {
+    let conditions = assessment.conditions.iter();
+    conditions.map(|one| (one.kind, one.level)).collect()
+}
+
+fn worn(name: &str, changes: &[(&str, Value)]) -> Option<u64> {
+    wear(&fixtures::changed(drive(name), changes)).map(|wear| wear.percent)
+}
+
+fn operator() -> Acknowledgement {
+    Acknowledgement {
+        by: "operator".to_owned(),
+        note: String::new(),
+    }
+}
+
+const WORN_OUT: [(ConditionKind, ConditionLevel); 1] =
+    [(ConditionKind::Wear, ConditionLevel::NoNewVolumes)];
+
+#[test]
+fn an_nvme_drive_that_warns_only_of_its_used_endurance_is_suspect_and_can_be_acknowledged() {
+    const LOG: &str = "nvme_smart_health_information_log";
+    let mut history = History::default();
+    let seen = polled("nvme-worn-out", &[], &mut history, NOW, None);
+    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
+    assert_eq!(codes(&seen), [Code::EnduranceExhausted]);
+    assert_eq!(conditions(&seen), WORN_OUT);
+    // One more percent of wear is no news.
+    let more = (format!("{LOG}.percentage_used"), json!(101));
+    let after = polled(
+        "nvme-worn-out",
+        &[(&more.0, more.1)],
+        &mut history,
+        NOW + 600,
+        Some(&operator()),
+    );
+    assert_eq!(after.verdict, Verdict::Good, "{after:?}");
+    // Any other evidence, and the warning means what it says.
+    for (field, value) in [
+        ("media_errors", json!(1)),
+        ("percentage_used", json!(60)),
+        ("available_spare", json!(10)),
+    ] {
+        let place = format!("{LOG}.{field}");
+        let bad = judged("nvme-worn-out", &[(&place, value)]);
+        assert_eq!(bad.verdict, Verdict::Bad, "{field}: {bad:?}");
+    }
+}
+
+#[test]
+fn a_sas_drive_that_predicts_only_the_end_of_its_endurance_is_suspect() {
+    let changes = [
+        ("smart_status.scsi.ascq", json!(0x73)),
+        ("scsi_percentage_used_endurance_indicator", json!(100)),
+    ];
+    let seen = judged("scsi-prediction-test-mode", &changes);
+    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
+    assert_eq!(codes(&seen), [Code::EnduranceExhausted]);
+    assert_eq!(conditions(&seen), WORN_OUT);
+}
+
+#[test]
+fn attributes_that_a_drive_does_not_fill_in_do_not_make_it_worn() {
+    assert_eq!(worn("ata-sandforce-unlisted", &[]), None);
+    let seen = judged("ata-sandforce-unlisted", &[]);
+    assert_eq!(seen.verdict, Verdict::Good, "{seen:?}");
+    assert_eq!(conditions(&seen), []);
+    // smartctl's own guess rests on the same attributes.
+    let guess = [("endurance_used.current_percent", json!(100))];
+    assert_eq!(worn("ata-sandforce-unlisted", &guess), None);
+}
+
+#[test]
+fn an_endurance_statistic_of_255_is_unknown() {
+    const USED: &str = "ata_device_statistics.pages.2.table.0.value";
+    assert_eq!(worn("ata-statistics-255", &[]), None);
+    assert_eq!(conditions(&judged("ata-statistics-255", &[])), []);
+    assert_eq!(worn("ata-statistics-255", &[(USED, json!(254))]), Some(254));
+}
+
+#[test]
+fn the_statistics_win_over_smartctls_guess_on_an_ata_drive() {
+    let guess = [
+        ("ata_device_statistics.pages.2.table.0.value", json!(12)),
+        ("endurance_used.current_percent", json!(88)),
+    ];
+    assert_eq!(worn("ata-statistics-255", &guess), Some(12));
+}
+
+#[test]
+fn attribute_230_of_wd_counts_up_and_its_raw_value_is_in_hundredths() {
+    assert_eq!(worn("ata-wd-blue", &[]), Some(1));
+    assert_eq!(worn("ata-wd-green", &[]), Some(47));
+    for (value, raw, used) in [
+        (1, 0x0026_0014_0026_u64, Some(1)),
+        (100, 0x6400_0014_6400, Some(100)),
+        (100, 0x0140_0014_0140, Some(1)),
+        (48, 0x2f24_0014_2f24, Some(48)),
+        (3, 0, Some(3)),
+        (100, 0, None),
+    ] {
+        let changes = [
+            ("attr 230 value", json!(value)),
+            ("attr 230 raw", json!(raw)),
+        ];
+        assert_eq!(worn("ata-wd-blue", &changes), used, "{value} {raw:#x}");
+    }
+}
+
+#[test]
+fn life_left_is_the_lower_of_value_and_raw_where_the_value_stays_at_100() {
+    assert_eq!(worn("ata-kc400", &[]), Some(26));
+    assert_eq!(worn("ata-gmts400", &[]), Some(4));
+    // Micron counts the used percent in the raw value.
+    assert_eq!(worn("ata-mx500", &[]), Some(6));
+    // SandForce has something else there.
+    assert_eq!(worn("ata-sandforce-packed", &[]), Some(3));
+    // A raw value of 0 is a drive that does not fill it in, unless its blocks are erased as often as they may be.
+    let empty = ("attr 169 raw", json!(0));
+    assert_eq!(worn("ata-gmts400", std::slice::from_ref(&empty)), Some(0));
+    let erased = ("attr 167 raw", json!(3100));
+    assert_eq!(worn("ata-gmts400", &[empty, erased]), Some(100));
+}
+
+#[test]
+fn every_vendors_name_for_the_life_left_or_used_is_known_and_zero_is_real() {
+    for name in [
+        "SSD_Life_Left",
+        "SSD_Life_Left_Perc",
+        "Lifetime_Left",
+        "Lifetime_Remaining%",
+        "Perc_Rated_Life_Remain",
+        "Remaining_Life",
+        "Remaining_Lifetime_Perc",
+        "SSD_Remaining_Life_Perc",
+        "Life_Remaining_Percent",
+        "PCT_Life_Remaining",
+        "Percent_Life_Remaining",
+        "Percent_Lifetime_Remain",
+        "DriveLife_Remaining%",
+        "Drive_Life_Remaining%",
+    ] {
+        let at = |value: u64, raw: u64| {
+            let changes = [
+                ("attr 231 name", json!(name)),
+                ("attr 231 value", json!(value)),
+                ("attr 231 raw", json!(raw)),
+            ];
+            worn("ata-kc400", &changes)
+        };
+        assert_eq!(at(0, 0), Some(100), "{name}");
+        assert_eq!(at(38, 38), Some(62), "{name}");
+    }
+    for name in [
+        "Perc_Rated_Life_Used",
+        "Percent_Lifetime_Used",
+        "Percent_Life_Used",
+        "PCT_Life_Used",
+        "Drive_Life_Used%",
+        "DriveLife_Used%",
+    ] {
+        let at = |value: u64, raw: u64| {
+            let changes = [
+                ("attr 231 name", json!(name)),
+                ("attr 231 value", json!(value)),
+                ("attr 231 raw", json!(raw)),
+            ];
+            worn("ata-kc400", &changes)
+        };
+        assert_eq!(at(96, 4), Some(4), "{name}");
+        assert_eq!(at(100, 74), Some(74), "{name}");
+        assert_eq!(at(0, 112), Some(112), "{name}");
+        assert_eq!(at(100, 0), Some(0), "{name}");
+    }
+    // These hold the word, and no life of the drive.
+    for name in [
+        "Capacitor_Life",
+        "Life_Curve_Status",
+        "Drv_Life_Protect_Status",
+    ] {
+        let changes = [("attr 231 name", json!(name)), ("attr 231 value", json!(1))];
+        assert_eq!(worn("ata-kc400", &changes), None, "{name}");
+    }
+}
+
+#[test]
+fn a_count_of_corrected_cells_is_not_a_pending_sector() {
+    let seen = judged("ata-mx500", &[]);
+    assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
+    // Older databases of smartctl name it as on any drive.
+    let older = [("attr 197 name", json!("Current_Pending_Sector"))];
+    assert_eq!(judged("ata-mx500", &older).verdict, Verdict::Good);
+    let other = [
+        ("attr 197 name", json!("Current_Pending_Sector")),
+        ("model_name", json!("EXAMPLE SSD")),
+    ];
+    assert_eq!(judged("ata-mx500", &other).verdict, Verdict::Suspect);
+}
+
+#[test]
+fn a_thousand_grown_defects_or_a_halted_scan_are_bad() {
+    let seen = judged("scsi-grown-defects", &[]);
+    assert_eq!(seen.verdict, Verdict::Bad, "{seen:?}");
+    assert!(codes(&seen).contains(&Code::GrownDefectsMany));
+    assert!(codes(&seen).contains(&Code::BackgroundScanHalted));
+    let none = ("scsi_background_scan", Value::Null);
+    let many = |count: u64| {
+        let changes = [none.clone(), ("scsi_grown_defect_list", json!(count))];
+        judged("scsi-grown-defects", &changes).verdict
+    };
+    assert_eq!((many(999), many(1000)), (Verdict::Suspect, Verdict::Bad));
+    // The scan alone, and by its words where smartctl gives no number.
+    for status in [
+        json!({"value": 3, "string": "halted due to fatal error"}),
+        json!({"string": "halted due to fatal error"}),
+    ] {
+        let changes = [
+            ("scsi_grown_defect_list", json!(0)),
+            ("scsi_background_scan.status", status),
+            ("scsi_background_scan.result_2", Value::Null),
+        ];
+        let seen = judged("scsi-grown-defects", &changes);
+        assert_eq!(codes(&seen), [Code::BackgroundScanHalted]);
+        assert_eq!(seen.verdict, Verdict::Bad);
+    }
+}
+
+#[test]
+fn what_a_background_scan_could_not_read_is_suspect_and_what_it_recovered_is_not() {
+    let seen = judged("scsi-background-errors", &[]);
+    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
+    assert_eq!(codes(&seen), [Code::BackgroundScanErrors]);
+    assert_eq!(seen.findings[0].value, 2);
+    let recovered = [
+        ("scsi_background_scan.result_2", Value::Null),
+        ("scsi_background_scan.result_3", Value::Null),
+    ];
+    let seen = judged("scsi-background-errors", &recovered);
+    assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
+    for result in [&recovered[..1], &recovered[1..]] {
+        let seen = judged("scsi-background-errors", result);
+        assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
+    }
+}
+
+#[test]
+fn errors_in_the_error_log_count_where_no_attribute_counts_them() {
+    let seen = judged("ata-error-log", &[]);
+    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
+    assert_eq!(codes(&seen), [Code::ReportedUncorrect]);
+    // Errors of other kinds are the host's or the cable's.
+    let aborted = json!([{
+        "error_number": 2, "lifetime_hours": 23011,
+        "completion_registers": {"error": 4, "status": 65, "count": 8, "lba": 0, "device": 64},
+        "error_description": "Error: ABRT",
+    }]);
+    let changes = [("ata_smart_error_log.summary.table", aborted)];
+    assert_eq!(judged("ata-error-log", &changes).verdict, Verdict::Good);
+    // By the register where smartctl does not describe it.
+    let plain = json!([{
+        "error_number": 2, "lifetime_hours": 23011,
+        "completion_registers": {"error": 64, "status": 65, "count": 8, "lba": 1, "device": 64},
+        "previous_commands": [{"registers": {"command": 0x60}}],
+    }]);
+    let changes = [("ata_smart_error_log.summary.table", plain)];
+    assert_eq!(judged("ata-error-log", &changes).verdict, Verdict::Suspect);
+    let bare = json!([{"completion_registers": {"error": 64, "status": 65}}]);
+    let changes = [("ata_smart_error_log.summary.table", bare)];
+    assert_eq!(judged("ata-error-log", &changes).verdict, Verdict::Suspect);
+    // The drive's own count is the better one.
+    let table = fixtures::document(drive("ata-error-log"))["ata_smart_error_log"].clone();
+    let counted = [("ata_smart_error_log", table)];
+    assert_eq!(judged("ata-mx500", &counted).verdict, Verdict::Good);
+}
+
+#[test]
+fn packed_raw_values_are_not_counts() {
+    let seen = judged("ata-sandforce-packed", &[]);
+    assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
+    // The same drive where smartctl does not know it.
+    let plain = [
+        ("attr 198 name", json!("Offline_Uncorrectable")),
+        ("attr 198 raw.string", json!("11074622")),
+    ];
+    assert_eq!(
+        judged("ata-sandforce-packed", &plain).verdict,
+        Verdict::Good
+    );
+    let counted = [("attr 187 raw", json!(0x0002_0000_0001_u64))];
+    let seen = judged("ata-sandforce-packed", &counted);
+    assert_eq!(seen.verdict, Verdict::Suspect);
+    assert_eq!(seen.findings[0].value, 1);
+}
+
+#[test]
+fn device_statistics_count_what_the_attributes_do_not_show() {
+    const REALLOCATED: &str = "ata_device_statistics.pages.1.table.3.value";
+    const UNCORRECTABLE: &str = "ata_device_statistics.pages.2.table.0.value";
+    let seen = judged("ata-statistics-errors", &[]);
+    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
+    assert_eq!(
+        codes(&seen),
+        [Code::ReallocatedSectors, Code::ReportedUncorrect]
+    );
+    let with = |reallocated: u64, uncorrectable: u64| {
+        let changes = [
+            (REALLOCATED, json!(reallocated)),
+            (UNCORRECTABLE, json!(uncorrectable)),
+        ];
+        judged("ata-statistics-errors", &changes).verdict
+    };
+    assert_eq!(with(1200, 0), Verdict::Suspect);
+    assert_eq!(with(0, 1), Verdict::Suspect);
+    assert_eq!(with(0, 0), Verdict::Good);
+    // They count logical sectors, eight to a physical one here.
+    assert_eq!(with(15 * 8, 0), Verdict::Good);
+    assert_eq!(with(16 * 8, 0), Verdict::Suspect);
+    // All ones is no count.
+    let ones = u64::from(u32::MAX);
+    assert_eq!(with(ones, ones), Verdict::Good);
+    // Not what the drive does not vouch for.
+    let invalid = [
+        (
+            "ata_device_statistics.pages.1.table.3.flags.valid",
+            json!(false),
+        ),
+        (
+            "ata_device_statistics.pages.2.table.0.flags.valid",
+            json!(false),
+        ),
+    ];
+    assert_eq!(
+        judged("ata-statistics-errors", &invalid).verdict,
+        Verdict::Good
+    );
+}
+
+#[test]
+fn a_failed_self_test_of_a_sas_drive_is_outdated_by_later_ones() {
+    let seen = judged("scsi-self-test-outdated", &[]);
+    assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
+    // Short ones outdate a long one when they are many, over a long time.
+    let short = |index: usize| (format!("scsi_self_test_{index}.code.value"), json!(1));
+    let all_short: Vec<(String, Value)> = (0..6).map(short).collect();
+    let mut changes: Vec<(&str, Value)> = all_short
+        .iter()
+        .map(|(place, value)| (place.as_str(), value.clone()))
+        .collect();
+    let seen = judged("scsi-self-test-outdated", &changes);
+    assert_eq!(seen.verdict, Verdict::Good, "{seen:?}");
+    changes.push(("scsi_self_test_0.power_on_time.hours", json!(1900)));
+    let seen = judged("scsi-self-test-outdated", &changes);
+    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
+    let last = [("scsi_self_test_0.result.value", json!(5))];
+    let seen = judged("scsi-self-test-outdated", &last);
+    assert_eq!(seen.verdict, Verdict::Suspect);
+}
+
+#[test]
+fn a_helium_drive_that_loses_it_is_suspect() {
+    let seen = judged("ata-helium", &[]);
+    assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
+    assert_eq!(codes(&seen), [Code::HeliumLow]);
+    let at = |value: u64| judged("ata-helium", &[("attr 22 value", json!(value))]).verdict;
+    assert_eq!((at(99), at(100)), (Verdict::Suspect, Verdict::Good));
+    let unlisted = [("attr 22 name", json!("Unknown_Attribute"))];
+    assert_eq!(judged("ata-helium", &unlisted).verdict, Verdict::Suspect);
+
+    let seen = judged("ata-helium-toshiba", &[]);
+    assert_eq!(codes(&seen), [Code::HeliumLow], "{seen:?}");
+    let upper = [("attr 23 value", json!(100)), ("attr 24 value", json!(99))];
+    assert_eq!(
+        codes(&judged("ata-helium-toshiba", &upper)),
+        [Code::HeliumLow]
+    );
+    let well = [("attr 23 value", json!(100))];
+    assert_eq!(judged("ata-helium-toshiba", &well).verdict, Verdict::Good);
+}
+
+#[test]
+fn a_sas_warning_of_heat_is_a_condition_and_a_test_of_the_warning_is_nothing() {
+    let overheating = [(ConditionKind::Overheating, ConditionLevel::Warning)];
+    let seen = judged("scsi-warning-temperature", &[]);
+    assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
+    assert_eq!(conditions(&seen), overheating);
+    // The drive's word counts at any temperature.
+    let cool = [("temperature.current", json!(41))];
+    let seen = judged("scsi-warning-temperature", &cool);
+    assert_eq!(conditions(&seen), overheating);
+
+    let seen = judged("scsi-prediction-test-mode", &[]);
+    assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
+    assert_eq!(conditions(&seen), []);
+
+    let ascq = |asc: u8, ascq: u8| {
+        let changes = [
+            ("smart_status.scsi.asc", json!(asc)),
+            ("smart_status.scsi.ascq", json!(ascq)),
+        ];
+        judged("scsi-prediction-test-mode", &changes).verdict
+    };
+    // Other warnings are of the drive, or of nothing that it would fail from.
+    assert_eq!(ascq(0x0b, 0x05), Verdict::Suspect);
+    assert_eq!(ascq(0x0b, 0x09), Verdict::Good);
+    assert_eq!(ascq(0x5d, 0x00), Verdict::Bad);
+    assert_eq!(ascq(0x5d, 0x32), Verdict::Bad);
+}
+
+#[test]
+fn the_temperature_limit_of_a_drive_is_never_above_that_of_its_kind() {
+    let overheating = [(ConditionKind::Overheating, ConditionLevel::Warning)];
+    let seen = judged("scsi-hot", &[]);
+    assert_eq!(conditions(&seen), overheating, "{seen:?}");
+    assert_eq!(seen.conditions[0].threshold, 60);
+    // The same for the critical limit of an ATA drive.
+    let hot = [
+        ("temperature.current", json!(66)),
+        ("temperature.limit_max", json!(85)),
+    ];
+    let seen = judged("ata-error-log", &hot);
+    assert_eq!(conditions(&seen), overheating, "{seen:?}");
+}
+
+#[test]
+fn a_temperature_of_zero_is_unknown() {
+    for name in ["ata-mx500", "scsi-hot", "nvme-worn-out"] {
+        let places = [
+            "temperature.current",
+            "nvme_smart_health_information_log.temperature",
+        ];
+        for value in [0, -273] {
+            let changes = places.map(|place| (place, json!(value)));
+            let facts = fixtures::changed(drive(name), &changes);
+            assert_eq!(facts.temperature.current, None, "{name} {value}");
+        }
+        let cold = places.map(|place| (place, json!(-5)));
+        let facts = fixtures::changed(drive(name), &cold);
+        assert_eq!(facts.temperature.current, Some(-5), "{name}");
+    }
+}
+
+#[test]
+fn gigabytes_are_read_in_every_locale() {
+    let facts = fixtures::changed(drive("scsi-hot"), &[]);
+    let crate::smart::facts::Detail::Scsi(scsi) = &facts.detail else {
+        panic!("not SCSI");
+    };
+    assert_eq!(scsi.read.unwrap().bytes, Some(162_438_759_000_000));
+    assert_eq!(scsi.verify.unwrap().bytes, Some(1_525_000_000));
+}
+
+#[test]
+fn thresholds_that_no_value_can_reach_are_not_thresholds() {
+    let bogus = [
+        ("attr 232 when_failed", json!("now")),
+        ("attr 232 thresh", json!(255)),
+    ];
+    assert_eq!(judged("ata-wd-blue", &bogus).verdict, Verdict::Good);
+    let real = [("attr 232 when_failed", json!("now"))];
+    assert_eq!(judged("ata-wd-blue", &real).verdict, Verdict::Bad);
+}
+
+#[test]
+fn a_health_log_of_ones_is_no_health_log() {
+    const LOG: &str = "nvme_smart_health_information_log";
+    let ones = [
+        ("critical_warning", 255),
+        ("available_spare", 255),
+        ("available_spare_threshold", 255),
+        ("percentage_used", 255),
+    ]
+    .map(|(field, value)| (format!("{LOG}.{field}"), json!(value)));
+    let mut changes: Vec<(&str, Value)> = ones
+        .iter()
+        .map(|(place, value)| (place.as_str(), value.clone()))
+        .collect();
+    changes.push(("smart_status", Value::Null));
+    changes.push(("smartctl.exit_status", json!(4)));
+    let media = format!("{LOG}.media_errors");
+    changes.push((&media, json!(u64::MAX)));
+    let seen = judged("nvme-worn-out", &changes);
+    assert_eq!(seen.verdict, Verdict::Unknown, "{seen:?}");
+    assert_eq!(conditions(&seen), []);
+}
+
+#[test]
+fn what_only_a_deep_poll_shows_holds_until_the_next_one() {
+    for (name, deep, light) in [
+        ("ata-error-log", vec![], "ata_smart_error_log"),
+        ("scsi-background-errors", vec![], "scsi_background_scan"),
+        ("scsi-grown-defects", vec![], "scsi_background_scan"),
+        (
+            "ata-statistics-255",
+            vec![("ata_device_statistics.pages.2.table.0.value", json!(88))],
+            "ata_device_statistics",
+        ),
+    ] {
+        let mut history = History::default();
+        let first = polled(name, &deep, &mut history, NOW, None);
+        let without = [(light, Value::Null)];
+        let second = polled(name, &without, &mut history, NOW + 600, None);
+        assert_eq!(codes(&first), codes(&second), "{name}");
+        assert_eq!(conditions(&first), conditions(&second), "{name}");
+        assert!(!first.findings.is_empty() || !first.conditions.is_empty());
+    }
+}
+
+/// An ATA drive whose log has one failed self-test, at this hour.
+fn failed_at(hours: u64, power_on: u64) -> Vec<(&'static str, Value)> {
+    let test = json!([{
+        "type": {"value": 1, "string": "Short offline"},
+        "status": {"value": 121, "string": "Completed: read failure", "remaining_percent": 90, "passed": false},
+        "lifetime_hours": hours,
+    }]);
+    vec![
+        ("ata_smart_self_test_log.standard.table", test),
+        ("power_on_time.hours", json!(power_on)),
+    ]
+}
+
+#[test]
+fn an_acknowledged_self_test_stays_so_and_a_new_one_counts_after_the_hours_wrap() {
+    const DRIVE: &str = "ata-error-log";
+    let clean = ("ata_smart_error_log", Value::Null);
+    let mut history = History::default();
+    let mut at = |hours: u64, power_on: u64, now: u64, ack: Option<&Acknowledgement>| {
+        let mut changes = failed_at(hours, power_on);
+        changes.push(clean.clone());
+        polled(DRIVE, &changes, &mut history, now, ack).observed
+    };
+    assert_eq!(at(64_000, 64_010, NOW, None), Verdict::Suspect);
+    let ack = operator();
+    assert_eq!(at(64_000, 64_020, NOW + 600, Some(&ack)), Verdict::Good);
+    // The same entry, when the drive's own count has passed 65,535.
+    assert_eq!(at(64_000, 66_000, NOW + 1200, None), Verdict::Good);
+    // A new one: its hour is 66,000, which the log has as 464.
+    assert_eq!(at(464, 66_001, NOW + 1800, None), Verdict::Suspect);
+    // An entry of hour 1,000 that is still there after the count has passed 66,536 is the same one.
+    let mut history = History::default();
+    let mut at = |hours: u64, power_on: u64, now: u64, ack: Option<&Acknowledgement>| {
+        let mut changes = failed_at(hours, power_on);
+        changes.push(clean.clone());
+        polled(DRIVE, &changes, &mut history, now, ack).observed
+    };
+    assert_eq!(at(1000, 1001, NOW, None), Verdict::Suspect);
+    assert_eq!(at(1000, 1002, NOW + 600, Some(&ack)), Verdict::Good);
+    assert_eq!(at(1000, 70_000, NOW + 1200, None), Verdict::Good);
+    assert_eq!(at(4464, 70_001, NOW + 1800, None), Verdict::Suspect);
+}

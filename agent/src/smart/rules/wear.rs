@@ -1,0 +1,221 @@
+//! How worn a drive is, by the best source that it has.
+
+use serde::{Deserialize, Serialize};
+
+use super::scsi::{ENDURANCE_LIMIT_MET, PREDICTION};
+use crate::smart::facts::{Ata, Attribute, Detail, Facts};
+
+/// Where the device statistics hold the endurance used (ACS-4, 9.5.10): page 7, first number.
+pub(in crate::smart) const ENDURANCE: (u64, u64) = (7, 8);
+/// What drives report there that do not measure it; the standard has no such value, and 254 is the highest seen.
+const UNKNOWN: u64 = 255;
+
+/// How worn a drive is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wear {
+    /// Rated endurance used, percent; may pass 100.
+    pub percent: u64,
+    /// Who says so.
+    pub source: WearSource,
+}
+
+/// Where the wear was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WearSource {
+    /// smartctl's own summary (7.5 and later); of an ATA drive, its guess by attribute.
+    Smartctl,
+    /// NVMe's percentage used.
+    Nvme,
+    /// SCSI's endurance indicator.
+    Scsi,
+    /// eMMC's life time estimate, in tenths.
+    Mmc,
+    /// ATA device statistics, page 7.
+    Statistics,
+    /// An ATA attribute, by its name.
+    Attribute,
+}
+
+/// The wear of a drive, by the best source there is.
+pub fn wear(facts: &Facts) -> Option<Wear> {
+    let from = |source| move |percent| Wear { percent, source };
+    let summary = facts.endurance_used.map(from(WearSource::Smartctl));
+    match &facts.detail {
+        Detail::Ata(ata) => ata
+            .statistic(ENDURANCE.0, ENDURANCE.1)
+            .filter(|percent| *percent < UNKNOWN)
+            .map(from(WearSource::Statistics))
+            .or_else(|| by_name(ata).map(from(WearSource::Attribute)))
+            // It is made of the same attributes: where they are not filled in, it is no better.
+            .or_else(|| summary.filter(|_| !ata.attributes.iter().any(is_of_wear))),
+        Detail::Nvme(nvme) => summary.or(nvme.percentage_used.map(from(WearSource::Nvme))),
+        Detail::Scsi(scsi) => {
+            let met = scsi.sense == Some((PREDICTION, ENDURANCE_LIMIT_MET));
+            let used = scsi.endurance_used.or(met.then_some(100));
+            summary.or(used.map(from(WearSource::Scsi)))
+        }
+        Detail::Mmc(mmc) => mmc.used_percent().map(from(WearSource::Mmc)),
+        Detail::Unknown => summary,
+    }
+}
+
+/// How an attribute tells the life of a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tells {
+    /// The percentage left.
+    Left,
+    /// The percentage used.
+    Used,
+    /// The normalised value is the percentage left, except 0: the scale begins at 1, and 0 is not filled in.
+    LeftByValue,
+    /// The percentage used in hundredths, twice in the raw value.
+    UsedInHundredths,
+}
+
+/// Names of attributes by what they tell, the most reliable first: names of smartctl's database, in lower case, up to
+/// where they end alike. By name: the numbers 169, 177, 202, 231 and 233 mean different things on different drives.
+const LIFE: [(Tells, &[&str]); 4] = [
+    (
+        Tells::Left,
+        &[
+            "ssd_life_left",
+            "lifetime_left",
+            "lifetime_remain",
+            "life_remaining",
+            "remaining_life",
+            "ssd_remaining_life",
+            "percent_life_remain",
+            "percent_lifetime_remain",
+            "perc_rated_life_remain",
+            "pct_life_remain",
+            "drive_life_remain",
+            "drivelife_remain",
+        ],
+    ),
+    (
+        Tells::Used,
+        &[
+            "percent_life_used",
+            "percent_lifetime_used",
+            "perc_rated_life_used",
+            "pct_life_used",
+            "drive_life_used",
+            "drivelife_used",
+        ],
+    ),
+    (Tells::UsedInHundredths, &["perc_write/erase_count"]),
+    (
+        Tells::LeftByValue,
+        &["media_wearout_indicator", "wear_leveling_count"],
+    ),
+];
+/// Western Digital and SanDisk have a media wearout indicator under this number that counts up.
+const COUNTS_UP: u8 = 230;
+
+/// The most that SandForce's flags amount to.
+const FLAGS: u64 = 3;
+
+/// What an attribute tells of the drive's life.
+fn tells(attribute: &Attribute) -> Option<Tells> {
+    let name = attribute.name.to_lowercase().replace('-', "_");
+    let (tells, _) = LIFE
+        .iter()
+        .find(|(_, names)| names.iter().any(|known| name.starts_with(known)))?;
+    match tells {
+        Tells::LeftByValue if attribute.id == COUNTS_UP => Some(Tells::UsedInHundredths),
+        tells => Some(*tells),
+    }
+}
+
+fn is_of_wear(attribute: &Attribute) -> bool {
+    tells(attribute).is_some()
+}
+
+fn by_name(ata: &Ata) -> Option<u64> {
+    let in_order = [
+        Tells::Left,
+        Tells::Used,
+        Tells::UsedInHundredths,
+        Tells::LeftByValue,
+    ];
+    in_order.into_iter().find_map(|wanted| {
+        let attributes = ata.attributes.iter();
+        let mut of_kind = attributes.filter(|attribute| tells(attribute) == Some(wanted));
+        of_kind.find_map(|attribute| match wanted {
+            Tells::Left => left(attribute, ata).map(|left| 100 - left),
+            Tells::Used => used(attribute),
+            Tells::UsedInHundredths => in_hundredths(attribute),
+            Tells::LeftByValue => percent(attribute)
+                .filter(|left| *left > 0)
+                .map(|left| 100 - left),
+        })
+    })
+}
+
+/// The normalised value where it is a percentage: above 100 it is on another scale.
+fn percent(attribute: &Attribute) -> Option<u64> {
+    attribute.value.filter(|value| *value <= 100)
+}
+
+/// The percentage left: the lower of value and raw value, for on Phison's and Silicon Motion's drives the value stays at
+/// 100. Not where the two add up to 100 (Micron, Marvell: the raw value is what was used), nor where a prefail attribute has
+/// next to nothing in the raw value (SandForce: flags).
+fn left(attribute: &Attribute, ata: &Ata) -> Option<u64> {
+    let value = percent(attribute);
+    let raw = attribute.raw;
+    let is_flags = attribute.prefail && raw <= FLAGS;
+    let counts = (1..=100).contains(&raw) && !attribute.packed && !is_flags;
+    match value {
+        Some(value) if counts && value + raw == 100 => Some(value),
+        Some(value) if counts => Some(value.min(raw)),
+        None => counts.then_some(raw),
+        // 0 % and not filled in look the same: how often the blocks were erased decides.
+        Some(100) if raw == 0 && is_erased_as_rated(ata) => Some(0),
+        value => value,
+    }
+}
+
+/// Silicon Motion: the average block was erased as often as the flash memory is specified for.
+fn is_erased_as_rated(ata: &Ata) -> bool {
+    let number = |name: &str| {
+        let mut attributes = ata.attributes.iter();
+        let found = attributes.find(|attribute| attribute.name.eq_ignore_ascii_case(name));
+        found.map(|attribute| attribute.raw).filter(|raw| *raw > 0)
+    };
+    let rated = number("Max_Erase_Count_of_Spec");
+    let erased = number("Average_Erase_Count");
+    rated.is_some_and(|rated| erased >= Some(rated))
+}
+
+/// The percentage used: the raw value, which goes on above 100.
+fn used(attribute: &Attribute) -> Option<u64> {
+    let value = percent(attribute);
+    let filled_in = attribute.raw > 0 || value.is_none_or(|value| value == 0 || value == 100);
+    if !attribute.packed && attribute.raw < UNKNOWN && filled_in {
+        return Some(attribute.raw);
+    }
+    value.map(|left| 100 - left)
+}
+
+/// 0x2f24_0014_2f24: 47.36 %, in the low word and again in the high one, bytes before and after the point. The value
+/// rounds it up, or stays at 100.
+fn in_hundredths(attribute: &Attribute) -> Option<u64> {
+    let (low, high) = (attribute.raw16(), attribute.raw >> 32);
+    let value = percent(attribute).filter(|value| (1..100).contains(value));
+    let is_wearout = tells(attribute) == Some(Tells::UsedInHundredths)
+        && attribute.name.to_lowercase().starts_with("media_wearout");
+    if attribute.raw == 0 {
+        return value.filter(|_| is_wearout);
+    }
+    // Other firmware under SanDisk's name has another number there.
+    if !is_wearout && low != high {
+        return None;
+    }
+    let whole = low >> 8;
+    let rounds_it = |value: &u64| value.abs_diff(whole) <= 1;
+    Some(
+        value
+            .filter(rounds_it)
+            .map_or(whole, |value| value.max(whole)),
+    )
+}

@@ -1,0 +1,26 @@
+//! What a command line is given to read: a file, or standard input.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read},
+    os::unix::fs::FileTypeExt,
+    path::Path,
+};
+
+/// Whether it is a device node: a namespace or disk, or an NVMe controller (a character device).
+pub fn is_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| {
+        let kind = found.file_type();
+        kind.is_block_device() || kind.is_char_device()
+    })
+}
+
+/// At most `most` bytes of a file; of standard input without one.
+pub fn read(path: Option<&Path>, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    match path {
+        Some(path) => File::open(path)?.take(most).read_to_end(&mut bytes)?,
+        None => io::stdin().lock().take(most).read_to_end(&mut bytes)?,
+    };
+    Ok(bytes)
+}
