@@ -24,6 +24,7 @@ use tonic::transport::Server;
 use crate::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
     agents::ForgottenNodes,
+    audit::{Audit, AuditError},
     cluster::ClusterService,
     config::{ConfigError, RunOptions},
     dial, files, last_known, limits,
@@ -101,6 +102,9 @@ pub enum RunError {
     /// The state directory.
     #[error("cannot read the state directory; see --state-dir")]
     State(#[source] io::Error),
+    /// `--audit-log`.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// Signals cannot be waited for.
     #[error("cannot wait for signals")]
     Signals(#[source] io::Error),
@@ -143,6 +147,9 @@ pub async fn serve(
         Some(socket) => Agents::single(dial::reconnecting(socket.clone(), CONNECT)),
         None => open_to_agents(&options, &tasks, &ending).await?,
     };
+    if let Some(path) = &options.audit_log {
+        agents.audit_to(Audit::open(path)?);
+    }
     let expected = expected(&options, &agents, &tasks, &ending).await?;
     let ready = ready_or_late(agents.ready(), expected);
     let exposed = Cluster::new(agents.clone(), ready.clone());

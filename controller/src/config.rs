@@ -149,6 +149,9 @@ pub struct RunOptions {
     /// Deleting it loses no data
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+    /// File to which who asked what, and whether it was allowed, is appended, a JSON object a line; - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
     /// Socket for this program's other commands; made with mode 0600
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,

@@ -30,6 +30,7 @@
 
 pub mod agents;
 pub mod app;
+pub mod audit;
 pub mod bounds;
 pub mod call;
 mod capability;

@@ -21,11 +21,12 @@ use tonic::{Code, transport::Channel};
 use super::{
     Agent, Entered, IdentityLimit, Inner, Standby,
     admission::{Facts, Identity, Refusal},
-    history::Past,
+    history::{Past, host},
     session_error::SessionError,
     updates::{self, MessageLimit},
 };
 use crate::{
+    audit::Record,
     call::{CallError, call},
     catalog::Catalog,
     inventory::{Foreign, Inventory},
@@ -120,6 +121,11 @@ pub(super) async fn visit(
     if let Some(reason) = ended.refusal() {
         inner.refusals.count(reason);
     }
+    if ended.is_before_a_session() && inner.log.allows("audit", host(&address)) {
+        let node = ended.nodes().first().map_or("?", |node| *node);
+        let text = ended.to_string();
+        inner.record(|| Record::session("session", node, &address, None, false, &text));
+    }
     for node in ended.nodes() {
         // A name that nobody has proved makes no node.
         if let Some(agent) = inner.get(node) {
@@ -208,7 +214,7 @@ async fn admitted(
     visitor.known.cancel();
     let facts = facts(hello, identity, visitor.address);
     let agent = inner.enrol(&facts.node);
-    let address = facts.address.clone();
+    let (address, identity) = (facts.address.clone(), facts.identity.clone());
     let newcomer = Newcomer {
         client,
         channel,
@@ -219,6 +225,20 @@ async fn admitted(
     };
     let error = newcomer.enter(inner, &agent).await;
     agent.remember(Past::ended(&error, &address));
+    if inner.log.allows("audit", agent.node()) {
+        let (node, text) = (agent.node(), error.to_string());
+        inner.record(|| {
+            let allowed = error.refusal().is_none();
+            Record::session(
+                "session-end",
+                node,
+                &address,
+                identity.as_ref(),
+                allowed,
+                &text,
+            )
+        });
+    }
     drop(counted);
     error
 }
@@ -292,6 +312,12 @@ impl Newcomer<'_> {
             );
         }
         agent.remember(Past::connected(&facts));
+        if inner.log.allows("audit", &facts.node) {
+            inner.record(|| {
+                let (node, identity) = (&facts.node, facts.identity.as_ref());
+                Record::session("session", node, &facts.address, identity, true, "connected")
+            });
+        }
         let stay = Stay {
             agent: agent.clone(),
             number,

@@ -48,6 +48,11 @@ fn now() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
+/// Of an address, without the port.
+pub(super) fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
 impl Past {
     pub(super) fn connected(facts: &Facts) -> Self {
         Self {
@@ -77,13 +82,11 @@ impl Past {
 
     // An agent that comes again has another port.
     fn is_same(&self, other: &Self) -> bool {
-        let host = |past: &Self| {
-            let (host, _) = past.address.rsplit_once(':').unwrap_or((&past.address, ""));
-            host.to_owned()
-        };
         // A refusal names the port that it refused.
         let text = |past: &Self| past.text.replace(&past.address, "");
-        self.outcome == other.outcome && host(self) == host(other) && text(self) == text(other)
+        self.outcome == other.outcome
+            && host(&self.address) == host(&other.address)
+            && text(self) == text(other)
     }
 }
 

@@ -16,7 +16,7 @@ mod updates;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, PoisonError, RwLock, Weak},
+    sync::{Arc, OnceLock, PoisonError, RwLock, Weak},
     time::{Duration, Instant},
 };
 
@@ -35,8 +35,14 @@ pub use lookup::{Found, LookupError, parse};
 pub use session_error::SessionError;
 
 use crate::{
-    catalog::Catalog, expected::Expected, inventory::Inventory, notes::Notes, peer_log::PeerLog,
-    refusals::Refusals, unclaimed::Unclaimed,
+    audit::{Audit, Record},
+    catalog::Catalog,
+    expected::Expected,
+    inventory::Inventory,
+    notes::Notes,
+    peer_log::PeerLog,
+    refusals::Refusals,
+    unclaimed::Unclaimed,
 };
 
 /// Largest message taken from the one agent behind a socket: a full snapshot of 20,000 volumes with much to say of each, bytes.
@@ -61,6 +67,7 @@ struct Inner {
     notes: Notes,
     refusals: Arc<Refusals>,
     log: Arc<PeerLog>,
+    audit: OnceLock<Audit>,
     expected: RwLock<Expected>,
     unclaimed: Unclaimed,
     began: Instant,
@@ -115,6 +122,7 @@ impl Agents {
                 notes,
                 refusals: Arc::default(),
                 log: Arc::default(),
+                audit: OnceLock::new(),
                 expected: RwLock::default(),
                 unclaimed: Unclaimed::default(),
                 began: Instant::now(),
@@ -204,6 +212,16 @@ impl Agents {
         &self.inner.refusals
     }
 
+    /// From now on what is asked is recorded there.
+    pub fn audit_to(&self, audit: Audit) {
+        let _ = self.inner.audit.set(audit);
+    }
+
+    /// Where what is asked is recorded; None when nowhere.
+    pub fn audit(&self) -> Option<&Audit> {
+        self.inner.audit.get()
+    }
+
     /// Limits the log lines that peers cause.
     pub fn peer_log(&self) -> &Arc<PeerLog> {
         &self.inner.log
@@ -264,6 +282,12 @@ async fn visit_once(inner: &Weak<Inner>, channel: &Channel) -> SessionError {
 }
 
 impl Inner {
+    fn record(&self, record: impl FnOnce() -> Record) {
+        if let Some(audit) = self.audit.get() {
+            audit.record(record);
+        }
+    }
+
     // When it was given up, unix seconds.
     fn is_given_up(&self, node: &str) -> Option<u64> {
         let at = self.forgotten_nodes.borrow().get(node).copied()?;

@@ -137,6 +137,20 @@ impl SessionError {
         }
     }
 
+    /// Whether the agent had not shown which node it is, or had too many connections: no node has it in its history as a session.
+    pub(super) fn is_before_a_session(&self) -> bool {
+        matches!(
+            self,
+            Self::Hello(_)
+                | Self::NodeId(_)
+                | Self::OtherCertificate { .. }
+                | Self::OtherNode { .. }
+                | Self::NotProven { .. }
+                | Self::TooMany(_)
+                | Self::Version { .. }
+        )
+    }
+
     /// What the agent's operator should find in the agent's own log.
     pub(super) fn for_peer(&self) -> Option<String> {
         match self {

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     agents::{Agents, Found},
+    audit::Record,
     config::HealthApi,
     health::Whereabouts,
     inventory::Inventory,
@@ -63,6 +64,20 @@ impl ControllerService {
             pending: Pending::default(),
             attached: Attached::default(),
         }
+    }
+
+    /// A call that changes something.
+    async fn audited<T>(
+        &self,
+        method: &'static str,
+        on: &str,
+        rpc: impl Future<Output = Result<T, Status>>,
+    ) -> Result<Response<T>, Status> {
+        let result = logged(method, rpc).await;
+        if let Some(audit) = self.agents.audit() {
+            audit.record(|| Record::call(method, on, result.as_ref().map(drop)));
+        }
+        result
     }
 
     async fn create(&self, request: CreateVolumeRequest) -> Result<CreateVolumeResponse, Status> {
@@ -301,14 +316,20 @@ impl Controller for ControllerService {
         &self,
         request: Request<CreateVolumeRequest>,
     ) -> Result<Response<CreateVolumeResponse>, Status> {
-        logged("CreateVolume", self.create(request.into_inner())).await
+        let request = request.into_inner();
+        let name = request.name.clone();
+        self.audited("CreateVolume", &name, self.create(request))
+            .await
     }
 
     async fn delete_volume(
         &self,
         request: Request<DeleteVolumeRequest>,
     ) -> Result<Response<DeleteVolumeResponse>, Status> {
-        logged("DeleteVolume", self.delete(request.into_inner())).await
+        let request = request.into_inner();
+        let id = request.volume_id.clone();
+        self.audited("DeleteVolume", &id, self.delete(request))
+            .await
     }
 
     async fn validate_volume_capabilities(
@@ -363,7 +384,10 @@ impl Controller for ControllerService {
         &self,
         request: Request<ControllerExpandVolumeRequest>,
     ) -> Result<Response<ControllerExpandVolumeResponse>, Status> {
-        logged("ControllerExpandVolume", self.expand(request.into_inner())).await
+        let request = request.into_inner();
+        let id = request.volume_id.clone();
+        self.audited("ControllerExpandVolume", &id, self.expand(request))
+            .await
     }
 
     async fn controller_get_volume(
@@ -380,8 +404,9 @@ impl Controller for ControllerService {
         if !self.attach {
             return Err(unimplemented("ControllerPublishVolume", NO_ATTACHING));
         }
-        logged("ControllerPublishVolume", async {
-            Ok(publish(&self.agents, &self.attached, request.get_ref())?)
+        let request = request.get_ref();
+        self.audited("ControllerPublishVolume", &request.volume_id, async {
+            Ok(publish(&self.agents, &self.attached, request)?)
         })
         .await
     }
@@ -393,8 +418,9 @@ impl Controller for ControllerService {
         if !self.attach {
             return Err(unimplemented("ControllerUnpublishVolume", NO_ATTACHING));
         }
-        logged("ControllerUnpublishVolume", async {
-            Ok(unpublish(&self.agents, &self.attached, request.get_ref())?)
+        let request = request.get_ref();
+        self.audited("ControllerUnpublishVolume", &request.volume_id, async {
+            Ok(unpublish(&self.agents, &self.attached, request)?)
         })
         .await
     }

@@ -9,7 +9,7 @@ use super::{
     Def, Exposed, Families, build,
     families::{counter, gauge, number, truth},
 };
-use crate::agents::Agents;
+use crate::{agents::Agents, audit::Audit};
 
 const NODES: Def = gauge(
     "drivebay_controller_nodes",
@@ -74,10 +74,16 @@ const REFUSALS: Def = counter(
     &["reason"],
 );
 
+const AUDIT_LOST: Def = counter(
+    "drivebay_controller_audit_records_lost_total",
+    "Audit records that could not be written; only with --audit-log.",
+    &[],
+);
+
 /// Every definition here.
 pub const DEFINITIONS: &[Def] = &[
     NODES, CONNECTED, AWAY, REFUSED, REVISION, VOLUMES, ABNORMAL, FREE, TOTAL, UNCLAIMED, DOUBTS,
-    REFUSALS,
+    REFUSALS, AUDIT_LOST,
 ];
 
 /// The controller, for a scrape.
@@ -148,6 +154,9 @@ impl Exposed for Cluster {
         }
         for (reason, count) in self.agents.refusals().all() {
             into.put(&REFUSALS, &[reason.as_str()], number(count));
+        }
+        if let Some(lost) = self.agents.audit().and_then(Audit::lost) {
+            into.put(&AUDIT_LOST, &[], number(lost));
         }
         let doubts = number_of(self.agents.creates_in_doubt());
         into.put(&DOUBTS, &[], number(doubts));

@@ -59,7 +59,10 @@ fn has_condition(cluster: &Cluster, reason: &str) -> Value {
 fn volumes_of_an_absent_node_stay_listed_and_abnormal_while_both_controllers_are_replaced() {
     let cluster = Cluster::running();
     cluster.installed();
-    let install = Install::with(json!({"controller": {"replicas": 2, "awayGrace": 5}}));
+    let install = Install::with(json!({
+        "controller": {"replicas": 2, "awayGrace": 5},
+        "metrics": {"enabled": true},
+    }));
     cluster.upgrade(&install, &[]).unwrap();
     cluster.drivebay_is_up();
     let it = cluster.scenario("absent");

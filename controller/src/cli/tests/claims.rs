@@ -210,10 +210,10 @@ fn a_broken_reader_is_not_a_wrong_list() {
 
 #[test]
 fn without_a_list_the_controller_says_what_no_persistent_volume_names() {
-    let mut named = volume(1, "n1", "named");
+    let mut named = volume(1, "n1", "kept");
     named.claims_known = true;
     named.persistent_volume = "pv-1".into();
-    let mut new = volume(2, "n1", "new");
+    let mut new = volume(2, "n1", "young");
     (new.claims_known, new.unclaimed_seconds) = (true, 599);
     let mut left = volume(3, "n1", "left");
     (left.claims_known, left.unclaimed_seconds) = (true, 7200);
@@ -224,10 +224,10 @@ fn without_a_list_the_controller_says_what_no_persistent_volume_names() {
     }
     .serve();
     let out = ask(&served.socket(), &["volumes", "--unclaimed"]).ok();
-    assert!(out.contains("left") && !out.contains("named "), "{out}");
-    assert!(!out.contains("new "), "{out}");
+    assert!(out.contains("left") && !out.contains("kept"), "{out}");
+    assert!(!out.contains("young"), "{out}");
     assert!(
-        out.contains("no PersistentVolume has named it for 2 h"),
+        out.contains("no PersistentVolume has named it for 2h"),
         "{out}"
     );
     assert!(

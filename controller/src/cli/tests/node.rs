@@ -222,7 +222,7 @@ fn a_node_is_shown_with_its_sessions_and_who_was_refused_under_its_name() {
     let out = ask(&served.socket(), &["node", "show", "n7"]).ok();
     for part in [
         "Node n7",
-        "away 2 h",
+        "away 2h",
         "3, 0 abnormal",
         "connected",
         "40 times",
