@@ -181,6 +181,16 @@ impl Notes {
 
     /// Notes durably that the node is going to be sent a create of this name.
     pub async fn doubt(&self, name: &str, node: &str) -> Result<(), NotesError> {
+        let change = self.note_doubt(name, node);
+        self.written(change).await
+    }
+
+    /// The same, made durable with what is written next: for a request that allows no other node, which repeats it there.
+    pub fn doubt_soon(&self, name: &str, node: &str) {
+        self.note_doubt(name, node);
+    }
+
+    fn note_doubt(&self, name: &str, node: &str) -> u64 {
         let ((), change) = self.change(|contents| {
             contents
                 .doubts
@@ -191,7 +201,7 @@ impl Notes {
                 contents.doubts.pop_first();
             }
         });
-        self.written(change).await
+        change
     }
 
     /// The node has given its final answer.

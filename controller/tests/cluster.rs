@@ -719,3 +719,19 @@ async fn an_agent_is_the_node_that_its_token_is_of() {
     assert!(cluster.agents.get("a").unwrap().connected());
     drop(member);
 }
+
+#[tokio::test]
+async fn a_create_that_names_one_node_waits_for_no_disk_and_one_with_a_choice_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::new(Notes::open(dir.path()).unwrap());
+    // From now on the notes cannot be written.
+    std::fs::create_dir(dir.path().join("notes.json.new")).unwrap();
+    let (one, other) = (Fake::new("a"), Fake::new("b"));
+    let _a = cluster.join(&one).await;
+    let _b = cluster.join(&other).await;
+    let refused = cluster.create("v", &["a", "b"]).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains("notes.json"), "{refused:?}");
+    assert!(calls(&one).is_empty() && calls(&other).is_empty());
+    cluster.create("w", &["a"]).await.unwrap();
+}

@@ -197,7 +197,9 @@ pub(crate) async fn create(
     let task = tokio::spawn(async move {
         let _guard = guard;
         let choices = choose(&agents, &key, &create)?;
-        try_each(&agents, &create, &choices).await
+        let only = key.only_nodes(create.topology.as_ref());
+        let is_one = only.is_some_and(|nodes| nodes.len() == 1);
+        try_each(&agents, &create, &choices, is_one).await
     });
     task.await.unwrap_or(Err(CreateError::Lost))
 }
@@ -340,6 +342,7 @@ async fn try_each(
     agents: &Agents,
     create: &Create,
     choices: &[Choice],
+    is_one: bool,
 ) -> Result<(String, agent::Volume), CreateError> {
     let mut refused = None;
     for choice in choices {
@@ -355,7 +358,13 @@ async fn try_each(
             }
         };
         let (name, node) = (&create.name, &choice.node);
-        agents.notes().doubt(name, node).await?;
+        // Where one node is named, a doubt keeps nobody from another: the next request names that one, or a doubt about a node
+        // that it does not name does not count. So it is not worth a sync for each create.
+        if is_one {
+            agents.notes().doubt_soon(name, node);
+        } else {
+            agents.notes().doubt(name, node).await?;
+        }
         match ask(&agent, client, create, choice).await {
             Ok(volume) => {
                 agents.notes().settle(name, node);
