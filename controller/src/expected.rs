@@ -55,6 +55,8 @@ pub type Volumes = BTreeMap<Uuid, ExpectedVolume>;
 pub struct Expected {
     volumes: BTreeMap<Arc<str>, Volumes>,
     nodes: BTreeSet<Arc<str>>,
+    // The same by uuid, wherever the handle says that the volume is.
+    named: BTreeSet<(Uuid, Arc<str>)>,
     // Since both lists were read whole.
     complete: bool,
 }
@@ -72,9 +74,9 @@ impl Expected {
     /// In place of all volumes; the nodes of which something may have changed.
     pub fn replace_volumes(&mut self, all: Vec<(VolumeId, ExpectedVolume)>) -> BTreeSet<Arc<str>> {
         let before = std::mem::take(&mut self.volumes);
+        self.named.clear();
         for (id, volume) in all {
-            let of_node = self.volumes.entry(id.node.into()).or_default();
-            of_node.insert(id.uuid, volume);
+            self.put_volume(&id, volume);
         }
         before
             .into_keys()
@@ -90,7 +92,9 @@ impl Expected {
 
     /// Whether that changed anything.
     pub fn put_volume(&mut self, id: &VolumeId, volume: ExpectedVolume) -> bool {
-        let of_node = self.volumes.entry(id.node.as_str().into()).or_default();
+        let node: Arc<str> = id.node.as_str().into();
+        self.named.insert((id.uuid, node.clone()));
+        let of_node = self.volumes.entry(node).or_default();
         match of_node.entry(id.uuid) {
             Entry::Occupied(entry) if *entry.get() == volume => false,
             Entry::Occupied(mut entry) => {
@@ -109,6 +113,7 @@ impl Expected {
         if let Some(of_node) = self.volumes.get_mut(id.node.as_str()) {
             if of_node.get(&id.uuid).is_some_and(|known| *known.pv == *pv) {
                 of_node.remove(&id.uuid);
+                self.named.remove(&(id.uuid, id.node.as_str().into()));
             }
             if of_node.is_empty() {
                 self.volumes.remove(id.node.as_str());
@@ -142,11 +147,10 @@ impl Expected {
         self.volumes.get(node)
     }
 
-    /// Whether a PersistentVolume names this volume there.
-    pub fn names(&self, uuid: Uuid, node: &str) -> bool {
-        self.volumes
-            .get(node)
-            .is_some_and(|of_node| of_node.contains_key(&uuid))
+    /// Whether a PersistentVolume names this volume, there or on the node from which its drive was moved.
+    pub fn names(&self, uuid: Uuid) -> bool {
+        let mut from = self.named.range((uuid, "".into())..);
+        from.next().is_some_and(|(first, _)| *first == uuid)
     }
 
     /// What names this volume, on the node of its id.
@@ -181,10 +185,12 @@ mod tests {
         // A second one that was made by hand for the same volume takes its place.
         assert!(expected.put_volume(&id(1), volume("b")));
         expected.remove_volume(&id(1), "a");
+        assert!(expected.names(id(1).uuid) && !expected.names(id(2).uuid));
         assert_eq!(expected.volume(&id(1)).map(|of| &*of.pv), Some("b"));
         assert!(expected.has_node("n1"));
         expected.remove_volume(&id(1), "b");
         assert!(expected.volume(&id(1)).is_none() && !expected.has_node("n1"));
+        assert!(!expected.names(id(1).uuid));
     }
 
     #[test]

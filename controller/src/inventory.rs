@@ -235,10 +235,10 @@ impl Inventory {
     }
 
     /// Lists these volumes, of which an orchestrator says that they exist, until an agent has told what the node has. Those
-    /// that are known already stay as the agent last reported them.
-    pub fn expect(&mut self, volumes: &BTreeMap<Uuid, ExpectedVolume>, catalog: &Catalog) {
+    /// that are known already stay as the agent last reported them. Answers whether that changed anything.
+    pub fn expect(&mut self, volumes: &BTreeMap<Uuid, ExpectedVolume>, catalog: &Catalog) -> bool {
         if self.confirmed {
-            return;
+            return false;
         }
         let shown = self.shown.as_ref();
         let known = |uuid: &Uuid| shown.is_some_and(|shown| shown.volumes.contains_key(uuid));
@@ -253,8 +253,10 @@ impl Inventory {
             let volume = volumes.get(uuid)?;
             Some((*uuid, volume.as_reported(*uuid, &self.node)))
         });
-        let put = put.collect();
+        let put: Vec<_> = put.collect();
+        let changed = !put.is_empty() || !gone.is_empty();
         catalog.change(&self.node, put, &gone);
+        changed
     }
 
     /// Takes in what was known before this process began; the node counts as disconnected.

@@ -91,7 +91,7 @@ fn next(agents: &Agents, from: &mut Option<Key>) -> Option<Vec<Key>> {
     *from = Some(last.clone());
     let expected = agents.expected();
     let mut keys: Vec<Key> = page.into_iter().map(|(key, _)| key).collect();
-    keys.retain(|key| !expected.names(key.uuid, &key.node));
+    keys.retain(|key| !expected.names(key.uuid));
     drop(expected);
     // What an absent node has now is not known.
     keys.retain(|key| {

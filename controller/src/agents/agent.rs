@@ -388,7 +388,7 @@ impl Agent {
     /// Lists what an orchestrator says is there, until the agent has told.
     pub(super) fn expect(&self, volumes: &BTreeMap<Uuid, ExpectedVolume>, catalog: &Catalog) {
         self.inventory
-            .send_modify(|inventory| inventory.expect(volumes, catalog));
+            .send_if_modified(|inventory| inventory.expect(volumes, catalog));
     }
 
     /// Drops what is known of its volumes, as they were given up. Not while it is connected.

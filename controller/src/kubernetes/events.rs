@@ -27,44 +27,64 @@ use crate::{
 const EVERY: Duration = Duration::from_secs(30);
 /// Events made at each look. The rest are made at the next ones.
 const MAX_AT_ONCE: usize = 50;
+/// Of them, of one node: none keeps the others waiting.
+const MAX_OF_NODE: usize = 10;
+/// The API server answers within this, or is asked again at the next look.
+const DEADLINE: Duration = Duration::from_secs(10);
 /// Where events of Nodes are, which have no namespace.
 const NODE_NAMESPACE: &str = "default";
 
 /// Tells what is due, until `stop`.
 pub async fn tell(client: Client, driver: String, agents: Agents, stop: CancellationToken) {
-    let mut told = BTreeSet::new();
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(EVERY) => {}
+    let telling = async {
+        let mut told = BTreeSet::new();
+        loop {
+            tokio::time::sleep(EVERY).await;
+            // Whose claims they are is not known before.
+            if agents.expected().complete() {
+                tell_once(&client, &driver, &agents, &mut told).await;
+            }
         }
-        // Whose claims they are is not known yet.
-        if !agents.expected().complete() {
-            continue;
+    };
+    stop.run_until_cancelled(telling).await;
+}
+
+async fn tell_once(client: &Client, driver: &str, agents: &Agents, told: &mut BTreeSet<String>) {
+    let (mut due, mut new) = (BTreeSet::new(), Vec::new());
+    for agent in agents.all() {
+        let mut of_this = 0;
+        for notice in of_node(agents, &agent) {
+            due.insert(notice.digest.clone());
+            if of_this < MAX_OF_NODE && !told.contains(&notice.digest) {
+                of_this += 1;
+                new.push(notice);
+            }
         }
-        let mut all = Vec::new();
-        for agent in agents.all() {
-            all.extend(of_node(&agents, &agent));
-            tokio::task::yield_now().await;
-        }
-        told.retain(|digest| all.iter().any(|notice| notice.digest == *digest));
-        let new = all
-            .into_iter()
-            .filter(|notice| !told.contains(&notice.digest));
-        let new: Vec<Notice> = new.take(MAX_AT_ONCE).collect();
-        for notice in new {
-            match make(&client, &driver, &notice).await {
-                Ok(()) => {
+        tokio::task::yield_now().await;
+    }
+    told.retain(|digest| due.contains(digest));
+    for notice in new.into_iter().take(MAX_AT_ONCE) {
+        let made = tokio::time::timeout(DEADLINE, make(client, driver, &notice)).await;
+        let (error, goes_on) = match made {
+            Ok(Ok(())) => {
+                told.insert(notice.digest);
+                continue;
+            }
+            Ok(Err(error)) => {
+                // It will not take this one later, either; what it does not let us do may be allowed later.
+                let refused = is_refused(&error);
+                if refused {
                     told.insert(notice.digest);
                 }
-                Err(error) => {
-                    if agents.peer_log().allows("API server", "events") {
-                        let error = printable(&error.to_string());
-                        tracing::warn!(%error, "cannot create a Kubernetes event; will retry");
-                    }
-                    break;
-                }
+                (printable(&error.to_string()), refused)
             }
+            Err(_) => (format!("no answer within {} s", DEADLINE.as_secs()), false),
+        };
+        if agents.peer_log().allows("API server", "events") {
+            tracing::warn!(reason = notice.reason, %error, "cannot create a Kubernetes event");
+        }
+        if !goes_on {
+            return;
         }
     }
 }
@@ -162,16 +182,21 @@ async fn make(client: &Client, driver: &str, notice: &Notice) -> Result<(), kube
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     match events.create(&PostParams::default(), &event).await {
         // Told already, by another controller or by this one before it was started again; or the namespace is going.
-        Err(kube::Error::Api(status))
-            if matches!(status.code, 403 | 404 | 409) && !forbidden(&status) =>
-        {
-            Ok(())
-        }
+        Err(kube::Error::Api(status)) if is_told_or_gone(&status) => Ok(()),
         made => made.map(drop),
     }
 }
 
-// A namespace that is being deleted takes no event, and says so with this code, too.
-fn forbidden(status: &kube::core::Status) -> bool {
-    status.code == 403 && !status.message.contains("being terminated")
+fn is_told_or_gone(status: &kube::core::Status) -> bool {
+    match status.code {
+        404 | 409 => true,
+        // A namespace that is being deleted takes no event, and says so as if it were forbidden.
+        403 => status.message.contains("being terminated"),
+        _ => false,
+    }
+}
+
+// Because of what is in it, and not of who asks, or of when.
+fn is_refused(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 422))
 }

@@ -2,17 +2,18 @@
 //!
 //! Both are read in pages, then watched. CSINodes rather than Nodes: they name the drivers of a node, and go with it.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt::Debug, sync::Arc, time::Duration};
 
 use drivebay_proto::VolumeId;
 use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::CSINode};
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     runtime::{
         WatchStreamExt,
         watcher::{self, Event, watcher},
     },
 };
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
@@ -45,34 +46,22 @@ pub async fn follow(
 ) {
     let read = watch::Sender::new(Read::default());
     let volumes = async {
-        let events = watcher(Api::<PersistentVolume>::all(client.clone()), config());
-        let mut events = std::pin::pin!(events.default_backoff());
         let mut listed = Vec::new();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => {
-                    if volume_event(&agents, &driver, &mut listed, event) {
-                        read.send_modify(|read| read.volumes = true);
-                    }
-                }
-                Err(error) => failed(&agents, "PersistentVolumes", &error),
+        watch_all::<PersistentVolume>(&client, &agents, "PersistentVolumes", |event| {
+            if volume_event(&agents, &driver, &mut listed, event) {
+                read.send_modify(|read| read.volumes = true);
             }
-        }
+        })
+        .await;
     };
     let nodes = async {
-        let events = watcher(Api::<CSINode>::all(client.clone()), config());
-        let mut events = std::pin::pin!(events.default_backoff());
         let mut listed = BTreeSet::new();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => {
-                    if node_event(&agents, &driver, &mut listed, event) {
-                        read.send_modify(|read| read.nodes = true);
-                    }
-                }
-                Err(error) => failed(&agents, "CSINodes", &error),
+        watch_all::<CSINode>(&client, &agents, "CSINodes", |event| {
+            if node_event(&agents, &driver, &mut listed, event) {
+                read.send_modify(|read| read.nodes = true);
             }
-        }
+        })
+        .await;
     };
     let whole = async {
         let mut read = read.subscribe();
@@ -97,14 +86,27 @@ pub async fn follow(
     }
 }
 
-fn config() -> watcher::Config {
-    watcher::Config::default().page_size(PAGE)
-}
-
-fn failed(agents: &Agents, what: &'static str, error: &watcher::Error) {
-    if agents.peer_log().allows("API server", what) {
-        let error = printable(&error.to_string());
-        tracing::warn!(resource = what, %error, "cannot follow Kubernetes objects; will retry");
+/// Hands over what happens to every object of a kind. What fails is tried again, later and later.
+async fn watch_all<K>(
+    client: &Client,
+    agents: &Agents,
+    what: &'static str,
+    mut take_in: impl FnMut(Event<K>),
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let config = watcher::Config::default().page_size(PAGE);
+    let events = watcher(Api::<K>::all(client.clone()), config);
+    let mut events = std::pin::pin!(events.default_backoff());
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => take_in(event),
+            Err(error) if agents.peer_log().allows("API server", what) => {
+                let error = printable(&error.to_string());
+                tracing::warn!(resource = what, %error, "cannot follow Kubernetes objects; will retry");
+            }
+            Err(_) => {}
+        }
     }
 }
 
@@ -157,7 +159,9 @@ fn node_event(
         // The node itself is gone. A kubelet that takes the agent's registration back, as it does while the agent is
         // replaced, does not end it.
         Event::Delete(node) => {
-            if let Some(id) = node_id(&node, driver) {
+            // The registration may have gone before; a node's id is its name there.
+            let name = node.metadata.name.as_deref();
+            if let Some(id) = node_id(&node, driver).or(name) {
                 agents.unexpect_node(id);
             }
         }
@@ -188,4 +192,42 @@ fn expected(pv: PersistentVolume, driver: &str) -> Option<(VolumeId, ExpectedVol
 fn node_id<'a>(node: &'a CSINode, driver: &str) -> Option<&'a str> {
     let of_driver = node.spec.drivers.iter().find(|of| of.name == driver)?;
     Some(&of_driver.node_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::storage::v1::{CSINodeDriver, CSINodeSpec};
+
+    use super::*;
+    use crate::{agents::ForgottenNodes, notes::Notes};
+
+    #[test]
+    fn a_node_that_goes_after_its_registration_is_not_expected_any_more() {
+        let none = watch::Sender::new(ForgottenNodes::new()).subscribe();
+        let agents = Agents::new(none, Notes::in_memory());
+        let mut listed = BTreeSet::new();
+        let node = |registered: bool| {
+            let driver = CSINodeDriver {
+                name: "d".into(),
+                node_id: "n1".into(),
+                ..CSINodeDriver::default()
+            };
+            let mut node = CSINode {
+                spec: CSINodeSpec {
+                    drivers: registered.then_some(driver).into_iter().collect(),
+                },
+                ..CSINode::default()
+            };
+            node.metadata.name = Some("n1".into());
+            node
+        };
+        let mut happens = |event| {
+            node_event(&agents, "d", &mut listed, event);
+            agents.expected().has_node("n1")
+        };
+        assert!(happens(Event::Apply(node(true))));
+        // While its agent is replaced.
+        assert!(happens(Event::Apply(node(false))));
+        assert!(!happens(Event::Delete(node(false))));
+    }
 }

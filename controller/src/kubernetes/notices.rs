@@ -201,16 +201,10 @@ mod tests {
         }
     }
 
-    fn reasons(notices: &[Notice]) -> Vec<(&str, bool)> {
+    fn reasons(notices: &[Notice]) -> Vec<(&'static str, bool)> {
         let of = |notice: &Notice| matches!(notice.object, Object::Claim(_));
-        let one = |notice| (Notice::reason_of(notice), of(notice));
+        let one = |notice: &Notice| (notice.reason, of(notice));
         notices.iter().map(one).collect()
-    }
-
-    impl Notice {
-        fn reason_of(&self) -> &'static str {
-            self.reason
-        }
     }
 
     #[test]
