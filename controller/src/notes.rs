@@ -185,7 +185,7 @@ impl Notes {
         self.written(change).await
     }
 
-    /// The same, made durable with what is written next: for a request that allows no other node, which repeats it there.
+    /// The same, made durable with what is written next, at the latest by `flush`.
     pub fn doubt_soon(&self, name: &str, node: &str) {
         self.note_doubt(name, node);
     }

@@ -735,3 +735,22 @@ async fn a_create_that_names_one_node_waits_for_no_disk_and_one_with_a_choice_do
     assert!(calls(&one).is_empty() && calls(&other).is_empty());
     cluster.create("w", &["a"]).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_create_that_names_one_node_and_is_not_answered_is_in_doubt_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::new(Notes::open(dir.path()).unwrap());
+    let node = Fake::new("a");
+    let _a = cluster.join(&node).await;
+    node.trouble(Trouble::LoseAnswer);
+    let lost = cluster.create("v", &["a"]).await.unwrap_err();
+    assert_eq!(lost.code(), Code::Unavailable);
+    // The former process was killed, and the node is away.
+    let after = Cluster::new(Notes::open(dir.path()).unwrap());
+    let doubt = after.create("v", &["a"]).await.unwrap_err();
+    assert_eq!(doubt.code(), Code::Unavailable);
+    assert!(
+        doubt.message().contains("may have been created on node a"),
+        "{doubt:?}"
+    );
+}

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use drivebay_common::cli::chain;
 use drivebay_proto::{
     VolumeId,
     agent::{self, agent_client::AgentClient},
@@ -358,29 +359,40 @@ async fn try_each(
             }
         };
         let (name, node) = (&create.name, &choice.node);
-        // Where one node is named, a doubt keeps nobody from another: the next request names that one, or a doubt about a node
-        // that it does not name does not count. So it is not worth a sync for each create.
+        // Where one node is named, no second one can be asked while the answer is awaited, so the doubt is made durable
+        // only if no final answer comes, and a create waits for no sync.
         if is_one {
             agents.notes().doubt_soon(name, node);
         } else {
             agents.notes().doubt(name, node).await?;
         }
-        match ask(&agent, client, create, choice).await {
+        let error = match ask(&agent, client, create, choice).await {
             Ok(volume) => {
                 agents.notes().settle(name, node);
                 return Ok((choice.node.clone(), volume));
             }
-            // Its own word that it has made nothing: the report was older than somebody's last volume.
-            Err(error @ CallError::Answered { code, .. }) => {
-                if is_final(code) {
-                    agents.notes().settle(name, node);
-                }
-                if code != Code::ResourceExhausted {
+            Err(error) => error,
+        };
+        match &error {
+            CallError::Answered { code, .. } if is_final(*code) => {
+                agents.notes().settle(name, node);
+                // Its own word that it has made nothing: the report was older than somebody's last volume.
+                if *code != Code::ResourceExhausted {
                     return Err(error.into());
                 }
                 refused = Some(error);
             }
-            Err(error) => return Err(error.into()),
+            _ => {
+                if is_one && let Err(unwritten) = agents.notes().flush().await {
+                    tracing::warn!(
+                        name,
+                        node,
+                        error = %chain(&unwritten),
+                        "cannot save a create with an unknown outcome; it is forgotten if the controller restarts"
+                    );
+                }
+                return Err(error.into());
+            }
         }
     }
     Err(refused.map_or(CreateError::Lost, CreateError::Call))

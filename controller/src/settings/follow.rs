@@ -10,6 +10,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use drivebay_common::cli::chain;
+
 use super::{MAX_FILE, Settings, SettingsError};
 
 /// A file that takes longer than this to read is complained about, and waited for.
@@ -124,13 +126,6 @@ async fn read(path: &PathBuf) -> Result<Settings, SettingsError> {
         source,
     })?;
     Settings::from_bytes(path, &bytes)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(Some(error), |error| error.source())
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 #[cfg(test)]
