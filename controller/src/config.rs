@@ -7,7 +7,6 @@ use drivebay_proto::names;
 
 use crate::{
     agents::AWAY_GRACE,
-    certs::args::CertsCommand,
     cli::{
         self,
         args::DEFAULT_SOCKET,
@@ -90,8 +89,9 @@ The log's detail is set by RUST_LOG, e.g. RUST_LOG=debug, and changed by `driveb
 finish for ten seconds, then end it; what an agent has begun, it finishes.")]
     Run(Box<RunOptions>),
     /// Make the certificates with which controller and agents know each other
+    #[cfg(feature = "certs")]
     #[command(subcommand)]
-    Certs(CertsCommand),
+    Certs(drivebay_certs::args::CertsCommand),
     /// Ask a running controller
     #[command(flatten)]
     Ask(cli::Ask),
