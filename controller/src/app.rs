@@ -14,7 +14,6 @@ use drivebay_proto::{
     csi::{controller_server::ControllerServer, identity_server::IdentityServer},
 };
 use tokio::{
-    net::TcpListener,
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
@@ -26,9 +25,9 @@ use crate::{
     agents::ForgottenNodes,
     audit::{Audit, AuditError},
     cluster::ClusterService,
-    config::{ConfigError, RunOptions},
+    config::{ConfigError, Entrance, RunOptions},
     dial, files, last_known, limits,
-    listen::{self, Announcement, ListenError, Security},
+    listen::{self, Announcement, ListenError, Listener, Security},
     liveness::Liveness,
     logging::LogService,
     manager,
@@ -143,9 +142,10 @@ pub async fn serve(
     let admin = bind_admin(&options.socket).await?;
     let ending = CancellationToken::new();
     let tasks = TaskTracker::new();
-    let agents = match &options.agent_socket {
-        Some(socket) => Agents::single(dial::reconnecting(socket.clone(), CONNECT)),
-        None => open_to_agents(&options, &tasks, &ending).await?,
+    let agents = match (&options.agent_socket, options.entrance()?) {
+        (Some(socket), _) => Agents::single(dial::reconnecting(socket.clone(), CONNECT)),
+        (None, Some(entrance)) => open_to_agents(&options, entrance, &tasks, &ending).await?,
+        (None, None) => return Err(ConfigError::NoAgents.into()),
     };
     if let Some(path) = &options.audit_log {
         agents.audit_to(Audit::open(path)?);
@@ -254,22 +254,22 @@ fn of_settings(settings: &Settings) -> ForgottenNodes {
 /// Listens for agents, and keeps what belongs to a fleet of them.
 async fn open_to_agents(
     options: &RunOptions,
+    entrance: Entrance,
     tasks: &TaskTracker,
     ending: &CancellationToken,
 ) -> Result<Agents, RunError> {
-    let security = match options.tls_files()? {
-        Some(files) => {
+    let listener = match entrance {
+        Entrance::Unix(path) => Listener::unix(path).await?,
+        Entrance::Tcp(address, files) => {
             let credentials = Credentials::load(files, Role::Controller).await?;
             tasks.spawn(credentials.clone().follow(REREAD, ending.clone()));
-            match &options.agent_service_account {
+            let security = match &options.agent_service_account {
                 None => Security::Mtls(credentials),
                 Some(user) => Security::Tokens(credentials, tokens(user).await?),
-            }
+            };
+            Listener::tcp(address, security).await?
         }
-        None => Security::InsecureLoopback,
     };
-    let address = options.listen.ok_or(ConfigError::NoSecurity)?;
-    let listener: TcpListener = listen::bind(address, &security).await?;
     let forgotten_nodes = forgotten_nodes(options, tasks, ending)?;
     let agents = match &options.state_dir {
         None => {
@@ -300,10 +300,10 @@ async fn open_to_agents(
         instance: uuid::Uuid::new_v4(),
         replicas: options.replicas,
     };
-    tracing::info!(%address, instance = %announce.instance, "listening for agents");
+    let address = options.listen.as_ref().map(ToString::to_string);
+    tracing::info!(address, instance = %announce.instance, "listening for agents");
     tasks.spawn(listen::serve(
         listener,
-        security,
         announce,
         agents.clone(),
         ending.clone(),

@@ -2,17 +2,17 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum, builder::UnknownArgumentValueParser};
 use drivebay_proto::names;
 
 use crate::{
     agents::AWAY_GRACE,
-    certs::args::CertsCommand,
     cli::{
         self,
         args::DEFAULT_SOCKET,
         kube::{ClaimRef, NameError, claim_ref},
     },
+    listen::ListenAddress,
     logging::LogFormat,
     metrics::Listen,
     tls::TlsFiles,
@@ -81,7 +81,7 @@ pub enum Command {
     #[command(after_help = "Examples:\n  \
 drivebay-controller run --csi-socket /csi/csi.sock --listen 0.0.0.0:9443 \\\n      \
 --ca ca.pem --cert controller.pem --key controller-key.pem --state-dir /var/lib/drivebay-controller\n  \
-drivebay-controller run --csi-socket /csi/csi.sock --listen 127.0.0.1:9443 --insecure-loopback\n  \
+drivebay-controller run --csi-socket /csi/csi.sock --listen unix:/run/drivebay-controller/agents.sock\n  \
 drivebay-controller run --csi-socket /csi/csi.sock --agent-socket /run/drivebay/agent.sock\n\n\
 Certificates are made by `drivebay-controller certs`, or by cert-manager; the files are read again when they \
 change.\n\n\
@@ -89,8 +89,9 @@ The log's detail is set by RUST_LOG, e.g. RUST_LOG=debug, and changed by `driveb
 finish for ten seconds, then end it; what an agent has begun, it finishes.")]
     Run(Box<RunOptions>),
     /// Make the certificates with which controller and agents know each other
+    #[cfg(feature = "certs")]
     #[command(subcommand)]
-    Certs(CertsCommand),
+    Certs(drivebay_certs::args::CertsCommand),
     /// Ask a running controller
     #[command(flatten)]
     Ask(cli::Ask),
@@ -103,9 +104,10 @@ pub struct RunOptions {
     /// taken off. Default: the environment's CSI_ENDPOINT
     #[arg(long, value_name = "PATH")]
     pub csi_socket: Option<String>,
-    /// Address to listen on for agents, which dial in
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub listen: Option<SocketAddr>,
+    /// Where agents dial in: an address, with certificates, or on one machine a unix socket, made with mode 0600, without
+    /// any: only root and the controller's user are let in there
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
+    pub listen: Option<ListenAddress>,
     /// Certificates of the CAs whose agents are accepted (PEM)
     #[arg(long, value_name = "FILE", requires = "listen", requires = "cert")]
     pub ca: Option<PathBuf>,
@@ -115,9 +117,11 @@ pub struct RunOptions {
     /// Its key (PEM)
     #[arg(long, value_name = "FILE", requires = "ca")]
     pub key: Option<PathBuf>,
-    /// Let agents in without certificates; only on a loopback address
-    #[arg(long, requires = "listen", conflicts_with = "ca")]
-    pub insecure_loopback: bool,
+    // What earlier releases had.
+    #[arg(long, hide = true, num_args = 0, default_missing_value = "true", value_parser = UnknownArgumentValueParser::suggest(
+        "it is gone, since every local user could be an agent: use --listen unix:PATH here, and addresses = [\"unix:PATH\"] under [controller] in the agent's configuration"
+    ))]
+    insecure_loopback: Option<String>,
     /// Read from the cluster's API server which volumes and nodes should exist, so that those of an absent node are listed over
     /// any restart, and tell events there. In a pod
     #[arg(long, requires = "listen")]
@@ -197,11 +201,21 @@ pub enum ConfigError {
     /// Neither option nor environment.
     #[error("no socket to serve on: give --csi-socket PATH, or set CSI_ENDPOINT=unix:///PATH")]
     NoSocket,
-    /// Neither certificates nor their absence was asked for.
+    /// Neither --listen nor --agent-socket.
     #[error(
-        "--listen needs --ca, --cert and --key (see `drivebay-controller certs`), or --insecure-loopback on one machine"
+        "give --listen, where agents dial in, or --agent-socket, that of the one agent there is"
     )]
-    NoSecurity,
+    NoAgents,
+    /// An address without certificates.
+    #[error(
+        "--listen ADDRESS:PORT needs --ca, --cert and --key (see `drivebay-controller certs`); on one machine --listen unix:PATH needs none"
+    )]
+    NoCertificates,
+    /// A socket with certificates.
+    #[error(
+        "--listen unix:PATH takes no certificates and no tokens: leave out --ca, --cert, --key and --agent-service-account, or listen on ADDRESS:PORT"
+    )]
+    CertificatesOnSocket,
     /// One address for both.
     #[error(
         "--probes and --metrics are both {listen}; --metrics serves /healthz and /readyz, too: leave --probes out, or give another address"
@@ -218,17 +232,34 @@ pub enum ConfigError {
     },
 }
 
+/// Where agents dial in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entrance {
+    /// With these certificates.
+    Tcp(SocketAddr, TlsFiles),
+    /// Without any, on one machine.
+    Unix(PathBuf),
+}
+
 impl RunOptions {
-    /// The certificate files; None with --insecure-loopback.
-    pub fn tls_files(&self) -> Result<Option<TlsFiles>, ConfigError> {
-        match (&self.ca, &self.cert, &self.key) {
-            (Some(ca), Some(cert), Some(key)) => Ok(Some(TlsFiles {
+    /// Where agents dial in; None with --agent-socket.
+    pub fn entrance(&self) -> Result<Option<Entrance>, ConfigError> {
+        let files = match (&self.ca, &self.cert, &self.key) {
+            (Some(ca), Some(cert), Some(key)) => Some(TlsFiles {
                 ca: ca.clone(),
                 cert: cert.clone(),
                 key: key.clone(),
-            })),
-            _ if self.insecure_loopback => Ok(None),
-            _ => Err(ConfigError::NoSecurity),
+            }),
+            _ => None,
+        };
+        match (&self.listen, files) {
+            (None, _) => Ok(None),
+            (Some(ListenAddress::Unix(path)), None) => Ok(Some(Entrance::Unix(path.clone()))),
+            (Some(ListenAddress::Unix(_)), Some(_)) => Err(ConfigError::CertificatesOnSocket),
+            (Some(ListenAddress::Tcp(address)), Some(files)) => {
+                Ok(Some(Entrance::Tcp(*address, files)))
+            }
+            (Some(ListenAddress::Tcp(_)), None) => Err(ConfigError::NoCertificates),
         }
     }
 
@@ -310,6 +341,45 @@ mod tests {
             path(&[], Some("tcp://h:1")),
             Err(ConfigError::NotAPath { .. })
         ));
+    }
+
+    #[test]
+    fn agents_dial_an_address_with_certificates_or_a_socket_without() {
+        let entrance = |args: &[&str]| {
+            let line = ["drivebay-controller", "run"].iter().chain(args);
+            let cli = Cli::try_parse_from(line).map_err(|error| error.to_string())?;
+            match cli.command {
+                Command::Run(options) => options.entrance().map_err(|error| error.to_string()),
+                other => panic!("{other:?}"),
+            }
+        };
+        let files = ["--ca", "/a", "--cert", "/b", "--key", "/c"];
+        let tcp = ["--listen", "127.0.0.1:9443"];
+        let unix = ["--listen", "unix:/run/a.sock"];
+        assert_eq!(
+            entrance(&unix),
+            Ok(Some(Entrance::Unix("/run/a.sock".into())))
+        );
+        assert!(matches!(
+            entrance(&[&tcp[..], &files].concat()),
+            Ok(Some(Entrance::Tcp(..)))
+        ));
+        assert_eq!(entrance(&["--agent-socket", "/a"]), Ok(None));
+        for (args, says) in [
+            (tcp.to_vec(), "--listen unix:PATH needs none"),
+            (
+                [&unix[..], &files].concat(),
+                "takes no certificates and no tokens",
+            ),
+            (
+                [&tcp[..], &["--insecure-loopback"]].concat(),
+                "use --listen unix:PATH",
+            ),
+            (vec!["--insecure-loopback"], "use --listen unix:PATH"),
+        ] {
+            let said = entrance(&args).unwrap_err();
+            assert!(said.contains(says), "{args:?}: {said}");
+        }
     }
 
     #[test]

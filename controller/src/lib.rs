@@ -35,7 +35,6 @@ pub mod bounds;
 pub mod call;
 mod capability;
 pub mod catalog;
-pub mod certs;
 pub mod cli;
 pub mod cluster;
 pub mod config;
@@ -68,6 +67,8 @@ pub mod validate;
 pub use agents::Agents;
 pub use config::HealthApi;
 pub use csi::{ControllerConfig, ControllerService, IdentityConfig, IdentityService};
+#[cfg(feature = "certs")]
+pub use drivebay_certs as certs;
 // Below this crate, and named here for its own modules; other crates take them from `drivebay_common`.
 use drivebay_common::{dial, files, limits, liveness, logging, manager, socket, tls};
 pub use inprocess::in_process_channel;

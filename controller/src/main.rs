@@ -1,26 +1,19 @@
 //! `drivebay-controller`.
 
-use std::{error::Error, io::Write, process::ExitCode};
+use std::{error::Error, process::ExitCode};
 
 use clap::Parser;
 use drivebay_common::logging;
 use drivebay_controller::{
-    app, certs, cli,
+    app, cli,
     config::{Cli, Command},
 };
 
 fn main() -> ExitCode {
     let options = match Cli::parse().command {
         Command::Run(options) => options,
-        Command::Certs(command) => {
-            return match certs::run(&command) {
-                Ok(said) => match std::io::stdout().write_all(said.as_bytes()) {
-                    Ok(()) => ExitCode::SUCCESS,
-                    Err(error) => failed(&error),
-                },
-                Err(error) => failed(&error),
-            };
-        }
+        #[cfg(feature = "certs")]
+        Command::Certs(command) => return make(&command),
         Command::Ask(command) => return cli::run(&command),
     };
     logging::start(options.log_format, "RUST_LOG");
@@ -38,6 +31,19 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(error.as_ref()),
+    }
+}
+
+#[cfg(feature = "certs")]
+fn make(command: &drivebay_controller::certs::args::CertsCommand) -> ExitCode {
+    use std::io::Write;
+
+    match drivebay_controller::certs::run(command) {
+        Ok(said) => match std::io::stdout().write_all(said.as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
+        Err(error) => failed(&error),
     }
 }
 

@@ -1,8 +1,15 @@
 //! An agent and a controller of any two builds, on loop drives, with a relay between them that keeps what they say.
 
-use std::{fs, path::PathBuf};
+use std::{fs, net::Ipv4Addr, path::PathBuf};
 
-use crate::{Agent, Csi, Node, Settings, Shelf, Trouble, fleet, program, tap::Tap, wait};
+use crate::{
+    Agent, Csi, Node, Settings, Shelf, Trouble,
+    authority::Authority,
+    fleet::{self, controller::Listen},
+    program,
+    tap::Tap,
+    tools, wait,
+};
 
 /// The node's name. A simulated node can have it too (`fleet::Plan`, whose names end with a number).
 pub const NODE: &str = "golden0";
@@ -14,6 +21,19 @@ pub struct Builds {
     pub agent: PathBuf,
     /// `drivebay-controller`.
     pub controller: PathBuf,
+    /// What is between them.
+    pub link: Link,
+}
+
+/// What is between agent and controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// A unix socket.
+    Socket,
+    /// A loopback address without certificates, as the first release had it for one machine.
+    Loopback,
+    /// A loopback address and certificates, which every release knows.
+    Certificates,
 }
 
 impl Builds {
@@ -22,12 +42,22 @@ impl Builds {
     /// # Errors
     /// They are not built.
     pub fn here() -> Result<Self, Trouble> {
+        let controller = program::controller()?;
+        let help = tools::run(&controller.display().to_string(), &["run", "--help"])?;
         Ok(Self {
             agent: program::agent()?,
-            controller: program::controller()?,
+            controller,
+            link: if help.contains(INSECURE_LOOPBACK) {
+                Link::Loopback
+            } else {
+                Link::Socket
+            },
         })
     }
 }
+
+/// The first release's option, and with it key.
+const INSECURE_LOOPBACK: &str = "insecure-loopback";
 
 /// Both of them. Dropped in order: the agent is stopped before its drives go.
 #[derive(Debug)]
@@ -40,7 +70,7 @@ pub struct Pair {
     pub agent: Agent,
     /// The controller.
     pub controller: fleet::Controller,
-    /// Between them.
+    /// Between them; with certificates it reads nothing.
     pub tap: Tap,
     /// The drives.
     pub shelf: Shelf,
@@ -58,7 +88,7 @@ impl Pair {
         fs::write(&config, "").unwrap();
         let state = dir.join("state").display().to_string();
         let config = config.display().to_string();
-        let more = [
+        let mut more = vec![
             "--state-dir",
             &state,
             "--config",
@@ -66,16 +96,40 @@ impl Pair {
             "--away-grace",
             "1",
         ];
+        let (mut here, mut keys) = ("127.0.0.1:0".to_owned(), String::new());
+        let option = format!("--{INSECURE_LOOPBACK}");
+        let listen = match builds.link {
+            Link::Socket => {
+                here = format!("unix:{}", dir.join("tap.sock").display());
+                Listen::Socket
+            }
+            Link::Loopback => {
+                more.push(&option);
+                keys = format!("{INSECURE_LOOPBACK} = true\n");
+                Listen::Plain(Listen::free_port().unwrap())
+            }
+            Link::Certificates => {
+                let certs = dir.join("certs");
+                let authority = Authority::new(&certs, &[Ipv4Addr::LOCALHOST.into()]).unwrap();
+                let files = authority.node(NODE).unwrap();
+                keys = format!(
+                    "ca = {:?}\ncert = {:?}\nkey = {:?}\n",
+                    files.ca, files.cert, files.key
+                );
+                Listen::Tls(Listen::free_port().unwrap(), certs)
+            }
+        };
         let controller =
-            fleet::Controller::start_build(&builds.controller, &dir, None, &more).await;
+            fleet::Controller::start_build(&builds.controller, &dir, &listen, &more).await;
         let controller = controller.unwrap();
-        let tap = Tap::before_controller(&controller.address()).await.unwrap();
+        let tap = Tap::before_controller(&here, &controller.address()).await;
+        let tap = tap.unwrap();
         let mut settings = Settings::new(shelf.dir(), &shelf.pattern());
         settings.node = NODE.to_owned();
         settings.headless = false;
         tune(&mut settings);
         settings.more.push_str(&format!(
-            "\n[controller]\naddresses = [\"{}\"]\ninsecure-loopback = true\n",
+            "\n[controller]\naddresses = [\"{}\"]\n{keys}",
             tap.address()
         ));
         let agent = Agent::start_build(builds.agent.clone(), settings).await;

@@ -3,8 +3,9 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
-    path::{Path, PathBuf},
+    io,
+    path::Path,
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -64,8 +65,7 @@ type Wires = Arc<Mutex<Vec<Wire>>>;
 pub struct Tap {
     wires: Wires,
     task: JoinHandle<()>,
-    address: Option<SocketAddr>,
-    socket: Option<PathBuf>,
+    address: String,
 }
 
 impl Drop for Tap {
@@ -74,49 +74,80 @@ impl Drop for Tap {
     }
 }
 
+/// What agents and controllers dial: `ADDRESS:PORT` or `unix:PATH`.
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send {}
+impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
+type AnyStream = Pin<Box<dyn Stream>>;
+
+impl Listener {
+    /// Port 0 is a free one; the answer has its address.
+    async fn bind(address: &str) -> Result<(Self, String), Trouble> {
+        if let Some(path) = address.strip_prefix("unix:") {
+            return Ok((Self::Unix(UnixListener::bind(path)?), address.to_owned()));
+        }
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?.to_string();
+        Ok((Self::Tcp(listener), address))
+    }
+
+    async fn accept(&self) -> io::Result<AnyStream> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok(Box::pin(stream))
+            }
+            Self::Unix(listener) => Ok(Box::pin(listener.accept().await?.0)),
+        }
+    }
+}
+
+async fn connect(address: &str) -> io::Result<AnyStream> {
+    if let Some(path) = address.strip_prefix("unix:") {
+        return Ok(Box::pin(UnixStream::connect(path).await?));
+    }
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(Box::pin(stream))
+}
+
 impl Tap {
-    /// Relays what dials a free port of 127.0.0.1. The side that dials is the one that answers: agents dial controllers.
+    /// Relays what dials this address or socket, which is made. The side that dials is the one that answers: agents dial
+    /// controllers.
     ///
     /// # Errors
     /// It cannot listen.
-    pub async fn before_controller(controller: &str) -> Result<Self, Trouble> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
-        let (wires, to) = (Wires::default(), controller.to_owned());
-        let kept = wires.clone();
-        let task = tokio::spawn(async move {
-            while let Ok((agent, _)) = listener.accept().await {
-                let (kept, to) = (kept.clone(), to.clone());
-                tokio::spawn(async move {
-                    if let Ok(controller) = TcpStream::connect(&to).await {
-                        let _ = (agent.set_nodelay(true), controller.set_nodelay(true));
-                        relay(controller, agent, kept).await;
-                    }
-                });
-            }
-        });
-        Ok(Self {
-            wires,
-            task,
-            address: Some(address),
-            socket: None,
-        })
+    pub async fn before_controller(here: &str, controller: &str) -> Result<Self, Trouble> {
+        Self::between(here, controller, Sender::Answerer).await
     }
 
     /// Relays what connects to this unix socket, which is made, to that of an agent.
     ///
     /// # Errors
     /// It cannot listen.
-    pub fn before_socket(here: &Path, agent: &Path) -> Result<Self, Trouble> {
-        let listener = UnixListener::bind(here)?;
-        let (wires, to) = (Wires::default(), agent.to_owned());
+    pub async fn before_socket(here: &Path, agent: &Path) -> Result<Self, Trouble> {
+        let [here, agent] = [here, agent].map(|path| format!("unix:{}", path.display()));
+        Self::between(&here, &agent, Sender::Caller).await
+    }
+
+    async fn between(here: &str, there: &str, dials: Sender) -> Result<Self, Trouble> {
+        let (listener, address) = Listener::bind(here).await?;
+        let (wires, there) = (Wires::default(), there.to_owned());
         let kept = wires.clone();
         let task = tokio::spawn(async move {
-            while let Ok((caller, _)) = listener.accept().await {
-                let (kept, to) = (kept.clone(), to.clone());
+            while let Ok(dialled) = listener.accept().await {
+                let (kept, there) = (kept.clone(), there.clone());
                 tokio::spawn(async move {
-                    if let Ok(agent) = UnixStream::connect(&to).await {
-                        relay(caller, agent, kept).await;
+                    if let Ok(other) = connect(&there).await {
+                        match dials {
+                            Sender::Caller => relay(dialled, other, kept).await,
+                            Sender::Answerer => relay(other, dialled, kept).await,
+                        }
                     }
                 });
             }
@@ -124,25 +155,22 @@ impl Tap {
         Ok(Self {
             wires,
             task,
-            address: None,
-            socket: Some(here.to_owned()),
+            address,
         })
     }
 
-    /// What agents dial.
-    ///
-    /// # Panics
-    /// When it was made for a unix socket.
-    pub fn address(&self) -> String {
-        self.address.expect("a relay on TCP").to_string()
+    /// What is dialled: `ADDRESS:PORT` or `unix:PATH`.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
-    /// What callers connect to.
+    /// The path of its unix socket.
     ///
     /// # Panics
-    /// When it was made for TCP.
+    /// When it has none.
     pub fn socket(&self) -> &Path {
-        self.socket.as_deref().expect("a relay on a unix socket")
+        let path = self.address.strip_prefix("unix:");
+        Path::new(path.expect("a relay on a unix socket"))
     }
 
     /// Every message so far, in the order of each side.
@@ -155,11 +183,7 @@ impl Tap {
     }
 }
 
-async fn relay<A, B>(caller: A, answerer: B, wires: Wires)
-where
-    A: AsyncRead + AsyncWrite + Send + 'static,
-    B: AsyncRead + AsyncWrite + Send + 'static,
-{
+async fn relay(caller: AnyStream, answerer: AnyStream, wires: Wires) {
     let number = {
         let mut wires = wires.lock().unwrap_or_else(PoisonError::into_inner);
         wires.push(Wire::default());

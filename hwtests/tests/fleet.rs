@@ -123,17 +123,22 @@ impl Try {
     }
 }
 
-/// Waits until the controller knows of as many volumes as the fleet has.
-async fn settled(controller: &Controller, fleet: &mut Fleet) {
+/// Waits until the controller lists the fleet's volumes. Their number says too little: while a creation of one node and a
+/// deletion of another are on their way, it is right.
+async fn settled(csi: &Csi, fleet: &mut Fleet) {
     let began = Instant::now();
     loop {
-        let has: u64 = fleet.ask(&Command::Count).await.unwrap().parse().unwrap();
-        let nodes = controller.nodes().await.unwrap();
-        let known: u64 = nodes.iter().map(|node| node.volumes).sum();
-        if has == known {
+        let has = fleet.ids(Nodes::All).await.unwrap();
+        let known = Listing::take(csi).await.unwrap();
+        if known.ids.keys().eq(has.iter()) {
             return;
         }
-        assert!(began.elapsed() < BACK, "{known} volumes are known of {has}");
+        let listed = known.ids.len();
+        assert!(
+            began.elapsed() < BACK,
+            "{listed} volumes are listed of {}, or others",
+            has.len()
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -329,7 +334,7 @@ async fn hold(size: Size) {
         size.listings, size.change
     ));
     fleet.ask(&Command::Change(Percent(0.0))).await.unwrap();
-    settled(&controller, &mut fleet).await;
+    settled(&csi, &mut fleet).await;
     whole(&csi, &mut fleet).await;
 
     controller.kill();

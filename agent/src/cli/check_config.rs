@@ -55,7 +55,7 @@ pub fn summary(config: &Config) -> String {
                         format!("with the certificate {}", own.cert.display())
                     }
                     Some(_) => "with a ServiceAccount token".into(),
-                    None => "without certificates, on loopback addresses only".into(),
+                    None => "without certificates, on this machine".into(),
                 };
                 format!("{}, {how}", targets.join(", "))
             }

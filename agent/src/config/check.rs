@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use drivebay_common::metrics::Listen;
+use drivebay_common::{local::MAX_SOCKET_PATH, metrics::Listen};
 use drivebay_proto::{names, volume_id::is_node_id};
 
 use super::{
@@ -20,7 +20,7 @@ use super::{
     node_id::node_id_from_hostname,
     raw::{Raw, Size},
     report::{Given, Problem, Report, value},
-    texts::{MAX_DRIVER_NAME, MAX_SOCKET_PATH, is_driver_name, is_too_long, path, socket},
+    texts::{MAX_DRIVER_NAME, is_driver_name, is_too_long, path, socket},
     units::parse_size,
 };
 use crate::{

@@ -6,7 +6,7 @@ use drivebay_common::tls::{TlsFiles, TlsSource};
 
 use super::{
     raw::Controller,
-    report::{At, Report, entries, value},
+    report::{At, Report, entries},
     target::Target,
 };
 
@@ -15,7 +15,7 @@ use super::{
 pub struct ControllerConfig {
     /// What to dial: every address that each of these leads to.
     pub targets: Vec<Target>,
-    /// Certificate files; None: no certificates, and loopback addresses only.
+    /// Certificate files; None: no certificates, and unix sockets only.
     pub tls: Option<TlsSource>,
     /// File of the token that says in a cluster on which node this is.
     pub token: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub(super) fn check(raw: &Controller, report: &mut Report) -> Option<ControllerC
         }
         return None;
     };
-    let targets = entries(&raw.addresses)
+    let targets: Vec<Target> = entries(&raw.addresses)
         .filter_map(|at| report.parse(Some(at), str::parse::<Target>))
         .collect();
     if addresses.value.as_ref().is_some_and(Vec::is_empty) {
@@ -52,20 +52,28 @@ pub(super) fn check(raw: &Controller, report: &mut Report) -> Option<ControllerC
     };
     let files = (file(&raw.ca), file(&raw.cert), file(&raw.key));
     let token: Option<PathBuf> = file(&raw.token);
-    let insecure = value(&raw.insecure_loopback) == Some(&true);
+    let is_unix = |target: &Target| matches!(target, Target::Unix(_));
+    let unix_only = !targets.is_empty() && targets.iter().all(is_unix);
     let tls = match files {
+        _ if refuses_insecure_loopback(raw, report) => None,
+        _ if unix_only => {
+            let given = [&raw.ca, &raw.cert, &raw.key, &raw.token];
+            if let Some(at) = given.into_iter().flatten().next() {
+                report.error(
+                    at,
+                    "does nothing towards a unix socket, where the kernel says who is at the other end; leave it out",
+                );
+            }
+            None
+        }
         (Some(ca), None, None) if token.is_some() => Some(TlsSource { ca, own: None }),
         (Some(ca), Some(cert), Some(key)) if token.is_none() => {
-            if let Some(at) = raw.insecure_loopback.as_ref().filter(|_| insecure) {
-                report.error(at, "contradicts ca, cert and key; leave one of them out");
-            }
             Some(TlsFiles { ca, cert, key }.into())
         }
-        (None, None, None) if insecure && token.is_none() => None,
         _ => {
             report.error(
                 addresses,
-                "needs ca, cert and key, all three (`drivebay-controller certs node NAME` makes them); in Kubernetes ca and token; or insecure-loopback = true on one machine",
+                "needs ca, cert and key, all three (`drivebay-controller certs node NAME` makes them); in Kubernetes ca and token; on one machine unix:/PATH needs none",
             );
             None
         }
@@ -75,4 +83,21 @@ pub(super) fn check(raw: &Controller, report: &mut Report) -> Option<ControllerC
         tls,
         token,
     })
+}
+
+/// Whether the configuration relies on what earlier releases had.
+fn refuses_insecure_loopback(raw: &Controller, report: &mut Report) -> bool {
+    let Some(at) = &raw.insecure_loopback else {
+        return false;
+    };
+    let insecure = at.value == Some(true);
+    if insecure {
+        report.error(
+            at,
+            "is gone, since every local user could command this agent: start the controller with --listen unix:/run/drivebay-controller/agents.sock and write addresses = [\"unix:/run/drivebay-controller/agents.sock\"], or use ca, cert and key",
+        );
+    } else {
+        report.warn(at, "has no effect any more; remove it");
+    }
+    insecure
 }

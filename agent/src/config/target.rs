@@ -1,38 +1,54 @@
 //! A controller as the configuration names it. Pure.
 
-use std::{fmt, net::SocketAddr};
+use std::{fmt, net::SocketAddr, path::PathBuf};
 
-/// A controller's name or address, and its port.
+use drivebay_common::local::{NotASocketPath, unix_path};
+
+/// A controller.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Target {
-    /// Name or address, without brackets; also what its certificate must be for.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
+pub enum Target {
+    /// Over TCP, with certificates.
+    Tcp {
+        /// Name or address, without brackets; also what its certificate must be for.
+        host: String,
+        /// TCP port.
+        port: u16,
+    },
+    /// On this machine, without certificates.
+    Unix(PathBuf),
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
 
-/// `HOST:PORT` is neither a name nor an address with a port.
+/// It is no controller's address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a controller's address: write NAME:PORT, ADDRESS:PORT or [IPV6]:PORT")]
-pub struct NotATarget(String);
+pub enum NotATarget {
+    #[error(
+        "{0:?} is not a controller's address: write NAME:PORT, ADDRESS:PORT, [IPV6]:PORT or, on one machine, unix:/PATH"
+    )]
+    Address(String),
+    #[error(transparent)]
+    Socket(#[from] NotASocketPath),
+}
 
 impl std::str::FromStr for Target {
     type Err = NotATarget;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || NotATarget(text.to_owned());
+        if let Some(path) = unix_path(text) {
+            return Ok(Self::Unix(path?));
+        }
+        let wrong = || NotATarget::Address(text.to_owned());
         if let Ok(address) = text.parse::<SocketAddr>() {
-            return Ok(Self {
+            return Ok(Self::Tcp {
                 host: address.ip().to_string(),
                 port: address.port(),
             });
@@ -53,7 +69,7 @@ impl std::str::FromStr for Target {
         if name.len() > 253 || !name.split('.').all(label) {
             return Err(wrong());
         }
-        Ok(Self {
+        Ok(Self::Tcp {
             host: name.to_owned(),
             port: port.ok_or_else(wrong)?,
         })
@@ -71,6 +87,9 @@ mod tests {
             ("c.drivebay.svc.:9443", Some("c.drivebay.svc:9443")),
             ("10.0.0.1:9443", Some("10.0.0.1:9443")),
             ("[fd00::1]:9443", Some("[fd00::1]:9443")),
+            ("unix:/run/c.sock", Some("unix:/run/c.sock")),
+            ("unix:///run/c.sock", Some("unix:/run/c.sock")),
+            ("unix:c.sock", None),
             ("controller", None),
             ("controller:", None),
             ("controller:0", None),

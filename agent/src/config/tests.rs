@@ -403,7 +403,7 @@ fn controller_of(section: &str) -> Result<Option<crate::config::ControllerConfig
 }
 
 #[test]
-fn controllers_are_dialled_with_certificates_or_on_loopback_and_never_half() {
+fn controllers_are_dialled_with_certificates_or_on_a_unix_socket_and_never_half() {
     const FILES: &str = "ca = \"/a\"\ncert = \"/b\"\nkey = \"/c\"\n";
     let section = |lines: &str| controller_of(&format!("[controller]\n{lines}"));
     assert_eq!(controller_of("").unwrap(), None);
@@ -414,8 +414,11 @@ fn controllers_are_dialled_with_certificates_or_on_loopback_and_never_half() {
         both.tls.unwrap().own.unwrap().key,
         std::path::Path::new("/c")
     );
-    let loopback = section(&format!("{addresses}insecure-loopback = true\n"));
-    assert_eq!(loopback.unwrap().unwrap().tls, None);
+    let socket = "addresses = [\"unix:/run/c.sock\"]\n";
+    assert_eq!(section(socket).unwrap().unwrap().tls, None);
+    let mixed = "addresses = [\"unix:/run/c.sock\", \"c:1\"]\n";
+    let mixed_with_files = section(&format!("{mixed}{FILES}"));
+    assert!(mixed_with_files.unwrap().unwrap().tls.is_some());
     let token = section(&format!("{addresses}ca = \"/a\"\ntoken = \"/t\"\n"));
     let token = token.unwrap().unwrap();
     assert_eq!(token.token.as_deref(), Some(std::path::Path::new("/t")));
@@ -439,10 +442,17 @@ fn controllers_are_dialled_with_certificates_or_on_loopback_and_never_half() {
             format!("{addresses}insecure-loopback = false\n"),
             "all three",
         ),
+        (mixed.to_owned(), "all three"),
+        (
+            "addresses = [\"127.0.0.1:9443\"]\ninsecure-loopback = true\n".to_owned(),
+            "--listen unix:/run",
+        ),
         (
             format!("{addresses}{FILES}insecure-loopback = true\n"),
-            "contradicts",
+            "is gone",
         ),
+        (format!("{socket}{FILES}"), "leave it out"),
+        ("addresses = [\"unix:c\"]\n".to_owned(), "absolute path"),
         (FILES.to_owned(), "addresses"),
         (format!("addresses = []\n{FILES}"), "names no controller"),
         (format!("addresses = [\"c\"]\n{FILES}"), "NAME:PORT"),

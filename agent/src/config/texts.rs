@@ -7,10 +7,10 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use drivebay_common::local::MAX_SOCKET_PATH;
+
 use super::report::{At, Given, Problem, Report, value};
 
-/// sockaddr_un holds 108 bytes with its final NUL.
-pub(super) const MAX_SOCKET_PATH: usize = 107;
 /// The CSI specification's limit for a driver name.
 pub(super) const MAX_DRIVER_NAME: usize = 63;
 

@@ -1,8 +1,9 @@
-//! One connection to a controller: TCP, TLS, then gRPC served on it until it ends. Each step before the
-//! controller's hello has five seconds.
+//! One connection to a controller: TCP and TLS or a unix socket, then gRPC served on it until it ends. Each step before
+//! the controller's hello has five seconds.
 
 use std::{
     io,
+    net::SocketAddr,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
@@ -10,12 +11,13 @@ use std::{
 };
 
 use drivebay_common::breakable::Breakable;
+use drivebay_common::local;
 use drivebay_common::tls::{self, Credentials, Role};
 use drivebay_proto::agent::agent_server::{Agent, AgentServer};
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
+    net::{TcpStream, UnixStream},
     sync::watch,
 };
 use tokio_rustls::TlsConnector;
@@ -26,7 +28,7 @@ use tonic::transport::{Server, server};
 use super::{
     Shared,
     remote::{Remote, Stage},
-    targets::Slot,
+    targets::{Address, Slot},
 };
 
 /// Connecting, the handshake and the hello each take no longer.
@@ -164,27 +166,42 @@ async fn distrusted(credentials: Option<&Credentials>, chain: &[CertificateDer<'
 type Connected = (Box<dyn Stream>, Vec<CertificateDer<'static>>);
 
 async fn connect(slot: &Slot, shared: &Shared) -> Result<Connected, String> {
-    let late = |what: &str| format!("{what} took longer than {} s", STEP.as_secs());
-    let stream = tokio::time::timeout(STEP, TcpStream::connect(slot.address))
-        .await
-        .map_err(|_| late("connecting"))?
-        .map_err(|error| format!("cannot connect: {error}"))?;
+    match &slot.to {
+        Address::Unix(path) => {
+            let stream = in_time("connecting", UnixStream::connect(path)).await?;
+            let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
+            // Who serves there commands this agent.
+            local::check_peer(&stream).map_err(|error| error.to_string())?;
+            Ok((Box::new(stream), Vec::new()))
+        }
+        Address::Tcp { address, host } => match &shared.credentials {
+            Some(credentials) => connect_tls(*address, host, credentials).await,
+            None => Err("over TCP certificates are needed; set ca, cert and key under [controller], or on one machine use unix:/PATH".to_owned()),
+        },
+    }
+}
+
+async fn in_time<T>(what: &str, step: impl Future<Output = T>) -> Result<T, String> {
+    let late = |_| format!("{what} took longer than {} s", STEP.as_secs());
+    tokio::time::timeout(STEP, step).await.map_err(late)
+}
+
+async fn connect_tls(
+    address: SocketAddr,
+    host: &str,
+    credentials: &Credentials,
+) -> Result<Connected, String> {
+    let stream = in_time("connecting", TcpStream::connect(address)).await?;
+    let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
     // Without it each small message waits for the one before to be acknowledged: 45 ms a call.
     stream
         .set_nodelay(true)
         .map_err(|error| format!("cannot set up the connection: {error}"))?;
-    let Some(credentials) = &shared.credentials else {
-        return Ok((Box::new(stream), Vec::new()));
-    };
-    let name = ServerName::try_from(slot.host.clone())
-        .map_err(|_| format!("{:?} cannot be in a certificate", slot.host))?;
-    let stream = tokio::time::timeout(
-        STEP,
-        TlsConnector::from(credentials.client_config()).connect(name, stream),
-    )
-    .await
-    .map_err(|_| late("the TLS handshake"))?
-    .map_err(|error| tls::explain(&error))?;
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|_| format!("{host:?} cannot be in a certificate"))?;
+    let shaking = TlsConnector::from(credentials.client_config()).connect(name, stream);
+    let stream = in_time("the TLS handshake", shaking).await?;
+    let stream = stream.map_err(|error| tls::explain(&error))?;
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let chain = chain
         .iter()

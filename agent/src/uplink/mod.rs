@@ -51,7 +51,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 pub struct UplinkConfig {
     /// What to dial.
     pub targets: Vec<Target>,
-    /// Certificates; None only towards loopback addresses.
+    /// Certificates; None only towards unix sockets.
     pub credentials: Option<Credentials>,
     /// File of the token that proves to a controller on which node this is; read each time, since the kubelet renews it.
     pub token: Option<PathBuf>,
@@ -101,11 +101,16 @@ pub async fn run<S: Agent + Clone>(config: UplinkConfig, service: S, stop: Cance
     let mut announced = shared.announced.subscribe();
     let mut known: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
     let mut slots: BTreeMap<Slot, watch::Sender<bool>> = BTreeMap::new();
+    let sockets = config.targets.iter().filter_map(|target| match target {
+        Target::Unix(path) => Some(path.clone()),
+        Target::Tcp { .. } => None,
+    });
+    let sockets: BTreeSet<PathBuf> = sockets.collect();
     loop {
         for target in &config.targets {
-            resolve(target, shared.credentials.is_some(), &mut known).await;
+            resolve(target, &mut known).await;
         }
-        let wanted = plan(&known, *announced.borrow_and_update());
+        let wanted = plan(&known, &sockets, *announced.borrow_and_update());
         // A session that stands is not ended because a name leads elsewhere now; it is not made again.
         for (slot, keep) in &slots {
             keep.send_if_modified(|keep| std::mem::replace(keep, wanted.contains(slot)) != *keep);
@@ -136,12 +141,11 @@ pub async fn run<S: Agent + Clone>(config: UplinkConfig, service: S, stop: Cance
 }
 
 // What a name leads to; while that cannot be found out, what it led to last.
-async fn resolve(
-    target: &Target,
-    certified: bool,
-    known: &mut BTreeMap<String, BTreeSet<SocketAddr>>,
-) {
-    let asked = tokio::net::lookup_host((target.host.as_str(), target.port));
+async fn resolve(target: &Target, known: &mut BTreeMap<String, BTreeSet<SocketAddr>>) {
+    let Target::Tcp { host, port } = target else {
+        return;
+    };
+    let asked = tokio::net::lookup_host((host.as_str(), *port));
     let found: Result<BTreeSet<SocketAddr>, String> =
         match tokio::time::timeout(RESOLVE_DEADLINE, asked).await {
             Ok(Ok(addresses)) => Ok(addresses.collect()),
@@ -153,17 +157,7 @@ async fn resolve(
             tracing::warn!(controller = %target, "controller name resolved to no address");
         }
         Ok(addresses) => {
-            let (good, bad): (BTreeSet<_>, BTreeSet<_>) = addresses
-                .into_iter()
-                .partition(|address| certified || address.ip().is_loopback());
-            if !bad.is_empty() {
-                tracing::error!(
-                    controller = %target,
-                    addresses = ?bad,
-                    "not connecting to the controller: without certificates only loopback addresses are allowed; set ca, cert and key under [controller]"
-                );
-            }
-            known.insert(target.to_string(), good);
+            known.insert(target.to_string(), addresses);
         }
         Err(error) => {
             tracing::warn!(

@@ -175,12 +175,12 @@ impl<S: Agent> Agent for Remote<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, net::SocketAddr, sync::Mutex};
+    use std::{collections::BTreeMap, sync::Mutex};
 
     use tokio_stream::Empty;
     use tonic::Code;
 
-    use super::*;
+    use super::{super::targets::Address, *};
 
     // Answers every call that reaches it with UNIMPLEMENTED.
     #[derive(Debug, Clone)]
@@ -239,8 +239,7 @@ mod tests {
                 announced: watch::Sender::new(1),
             }),
             slot: Slot {
-                address: SocketAddr::from(([127, 0, 0, 1], 1)),
-                host: "localhost".into(),
+                to: Address::Unix("/c.sock".into()),
                 index: 0,
             },
             stage: watch::Sender::new(Stage::Silent),

@@ -4,32 +4,45 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     net::SocketAddr,
+    path::PathBuf,
 };
 
 /// Most replicas that are believed in, whatever a controller announces.
 const MAX_REPLICAS: u32 = 16;
 
+/// What is dialled.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Address {
+    Tcp {
+        address: SocketAddr,
+        /// What its certificate must be for.
+        host: String,
+    },
+    Unix(PathBuf),
+}
+
 /// One connection that should be: the n-th to this address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot {
-    /// What is dialled.
-    pub(super) address: SocketAddr,
-    /// What its certificate must be for.
-    pub(super) host: String,
+    pub(super) to: Address,
     /// 0 for the first to this address.
     pub(super) index: u32,
 }
 
 impl fmt::Display for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.address, self.host)
+        match &self.to {
+            Address::Tcp { address, host } => write!(f, "{address} ({host})"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
     }
 }
 
-/// One connection to each address that the names lead to; when there are fewer addresses than replicas
-/// `announced`, as many to each that all replicas can be met.
+/// One connection to each socket, and to each address that the names lead to; when there are fewer of both than replicas
+/// `announced`, as many to each address that all replicas can be met. Behind a socket there is one.
 pub(super) fn plan(
     known: &BTreeMap<String, BTreeSet<SocketAddr>>,
+    sockets: &BTreeSet<PathBuf>,
     announced: u32,
 ) -> BTreeSet<Slot> {
     let mut hosts: BTreeMap<SocketAddr, &str> = BTreeMap::new();
@@ -42,21 +55,27 @@ pub(super) fn plan(
             hosts.entry(*address).or_insert(host);
         }
     }
-    let addresses = u32::try_from(hosts.len()).unwrap_or(u32::MAX).max(1);
+    let addresses = hosts.len() + sockets.len();
+    let addresses = u32::try_from(addresses).unwrap_or(u32::MAX).max(1);
     let each = announced.clamp(1, MAX_REPLICAS).div_ceil(addresses);
-    hosts
-        .into_iter()
-        .flat_map(|(address, host)| {
-            (0..each).map(move |index| Slot {
+    let over_tcp = hosts.into_iter().flat_map(|(address, host)| {
+        (0..each).map(move |index| Slot {
+            to: Address::Tcp {
                 address,
                 host: host.to_owned(),
-                index,
-            })
+            },
+            index,
         })
-        .collect()
+    });
+    let here = sockets.iter().map(|path| Slot {
+        to: Address::Unix(path.clone()),
+        index: 0,
+    });
+    over_tcp.chain(here).collect()
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -82,10 +101,15 @@ mod tests {
             (&[("c", &[1, 2])], 3, 4),
             (&[("c", &[1, 2]), ("d", &[2, 3])], 3, 3),
         ] {
-            let slots = plan(&known(sets), announced);
+            let slots = plan(&known(sets), &BTreeSet::new(), announced);
             assert_eq!(slots.len(), expected, "{sets:?} {announced}");
         }
-        let slot = plan(&known(&[("c", &[1])]), 1).pop_first();
-        assert_eq!(slot.map(|slot| slot.host), Some("c".to_owned()));
+        let slot = plan(&known(&[("c", &[1])]), &BTreeSet::new(), 1).pop_first();
+        assert_eq!(slot.unwrap().to_string(), "10.0.0.1:1 (c)");
+        let socket = BTreeSet::from([PathBuf::from("/c.sock")]);
+        let slots = plan(&known(&[]), &socket, 3);
+        let slots: Vec<String> = slots.iter().map(Slot::to_string).collect();
+        assert_eq!(slots, ["unix:/c.sock"]);
+        assert_eq!(plan(&known(&[("c", &[1])]), &socket, 4).len(), 3);
     }
 }

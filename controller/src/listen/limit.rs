@@ -16,9 +16,11 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Where connections come from: an IPv4 address, or the /64 network of an IPv6 address, which one host has for itself.
+/// Where connections come from: an IPv4 address, or the /64 network of an IPv6 address, which one host has for itself; or this
+/// machine, over a unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Source {
+    Local,
     V4(Ipv4Addr),
     V6(u64),
 }
@@ -35,6 +37,7 @@ impl From<IpAddr> for Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Local => f.write_str("unix"),
             Self::V4(address) => address.fmt(f),
             Self::V6(network) => {
                 write!(f, "{}/64", Ipv6Addr::from_bits(u128::from(*network) << 64))

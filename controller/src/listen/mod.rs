@@ -1,17 +1,20 @@
 //! Where agents dial in: connections accepted, TLS, each one's session run until it ends.
 //!
-//! The controller is server of the TCP and TLS connection and client of the gRPC on it. Each step before an
+//! The controller is server of the connection and its TLS, and client of the gRPC on it. Each step before an
 //! agent is let in has five seconds, and nothing large is taken from it.
 
 mod limit;
+mod listener;
 mod once;
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, time::Duration};
+
+use drivebay_common::local::{self, PeerError};
 
 use drivebay_proto::{agent::HelloRequest, names};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpSocket, TcpStream},
+    net::TcpStream,
 };
 use tokio_rustls::{TlsAcceptor, rustls::pki_types::CertificateDer};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -20,7 +23,8 @@ use uuid::Uuid;
 use crate::{
     agents::{Agents, Identity, IdentityLimit, SessionError, Visitor},
     listen::{
-        limit::{ConnectionLimit, Most, Open, Place, Source},
+        limit::{ConnectionLimit, Most, Open, Place},
+        listener::{Accepted, Connection},
         once::channel_over,
     },
     peer_log::printable_sentence,
@@ -28,6 +32,8 @@ use crate::{
     tls::{self, Credentials, Role},
     tokens::Tokens,
 };
+
+pub use listener::{ListenAddress, ListenError, Listener};
 
 /// A handshake takes no longer, with the time that a connection waits for its turn: an agent waits no longer either.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -45,8 +51,6 @@ const UNAUTHENTICATED: Most = Most {
 const OF_IDENTITY: usize = 4;
 /// Suppressed log lines are summed up this often.
 const SUMMARIZE: Duration = Duration::from_secs(60);
-/// Connections that wait in the kernel's queue, as far as net.core.somaxconn allows: 4096 by default, since Linux 5.4.
-const BACKLOG: u32 = 4096;
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// At the end, sessions may close for this long.
@@ -59,34 +63,15 @@ pub enum Security {
     Mtls(Credentials),
     /// By ServiceAccount tokens, over connections that only our certificate opens; or by certificates, if they have some.
     Tokens(Credentials, Tokens),
-    /// Not at all; for one machine, where nothing but loopback is listened on.
-    InsecureLoopback,
 }
 
 impl Security {
     fn tokens(&self) -> Option<Tokens> {
         match self {
             Self::Tokens(_, tokens) => Some(tokens.clone()),
-            Self::Mtls(_) | Self::InsecureLoopback => None,
+            Self::Mtls(_) => None,
         }
     }
-}
-
-/// Listening failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// The address.
-    #[error("cannot listen for agents on {address}; see --listen")]
-    Bind {
-        address: SocketAddr,
-        #[source]
-        source: io::Error,
-    },
-    /// Not loopback.
-    #[error(
-        "--insecure-loopback is for a loopback address such as 127.0.0.1:9443, not for {address}: others could reach it, and every connection there is trusted"
-    )]
-    NotLoopback { address: SocketAddr },
 }
 
 /// How this controller presents itself to agents.
@@ -111,30 +96,9 @@ impl Announcement {
     }
 }
 
-/// Listens for agents; to be called before anything else starts, so that a mistake shows at once.
-pub async fn bind(address: SocketAddr, security: &Security) -> Result<TcpListener, ListenError> {
-    if matches!(security, Security::InsecureLoopback) && !address.ip().is_loopback() {
-        return Err(ListenError::NotLoopback { address });
-    }
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()
-    } else {
-        TcpSocket::new_v6()
-    };
-    socket
-        .and_then(|socket| {
-            // After a restart the former connections linger for a minute.
-            socket.set_reuseaddr(true)?;
-            socket.bind(address)?;
-            socket.listen(BACKLOG)
-        })
-        .map_err(|source| ListenError::Bind { address, source })
-}
-
 /// Lets agents in until `stop`.
 pub async fn serve(
-    listener: TcpListener,
-    security: Security,
+    listener: Listener,
     announce: Announcement,
     agents: Agents,
     stop: CancellationToken,
@@ -153,7 +117,11 @@ pub async fn serve(
             }
             accepted = listener.accept() => accepted,
         };
-        let (stream, address) = match accepted {
+        let Accepted {
+            connection,
+            address,
+            source,
+        } = match accepted {
             Ok(accepted) => accepted,
             Err(error) if is_the_peers(&error) => continue,
             Err(error) => {
@@ -162,7 +130,6 @@ pub async fn serve(
                 continue;
             }
         };
-        let source = Source::from(address.ip());
         let Some(open) = limit.open(source) else {
             refusals.count(Reason::SourceConnections);
             if log.allows("connections closed", &source.to_string()) {
@@ -173,7 +140,7 @@ pub async fn serve(
             }
             continue;
         };
-        let (security, agents) = (security.clone(), agents.clone());
+        let agents = agents.clone();
         let (refusals, log, identities) = (refusals.clone(), log.clone(), identities.clone());
         let hello = announce.hello();
         let end = stop.child_token();
@@ -181,7 +148,7 @@ pub async fn serve(
             let shaking = async {
                 let place = open.enter().await;
                 tokio::select! {
-                    shaken = shake_hands(stream, &security) => shaken.map(|shaken| (shaken, place)),
+                    shaken = shake_hands(connection) => shaken.map(|shaken| (shaken, place)),
                     () = place.turned_away() => Err(HandshakeError::TurnedAway),
                 }
             };
@@ -219,13 +186,13 @@ pub async fn serve(
                 return;
             };
             // Who has no certificate takes a stranger's place until it has shown a token.
-            let tokens = security.tokens().map(|tokens| (tokens, identities));
+            let tokens = shaken.security.as_ref().and_then(Security::tokens);
             let stranger = shaken.identity.is_none().then_some(Stranger {
                 open,
                 place,
-                tokens,
+                tokens: tokens.map(|tokens| (tokens, identities)),
             });
-            attend(shaken, stranger, &security, &agents, address, hello, end).await;
+            attend(shaken, stranger, &agents, address, hello, end).await;
         });
     }
     sessions.close();
@@ -257,6 +224,8 @@ enum HandshakeError {
     NoNode(#[from] tls::NoNodeId),
     #[error("it has no certificate")]
     NoCertificate,
+    #[error("{0}")]
+    Peer(#[from] PeerError),
 }
 
 /// The places that a connection takes which has not shown who it is.
@@ -276,26 +245,36 @@ struct Authenticated {
     identity: Option<Identity>,
     // Its certificates; none where none are used.
     chain: Vec<CertificateDer<'static>>,
+    // None: a unix socket.
+    security: Option<Security>,
 }
 
-async fn shake_hands(
+async fn shake_hands(connection: Connection) -> Result<Authenticated, HandshakeError> {
+    match connection {
+        Connection::Tcp(stream, security) => shake_hands_tls(stream, security).await,
+        Connection::Unix(stream) => {
+            local::check_peer(&stream)?;
+            Ok(Authenticated {
+                stream: Box::new(stream),
+                identity: None,
+                chain: Vec::new(),
+                security: None,
+            })
+        }
+    }
+}
+
+async fn shake_hands_tls(
     stream: TcpStream,
-    security: &Security,
+    security: Security,
 ) -> Result<Authenticated, HandshakeError> {
     // Without it each small message waits for the one before to be acknowledged: 45 ms a call.
     stream
         .set_nodelay(true)
         .map_err(|error| HandshakeError::Tls(error.to_string()))?;
-    let config = match security {
+    let config = match &security {
         Security::Mtls(credentials) => credentials.server_config(),
         Security::Tokens(credentials, _) => credentials.open_server_config(),
-        Security::InsecureLoopback => {
-            return Ok(Authenticated {
-                stream: Box::new(stream),
-                identity: None,
-                chain: Vec::new(),
-            });
-        }
     };
     let stream = TlsAcceptor::from(config)
         .accept(stream)
@@ -321,15 +300,15 @@ async fn shake_hands(
         stream: Box::new(stream),
         identity,
         chain,
+        security: Some(security),
     })
 }
 
 async fn attend(
     shaken: Authenticated,
     stranger: Option<Stranger>,
-    security: &Security,
     agents: &Agents,
-    address: SocketAddr,
+    address: String,
     hello: HelloRequest,
     end: CancellationToken,
 ) {
@@ -358,7 +337,7 @@ async fn attend(
     let known = CancellationToken::new();
     let visitor = Visitor {
         channel,
-        address: address.to_string(),
+        address: address.clone(),
         identity: shaken.identity,
         tokens: stranger.as_ref().and_then(|one| one.tokens.clone()),
         known: known.clone(),
@@ -373,7 +352,7 @@ async fn attend(
         }
         std::future::pending().await
     };
-    let distrusted = distrusted(&shaken.chain, security);
+    let distrusted = distrusted(&shaken.chain, shaken.security.as_ref());
     let ended = tokio::select! {
         ended = agents.visit(visitor, hello) => ended,
         why = distrusted => {
@@ -413,9 +392,11 @@ async fn attend(
 }
 
 /// Waits until the certificate that was shown is no longer good, and says why.
-async fn distrusted(chain: &[CertificateDer<'_>], security: &Security) -> String {
+async fn distrusted(chain: &[CertificateDer<'_>], security: Option<&Security>) -> String {
     match security {
-        Security::Mtls(credentials) | Security::Tokens(credentials, _) if !chain.is_empty() => {
+        Some(Security::Mtls(credentials) | Security::Tokens(credentials, _))
+            if !chain.is_empty() =>
+        {
             credentials.until_distrusted(chain, Role::Agent).await
         }
         _ => std::future::pending().await,

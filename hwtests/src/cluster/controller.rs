@@ -18,7 +18,12 @@ use drivebay_proto::{
 use tonic::Status;
 
 use super::LIMIT;
-use crate::{Csi, MIB, Trouble, csi, fleet, netns::Host, wait};
+use crate::{
+    Csi, MIB, Trouble, csi,
+    fleet::{self, controller::Listen},
+    netns::Host,
+    wait,
+};
 
 /// What a controller is started with.
 #[derive(Debug)]
@@ -29,7 +34,7 @@ pub struct ControllerOptions {
     pub listen: SocketAddr,
     /// Directory for its sockets and its log.
     pub dir: PathBuf,
-    /// The CA's directory; None: `--insecure-loopback`.
+    /// The CA's directory; None: none is given, which is refused.
     pub certs: Option<PathBuf>,
     /// Further arguments of `run`.
     pub more: Vec<String>,
@@ -38,8 +43,11 @@ pub struct ControllerOptions {
 impl ControllerOptions {
     fn prepare(&self) -> fleet::Controller {
         let more: Vec<&str> = self.more.iter().map(String::as_str).collect();
-        let (host, certs) = (Some(self.host.clone()), self.certs.as_deref());
-        fleet::Controller::prepare(host, self.listen, &self.dir, certs, &more)
+        let listen = match &self.certs {
+            Some(certs) => Listen::Tls(self.listen, certs.clone()),
+            None => Listen::Plain(self.listen),
+        };
+        fleet::Controller::prepare(Some(self.host.clone()), &listen, &self.dir, &more)
     }
 }
 

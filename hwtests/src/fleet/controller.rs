@@ -28,12 +28,33 @@ const STOP_LIMIT: Duration = Duration::from_secs(40);
 /// Lines of its log that a failing test shows.
 const LOG_TAIL: usize = 40;
 
+/// How agents get to it.
+#[derive(Debug, Clone)]
+pub enum Listen {
+    /// Over a unix socket in its directory.
+    Socket,
+    /// At this address, with the certificates that [`super::certs::make`] made there.
+    Tls(SocketAddr, PathBuf),
+    /// At this address, without certificates. The first release allowed it (`--insecure-loopback`).
+    Plain(SocketAddr),
+}
+
+impl Listen {
+    /// A free port of 127.0.0.1. Every start of a controller binds it again, as agents dial no other.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn free_port() -> Result<SocketAddr, Trouble> {
+        Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+    }
+}
+
 /// A controller that runs, or has been killed.
 #[derive(Debug)]
 pub struct Controller {
     dir: PathBuf,
     args: Vec<String>,
-    address: SocketAddr,
+    address: String,
     host: Option<Host>,
     process: Option<Process>,
     // Another build than the one that is started otherwise.
@@ -50,43 +71,38 @@ pub struct Usage {
 }
 
 impl Controller {
-    /// Starts it with its sockets and log in this directory, on a free port of 127.0.0.1. `certs`: where
-    /// [`super::certs::make`] made them; None: without. `more`: further arguments of `run`.
+    /// Starts it with its sockets and log in this directory. `certs`: where [`super::certs::make`] made them, for a free port
+    /// of 127.0.0.1; None: agents dial a unix socket. `more`: further arguments of `run`.
     ///
     /// # Errors
     /// It does not serve: with the end of its log.
     pub async fn start(dir: &Path, certs: Option<&Path>, more: &[&str]) -> Result<Self, Trouble> {
-        // Free now; every start of this controller binds it again, as agents dial no other.
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let mut controller = Self::prepare(None, address, dir, certs, more);
+        let listen = match certs {
+            Some(certs) => Listen::Tls(Listen::free_port()?, certs.to_owned()),
+            None => Listen::Socket,
+        };
+        let mut controller = Self::prepare(None, &listen, dir, more);
         controller.start_again().await?;
         Ok(controller)
     }
 
-    /// What [`Self::start_again`] starts: as `start` has it, at this address, on a host of a test's own network.
-    pub fn prepare(
-        host: Option<Host>,
-        address: SocketAddr,
-        dir: &Path,
-        certs: Option<&Path>,
-        more: &[&str],
-    ) -> Self {
-        let mut args: Vec<String> = ["run", "--listen", &address.to_string()]
-            .map(str::to_owned)
-            .to_vec();
+    /// What [`Self::start_again`] starts: as `start` has it, on a host of a test's own network.
+    pub fn prepare(host: Option<Host>, listen: &Listen, dir: &Path, more: &[&str]) -> Self {
+        let address = match listen {
+            Listen::Socket => format!("unix:{}", dir.join("agents.sock").display()),
+            Listen::Tls(address, _) | Listen::Plain(address) => address.to_string(),
+        };
+        let mut args: Vec<String> = ["run", "--listen", &address].map(str::to_owned).to_vec();
         let mut option = |name: &str, path: &Path| {
             args.extend([name.to_owned(), path.display().to_string()]);
         };
         option("--csi-socket", &dir.join("csi.sock"));
         option("--socket", &dir.join("admin.sock"));
         option("--metrics", &dir.join("metrics.sock"));
-        match certs {
-            Some(certs) => {
-                option("--ca", &certs.join("ca.pem"));
-                option("--cert", &certs.join("controller.pem"));
-                option("--key", &certs.join("controller-key.pem"));
-            }
-            None => args.push("--insecure-loopback".to_owned()),
+        if let Listen::Tls(_, certs) = listen {
+            option("--ca", &certs.join("ca.pem"));
+            option("--cert", &certs.join("controller.pem"));
+            option("--key", &certs.join("controller-key.pem"));
         }
         args.extend(more.iter().map(|&word| word.to_owned()));
         Self {
@@ -99,18 +115,17 @@ impl Controller {
         }
     }
 
-    /// As `start`, with this program: one of another release.
+    /// As `start`, with this program: perhaps one of another release.
     ///
     /// # Errors
     /// As `start`.
     pub async fn start_build(
         build: &Path,
         dir: &Path,
-        certs: Option<&Path>,
+        listen: &Listen,
         more: &[&str],
     ) -> Result<Self, Trouble> {
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let mut controller = Self::prepare(None, address, dir, certs, more);
+        let mut controller = Self::prepare(None, listen, dir, more);
         controller.build = Some(build.to_owned());
         controller.start_again().await?;
         Ok(controller)
@@ -215,9 +230,9 @@ impl Controller {
             .ok_or_else(|| Trouble::new(format!("it does not end\n{}", self.log_tail())))
     }
 
-    /// Where agents dial it.
+    /// Where agents dial it, as their configuration has it.
     pub fn address(&self) -> String {
-        self.address.to_string()
+        self.address.clone()
     }
 
     /// Where it serves CSI.

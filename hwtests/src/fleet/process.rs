@@ -23,9 +23,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 pub struct FleetOptions {
     /// How many nodes with what.
     pub plan: Plan,
-    /// `HOST:PORT` of each.
+    /// `HOST:PORT` or `unix:PATH` of each.
     pub controllers: Vec<String>,
-    /// Where [`super::certs::make`] has made certificates for this plan; None: loopback without any.
+    /// Where [`super::certs::make`] has made certificates for this plan; None: unix sockets only.
     pub certs: Option<PathBuf>,
     /// A file in which changes outlive the process.
     pub journal: Option<PathBuf>,
@@ -87,10 +87,9 @@ impl Fleet {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true);
-        match &options.certs {
-            Some(certs) => command.arg("--certs").arg(certs),
-            None => command.arg("--insecure-loopback"),
-        };
+        if let Some(certs) = &options.certs {
+            command.arg("--certs").arg(certs);
+        }
         if place.follow_certs {
             command.arg("--follow-certs");
         }

@@ -31,7 +31,7 @@ const REREAD: Duration = Duration::from_secs(1);
 pub struct Way {
     /// What is dialled.
     pub targets: Vec<Target>,
-    /// The directory of the CA, as `certs` makes it, with every node's own; None: loopback without certificates.
+    /// The directory of the CA, as `certs` makes it, with every node's own; None: unix sockets only.
     pub certs: Option<PathBuf>,
     /// Whether certificates are read again when they change, as an agent does.
     pub follow_certs: bool,

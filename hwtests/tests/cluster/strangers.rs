@@ -1,18 +1,24 @@
 //! Those who only knock: nothing that they do keeps honest agents out, and nothing that they say is believed.
 
 use std::{
+    fs::{self, Permissions},
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Command, Stdio},
 };
 
 use drivebay_common::limits::raise_open_files;
 use drivebay_hwtests::{
     attacker::{self, Attack, Attacker},
     cluster::{Cluster, Controller, LIMIT, PORT},
-    fleet::Command,
+    fleet::{self, Fleet, FleetOptions, Place, Plan, command::Percent},
     need,
     netns::Host,
+    wait,
 };
+use tempfile::TempDir;
 
 /// More than may stand in the door at a time, which is 512.
 const CROWD: usize = 700;
@@ -91,7 +97,7 @@ async fn an_old_snapshot_is_not_believed() {
     controller.node_is(&node.id, "connected").await;
     let id = controller.create_on("v", &[&node.id]).await.unwrap();
     // Of the time before the volume was made.
-    node.tell(Command::ReplayOldSnapshot).await;
+    node.tell(fleet::Command::ReplayOldSnapshot).await;
     controller.says(&["it is an old one"]).await;
     assert_eq!(
         controller.csi.ids().await.unwrap(),
@@ -104,26 +110,96 @@ async fn an_old_snapshot_is_not_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_certificates_nobody_goes_beyond_loopback() {
+async fn without_certificates_nobody_listens_on_tcp_and_no_agent_dials_it() {
     need!(root, network, tool "ip", tool "nsenter");
     let cluster = Cluster::new().unwrap();
-    let mut options = cluster.controller_options(1, |options| options.certs = None);
+    let options = cluster.controller_options(1, |options| options.certs = None);
     let (status, said) = Controller::refused(&options).unwrap();
     assert!(
-        !status.success() && said.contains("not for 10.77.0.1:9443"),
+        !status.success() && said.contains("needs --ca, --cert and --key"),
         "{said}"
     );
+    let dial = [SocketAddr::from(([127, 0, 0, 1], PORT))];
+    let node = cluster.node_on(cluster.host(), "a", &dial, |options| {
+        options.certs = None;
+    });
+    node.await.says(&["over TCP certificates are needed"]).await;
+}
 
-    options.listen = SocketAddr::from(([127, 0, 0, 1], PORT));
-    let host = options.host.clone();
-    let controller = Controller::start(options).await.unwrap();
-    let elsewhere = host.at(PORT);
-    let node = cluster
-        .node_on(host, "a", &[elsewhere, controller.address()], |options| {
-            options.certs = None;
-        })
-        .await;
-    node.says(&["not connecting to the controller", "10.77.0.1:9443"])
-        .await;
-    controller.node_is(&node.id, "connected").await;
+/// A program of a user who is not root, over a unix socket.
+fn as_nobody(program: &str, socket: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "perl"])
+        .args(["-MIO::Socket::UNIX", "-e", program])
+        .arg(socket)
+        .stdout(Stdio::piped());
+    command
+}
+
+/// A directory where everybody may make sockets.
+fn open_dir() -> TempDir {
+    let dir = TempDir::with_prefix("drivebay-socket-").unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+    dir
+}
+
+async fn one_node(controller: String, log: &Path) -> Fleet {
+    let options = FleetOptions {
+        plan: Plan {
+            nodes: 1,
+            ..Plan::default()
+        },
+        controllers: vec![controller],
+        certs: None,
+        journal: None,
+        change: Percent::default(),
+    };
+    let place = Place {
+        log: Some(log.to_owned()),
+        ..Place::default()
+    };
+    Fleet::start_at(&options, &place).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controllers_unix_socket_is_for_root_and_its_own_user() {
+    need!(root, tool "setpriv", tool "perl");
+    let dir = open_dir();
+    let controller = fleet::Controller::start(dir.path(), None, &[])
+        .await
+        .unwrap();
+    let socket = dir.path().join("agents.sock");
+    let mode = || fs::metadata(&socket).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    let read = "my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or exit 7; exit(read($s, my $b, 1) ? 1 : 0)";
+    let ended = || as_nobody(read, &socket).status().unwrap().code();
+    assert_eq!(ended(), Some(7), "it may not connect");
+    fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(ended(), Some(0), "it is told nothing");
+    wait::until(LIMIT, "the connection is logged", || {
+        wait::line(&controller.log(), &["connection rejected", "user 65534"])
+    });
+    let _fleet = one_node(controller.address(), &dir.path().join("fleet.log")).await;
+    controller.until_connected(1, LIMIT).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_says_nothing_to_a_unix_socket_of_another_user() {
+    need!(root, tool "setpriv", tool "perl");
+    let dir = open_dir();
+    let socket = dir.path().join("agents.sock");
+    let listen = "my $l = IO::Socket::UNIX->new(Local => $ARGV[0], Listen => 5) or exit 7; \
+                  my $n = read($l->accept, my $b, 1); print $n; exit 0";
+    let listening = as_nobody(listen, &socket).spawn().unwrap();
+    wait::until(LIMIT, "it listens", || socket.exists().then_some(()));
+    let log = dir.path().join("fleet.log");
+    let _fleet = one_node(format!("unix:{}", socket.display()), &log).await;
+    let output = listening.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "0");
+    wait::until(LIMIT, "the agent logs why", || {
+        let log = fs::read_to_string(&log).ok()?;
+        wait::line(&log, &["cannot open a session", "user 65534"])
+    });
 }

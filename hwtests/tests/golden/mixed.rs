@@ -6,7 +6,7 @@ use std::{collections::HashMap, fs, path::PathBuf, time::Duration};
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Shelf, csi,
     node::Placed,
-    pair::{Builds, Pair},
+    pair::{Builds, Link, Pair},
     wait,
 };
 use drivebay_proto::csi::CreateVolumeRequest;
@@ -19,6 +19,14 @@ fn old() -> Builds {
     Builds {
         agent: named("DRIVEBAY_OLD_AGENT"),
         controller: named("DRIVEBAY_OLD_CONTROLLER"),
+        link: Link::Certificates,
+    }
+}
+
+fn today() -> Builds {
+    Builds {
+        link: Link::Certificates,
+        ..Builds::here().unwrap()
     }
 }
 
@@ -97,7 +105,7 @@ async fn volumes_live(pair: &mut Pair) {
 async fn the_first_releases_agent_works_with_todays_controller() {
     let builds = Builds {
         agent: old().agent,
-        ..Builds::here().unwrap()
+        ..today()
     };
     volumes_live(&mut start(&builds).await).await;
 }
@@ -107,7 +115,7 @@ async fn the_first_releases_agent_works_with_todays_controller() {
 async fn todays_agent_works_with_the_first_releases_controller() {
     let builds = Builds {
         controller: old().controller,
-        ..Builds::here().unwrap()
+        ..today()
     };
     volumes_live(&mut start(&builds).await).await;
 }
@@ -115,7 +123,7 @@ async fn todays_agent_works_with_the_first_releases_controller() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "builds the first release: hwtests/golden mixed"]
 async fn a_node_is_upgraded_and_downgraded_under_volumes_in_use() {
-    let (old, new) = (old(), Builds::here().unwrap());
+    let (old, new) = (old(), today());
     let mut pair = start(&old).await;
     let first = create(&pair, "of-the-first-release", false).await;
     pair.node.use_volume(&first).await;

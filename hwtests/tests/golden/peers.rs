@@ -16,7 +16,7 @@ use drivebay_hwtests::{
 use drivebay_proto::agent::{agent_client::AgentClient, agent_server::Agent, *};
 use hyper_util::rt::TokioIo;
 use prost::Message;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::{Stream, StreamExt, iter, pending};
 use tokio_util::sync::CancellationToken;
 use tonic::{
@@ -214,7 +214,7 @@ async fn todays_controller_understands_what_the_first_releases_agent_said() {
 }
 
 /// A client of the agent at the other end of a connection that it has dialled, as a controller has it.
-async fn client(stream: TcpStream) -> AgentClient<Channel> {
+async fn client(stream: UnixStream) -> AgentClient<Channel> {
     let mut stream = Some(TokioIo::new(stream));
     let connector = tower::service_fn(move |_: Uri| {
         let stream = stream.take().ok_or(std::io::ErrorKind::NotConnected.into());
@@ -227,16 +227,17 @@ async fn client(stream: TcpStream) -> AgentClient<Channel> {
 #[tokio::test(flavor = "multi_thread")]
 async fn todays_agent_understands_what_the_first_releases_controller_said() {
     need!(root, loop, layout "partition");
-    let controller = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = controller.local_addr().unwrap();
     let mut shelf = Shelf::new().unwrap();
+    let socket = shelf.dir().join("agents.sock");
+    let controller = UnixListener::bind(&socket).unwrap();
     shelf.add(DriveSpec::blank("gone", 2 * GIB)).unwrap();
     let mut settings = Settings::new(shelf.dir(), &shelf.pattern());
     record::settings(&mut settings);
     settings.node = NODE.to_owned();
     settings.headless = false;
     settings.more.push_str(&format!(
-        "\n[controller]\naddresses = [\"{address}\"]\ninsecure-loopback = true\n"
+        "\n[controller]\naddresses = [\"unix:{}\"]\n",
+        socket.display()
     ));
     let mut agent = Process::start(settings).await.unwrap();
 

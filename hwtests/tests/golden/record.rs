@@ -195,8 +195,8 @@ async fn the_first_releases_files_are_recorded() {
         .unwrap();
 
     // What only a command line asks.
-    let tap =
-        Tap::before_socket(&pair.shelf.dir().join("tap.sock"), &pair.node.agent_socket).unwrap();
+    let tap = Tap::before_socket(&pair.shelf.dir().join("tap.sock"), &pair.node.agent_socket).await;
+    let tap = tap.unwrap();
     let tapped = |args: &[&str]| {
         let mut command = std::process::Command::new(pair.agent.program());
         let output = command
@@ -379,9 +379,10 @@ async fn the_first_releases_files_are_recorded() {
     // Another machine of the same name is refused.
     pair.start_controller_again().await;
     pair.are_connected().await;
-    let strangers = Tap::before_controller(&pair.controller.address())
-        .await
-        .unwrap();
+    // The fleet is of today, and the controller may not be.
+    let here = format!("unix:{}/strangers.sock", pair.shelf.dir().display());
+    let strangers = Tap::before_controller(&here, &pair.controller.address()).await;
+    let strangers = strangers.unwrap();
     let another = FleetOptions {
         plan: Plan {
             nodes: 1,
@@ -389,7 +390,7 @@ async fn the_first_releases_files_are_recorded() {
             machine: "another-".to_owned(),
             ..Plan::default()
         },
-        controllers: vec![strangers.address()],
+        controllers: vec![strangers.address().to_owned()],
         certs: None,
         journal: None,
         change: Percent::default(),

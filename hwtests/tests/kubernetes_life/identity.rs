@@ -1,10 +1,21 @@
-//! Who may be which node: agents that prove themselves by other tokens than their own, and an API server that is away.
+//! Who may be which node: agents that prove themselves by other tokens than their own, a token that is renewed, and an API
+//! server that is away.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
+use drivebay_controller::tokens::Claims;
 use drivebay_hwtests::{
-    kube::{Cluster, NAMESPACE, wait},
+    kube::{
+        Cluster, LIMIT, NAMESPACE,
+        manifest::{IDLE, claim, mounted, pod as pod_of},
+        wait,
+    },
     long_scenario, program, tools,
+    wait::poll_every,
 };
 use serde_json::{Value, json};
 
@@ -13,6 +24,10 @@ const CONTROLLER: &str = "drivebay-controller.drivebay.svc.cluster.local";
 const AUDIENCE: &str = "drivebay-controller";
 /// An agent that is refused is told so within this.
 const REFUSED: Duration = Duration::from_secs(60);
+/// The shortest life that the API server gives a token.
+const SHORT: Duration = Duration::from_secs(600);
+/// The chart's.
+const USUAL: Duration = Duration::from_secs(3600);
 
 /// The first pod of a component.
 fn pod(cluster: &Cluster, component: &str) -> Value {
@@ -230,6 +245,94 @@ fn sessions_outlast_an_api_server_that_is_away() {
     cluster.drivebay_is_up();
     let nodes = cluster.ask_controller(&["nodes"]);
     assert_eq!(nodes["nodes"][0]["state"], "connected", "{nodes}");
+}
+
+/// Replaces the agent by one whose tokens last for so long.
+fn tokens_last(cluster: &Cluster, life: Duration) {
+    let set = cluster.get(NAMESPACE, &["daemonset", "drivebay-agent"]);
+    let volumes = set["spec"]["template"]["spec"]["volumes"]
+        .as_array()
+        .unwrap();
+    let tls = volumes.iter().position(|one| one["name"] == "tls").unwrap();
+    let source = "projected/sources/0/serviceAccountToken/expirationSeconds";
+    let patch = json!([{
+        "op": "replace",
+        "path": format!("/spec/template/spec/volumes/{tls}/{source}"),
+        "value": life.as_secs(),
+    }]);
+    let words = ["--namespace", NAMESPACE, "patch", "daemonset"];
+    let patch = patch.to_string();
+    let how = ["drivebay-agent", "--type", "json", "--patch", &patch];
+    cluster.kubectl(&[&words[..], &how].concat());
+    cluster.drivebay_is_up();
+}
+
+/// What the agent's token says of itself, as the kubelet has projected it.
+fn projected(cluster: &Cluster) -> Claims {
+    let uid = pod(cluster, "agent")["metadata"]["uid"].clone();
+    let uid = uid.as_str().unwrap();
+    let path = format!("/var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~projected/tls/token");
+    let token = cluster.inside(&["cat", &path]).unwrap();
+    Claims::read(token.trim()).unwrap()
+}
+
+/// How many tokens the API server has reviewed.
+fn reviews(cluster: &Cluster) -> f64 {
+    let page = cluster.kubectl(&["get", "--raw", "/metrics"]);
+    let of_reviews = |line: &&str| {
+        line.starts_with("apiserver_request_total{") && line.contains("resource=\"tokenreviews\"")
+    };
+    let counts = page.lines().filter(of_reviews);
+    counts
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
+}
+
+#[test]
+#[ignore = "needs a cluster: hwtests/kubernetes"]
+fn a_session_goes_on_over_the_renewal_of_its_token() {
+    let cluster = Cluster::running();
+    long_scenario!(cluster);
+    cluster.installed();
+    tokens_last(&cluster, SHORT);
+    let node = |cluster: &Cluster| cluster.ask_controller(&["node", "show", "node-1"]);
+    wait::until(LIMIT, "the agent has a session", || {
+        (node(&cluster)["state"] == "connected").then_some(())
+    });
+    let first = projected(&cluster);
+    assert_eq!(first.until.duration_since(first.issued).unwrap(), SHORT);
+    let history = node(&cluster)["history"].clone();
+    let sessions = connected_lines(&cluster);
+    let reviewed = reviews(&cluster);
+
+    let mut asked = 0;
+    let end = first.until + Duration::from_secs(90);
+    poll_every(Duration::from_secs(5), 2 * SHORT, || {
+        let now = node(&cluster);
+        assert_eq!(now["state"], "connected", "{now:#}");
+        assert_eq!(now["history"], history, "no other session: {now:#}");
+        asked += 1;
+        (SystemTime::now() > end).then_some(())
+    })
+    .expect("the first token has expired");
+    let second = projected(&cluster);
+    assert!(second.issued > first.issued && second.until > SystemTime::now());
+    assert_eq!(connected_lines(&cluster), sessions);
+    // Of the same session: a new one would be in the history.
+    let renewed = reviews(&cluster) - reviewed;
+    assert!(renewed >= 1.0, "{renewed}");
+    println!(
+        "first token: {} s; asked {asked} times until 90 s after its end: connected, in one session; {renewed} more reviews",
+        SHORT.as_secs()
+    );
+    let it = cluster.scenario("renewed");
+    it.apply(&[
+        claim("data", 64),
+        pod_of("writer", &[mounted("data", "/data")], IDLE),
+    ]);
+    it.runs("writer");
+    it.end();
+    tokens_last(&cluster, USUAL);
 }
 
 /// Lines that say that an agent has a session, of all agents that the kubelet has run.

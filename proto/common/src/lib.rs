@@ -18,6 +18,7 @@ pub mod fuzzing;
 pub mod identity;
 pub mod limits;
 pub mod liveness;
+pub mod local;
 pub mod logging;
 pub mod manager;
 pub mod metrics;

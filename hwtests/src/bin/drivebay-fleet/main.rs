@@ -37,17 +37,20 @@ struct Args {
     #[command(flatten)]
     plan: Plan,
     /// Controllers to dial
-    #[arg(long, required = true, value_delimiter = ',', value_name = "HOST:PORT")]
+    #[arg(
+        long,
+        required = true,
+        value_delimiter = ',',
+        value_name = "HOST:PORT|unix:PATH"
+    )]
     controllers: Vec<Target>,
-    /// Directory of the CA as `drivebay-controller certs` makes it, with a certificate of every node
-    #[arg(long, required_unless_present = "insecure_loopback")]
+    /// Directory of the CA as `drivebay-controller certs` makes it, with a certificate of every node; not needed for unix
+    /// sockets
+    #[arg(long)]
     certs: Option<PathBuf>,
     /// Read certificates again when they change, each second
     #[arg(long, requires = "certs")]
     follow_certs: bool,
-    /// Without certificates, to loopback addresses only
-    #[arg(long, conflicts_with = "certs")]
-    insecure_loopback: bool,
     /// File in which changes outlive this process; read at the start
     #[arg(long, value_name = "FILE")]
     volumes_file: Option<PathBuf>,

@@ -2,8 +2,7 @@
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
-/// sockaddr_un holds 108 bytes with its final NUL.
-const MAX_SOCKET_PATH: usize = 107;
+use crate::local::{MAX_SOCKET_PATH, is_socket_path};
 
 /// Where HTTP is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,16 +36,8 @@ impl FromStr for Listen {
             return Ok(Self::Off);
         }
         let path = text.strip_prefix("unix://").unwrap_or(text);
-        if path.starts_with('/') {
-            let odd = path.split('/').any(|part| part == "..")
-                || path.ends_with('/')
-                || path.chars().any(char::is_control)
-                || path.len() > MAX_SOCKET_PATH;
-            return if odd {
-                Err(refused())
-            } else {
-                Ok(Self::Unix(path.into()))
-            };
+        if is_socket_path(path) {
+            return Ok(Self::Unix(path.into()));
         }
         match text.parse::<SocketAddr>() {
             Ok(address) if address.port() != 0 => Ok(Self::Tcp(address)),

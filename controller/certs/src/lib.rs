@@ -10,6 +10,11 @@
 //! another CA in its place cuts all of them off. Keys have mode 0600, directories that are made 0700. No
 //! certificate outlives its CA, since nothing in TLS looks at the validity of a trusted CA itself.
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+
 pub mod args;
 mod authority;
 mod error;
@@ -18,13 +23,13 @@ mod place;
 
 use std::{path::Path, time::SystemTime};
 
+use drivebay_common::tls::UtcTime;
+
 use args::{CertsCommand, ControllerArgs, InitArgs, NodeArgs};
 use authority::{Authority, Copied, Leaf, Subject};
 pub use error::CertsError;
 pub use names::Name;
 use place::{Pair, exists};
-
-use crate::tls::UtcTime;
 
 const CA: &str = "ca.pem";
 const NODES: &str = "nodes";

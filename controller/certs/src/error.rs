@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use crate::tls::{NODE_URI, NotACertificate, UtcTime};
+use drivebay_common::tls::{NODE_URI, NotACertificate, UtcTime};
 
 /// No certificate was made, or not all of them.
 #[derive(Debug, thiserror::Error)]

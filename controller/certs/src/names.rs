@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, DnsName, pem::PemObject};
 use x509_parser::extensions::GeneralName;
 
 use super::error::CertsError;
-use crate::tls;
+use drivebay_common::tls;
 
 /// A DNS name or an IP address in a controller's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use super::{
     names::Name,
     place::{self, Pair, exists},
 };
-use crate::tls::{self, NODE_URI, UtcTime};
+use drivebay_common::tls::{self, NODE_URI, UtcTime};
 
 /// Certificates are valid from this long before they were made, for hosts whose clocks are behind.
 const SKEW: Duration = Duration::from_secs(60 * 60);
