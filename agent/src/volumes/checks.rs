@@ -68,10 +68,17 @@ impl Checks {
 }
 
 /// A place among the running ones; given back when it goes.
-struct Place<'a> {
+pub(super) struct Place<'a> {
     checks: &'a Checks,
     uuid: Uuid,
     running: Running,
+}
+
+impl Place<'_> {
+    /// Somebody wants it ended.
+    pub(super) async fn stopped(&self) {
+        self.running.stop.cancelled().await;
+    }
 }
 
 impl Drop for Place<'_> {
@@ -180,7 +187,7 @@ impl Volumes {
 
     /// A place for a check; None while a call holds the volume or its drive is being checked already. Whoever takes the
     /// guard later finds the check here and ends it.
-    fn begin_check(&self, volume: &Volume) -> Option<Place<'_>> {
+    pub(super) fn begin_check(&self, volume: &Volume) -> Option<Place<'_>> {
         let checks = &self.inner.checks;
         let mut state = checks.lock();
         let held = |key| self.inner.guards.is_held(&key);
