@@ -12,5 +12,5 @@ mod btrfs;
 pub mod ext4;
 mod fsmap;
 pub mod locate;
-mod name;
+pub(crate) mod name;
 pub mod read;

@@ -334,7 +334,10 @@ pub fn condition(drive: &Drive, ranges: &[UnreadableRange]) -> Option<Condition>
     if any(|holds| matches!(holds, Holds::FilesystemMetadata)) {
         parts.push("filesystem metadata is affected".to_owned());
     }
-    if any(|holds| matches!(holds, Holds::Unknown { .. })) {
+    if any(|holds| matches!(holds, Holds::Unknown { why } if why == NOT_LOOKED_UP)) {
+        parts.push("affected files are being looked up".to_owned());
+    }
+    if any(|holds| matches!(holds, Holds::Unknown { why } if why != NOT_LOOKED_UP)) {
         parts.push("which files are affected cannot be told of all of it".to_owned());
     }
     if any(|holds| matches!(holds, Holds::RawBlock)) {

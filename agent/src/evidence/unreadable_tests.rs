@@ -251,6 +251,12 @@ fn the_condition_says_how_many_files_and_names_none() {
             vec![unknown()],
             "which files are affected cannot be told of all of it",
         ),
+        (
+            vec![Holds::Unknown {
+                why: NOT_LOOKED_UP.into(),
+            }],
+            "affected files are being looked up",
+        ),
     ] {
         let ranges: Vec<_> = holds.into_iter().map(range).collect();
         let told = condition(&drive, &ranges).unwrap();

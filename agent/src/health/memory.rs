@@ -253,11 +253,25 @@ mod tests {
             attribute::Subject,
             kmsg::Kind,
             mounts::{Place, Role},
+            unreadable::WindowRead,
         },
-        model::samples,
+        model::{Extent, samples},
     };
 
     const HOUR: Duration = Duration::from_secs(3600);
+
+    fn unreadable() -> UnreadableRanges {
+        let failed = vec![Extent {
+            start: 8 << 20,
+            len: 1536,
+        }];
+        let mut ranges = UnreadableRanges::default();
+        ranges.take(&WindowRead {
+            done: failed.clone(),
+            failed,
+        });
+        ranges
+    }
 
     fn remembered() -> Remembered {
         let mut registry = HealthRegistry::default();
@@ -284,7 +298,7 @@ mod tests {
                 names: [("sda".to_owned(), "wwn-sda 1".to_owned())].into(),
             },
             mounts: [("/target".into(), place)].into(),
-            unreadable: BTreeMap::new(),
+            unreadable: [(DriveId("wwn-sda".into()), unreadable())].into(),
         }
     }
 
@@ -293,6 +307,9 @@ mod tests {
         let old = remembered();
         let bytes = serde_json::to_vec(&old).unwrap();
         assert_eq!(serde_json::from_slice::<Remembered>(&bytes).unwrap(), old);
+        let text =
+            r#""unreadable":{"wwn-sda":{"ranges":[{"start":8388608,"len":1536}],"more":false}}"#;
+        assert!(String::from_utf8(bytes).unwrap().contains(text));
     }
 
     /// Of the first release (commit 4d75420).

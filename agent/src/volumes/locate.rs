@@ -7,7 +7,7 @@ use super::Volumes;
 use crate::{
     affected::locate::{Locate, LocateError},
     model::{DriveRef, Extent, FsType, Volume, unreadable::LocatedPiece},
-    worker::{RunError, Slot},
+    worker::{Job, RunError, Slot},
 };
 
 /// Longest the worker looks.
@@ -37,7 +37,7 @@ impl Volumes {
         fs_type: FsType,
         pieces: Vec<Extent>,
     ) -> Asked {
-        let Some(place) = self.begin_check(volume) else {
+        let Some(place) = self.begin_check(volume, Locate::NAME) else {
             return Asked::NotNow;
         };
         // Until the job's worker is done with it, or gone: nobody unmounts meanwhile.
