@@ -1,5 +1,7 @@
 //! Finding the sectors that do not read within a window, with as few reads that fail as possible: each may take a drive
-//! seconds. Pure but for the reads, which the caller does.
+//! seconds. Pure but for the reads, which the caller does, and the clock.
+
+use std::time::Instant;
 
 use crate::{evidence::unreadable::WindowRead, model::Extent};
 
@@ -14,6 +16,8 @@ pub(super) struct Reader<F> {
     pub(super) unit: u64,
     /// Reads that may still fail.
     pub(super) failures: u32,
+    /// No read may fail that begins after this.
+    pub(super) until: Instant,
 }
 
 impl<E, F: FnMut(Extent) -> Result<bool, E>> Reader<F> {
@@ -39,6 +43,9 @@ impl<E, F: FnMut(Extent) -> Result<bool, E>> Reader<F> {
         let reads = (self.read)(piece)?;
         if !reads {
             self.failures = self.failures.saturating_sub(1);
+            if Instant::now() >= self.until {
+                self.failures = 0;
+            }
         }
         Ok(reads)
     }
@@ -74,7 +81,7 @@ impl<E, F: FnMut(Extent) -> Result<bool, E>> Reader<F> {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
+    use std::{convert::Infallible, time::Duration};
 
     use super::*;
 
@@ -97,6 +104,7 @@ mod tests {
             read,
             unit,
             failures,
+            until: Instant::now() + Duration::from_secs(60),
         };
         let found = reader.window(window).unwrap();
         (found, reads, failed)
@@ -132,6 +140,20 @@ mod tests {
         let done: u64 = found.done.iter().map(|piece| piece.len).sum();
         let lost: u64 = found.failed.iter().map(|piece| piece.len).sum();
         assert_eq!((done, lost), (CHUNK, CHUNK));
+    }
+
+    #[test]
+    fn when_the_time_is_over_what_fails_counts_as_a_whole() {
+        let read = |piece: Extent| -> Result<bool, Infallible> { Ok(piece.start != 0) };
+        let mut reader = Reader {
+            read,
+            unit: 512,
+            failures: 64,
+            until: Instant::now(),
+        };
+        let found = reader.window(extent(0, MIB)).unwrap();
+        assert_eq!(found.failed, [extent(0, CHUNK)]);
+        assert_eq!(found.done, [extent(0, CHUNK)]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::{
 
 /// Reads of one job that may fail.
 const FAILURES: u32 = 64;
-/// No further window is begun, and no piece read in smaller ones, after this.
+/// No further window is begun, and what fails is not read in smaller pieces, after this.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Reads windows of a drive, in this order. Writes nothing.
@@ -119,6 +119,7 @@ impl Job for ReadWindows {
                 // At the end of the drive there may be less than a block.
                 unit: u64::from(self.unit).clamp(512, ALIGN),
                 failures,
+                until: began + LIMIT,
             };
             let found = reader.window(window)?;
             failures = reader.failures;

@@ -32,8 +32,11 @@ use crate::{
 const TICK: Duration = Duration::from_secs(2);
 /// Drives that are read, and filesystems that are asked, at a time.
 const AT_ONCE: usize = 4;
-/// Known ranges of a drive are read again after this.
+/// Known ranges of a drive are read again after this, and then, as long as nothing changes, each time after twice as long: reads that fail
+/// cost a drive seconds that others need.
 const READ_AGAIN: Duration = Duration::from_secs(60);
+/// But at least so often.
+const READ_AGAIN_MOST: Duration = Duration::from_secs(600);
 /// Reports of one drive are collected for this long after a read: while it is used, it makes them all the time.
 const REPORTED_AGAIN: Duration = Duration::from_secs(10);
 /// Reported places that are read at a time.
@@ -57,6 +60,8 @@ struct TrackedDrive {
     own: Vec<Extent>,
     not_before: Option<Instant>,
     again: Option<Instant>,
+    /// How long after the last read that is.
+    every: Duration,
     /// Requests that it had completed after the last read.
     completed: Option<u64>,
 }
@@ -257,15 +262,19 @@ impl Followed {
                 };
                 tracked.reading = false;
                 tracked.not_before = Some(now + REPORTED_AGAIN);
-                tracked.again = Some(now + READ_AGAIN);
+                let mut changed = false;
                 if let Some(Done::Read { found, completed }) = done {
                     tracked.completed = completed;
                     if let Some(found) = found {
-                        volumes
-                            .inventory()
-                            .update(|known| known.health.read(&id, &found));
+                        volumes.inventory().update(|known| {
+                            let before = known.health.unreadable(&id);
+                            known.health.read(&id, &found);
+                            changed = known.health.unreadable(&id) != before;
+                        });
                     }
                 }
+                tracked.every = next_interval(tracked.every, changed);
+                tracked.again = Some(now + tracked.every);
             }
             (Of::Volume(uuid), Some(Done::Asked(question, asked))) => {
                 let Some(tracked) = self.volumes.get_mut(&uuid) else {
@@ -315,12 +324,20 @@ impl Followed {
     }
 }
 
+/// How long until known ranges are read again. Pure.
+fn next_interval(last: Duration, changed: bool) -> Duration {
+    if changed {
+        return READ_AGAIN;
+    }
+    (last * 2).clamp(READ_AGAIN, READ_AGAIN_MOST)
+}
+
 /// A window with what is read together with it.
 fn around(window: Extent) -> Extent {
     let start = window.start - window.start % 4096;
     Extent {
         start,
-        len: (window.end() - start).next_multiple_of(4096),
+        len: (window.end() - start).div_ceil(4096).saturating_mul(4096),
     }
 }
 
@@ -374,5 +391,29 @@ fn read(
             found,
             completed: completed(name).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_ranges_are_read_less_often_while_nothing_changes() {
+        let mut every = Duration::ZERO;
+        let mut seen = Vec::new();
+        for changed in [true, false, false, false, false, false, true] {
+            every = next_interval(every, changed);
+            seen.push(every.as_secs());
+        }
+        assert_eq!(seen, [60, 120, 240, 480, 600, 600, 60]);
+    }
+
+    #[test]
+    fn what_is_read_together_with_a_window_is_whole_blocks() {
+        let extent = |start, len| Extent { start, len };
+        assert_eq!(around(extent(4096 + 512, 512)), extent(4096, 4096));
+        assert_eq!(around(extent(4096, 8192)), extent(4096, 8192));
+        assert_eq!(around(extent(u64::MAX - 10, 10)).start % 4096, 0);
     }
 }
