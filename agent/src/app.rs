@@ -269,6 +269,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         stop.clone(),
     ));
     tasks.spawn(health::checks::run(volumes.clone(), stop.clone()));
+    tasks.spawn(health::unreadable::run(volumes.clone(), stop.clone()));
 
     // Only to tell two machines of one name apart; a machine without one has an empty one.
     let machine_id = statefile::read_text(Path::new("/etc/machine-id"), 64)

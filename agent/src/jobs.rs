@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::{
-    carve, check, fs, smart,
+    affected, carve, check, fs, smart,
     worker::{
         self, Context, Job,
         job::{DispatchError, Outcome, run},
@@ -46,6 +46,8 @@ table![
     fs::jobs::Stats,
     fs::jobs::GrowFs,
     worker::read::ReadSample,
+    affected::read::ReadWindows,
+    affected::locate::Locate,
     #[cfg(debug_assertions)]
     worker::drill::Drill,
 ];

@@ -10,6 +10,7 @@
 )]
 #![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
+pub mod affected;
 pub mod app;
 pub mod carve;
 pub mod check;

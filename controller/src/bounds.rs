@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use drivebay_proto::agent::{
     Class, Condition, Drive, DriveHealth, FilesystemCheck, Finding, InventoryUpdate, Overridden,
-    Reading, Reject, SmartFinding, SmartReport, Volume,
+    Reading, Reject, SmartFinding, SmartReport, UnreadableRange, Volume,
 };
 use prost::Message;
 
@@ -112,6 +112,7 @@ pub fn volume_bytes(volume: &Volume) -> usize {
     let entries = volume.conditions.len()
         + volume.checks.len()
         + volume.mounts.len()
+        + volume.unreadable.len()
         + volume.parameters.len();
     FIXED + volume.encoded_len() + ENTRY * entries
 }
@@ -122,7 +123,9 @@ pub fn drive_bytes(drive: &Drive) -> usize {
     let smart = health.and_then(|health| health.smart.as_ref());
     let entries = drive.rejects.len()
         + drive.notes.len()
-        + health.map_or(0, |health| health.findings.len() + health.conditions.len())
+        + health.map_or(0, |health| {
+            health.findings.len() + health.conditions.len() + health.unreadable.len()
+        })
         + smart.map_or(0, |smart| smart.findings.len() + smart.readings.len());
     FIXED + drive.encoded_len() + ENTRY * entries
 }
@@ -153,6 +156,8 @@ static SMART: Shape = Shape {
         (7, &leaf(size_of::<Reading>())),
     ],
 };
+// No agent sends it to a controller.
+static UNREADABLE: Shape = leaf(size_of::<UnreadableRange>());
 static HEALTH: Shape = Shape {
     size: size_of::<DriveHealth>(),
     messages: &[
@@ -160,6 +165,7 @@ static HEALTH: Shape = Shape {
         (2, &FINDING),
         (4, &leaf(size_of::<Overridden>())),
         (5, &SMART),
+        (16, &UNREADABLE),
     ],
 };
 static DRIVE: Shape = Shape {
@@ -173,6 +179,7 @@ static VOLUME: Shape = Shape {
         // A map's entry is a message of a key and a value.
         (13, &leaf(4 * size_of::<String>())),
         (16, &leaf(size_of::<FilesystemCheck>())),
+        (20, &UNREADABLE),
     ],
 };
 static UPDATE: Shape = Shape {

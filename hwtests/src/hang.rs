@@ -175,7 +175,20 @@ impl HungDrive {
 
     /// From now on nothing in this range of bytes reads, until all of it is written at once.
     pub fn spoil(&self, range: Range<u64>) {
-        self.disk.gate().unreadable = range;
+        self.disk.gate().unreadable = vec![range];
+    }
+
+    /// The same of a further range.
+    pub fn spoil_also(&self, range: Range<u64>) {
+        self.disk.gate().unreadable.push(range);
+    }
+
+    /// Where on the drive a block of 4096 bytes begins with these, if one does.
+    ///
+    /// # Errors
+    /// The file behind the drive cannot be read.
+    pub fn find(&self, bytes: &[u8]) -> io::Result<Option<u64>> {
+        self.disk.find(bytes)
     }
 
     /// From now on nothing in this range of bytes can be written.

@@ -57,6 +57,14 @@ fn no_bad_sector_loses_a_volume_on_lvm() {
 
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
+fn the_files_in_unreadable_sectors_are_named_on_lvm() {
+    long!();
+    let tally = run("affected", "lvm", &["--nocapture"]);
+    assert_eq!((tally.passed, tally.skipped), (5, vec![]));
+}
+
+#[test]
+#[ignore = "needs the lab: hwtests/lab"]
 fn what_must_hold_on_one_node_holds_on_lvm() {
     long!();
     let tally = run("one_node", "lvm", &[]);

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::{kmsg::Report, reading};
-use crate::model::{Drive, DriveId, DriveState, Media, Snapshot};
+use crate::model::{Drive, DriveId, DriveState, Media, Snapshot, Volume};
 
 /// Sectors in the kernel log have this many bytes, whatever the drive's own have.
 const SECTOR: u64 = 512;
@@ -43,6 +43,28 @@ pub fn subject(snapshot: &Snapshot, report: &Report) -> Option<Subject> {
     })
 }
 
+/// Where on its drive a report says that a request failed; None when it does not say so of one of our drives. A request begins there:
+/// what of it does not read may lie behind.
+pub fn place(snapshot: &Snapshot, report: &Report) -> Option<(DriveId, u64)> {
+    let at = report.sector?.checked_mul(SECTOR)?;
+    let of_device = |volume: &&Volume| volume.placed.device.as_deref() == Some(&report.device);
+    if let Some(volume) = snapshot.volumes.values().find(of_device) {
+        let mut offset = 0;
+        for piece in volume.placed.lies_at() {
+            if at - offset < piece.len {
+                return Some((volume.drive.clone(), piece.start.checked_add(at - offset)?));
+            }
+            offset += piece.len;
+        }
+        return None;
+    }
+    let whole = |drive: &&Drive| {
+        drive.state != DriveState::Missing && drive.facts.kernel_name == report.device
+    };
+    let drive = snapshot.drives.values().find(whole)?;
+    (at < drive.facts.size_bytes).then(|| (drive.id.clone(), at))
+}
+
 // Its own name, or its controller's: nvme0 is the controller of nvme0n1.
 fn is_of(drive: &Drive, device: &str) -> bool {
     let name = drive.facts.kernel_name.as_str();
@@ -77,6 +99,28 @@ mod tests {
         }
         snapshot.volumes.insert(volume.uuid, volume);
         snapshot
+    }
+
+    #[test]
+    fn a_failed_request_begins_on_the_drive_wherever_the_kernel_counts_from() {
+        let begin = 8u64 << 20;
+        for (device, sector, expected) in [
+            ("sda", Some(3), Some(3 * SECTOR)),
+            ("sda2", Some(3), Some(begin + 3 * SECTOR)),
+            ("sda2", Some((1 << 30) / SECTOR), None),
+            ("sda", None, None),
+            ("sda", Some(u64::MAX), None),
+            ("vda", Some(3), None),
+        ] {
+            let report = Report {
+                kind: Kind::MediumError,
+                device: device.into(),
+                sector,
+            };
+            let found = place(&snapshot(), &report);
+            let expected = expected.map(|at| (DriveId("wwn-sda".into()), at));
+            assert_eq!(found, expected, "{device} {sector:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Evidence about drives and volumes, and the conditions and findings that follow from it.
 //!
 //! `kmsg` parses the kernel log, `attribute` finds the drive or volume that a line is about, `stalls` sees requests that do not
-//! complete, `mounts` what should be mounted, `reading` places that cannot be read, `device` and `space` what their names say;
+//! complete, `mounts` what should be mounted, `reading` which place is read next, `suspects` and `unreadable` what does not read and whose it is, `device` and `space` what their names say;
 //! `registry` keeps the evidence and derives conditions and findings. The tasks that collect evidence are in `health`.
 
 use std::time::Duration;
@@ -16,6 +16,8 @@ pub mod reading;
 pub mod registry;
 pub mod space;
 pub mod stalls;
+pub mod suspects;
+pub mod unreadable;
 
 pub use registry::HealthRegistry;
 

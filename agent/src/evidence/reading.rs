@@ -1,69 +1,11 @@
-//! Which place of a drive is read next, and what follows from places that do not read. Pure.
+//! Which place of a drive is read next, and which volume has it. Pure.
 
 use uuid::Uuid;
 
-use crate::model::{
-    Drive, Finding, Placed,
-    condition::{Condition, Reason},
-    finding::Code,
-};
+use crate::model::{Drive, Placed};
 
 /// Bytes of one sample.
 pub const SAMPLE: u32 = 4096;
-/// Places that did not read and are read again each time.
-const MOST: usize = 16;
-/// Places read again at a time: each may take a bad drive seconds.
-const AGAIN: usize = 2;
-
-/// Places that did not read when they were read last, in bytes from the drive's start.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UnreadablePlaces(Vec<u64>);
-
-impl UnreadablePlaces {
-    /// What came of reading a place.
-    pub fn read(&mut self, place: u64, reads: bool) {
-        self.0.retain(|bad| *bad != place);
-        if !reads {
-            self.0.push(place);
-            if self.0.len() > MOST {
-                self.0.remove(0);
-            }
-        }
-    }
-
-    /// The places to be read now: the next one, and of the bad ones those that were read longest ago.
-    pub fn next(&self, place: u64) -> Vec<u64> {
-        let again = self.0.iter().copied().filter(|bad| *bad != place);
-        [place].into_iter().chain(again.take(AGAIN)).collect()
-    }
-
-    /// Findings on the drive.
-    pub fn findings(&self) -> Vec<Finding> {
-        if self.0.is_empty() {
-            return Vec::new();
-        }
-        vec![Finding::new(
-            Code::ReadFailed,
-            "a place on it does not read; move the data off, and replace the drive",
-        )]
-    }
-
-    /// What it means for a volume of that drive.
-    pub fn conditions(&self, drive: &Drive, volume: Uuid) -> Vec<Condition> {
-        let here = |place: &u64| volume_at(drive, *place) == Some(volume);
-        if !self.0.iter().any(here) {
-            return Vec::new();
-        }
-        vec![Condition::new(
-            Reason::ReadFailed,
-            format!(
-                "a place under this volume on drive {} does not read; save the data, and move it off the drive",
-                drive.id
-            ),
-        )]
-    }
-}
-
 /// The volume that has this place.
 pub fn volume_at(drive: &Drive, place: u64) -> Option<Uuid> {
     let has = |placed: &&Placed| {
@@ -143,27 +85,6 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_of_its_volume_alone_and_is_told_until_it_reads_again() {
-        let (mut bad, drive) = (UnreadablePlaces::default(), drive());
-        let told = |bad: &UnreadablePlaces| {
-            let of = |volume| bad.conditions(&drive, Uuid::from_u128(volume)).len();
-            (bad.findings().len(), of(7), of(8))
-        };
-        assert_eq!(told(&bad), (0, 0, 0));
-        bad.read(0, true);
-        assert_eq!(told(&bad), (0, 0, 0));
-        // Our mark: no volume's.
-        bad.read(4096, false);
-        assert_eq!(told(&bad), (1, 0, 0));
-        bad.read(2 << 30, false);
-        assert_eq!(told(&bad), (1, 0, 1));
-        bad.read(4096, true);
-        assert_eq!(told(&bad), (1, 0, 1));
-        bad.read(2 << 30, true);
-        assert_eq!(told(&bad), (0, 0, 0));
-    }
-
-    #[test]
     fn a_place_of_a_logical_volume_is_in_one_of_its_pieces_wherever_they_lie() {
         let mut drive = drive();
         let volumes = &mut drive.contents.as_mut().unwrap().volumes;
@@ -191,25 +112,6 @@ mod tests {
             let found = volume_at(&drive, mib << 20);
             assert_eq!(found, expected.map(Uuid::from_u128), "at {mib} MiB");
         }
-    }
-
-    #[test]
-    fn bad_places_are_read_again_in_turn_and_their_number_is_bounded() {
-        let mut bad = UnreadablePlaces::default();
-        for place in 0..100 {
-            bad.read(place * 4096, false);
-        }
-        assert_eq!(bad.0.len(), MOST);
-        let mut seen = std::collections::BTreeSet::new();
-        for _ in 0..MOST {
-            let next = bad.next(0);
-            assert_eq!(next.len(), 1 + AGAIN);
-            for place in next.into_iter().skip(1) {
-                bad.read(place, false);
-                seen.insert(place);
-            }
-        }
-        assert_eq!(seen.len(), MOST);
     }
 
     #[test]

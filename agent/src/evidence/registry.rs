@@ -8,11 +8,16 @@ use std::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{attribute::Subject, kmsg::Kind};
+use super::{
+    attribute::Subject,
+    kmsg::Kind,
+    unreadable::{self, Located, UnreadableRanges, WindowRead},
+};
 use crate::model::{
     Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict,
     condition::{Condition, Reason},
     finding::Code,
+    unreadable::LocatedPiece,
 };
 
 /// What the kernel has said of a drive counts for so long after it was said last (drives.md, state machine: SUSPECT
@@ -34,7 +39,7 @@ pub enum Source {
     Mounts,
     /// The partition or logical volume itself: gone, inactive, resized behind the agent's back.
     Device,
-    /// A read past the cache.
+    /// Reading the root directory.
     Reading,
     /// A read-only check of the filesystem.
     Check,
@@ -97,6 +102,10 @@ pub struct HealthRegistry {
     began: BTreeMap<(DriveId, Option<Uuid>, Kind), Duration>,
     // When a drive went away.
     went: BTreeMap<DriveId, Vec<Duration>>,
+    // What does not read.
+    unreadable: BTreeMap<DriveId, UnreadableRanges>,
+    // What the filesystems say of that.
+    located: Located,
 }
 
 impl HealthRegistry {
@@ -163,6 +172,40 @@ impl HealthRegistry {
         let went = self.went.entry(drive.clone()).or_default();
         went.push(now);
         went.retain(|at| now.saturating_sub(*at) < COUNTS_FOR);
+    }
+
+    /// What reading windows of a drive found.
+    pub fn read(&mut self, drive: &DriveId, found: &WindowRead) {
+        let known = self.unreadable.entry(drive.clone()).or_default();
+        known.take(found);
+        if known.is_empty() {
+            self.unreadable.remove(drive);
+        }
+    }
+
+    /// What of a drive does not read.
+    pub fn unreadable(&self, drive: &DriveId) -> UnreadableRanges {
+        self.unreadable.get(drive).cloned().unwrap_or_default()
+    }
+
+    /// The unreadable ranges of every drive, to be kept over a restart.
+    pub fn all_unreadable(&self) -> &BTreeMap<DriveId, UnreadableRanges> {
+        &self.unreadable
+    }
+
+    /// The ranges that an earlier agent knew.
+    pub fn restore_unreadable(&mut self, known: BTreeMap<DriveId, UnreadableRanges>) {
+        self.unreadable = known;
+    }
+
+    /// What a volume's filesystem says of its unreadable pieces; what it said before is over.
+    pub fn locate(&mut self, volume: Uuid, pieces: Vec<LocatedPiece>) {
+        replace(&mut self.located, volume, pieces);
+    }
+
+    /// What the filesystems of volumes say.
+    pub fn located(&self) -> &Located {
+        &self.located
     }
 
     /// What this source saw of the volume at its last look.
@@ -296,6 +339,10 @@ impl HealthRegistry {
             seen.is_some_and(|seen| seen.contains_key(kind))
         });
         self.counted.retain(|id| snapshot.volumes.contains_key(id));
+        self.located
+            .retain(|id, _| snapshot.volumes.contains_key(id));
+        self.unreadable
+            .retain(|id, _| snapshot.drives.contains_key(id));
         self.smart.retain(|id, _| snapshot.drives.contains_key(id));
         self.looks
             .retain(|(id, _), _| snapshot.volumes.contains_key(id));
@@ -319,6 +366,8 @@ impl HealthRegistry {
             let looked = self.drive_looks.get(&(id.clone(), source));
             findings.extend(looked.into_iter().flatten().cloned());
         }
+        let unreadable = self.unreadable.get(id);
+        findings.extend(unreadable.and_then(unreadable::finding));
         let against = if findings.is_empty() {
             Verdict::Unknown
         } else {
@@ -333,6 +382,7 @@ impl HealthRegistry {
             conditions: said.conditions,
             worn_out: said.worn_out,
             smart: said.smart,
+            unreadable_more: unreadable.is_some_and(UnreadableRanges::has_more),
             ..DriveHealth::default()
         }
     }

@@ -27,7 +27,7 @@ const OUTPUT_BYTES: usize = 600;
 /// Debian's package of a tool.
 pub fn package(program: &str) -> &'static str {
     match program {
-        "mkfs.ext4" | "e2fsck" | "resize2fs" => "e2fsprogs",
+        "mkfs.ext4" | "e2fsck" | "resize2fs" | "debugfs" => "e2fsprogs",
         "mkfs.xfs" | "xfs_growfs" | "xfs_repair" => "xfsprogs",
         _ => "btrfs-progs",
     }

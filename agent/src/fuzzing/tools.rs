@@ -2,6 +2,10 @@
 
 use super::{Input, Target, seeds};
 use crate::{
+    affected::{
+        ext4::{self, BlockOwner},
+        name::shown,
+    },
     check::{
         decode::{Checker, End, complaints, decode},
         repeated::together,
@@ -35,6 +39,18 @@ pub(super) fn targets() -> Vec<Target> {
             name: "fsck",
             run: fsck,
             seeds: outputs,
+            replays: 1000,
+        },
+        Target {
+            name: "debugfs",
+            run: debugfs,
+            seeds: || {
+                seeds([
+                    "Block\tInode number\n8865\t12\n100\t<block not found>\n1000\t8\n",
+                    "Inode\tPathname\n12\t/db/base/2619\n12\t/link\n",
+                    "Block 100 marked in use\nBlock 101 not in use\n",
+                ])
+            },
             replays: 1000,
         },
         Target {
@@ -122,6 +138,21 @@ fn fsck(data: &[u8]) {
         _ => {}
     }
     let _ = together(checker, &[end.clone(), end]);
+}
+
+/// Names in it are tenants': a path is of the inode that was asked for, and what is shown of it can do nothing to a terminal.
+fn debugfs(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let own = ext4::icheck(&text)
+        .into_values()
+        .any(|owner| matches!(owner, BlockOwner::Inode(0 | 1 | 3..=10)));
+    assert!(!own, "the filesystem's own inode passed for a file");
+    let _ = ext4::testb(&text);
+    if let Some(path) = ext4::ncheck(&text, 12) {
+        assert!(path.starts_with('/') && text.contains("12\t"));
+        let shown = shown(path.as_bytes());
+        assert!(!shown.contains(char::is_control), "{shown:?}");
+    }
 }
 
 fn lvm_report(data: &[u8]) {

@@ -17,12 +17,12 @@ use uuid::Uuid;
 use crate::{
     evidence::{
         device::{self, Debounced},
-        reading::{self, UnreadablePlaces},
+        reading,
         registry::Source,
     },
     fs::jobs::{Device, Stats, Usage},
     model::{
-        Drive, DriveId, DriveRef, DriveState, Media, Mode, Snapshot,
+        Drive, DriveId, DriveRef, DriveState, Extent, Media, Mode, Snapshot,
         cause::chain,
         condition::{Condition, Reason},
     },
@@ -57,7 +57,6 @@ struct Tracked {
     looking: bool,
     // Requests that it had completed after the last look.
     completed: Option<u64>,
-    bad: UnreadablePlaces,
 }
 
 /// What is to be done at one drive.
@@ -66,7 +65,7 @@ struct Task {
     drive: DriveRef,
     sleeps: bool,
     completed: Option<u64>,
-    places: Vec<u64>,
+    place: u64,
     filesystems: Vec<(Uuid, Stats)>,
 }
 
@@ -74,8 +73,6 @@ struct Task {
 #[derive(Debug, Default)]
 struct Sampled {
     completed: Option<u64>,
-    // Places, and whether they read.
-    reads: Vec<(u64, bool)>,
     usages: Vec<(Uuid, Usage)>,
 }
 
@@ -113,7 +110,6 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
 
 /// Takes up drives that are new, lets go of those that are gone.
 fn follow(drives: &mut BTreeMap<DriveId, Tracked>, snapshot: &Snapshot) {
-    // What is known of its bad places lasts while it is here, also while nobody knows whose it is.
     let here = |drive: &Drive| drive.state != DriveState::Missing;
     drives.retain(|id, tracked| tracked.looking || snapshot.drives.get(id).is_some_and(here));
     for (id, _) in snapshot.drives.iter().filter(|(_, drive)| is_ours(drive)) {
@@ -150,7 +146,7 @@ fn due(
                 drive: DriveRef::from(&drive.facts),
                 sleeps: drive.facts.media == Media::Hdd,
                 completed: tracked.completed,
-                places: tracked.bad.next(place),
+                place,
                 filesystems: filesystems(volumes, snapshot, id),
             })
         })
@@ -178,7 +174,7 @@ fn filesystems(volumes: &Volumes, snapshot: &Snapshot, drive: &DriveId) -> Vec<(
 
 async fn sample_drive(volumes: Volumes, task: Task) -> Sampled {
     let Task {
-        id, drive, places, ..
+        id, drive, place, ..
     } = task;
     let name = drive.kernel_name.clone();
     let before = completed(name.clone()).await;
@@ -191,23 +187,21 @@ async fn sample_drive(volumes: Volumes, task: Task) -> Sampled {
     }
     let pool = volumes.pool();
     let mut looked = Sampled::default();
-    for place in places {
-        let sample = ReadSample {
-            drive: drive.clone(),
-            offset: place,
-            len: reading::SAMPLE,
-        };
-        match pool.run(&id, Slot::Background, sample, READ_DEADLINE).await {
-            Ok(_) => looked.reads.push((place, true)),
-            Err(RunError::Job(error @ (ReadError::Read { .. } | ReadError::Short { .. }))) => {
-                tracing::warn!(drive = %id, error = %chain(&error), "drive read check failed");
-                looked.reads.push((place, false));
-            }
-            // It was not read: that is no evidence. A drive that hangs is seen as one that stalls.
-            Err(error) => {
-                tracing::debug!(drive = %id, error = %chain(&error), "drive read check skipped");
-                break;
-            }
+    let sample = ReadSample {
+        drive: drive.clone(),
+        offset: place,
+        len: reading::SAMPLE,
+    };
+    match pool.run(&id, Slot::Background, sample, READ_DEADLINE).await {
+        Ok(_) => {}
+        Err(RunError::Job(error @ (ReadError::Read { .. } | ReadError::Short { .. }))) => {
+            tracing::warn!(drive = %id, error = %chain(&error), "drive read check failed");
+            let (start, len) = (place, u64::from(reading::SAMPLE));
+            volumes.suspects().add(&id, Extent { start, len });
+        }
+        // It was not read: that is no evidence. A drive that hangs is seen as one that stalls.
+        Err(error) => {
+            tracing::debug!(drive = %id, error = %chain(&error), "drive read check skipped");
         }
     }
     for (volume, stats) in task.filesystems {
@@ -235,24 +229,8 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
     };
     tracked.looking = false;
     tracked.completed = looked.completed;
-    for (place, reads) in looked.reads {
-        tracked.bad.read(place, reads);
-    }
     let snapshot = volumes.inventory().current();
-    let Some(drive) = snapshot.drives.get(id) else {
-        return;
-    };
     let inventory = volumes.inventory();
-    let findings = tracked.bad.findings();
-    if inventory
-        .health(|registry| registry.seen_of_drive(id, Source::Reading) != findings.as_slice())
-    {
-        inventory.update(|known| {
-            known
-                .health
-                .record_drive(id.clone(), Source::Reading, findings);
-        });
-    }
     let here = snapshot
         .volumes
         .values()
@@ -260,7 +238,7 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
     let here: Vec<Uuid> = here.map(|volume| volume.uuid).collect();
     let mut reading: BTreeMap<Uuid, Vec<Condition>> = BTreeMap::new();
     for volume in &here {
-        let mut conditions = tracked.bad.conditions(drive, *volume);
+        let mut conditions: Vec<Condition> = Vec::new();
         match looked.usages.iter().find(|(sampled, _)| sampled == volume) {
             Some((_, usage)) => conditions.extend(unreadable(usage)),
             // Not asked now: what was seen of its filesystem stays, as long as it is mounted.

@@ -17,8 +17,9 @@ use crate::{
         mounts::Places,
         now,
         registry::{COUNTS_FOR, Notes},
+        unreadable::UnreadableRanges,
     },
-    model::{DriveState, Snapshot, cause::chain},
+    model::{DriveId, DriveState, Snapshot, cause::chain},
     sys::{clock::unix_seconds, offload::offload, process, statefile},
     volumes::Volumes,
 };
@@ -55,6 +56,9 @@ pub(crate) struct Remembered {
     notes: Notes,
     heard: LogPosition,
     mounts: Places,
+    // Not in files of the first release, nor while every drive reads.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    unreadable: BTreeMap<DriveId, UnreadableRanges>,
 }
 
 /// Whose each kernel name is. A drive that is plugged in again has another sequence number. Pure.
@@ -120,14 +124,16 @@ impl PersistedEvidence {
                 Default::default()
             }
         };
+        let unreadable = old.unreadable.clone();
         let (notes, heard, places) = recall(old, &boot_id, now(), unix_seconds());
         match volumes.read_mounts() {
             Ok((mounts, _)) => volumes.expected().begin(places, &mounts, &kubelet_dir),
             Err(error) => tracing::error!(error = %chain(&error), "cannot read the mount table"),
         }
-        volumes
-            .inventory()
-            .update(|known| known.health.restore(notes));
+        volumes.inventory().update(|known| {
+            known.health.restore(notes);
+            known.health.restore_unreadable(unreadable);
+        });
         Self {
             path,
             boot_id,
@@ -165,6 +171,9 @@ impl PersistedEvidence {
                 .health(|registry| registry.notes().clone()),
             heard: self.position(),
             mounts: volumes.expected().now(),
+            unreadable: volumes
+                .inventory()
+                .health(|registry| registry.all_unreadable().clone()),
         }
     }
 
@@ -182,6 +191,7 @@ impl PersistedEvidence {
             // That the log was read further is worth a write only together with something else, or at the end.
             let same = next.notes == written.notes
                 && next.mounts == written.mounts
+                && next.unreadable == written.unreadable
                 && next.heard.names == written.heard.names;
             if !same || stopping {
                 match self.write(next.clone()).await {
@@ -243,11 +253,25 @@ mod tests {
             attribute::Subject,
             kmsg::Kind,
             mounts::{Place, Role},
+            unreadable::WindowRead,
         },
-        model::{DriveId, samples},
+        model::{Extent, samples},
     };
 
     const HOUR: Duration = Duration::from_secs(3600);
+
+    fn unreadable() -> UnreadableRanges {
+        let failed = vec![Extent {
+            start: 8 << 20,
+            len: 1536,
+        }];
+        let mut ranges = UnreadableRanges::default();
+        ranges.take(&WindowRead {
+            done: failed.clone(),
+            failed,
+        });
+        ranges
+    }
 
     fn remembered() -> Remembered {
         let mut registry = HealthRegistry::default();
@@ -274,6 +298,7 @@ mod tests {
                 names: [("sda".to_owned(), "wwn-sda 1".to_owned())].into(),
             },
             mounts: [("/target".into(), place)].into(),
+            unreadable: [(DriveId("wwn-sda".into()), unreadable())].into(),
         }
     }
 
@@ -282,6 +307,9 @@ mod tests {
         let old = remembered();
         let bytes = serde_json::to_vec(&old).unwrap();
         assert_eq!(serde_json::from_slice::<Remembered>(&bytes).unwrap(), old);
+        let text =
+            r#""unreadable":{"wwn-sda":{"ranges":[{"start":8388608,"len":1536}],"more":false}}"#;
+        assert!(String::from_utf8(bytes).unwrap().contains(text));
     }
 
     /// Of the first release (commit 4d75420).

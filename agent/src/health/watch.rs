@@ -16,12 +16,12 @@ use super::memory::{LogPosition, PersistedEvidence, names};
 use crate::{
     evidence::{
         HealthRegistry, at,
-        attribute::{Subject, subject},
+        attribute::{Subject, place, subject},
         kmsg, now,
         registry::is_of_absence,
         stalls::Stalls,
     },
-    model::{DriveId, DriveState, FsType, Snapshot},
+    model::{DriveId, DriveState, Extent, FsType, MIB, Snapshot},
     sys::{
         blockstat::{self, Activity},
         clock::since_boot,
@@ -39,6 +39,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(3);
 const COUNTERS_EVERY: u32 = 10;
 /// A look at sysfs takes microseconds for each drive.
 const LOOK_DEADLINE: Duration = Duration::from_secs(5);
+
+/// What of a request that failed may not read, from its beginning: the kernel does not say how long it was.
+const FAILED_REQUEST: u64 = MIB;
 
 /// Follows it until `stop`. Without the log, drives and volumes are judged by everything else.
 /// `complaints` takes drives that the kernel has complained of.
@@ -218,6 +221,12 @@ impl KernelLogReader {
         let away = drive.is_some_and(|drive| drive.state == DriveState::Missing);
         if away && is_of_absence(report.kind) {
             return;
+        }
+        if let Some((drive, start)) = place(&snapshot, &report)
+            && matches!(report.kind, kmsg::Kind::MediumError | kmsg::Kind::IoError)
+        {
+            let len = FAILED_REQUEST;
+            self.volumes.suspects().add(&drive, Extent { start, len });
         }
         // The log's clock may be a little ahead.
         let said = at(said).min(now());

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{Known, drive_end};
 use crate::{
     discovery::host_udev,
-    evidence::registry::of_its_drive,
+    evidence::{registry::of_its_drive, unreadable},
     model::{
         Checked, ClassReport, Drive, DriveHealth, DriveId, DriveState, Placed, RecordState, Reject,
         RejectCode, Snapshot, Volume, VolumeState,
@@ -65,6 +65,11 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
         }
         let end = drive_end::condition(drive);
         drive.health.conditions.extend(end);
+        let unreadable = known.health.unreadable(id);
+        if !unreadable.is_empty() {
+            drive.health.unreadable =
+                unreadable::describe(drive, &unreadable, known.health.located());
+        }
     }
     // A remembered drive that is not here stays in view.
     for id in &merged.missing_drives {
@@ -345,6 +350,14 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
         ));
     }
     conditions.extend(known.health.volume(record.uuid));
+    let unreadable: Vec<_> = drive
+        .health
+        .unreadable
+        .iter()
+        .filter(|range| range.volume == Some(record.uuid))
+        .cloned()
+        .collect();
+    conditions.extend(unreadable::condition(drive, &unreadable));
     conditions.extend(of_its_drive(drive));
     conditions.extend(
         known
@@ -375,6 +388,7 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
             .get(&record.uuid)
             .map(Checked::to_show)
             .unwrap_or_default(),
+        unreadable,
         mounts: mounts(known, placed),
         erasing: match record.state {
             RecordState::Erasing { done_bytes, .. } => {

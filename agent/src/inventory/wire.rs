@@ -7,6 +7,7 @@ use crate::model::{
     CheckMethod, ClassConfig, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode, Snapshot,
     Volume,
     health::{Overridden, SmartFinding, SmartReport},
+    unreadable::UnreadableRange,
 };
 
 /// What every update says of its sender.
@@ -24,11 +25,15 @@ impl Sender {
     pub fn full(&self, snapshot: &Snapshot) -> wire::InventoryUpdate {
         wire::InventoryUpdate {
             full: true,
-            drives: snapshot.drives.values().map(drive).collect(),
+            drives: snapshot
+                .drives
+                .values()
+                .map(|drive| self.drive(drive))
+                .collect(),
             volumes: snapshot
                 .volumes
                 .values()
-                .map(|volume| self.volume(volume))
+                .map(|volume| self.volume_with_ranges(volume))
                 .collect(),
             ..self.frame(snapshot)
         }
@@ -38,12 +43,16 @@ impl Sender {
     pub fn changes(&self, old: &Snapshot, new: &Snapshot) -> wire::InventoryUpdate {
         let delta = delta(old, new);
         wire::InventoryUpdate {
-            drives: delta.drives.into_iter().map(drive).collect(),
+            drives: delta
+                .drives
+                .into_iter()
+                .map(|drive| self.drive(drive))
+                .collect(),
             removed_drives: delta.removed_drives.iter().map(|id| id.0.clone()).collect(),
             volumes: delta
                 .volumes
                 .into_iter()
-                .map(|volume| self.volume(volume))
+                .map(|volume| self.volume_with_ranges(volume))
                 .collect(),
             removed_volumes: delta
                 .removed_volumes
@@ -101,6 +110,39 @@ impl Sender {
         .to_string()
     }
 
+    fn drive(&self, one: &Drive) -> wire::Drive {
+        let mut told = drive(one);
+        if let Some(health) = &mut told.health {
+            health.unreadable = self.unreadable(&one.health.unreadable);
+        }
+        told
+    }
+
+    fn unreadable(&self, ranges: &[UnreadableRange]) -> Vec<wire::UnreadableRange> {
+        let told = ranges.iter().map(|range| {
+            let (files, more_files) = range.holds.files();
+            wire::UnreadableRange {
+                start: range.extent.start,
+                len: range.extent.len,
+                volume: range.volume.map(|uuid| self.id(uuid)).unwrap_or_default(),
+                offset: range.offset,
+                holds: range.holds.as_str().to_owned(),
+                detail: range.holds.detail().to_owned(),
+                files: files.to_vec(),
+                more_files,
+            }
+        });
+        told.collect()
+    }
+
+    /// With what does not read, and the names of files: for the inventory, which names leave only on the node's own socket.
+    fn volume_with_ranges(&self, volume: &Volume) -> wire::Volume {
+        wire::Volume {
+            unreadable: self.unreadable(&volume.unreadable),
+            ..self.volume(volume)
+        }
+    }
+
     /// One volume.
     pub fn volume(&self, volume: &Volume) -> wire::Volume {
         let record = &volume.placed.record;
@@ -133,6 +175,7 @@ impl Sender {
                 .collect(),
             mounts: volume.mounts.clone(),
             checks: volume.checks.iter().map(check).collect(),
+            unreadable: Vec::new(),
             published: volume.in_use,
             device: volume.placed.device.clone().unwrap_or_default(),
             erased_bytes: volume.erasing.map_or(0, |erasing| erasing.done_bytes),
@@ -217,6 +260,8 @@ fn health(health: &DriveHealth) -> wire::DriveHealth {
             otherwise: given.otherwise.as_str().to_owned(),
         }),
         smart: health.smart.as_ref().map(smart),
+        unreadable: Vec::new(),
+        unreadable_more: health.unreadable_more,
     }
 }
 

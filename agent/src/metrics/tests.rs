@@ -7,10 +7,12 @@ use drivebay_common::metrics;
 use super::*;
 use crate::{
     model::{
-        Drive, DriveHealth, DriveState, Finding, RecordState, Reject, RejectCode, Verdict, Volume,
+        Drive, DriveHealth, DriveState, Extent, Finding, RecordState, Reject, RejectCode, Verdict,
+        Volume,
         condition::{Condition, Reason},
         samples,
         snapshot::Erasing,
+        unreadable::{Holds, UnreadableRange},
     },
     smart::{Failure, FailureReason, LatestPolls, Outcome, Reading, facts},
     worker::Slot,
@@ -82,6 +84,18 @@ fn volume_of(drive: &Drive, uuid: u128) -> Volume {
             done_bytes: 1 << 20,
             eta_seconds: 1,
         }),
+        unreadable: vec![UnreadableRange {
+            extent: Extent {
+                start: 1 << 20,
+                len: 1536,
+            },
+            volume: Some(placed.record.uuid),
+            offset: 0,
+            holds: Holds::Files {
+                files: vec!["/secret".into()],
+                more: 2,
+            },
+        }],
         ..samples::volume(drive, placed)
     }
 }
@@ -163,7 +177,7 @@ fn a_node_of_24_drives_with_50_volumes_each_has_a_bounded_number_of_series() {
     assert!((of_drives - none).is_multiple_of(drives));
     assert_eq!(
         (all - of_drives) / (drives * volumes),
-        13,
+        15,
         "series a volume"
     );
     assert!((all - of_drives).is_multiple_of(drives * volumes));
@@ -245,6 +259,19 @@ fn a_sample_has_its_time_and_goes_with_the_mount() {
     snapshot.volumes.get_mut(&uuid).unwrap().in_use = false;
     let (_, text) = scrape(&view);
     assert!(!text.contains("_fs_"), "{text}");
+}
+
+#[test]
+fn affected_files_are_counted_and_not_named() {
+    let (_, text) = scrape(&full(1, 1));
+    let uuid = Uuid::from_u128(1);
+    for line in [
+        format!("drivebay_volume_unreadable_bytes{{volume=\"{uuid}\"}} 1536"),
+        format!("drivebay_volume_affected_files{{volume=\"{uuid}\"}} 3"),
+    ] {
+        assert!(text.contains(&line), "no {line} in\n{text}");
+    }
+    assert!(!text.contains("secret"), "{text}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use drivebay_common::metrics::{
 
 use super::View;
 use crate::{
+    evidence::unreadable::affected_files,
     fs::jobs::Usage,
     model::{FsType, Mode, Volume},
 };
@@ -75,6 +76,17 @@ const FS_INODES_USED: Def = gauge(
     VOLUME,
 );
 
+const UNREADABLE: Def = gauge(
+    "drivebay_volume_unreadable_bytes",
+    "Bytes of the volume that do not read; absent if none are known.",
+    VOLUME,
+);
+const AFFECTED_FILES: Def = gauge(
+    "drivebay_volume_affected_files",
+    "Number of files with data in bytes of the volume that do not read; absent if no such bytes are known.",
+    VOLUME,
+);
+
 /// Every definition here.
 pub(super) const DEFINITIONS: &[Def] = &[
     INFO,
@@ -90,6 +102,8 @@ pub(super) const DEFINITIONS: &[Def] = &[
     FS_AVAILABLE,
     FS_INODES,
     FS_INODES_USED,
+    UNREADABLE,
+    AFFECTED_FILES,
 ];
 
 pub(super) fn put(view: &View, into: &mut Families) {
@@ -134,6 +148,12 @@ fn one_volume(id: &str, volume: &Volume, into: &mut Families) {
     into.put(&ABNORMAL, &labels, truth(!volume.conditions.is_empty()));
     into.put(&IN_USE, &labels, truth(volume.in_use));
     into.put(&SIZE, &labels, number(record.extent.len));
+    if !volume.unreadable.is_empty() {
+        let bytes = volume.unreadable.iter().map(|range| range.extent.len);
+        into.put(&UNREADABLE, &labels, number(bytes.sum()));
+        let files = affected_files(&volume.unreadable) as u64;
+        into.put(&AFFECTED_FILES, &labels, number(files));
+    }
     let erased = volume.erasing.map(|erasing| number(erasing.done_bytes));
     into.put_known(&ERASED, &labels, erased);
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 use time::{Date, format_description::well_known::Iso8601};
 
-use super::{DriveId, Finding, finding::Code};
+use super::{DriveId, Finding, finding::Code, unreadable::UnreadableRange};
 
 /// What the evidence adds up to. Ordered from well to ill.
 #[derive(
@@ -81,6 +81,12 @@ pub struct DriveHealth {
     /// Since when each finding and condition holds, by code, seconds since 1970.
     #[serde(default)]
     pub since: BTreeMap<String, u64>,
+    /// Ranges that do not read, with their owners, in the order of the drive.
+    #[serde(default)]
+    pub unreadable: Vec<UnreadableRange>,
+    /// There are more unreadable ranges than are kept.
+    #[serde(default)]
+    pub unreadable_more: bool,
 }
 
 /// An operator's verdict on one drive.

@@ -11,6 +11,7 @@ pub mod health;
 pub mod samples;
 pub mod signature;
 pub mod snapshot;
+pub mod unreadable;
 pub mod volume;
 
 pub use cause::Cause;

@@ -124,5 +124,6 @@ pub fn volume(drive: &Drive, placed: Placed) -> Volume {
         mounts: Vec::new(),
         erasing: None,
         checks: Vec::new(),
+        unreadable: Vec::new(),
     }
 }

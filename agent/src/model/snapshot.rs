@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     Contents, DriveFacts, DriveHealth, DriveId, DriveState, Finding, LastCheck, Placed, Reject,
-    condition::Condition,
+    condition::Condition, unreadable::UnreadableRange,
 };
 
 /// A drive as the inventory shows it.
@@ -89,6 +89,9 @@ pub struct Volume {
     /// The last check of its filesystem that said something, then the last attempt if that is another.
     #[serde(default)]
     pub checks: Vec<LastCheck>,
+    /// What of it does not read, in the order of the drive.
+    #[serde(default)]
+    pub unreadable: Vec<UnreadableRange>,
 }
 
 /// How far erasing is.

@@ -9,7 +9,7 @@ use std::{
     io,
     mem::MaybeUninit,
     os::{
-        fd::{AsFd, AsRawFd},
+        fd::{AsFd, AsRawFd, BorrowedFd},
         unix::{
             ffi::OsStrExt,
             fs::{DirBuilderExt, OpenOptionsExt},
@@ -167,6 +167,12 @@ impl Directory {
     /// One statfs of its filesystem, by this mount.
     pub fn space(&self) -> io::Result<Space> {
         Ok(fstatvfs(&self.0)?.into())
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

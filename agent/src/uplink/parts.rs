@@ -40,7 +40,7 @@ impl<S: Stream<Item = Result<InventoryUpdate, Status>>> Stream for Parts<S> {
         let this = self.get_mut();
         if this.waiting.is_empty() {
             match ready!(this.updates.as_mut().poll_next(context)) {
-                Some(Ok(update)) => this.waiting = cut(update),
+                Some(Ok(update)) => this.waiting = cut(without_names(update)),
                 ended => return Poll::Ready(ended),
             }
         } else if !std::mem::replace(&mut this.gone_out, true) {
@@ -50,6 +50,17 @@ impl<S: Stream<Item = Result<InventoryUpdate, Status>>> Stream for Parts<S> {
         this.gone_out = false;
         Poll::Ready(this.waiting.pop_front().map(Ok))
     }
+}
+
+/// Names of files stay on the node, with the ranges that they are told of; what a controller needs is in the conditions.
+fn without_names(mut update: InventoryUpdate) -> InventoryUpdate {
+    for volume in &mut update.volumes {
+        volume.unreadable.clear();
+    }
+    for health in update.drives.iter_mut().flat_map(|drive| &mut drive.health) {
+        health.unreadable.clear();
+    }
+    update
 }
 
 /// The parts of an update, in order. Only with the last does the receiver know what the whole says: those before it say

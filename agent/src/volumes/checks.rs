@@ -23,7 +23,7 @@ use crate::{
         Volume, cause::chain,
     },
     sys::clock::unix_seconds,
-    worker::{RunError, Slot},
+    worker::{Job, RunError, Slot},
 };
 
 /// Longest a call waits for a check to let go of its volume; then it goes on, and finds out for itself.
@@ -55,6 +55,8 @@ struct State {
 #[derive(Debug, Clone)]
 struct Running {
     drive: DriveId,
+    /// The job, for the log.
+    job: &'static str,
     /// Somebody wants it ended.
     stop: CancellationToken,
     /// Nothing of it touches the volume any more.
@@ -68,10 +70,17 @@ impl Checks {
 }
 
 /// A place among the running ones; given back when it goes.
-struct Place<'a> {
+pub(super) struct Place<'a> {
     checks: &'a Checks,
     uuid: Uuid,
     running: Running,
+}
+
+impl Place<'_> {
+    /// Somebody wants it ended.
+    pub(super) async fn stopped(&self) {
+        self.running.stop.cancelled().await;
+    }
 }
 
 impl Drop for Place<'_> {
@@ -161,7 +170,7 @@ impl Volumes {
     pub(super) async fn call_off_check(&self, volume: Uuid) {
         let running = self.inner.checks.lock().running.get(&volume).cloned();
         let Some(running) = running else { return };
-        tracing::info!(%volume, drive = %running.drive, "filesystem check cancelled; its volume is needed");
+        tracing::info!(%volume, drive = %running.drive, job = running.job, "filesystem check cancelled; its volume is needed");
         running.stop.cancel();
         if tokio::time::timeout(LET_GO, running.let_go.cancelled())
             .await
@@ -180,7 +189,7 @@ impl Volumes {
 
     /// A place for a check; None while a call holds the volume or its drive is being checked already. Whoever takes the
     /// guard later finds the check here and ends it.
-    fn begin_check(&self, volume: &Volume) -> Option<Place<'_>> {
+    pub(super) fn begin_check(&self, volume: &Volume, job: &'static str) -> Option<Place<'_>> {
         let checks = &self.inner.checks;
         let mut state = checks.lock();
         let held = |key| self.inner.guards.is_held(&key);
@@ -195,6 +204,7 @@ impl Volumes {
         }
         let running = Running {
             drive: volume.drive.clone(),
+            job,
             stop: CancellationToken::new(),
             let_go: CancellationToken::new(),
         };
@@ -227,7 +237,7 @@ impl Volumes {
             Plan::Scrub { at } => (How::Scrub { at: at.clone() }, CheckMethod::Scrub),
             Plan::Repeated { runs } => (How::Repeated { runs: *runs }, CheckMethod::Repeated),
         };
-        let place = self.begin_check(volume)?;
+        let place = self.begin_check(volume, Check::NAME)?;
         let began = Instant::now();
         let job = Check {
             drive: drive.clone(),

@@ -12,6 +12,7 @@ pub mod erase;
 pub mod error;
 pub mod expand;
 pub mod guard;
+pub mod locate;
 pub mod mount_view;
 pub mod mounting;
 pub mod stats;
@@ -29,7 +30,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     config::Config,
-    evidence::mounts::Expected,
+    evidence::{mounts::Expected, suspects::Suspects},
     fs::{device, jobs::Usage},
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
@@ -80,6 +81,8 @@ struct Inner {
     looking: Mutex<()>,
     /// What the drives said when they were asked.
     told: LatestPolls,
+    /// Places that may not read.
+    suspects: Suspects,
 }
 
 impl Volumes {
@@ -109,6 +112,7 @@ impl Volumes {
                 expected: Expected::default(),
                 looking: Mutex::default(),
                 told: LatestPolls::default(),
+                suspects: Suspects::default(),
             }),
         }
     }
@@ -131,6 +135,11 @@ impl Volumes {
     /// The last SMART poll of each drive.
     pub fn latest_polls(&self) -> &LatestPolls {
         &self.inner.told
+    }
+
+    /// Places of drives that were reported as unreadable.
+    pub fn suspects(&self) -> &Suspects {
+        &self.inner.suspects
     }
 
     /// The last samples of volumes in use, with their age.
@@ -379,6 +388,7 @@ mod tests {
             mounts: Vec::new(),
             erasing: None,
             checks: Vec::new(),
+            unreadable: Vec::new(),
         };
         snapshot.drives.insert(drive.id.clone(), drive);
         snapshot.volumes.insert(volume.uuid, volume);

@@ -16,6 +16,7 @@ use super::{
         Align::{self, Left, Right},
         human_size,
     },
+    unreadable::{self, UnreadableJson},
 };
 
 /// Codes of devices that are only shown with `--all`.
@@ -55,6 +56,9 @@ struct HealthJson<'a> {
     worn_out: bool,
     overridden: Option<OverriddenJson<'a>>,
     smart: Option<SmartJson<'a>>,
+    /// Only the node's own agent knows it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<UnreadableJson<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -120,6 +124,7 @@ impl<'a> From<&'a DriveHealth> for HealthJson<'a> {
                 otherwise: &given.otherwise,
             }),
             smart: health.smart.as_ref().map(SmartJson::from),
+            unreadable: unreadable::json(&health.unreadable),
         }
     }
 }

@@ -25,6 +25,7 @@ pub mod one;
 mod one_node;
 pub mod pv;
 pub mod show;
+mod unreadable;
 pub mod volumes;
 pub mod wrong;
 

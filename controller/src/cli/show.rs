@@ -7,6 +7,7 @@ use super::{
     drives::{DriveJson, reason},
     paint::Paint,
     table::{human_seconds, human_size, printable},
+    unreadable,
     volumes::VolumeJson,
     wrong::Reason,
 };
@@ -227,6 +228,11 @@ pub fn drive(
         let size = human_size(volume.size_bytes);
         format!("{} ({size}, {}{used}): {wrong}", volume.name, volume.state)
     });
+    list(
+        &mut sheet,
+        "What does not read:",
+        unreadable::of_drive(drive, volumes).into_iter(),
+    );
     list(&mut sheet, "Volumes on it:", on_it);
     sheet.text
 }
@@ -407,6 +413,8 @@ pub fn volume(
     for reason in &abnormal {
         sheet.reason(reason);
     }
+    let lost = unreadable::of_volume(volume, its_drive);
+    list(&mut sheet, "What does not read:", lost.into_iter());
     if let Some(drive) = its_drive {
         let health = drive.health.clone().unwrap_or_default();
         findings(&mut sheet, "Against its drive:", &health.findings);

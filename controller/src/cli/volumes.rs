@@ -17,6 +17,7 @@ use super::{
         Align::{self, Left, Right},
         human_seconds, human_size,
     },
+    unreadable::{self, UnreadableJson},
 };
 
 /// One volume in JSON. Field names are stable; sizes are bytes.
@@ -39,6 +40,9 @@ pub struct VolumeJson<'a> {
     erase_eta_seconds: u64,
     /// Sorted: a map of the wire has no order.
     parameters: BTreeMap<&'a str, &'a str>,
+    /// Only the node's own agent knows it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unreadable: Vec<UnreadableJson<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -96,6 +100,7 @@ impl<'a> From<&'a Volume> for VolumeJson<'a> {
                     tool: &check.tool,
                 })
                 .collect(),
+            unreadable: unreadable::json(&volume.unreadable),
             erased_bytes: volume.erased_bytes,
             erase_eta_seconds: volume.erase_eta_seconds,
             parameters: volume

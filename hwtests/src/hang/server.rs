@@ -99,7 +99,7 @@ pub(super) struct Disk {
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     pub(super) hung: Option<Hang>,
-    pub(super) unreadable: Range<u64>,
+    pub(super) unreadable: Vec<Range<u64>>,
     pub(super) unwritable: Range<u64>,
     pub(super) aside: Vec<Work>,
     pub(super) noted: Option<Vec<Asked>>,
@@ -149,6 +149,24 @@ impl Disk {
         self.backing.write_all_at(&data, offset)
     }
 
+    /// Where these bytes are, at a multiple of 4096.
+    pub(super) fn find(&self, bytes: &[u8]) -> io::Result<Option<u64>> {
+        const PIECE: u64 = 4 << 20;
+        let mut data = vec![0; PIECE as usize];
+        let mut at = 0;
+        while at < self.size_bytes {
+            let len = (self.size_bytes - at).min(PIECE);
+            let piece = &mut data[..usize::try_from(len).unwrap_or_default()];
+            self.backing.read_exact_at(piece, at)?;
+            let mut blocks = piece.chunks(4096);
+            if let Some(block) = blocks.position(|block| block.starts_with(bytes)) {
+                return Ok(Some(at + block as u64 * 4096));
+            }
+            at += len;
+        }
+        Ok(None)
+    }
+
     fn take(&self, work: Work) {
         let mut gate = self.gate();
         let asked = work.asked();
@@ -169,7 +187,8 @@ impl Disk {
         match work {
             Work::Read(offset, len, reply) => {
                 let len = u64::from(len).min(self.size_bytes.saturating_sub(offset));
-                if asked.touches(&self.gate().unreadable) {
+                let touches = |range: &Range<u64>| asked.touches(range);
+                if self.gate().unreadable.iter().any(touches) {
                     return reply.error(Errno::EIO);
                 }
                 let mut data = vec![0; usize::try_from(len).unwrap_or_default()];
@@ -184,9 +203,7 @@ impl Disk {
                     return reply.error(Errno::EIO);
                 }
                 // As a drive does that has spare sectors.
-                if asked.covers(&gate.unreadable) {
-                    gate.unreadable = 0..0;
-                }
+                gate.unreadable.retain(|range| !asked.covers(range));
                 drop(gate);
                 match self.backing.write_all_at(&data, offset) {
                     Ok(()) => reply.written(data.len() as u32),

@@ -232,6 +232,7 @@ fn self_tests(log: Node<'_>) -> Vec<SelfTest> {
         kind: entry.path(&["type", "value"]).u64().unwrap_or(0) & 0x7f,
         result: result(entry.get("status")),
         hours: entry.get("lifetime_hours").u64(),
+        lba: entry.get("lba").u64(),
     });
     tests.take(super::MOST_TESTS).collect()
 }
@@ -245,6 +246,7 @@ fn last_self_test(root: Node<'_>) -> Vec<SelfTest> {
         kind: 0,
         result: result(status),
         hours: None,
+        lba: None,
     })
     .into_iter()
     .collect()

@@ -153,6 +153,9 @@ pub struct SelfTest {
     pub result: SelfTestResult,
     /// Power-on hours when it ended. ATA and SCSI count to 65535 and begin again.
     pub hours: Option<u64>,
+    /// The first sector that it could not read, in logical sectors.
+    #[serde(default)]
+    pub lba: Option<u64>,
 }
 
 impl SelfTest {

@@ -136,6 +136,7 @@ fn self_tests(root: Node<'_>) -> Vec<SelfTest> {
             kind: row.path(&["self_test_code", "value"]).u64().unwrap_or(0),
             result,
             hours: row.get("power_on_hours").u64(),
+            lba: row.get("lba").u64(),
         })
     });
     tests.take(super::MOST_TESTS).collect()

@@ -194,6 +194,7 @@ fn self_tests(root: Node<'_>) -> Vec<SelfTest> {
             },
             result,
             hours: entry.path(&["power_on_time", "hours"]).u64(),
+            lba: entry.path(&["lba_first_failure", "value"]).u64(),
         }
     });
     tests.collect()

@@ -92,6 +92,7 @@ fn fail(tests: &mut Vec<SelfTest>, code: u64) {
             kind: SelfTest::SHORT,
             result: SelfTestResult::Failed(code as u8),
             hours: Some(5000),
+            lba: None,
         },
     );
 }

@@ -59,6 +59,7 @@ fn sick() -> Drive {
                 note: "cable\u{1b}[2J".into(),
             }),
         }),
+        ..DriveHealth::default()
     });
     sick
 }

@@ -1,0 +1,98 @@
+//! What the records of FS_IOC_GETFSMAP mean for a range. Pure.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    evidence::unreadable::common,
+    model::Extent,
+    sys::fsmap::{Record, SPECIAL_OWNER},
+};
+
+/// FMR_OWN_FREE and FMR_OWN_UNKNOWN of linux/fsmap.h.
+const FREE: u64 = 1;
+const UNKNOWN: u64 = 2;
+
+/// Who has a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    Free,
+    Metadata,
+    Inode(u64),
+    /// Somebody, and the filesystem keeps no note of who.
+    Unknown,
+}
+
+/// The pieces of a range with their owners, in order, without overlaps; a piece that files share has several.
+pub(super) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet<Owner>)> {
+    let known: Vec<(Extent, Owner)> = records
+        .iter()
+        .filter_map(|record| {
+            let here = Extent {
+                start: record.physical,
+                len: record.length,
+            };
+            Some((common(here, range)?, owner(record)))
+        })
+        .collect();
+    let ends = known
+        .iter()
+        .flat_map(|(piece, _)| [piece.start, piece.end()]);
+    let ends: Vec<u64> = BTreeSet::from_iter(ends).into_iter().collect();
+    let pieces = ends.windows(2).filter_map(|two| {
+        let &[start, end] = two else { return None };
+        let len = end - start;
+        let of: BTreeSet<Owner> = known
+            .iter()
+            .filter(|(piece, _)| piece.start <= start && end <= piece.end())
+            .map(|(_, owner)| *owner)
+            .collect();
+        (!of.is_empty()).then_some((Extent { start, len }, of))
+    });
+    pieces.collect()
+}
+
+fn owner(record: &Record) -> Owner {
+    match (record.flags & SPECIAL_OWNER != 0, record.owner) {
+        (false, inode) => Owner::Inode(inode),
+        (true, FREE) => Owner::Free,
+        (true, UNKNOWN) => Owner::Unknown,
+        (true, _) => Owner::Metadata,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_cut_to_the_range_and_say_whose_it_is() {
+        let extent = |start, len| Extent { start, len };
+        let record = |start, len, owner, special: bool| {
+            let flags = if special { SPECIAL_OWNER } else { 0 };
+            Record::new(extent(start, len), owner, flags)
+        };
+        let metadata = (u64::from(b'X') << 32) | 3;
+        let records = [
+            record(0, 4096, metadata, true),
+            record(4096, 8192, 131, false),
+            // Shared.
+            record(4096, 8192, 132, false),
+            record(12288, 4096, FREE, true),
+            record(16384, 4096, UNKNOWN, true),
+            record(20480, 4096, 1, false),
+        ];
+        assert_eq!(
+            owners(extent(2048, 16384), &records),
+            [
+                (extent(2048, 2048), [Owner::Metadata].into()),
+                (
+                    extent(4096, 8192),
+                    [Owner::Inode(131), Owner::Inode(132)].into()
+                ),
+                (extent(12288, 4096), [Owner::Free].into()),
+                (extent(16384, 2048), [Owner::Unknown].into()),
+            ]
+        );
+        assert_eq!(owners(extent(1 << 20, 4096), &records), []);
+    }
+}

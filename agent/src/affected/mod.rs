@@ -1,0 +1,16 @@
+//! Which data is affected: reading what may be unreadable until it is known which sectors are, and asking a volume's
+//! filesystem what is stored there. Both are jobs of the drive's worker; they are bounded in time and write nothing.
+//!
+//! | filesystem | asked by | while | what it cannot tell |
+//! |---|---|---|---|
+//! | ext4 | `FS_IOC_GETFSMAP` if mounted, `debugfs` (`icheck`, `ncheck`, `testb`) | mounted or not | a file whose inode is not found in the time given; a path that is not found in it, then the inode's number is told |
+//! | XFS | `FS_IOC_GETFSMAP` | mounted | any file, where it was made without reverse mapping (`rmapbt`): then only free space is told apart |
+//! | btrfs | the device and chunk trees, `BTRFS_IOC_LOGICAL_INO_V2`, `BTRFS_IOC_INO_LOOKUP` | mounted | anything on several devices |
+
+mod bisect;
+mod btrfs;
+pub mod ext4;
+mod fsmap;
+pub mod locate;
+pub(crate) mod name;
+pub mod read;

@@ -1,0 +1,146 @@
+//! Reading what is or may be unreadable, past the cache, as a job of the drive's worker.
+
+use std::{
+    io,
+    os::unix::fs::FileExt,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::bisect::{CHUNK, Reader};
+use crate::{
+    evidence::unreadable::WindowRead,
+    model::{Cause, DriveRef, Extent},
+    sys::{
+        direct::{ALIGN, Aligned},
+        drive,
+    },
+    worker::{Context, Job},
+};
+
+/// Reads of one job that may fail.
+const FAILURES: u32 = 64;
+/// No further window is begun, and what fails is not read in smaller pieces, after this.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Reads windows of a drive, in this order. Writes nothing.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReadWindows {
+    pub drive: DriveRef,
+    pub windows: Vec<Extent>,
+    /// Bytes of the smallest piece that is read: the drive's physical sector, at most 4096.
+    pub unit: u32,
+}
+
+/// Why it is not known what reads.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum ReadWindowsError {
+    /// The device is not the drive any more, or cannot be opened.
+    #[error("cannot open /dev/{kernel_name}")]
+    Open {
+        kernel_name: String,
+        #[source]
+        source: Cause,
+    },
+    /// Another error than that a place does not read.
+    #[error("cannot read /dev/{kernel_name} at byte {offset}")]
+    Read {
+        kernel_name: String,
+        offset: u64,
+        #[source]
+        source: Cause,
+    },
+    /// It is not its medium.
+    #[error("/dev/{kernel_name} reads nowhere; its unreadable sectors are not looked for")]
+    Nowhere { kernel_name: String },
+}
+
+/// What the kernel answers when a place does not read; anything else is about the device or the call.
+fn is_of_medium(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EIO | libc::ENODATA | libc::EREMOTEIO | libc::EILSEQ | libc::EBADMSG)
+    )
+}
+
+/// A window on whole blocks within the drive.
+fn aligned(window: Extent, size: u64) -> Option<Extent> {
+    let start = window.start - window.start % ALIGN;
+    let end = window.end().checked_next_multiple_of(ALIGN)?.min(size);
+    (start < end).then(|| Extent {
+        start,
+        len: end - start,
+    })
+}
+
+impl Job for ReadWindows {
+    const NAME: &'static str = "read-windows";
+    const ONLY_LOOKS: bool = true;
+    type Answer = WindowRead;
+    type Error = ReadWindowsError;
+
+    fn run(self, context: &mut Context) -> Result<WindowRead, ReadWindowsError> {
+        let kernel_name = self.drive.kernel_name.clone();
+        let size = self.drive.size_bytes;
+        context.step("opening the drive");
+        let file = drive::open(&self.drive, false, libc::O_DIRECT | libc::O_NONBLOCK).map_err(
+            |error| ReadWindowsError::Open {
+                kernel_name: kernel_name.clone(),
+                source: Cause::new(&error),
+            },
+        )?;
+        let mut buffer = Aligned::new(CHUNK as usize);
+        let mut read = |piece: Extent, context: &mut Context| {
+            context.step("reading past the cache");
+            let room = buffer.bytes_mut().get_mut(..piece.len as usize);
+            match file.read_exact_at(room.unwrap_or_default(), piece.start) {
+                Ok(()) => Ok(true),
+                Err(error) if is_of_medium(&error) => Ok(false),
+                Err(error) => Err(ReadWindowsError::Read {
+                    kernel_name: kernel_name.clone(),
+                    offset: piece.start,
+                    source: error.into(),
+                }),
+            }
+        };
+        let began = Instant::now();
+        let mut all = WindowRead::default();
+        let mut failures = FAILURES;
+        for window in &self.windows {
+            let Some(window) = aligned(*window, size) else {
+                continue;
+            };
+            if failures == 0 || began.elapsed() >= LIMIT || context.is_alone() {
+                break;
+            }
+            let mut reader = Reader {
+                read: |piece| read(piece, context),
+                // At the end of the drive there may be less than a block.
+                unit: u64::from(self.unit).clamp(512, ALIGN),
+                failures,
+                until: began + LIMIT,
+            };
+            let found = reader.window(window)?;
+            failures = reader.failures;
+            all.done.extend(found.done);
+            all.failed.extend(found.failed);
+        }
+        // A link that is gone fails everywhere.
+        if !all.failed.is_empty() {
+            let places = [0, size / 2, size.saturating_sub(ALIGN)];
+            let places = places.map(|at| Extent {
+                start: at - at % ALIGN,
+                len: ALIGN,
+            });
+            let mut somewhere = all.done.len() > all.failed.len();
+            for place in places {
+                somewhere = somewhere || read(place, context)?;
+            }
+            if !somewhere {
+                return Err(ReadWindowsError::Nowhere { kernel_name });
+            }
+        }
+        Ok(all)
+    }
+}

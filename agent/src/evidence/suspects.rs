@@ -1,0 +1,48 @@
+//! Places of drives that somebody reported as unreadable and that were not read since: the kernel log, a self-test, a sample.
+//! Written by whoever hears of one, taken by the task that reads them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, PoisonError},
+};
+
+use crate::model::{DriveId, Extent};
+
+/// Places of one drive that wait: a failing drive reports a thousand a second.
+const MOST: usize = 64;
+
+/// Of every drive.
+#[derive(Debug, Default)]
+pub struct Suspects(Mutex<BTreeMap<DriveId, BTreeSet<Extent>>>);
+
+impl Suspects {
+    /// A place was reported. One that has no room is reported again when it is used.
+    pub fn add(&self, drive: &DriveId, place: Extent) {
+        let mut drives = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = drives.entry(drive.clone()).or_default();
+        if places.len() < MOST {
+            places.insert(place);
+        }
+    }
+
+    /// The places of each drive since this was asked last.
+    pub fn drain(&self) -> BTreeMap<DriveId, BTreeSet<Extent>> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_a_drive_are_bounded_and_taken_once() {
+        let (suspects, drive) = (Suspects::default(), DriveId("wwn-a".into()));
+        for place in 0..1000 {
+            let (start, len) = (place / 2 * 4096, 4096);
+            suspects.add(&drive, Extent { start, len });
+        }
+        assert_eq!(suspects.drain()[&drive].len(), MOST);
+        assert!(suspects.drain().is_empty());
+    }
+}

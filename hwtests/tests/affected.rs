@@ -1,0 +1,515 @@
+//! Which data unreadable sectors are in: on a drive that really fails to read them, with each filesystem, mounted and not, and in
+//! what is no filesystem's. Needs root, FUSE and loop devices; layout by DRIVEBAY_TEST_LAYOUT.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    ops::Range,
+    path::Path,
+    process::Command,
+    time::Duration,
+};
+
+use drivebay_agent::carve::{gpt::LABEL_EXTENT, lvm::plan::COPIES};
+use drivebay_hwtests::{
+    DriveSpec, GIB, MIB, Rig, csi,
+    faults::{About, Case},
+    hang::HungDrive,
+    need, program,
+    rig::Placed,
+    settings::layout,
+    wait,
+};
+use drivebay_proto::{agent as wire, csi::CreateVolumeRequest};
+
+const SECTOR: u64 = 512;
+const BLOCK: usize = 4096;
+/// A report, a read, a question to the filesystem: seconds each; more on an emulated machine.
+const TOLD: Duration = Duration::from_secs(180);
+/// Known ranges are read again each minute.
+const CLEARED: Duration = Duration::from_secs(240);
+
+/// Fields go in this order: the agent and the mounts before the drives.
+struct Stand {
+    rig: Rig,
+    volume: Placed,
+    quiet: Placed,
+    drive: HungDrive,
+}
+
+impl Stand {
+    async fn new(fs_type: &str, mkfs_options: &str) -> Self {
+        let drive = HungDrive::new(GIB).unwrap();
+        let path = drive.file();
+        let (path, layout) = (path.display(), layout());
+        let more = format!(
+            "[[class]]\nname = \"failing\"\nlayout = \"{layout}\"\n[class.select]\npath = [\"{path}\"]\n"
+        );
+        let rig = Rig::tuned(vec![DriveSpec::blank("other", GIB)], |settings| {
+            settings.more = more;
+        })
+        .await;
+        rig.is_available(&drive).await;
+        let made = async |name: &str, class: &str, mkfs_options: &str| {
+            let how = csi::mount(fs_type);
+            let mut parameters = vec![("class".to_owned(), class.to_owned())];
+            if !mkfs_options.is_empty() {
+                parameters.push(("mkfsOptions".to_owned(), mkfs_options.to_owned()));
+            }
+            let volume = rig.csi.create_with(CreateVolumeRequest {
+                name: name.to_owned(),
+                capacity_range: Some(csi::bytes(512 * MIB)),
+                volume_capabilities: vec![how.clone()],
+                parameters: parameters.into_iter().collect(),
+                ..Default::default()
+            });
+            let placed = rig.place(&volume.await.unwrap(), name, &how);
+            rig.use_volume(&placed).await;
+            placed
+        };
+        let volume = made("troubled", "failing", mkfs_options).await;
+        let quiet = made("quiet", "demo", "").await;
+        Self {
+            rig,
+            volume,
+            quiet,
+            drive,
+        }
+    }
+
+    /// Where on the drive something is that was written to the volume.
+    fn place_of(&self, mark: &[u8]) -> u64 {
+        let found = self.drive.find(mark).unwrap();
+        found.expect("what was written is on the drive")
+    }
+
+    async fn told(&self) -> wire::Volume {
+        self.rig.volume_of(&self.volume.id).await.unwrap()
+    }
+
+    /// What the agent says of the drive.
+    async fn unreadable(&self) -> Vec<wire::UnreadableRange> {
+        let id = self.drive.drive_ref().unwrap().id.0;
+        let drive = self.rig.drive_where(|of| of.id == id).await;
+        let health = drive.and_then(|drive| drive.health);
+        health.unwrap_or_default().unreadable
+    }
+
+    /// Waits until what is said of these bytes of the drive fits.
+    async fn is_told(
+        &self,
+        bytes: &Range<u64>,
+        what: &str,
+        fits: impl Fn(&wire::UnreadableRange) -> bool,
+    ) -> wire::UnreadableRange {
+        let found = wait::poll_async(TOLD, async || {
+            let mut ranges = self.unreadable().await.into_iter();
+            ranges.find(|range| range.start == bytes.start && fits(range))
+        });
+        match found.await {
+            Some(range) => {
+                assert_eq!(range.len, bytes.end - bytes.start, "{range:?}");
+                range
+            }
+            None => {
+                let told = self.unreadable().await;
+                panic!("{bytes:?} is not told to be {what}: {told:#?}")
+            }
+        }
+    }
+
+    fn shown(&self, what: &str, id: &str) -> String {
+        let output = Command::new(program::agent().unwrap())
+            .args([what, "show", id, "--socket"])
+            .arg(&self.rig.agent_socket)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    async fn leave(&self) {
+        self.rig.leave_volume(&self.volume).await;
+        self.rig.leave_volume(&self.quiet).await;
+    }
+}
+
+/// A file of blocks that each begin with its name and their number.
+fn write_file(path: &Path, name: &str, blocks: usize) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let mut file = File::create(path).unwrap();
+    for number in 0..blocks {
+        let mut block = mark(name, number);
+        // Not to be compressed, and without a hole.
+        block.extend((block.len()..BLOCK).map(|_| fastrand::u8(1..)));
+        file.write_all(&block).unwrap();
+    }
+    file.sync_all().unwrap();
+}
+
+fn mark(name: &str, number: usize) -> Vec<u8> {
+    format!("drivebay test {name} block {number:8}\n").into_bytes()
+}
+
+fn sh(script: &str) -> bool {
+    let status = Command::new("sh").args(["-c", script]).status();
+    status.unwrap().success()
+}
+
+/// Reads part of a device past the cache, in a process of its own. False: it fails.
+fn read_device(node: &Path, bytes: &Range<u64>) -> bool {
+    let block = bytes.start / 4096;
+    let node = node.display();
+    sh(&format!(
+        "dd if={node} of=/dev/null bs=4096 skip={block} count=1 iflag=direct status=none 2>/dev/null"
+    ))
+}
+
+/// The copy of the superblock in the second of four allocation groups. A filesystem whose group header does not read cannot
+/// say anything of that group.
+const XFS_COPY: Range<u64> = 128 * MIB..128 * MIB + SECTOR;
+
+/// What a filesystem answers.
+struct Expected {
+    fs_type: &'static str,
+    mkfs_options: &'static str,
+    /// Bytes of the volume that hold the filesystem's own structures.
+    metadata: Range<u64>,
+    /// Which files have a place is known.
+    names: bool,
+    /// The file's directory is a subvolume of its own, and there is a snapshot of it.
+    subvolumes: bool,
+    /// It is asked for names without a mount, too.
+    unmounted: bool,
+}
+
+async fn the_right_file_is_named(expected: Expected) {
+    let Expected {
+        fs_type,
+        mkfs_options,
+        ..
+    } = expected;
+    let mut stand = Stand::new(fs_type, mkfs_options).await;
+    let target = stand.volume.target.clone();
+    // Many directories, and files before and behind.
+    for number in 0..40 {
+        let dir = target.join(format!("dir{number}/sub"));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("small"), "small").unwrap();
+    }
+    let path = "db/base/16384/2619";
+    let mut paths = vec![format!("/{path}")];
+    let db = target.join("db");
+    if expected.subvolumes {
+        assert!(sh(&format!("btrfs -q subvolume create {}", db.display())));
+    }
+    write_file(&target.join("before"), "before", 64);
+    write_file(&target.join(path), "affected", 256);
+    write_file(&target.join("behind"), "behind", 64);
+    write_file(&target.join("deleted"), "deleted", 64);
+    assert!(sh(&format!("sync -f {}", target.display())));
+    if expected.subvolumes {
+        let snapshot = target.join("kept/yesterday");
+        fs::create_dir(target.join("kept")).unwrap();
+        let (db, to) = (db.display(), snapshot.display());
+        assert!(sh(&format!("btrfs -q subvolume snapshot -r {db} {to}")));
+        paths.push("/kept/yesterday/base/16384/2619".to_owned());
+    }
+    let (affected, deleted) = (mark("affected", 77), mark("deleted", 33));
+    let file = stand.place_of(&affected);
+    let free = stand.place_of(&deleted);
+    fs::remove_file(target.join("deleted")).unwrap();
+    assert!(sh(&format!("sync -f {}", target.display())));
+    // btrfs gives up what it has deleted with a later transaction.
+    fs::write(target.join("later"), "later").unwrap();
+    assert!(sh(&format!(
+        "sync -f {}; sync; echo 3 >/proc/sys/vm/drop_caches",
+        target.display()
+    )));
+    let file = file + SECTOR..file + 4 * SECTOR;
+    let free = free..free + SECTOR;
+    // Of the partition or logical volume.
+    let begin = begin(&stand).await;
+    let metadata = begin + expected.metadata.start..begin + expected.metadata.end;
+    let own = match layout().as_str() {
+        "lvm" => COPIES.start + MIB,
+        _ => LABEL_EXTENT.start + MIB,
+    };
+    let own = own..own + SECTOR;
+
+    let mut case = Case::new(
+        &format!("unreadable sectors under a file ({})", name_of(&expected)),
+        "reads answered with EIO by a FUSE server, loop drive",
+    );
+    stand.drive.spoil(file.clone());
+    for range in [&free, &metadata, &own] {
+        stand.drive.spoil_also(range.clone());
+    }
+    case.strikes();
+    assert!(fs::read(target.join(path)).is_err(), "the file reads");
+    let node = stand.drive.drive_ref().unwrap().node();
+    for range in [&free, &metadata, &own] {
+        assert!(!read_device(&node, range), "{range:?} reads");
+    }
+    // The kernel leaves lines out after it has written many, also an earlier test's: so it is read until all are heard.
+    wait::until_async(TOLD, "every range is found", async || {
+        let _ = fs::read(target.join(path));
+        for range in [&free, &metadata, &own] {
+            let _ = read_device(&node, range);
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        (stand.unreadable().await.len() >= 4).then_some(())
+    })
+    .await;
+    let id = stand.drive.drive_ref().unwrap().id.0;
+    let about = About {
+        drives: &[&id],
+        volumes: &[&stand.volume],
+    };
+    case.of_volume(&stand.rig, &stand.volume, "ReadFailed", about)
+        .await;
+
+    let of_file = |range: &wire::UnreadableRange| {
+        if expected.names {
+            range.files == paths
+        } else {
+            range.holds == "unknown" && range.detail.contains("rmapbt")
+        }
+    };
+    let told = stand.is_told(&file, "the file's", of_file).await;
+    assert_eq!(told.volume, stand.volume.id);
+    let holds = |word: &'static str| move |range: &wire::UnreadableRange| range.holds == word;
+    stand.is_told(&free, "free", holds("filesystem-free")).await;
+    let of_metadata = if expected.names {
+        "filesystem-metadata"
+    } else {
+        "unknown"
+    };
+    stand
+        .is_told(&metadata, "metadata", holds(of_metadata))
+        .await;
+    let told = stand
+        .is_told(&own, "Drivebay's", holds("drivebay-metadata"))
+        .await;
+    assert_eq!(told.volume, "");
+
+    // The condition says how many, and the command line which.
+    let condition = stand.rig.is_told(&stand.volume, "ReadFailed").await;
+    assert!(!condition.message.contains("2619"), "{condition:?}");
+    let shown = stand.shown("volume", &stand.volume.id);
+    let of_drive = stand.shown("drive", &id);
+    if expected.names {
+        assert!(
+            condition.message.contains(match paths.len() {
+                1 => "1 file is affected",
+                _ => "2 files are affected",
+            }),
+            "{condition:?}"
+        );
+        let files = paths.join(" and ");
+        let line = format!("  3 sectors unreadable, in {files}\n");
+        assert!(shown.contains(&line), "{shown}");
+        let first = file.start / SECTOR;
+        let line = format!("  3 sectors from {first}: volume troubled, in {files}\n");
+        assert!(of_drive.contains(&line), "{of_drive}");
+        assert!(
+            shown.contains("  1 sector unreadable, in filesystem metadata\n"),
+            "{shown}"
+        );
+    } else {
+        assert!(shown.contains("cannot tell in which file"), "{shown}");
+    }
+    assert!(
+        shown.contains("  1 sector unreadable, in free space of the filesystem\n"),
+        "{shown}"
+    );
+    assert!(
+        of_drive.contains(": in Drivebay's own metadata: "),
+        "{of_drive}"
+    );
+    let json = Command::new(program::agent().unwrap())
+        .args(["volume", "show", &stand.volume.id, "-o", "json", "--socket"])
+        .arg(&stand.rig.agent_socket)
+        .output()
+        .unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["unreadable"].as_array().unwrap().len(), 3, "{json}");
+    assert_eq!(stand.rig.reasons(&stand.quiet).await, Vec::<String>::new());
+
+    // The volume is not held: it is left, and what does not read is known to the next agent.
+    stand.rig.leave_volume(&stand.volume).await;
+    stand.rig.agent.stop().unwrap();
+    stand.rig.start_again().await;
+    if expected.unmounted {
+        let told = stand.is_told(&file, "the file's", of_file).await;
+        assert_eq!(told.volume, stand.volume.id);
+        stand
+            .is_told(&metadata, "metadata", holds("filesystem-metadata"))
+            .await;
+        stand.is_told(&free, "free", holds("filesystem-free")).await;
+    } else {
+        let unmounted =
+            |range: &wire::UnreadableRange| range.detail.contains("while it is mounted");
+        stand.is_told(&file, "unknown", unmounted).await;
+    }
+
+    // What reads again is well: written anew, as a drive does that has spare sectors.
+    stand.drive.spoil(0..0);
+    wait::until_async(CLEARED, "everything reads again", async || {
+        let told = stand.told().await;
+        let well = |one: &wire::Condition| one.reason != "ReadFailed";
+        (told.unreadable.is_empty() && told.conditions.iter().all(well)).then_some(())
+    })
+    .await;
+    case.stays("ReadFailed clears when it reads; the drive's SUSPECT for 24 h");
+    stand.rig.use_volume(&stand.volume).await;
+    stand.leave().await;
+}
+
+fn name_of(expected: &Expected) -> String {
+    match (expected.fs_type, expected.names) {
+        ("xfs", true) => "XFS with rmapbt".to_owned(),
+        ("xfs", false) => "XFS without rmapbt".to_owned(),
+        (other, _) => other.to_owned(),
+    }
+}
+
+/// Where the volume begins on the drive: of a logical volume its first piece, which is all of it on an empty drive.
+async fn begin(stand: &Stand) -> u64 {
+    let device = stand.rig.device(&stand.volume).await;
+    let name = device.file_name().unwrap().to_str().unwrap();
+    let start = fs::read_to_string(format!("/sys/class/block/{name}/start"));
+    match start {
+        Ok(start) => start.trim().parse::<u64>().unwrap() * SECTOR,
+        Err(_) => drivebay_agent::carve::lvm::plan::FIRST_PE,
+    }
+}
+
+#[tokio::test]
+async fn an_ext4_names_the_file_mounted_and_not() {
+    need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4");
+    the_right_file_is_named(Expected {
+        fs_type: "ext4",
+        mkfs_options: "",
+        // The first copy of the superblock.
+        metadata: 128 * MIB..128 * MIB + SECTOR,
+        names: true,
+        subvolumes: false,
+        unmounted: true,
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_xfs_with_reverse_mapping_names_the_file() {
+    need!(root, loop, tool "mkfs.xfs", fs "xfs");
+    the_right_file_is_named(Expected {
+        fs_type: "xfs",
+        mkfs_options: "-m rmapbt=1",
+        metadata: XFS_COPY,
+        names: true,
+        subvolumes: false,
+        unmounted: false,
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_xfs_without_reverse_mapping_cannot_tell_and_says_so() {
+    need!(root, loop, tool "mkfs.xfs", fs "xfs");
+    the_right_file_is_named(Expected {
+        fs_type: "xfs",
+        mkfs_options: "-m rmapbt=0",
+        metadata: XFS_COPY,
+        names: false,
+        subvolumes: false,
+        unmounted: false,
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_btrfs_names_the_file() {
+    need!(root, loop, tool "mkfs.btrfs", tool "btrfs", fs "btrfs");
+    the_right_file_is_named(Expected {
+        fs_type: "btrfs",
+        mkfs_options: "",
+        // Its superblock.
+        metadata: (64 << 10)..(64 << 10) + SECTOR,
+        names: true,
+        subvolumes: true,
+        unmounted: false,
+    })
+    .await;
+}
+
+/// Whether a worker of the agent has something open below a path.
+fn is_held(agent: u32, below: &Path) -> bool {
+    let of = |pid: &str, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
+    let workers = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().into_string().ok()?;
+            let stat = of(&pid, "stat").ok()?;
+            let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
+            (parent.parse() == Ok(agent)).then_some(pid)
+        });
+    workers.into_iter().any(|pid| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd"));
+        let mut open = open.into_iter().flatten().flatten();
+        open.any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.starts_with(below)))
+    })
+}
+
+#[tokio::test]
+async fn asking_a_filesystem_gives_way_to_unmounting() {
+    need!(root, loop, tool "mkfs.xfs", fs "xfs");
+    let stand = Stand::new("xfs", "-m rmapbt=1").await;
+    let target = stand.volume.target.clone();
+    for number in 0..40_000 {
+        let dir = target.join(format!("{}/{number}", number % 40));
+        fs::create_dir_all(dir).unwrap();
+    }
+    // Nobody finds its path: all directories are read.
+    let path = target.join("deleted");
+    write_file(&path, "open", 64);
+    assert!(sh(&format!("sync -f {}", target.display())));
+    let file = stand.place_of(&mark("open", 7));
+    let open = File::open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(sh("sync; echo 3 >/proc/sys/vm/drop_caches"));
+    stand.drive.spoil(file..file + SECTOR);
+    let node = stand.drive.drive_ref().unwrap().node();
+    assert!(!read_device(&node, &(file..file + SECTOR)));
+    let agent = stand.rig.agent.pid();
+    let mut reads = 0u32;
+    let held = wait::poll(TOLD, || {
+        reads += 1;
+        // Until the kernel writes a line about it, and the agent hears of it.
+        if reads.is_multiple_of(200) {
+            read_device(&node, &(file..file + SECTOR));
+        }
+        let held = [&stand.volume.staging, &target]
+            .iter()
+            .any(|path| is_held(agent, path));
+        held.then_some(())
+    });
+    held.expect("a worker walks the filesystem");
+    drop(open);
+    // The first call of each succeeds.
+    stand.rig.leave_volume(&stand.volume).await;
+    assert!(!is_held(agent, &stand.volume.staging));
+    // Asked again when it is mounted again: the file is gone by then.
+    stand.rig.use_volume(&stand.volume).await;
+    let free = |range: &wire::UnreadableRange| range.holds == "filesystem-free";
+    stand.is_told(&(file..file + SECTOR), "free", free).await;
+    stand.leave().await;
+}
