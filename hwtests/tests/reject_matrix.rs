@@ -39,6 +39,7 @@ fn class(name: &str, select: Selector, claim: ClaimPolicy) -> ClassConfig {
         name: name.into(),
         select,
         layout: Layout::Partition,
+        placement: drivebay_agent::model::Placement::default(),
         priority: 0,
         claim,
         erase: ErasePolicy::Zero,

@@ -80,6 +80,7 @@ fn one(raw: &Class, line: usize, allow_loop: bool, report: &mut Report) -> Class
         select: select(raw, line, allow_loop, report),
         name: name.unwrap_or_default().to_owned(),
         layout: *value(&raw.layout).unwrap_or(&Layout::Partition),
+        placement: value(&raw.placement).copied().unwrap_or_default(),
         priority: *value(&raw.priority).unwrap_or(&0),
         claim: value(&raw.claim).copied().unwrap_or_default(),
         erase: value(&raw.erase).copied().unwrap_or_default(),

@@ -65,6 +65,7 @@ fn class(name: &str, priority: i32) -> ClassConfig {
             ..Selector::default()
         },
         layout: Layout::Partition,
+        placement: crate::model::Placement::default(),
         priority,
         claim: ClaimPolicy::Blank,
         erase: ErasePolicy::Zero,

@@ -187,6 +187,7 @@ fn rules(claim: ClaimPolicy) -> Rules {
                 ..Selector::default()
             },
             layout: Layout::Partition,
+            placement: crate::model::Placement::default(),
             priority: 0,
             claim,
             erase: ErasePolicy::Zero,

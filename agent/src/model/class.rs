@@ -24,6 +24,27 @@ impl Layout {
     }
 }
 
+/// How a class chooses among its drives and, with layout `partition`, among the free places of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Placement {
+    /// The emptiest drive, and a place that leaves each neighbour room to grow.
+    #[default]
+    Spread,
+    /// The fullest drive that fits, and the smallest piece: large pieces stay whole.
+    Pack,
+}
+
+impl Placement {
+    /// The word in the config and in tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Spread => "spread",
+            Self::Pack => "pack",
+        }
+    }
+}
+
 /// What must be true of a drive's bytes before it is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -139,6 +160,8 @@ pub struct ClassConfig {
     pub select: Selector,
     /// How they are carved.
     pub layout: Layout,
+    /// Which drive and which place a new volume gets.
+    pub placement: Placement,
     /// The higher one takes a drive that two classes select; equal is AmbiguousClass.
     pub priority: i32,
     /// What must be true of the bytes.
