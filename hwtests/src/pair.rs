@@ -71,6 +71,8 @@ impl Pair {
         let controller = controller.unwrap();
         let tap = Tap::before_controller(&controller.address()).await.unwrap();
         let mut settings = Settings::new(shelf.dir(), &shelf.pattern());
+        // The first release does not know the key.
+        settings.placement.clear();
         settings.node = NODE.to_owned();
         settings.headless = false;
         tune(&mut settings);

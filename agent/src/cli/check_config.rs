@@ -134,9 +134,14 @@ fn describe(class: &ClassConfig) -> String {
             .max_bytes
             .map(|bytes| format!("at most {}", human_size(bytes))),
     );
-    if class.layout == Layout::Lvm {
-        words.push("volumes are LVM logical volumes".into());
-    }
+    words.push(
+        match class.layout {
+            Some(Layout::Lvm) => "layout lvm",
+            Some(Layout::Partition) => "layout partition",
+            None => "layout lvm (the default), or partition where all its drives have that",
+        }
+        .into(),
+    );
     if class.placement == Placement::Pack {
         words.push("fills one drive before the next".into());
     }

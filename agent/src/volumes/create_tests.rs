@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::model::{
-    ClaimPolicy, Drive, ErasePolicy, FsType, GIB, Layout, Placement, RecordState, Selector,
-    samples::{drive, placed, volume},
+    Drive, FsType, GIB, RecordState,
+    samples::{class, drive, placed, volume},
 };
 
 fn snapshot(drives: Vec<Drive>) -> Snapshot {
@@ -25,21 +25,7 @@ fn blank(name: &str, bytes: u64) -> Drive {
 
 #[test]
 fn the_same_request_finds_its_volume_and_another_one_does_not() {
-    let class = ClassConfig {
-        name: "bulk".into(),
-        select: Selector::default(),
-        layout: Layout::Partition,
-        placement: Placement::default(),
-        priority: 0,
-        claim: ClaimPolicy::Blank,
-        erase: ErasePolicy::Zero,
-        fs_type: FsType::Ext4,
-        mkfs_options: Vec::new(),
-        mount_options: Vec::new(),
-        allow_removable: false,
-        xfs_retry_forever: false,
-        check_reserve_bytes: 0,
-    };
+    let class = class("bulk");
     let placed = placed(1, RecordState::New);
     let volume = Volume {
         state: VolumeState::New,

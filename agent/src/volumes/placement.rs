@@ -6,6 +6,7 @@ use std::cmp::{Ordering, Reverse};
 use crate::{
     carve::{gpt, plan},
     model::{Drive, DriveId, DriveState, Extent, Layout, Placement, Snapshot},
+    sys::lvm::INSTEAD,
 };
 
 /// So many creations are sent to one drive at a time: others wait where they can still be given to another drive. Fewer than
@@ -64,6 +65,7 @@ pub fn choose(
     let drives = snapshot.drives.values().filter(|drive| {
         drive.class.as_deref() == Some(need.class)
             && takes_new_volumes(drive)
+            && !(drive.state == DriveState::Available && cannot_claim(snapshot, need.class))
             && !excluded(&drive.id)
     });
     for drive in drives {
@@ -192,7 +194,9 @@ pub(super) fn largest(snapshot: &Snapshot, class: &str) -> (u64, String) {
             (DriveState::Claimed, Some(contents)) if !contents.table_full => {
                 Some((contents.largest_free(), &drive.id))
             }
-            (DriveState::Available, _) => Some((drive.claimable_bytes, &drive.id)),
+            (DriveState::Available, _) if !cannot_claim(snapshot, class) => {
+                Some((drive.claimable_bytes, &drive.id))
+            }
             _ => None,
         })
         .max()
@@ -211,10 +215,20 @@ pub(super) fn silent(snapshot: &Snapshot, class: &str) -> String {
         .filter(|drive| drive.state != DriveState::Missing)
         .filter_map(|drive| Some(format!("{} ({})", drive.id, why_not(drive)?)))
         .collect();
-    if drives.is_empty() {
-        return String::new();
+    let mut text = String::new();
+    if !drives.is_empty() {
+        text = format!("; not counted: {}", drives.join(", "));
     }
-    format!("; not counted: {}", drives.join(", "))
+    let report = snapshot.classes.get(class);
+    if let Some(why) = report.and_then(|report| report.cannot_claim.as_ref()) {
+        text.push_str(&format!("; no drive can be claimed: {why}. {INSTEAD}"));
+    }
+    text
+}
+
+fn cannot_claim(snapshot: &Snapshot, class: &str) -> bool {
+    let report = snapshot.classes.get(class);
+    report.is_some_and(|report| report.cannot_claim.is_some())
 }
 
 /// Whether new volumes may be put on the drive: it responds, and its health has no findings.

@@ -10,6 +10,11 @@ use tonic::{Code, Status};
 /// Longest until creations have got as far as their first write, on a machine with much else to do.
 const BEGUN: Duration = Duration::from_secs(20);
 
+/// A class that does not say how it chooses.
+async fn with(drives: Vec<DriveSpec>) -> Rig {
+    Rig::tuned(drives, |settings| settings.placement.clear()).await
+}
+
 /// Blank drives of this size.
 fn blank(count: usize, bytes: u64) -> Vec<DriveSpec> {
     (0..count)
@@ -54,7 +59,7 @@ fn refusals(rig: &Rig) -> usize {
 #[tokio::test]
 async fn eight_volumes_on_four_equal_drives_lie_two_on_each_and_each_can_be_doubled() {
     need!(root, loop);
-    let rig = Rig::with(blank(4, 128 * MIB)).await;
+    let rig = with(blank(4, 128 * MIB)).await;
     let mut volumes = Vec::new();
     for n in 0..8 {
         let name = format!("even-{n}");
@@ -72,7 +77,7 @@ async fn eight_volumes_on_four_equal_drives_lie_two_on_each_and_each_can_be_doub
 async fn a_class_that_packs_fills_one_drive_before_the_next() {
     need!(root, loop);
     let rig = Rig::tuned(blank(3, 128 * MIB), |settings| {
-        settings.class = "placement = \"pack\"".to_owned();
+        settings.placement = "pack".to_owned();
     })
     .await;
     for n in 0..4 {
@@ -116,7 +121,7 @@ async fn creations_on_different_drives_run_at_the_same_time() {
 
 /// One volume more than there are drives, each of which one fills.
 async fn each_drive_is_asked_for_what_it_has(drives: usize) {
-    let rig = Rig::with(blank(drives, 64 * MIB)).await;
+    let rig = with(blank(drives, 64 * MIB)).await;
     let answers = at_once(&rig, "demo", drives + 1, 40 * MIB).await;
     let (made, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
     assert_eq!(made.len(), drives);
