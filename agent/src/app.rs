@@ -140,7 +140,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         .map_err(io("read the versions of the state files"))??;
 
     prepare_tools(&config).await;
-    prepare_lvm(&config).await;
+    let lvm_unavailable = prepare_lvm(&config).await;
     let program = std::env::current_exe().map_err(io("find the agent's own program"))?;
     let pool = Pool::new(PoolConfig {
         program,
@@ -152,14 +152,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     .await
     .map_err(io("look after workers of an earlier agent"))?;
 
-    let inventory = Arc::new(Inventory::new(
-        config
-            .classes
-            .iter()
-            .map(|class| class.name.clone())
-            .collect(),
-        config.quarantine,
-    ));
+    let inventory = Arc::new(Inventory::new(config.classes.clone(), config.quarantine));
     let store = Store::new(&config.state_dir);
     let loaded = store.load().await;
     for trouble in &loaded.troubles {
@@ -169,6 +162,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         known.remembered = loaded.known;
         known.tombstones = loaded.tombstones;
         known.overrides.clone_from(&config.health.overrides);
+        known.lvm_unavailable = lvm_unavailable;
     });
     let on_disk = inventory.remembered();
     let underway = Underway::new(&config.runtime_dir).load().await;
@@ -446,34 +440,33 @@ async fn prepare_tools(config: &Config) {
     }
 }
 
-/// Readies what the `lvm` layout needs, and says what is missing if a class wants it. Nothing here is fatal: classes
-/// of the other layout work without, and a drive that is to be carved with LVM says why it is not.
-async fn prepare_lvm(config: &Config) {
-    let classes: Vec<&str> = config
+/// Readies what the `lvm` layout needs; why it cannot be used, if a class may want it. Nothing here is fatal: classes of the
+/// other layout work without, and the inventory reports the classes that do not.
+async fn prepare_lvm(config: &Config) -> Option<String> {
+    let wanted = config
         .classes
         .iter()
-        .filter(|class| class.layout == Layout::Lvm)
-        .map(|class| class.name.as_str())
-        .collect();
-    let (dir, wanted) = (config.runtime_dir.clone(), !classes.is_empty());
+        .any(|class| class.layout != Some(Layout::Partition));
+    let dir = config.runtime_dir.clone();
     let found = offload("lvm", LVM_ANSWER, move || {
         // Also without such a class: a drive that was carved with LVM stays it.
         lvm::prepare(&dir)?;
         wanted.then(lvm::presence).transpose()
     });
-    let classes = classes.join(", ");
     match found.await {
-        Ok(Ok(None)) => {}
-        Ok(Ok(Some(found))) => tracing::info!(
-            version = %found.version,
-            snapshots = found.snapshots,
-            "LVM available"
-        ),
-        Ok(Err(error)) => {
-            tracing::error!(classes, error = %chain(&error), "LVM unavailable; these classes cannot provision volumes");
+        Ok(Ok(None)) => None,
+        Ok(Ok(Some(found))) => {
+            tracing::info!(
+                version = %found.version,
+                snapshots = found.snapshots,
+                "LVM available"
+            );
+            None
         }
+        Ok(Err(error)) => Some(chain(&error)),
         Err(error) => {
-            tracing::error!(classes, %error, "cannot determine whether LVM works; classes with layout lvm may fail")
+            tracing::error!(%error, "cannot determine whether LVM works; classes with layout lvm may fail");
+            None
         }
     }
 }

@@ -44,7 +44,7 @@ async fn rig(worker: &str) -> Rig {
         queue: 1,
     };
     let pool = Pool::new(pool).await.unwrap();
-    let inventory = Arc::new(Inventory::new(vec!["bulk".into()], config.quarantine));
+    let inventory = Arc::new(Inventory::new(config.classes.clone(), config.quarantine));
     let sender = Sender {
         node: config.node_id.clone(),
         instance: "boot".into(),
@@ -101,6 +101,7 @@ async fn what_is_known_by_now_is_on_disk_when_it_is_said_to_be_settled() {
                     facts,
                     class: "bulk".into(),
                     usable_bytes: 0,
+                    layout: None,
                     drive_uuid: None,
                     vanished: Vec::new(),
                     volumes: Vec::new(),
@@ -176,6 +177,7 @@ async fn an_old_doubt_buries_no_volume_that_was_acknowledged_while_its_drive_is_
         let away = KnownDrive {
             class: "bulk".into(),
             usable_bytes: 0,
+            layout: None,
             drive_uuid: None,
             vanished: Vec::new(),
             volumes: vec![record],

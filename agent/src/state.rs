@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
 use crate::{
-    model::{DriveFacts, DriveId, Record, cause::chain},
+    model::{DriveFacts, DriveId, Layout, Record, cause::chain},
     sys::{offload::offload, statefile},
 };
 
@@ -61,6 +61,9 @@ pub struct KnownDrive {
     pub class: String,
     /// Bytes volumes could have on it in all.
     pub usable_bytes: u64,
+    /// How it is carved; None in a file of an agent that did not write it down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<Layout>,
     /// Whose label it is; None in a file of an agent that did not write it down.
     #[serde(default)]
     pub drive_uuid: Option<Uuid>,

@@ -14,17 +14,17 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    carve::{claim::claimable_bytes, jobs::Look},
+    carve::jobs::Look,
     discovery::{
         claim::{Judgement, Rules},
         survey::{Settings, Surveyed, survey},
         system::HostUse,
         udev::Changed,
     },
-    inventory::{assemble::keep_remembered, is_newer},
+    inventory::{assemble::keep_remembered, is_newer, layouts},
     model::{
-        ClassConfig, Contents, Drive, DriveId, DriveRef, DriveState, Placed, RecordState, Reject,
-        RejectCode, Snapshot, cause::chain,
+        Contents, Drive, DriveId, DriveRef, DriveState, Placed, RecordState, Reject, RejectCode,
+        Snapshot, cause::chain,
     },
     sys::{
         dm::{self, DmDevice},
@@ -439,7 +439,7 @@ impl Surveyor {
             for (key, seen) in keys.iter().zip(drives) {
                 let before = known.drives.remove(key);
                 let begun = begun.drives.get(key);
-                let drive = settle(shown(key, seen, &self.rules.classes), before, begun);
+                let drive = settle(shown(key, seen), before, begun);
                 match &seen.trouble {
                     Some(why) if seen.stuck => known.stuck.insert(key.clone(), why.clone()),
                     _ => known.stuck.remove(key),
@@ -447,6 +447,7 @@ impl Surveyor {
                 known.drives.insert(key.clone(), drive);
             }
             keep_remembered(known);
+            layouts::size_available(known, &self.rules.classes);
             known.ready = true;
         })
     }
@@ -525,7 +526,7 @@ fn settle(mut found: Drive, before: Option<Drive>, begun: Option<&Drive>) -> Dri
 }
 
 /// A surveyed drive as the inventory shows it. Pure.
-fn shown(key: &DriveId, seen: &Surveyed, classes: &[ClassConfig]) -> Drive {
+fn shown(key: &DriveId, seen: &Surveyed) -> Drive {
     let (state, class, rejects) = match &seen.judgement {
         Judgement::Claimed => (
             DriveState::Claimed,
@@ -539,14 +540,6 @@ fn shown(key: &DriveId, seen: &Surveyed, classes: &[ClassConfig]) -> Drive {
             (DriveState::Rejected, class.clone(), reasons.clone())
         }
     };
-    let layout = classes
-        .iter()
-        .find(|one| state == DriveState::Available && class.as_ref() == Some(&one.name))
-        .map(|class| class.layout);
-    let claimable_bytes = layout.map_or(0, |layout| {
-        let facts = &seen.facts;
-        claimable_bytes(layout, facts.size_bytes, u64::from(facts.logical_sector))
-    });
     Drive {
         id: key.clone(),
         facts: seen.facts.clone(),
@@ -558,7 +551,8 @@ fn shown(key: &DriveId, seen: &Surveyed, classes: &[ClassConfig]) -> Drive {
         class,
         rejects,
         contents: seen.contents.clone(),
-        claimable_bytes,
+        // Follows when all drives of its class are known.
+        claimable_bytes: 0,
         trouble: seen.trouble.clone(),
         // The inventory's to say.
         health: crate::model::DriveHealth::default(),

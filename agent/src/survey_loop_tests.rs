@@ -197,7 +197,7 @@ fn a_label_on_two_drives_makes_both_unusable() {
     };
     let mut drives = [one("sda", 1), one("sdb", 1), one("sdc", 2)];
     refuse_copies(&mut drives);
-    let states = drives.map(|drive| shown(&drive.facts.id.clone(), &drive, &[]));
+    let states = drives.map(|drive| shown(&drive.facts.id.clone(), &drive));
     assert_eq!(
         states.each_ref().map(|drive| drive.state),
         [

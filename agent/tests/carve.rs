@@ -300,6 +300,7 @@ fn spec(name: &str, mib: u64) -> VolumeSpec {
         size_bytes: mib * MIB,
         parameters: Default::default(),
         erase: ErasePolicy::Zero,
+        placement: drivebay_agent::model::Placement::Pack,
     }
 }
 

@@ -379,6 +379,7 @@ fn spec(name: &str, mib: u64) -> VolumeSpec {
         ]
         .into(),
         erase: ErasePolicy::Zero,
+        placement: drivebay_agent::model::Placement::default(),
     }
 }
 

@@ -182,6 +182,7 @@ fn furnished() -> Option<Memory> {
             size_bytes: 4 * MIB,
             parameters: BTreeMap::new(),
             erase: ErasePolicy::Zero,
+            placement: drivebay_agent::model::Placement::default(),
         };
         let extent = Extent {
             start: 0,

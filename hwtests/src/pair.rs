@@ -125,6 +125,8 @@ impl Pair {
         let tap = Tap::before_controller(&here, &controller.address()).await;
         let tap = tap.unwrap();
         let mut settings = Settings::new(shelf.dir(), &shelf.pattern());
+        // The first release does not know the key.
+        settings.placement.clear();
         settings.node = NODE.to_owned();
         settings.headless = false;
         tune(&mut settings);

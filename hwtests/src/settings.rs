@@ -11,8 +11,11 @@ pub struct Settings {
     pub select: String,
     /// Whether loop devices are drives.
     pub allow_loop: bool,
-    /// How drives are carved: "partition", "lvm".
+    /// How drives are carved: "partition", "lvm"; empty: the class does not say.
     pub layout: String,
+    /// How the one class chooses drives; empty: the class does not say. Many tests count on two volumes in a row lying on one
+    /// drive, and on the rest of the drive being in one piece.
+    pub placement: String,
     /// The agent's runtime directory: on tmpfs where the machine is booted again.
     pub runtime: PathBuf,
     /// Node id.
@@ -53,6 +56,7 @@ impl Settings {
             select: format!("path = [\"{pattern}\"]"),
             allow_loop: true,
             layout: layout(),
+            placement: "pack".to_owned(),
             node: "node1".to_owned(),
             // One of its own per shelf: what another shelf left behind on a loop device is not this one's.
             cluster: dir
@@ -115,6 +119,7 @@ impl Settings {
             select,
             allow_loop,
             layout,
+            placement,
             node,
             cluster,
             quarantine,
@@ -125,6 +130,11 @@ impl Settings {
             registration,
             ..
         } = self;
+        let said = |key: &str, value: &str| match value {
+            "" => String::new(),
+            value => format!("{key} = \"{value}\""),
+        };
+        let (layout, placement) = (said("layout", layout), said("placement", placement));
         format!(
             r#"[node]
 name = "{node}"
@@ -155,7 +165,8 @@ quarantine = "{quarantine}"
 
 [[class]]
 name = "demo"
-layout = "{layout}"
+{layout}
+{placement}
 fs = "ext4"
 {class}
 [class.select]

@@ -14,6 +14,8 @@ mod drives {
     pub(crate) mod helpers;
     pub(crate) mod hotplug;
     pub(crate) mod interrupted;
+    pub(crate) mod layouts;
+    pub(crate) mod placement;
     pub(crate) mod plan;
     pub(crate) mod space;
     pub(crate) mod tables;

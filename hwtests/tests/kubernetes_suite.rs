@@ -36,7 +36,7 @@ fn the_external_storage_suite_passes() {
     let cluster = Cluster::running();
     long_scenario!(cluster);
     // XFS, since this machine may not grow a mounted ext4 (CAP_SYS_RESOURCE); the lab's guest does.
-    let mut class = json!({"name": "loop", "fs": "xfs"});
+    let mut class = json!({"name": "loop", "layout": "partition", "fs": "xfs"});
     class["select"] = json!({"path": [cluster.drives_pattern()]});
     cluster.uninstall_if_installed();
     cluster.install(&Install::with(json!({"classes": [class]})));

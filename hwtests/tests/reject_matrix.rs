@@ -38,7 +38,8 @@ fn class(name: &str, select: Selector, claim: ClaimPolicy) -> ClassConfig {
     ClassConfig {
         name: name.into(),
         select,
-        layout: Layout::Partition,
+        layout: Some(Layout::Partition),
+        placement: drivebay_agent::model::Placement::default(),
         priority: 0,
         claim,
         erase: ErasePolicy::Zero,

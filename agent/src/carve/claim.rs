@@ -10,7 +10,7 @@ use super::{
     jobs::Claim,
     lvm, open, partition, plan,
 };
-use crate::model::{DriveId, DriveRef, Label, Layout, VolumeSpec};
+use crate::model::{Cause, DriveId, DriveRef, Label, Layout, VolumeSpec};
 use crate::sys::blockdev::BlockDev;
 use crate::worker::Context;
 
@@ -54,6 +54,13 @@ pub(super) fn claim(
         Layout::Lvm => lvm::claim::no_partitions(&dev, id)?,
     }
     room(&dev, layout, spec)?;
+    if layout == Layout::Lvm {
+        // Before anything is written: a drive with a VG and without a volume would be of no use to the other layout.
+        crate::sys::lvm::presence().map_err(|error| CarveError::NoLvm {
+            drive: id.to_string(),
+            source: Cause::new(&error),
+        })?;
+    }
     context.step("look for an interrupted claim");
     let is_complete = match layout {
         Layout::Partition => partition::claim::resume(&dev, drive, claim, context)?,

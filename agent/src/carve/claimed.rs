@@ -15,7 +15,8 @@ use super::{
     space,
 };
 use crate::model::{
-    Cause, Contents, DriveId, ErasePolicy, Extent, Label, Placed, RecordState, VolumeSpec,
+    Cause, Contents, DriveId, ErasePolicy, Extent, Label, Placed, Placement, RecordState,
+    VolumeSpec,
 };
 
 /// A deleted volume whose space is to be erased.
@@ -59,7 +60,7 @@ pub(crate) trait ClaimedDrive {
     /// Everything on it after a change, as it was read from the medium since.
     fn changed(&self) -> Result<Contents, CarveError>;
     /// Free space for a new volume; None: there is no place for it.
-    fn place(&self, free: &[Extent], size: u64) -> Option<Vec<Extent>>;
+    fn place(&self, contents: &Contents, size: u64, placement: Placement) -> Option<Vec<Extent>>;
     /// Free space for as many bytes more of a volume; Err: to how many bytes it can grow.
     fn place_more(
         &self,
@@ -120,7 +121,7 @@ pub(crate) trait ClaimedDrive {
         };
         let size = plan::rounded(spec.size_bytes).ok_or_else(|| no_space(spec.size_bytes))?;
         let runs = self
-            .place(&contents.free, size)
+            .place(&contents, size, spec.placement)
             .ok_or_else(|| no_space(size))?;
         space::ready(self.device(), self.id(), self.free_space(), &runs)?;
         self.carve(spec, &runs).map_err(|error| match error {

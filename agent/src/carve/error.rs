@@ -135,7 +135,10 @@ pub enum CarveError {
         source: Cause,
     },
     /// This host lacks what the `lvm` layout needs. Nothing was changed.
-    #[error("drive {drive} cannot be carved")]
+    #[error(
+        "drive {drive} cannot be carved with layout lvm. {}",
+        crate::sys::lvm::INSTEAD
+    )]
     NoLvm {
         drive: String,
         /// What is missing.

@@ -6,7 +6,7 @@ use std::{fmt::Write, path::Path, time::Duration};
 use super::table::{human_seconds, human_size};
 use crate::{
     config::{Config, Problem, listed},
-    model::{ClaimPolicy, ClassConfig, ErasePolicy, Layout},
+    model::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Placement},
 };
 
 /// Prints warnings to stderr.
@@ -134,8 +134,16 @@ fn describe(class: &ClassConfig) -> String {
             .max_bytes
             .map(|bytes| format!("at most {}", human_size(bytes))),
     );
-    if class.layout == Layout::Lvm {
-        words.push("volumes are LVM logical volumes".into());
+    words.push(
+        match class.layout {
+            Some(Layout::Lvm) => "layout lvm",
+            Some(Layout::Partition) => "layout partition",
+            None => "layout lvm (the default), or partition where all its drives have that",
+        }
+        .into(),
+    );
+    if class.placement == Placement::Pack {
+        words.push("fills one drive before the next".into());
     }
     if class.claim == ClaimPolicy::SignatureFree {
         words.push("claims drives that are not blank".into());

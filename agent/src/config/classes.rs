@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     fs::{check_mkfs_options, parse_mount_flags},
-    model::{ClassConfig, ErasePolicy, FsType, GIB, Layout, Selector, Transport},
+    model::{ClassConfig, ErasePolicy, FsType, GIB, Selector, Transport},
 };
 use drivebay_proto::volume_id::is_node_id;
 
@@ -79,7 +79,8 @@ fn one(raw: &Class, line: usize, allow_loop: bool, report: &mut Report) -> Class
     ClassConfig {
         select: select(raw, line, allow_loop, report),
         name: name.unwrap_or_default().to_owned(),
-        layout: *value(&raw.layout).unwrap_or(&Layout::Partition),
+        layout: value(&raw.layout).copied(),
+        placement: value(&raw.placement).copied().unwrap_or_default(),
         priority: *value(&raw.priority).unwrap_or(&0),
         claim: value(&raw.claim).copied().unwrap_or_default(),
         erase: value(&raw.erase).copied().unwrap_or_default(),

@@ -12,7 +12,7 @@ use super::{
     units::Period,
 };
 use crate::{
-    model::{ClaimPolicy, ErasePolicy, FsType, Layout, Media, Transport},
+    model::{ClaimPolicy, ErasePolicy, FsType, Layout, Media, Placement, Transport},
     smart::{Thresholds, collect::DeviceType},
 };
 
@@ -199,6 +199,7 @@ pub(super) enum Verdict {
 pub(super) struct Class {
     pub(super) name: Given<String>,
     pub(super) layout: Given<Layout>,
+    pub(super) placement: Given<Placement>,
     pub(super) priority: Given<i32>,
     pub(super) claim: Given<ClaimPolicy>,
     pub(super) erase: Given<ErasePolicy>,

@@ -143,7 +143,7 @@ fn an_unknown_key_is_named_with_its_line_and_what_was_meant() {
         "[[class]]\nname = 'a'\nfx = 1\n[class.select]\nmedai = ['hdd']\nmedia = 'ssd'\n[nodes]\n";
     assert_eq!(
         mistakes(text),
-        "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, check-reserve, claim, erase, fs, layout, mkfs-options, mount-options, name, priority, select, xfs-retry-forever\n\
+        "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, check-reserve, claim, erase, fs, layout, mkfs-options, mount-options, name, placement, priority, select, xfs-retry-forever\n\
          drivebay.toml:5: unknown key `medai` in [class.select] (did you mean `media`?); known keys: drive, max-size, media, min-size, model, path, transport\n\
          drivebay.toml:7: unknown key `nodes` in the file (did you mean `node`?); known keys: agent, checks, class, controller, csi, discovery, erase, health, kubelet, metrics, node, probes, smart, workers"
     );
@@ -169,6 +169,7 @@ max-bytes-per-second = '10G'
 quarantine = 'never'
 [[class]]
 layout = 'zvol'
+placement = 'spred'
 priority = 1.5
 claim = 'blnk'
 fs = 'zfs'
@@ -200,14 +201,15 @@ drivebay.toml:15: [erase] quarantine: \"never\" is not a duration; write for exa
 drivebay.toml:16: [[class]] name: is missing; StorageClasses name the class by it
 drivebay.toml:16: [class.select]: class \"\" selects nothing: give at least one of media, transport, model, drive, path, min-size, max-size (drive = \"*\" for all)
 drivebay.toml:17: [[class]] layout: \"zvol\" is not known; allowed: partition, lvm
-drivebay.toml:18: [[class]] priority: must be a whole number from -2147483648 to 2147483647
-drivebay.toml:19: [[class]] claim: \"blnk\" is not known (did you mean \"blank\"?); allowed: blank, signature-free
-drivebay.toml:20: [[class]] fs: \"zfs\" is not known (did you mean \"xfs\"?); allowed: ext4, xfs, btrfs
-drivebay.toml:21: [[class]] mount-options: must be a list of texts; this entry must be in quotes, not an integer
-drivebay.toml:25: [class.select] transport: \"iscsi\" is remote storage; only local drives are ever used
-drivebay.toml:27: [class.select] max-size: \"1TB\" is below min-size; no drive can match
-drivebay.toml:28: [class.select]: class \"b\" selects nothing: give at least one of media, transport, model, drive, path, min-size, max-size (drive = \"*\" for all)
-drivebay.toml:29: [[class]] name: class \"b\" already exists, in line 23; class names are unique"
+drivebay.toml:18: [[class]] placement: \"spred\" is not known (did you mean \"spread\"?); allowed: spread, pack
+drivebay.toml:19: [[class]] priority: must be a whole number from -2147483648 to 2147483647
+drivebay.toml:20: [[class]] claim: \"blnk\" is not known (did you mean \"blank\"?); allowed: blank, signature-free
+drivebay.toml:21: [[class]] fs: \"zfs\" is not known (did you mean \"xfs\"?); allowed: ext4, xfs, btrfs
+drivebay.toml:22: [[class]] mount-options: must be a list of texts; this entry must be in quotes, not an integer
+drivebay.toml:26: [class.select] transport: \"iscsi\" is remote storage; only local drives are ever used
+drivebay.toml:28: [class.select] max-size: \"1TB\" is below min-size; no drive can match
+drivebay.toml:29: [class.select]: class \"b\" selects nothing: give at least one of media, transport, model, drive, path, min-size, max-size (drive = \"*\" for all)
+drivebay.toml:30: [[class]] name: class \"b\" already exists, in line 24; class names are unique"
     );
 }
 

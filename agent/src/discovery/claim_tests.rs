@@ -64,7 +64,8 @@ fn class(name: &str, priority: i32) -> ClassConfig {
             media: vec![Media::Hdd, Media::Ssd, Media::Nvme],
             ..Selector::default()
         },
-        layout: Layout::Partition,
+        layout: None,
+        placement: crate::model::Placement::default(),
         priority,
         claim: ClaimPolicy::Blank,
         erase: ErasePolicy::Zero,

@@ -186,7 +186,8 @@ fn rules(claim: ClaimPolicy) -> Rules {
                 media: vec![Media::Hdd],
                 ..Selector::default()
             },
-            layout: Layout::Partition,
+            layout: Some(Layout::Partition),
+            placement: crate::model::Placement::default(),
             priority: 0,
             claim,
             erase: ErasePolicy::Zero,

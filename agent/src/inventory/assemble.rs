@@ -8,13 +8,13 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Known, drive_end};
+use super::{Known, drive_end, layouts};
 use crate::{
     discovery::host_udev,
     evidence::{registry::of_its_drive, unreadable},
     model::{
-        Checked, ClassReport, Drive, DriveHealth, DriveId, DriveState, Placed, RecordState, Reject,
-        RejectCode, Snapshot, Volume, VolumeState,
+        Checked, ClassConfig, ClassReport, Drive, DriveHealth, DriveId, DriveState, Finding,
+        Placed, RecordState, Reject, RejectCode, Snapshot, Volume, VolumeState,
         condition::{Condition, Reason},
         snapshot::Erasing,
     },
@@ -51,7 +51,7 @@ fn sight(drive: &Drive) -> Sight<'_> {
 }
 
 /// Builds the snapshot (its revision is the caller's to set).
-pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot {
+pub fn assemble(known: &Known, merged: &Merged, classes: &[ClassConfig]) -> Snapshot {
     let mut drives = known.drives.clone();
     for (id, stuck) in &known.stuck {
         if let Some(drive) = drives.get_mut(id) {
@@ -114,13 +114,16 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
     }
     let mut reports: BTreeMap<String, ClassReport> = classes
         .iter()
-        .map(|name| {
+        .map(|class| {
+            let layout = layouts::layout(known, class);
             let empty = ClassReport {
+                layout,
+                cannot_claim: layouts::unavailable(known, layout).map(str::to_owned),
                 total_bytes: 0,
                 free_bytes: 0,
                 largest_bytes: 0,
             };
-            (name.clone(), empty)
+            (class.name.clone(), empty)
         })
         .collect();
     for drive in drives.values() {
@@ -129,6 +132,7 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
         };
         let (total, free, largest) = match (&drive.state, &drive.contents) {
             _ if drive.trouble.is_some() => (0, 0, 0),
+            (DriveState::Available, _) if report.cannot_claim.is_some() => (0, 0, 0),
             (DriveState::Claimed, Some(contents)) => (
                 contents.usable_bytes,
                 // Room too small for a volume does not count as free space either.
@@ -156,10 +160,11 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[String]) -> Snapshot 
     }
     // Where no drive is used or can be, no volume is.
     let used = |drive: &Drive| matches!(drive.state, DriveState::Claimed | DriveState::Available);
-    let findings = match &known.host_udev {
+    let mut findings: Vec<Finding> = match &known.host_udev {
         Some(host) if drives.values().any(used) => host_udev::finding(host).into_iter().collect(),
         _ => Vec::new(),
     };
+    findings.extend(layouts::findings(known, classes));
     Snapshot {
         revision: 0,
         ready: known.ready,

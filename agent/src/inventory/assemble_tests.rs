@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::{
-    model::samples::{contents, drive, placed},
+    model::samples::{class, contents, drive, placed},
     state,
     sys::host_udev::HostUdev,
 };
@@ -13,7 +13,11 @@ const FREE: u64 = 1 << 30;
 
 fn snapshot(known: &Known) -> Snapshot {
     let merged = remember(known, 0, Duration::ZERO, Duration::from_secs(60));
-    assemble(known, &merged, &["bulk".to_owned()])
+    let class = ClassConfig {
+        layout: Some(crate::model::Layout::Partition),
+        ..class("bulk")
+    };
+    assemble(known, &merged, &[class])
 }
 
 fn known(drives: Vec<Drive>) -> Known {

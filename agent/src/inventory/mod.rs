@@ -6,6 +6,7 @@
 pub mod assemble;
 pub mod delta;
 mod drive_end;
+pub mod layouts;
 mod since;
 pub mod wire;
 
@@ -24,8 +25,8 @@ use uuid::Uuid;
 use crate::{
     evidence::{self, HealthRegistry, registry::Source},
     model::{
-        Checked, Contents, Drive, DriveId, DriveState, Override, Snapshot, condition::Condition,
-        snapshot::Erasing,
+        Checked, ClassConfig, Contents, Drive, DriveId, DriveState, Override, Snapshot,
+        condition::Condition, snapshot::Erasing,
     },
     state,
     sys::{clock::unix_seconds, host_udev::HostUdev},
@@ -63,6 +64,8 @@ pub struct Known {
     pub now: u64,
     /// The host's udev; None when it cannot be seen from here.
     pub host_udev: Option<HostUdev>,
+    /// Why layout `lvm` cannot be used on this host; None when it can, or no class may want it.
+    pub lvm_unavailable: Option<String>,
     /// The first survey is complete.
     pub ready: bool,
 }
@@ -71,7 +74,7 @@ pub struct Known {
 #[derive(Debug)]
 pub struct Inventory {
     known: Mutex<Known>,
-    classes: Vec<String>,
+    classes: Vec<ClassConfig>,
     quarantine: Duration,
     sender: watch::Sender<Arc<Snapshot>>,
     /// Unix seconds of the last survey that was complete; 0: none yet.
@@ -81,7 +84,7 @@ pub struct Inventory {
 impl Inventory {
     /// An empty, not yet ready inventory of a node with these classes.
     /// `quarantine`: how long a volume that was deleted while its drive was away is kept after the drive's return.
-    pub fn new(classes: Vec<String>, quarantine: Duration) -> Self {
+    pub fn new(classes: Vec<ClassConfig>, quarantine: Duration) -> Self {
         Self {
             known: Mutex::default(),
             classes,

@@ -92,7 +92,9 @@ impl Sender {
         let report = snapshot.classes.get(&class.name);
         wire::Class {
             name: class.name.clone(),
-            layout: class.layout.as_str().to_owned(),
+            layout: report
+                .map_or("", |report| report.layout.as_str())
+                .to_owned(),
             total_bytes: report.map_or(0, |report| report.total_bytes),
             free_bytes: report.map_or(0, |report| report.free_bytes),
             largest_volume_bytes: report.map_or(0, |report| report.largest_bytes),

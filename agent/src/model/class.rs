@@ -5,12 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::{DriveFacts, FsType, Media, Transport};
 
 /// How a drive is carved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// GPT: a label partition, then one partition per volume.
+    /// GPT: a label partition, then one partition per volume. For hosts without device-mapper.
     Partition,
     /// LVM: a volume group of its own per drive, one linear logical volume per volume.
+    #[default]
     Lvm,
 }
 
@@ -20,6 +21,27 @@ impl Layout {
         match self {
             Self::Partition => "partition",
             Self::Lvm => "lvm",
+        }
+    }
+}
+
+/// How a class chooses among its drives and, with layout `partition`, among the free places of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Placement {
+    /// The emptiest drive, and a place that leaves each neighbour room to grow.
+    #[default]
+    Spread,
+    /// The fullest drive that fits, and the smallest piece: large pieces stay whole.
+    Pack,
+}
+
+impl Placement {
+    /// The word in the config and in tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Spread => "spread",
+            Self::Pack => "pack",
         }
     }
 }
@@ -137,8 +159,10 @@ pub struct ClassConfig {
     pub name: String,
     /// Which drives.
     pub select: Selector,
-    /// How they are carved.
-    pub layout: Layout,
+    /// How they are carved; None: not said, see [`ClassConfig::layout_beside`].
+    pub layout: Option<Layout>,
+    /// Which drive and which place a new volume gets.
+    pub placement: Placement,
     /// The higher one takes a drive that two classes select; equal is AmbiguousClass.
     pub priority: i32,
     /// What must be true of the bytes.
@@ -157,6 +181,22 @@ pub struct ClassConfig {
     pub xfs_retry_forever: bool,
     /// Layout `lvm`: bytes of free space that the snapshot by which a mounted volume is checked may take; 0: none is made.
     pub check_reserve_bytes: u64,
+}
+
+impl ClassConfig {
+    /// How the next drive of the class is carved, when drives with these layouts are claimed for it already. Without a layout of
+    /// its own a class keeps the one that its drives have; the default is `lvm`.
+    pub fn layout_beside(&self, claimed: impl IntoIterator<Item = Layout>) -> Layout {
+        self.layout.unwrap_or_else(|| {
+            let mut claimed = claimed.into_iter().peekable();
+            let has_some = claimed.peek().is_some();
+            if has_some && claimed.all(|layout| layout == Layout::Partition) {
+                Layout::Partition
+            } else {
+                Layout::default()
+            }
+        })
+    }
 }
 
 #[cfg(test)]

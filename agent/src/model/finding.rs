@@ -64,6 +64,10 @@ codes! {
     OperatorOverride;
     /// Of the host: udev's rules read what tenants wrote.
     HostReadsVolumes;
+    /// Of the host: a class of layout `lvm` cannot be used.
+    LvmUnavailable;
+    /// Of the host: a class does not say its layout, and its drives have another one than the default.
+    LayoutNotSet;
 }
 
 impl fmt::Display for Code {

@@ -91,6 +91,25 @@ pub fn contents(label: u128, sequence: u64, volumes: Vec<Placed>, free: u64) -> 
     }
 }
 
+/// A class of this name with the defaults, that selects nothing.
+pub fn class(name: &str) -> ClassConfig {
+    ClassConfig {
+        name: name.into(),
+        select: Selector::default(),
+        layout: None,
+        placement: Placement::default(),
+        priority: 0,
+        claim: ClaimPolicy::Blank,
+        erase: ErasePolicy::Zero,
+        fs_type: FsType::Ext4,
+        mkfs_options: Vec::new(),
+        mount_options: Vec::new(),
+        allow_removable: false,
+        xfs_retry_forever: false,
+        check_reserve_bytes: 0,
+    }
+}
+
 /// A drive of class "bulk" in this state.
 pub fn drive(name: &str, state: DriveState, contents: Option<Contents>) -> Drive {
     let facts = facts(name);

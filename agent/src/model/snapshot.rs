@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{
-    Contents, DriveFacts, DriveHealth, DriveId, DriveState, Finding, LastCheck, Placed, Reject,
-    condition::Condition, unreadable::UnreadableRange,
+    Contents, DriveFacts, DriveHealth, DriveId, DriveState, Finding, LastCheck, Layout, Placed,
+    Reject, condition::Condition, unreadable::UnreadableRange,
 };
 
 /// A drive as the inventory shows it.
@@ -106,6 +106,12 @@ pub struct Erasing {
 /// What a class has to offer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassReport {
+    /// How its next drive is carved.
+    #[serde(default)]
+    pub layout: Layout,
+    /// Why it can claim no further drive.
+    #[serde(default)]
+    pub cannot_claim: Option<String>,
     /// Bytes of its drives, claimed and available, net of label and alignment.
     pub total_bytes: u64,
     /// Bytes free.

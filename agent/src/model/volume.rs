@@ -92,6 +92,8 @@ pub struct VolumeSpec {
     pub parameters: BTreeMap<String, String>,
     /// What deleting it does to its bytes.
     pub erase: super::ErasePolicy,
+    /// Which free place of the drive it gets.
+    pub placement: super::Placement,
 }
 
 /// The life of a volume on its drive.

@@ -153,6 +153,7 @@ fn remember(
                     facts: (*facts).clone(),
                     class: contents.label.class.clone(),
                     usable_bytes: contents.usable_bytes,
+                    layout: Some(contents.layout),
                     drive_uuid: Some(label),
                     vanished: vanished.cloned().collect(),
                     volumes: contents

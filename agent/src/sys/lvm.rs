@@ -60,6 +60,10 @@ backup { backup=0 archive=0 }
 log { silent=0 verbose=0 syslog=0 prefix="" }
 "#;
 
+/// What to do where layout `lvm` cannot be used.
+pub const INSTEAD: &str =
+    "Install what is missing on this host, or set layout = \"partition\" in the class";
+
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 
 /// Why a command did not do what it should.

@@ -1,19 +1,26 @@
-//! CreateVolume on this node: compare with what has the name, choose a drive, carve.
+//! CreateVolume on this node: compare with what has the name, try drives in the order that `placement` chooses.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
+use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key, reach_in};
+use super::{
+    CARVE_DEADLINE, VolumeError, Volumes,
+    guard::Key,
+    in_flight::StillInFlight,
+    placement::{self, InFlight, Need},
+    reach_in,
+};
 use crate::{
-    carve::{
-        gpt,
-        jobs::{CarveError, Claim, Create, Look},
-    },
+    carve::jobs::{CarveError, Claim, Create, Look},
     inventory::assemble::is_live,
     model::{
-        ClassConfig, Drive, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot,
-        Volume, VolumeSpec, VolumeState,
+        ClassConfig, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot, Volume,
+        VolumeSpec, VolumeState,
     },
     state::{Doubt, merge::is_acknowledged},
     worker::{RunError, Slot},
@@ -21,6 +28,9 @@ use crate::{
 
 /// Longest a look at what a creation that was cut off has left may take.
 const LOOK_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Longest a creation may wait for others before it that may take what it needs. Below the caller's own deadline.
+const PLACE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// What is asked for, checked by the caller.
 #[derive(Debug, Clone)]
@@ -42,40 +52,6 @@ pub struct Request {
     pub mount_options: Vec<String>,
     /// As given, for comparing and echoing.
     pub parameters: BTreeMap<String, String>,
-}
-
-/// A drive that could take the volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
-    pub drive: DriveId,
-    /// Must be claimed first.
-    pub claim: bool,
-}
-
-/// Drives to try, in order: claimed ones with the least sufficient piece first, so that large pieces
-/// stay whole; then blank ones, the smallest sufficient first. Pure.
-pub fn candidates(snapshot: &Snapshot, class: &str, size: u64) -> Vec<Candidate> {
-    let mut found: Vec<(bool, u64, &DriveId)> = snapshot
-        .drives
-        .values()
-        .filter(|drive| drive.class.as_deref() == Some(class) && takes_new_volumes(drive))
-        .filter_map(|drive| match (drive.state, &drive.contents) {
-            (DriveState::Claimed, Some(contents)) => {
-                Some((false, contents.largest_free(), &drive.id))
-            }
-            (DriveState::Available, _) => Some((true, drive.claimable_bytes, &drive.id)),
-            _ => None,
-        })
-        .filter(|(_, largest, _)| *largest >= size)
-        .collect();
-    found.sort();
-    found
-        .into_iter()
-        .map(|(claim, _, drive)| Candidate {
-            drive: drive.clone(),
-            claim,
-        })
-        .collect()
 }
 
 /// Compares an existing volume of the same name with the request: same, or what differs. Pure.
@@ -190,7 +166,7 @@ impl Volumes {
                 _ => compare(volume, &request, class).map(|()| (volume.clone(), snapshot.revision)),
             };
         }
-        self.carve(&request, class, &snapshot).await
+        self.carve(&request, class).await
     }
 
     /// An attempt at this name was cut off on a drive: what it left there is looked at before anything is
@@ -289,7 +265,6 @@ impl Volumes {
         &self,
         request: &Request,
         class: &ClassConfig,
-        snapshot: &Snapshot,
     ) -> Result<(Volume, u64), VolumeError> {
         let mut spec = VolumeSpec {
             uuid: Uuid::nil(),
@@ -313,23 +288,51 @@ impl Volumes {
             size_bytes: request.size_bytes,
             parameters: request.parameters.clone(),
             erase: class.erase,
+            placement: class.placement,
         };
         let deleted = self.inner.inventory.deleted();
         let mut refused: Option<RunError<CarveError>> = None;
-        for candidate in candidates(snapshot, &class.name, request.size_bytes) {
+        let mut tried: BTreeSet<DriveId> = BTreeSet::new();
+        let until = Instant::now() + PLACE_DEADLINE;
+        let need = Need {
+            class: &class.name,
+            bytes: request.size_bytes,
+            placement: class.placement,
+        };
+        loop {
+            let choose = |in_flight: &[InFlight]| {
+                // One that is wiped is held.
+                let excluded = |id: &DriveId| {
+                    tried.contains(id) || self.inner.guards.is_held(&Key::Drive(id.clone()))
+                };
+                placement::choose(&self.inner.inventory.current(), need, in_flight, excluded)
+            };
+            let sent = self
+                .inner
+                .creations
+                .send(until, request.size_bytes, choose)
+                .await;
+            let sent = sent.map_err(|StillInFlight| VolumeError::Pending {
+                what: format!("the drives of class {}", class.name),
+            })?;
+            let Some((candidate, _sent)) = sent else {
+                break;
+            };
+            tried.insert(candidate.drive.clone());
+            let snapshot = self.inner.inventory.current();
             let Some(drive) = snapshot.drives.get(&candidate.drive) else {
                 continue;
             };
-            if self.inner.guards.is_held(&Key::Drive(drive.id.clone())) {
-                // It is being wiped.
-                continue;
-            }
+            let layout = snapshot
+                .classes
+                .get(&class.name)
+                .map_or_else(Default::default, |report| report.layout);
             // One of its own for each drive that is tried: an identity is never on two.
             spec.uuid = Uuid::new_v4();
             let job = Create {
                 drive: DriveRef::from(&drive.facts),
                 claim: candidate.claim.then(|| Claim {
-                    layout: class.layout,
+                    layout,
                     label: Label {
                         drive_uuid: Uuid::new_v4(),
                         cluster: self.inner.config.cluster.clone(),
@@ -420,8 +423,8 @@ impl Volumes {
             }
             _ => {
                 let now = self.inner.inventory.current();
-                let (largest, mut place) = largest(&now, &class.name);
-                place.push_str(&silent(&now, &class.name));
+                let (largest, mut place) = placement::largest(&now, &class.name);
+                place.push_str(&placement::silent(&now, &class.name));
                 Err(VolumeError::NoRoom {
                     class: class.name.clone(),
                     needed: request.size_bytes,
@@ -431,67 +434,6 @@ impl Volumes {
             }
         }
     }
-}
-
-/// The largest free piece of a class and where it is. Pure.
-fn largest(snapshot: &Snapshot, class: &str) -> (u64, String) {
-    snapshot
-        .drives
-        .values()
-        .filter(|drive| drive.class.as_deref() == Some(class) && takes_new_volumes(drive))
-        .filter_map(|drive| match (drive.state, &drive.contents) {
-            (DriveState::Claimed, Some(contents)) if !contents.table_full => {
-                Some((contents.largest_free(), &drive.id))
-            }
-            (DriveState::Available, _) => Some((drive.claimable_bytes, &drive.id)),
-            _ => None,
-        })
-        .max()
-        .map_or((0, String::new()), |(bytes, id)| {
-            (bytes, format!(" on drive {id}"))
-        })
-}
-
-/// The drives of a class that count for nothing, and why, in words. Not an error of its own: a
-/// drive that hangs for good must not keep the volume from being made on another node. Pure.
-fn silent(snapshot: &Snapshot, class: &str) -> String {
-    let drives: Vec<String> = snapshot
-        .drives
-        .values()
-        .filter(|drive| drive.class.as_deref() == Some(class))
-        .filter(|drive| drive.state != DriveState::Missing)
-        .filter_map(|drive| Some(format!("{} ({})", drive.id, why_not(drive)?)))
-        .collect();
-    if drives.is_empty() {
-        return String::new();
-    }
-    format!("; not counted: {}", drives.join(", "))
-}
-
-/// Whether new volumes may be put on the drive: it responds, and its health has no findings.
-fn takes_new_volumes(drive: &Drive) -> bool {
-    drive.trouble.is_none() && drive.health.takes_new_volumes()
-}
-
-fn why_not(drive: &Drive) -> Option<String> {
-    if let Some(trouble) = &drive.trouble {
-        return Some(format!("it does not answer: {trouble}"));
-    }
-    let health = &drive.health;
-    if health.takes_new_volumes() {
-        let full = drive.contents.as_ref().is_some_and(|of| of.table_full);
-        return full.then(|| {
-            let most = gpt::ENTRIES - 1;
-            format!(
-                "its partition table is full: it has {} entries, for {most} volumes and Drivebay's label; delete a volume, \
-                 or use a class of layout lvm for so many",
-                gpt::ENTRIES
-            )
-        });
-    }
-    let against = health.findings.iter().chain(&health.conditions);
-    let codes: Vec<&str> = against.map(|finding| finding.code.as_str()).collect();
-    Some(format!("{}: {}", health.verdict, codes.join(", ")))
 }
 
 #[cfg(test)]

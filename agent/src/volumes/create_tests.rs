@@ -1,9 +1,9 @@
-//! Which drives are tried, and when an existing volume is the one asked for.
+//! When an existing volume is the one asked for.
 
 use super::*;
 use crate::model::{
-    ClaimPolicy, Drive, ErasePolicy, FsType, GIB, Layout, RecordState, Selector,
-    samples::{contents, drive, placed, volume},
+    Drive, FsType, GIB, RecordState,
+    samples::{class, drive, placed, volume},
 };
 
 fn snapshot(drives: Vec<Drive>) -> Snapshot {
@@ -17,76 +17,15 @@ fn snapshot(drives: Vec<Drive>) -> Snapshot {
     }
 }
 
-fn claimed(name: &str, free: u64) -> Drive {
-    let contents = contents(9, 1, Vec::new(), free);
-    drive(name, DriveState::Claimed, Some(contents))
-}
-
 fn blank(name: &str, bytes: u64) -> Drive {
     let mut drive = drive(name, DriveState::Available, None);
     drive.claimable_bytes = bytes;
     drive
 }
 
-fn tried(drives: Vec<Drive>) -> Vec<(String, bool)> {
-    candidates(&snapshot(drives), "bulk", GIB)
-        .into_iter()
-        .map(|candidate| (candidate.drive.0, candidate.claim))
-        .collect()
-}
-
-#[test]
-fn claimed_drives_come_before_blank_ones_and_the_tightest_piece_first() {
-    let drives = vec![
-        blank("a", 8 * GIB),
-        blank("b", 4 * GIB),
-        claimed("c", 9 * GIB),
-        claimed("d", GIB),
-        claimed("e", GIB - 1),
-    ];
-    let expected = [("d", false), ("c", false), ("b", true), ("a", true)]
-        .map(|(name, claim)| (format!("wwn-{name}"), claim));
-    assert_eq!(tried(drives), expected);
-}
-
-#[test]
-fn no_drive_that_may_not_be_used_is_tried() {
-    let mut troubled = claimed("a", 9 * GIB);
-    troubled.trouble = Some("stuck".into());
-    let mut other = claimed("b", 9 * GIB);
-    other.class = Some("other".into());
-    let mut none = blank("c", 9 * GIB);
-    none.class = None;
-    let mut drives = vec![troubled, other, none];
-    for (name, state) in [
-        ("d", DriveState::Rejected),
-        ("e", DriveState::Missing),
-        ("f", DriveState::Unprobed),
-    ] {
-        let mut drive = claimed(name, 9 * GIB);
-        drive.state = state;
-        drive.claimable_bytes = 9 * GIB;
-        drives.push(drive);
-    }
-    assert_eq!(tried(drives), []);
-}
-
 #[test]
 fn the_same_request_finds_its_volume_and_another_one_does_not() {
-    let class = ClassConfig {
-        name: "bulk".into(),
-        select: Selector::default(),
-        layout: Layout::Partition,
-        priority: 0,
-        claim: ClaimPolicy::Blank,
-        erase: ErasePolicy::Zero,
-        fs_type: FsType::Ext4,
-        mkfs_options: Vec::new(),
-        mount_options: Vec::new(),
-        allow_removable: false,
-        xfs_retry_forever: false,
-        check_reserve_bytes: 0,
-    };
+    let class = class("bulk");
     let placed = placed(1, RecordState::New);
     let volume = Volume {
         state: VolumeState::New,
@@ -133,40 +72,6 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
             assert!(matches!(error, VolumeError::Exists { .. }), "{error}");
         }
     }
-}
-
-#[test]
-fn drives_that_do_not_answer_are_named_when_there_is_no_room() {
-    let mut stuck = claimed("a", 9 * GIB);
-    stuck.trouble = Some("hangs in probe".into());
-    let mut missing = claimed("b", 9 * GIB);
-    missing.state = DriveState::Missing;
-    missing.trouble = Some("not found on this node".into());
-    let all = snapshot(vec![stuck, missing, blank("c", GIB)]);
-    assert_eq!(
-        silent(&all, "bulk"),
-        "; not counted: wwn-a (it does not answer: hangs in probe)"
-    );
-    assert_eq!(silent(&all, "other"), "");
-}
-
-#[test]
-fn a_drive_with_a_full_table_takes_no_volume_whatever_is_free_and_says_so() {
-    let full = |name: &str| {
-        let mut drive = claimed(name, 9 * GIB);
-        drive.contents.as_mut().unwrap().table_full = true;
-        drive
-    };
-    let mut small = claimed("b", GIB);
-    small.contents.as_mut().unwrap().free.clear();
-    assert_eq!(tried(vec![full("a"), small]), []);
-    let all = snapshot(vec![full("a")]);
-    assert_eq!(largest(&all, "bulk"), (0, String::new()));
-    let told = silent(&all, "bulk");
-    assert!(
-        told.starts_with("; not counted: wwn-a (its partition table is full: it has 128 entries"),
-        "{told}"
-    );
 }
 
 #[test]

@@ -12,9 +12,11 @@ pub mod erase;
 pub mod error;
 pub mod expand;
 pub mod guard;
+pub mod in_flight;
 pub mod locate;
 pub mod mount_view;
 pub mod mounting;
+pub mod placement;
 pub mod stats;
 mod unmounting;
 pub mod wipe;
@@ -71,6 +73,8 @@ struct Inner {
     mounts: Mutex<Arc<mount_view::MountView>>,
     tasks: TaskTracker,
     keeper: Keeper,
+    /// Creations that drives have not answered.
+    creations: in_flight::Creations,
     /// Creations that an agent after this one must know of.
     underway: Underway,
     /// Somebody wants to know how the drives are, now.
@@ -103,6 +107,7 @@ impl Volumes {
                 inventory,
                 sender,
                 guards: Guards::default(),
+                creations: in_flight::Creations::default(),
                 checks: checks::Checks::default(),
                 samples: stats::Samples::default(),
                 mounts: Mutex::default(),

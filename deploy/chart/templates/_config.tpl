@@ -50,6 +50,9 @@ name = {{ .name | toJson }}
 {{- with .layout }}
 layout = {{ . | toJson }}
 {{- end }}
+{{- with .placement }}
+placement = {{ . | toJson }}
+{{- end }}
 {{- if hasKey . "priority" }}
 priority = {{ int .priority }}
 {{- end }}

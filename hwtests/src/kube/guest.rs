@@ -163,7 +163,7 @@ impl GuestNode {
     /// It does not come up.
     pub fn install(&self) {
         let classes = json!([
-            {"name": "loop", "select": {"path": [self.cluster.drives_pattern()]}},
+            {"name": "loop", "layout": "partition", "select": {"path": [self.cluster.drives_pattern()]}},
             {"name": "nvme", "layout": "lvm", "select": {"model": ["QEMU NVMe*"]}},
         ]);
         self.cluster.install(&Install::with(json!({

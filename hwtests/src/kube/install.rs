@@ -53,7 +53,7 @@ impl Install {
         let mut values = json!({
             "image": {"repository": "drivebay.test/drivebay"},
             "clusterName": cluster.name(),
-            "classes": [{"name": "loop", "select": {"path": [cluster.drives_pattern()]}}],
+            "classes": [{"name": "loop", "layout": "partition", "select": {"path": [cluster.drives_pattern()]}}],
             "agent": {
                 "allowLoop": true,
                 "machineId": cluster.dir().join("etc/machine-id"),

@@ -53,6 +53,7 @@ async fn the_first_releases_logical_volumes_are_recorded() {
     let drives = vec![DriveSpec::scsi("group", 8 * GIB)];
     let machine = Machine::restored(MachineSpec::new("golden0").with(drives)).unwrap();
     let mut lab = LabRig::tuned(machine, "lvm", |settings| {
+        settings.placement.clear();
         settings.cluster = "golden".to_owned();
         settings.erase_rate = "96MiB".to_owned();
     })

@@ -87,6 +87,11 @@ fn extract(shelf: &Shelf, name: &str) {
 
 /// Today's agent on them; the drive `gone` is not plugged in.
 async fn restored() -> (Rig, Moved) {
+    restored_with(|_| ()).await
+}
+
+/// The same with other settings.
+async fn restored_with(tune: impl FnOnce(&mut Settings)) -> (Rig, Moved) {
     let mut shelf = Shelf::new().unwrap();
     for name in ["a", "gone"] {
         extract(&shelf, name);
@@ -108,6 +113,7 @@ async fn restored() -> (Rig, Moved) {
     settings.more.push_str("[checks]\nenabled = false\n");
     // So that what is being erased still is when it is looked at.
     settings.erase_rate = "64MiB".to_owned();
+    tune(&mut settings);
     let agent = Agent::start(settings).await.unwrap();
     (Rig::of(agent, shelf).await, moved)
 }
@@ -254,6 +260,54 @@ async fn the_first_releases_drives_and_state_directory_are_taken_over() {
         "{refused}"
     );
     assert_eq!(fs::read_to_string(&file).unwrap(), newer);
+}
+
+/// The first release's default was partition.
+#[tokio::test]
+async fn a_class_without_a_layout_keeps_the_one_of_the_first_releases_drives_and_says_so() {
+    need!(root, loop, layout "partition", tool "mkfs.ext4", tool "tar");
+    let (mut rig, _) = restored_with(|settings| {
+        settings.layout.clear();
+        settings.placement.clear();
+        let shelf = settings.dir.join("shelf");
+        let more = format!(", \"{}/fresh.img\"]", shelf.display());
+        settings.select = settings.select.replace(']', &more);
+    })
+    .await;
+    rig.shelf.add(DriveSpec::blank("fresh", 2 * GIB)).unwrap();
+    rig.drive_is("fresh", "available").await;
+    let inventory = rig.inventory().await;
+    let class = inventory.classes.iter().find(|class| class.name == "demo");
+    assert_eq!(class.map(|class| class.layout.as_str()), Some("partition"));
+    let told = |rig: &Rig| {
+        let text = ask(rig, &["health"]);
+        text.contains("LayoutNotSet")
+    };
+    assert!(told(&rig), "nothing is said of it");
+    let log = fs::read_to_string(rig.agent.settings().log_file()).unwrap();
+    assert!(log.contains("LayoutNotSet"), "it is not logged");
+
+    let parameters = [("class".to_owned(), "demo".to_owned())].into();
+    let request = drivebay_proto::csi::CreateVolumeRequest {
+        name: "next".to_owned(),
+        capacity_range: Some(csi::bytes(GIB)),
+        volume_capabilities: vec![csi::block()],
+        parameters,
+        ..Default::default()
+    };
+    let next = rig.csi.create_with(request).await.unwrap();
+    rig.drive_is("fresh", "claimed").await;
+    let device = rig.volume_of(&next.volume_id).await.unwrap().device;
+    assert!(device.ends_with("p2"), "{device} is no partition");
+
+    // Its drives are away, and still known as what they are.
+    rig.agent.stop().unwrap();
+    for name in ["a", "fresh"] {
+        rig.shelf.pull(name);
+    }
+    rig.start_again().await;
+    rig.drive_is("fresh", "missing").await;
+    assert!(told(&rig), "the layout of missing drives is forgotten");
 }
 
 #[tokio::test]

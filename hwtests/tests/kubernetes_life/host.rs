@@ -29,6 +29,7 @@ allow-loop = true
 max-bytes-per-second = "unlimited"
 [[class]]
 name = "loop"
+layout = "partition"
 [class.select]
 path = ["{}"]
 "#,

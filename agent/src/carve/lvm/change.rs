@@ -16,7 +16,8 @@ use crate::carve::{
     record::FreeSpace,
 };
 use crate::model::{
-    Contents, DriveId, Extent, Label, Mode, Placed, Record, RecordState, VolumeSpec, cause::chain,
+    Contents, DriveId, Extent, Label, Mode, Placed, Placement, Record, RecordState, VolumeSpec,
+    cause::chain,
 };
 
 impl ClaimedDrive for Session<'_> {
@@ -47,8 +48,9 @@ impl ClaimedDrive for Session<'_> {
         self.contents()
     }
 
-    fn place(&self, free: &[Extent], size: u64) -> Option<Vec<Extent>> {
-        plan::allocate(free, size)
+    /// Anywhere: a logical volume grows into any free piece.
+    fn place(&self, contents: &Contents, size: u64, _: Placement) -> Option<Vec<Extent>> {
+        plan::allocate(&contents.free, size)
     }
 
     /// Wherever there is room.

@@ -12,8 +12,8 @@ use crate::carve::{
     record::{self, Content, FreeSpace, Stored},
 };
 use crate::model::{
-    Contents, DriveId, ERASING_TYPE, Extent, Label, Placed, Record, RecordState, VOLUME_TYPE,
-    VolumeSpec,
+    Contents, DriveId, ERASING_TYPE, Extent, Label, Placed, Placement, Record, RecordState,
+    VOLUME_TYPE, VolumeSpec,
 };
 
 impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
@@ -43,8 +43,9 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         again.everything()
     }
 
-    fn place(&self, free: &[Extent], size: u64) -> Option<Vec<Extent>> {
-        plan::first_fit(free, size).map(|run| vec![run])
+    fn place(&self, contents: &Contents, size: u64, placement: Placement) -> Option<Vec<Extent>> {
+        let growable = plan::growable(&contents.volumes);
+        plan::place(&contents.free, &growable, size, placement).map(|run| vec![run])
     }
 
     fn place_more(

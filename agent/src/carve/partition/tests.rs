@@ -53,6 +53,7 @@ fn spec(n: u128, name: &str, mib: u64) -> VolumeSpec {
         size_bytes: mib * MIB,
         parameters: Default::default(),
         erase: ErasePolicy::Zero,
+        placement: crate::model::Placement::Pack,
     }
 }
 

@@ -2,10 +2,12 @@
 //! say together (`reconcile`).
 
 pub(super) mod advance;
+mod place;
 mod reconcile;
 #[cfg(test)]
 mod tests;
 
+pub use place::{growable, place, without};
 pub use reconcile::{Step, View, explains, reconcile};
 
 use super::gpt::{LABEL_EXTENT, Table};
@@ -76,14 +78,6 @@ pub fn free_runs(within: Extent, occupied: &[Extent]) -> Vec<Extent> {
 /// A size as it is carved: whole extents, at least one. None when there is no such number.
 pub fn rounded(size: u64) -> Option<u64> {
     size.max(1).checked_next_multiple_of(EXTENT_BYTES)
-}
-
-/// The first run that is large enough: its beginning.
-pub fn first_fit(free: &[Extent], size: u64) -> Option<Extent> {
-    free.iter().find(|run| run.len >= size).map(|run| Extent {
-        start: run.start,
-        len: size,
-    })
 }
 
 /// How long a volume could become where it lies.

@@ -735,7 +735,7 @@ proptest! {
         let mut placed: Vec<Extent> = Vec::new();
         for size in wanted {
             let free = free_runs(room, &placed);
-            match first_fit(&free, size * MIB) {
+            match place(&free, &[], size * MIB, crate::model::Placement::Pack) {
                 Some(extent) => {
                     prop_assert!(placed.iter().all(|&other| !overlap(other, extent)));
                     prop_assert!(extent.start >= room.start && extent.end() <= room.end());

@@ -96,6 +96,7 @@ async fn demo(keep: bool) -> Result<(), Trouble> {
 
     say::chapter("The agent");
     let mut settings = Settings::new(shelf.dir(), &shelf.pattern());
+    settings.placement.clear();
     settings.log = "info".to_owned();
     let agent = Agent::start(settings).await?;
     say::line("pid", &agent.pid().to_string());

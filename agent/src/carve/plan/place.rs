@@ -1,0 +1,209 @@
+//! Where in the free space of a drive a new partition goes. Pure.
+
+use super::EXTENT_BYTES;
+use crate::model::{Extent, Placed, Placement, RecordState};
+
+/// The place of a new partition of this size; None: no free run is large enough.
+///
+/// `Spread`: a partition grows into the free run behind it. The place is the run, and within it the start, that leaves the
+/// new partition and the one before the run the most room for their size: both could grow by the same factor. `growable`
+/// are the partitions that may grow. `Pack`: the start of the smallest run.
+pub fn place(
+    free: &[Extent],
+    growable: &[Extent],
+    size: u64,
+    placement: Placement,
+) -> Option<Extent> {
+    let fitting = free.iter().filter(|run| run.len >= size);
+    let start = match placement {
+        Placement::Pack => fitting.min_by_key(|run| run.len)?.start,
+        Placement::Spread => {
+            let before = |run: &Extent| {
+                let neighbour = growable.iter().find(|of| of.end() == run.start);
+                neighbour.map_or(0, |of| of.len)
+            };
+            // Room in proportion to size, compared as fractions without dividing.
+            let (run, neighbour) =
+                fitting
+                    .map(|run| (run, before(run)))
+                    .min_by(|(a, before_a), (b, before_b)| {
+                        let room = |run: &Extent, other: u64| {
+                            u128::from(run.len - size) * u128::from(other.saturating_add(size))
+                        };
+                        room(b, *before_a).cmp(&room(a, *before_b))
+                    })?;
+            run.start + share(run.len - size, neighbour, size)
+        }
+    };
+    Some(Extent { start, len: size })
+}
+
+/// The part of this room that a partition gets before a new one, in proportion to their sizes.
+fn share(room: u64, neighbour: u64, size: u64) -> u64 {
+    let all = u128::from(neighbour) + u128::from(size);
+    let part = u128::from(room) * u128::from(neighbour) / all.max(1);
+    // At most `room`, so that it fits.
+    u64::try_from(part).unwrap_or(room) / EXTENT_BYTES * EXTENT_BYTES
+}
+
+/// The free runs that are left beside a place in one of them.
+pub fn without(free: &[Extent], taken: Extent) -> Vec<Extent> {
+    let pieces = |run: &Extent| {
+        let start = run.end().min(taken.start).max(run.start);
+        let end = run.start.max(taken.end()).min(run.end());
+        [(run.start, start), (end, run.end())]
+    };
+    let beside = free.iter().flat_map(|run| {
+        if super::overlap(*run, taken) {
+            pieces(run)
+        } else {
+            [(run.start, run.end()), (run.end(), run.end())]
+        }
+    });
+    beside
+        .filter(|(start, end)| start < end)
+        .map(|(start, end)| Extent {
+            start,
+            len: end - start,
+        })
+        .collect()
+}
+
+/// The volumes that may grow: those that live and about which everything agrees.
+pub fn growable(volumes: &[Placed]) -> Vec<Extent> {
+    volumes
+        .iter()
+        .filter(|placed| {
+            placed.ambiguous.is_none()
+                && !matches!(
+                    placed.record.state,
+                    RecordState::Creating | RecordState::Erasing { .. }
+                )
+        })
+        .map(|placed| placed.record.extent)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        carve::plan::{free_runs, growth_limit, overlap},
+        model::MIB,
+    };
+
+    fn run(start: u64, len: u64) -> Extent {
+        Extent {
+            start: start * MIB,
+            len: len * MIB,
+        }
+    }
+
+    /// Where volumes of these sizes come to lie on a drive, one after another.
+    fn lie(drive: Extent, sizes: &[u64], placement: Placement) -> Vec<Extent> {
+        let mut placed = Vec::new();
+        for size in sizes {
+            let free = free_runs(drive, &placed);
+            placed.extend(place(&free, &placed, size * MIB, placement));
+        }
+        placed
+    }
+
+    #[test]
+    fn spread_leaves_equal_volumes_equal_room_behind_each() {
+        let lies = lie(run(8, 80), &[10, 10, 10], Placement::Spread);
+        // Each halves the room behind another.
+        assert_eq!(lies, [run(8, 10), run(48, 10), run(28, 10)]);
+    }
+
+    #[test]
+    fn spread_leaves_room_in_proportion_to_size() {
+        let lies = lie(run(0, 100), &[30, 10], Placement::Spread);
+        // 60 are left: 45 behind the one of 30, 15 behind the one of 10.
+        assert_eq!(lies, [run(0, 30), run(75, 10)]);
+    }
+
+    #[test]
+    fn spread_takes_the_start_of_a_run_behind_which_nothing_grows() {
+        let free = [run(10, 20), run(50, 8)];
+        let placed = place(&free, &[run(40, 10)], 4 * MIB, Placement::Spread);
+        assert_eq!(placed, Some(run(10, 4)));
+        // In the other run both would get less for their size, though it begins behind nobody here.
+        let placed = place(&free, &[run(4, 6)], 4 * MIB, Placement::Spread);
+        assert_eq!(placed, Some(run(10 + 16 * 6 / 10, 4)));
+    }
+
+    #[test]
+    fn pack_takes_the_smallest_run_that_fits_and_its_start() {
+        let free = [run(10, 20), run(50, 8), run(70, 8), run(90, 3)];
+        let pack = |size| place(&free, &[run(40, 10)], size * MIB, Placement::Pack);
+        assert_eq!(pack(3), Some(run(90, 3)));
+        assert_eq!(pack(4), Some(run(50, 4)));
+        assert_eq!(pack(9), Some(run(10, 9)));
+        assert_eq!(pack(21), None);
+    }
+
+    #[test]
+    fn sizes_near_the_largest_number_do_not_overflow() {
+        let all = Extent {
+            start: 0,
+            len: u64::MAX / EXTENT_BYTES * EXTENT_BYTES,
+        };
+        let grows = Extent { start: 0, len: 0 };
+        for placement in [Placement::Spread, Placement::Pack] {
+            assert_eq!(place(&[all], &[grows], all.len, placement), Some(all));
+        }
+    }
+
+    #[test]
+    fn what_is_taken_from_free_runs_is_no_longer_among_them() {
+        let free = [run(0, 10), run(20, 10)];
+        assert_eq!(without(&free, run(0, 10)), [run(20, 10)]);
+        assert_eq!(
+            without(&free, run(2, 3)),
+            [run(0, 2), run(5, 5), run(20, 10)]
+        );
+        assert_eq!(without(&free, run(20, 4)), [run(0, 10), run(24, 6)]);
+        assert_eq!(without(&free, run(26, 4)), [run(0, 10), run(20, 6)]);
+    }
+
+    proptest! {
+        /// Equal volumes that fill at most a quarter of a drive can each be doubled, however many they are.
+        #[test]
+        fn equal_volumes_can_all_be_doubled_while_a_quarter_of_the_drive_is_used(
+            count in 1_u64..20, size in 1_u64..50, more in 0_u64..100,
+        ) {
+            let drive = run(8, 4 * count * (size + 1) + more);
+            let lies = lie(drive, &vec![size; usize::try_from(count).unwrap()], Placement::Spread);
+            prop_assert_eq!(lies.len() as u64, count);
+            let mut now = lies.clone();
+            for at in 0..now.len() {
+                let limit = growth_limit(&free_runs(drive, &now), now[at]);
+                prop_assert!(limit >= 2 * size * MIB, "{:?}", lies);
+                now[at].len = 2 * size * MIB;
+            }
+        }
+
+        #[test]
+        fn a_place_is_aligned_and_free_and_is_found_whenever_one_is_large_enough(
+            sizes in prop::collection::vec((1_u64..40, any::<bool>()), 1..20),
+        ) {
+            let drive = run(8, 200);
+            let mut placed: Vec<Extent> = Vec::new();
+            for (size, spread) in sizes {
+                let placement = if spread { Placement::Spread } else { Placement::Pack };
+                let free = free_runs(drive, &placed);
+                let found = place(&free, &placed, size * MIB, placement);
+                prop_assert_eq!(found.is_some(), free.iter().any(|run| run.len >= size * MIB));
+                let Some(found) = found else { continue };
+                prop_assert!(found.start % EXTENT_BYTES == 0 && found.len == size * MIB);
+                prop_assert!(free.iter().any(|run| run.start <= found.start && found.end() <= run.end()));
+                prop_assert!(placed.iter().all(|other| !overlap(*other, found)));
+                placed.push(found);
+                prop_assert_eq!(without(&free, found), free_runs(drive, &placed));
+            }
+        }
+    }
+}

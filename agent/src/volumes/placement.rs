@@ -1,0 +1,262 @@
+//! Which drive a new volume goes to: the request, what is known of the drives, and the creations in flight, in; the drives
+//! to try, in order, out. Pure. Only a guess about the drives: each decides for itself, when it is asked.
+
+use std::cmp::{Ordering, Reverse};
+
+use crate::{
+    carve::{gpt, plan},
+    model::{Drive, DriveId, DriveState, Extent, Layout, Placement, Snapshot},
+    sys::lvm::INSTEAD,
+};
+
+/// So many creations are sent to one drive at a time: others wait where they can still be given to another drive. Fewer than
+/// may queue for its worker.
+const IN_FLIGHT_PER_DRIVE: usize = 4;
+
+/// What a new volume needs.
+#[derive(Debug, Clone, Copy)]
+pub struct Need<'a> {
+    /// Class name.
+    pub class: &'a str,
+    /// Bytes.
+    pub bytes: u64,
+    /// How the class chooses.
+    pub placement: Placement,
+}
+
+/// A creation that was sent to a drive and is not answered: its bytes count as taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InFlight {
+    pub drive: DriveId,
+    /// Bytes of the volume.
+    pub bytes: u64,
+}
+
+/// A drive that could take the volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    pub drive: DriveId,
+    /// Must be claimed first.
+    pub claim: bool,
+}
+
+/// What is to be done with a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Drives to try, best first.
+    pub candidates: Vec<Candidate>,
+    /// Another drive might take it once a creation in flight has ended.
+    pub others_later: bool,
+}
+
+/// The drives for a volume; `excluded` are left out.
+///
+/// `Spread`: the drive first that is the emptiest afterwards, in proportion to its size, so that drives of different sizes
+/// fill evenly; among equals the one with fewer volumes. `Pack`: claimed drives with the least sufficient piece first, so that
+/// large pieces stay whole; then blank ones, the smallest sufficient first.
+pub fn choose(
+    snapshot: &Snapshot,
+    need: Need<'_>,
+    in_flight: &[InFlight],
+    excluded: impl Fn(&DriveId) -> bool,
+) -> Choice {
+    let mut choice = Choice::default();
+    let mut ranked: Vec<(Rank, Candidate)> = Vec::new();
+    let drives = snapshot.drives.values().filter(|drive| {
+        drive.class.as_deref() == Some(need.class)
+            && takes_new_volumes(drive)
+            && !(drive.state == DriveState::Available && cannot_claim(snapshot, need.class))
+            && !excluded(&drive.id)
+    });
+    for drive in drives {
+        let Some(mut room) = Room::of(drive).filter(|room| room.largest() >= need.bytes) else {
+            continue;
+        };
+        let sent = in_flight.iter().filter(|one| one.drive == drive.id);
+        let mut count = 0;
+        for one in sent {
+            room.take(one.bytes, need.placement);
+            count += 1;
+        }
+        if count >= IN_FLIGHT_PER_DRIVE || room.largest() < need.bytes {
+            choice.others_later = true;
+            continue;
+        }
+        let claim = drive.state == DriveState::Available;
+        let rank = Rank {
+            largest: room.largest(),
+            free_after: room.free_bytes().saturating_sub(need.bytes),
+            usable: room.usable,
+            volumes: room.volumes + count,
+            claim,
+        };
+        let drive = drive.id.clone();
+        ranked.push((rank, Candidate { drive, claim }));
+    }
+    ranked.sort_by(|(a, one), (b, other)| {
+        let by_class = match need.placement {
+            Placement::Spread => a.spread(b),
+            Placement::Pack => a.pack(b),
+        };
+        by_class.then_with(|| one.drive.cmp(&other.drive))
+    });
+    choice.candidates = ranked.into_iter().map(|(_, candidate)| candidate).collect();
+    choice
+}
+
+/// What drives are compared by.
+#[derive(Debug)]
+struct Rank {
+    largest: u64,
+    free_after: u64,
+    usable: u64,
+    volumes: usize,
+    claim: bool,
+}
+
+impl Rank {
+    fn spread(&self, other: &Self) -> Ordering {
+        // Shares of the drive that stay free, compared as fractions without dividing.
+        let share = |a: &Self, b: &Self| u128::from(a.free_after) * u128::from(b.usable);
+        Reverse(share(self, other))
+            .cmp(&Reverse(share(other, self)))
+            .then(self.volumes.cmp(&other.volumes))
+            .then(self.claim.cmp(&other.claim))
+    }
+
+    fn pack(&self, other: &Self) -> Ordering {
+        (self.claim, self.largest).cmp(&(other.claim, other.largest))
+    }
+}
+
+/// Free space of a drive, as it will be when creations in flight are done.
+#[derive(Debug)]
+struct Room {
+    /// As of a drive whose pieces count one by one; pieces that a volume can have together are one here.
+    free: Vec<Extent>,
+    growable: Vec<Extent>,
+    usable: u64,
+    volumes: usize,
+}
+
+impl Room {
+    /// None: the drive takes no volumes.
+    fn of(drive: &Drive) -> Option<Self> {
+        let one = |len| vec![Extent { start: 0, len }];
+        match (drive.state, &drive.contents) {
+            (DriveState::Claimed, Some(contents)) if contents.table_full => None,
+            (DriveState::Claimed, Some(contents)) => Some(Self {
+                free: match contents.layout {
+                    Layout::Partition => contents.free.clone(),
+                    Layout::Lvm => one(contents.free_bytes()),
+                },
+                growable: match contents.layout {
+                    Layout::Partition => plan::growable(&contents.volumes),
+                    Layout::Lvm => Vec::new(),
+                },
+                usable: contents.usable_bytes,
+                volumes: contents.volumes.len(),
+            }),
+            (DriveState::Available, _) => Some(Self {
+                free: one(drive.claimable_bytes),
+                growable: Vec::new(),
+                usable: drive.claimable_bytes,
+                volumes: 0,
+            }),
+            _ => None,
+        }
+    }
+
+    fn largest(&self) -> u64 {
+        self.free.iter().map(|run| run.len).max().unwrap_or(0)
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.free.iter().map(|run| run.len).sum()
+    }
+
+    /// As the drive will: it takes them in the order in which they were sent.
+    fn take(&mut self, bytes: u64, placement: Placement) {
+        if let Some(place) = plan::place(&self.free, &self.growable, bytes, placement) {
+            self.free = plan::without(&self.free, place);
+            self.growable.push(place);
+        }
+    }
+}
+
+/// The largest free piece of a class and where it is. Pure.
+pub(super) fn largest(snapshot: &Snapshot, class: &str) -> (u64, String) {
+    snapshot
+        .drives
+        .values()
+        .filter(|drive| drive.class.as_deref() == Some(class) && takes_new_volumes(drive))
+        .filter_map(|drive| match (drive.state, &drive.contents) {
+            (DriveState::Claimed, Some(contents)) if !contents.table_full => {
+                Some((contents.largest_free(), &drive.id))
+            }
+            (DriveState::Available, _) if !cannot_claim(snapshot, class) => {
+                Some((drive.claimable_bytes, &drive.id))
+            }
+            _ => None,
+        })
+        .max()
+        .map_or((0, String::new()), |(bytes, id)| {
+            (bytes, format!(" on drive {id}"))
+        })
+}
+
+/// The drives of a class that count for nothing, and why, in words. Not an error of its own: a
+/// drive that hangs for good must not keep the volume from being made on another node. Pure.
+pub(super) fn silent(snapshot: &Snapshot, class: &str) -> String {
+    let drives: Vec<String> = snapshot
+        .drives
+        .values()
+        .filter(|drive| drive.class.as_deref() == Some(class))
+        .filter(|drive| drive.state != DriveState::Missing)
+        .filter_map(|drive| Some(format!("{} ({})", drive.id, why_not(drive)?)))
+        .collect();
+    let mut text = String::new();
+    if !drives.is_empty() {
+        text = format!("; not counted: {}", drives.join(", "));
+    }
+    let report = snapshot.classes.get(class);
+    if let Some(why) = report.and_then(|report| report.cannot_claim.as_ref()) {
+        text.push_str(&format!("; no drive can be claimed: {why}. {INSTEAD}"));
+    }
+    text
+}
+
+fn cannot_claim(snapshot: &Snapshot, class: &str) -> bool {
+    let report = snapshot.classes.get(class);
+    report.is_some_and(|report| report.cannot_claim.is_some())
+}
+
+/// Whether new volumes may be put on the drive: it responds, and its health has no findings.
+fn takes_new_volumes(drive: &Drive) -> bool {
+    drive.trouble.is_none() && drive.health.takes_new_volumes()
+}
+
+fn why_not(drive: &Drive) -> Option<String> {
+    if let Some(trouble) = &drive.trouble {
+        return Some(format!("it does not answer: {trouble}"));
+    }
+    let health = &drive.health;
+    if health.takes_new_volumes() {
+        let full = drive.contents.as_ref().is_some_and(|of| of.table_full);
+        return full.then(|| {
+            let most = gpt::ENTRIES - 1;
+            format!(
+                "its partition table is full: it has {} entries, for {most} volumes and Drivebay's label; delete a volume, \
+                 or use a class of layout lvm for so many",
+                gpt::ENTRIES
+            )
+        });
+    }
+    let against = health.findings.iter().chain(&health.conditions);
+    let codes: Vec<&str> = against.map(|finding| finding.code.as_str()).collect();
+    Some(format!("{}: {}", health.verdict, codes.join(", ")))
+}
+
+#[cfg(test)]
+#[path = "placement_tests.rs"]
+mod tests;

@@ -1,0 +1,205 @@
+//! Which drives are tried, in which order, and what is said when none is left.
+
+use super::*;
+use crate::model::{
+    GIB,
+    samples::{contents, drive},
+};
+
+fn snapshot(drives: Vec<Drive>) -> Snapshot {
+    Snapshot {
+        drives: drives
+            .into_iter()
+            .map(|drive| (drive.id.clone(), drive))
+            .collect(),
+        ready: true,
+        ..Snapshot::default()
+    }
+}
+
+fn claimed(name: &str, free: u64) -> Drive {
+    let contents = contents(9, 1, Vec::new(), free);
+    drive(name, DriveState::Claimed, Some(contents))
+}
+
+fn blank(name: &str, bytes: u64) -> Drive {
+    let mut drive = drive(name, DriveState::Available, None);
+    drive.claimable_bytes = bytes;
+    drive
+}
+
+/// The drives to try for a volume of 1 GiB, and whether others may do later.
+fn order(
+    drives: &[Drive],
+    placement: Placement,
+    in_flight: &[(&str, u64)],
+) -> (Vec<(String, bool)>, bool) {
+    let in_flight: Vec<InFlight> = in_flight
+        .iter()
+        .map(|(name, bytes)| InFlight {
+            drive: DriveId(format!("wwn-{name}")),
+            bytes: *bytes,
+        })
+        .collect();
+    let need = Need {
+        class: "bulk",
+        bytes: GIB,
+        placement,
+    };
+    let choice = choose(&snapshot(drives.to_vec()), need, &in_flight, |_| false);
+    let short = |id: DriveId| id.0.trim_start_matches("wwn-").to_owned();
+    let candidates = choice.candidates.into_iter();
+    let named = candidates.map(|one| (short(one.drive), one.claim));
+    (named.collect(), choice.others_later)
+}
+
+fn names(choice: (Vec<(String, bool)>, bool)) -> Vec<String> {
+    choice.0.into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn pack_tries_claimed_drives_before_blank_ones_and_the_tightest_piece_first() {
+    let drives = [
+        blank("a", 8 * GIB),
+        blank("b", 4 * GIB),
+        claimed("c", 9 * GIB),
+        claimed("d", GIB),
+        claimed("e", GIB - 1),
+    ];
+    let expected = [("d", false), ("c", false), ("b", true), ("a", true)]
+        .map(|(name, claim)| (name.to_owned(), claim))
+        .to_vec();
+    assert_eq!(order(&drives, Placement::Pack, &[]), (expected, false));
+}
+
+#[test]
+fn spread_tries_the_drive_first_that_stays_the_emptiest_for_its_size() {
+    // Of 100 GiB: half, a third and all of it free; and a small one that is empty, of which 1 GiB is a quarter.
+    let used = |name: &str, free: u64| {
+        let mut drive = claimed(name, free * GIB);
+        drive.contents.as_mut().unwrap().usable_bytes = 100 * GIB;
+        drive
+    };
+    let drives = [
+        used("a", 50),
+        used("b", 33),
+        used("c", 100),
+        blank("d", 4 * GIB),
+    ];
+    let tried = names(order(&drives, Placement::Spread, &[]));
+    assert_eq!(tried, ["c", "d", "a", "b"]);
+}
+
+#[test]
+fn eight_creates_at_once_go_two_to_each_of_four_empty_drives() {
+    let drives = ["a", "b", "c", "d"].map(|name| blank(name, 10 * GIB));
+    let mut sent: Vec<String> = Vec::new();
+    for _ in 0..8 {
+        let in_flight: Vec<(&str, u64)> = sent.iter().map(|name| (name.as_str(), GIB)).collect();
+        let first = names(order(&drives, Placement::Spread, &in_flight)).remove(0);
+        sent.push(first);
+    }
+    assert_eq!(sent, ["a", "b", "c", "d", "a", "b", "c", "d"]);
+}
+
+#[test]
+fn a_drive_that_creations_in_flight_fill_is_not_tried_and_may_do_later() {
+    let drives = [claimed("a", 2 * GIB), claimed("b", 3 * GIB)];
+    for placement in [Placement::Spread, Placement::Pack] {
+        let one = names(order(&drives, placement, &[("a", 2 * GIB)]));
+        assert_eq!(one, ["b"]);
+        let none = order(&drives, placement, &[("a", 2 * GIB), ("b", 5 * GIB / 2)]);
+        assert_eq!(none, (Vec::new(), true));
+        // Nothing to wait for: without those in flight it would not fit either.
+        let full = [claimed("a", GIB / 2)];
+        let none = order(&full, placement, &[("a", GIB / 4)]);
+        assert_eq!(none, (Vec::new(), false));
+    }
+}
+
+/// Where they will lie counts, not their sum.
+#[test]
+fn creations_in_flight_take_their_places_as_the_drive_will() {
+    let half = Extent {
+        start: 8 * GIB,
+        len: 3 * GIB / 2,
+    };
+    let mut drive = claimed("a", 3 * GIB / 2);
+    drive.contents.as_mut().unwrap().free.push(half);
+    let drives = [drive];
+    for placement in [Placement::Spread, Placement::Pack] {
+        // The other half is whole; of two halves neither is, though 1 GiB is free in all.
+        let (tried, later) = order(&drives, placement, &[("a", GIB)]);
+        assert_eq!((tried.len(), later), (1, false));
+        let (tried, later) = order(&drives, placement, &[("a", GIB), ("a", GIB)]);
+        assert_eq!((tried.len(), later), (0, true));
+    }
+}
+
+#[test]
+fn no_more_creations_are_sent_to_a_drive_than_may_queue_there() {
+    let drives = [claimed("a", 99 * GIB), claimed("b", 20 * GIB)];
+    let sent = |name: &'static str| [(name, GIB); IN_FLIGHT_PER_DRIVE];
+    assert_eq!(names(order(&drives, Placement::Spread, &sent("a"))), ["b"]);
+    let all = [sent("a"), sent("b")].concat();
+    assert_eq!(order(&drives, Placement::Spread, &all), (Vec::new(), true));
+}
+
+#[test]
+fn no_drive_that_may_not_be_used_is_tried() {
+    let mut troubled = claimed("a", 9 * GIB);
+    troubled.trouble = Some("stuck".into());
+    let mut other = claimed("b", 9 * GIB);
+    other.class = Some("other".into());
+    let mut none = blank("c", 9 * GIB);
+    none.class = None;
+    let mut drives = vec![troubled, other, none];
+    for (name, state) in [
+        ("d", DriveState::Rejected),
+        ("e", DriveState::Missing),
+        ("f", DriveState::Unprobed),
+    ] {
+        let mut drive = claimed(name, 9 * GIB);
+        drive.state = state;
+        drive.claimable_bytes = 9 * GIB;
+        drives.push(drive);
+    }
+    for placement in [Placement::Spread, Placement::Pack] {
+        assert_eq!(order(&drives, placement, &[]), (Vec::new(), false));
+    }
+}
+
+#[test]
+fn drives_that_do_not_answer_are_named_when_there_is_no_room() {
+    let mut stuck = claimed("a", 9 * GIB);
+    stuck.trouble = Some("hangs in probe".into());
+    let mut missing = claimed("b", 9 * GIB);
+    missing.state = DriveState::Missing;
+    missing.trouble = Some("not found on this node".into());
+    let all = snapshot(vec![stuck, missing, blank("c", GIB)]);
+    assert_eq!(
+        silent(&all, "bulk"),
+        "; not counted: wwn-a (it does not answer: hangs in probe)"
+    );
+    assert_eq!(silent(&all, "other"), "");
+}
+
+#[test]
+fn a_drive_with_a_full_table_takes_no_volume_whatever_is_free_and_says_so() {
+    let full = |name: &str| {
+        let mut drive = claimed(name, 9 * GIB);
+        drive.contents.as_mut().unwrap().table_full = true;
+        drive
+    };
+    let mut small = claimed("b", GIB);
+    small.contents.as_mut().unwrap().free.clear();
+    let tried = order(&[full("a"), small], Placement::Spread, &[]);
+    assert_eq!(tried, (Vec::new(), false));
+    let all = snapshot(vec![full("a")]);
+    assert_eq!(largest(&all, "bulk"), (0, String::new()));
+    let told = silent(&all, "bulk");
+    assert!(
+        told.starts_with("; not counted: wwn-a (its partition table is full: it has 128 entries"),
+        "{told}"
+    );
+}
