@@ -34,6 +34,7 @@ use crate::{
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
     model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState},
+    slow::LatestSpeeds,
     smart::LatestPolls,
     state::underway::Underway,
     sys::mountinfo::{self, MountEntry},
@@ -80,6 +81,8 @@ struct Inner {
     looking: Mutex<()>,
     /// What the drives said when they were asked.
     told: LatestPolls,
+    /// How fast they answered.
+    speeds: LatestSpeeds,
 }
 
 impl Volumes {
@@ -109,6 +112,7 @@ impl Volumes {
                 expected: Expected::default(),
                 looking: Mutex::default(),
                 told: LatestPolls::default(),
+                speeds: LatestSpeeds::default(),
             }),
         }
     }
@@ -131,6 +135,11 @@ impl Volumes {
     /// The last SMART poll of each drive.
     pub fn latest_polls(&self) -> &LatestPolls {
         &self.inner.told
+    }
+
+    /// The latencies of each drive in the last minute.
+    pub fn latest_speeds(&self) -> &LatestSpeeds {
+        &self.inner.speeds
     }
 
     /// The last samples of volumes in use, with their age.
