@@ -256,10 +256,17 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     ));
     tasks.spawn(health::changes::run(inventory.subscribe(), stop.clone()));
     let (acknowledger, acknowledgements) = health::Acknowledger::new();
+    let (slow, acknowledged) = health::slow::Acknowledger::new();
+    tasks.spawn(health::slow::run(
+        volumes.clone(),
+        acknowledged,
+        stop.clone(),
+    ));
     tasks.spawn(health::smart::run(
         volumes.clone(),
         complained,
         acknowledgements,
+        slow,
         stop.clone(),
     ));
     tasks.spawn(health::checks::run(volumes.clone(), stop.clone()));

@@ -33,6 +33,7 @@ pub mod model;
 pub mod newer_state;
 pub mod registration;
 pub mod server;
+pub mod slow;
 pub mod smart;
 pub mod state;
 pub mod survey_loop;

@@ -36,6 +36,7 @@ pub fn refuse(dir: &Path) -> Result<(), NewerState> {
         ("known.json", state::VERSION),
         ("tombstones.json", state::VERSION),
         ("health.json", health::memory::VERSION),
+        ("latency.json", health::slow::VERSION),
     ] {
         refuse_file(&dir.join(name), known)?;
     }

@@ -87,6 +87,14 @@ impl Agent for FakeAgent {
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
 
+    // As an agent of an earlier release.
+    async fn drive_latency(
+        &self,
+        _: Request<proto::DriveLatencyRequest>,
+    ) -> Result<Response<proto::DriveLatencyResponse>, Status> {
+        Err(Status::unimplemented("not known"))
+    }
+
     async fn check_volume(
         &self,
         _: Request<proto::CheckVolumeRequest>,

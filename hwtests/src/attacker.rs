@@ -207,6 +207,10 @@ impl Agent for Node {
         no()
     }
 
+    async fn drive_latency(&self, _: Request<DriveLatencyRequest>) -> Answer<DriveLatencyResponse> {
+        no()
+    }
+
     async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
         no()
     }

@@ -37,6 +37,7 @@ pub mod rig;
 pub mod scrape;
 pub mod settings;
 pub mod shelf;
+pub mod slow_traces;
 pub mod starts;
 pub mod tap;
 pub mod tools;

@@ -4,9 +4,10 @@ use std::{path::Path, time::Duration};
 
 use drivebay_common::ask::{AskError, Asked, MAX_ANSWER, Program};
 use drivebay_proto::agent::{
-    InventoryUpdate, RescanRequest, WatchInventoryRequest, agent_client::AgentClient,
+    DriveLatencyRequest, DriveLatencyResponse, InventoryUpdate, RescanRequest,
+    WatchInventoryRequest, agent_client::AgentClient,
 };
-use tonic::transport::Channel;
+use tonic::{Code, transport::Channel};
 
 pub const AGENT: Program = Program {
     name: "agent",
@@ -46,6 +47,27 @@ impl Client {
             .answered(first)
             .await?
             .ok_or_else(|| self.asked.ended())
+    }
+
+    /// The latencies of a drive; None of an agent that does not tell them, or of a drive that it lost meanwhile.
+    pub async fn drive_latency(
+        &mut self,
+        drive: &str,
+    ) -> Result<Option<DriveLatencyResponse>, AskError> {
+        let raw = &mut self.raw;
+        let request = DriveLatencyRequest {
+            drive: drive.to_owned(),
+        };
+        let asked = async move {
+            match raw.drive_latency(request).await {
+                Ok(answer) => Ok(Some(answer.into_inner())),
+                Err(status) if matches!(status.code(), Code::Unimplemented | Code::NotFound) => {
+                    Ok(None)
+                }
+                Err(status) => Err(status),
+            }
+        };
+        self.asked.answered(asked).await
     }
 
     /// Looks again at all drives; the revision that shows the result.

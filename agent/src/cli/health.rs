@@ -5,10 +5,13 @@ use drivebay_controller::cli::{
     show::{self, DriveSheetJson, PickError, VolumeSheetJson, drive_names, pick, volume_names},
     wrong::{Health, Problem, Reason},
 };
-use drivebay_proto::agent::{Drive, InventoryUpdate, Volume};
+use drivebay_proto::agent::{Drive, DriveLatencyResponse, InventoryUpdate, Volume};
 use serde::Serialize;
 
-use super::args::Format;
+use super::{
+    args::Format,
+    latency::{self, LatencyJson},
+};
 
 /// How something is shown.
 #[derive(Debug, Clone, Copy)]
@@ -74,10 +77,19 @@ pub fn volume<'a>(inventory: &'a InventoryUpdate, name: &str) -> Result<&'a Volu
     pick(&inventory.volumes, name, "volume", list, volume_names)
 }
 
-/// Everything known of a drive.
+#[derive(Serialize)]
+struct DriveJson<'a> {
+    #[serde(flatten)]
+    sheet: DriveSheetJson<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    latency: Option<LatencyJson>,
+}
+
+/// Everything known of a drive. `latency`: not of an agent that does not tell it.
 pub fn show_drive(
     inventory: &InventoryUpdate,
     drive: &Drive,
+    latency: Option<&DriveLatencyResponse>,
     look: Look,
 ) -> serde_json::Result<String> {
     let volumes: Vec<&Volume> = inventory
@@ -85,8 +97,14 @@ pub fn show_drive(
         .iter()
         .filter(|volume| volume.drive == drive.id)
         .collect();
-    let json = || DriveSheetJson::new(&inventory.node_id, drive, &volumes);
-    let text = |wide| show::drive(None, drive, &volumes, wide, look.now, look.paint);
+    let json = || DriveJson {
+        sheet: DriveSheetJson::new(&inventory.node_id, drive, &volumes),
+        latency: latency.map(LatencyJson::from),
+    };
+    let text = |wide| {
+        let sheet = show::drive(None, drive, &volumes, wide, look.now, look.paint);
+        sheet + &latency.map_or_else(String::new, |latency| latency::text(latency, look.now))
+    };
     shown(look.format, json, text)
 }
 

@@ -18,6 +18,7 @@ pub mod client;
 pub mod drives;
 pub mod explain;
 pub mod health;
+mod latency;
 pub mod logging;
 pub mod one_drive;
 pub mod rules;
@@ -163,7 +164,14 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         Command::Drive(DriveCommand::Show(args)) => {
             let (inventory, look) = asked(&args.show).await?;
             let drive = health::drive(&inventory, &args.id)?;
-            print(&health::show_drive(&inventory, drive, look)?)
+            let mut client = Client::connect(&args.show.socket.socket).await?;
+            let latency = client.drive_latency(&drive.id).await?;
+            print(&health::show_drive(
+                &inventory,
+                drive,
+                latency.as_ref(),
+                look,
+            )?)
         }
         Command::Drive(DriveCommand::Ack {
             drive,

@@ -20,6 +20,8 @@ use crate::{
     },
 };
 
+/// The comparison counts in minutes.
+const LATENCY_INTERVAL: Duration = Duration::from_secs(60);
 /// Overrides are shown wherever the drive is, and in CSI messages.
 const MAX_REASON: usize = 256;
 /// Thresholds that must not be above another one.
@@ -49,6 +51,8 @@ pub struct HealthConfig {
     pub ssd_interval: Duration,
     /// Between two polls for everything there is.
     pub deep_interval: Duration,
+    /// A minute, for the comparison of drives' latencies.
+    pub latency_interval: Duration,
 }
 
 impl Default for HealthConfig {
@@ -61,6 +65,7 @@ impl Default for HealthConfig {
             hdd_interval: HDD_INTERVAL,
             ssd_interval: SSD_INTERVAL,
             deep_interval: DEEP_INTERVAL,
+            latency_interval: LATENCY_INTERVAL,
         }
     }
 }
@@ -126,6 +131,7 @@ pub(super) fn check(smart: &raw::Smart, health: &raw::Health, report: &mut Repor
         hdd_interval: value(&smart.interval_hdd).map_or(HDD_INTERVAL, |it| it.0),
         ssd_interval: value(&smart.interval_ssd).map_or(SSD_INTERVAL, |it| it.0),
         deep_interval: value(&smart.interval_deep).map_or(DEEP_INTERVAL, |it| it.0),
+        latency_interval: value(&health.latency_interval).map_or(LATENCY_INTERVAL, |it| it.0),
     }
 }
 

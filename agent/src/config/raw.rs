@@ -173,6 +173,8 @@ pub(super) struct Device {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Health {
+    #[serde(rename = "latency-interval")]
+    pub(super) latency_interval: Given<Period<1>>,
     #[serde(rename = "override")]
     pub(super) overrides: Vec<At<Override>>,
 }

@@ -45,16 +45,19 @@ pub enum Source {
     Check,
     /// Space and inodes.
     Space,
+    /// The kernel's counters of requests, compared with those of other drives.
+    Latency,
 }
 
 impl Source {
     /// Every source, in the order in which a volume's conditions are listed.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Device,
         Self::Mounts,
         Self::Reading,
         Self::Check,
         Self::Space,
+        Self::Latency,
     ];
 }
 

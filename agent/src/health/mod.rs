@@ -1,6 +1,7 @@
 //! The tasks that collect evidence about drives and volumes: `watch` (the kernel log and error counters), `mount_watch`,
-//! `fsevents` (ext4's error events), `look` (reads a little of each drive periodically), `unreadable` (which sectors do not read, and whose they are), `smart`,
-//! and `checks`, which runs filesystem checks. `memory` keeps over a restart what cannot be observed again. `changes` logs what has changed.
+//! `fsevents` (ext4's error events), `look` (reads a little of each drive periodically), `unreadable` (which sectors do not read, and
+//! whose they are), `smart`, and `checks`, which runs filesystem checks; `slow` compares the drives' latencies. `memory` keeps over a
+//! restart what cannot be observed again. `changes` logs what has changed.
 
 pub mod acknowledge;
 pub mod changes;
@@ -9,6 +10,7 @@ pub mod fsevents;
 pub mod look;
 pub mod memory;
 pub mod mount_watch;
+pub mod slow;
 pub mod smart;
 pub mod unreadable;
 pub mod watch;

@@ -10,7 +10,10 @@ use std::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::acknowledge::{AcknowledgeError, Done, Request, acknowledge, to_smart_finding};
+use super::{
+    acknowledge::{AcknowledgeError, Done, Request, acknowledge, to_smart_finding},
+    slow,
+};
 use crate::{
     model::{
         DriveFacts, DriveHealth, DriveId, DriveRef, DriveState, Extent, Finding, Media, Snapshot,
@@ -62,6 +65,7 @@ pub async fn run(
     volumes: Volumes,
     mut complaints: mpsc::Receiver<DriveId>,
     mut acknowledgements: mpsc::Receiver<Request>,
+    slow: slow::Acknowledger,
     stop: CancellationToken,
 ) {
     let dir = volumes.config().state_dir.join("smart");
@@ -92,7 +96,7 @@ pub async fn run(
                 }
             }
             Some(request) = acknowledgements.recv() => {
-                let done = acknowledged(&volumes, &mut drives, &dir, &request).await;
+                let done = acknowledged(&volumes, &mut drives, &dir, &slow, &request).await;
                 // Whoever asked may have gone; it is in the history all the same.
                 let _ = request.done.send(done);
             }
@@ -358,6 +362,7 @@ async fn acknowledged(
     volumes: &Volumes,
     drives: &mut BTreeMap<DriveId, Tracked>,
     dir: &Path,
+    slow: &slow::Acknowledger,
     request: &Request,
 ) -> Result<Done, AcknowledgeError> {
     let id = &request.drive;
@@ -371,6 +376,7 @@ async fn acknowledged(
         drive: id.clone(),
         source,
     })?;
+    let known_slow = slow.acknowledge(id.clone()).await?;
     tracked.history = history;
     let history = &tracked.history;
     let said = &mut tracked.said;
@@ -396,14 +402,20 @@ async fn acknowledged(
         known_of_kernel = known.health.acknowledge(id, &on_it);
         known.health.says(id.clone(), health);
     });
-    acknowledged.extend(known_of_kernel.into_iter().map(|finding| SmartFinding {
-        code: finding.code,
-        subject: "kernel".to_owned(),
-        value: 1,
-        threshold: None,
-        message: finding.message,
-        acknowledged: true,
-    }));
+    let of_kernel = known_of_kernel.into_iter().map(|one| (one, "kernel"));
+    let slow = known_slow.into_iter().map(|one| (one, "latency"));
+    acknowledged.extend(
+        of_kernel
+            .chain(slow)
+            .map(|(finding, subject)| SmartFinding {
+                code: finding.code,
+                subject: subject.to_owned(),
+                value: 1,
+                threshold: None,
+                message: finding.message,
+                acknowledged: true,
+            }),
+    );
     let now = inventory.health(|registry| registry.drive(id));
     tracing::warn!(drive = %id, by = request.ack.by, note = request.ack.note, verdict = %now.verdict, findings = acknowledged.len(), "drive findings acknowledged by operator");
     Ok(Done {

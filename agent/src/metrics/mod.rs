@@ -5,6 +5,7 @@
 //! old has its age beside it.
 
 mod drives;
+mod latency;
 mod node;
 mod volumes;
 
@@ -21,6 +22,7 @@ use uuid::Uuid;
 use crate::{
     fs::jobs::Usage,
     model::{DriveId, Snapshot},
+    slow::Speed,
     smart::LatestPoll,
     sys::clock::unix_seconds,
     volumes::Volumes,
@@ -34,6 +36,8 @@ pub struct View {
     pub snapshot: Arc<Snapshot>,
     /// What drives said of themselves.
     pub told: BTreeMap<DriveId, LatestPoll>,
+    /// How long drives' requests take.
+    pub speeds: BTreeMap<DriveId, Speed>,
     /// The last sample of each volume, and its age.
     pub samples: HashMap<Uuid, (Usage, Duration)>,
     /// The workers' slots.
@@ -48,6 +52,7 @@ impl View {
     /// Puts every series in.
     pub fn put(&self, into: &mut Families) {
         drives::put(self, into);
+        latency::put(self, into);
         volumes::put(self, into);
         node::put(self, into);
     }
@@ -55,7 +60,12 @@ impl View {
 
 /// Every definition of the agent's own, for documents and tests.
 pub fn definitions() -> Vec<Def> {
-    let tables = [drives::DEFINITIONS, volumes::DEFINITIONS, node::DEFINITIONS];
+    let tables = [
+        drives::DEFINITIONS,
+        latency::DEFINITIONS,
+        volumes::DEFINITIONS,
+        node::DEFINITIONS,
+    ];
     tables.concat()
 }
 
@@ -79,6 +89,7 @@ impl Exposed for Metrics {
         let view = View {
             snapshot: self.volumes.inventory().current(),
             told: self.volumes.latest_polls().all(),
+            speeds: self.volumes.latest_speeds().all(),
             samples: self.volumes.last_samples(),
             slots: self.volumes.pool().status(),
             surveyed_at: self.volumes.inventory().surveyed_at(),

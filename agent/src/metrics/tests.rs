@@ -14,6 +14,7 @@ use crate::{
         snapshot::Erasing,
         unreadable::{Holds, UnreadableRange},
     },
+    slow::{Peers, Side, Speed},
     smart::{Failure, FailureReason, LatestPolls, Outcome, Reading, facts},
     worker::Slot,
 };
@@ -42,6 +43,7 @@ fn full(drives: usize, volumes: usize) -> View {
             snapshot.volumes.insert(made.uuid, made);
         }
         view.told.insert(drive.id.clone(), told());
+        view.speeds.insert(drive.id.clone(), speed());
         for slot in Slot::ALL {
             view.slots.push(SlotStatus {
                 drive: drive.id.clone(),
@@ -152,6 +154,22 @@ fn told() -> LatestPoll {
     }
 }
 
+fn speed() -> Speed {
+    let side = Side {
+        bytes_per_second: 4096.0,
+        latency_ms: Some(3.0),
+        expected_ms: Some(1.5),
+        ..Side::default()
+    };
+    Speed {
+        at: 999_990,
+        peers: Peers::Model,
+        peer_count: 3,
+        read: side.clone(),
+        write: side,
+    }
+}
+
 fn scrape(view: &View) -> (usize, String) {
     let mut families = Families::default();
     view.put(&mut families);
@@ -173,7 +191,7 @@ fn a_node_of_24_drives_with_50_volumes_each_has_a_bounded_number_of_series() {
     let (of_drives, _) = scrape(&full(drives, 0));
     let (all, text) = scrape(&full(drives, volumes));
     // All that any protocol tells, at once, which no drive does: a real one has about two thirds of it.
-    assert_eq!((of_drives - none) / drives, 44, "series a drive");
+    assert_eq!((of_drives - none) / drives, 53, "series a drive");
     assert!((of_drives - none).is_multiple_of(drives));
     assert_eq!(
         (all - of_drives) / (drives * volumes),
@@ -215,6 +233,28 @@ fn only_what_a_drive_told_is_shown() {
     ] {
         assert!(text.contains(&line), "no {line} in\n{text}");
     }
+}
+
+#[test]
+fn latencies_have_series_only_where_they_are_known() {
+    let mut view = full(1, 0);
+    let (_, text) = scrape(&view);
+    for line in [
+        "drivebay_drive_io_latency_seconds{drive=\"wwn-d0\",direction=\"read\"} 0.003",
+        "drivebay_drive_io_slowdown_ratio{drive=\"wwn-d0\",direction=\"write\"} 2",
+        "drivebay_drive_io_peers{drive=\"wwn-d0\"} 3",
+    ] {
+        assert!(text.contains(line), "no {line} in\n{text}");
+    }
+    let speed = view.speeds.values_mut().next().unwrap();
+    speed.read.expected_ms = None;
+    let (_, text) = scrape(&view);
+    assert!(
+        !text.contains("slowdown_ratio{drive=\"wwn-d0\",direction=\"read\""),
+        "{text}"
+    );
+    view.speeds.values_mut().next().unwrap().at = 0;
+    assert!(!scrape(&view).1.contains("drivebay_drive_io"));
 }
 
 #[test]

@@ -58,6 +58,8 @@ codes! {
     ComesAndGoes;
     /// A place on it did not read when the agent read it.
     ReadFailed;
+    /// It takes several times as long as other drives of its kind, at the same load.
+    Slow;
     /// A volume of an earlier release owns its last bytes.
     VolumeOwnsDriveEnd;
     /// The operator says that it is worse than the evidence.

@@ -16,26 +16,78 @@ pub struct Activity {
 
 /// What the device of this kernel name is doing; None when there is none.
 pub fn activity(name: &str) -> io::Result<Option<Activity>> {
-    let text = match read("/sys/class/block", name, "stat")? {
-        Some(text) => text,
-        None => return Ok(None),
+    let counted = counters(name)?;
+    Ok(counted.map(|counted| Activity {
+        in_flight: counted.in_flight,
+        completed: counted.reads.requests
+            + counted.writes.requests
+            + counted.discards
+            + counted.flushes,
+    }))
+}
+
+/// Completed requests of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Requests {
+    pub requests: u64,
+    pub bytes: u64,
+    /// The time that all of them took together.
+    pub wait_ms: u64,
+}
+
+/// What the kernel has counted since the device appeared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub reads: Requests,
+    pub writes: Requests,
+    pub discards: u64,
+    pub flushes: u64,
+    /// Requests that are with the drive.
+    pub in_flight: u64,
+    /// The time with at least one request at the drive.
+    pub busy_ms: u64,
+}
+
+/// Sectors in these counters have this many bytes, whatever the drive's own have.
+const SECTOR: u64 = 512;
+
+/// The counters of the device of this kernel name; None when there is none.
+pub fn counters(name: &str) -> io::Result<Option<Counted>> {
+    let Some(text) = read("/sys/class/block", name, "stat")? else {
+        return Ok(None);
     };
+    match parse(&text) {
+        Ok(counted) => Ok(Some(counted)),
+        Err(fields) => Err(io::Error::other(format!(
+            "/sys/class/block/{name}/stat has {fields} fields"
+        ))),
+    }
+}
+
+/// Documentation/block/stat.rst: each of reads (0) and writes (4) has requests, merges, sectors, milliseconds; then in flight 8,
+/// busy milliseconds 9; discards 11 (4.19), flushes 15 (5.5). Err: too few fields.
+fn parse(text: &str) -> Result<Counted, usize> {
     let fields: Vec<u64> = text
         .split_whitespace()
         .map_while(|field| field.parse().ok())
         .collect();
-    // Documentation/block/stat.rst: reads 0, writes 4, in flight 8, discards 11 (4.19), flushes 15 (5.5).
-    let field = |index: usize| fields.get(index).copied().unwrap_or(0);
     if fields.len() < 11 {
-        return Err(io::Error::other(format!(
-            "/sys/class/block/{name}/stat has {} fields",
-            fields.len()
-        )));
+        return Err(fields.len());
     }
-    Ok(Some(Activity {
+    let field = |index: usize| fields.get(index).copied().unwrap_or(0);
+    let requests = |first: usize| Requests {
+        requests: field(first),
+        bytes: field(first + 2).saturating_mul(SECTOR),
+        wait_ms: field(first + 3),
+    };
+    Ok(Counted {
+        reads: requests(0),
+        writes: requests(4),
+        discards: field(11),
+        flushes: field(15),
         in_flight: field(8),
-        completed: field(0) + field(4) + field(11) + field(15),
-    }))
+        busy_ms: field(9),
+    })
 }
 
 /// How many errors ext4 has counted on the filesystem of this device, as its superblock keeps them; None when no
@@ -76,5 +128,42 @@ pub async fn completed(name: String) -> Option<u64> {
             tracing::warn!(%error, "cannot read drive I/O statistics");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a kernel 4.15, which counts neither discards nor flushes, and of one of 6.1.
+    #[test]
+    fn the_fields_of_old_and_new_kernels_are_where_they_are() {
+        let old = " 100 1 800 50 200 2 1600 70 3 90 120\n";
+        let reads = Requests {
+            requests: 100,
+            bytes: 800 * 512,
+            wait_ms: 50,
+        };
+        let writes = Requests {
+            requests: 200,
+            bytes: 1600 * 512,
+            wait_ms: 70,
+        };
+        let counted = Counted {
+            reads,
+            writes,
+            in_flight: 3,
+            busy_ms: 90,
+            ..Counted::default()
+        };
+        assert_eq!(parse(old), Ok(counted));
+        let new = "100 1 800 50 200 2 1600 70 3 90 120 7 0 56 8 9 10";
+        let counted = Counted {
+            discards: 7,
+            flushes: 9,
+            ..counted
+        };
+        assert_eq!(parse(new), Ok(counted));
+        assert_eq!(parse("1 2 3"), Err(3));
     }
 }

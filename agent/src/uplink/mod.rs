@@ -5,6 +5,7 @@
 //! the agent's own socket.
 
 mod dial;
+mod latency;
 pub(crate) mod parts;
 mod remote;
 pub mod service;

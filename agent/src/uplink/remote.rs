@@ -168,6 +168,10 @@ impl<S: Agent> Agent for Remote<S> {
         by_hand()
     }
 
+    async fn drive_latency(&self, _: Request<DriveLatencyRequest>) -> Answer<DriveLatencyResponse> {
+        by_hand()
+    }
+
     async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
         by_hand()
     }
@@ -226,6 +230,7 @@ mod tests {
         adopt_drive AdoptDriveRequest => AdoptDriveResponse,
         acknowledge_drive AcknowledgeDriveRequest => AcknowledgeDriveResponse,
         check_volume CheckVolumeRequest => CheckVolumeResponse,
+        drive_latency DriveLatencyRequest => DriveLatencyResponse,
     }
 
     #[tokio::test]
@@ -255,7 +260,7 @@ mod tests {
             "watch_inventory",
         ];
         let codes = codes(&remote).await;
-        assert_eq!(codes.len(), 12);
+        assert_eq!(codes.len(), 13);
         for (call, code) in codes {
             let expected = if used.contains(&call) {
                 Code::Unimplemented

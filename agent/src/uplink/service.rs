@@ -19,6 +19,7 @@ use crate::{
     model::{CheckMethod, DriveHealth, FsType, MIB, Mode, Snapshot, cause::chain},
     smart::Acknowledgement,
     survey_loop::Rescans,
+    uplink::latency,
     volumes::{VolumeError, Volumes, create, wipe::named},
 };
 
@@ -232,6 +233,18 @@ impl Agent for AgentService {
             verdict: done.verdict.as_str().to_owned(),
             revision: done.revision,
         }))
+    }
+
+    async fn drive_latency(
+        &self,
+        request: Request<wire::DriveLatencyRequest>,
+    ) -> Answer<wire::DriveLatencyResponse> {
+        let snapshot = self.volumes.inventory().current();
+        let drive =
+            named(&snapshot, &request.into_inner().drive).map_err(|error| status(&error))?;
+        let mut speeds = self.volumes.latest_speeds().all();
+        let speed = speeds.remove(&drive.id).unwrap_or_default();
+        Ok(Response::new(latency::response(&speed)))
     }
 
     async fn check_volume(

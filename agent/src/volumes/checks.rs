@@ -180,6 +180,13 @@ impl Volumes {
         }
     }
 
+    /// The drives on which a check runs.
+    pub(crate) fn checked_drives(&self) -> BTreeSet<DriveId> {
+        let state = self.inner.checks.lock();
+        let running = state.running.values();
+        running.map(|running| running.drive.clone()).collect()
+    }
+
     /// Ends every check, without waiting for it.
     pub fn call_off_checks(&self) {
         for running in self.inner.checks.lock().running.values() {

@@ -37,6 +37,7 @@ use crate::{
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
     model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState},
+    slow::LatestSpeeds,
     smart::LatestPolls,
     state::underway::Underway,
     sys::mountinfo::{self, MountEntry},
@@ -87,6 +88,8 @@ struct Inner {
     told: LatestPolls,
     /// Places that may not read.
     suspects: Suspects,
+    /// How fast they answered.
+    speeds: LatestSpeeds,
 }
 
 impl Volumes {
@@ -118,6 +121,7 @@ impl Volumes {
                 looking: Mutex::default(),
                 told: LatestPolls::default(),
                 suspects: Suspects::default(),
+                speeds: LatestSpeeds::default(),
             }),
         }
     }
@@ -145,6 +149,11 @@ impl Volumes {
     /// Places of drives that were reported as unreadable.
     pub fn suspects(&self) -> &Suspects {
         &self.inner.suspects
+    }
+
+    /// The latencies of each drive in the last minute.
+    pub fn latest_speeds(&self) -> &LatestSpeeds {
+        &self.inner.speeds
     }
 
     /// The last samples of volumes in use, with their age.

@@ -419,6 +419,13 @@ impl Agent for Fake {
         Err(Status::unimplemented("not of this test"))
     }
 
+    async fn drive_latency(
+        &self,
+        _: Request<drivebay_proto::agent::DriveLatencyRequest>,
+    ) -> Result<Response<drivebay_proto::agent::DriveLatencyResponse>, Status> {
+        Err(Status::unimplemented("no controller asks for it"))
+    }
+
     async fn check_volume(
         &self,
         _: Request<drivebay_proto::agent::CheckVolumeRequest>,

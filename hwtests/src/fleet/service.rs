@@ -137,6 +137,10 @@ impl Agent for SimNode {
         Err(Status::unimplemented("there is no drive to adopt"))
     }
 
+    async fn drive_latency(&self, _: Request<DriveLatencyRequest>) -> Answer<DriveLatencyResponse> {
+        Err(Status::unimplemented("there is no drive to measure"))
+    }
+
     async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
         Err(Status::unimplemented("there is no volume to check"))
     }

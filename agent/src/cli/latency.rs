@@ -1,0 +1,221 @@
+//! The latencies of a drive in `drive show`: numbers, and a chart of a line. Pure.
+
+use std::fmt::Write as _;
+
+use drivebay_common::table::{human_seconds, human_size};
+use drivebay_proto::agent::{DirectionLatency, DriveLatencyResponse};
+use serde::Serialize;
+
+use crate::health::slow::rounded;
+
+/// In JSON. Field names are stable; moments are seconds since 1970.
+#[derive(Debug, Serialize)]
+pub(super) struct LatencyJson {
+    at: u64,
+    compared_with: String,
+    peers: u32,
+    read: DirectionJson,
+    write: DirectionJson,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct DirectionJson {
+    bytes_per_second: f64,
+    requests_per_second: f64,
+    latency_ms: Option<f64>,
+    expected_ms: Option<f64>,
+    usual_ms: Option<f64>,
+    history_ms: Vec<Option<f64>>,
+    slow: Option<SlowJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct SlowJson {
+    observed_ms: f64,
+    expected_ms: f64,
+    since: u64,
+    acknowledged: bool,
+}
+
+impl From<&DriveLatencyResponse> for LatencyJson {
+    fn from(told: &DriveLatencyResponse) -> Self {
+        let direction = |of: &Option<DirectionLatency>| {
+            let of = of.clone().unwrap_or_default();
+            DirectionJson {
+                bytes_per_second: of.bytes_per_second,
+                requests_per_second: of.requests_per_second,
+                latency_ms: of.latency_ms,
+                expected_ms: of.expected_ms,
+                usual_ms: of.usual_ms,
+                history_ms: of.history_ms.iter().map(|it| known(*it)).collect(),
+                slow: of.slow.map(|slow| SlowJson {
+                    observed_ms: slow.observed_ms,
+                    expected_ms: slow.expected_ms,
+                    since: slow.since,
+                    acknowledged: slow.acknowledged,
+                }),
+            }
+        };
+        Self {
+            at: told.at,
+            compared_with: told.compared_with.clone(),
+            peers: told.peers,
+            read: direction(&told.read),
+            write: direction(&told.write),
+        }
+    }
+}
+
+fn known(history: f64) -> Option<f64> {
+    (history >= 0.0).then_some(history)
+}
+
+/// For a person; nothing before the first minute is over. `now`: seconds since 1970.
+pub(super) fn text(told: &DriveLatencyResponse, now: u64) -> String {
+    if told.at == 0 {
+        return String::new();
+    }
+    let compared = match told.compared_with.as_str() {
+        "model" => format!("compared with {} others of its model", told.peers),
+        "media" => format!("compared with {} others of its medium", told.peers),
+        _ => "fewer than three others of its kind: not compared".to_owned(),
+    };
+    let mut text = format!("\nLatency, minute by minute ({compared}):\n");
+    for (name, of) in [("reads", &told.read), ("writes", &told.write)] {
+        let of = of.clone().unwrap_or_default();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {name:<11}{}", numbers(&of));
+        if of.history_ms.iter().any(|it| known(*it).is_some()) {
+            let _ = writeln!(text, "  {:<11}{}", "", chart(&of.history_ms));
+        }
+        if let Some(slow) = &of.slow {
+            let known = if slow.acknowledged {
+                ", acknowledged"
+            } else {
+                ""
+            };
+            let _ = writeln!(
+                text,
+                "  {:<11}slow for {}{known}: {} ms instead of {} ms",
+                "",
+                human_seconds(now.saturating_sub(slow.since)),
+                rounded(slow.observed_ms),
+                rounded(slow.expected_ms),
+            );
+        }
+    }
+    text
+}
+
+fn numbers(of: &DirectionLatency) -> String {
+    let rate = human_size(of.bytes_per_second.max(0.0) as u64);
+    let Some(latency) = of.latency_ms else {
+        let usual = of.usual_ms.map_or_else(String::new, |usual| {
+            format!("; usually {} ms", rounded(usual))
+        });
+        return format!("too few to tell, {rate}/s{usual}");
+    };
+    let mut told = vec![format!("{} ms at {rate}/s", rounded(latency))];
+    if let Some(expected) = of.expected_ms {
+        told.push(format!("expected {} ms", rounded(expected)));
+    }
+    if let Some(usual) = of.usual_ms {
+        told.push(format!("usually {} ms", rounded(usual)));
+    }
+    told.join(", ")
+}
+
+/// One character a minute, the latest last: the lowest of them at the bottom, the highest at the top, doublings in between; a
+/// dot for a minute with too few requests.
+fn chart(history: &[f64]) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let known: Vec<f64> = history
+        .iter()
+        .filter_map(|it| known(*it))
+        .map(|it| it.max(1e-6).log2())
+        .collect();
+    let low = known.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = known.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    // What varies by less than this is level.
+    let range = (high - low).max(2.0);
+    history
+        .iter()
+        .map(|it| match self::known(*it) {
+            None => '·',
+            Some(latency) => {
+                let part = (latency.max(1e-6).log2() - low) / range;
+                let bar = (part * (BARS.len() - 1) as f64).round() as usize;
+                BARS.get(bar).copied().unwrap_or('█')
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use drivebay_proto::agent::Slowdown;
+
+    use super::*;
+
+    fn told() -> DriveLatencyResponse {
+        DriveLatencyResponse {
+            at: 1_000_000,
+            compared_with: "model".into(),
+            peers: 3,
+            read: Some(DirectionLatency {
+                bytes_per_second: 12_600_000.0,
+                requests_per_second: 812.0,
+                latency_ms: Some(0.3141),
+                expected_ms: Some(0.0812),
+                usual_ms: Some(0.08),
+                history_ms: vec![-1.0, 0.08, 0.082, 0.16, 0.32, 0.64],
+                slow: Some(Slowdown {
+                    observed_ms: 0.3,
+                    expected_ms: 0.08,
+                    since: 999_400,
+                    acknowledged: true,
+                }),
+            }),
+            write: Some(DirectionLatency {
+                history_ms: vec![-1.0; 6],
+                ..DirectionLatency::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn latencies_are_shown_with_a_chart_in_eighty_columns() {
+        let mut told = told();
+        let shown = text(&told, 1_000_000);
+        assert_eq!(
+            shown,
+            "
+Latency, minute by minute (compared with 3 others of its model):
+  reads      0.31 ms at 12 MiB/s, expected 0.081 ms, usually 0.08 ms
+             ·▁▁▃▆█
+             slow for 10m, acknowledged: 0.3 ms instead of 0.08 ms
+  writes     too few to tell, 0 B/s
+"
+        );
+        told.compared_with = "nothing".into();
+        assert!(text(&told, 0).contains("not compared"));
+        told.read.as_mut().unwrap().history_ms = vec![0.1; 60];
+        assert!(
+            text(&told, 0)
+                .lines()
+                .all(|line| line.chars().count() <= 80)
+        );
+        told.at = 0;
+        assert_eq!(text(&told, 0), "");
+    }
+
+    #[test]
+    fn json_says_null_for_what_is_not_known() {
+        let json = serde_json::to_value(LatencyJson::from(&told())).unwrap();
+        assert_eq!(json["read"]["history_ms"][0], serde_json::Value::Null);
+        assert_eq!(json["read"]["history_ms"][1], 0.08);
+        assert_eq!(json["read"]["slow"]["acknowledged"], true);
+        assert_eq!(json["write"]["latency_ms"], serde_json::Value::Null);
+        assert_eq!(json["compared_with"], "model");
+    }
+}

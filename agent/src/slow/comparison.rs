@@ -1,0 +1,354 @@
+//! All drives of the node, minute by minute: each is compared with the others of its kind.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    minute::{Direction, Load, Minute},
+    reference,
+    report::{Peers, Side, Slowdown, Speed},
+    tracker::{OUTSIDE, Tracker},
+};
+use crate::model::{DriveId, Media};
+
+/// With fewer peers than this there is no comparison.
+pub const PEERS: usize = 3;
+/// Minutes kept of each drive.
+const KEPT: usize = 240;
+/// Own minutes from which a drive's usual difference from its peers is known.
+const USUAL: usize = 30;
+/// As many of another model's.
+const USUAL_OF_OTHERS: usize = 60;
+/// An interval of another length was not a minute: the agent or the machine slept.
+const LONGEST_MS: u64 = 150_000;
+
+/// With which drives a drive can be compared.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Kind {
+    pub model: String,
+    pub media: Media,
+}
+
+/// One drive's minute.
+#[derive(Debug, Clone)]
+pub struct Input {
+    pub drive: DriveId,
+    pub kind: Kind,
+    /// None: nothing is known of this minute.
+    pub minute: Option<Minute>,
+}
+
+/// A minute, and how it was judged: by direction, the expected milliseconds and the slowdown before what is usual for the drive
+/// was taken into account.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Judged {
+    /// Unix time of its end.
+    pub(super) at: u64,
+    pub(super) minute: Minute,
+    pub(super) read: Option<Score>,
+    pub(super) write: Option<Score>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct Score {
+    /// What is usual for the drive is in it.
+    pub(super) expected_ms: f64,
+    /// Against the peers alone.
+    pub(super) raw: f64,
+    /// The drive was well.
+    pub(super) well: bool,
+}
+
+impl Judged {
+    pub(super) fn score(&self, direction: Direction) -> Option<&Score> {
+        match direction {
+            Direction::Read => self.read.as_ref(),
+            Direction::Write => self.write.as_ref(),
+        }
+    }
+}
+
+/// What is kept of one drive, also over a restart.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    minutes: VecDeque<Judged>,
+    read: Tracker,
+    write: Tracker,
+}
+
+impl Kept {
+    fn tracker(&self, direction: Direction) -> &Tracker {
+        match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+
+    fn loads(&self, direction: Direction) -> impl Iterator<Item = &Load> {
+        let slow = self.tracker(direction).slow().map(|slow| slow.since);
+        self.minutes
+            .iter()
+            // A slow drive is no reference; what it was before is.
+            .filter(move |minute| slow.is_none_or(|since| minute.at < since))
+            .filter_map(move |minute| minute.minute.load(direction))
+    }
+
+    /// By how much the drive usually differs from its peers, as a logarithm, at this part of its minutes; None: not known.
+    fn usual(&self, direction: Direction, enough: usize, part: f64) -> Option<f64> {
+        let well = self.minutes.iter().filter_map(|minute| {
+            let score = minute.score(direction)?;
+            score.well.then(|| score.raw.ln())
+        });
+        let mut well: Vec<f64> = well.collect();
+        if well.len() < enough {
+            return None;
+        }
+        well.sort_by(f64::total_cmp);
+        well.get((well.len() as f64 * part) as usize).copied()
+    }
+}
+
+/// What was found of one direction in one minute.
+struct Raw {
+    observed: f64,
+    expected: f64,
+}
+
+/// All drives.
+#[derive(Debug, Clone, Default)]
+pub struct Comparison {
+    drives: BTreeMap<DriveId, (Kind, Kept)>,
+}
+
+impl Comparison {
+    /// What an earlier agent had.
+    pub fn restore(&mut self, drive: DriveId, kind: Kind, mut kept: Kept) {
+        while kept.minutes.len() > KEPT {
+            kept.minutes.pop_front();
+        }
+        self.drives.insert(drive, (kind, kept));
+    }
+
+    /// Whether a drive is followed.
+    pub fn has(&self, drive: &DriveId) -> bool {
+        self.drives.contains_key(drive)
+    }
+
+    /// The drives that are followed.
+    pub fn drives(&self) -> impl Iterator<Item = &DriveId> {
+        self.drives.keys()
+    }
+
+    /// What is to be written.
+    pub fn kept(self) -> BTreeMap<DriveId, (Kind, Kept)> {
+        self.drives
+    }
+
+    /// Takes in a minute of every drive that is here, which ended at `at` (unix seconds). Lets go of the others.
+    pub fn feed(&mut self, at: u64, inputs: Vec<Input>) {
+        let mut minutes: BTreeMap<DriveId, Option<Minute>> = BTreeMap::new();
+        for input in inputs {
+            let usable = |minute: &Minute| (1..=LONGEST_MS).contains(&minute.millis);
+            let entry = self.drives.entry(input.drive.clone());
+            let entry = entry.or_insert_with(|| (input.kind.clone(), Kept::default()));
+            entry.0 = input.kind;
+            minutes.insert(input.drive, input.minute.filter(usable));
+        }
+        self.drives.retain(|id, _| minutes.contains_key(id));
+        let mut judged: BTreeMap<DriveId, Judged> = BTreeMap::new();
+        for (id, minute) in &minutes {
+            if let Some(minute) = minute {
+                let empty = Judged {
+                    at,
+                    minute: *minute,
+                    read: None,
+                    write: None,
+                };
+                judged.insert(id.clone(), empty);
+            }
+        }
+        for direction in Direction::ALL {
+            self.judge(at, direction, &minutes, &mut judged);
+        }
+        for (id, minute) in judged {
+            if let Some((_, kept)) = self.drives.get_mut(&id) {
+                kept.minutes.push_back(minute);
+                while kept.minutes.len() > KEPT {
+                    kept.minutes.pop_front();
+                }
+            }
+        }
+    }
+
+    fn judge(
+        &mut self,
+        at: u64,
+        direction: Direction,
+        minutes: &BTreeMap<DriveId, Option<Minute>>,
+        judged: &mut BTreeMap<DriveId, Judged>,
+    ) {
+        let loads: BTreeMap<&DriveId, Vec<&Load>> = self
+            .drives
+            .iter()
+            .map(|(id, (_, kept))| (id, kept.loads(direction).collect()))
+            .collect();
+        let mut raw: BTreeMap<DriveId, Raw> = BTreeMap::new();
+        for (id, minute) in minutes {
+            let load = minute.as_ref().and_then(|minute| minute.load(direction));
+            let (Some(load), Some((kind, _))) = (load, self.drives.get(id)) else {
+                continue;
+            };
+            let (peers, peers_are) = self.peers(id);
+            let estimates = peers
+                .iter()
+                .filter_map(|peer| {
+                    let of_peer = loads.get(*peer)?;
+                    reference::estimate(kind.media, direction, load, of_peer.iter().copied())
+                })
+                .collect();
+            let own = loads.get(id).map_or(&[][..], Vec::as_slice);
+            if let Some(expected) = reference::expected(
+                kind.media,
+                direction,
+                load,
+                estimates,
+                own,
+                peers_are == Peers::Media,
+            ) {
+                let observed = f64::from(load.latency_ms);
+                raw.insert(id.clone(), Raw { observed, expected });
+            }
+        }
+        let mut told: BTreeMap<DriveId, (f64, f64)> = BTreeMap::new();
+        for (id, Raw { observed, expected }) in &raw {
+            // What slows all of them is no fault of this one.
+            let (peers, peers_are) = self.peers(id);
+            let now = peers.iter().filter_map(|peer| raw.get(*peer));
+            let mut now: Vec<f64> = now.map(|raw| raw.observed / raw.expected).collect();
+            let common = reference::median(&mut now).unwrap_or(1.0).max(1.0);
+            let Some((_, kept)) = self.drives.get(id) else {
+                continue;
+            };
+            let factor = observed / (expected * common);
+            let usual = match peers_are {
+                Peers::Model => kept
+                    .usual(direction, USUAL, 0.5)
+                    .map_or(0.0, |usual| usual.clamp(0.8f64.ln(), 1.4f64.ln())),
+                // Another model may be slower by any factor: only its own past tells by which.
+                Peers::Media => match kept.usual(direction, USUAL_OF_OTHERS, 0.9) {
+                    Some(usual) => usual.clamp(0.6f64.ln(), 8.0f64.ln()),
+                    None => {
+                        self.note(
+                            judged,
+                            id,
+                            direction,
+                            *expected,
+                            factor,
+                            factor < OUTSIDE * 4.0,
+                        );
+                        continue;
+                    }
+                },
+                Peers::TooFew => continue,
+            };
+            let expected = expected * common * usual.exp();
+            told.insert(id.clone(), (*observed, expected));
+            let well = kept.tracker(direction).is_well();
+            self.note(judged, id, direction, expected, factor, well);
+        }
+        for id in minutes.keys() {
+            if let Some((_, kept)) = self.drives.get_mut(id) {
+                let tracker = match direction {
+                    Direction::Read => &mut kept.read,
+                    Direction::Write => &mut kept.write,
+                };
+                tracker.feed(at, told.get(id).copied());
+            }
+        }
+    }
+
+    fn note(
+        &self,
+        judged: &mut BTreeMap<DriveId, Judged>,
+        id: &DriveId,
+        direction: Direction,
+        expected_ms: f64,
+        raw: f64,
+        well: bool,
+    ) {
+        if let Some(minute) = judged.get_mut(id) {
+            let score = Some(Score {
+                expected_ms,
+                raw,
+                well,
+            });
+            match direction {
+                Direction::Read => minute.read = score,
+                Direction::Write => minute.write = score,
+            }
+        }
+    }
+
+    /// The drives with which one is compared: of its model, else of its medium.
+    fn peers(&self, of: &DriveId) -> (Vec<&DriveId>, Peers) {
+        let Some((kind, _)) = self.drives.get(of) else {
+            return (Vec::new(), Peers::TooFew);
+        };
+        let others = |same: &dyn Fn(&Kind) -> bool| -> Vec<&DriveId> {
+            let others = self.drives.iter();
+            others
+                .filter(|(id, (other, _))| *id != of && same(other))
+                .map(|(id, _)| id)
+                .collect()
+        };
+        let model = others(&|other| other == kind);
+        if model.len() >= PEERS {
+            return (model, Peers::Model);
+        }
+        let media = others(&|other| other.media == kind.media);
+        if media.len() >= PEERS {
+            return (media, Peers::Media);
+        }
+        (Vec::new(), Peers::TooFew)
+    }
+
+    /// What counts against a drive.
+    pub fn slow(&self, drive: &DriveId) -> Vec<Slowdown> {
+        let Some((_, kept)) = self.drives.get(drive) else {
+            return Vec::new();
+        };
+        let found = Direction::ALL.into_iter().filter_map(|direction| {
+            let outcome = kept.tracker(direction).counts()?;
+            Some(Slowdown { direction, outcome })
+        });
+        found.collect()
+    }
+
+    /// An operator has seen what counts against a drive. True when something did.
+    pub fn acknowledge(&mut self, drive: &DriveId) -> bool {
+        self.drives.get_mut(drive).is_some_and(|(_, kept)| {
+            let read = kept.read.acknowledge();
+            kept.write.acknowledge() || read
+        })
+    }
+
+    /// What is to be shown of every drive.
+    pub fn speeds(&self) -> BTreeMap<DriveId, Speed> {
+        let drives = self.drives.iter();
+        drives
+            .map(|(id, (_, kept))| {
+                let (peers, peers_are) = self.peers(id);
+                let side = |direction| Side::of(direction, &kept.minutes, kept.tracker(direction));
+                let speed = Speed {
+                    at: kept.minutes.back().map_or(0, |minute| minute.at),
+                    peers: peers_are,
+                    peer_count: peers.len(),
+                    read: side(Direction::Read),
+                    write: side(Direction::Write),
+                };
+                (id.clone(), speed)
+            })
+            .collect()
+    }
+}

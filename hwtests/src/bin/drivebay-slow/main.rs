@@ -1,0 +1,53 @@
+//! Prints how well slow drives are told from loaded ones: recall, precision and the time to the finding over many made-up traces.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use drivebay_hwtests::slow_traces::{evaluate, replay};
+
+/// Evaluates the comparison of drives on generated traces.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Slow traces; as many healthy ones are added.
+    #[arg(long, default_value_t = 1000)]
+    traces: u64,
+    /// Seed of the first trace.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Healthy nodes over eight hours.
+    #[arg(long, default_value_t = 50)]
+    nodes: u64,
+    /// Name every miss and every false alarm.
+    #[arg(long)]
+    verbose: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let table = evaluate(options.seed, options.traces);
+    print!("{}", table.render());
+    if options.verbose {
+        for line in table.missed.iter().chain(&table.false_alarms) {
+            println!("  {line}");
+        }
+    }
+    let mut alarms = Vec::new();
+    for node in 0..options.nodes {
+        alarms.extend(replay(options.seed ^ (node << 20), 8));
+    }
+    println!(
+        "{} nodes over eight hours of load, bursts and erases: {} findings",
+        options.nodes,
+        alarms.len()
+    );
+    for alarm in &alarms {
+        println!("  {alarm}");
+    }
+    let all = table.all();
+    if all.recall() >= 0.95 && table.precision() >= 0.99 {
+        ExitCode::SUCCESS
+    } else {
+        println!("below 0.95 recall or 0.99 precision");
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,319 @@
+//! What is asked of a drive: streams of requests, some of which wait for their answers and some of which do not.
+//!
+//! | load | streams |
+//! |---|---|
+//! | fio random | 70 % random reads and 30 % random writes of 4–16 KiB, 1–32 outstanding, or at a rate |
+//! | fio sequential | one to three streams of 128 KiB–1 MiB, reads or writes |
+//! | database | random reads of 8–16 KiB at a rate, writes that each wait for a flush or every eighth does |
+//! | web | reads of 16–64 KiB at a rate that follows the time of day, few writes |
+//! | backup | idle, then an hour of sequential reads |
+//! | idle | less than a request a second |
+//!
+//! On top: bursts of 5 to 90 s with three to ten times the rate, a day that is 2 h long with a third of the load at night, and
+//! depth that changes every half hour.
+
+use fastrand::Rng;
+
+use super::device::{between, normal};
+
+/// Where the next request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pattern {
+    Random,
+    Sequential,
+}
+
+/// How it is asked.
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    /// So many are outstanding at any time, with a pause in milliseconds after each.
+    Closed(f64, f64),
+    /// So many a second, whatever happens, with at most so many outstanding.
+    Open(f64, f64),
+}
+
+/// A stream in one second.
+#[derive(Debug, Clone)]
+pub(super) struct Offered {
+    pub(super) reads: bool,
+    pub(super) pattern: Pattern,
+    /// Bytes of a request.
+    pub(super) size: f64,
+    /// Flushes a request.
+    pub(super) flushed: f64,
+    /// How far apart the places are: 1 on average.
+    pub(super) reach: f64,
+    asked: Asked,
+}
+
+impl Offered {
+    /// Requests a second when each takes so long.
+    pub(super) fn rate(&self, latency_ms: f64) -> f64 {
+        match self.asked {
+            Asked::Closed(depth, pause) => depth * 1000.0 / (latency_ms + pause).max(1e-3),
+            Asked::Open(rate, most) => rate.min(most * 1000.0 / latency_ms.max(1e-3)),
+        }
+    }
+
+    /// The same with another intensity.
+    fn times(&self, factor: f64) -> Self {
+        let asked = match self.asked {
+            Asked::Closed(depth, pause) => Asked::Closed((depth * factor.sqrt()).max(0.2), pause),
+            Asked::Open(rate, most) => Asked::Open(rate * factor, most),
+        };
+        Self {
+            asked,
+            ..self.clone()
+        }
+    }
+
+    /// Our own erasing: large writes at a limited rate.
+    pub(super) fn erasing() -> Self {
+        Self {
+            reads: false,
+            pattern: Pattern::Sequential,
+            size: 1e6,
+            flushed: 0.0,
+            reach: 1.0,
+            asked: Asked::Open(100.0, 2.0),
+        }
+    }
+
+    /// Our own check: reads that follow each other, with pauses.
+    pub(super) fn checking() -> Self {
+        Self {
+            reads: true,
+            pattern: Pattern::Random,
+            size: 32e3,
+            flushed: 0.0,
+            reach: 0.7,
+            asked: Asked::Closed(1.0, 0.2),
+        }
+    }
+}
+
+/// Kinds of load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Profile {
+    FioRandom,
+    FioSequential,
+    Database,
+    Web,
+    Backup,
+    Idle,
+}
+
+impl Profile {
+    pub(super) const BUSY: [Self; 4] = [
+        Self::FioRandom,
+        Self::FioSequential,
+        Self::Database,
+        Self::Web,
+    ];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::FioRandom => "random",
+            Self::FioSequential => "sequential",
+            Self::Database => "database",
+            Self::Web => "web",
+            Self::Backup => "backup",
+            Self::Idle => "idle",
+        }
+    }
+}
+
+/// The load of one drive over time.
+#[derive(Debug, Clone)]
+pub(super) struct Load {
+    streams: Vec<Offered>,
+    /// The rate of this drive against that of its neighbours.
+    share: f64,
+    /// A day in seconds; 0: none.
+    day: f64,
+    phase: f64,
+    bursts: bool,
+    burst: f64,
+    strength: f64,
+    depth_changes: bool,
+    depth: f64,
+    minute: f64,
+    /// A backup's seconds, from and to.
+    window: Option<(f64, f64)>,
+}
+
+impl Load {
+    /// A load of this profile for drives that serve so many small random requests a second, one at a time.
+    pub(super) fn draw(rng: &mut Rng, profile: Profile, speed: f64, seconds: f64) -> Self {
+        let one = |reads, pattern, size, flushed, asked| Offered {
+            reads,
+            pattern,
+            size,
+            flushed,
+            reach: 1.0,
+            asked,
+        };
+        let kib = 1024.0;
+        let mut window = None;
+        let streams = match profile {
+            Profile::FioRandom => {
+                let size = kib * [4.0, 8.0, 16.0][rng.usize(..3)];
+                let closed = rng.bool();
+                let depth = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0][rng.usize(..6)];
+                let rate = speed * between(rng, 0.05, 0.5);
+                let asked = |part: f64| {
+                    if closed {
+                        Asked::Closed((depth * part).max(0.3), 0.0)
+                    } else {
+                        Asked::Open(rate * part, 64.0)
+                    }
+                };
+                vec![
+                    one(true, Pattern::Random, size, 0.0, asked(0.7)),
+                    one(false, Pattern::Random, size, 0.0, asked(0.3)),
+                ]
+            }
+            Profile::FioSequential => {
+                let size = kib * [128.0, 256.0, 512.0, 1024.0][rng.usize(..4)];
+                let reads = rng.bool();
+                let depth = f64::from(rng.u8(1..=3));
+                vec![one(
+                    reads,
+                    Pattern::Sequential,
+                    size,
+                    0.0,
+                    Asked::Closed(depth, between(rng, 0.0, 5.0)),
+                )]
+            }
+            Profile::Database => {
+                let rate = speed * between(rng, 0.03, 0.3);
+                let flushed = if rng.bool() { 1.0 } else { 0.125 };
+                vec![
+                    one(
+                        true,
+                        Pattern::Random,
+                        kib * [8.0, 16.0][rng.usize(..2)],
+                        0.0,
+                        Asked::Open(rate, 64.0),
+                    ),
+                    one(
+                        false,
+                        Pattern::Random,
+                        kib * 8.0,
+                        flushed,
+                        Asked::Open(rate * between(rng, 0.1, 0.5), 32.0),
+                    ),
+                ]
+            }
+            Profile::Web => {
+                let rate = speed * between(rng, 0.02, 0.3);
+                vec![
+                    one(
+                        true,
+                        Pattern::Random,
+                        kib * between(rng, 16.0, 64.0),
+                        0.0,
+                        Asked::Open(rate, 64.0),
+                    ),
+                    one(
+                        false,
+                        Pattern::Random,
+                        kib * 4.0,
+                        0.0,
+                        Asked::Open(rate * 0.05, 16.0),
+                    ),
+                ]
+            }
+            Profile::Backup => {
+                let begin = between(rng, 0.1, 0.7) * seconds;
+                window = Some((begin, begin + 3600.0));
+                vec![one(
+                    true,
+                    Pattern::Sequential,
+                    kib * 256.0,
+                    0.0,
+                    Asked::Closed(1.0, 0.5),
+                )]
+            }
+            Profile::Idle => vec![one(
+                true,
+                Pattern::Random,
+                kib * 4.0,
+                0.0,
+                Asked::Open(between(rng, 0.01, 0.9), 4.0),
+            )],
+        };
+        Self {
+            streams,
+            share: 1.0,
+            day: if rng.bool() { 7200.0 } else { 0.0 },
+            phase: rng.f64(),
+            bursts: rng.bool(),
+            burst: 0.0,
+            strength: 1.0,
+            depth_changes: rng.u8(..4) == 0,
+            depth: 1.0,
+            minute: 1.0,
+            window,
+        }
+    }
+
+    /// The same load for a neighbour, uneven by up to so many times.
+    pub(super) fn neighbour(&self, rng: &mut Rng, uneven: f64) -> Self {
+        let mut other = self.clone();
+        other.share = (uneven.ln() * between(rng, -0.5, 0.5)).exp();
+        for stream in &mut other.streams {
+            stream.reach = between(rng, 0.85, 1.15);
+        }
+        other
+    }
+
+    /// With a stream that reads: else nothing of a drive that reads slowly would be seen.
+    pub(super) fn reading(mut self) -> Self {
+        if let [only] = self.streams.as_mut_slice() {
+            only.reads = true;
+        }
+        self
+    }
+
+    /// With so many times the load.
+    pub(super) fn busier(mut self, factor: f64) -> Self {
+        self.share *= factor;
+        self
+    }
+
+    pub(super) fn begin_minute(&mut self, rng: &mut Rng, at: f64) {
+        self.minute = (0.15 * normal(rng)).exp();
+        if self.depth_changes && (at / 60.0) as u64 % 30 == 0 {
+            self.depth = [0.5, 1.0, 2.0, 4.0][rng.usize(..4)];
+        }
+    }
+
+    /// What is offered in this second.
+    pub(super) fn second(&mut self, rng: &mut Rng, at: f64) -> Vec<Offered> {
+        if self
+            .window
+            .is_some_and(|(from, to)| !(from..to).contains(&at))
+        {
+            return Vec::new();
+        }
+        if self.burst > 0.0 {
+            self.burst -= 1.0;
+        } else if self.bursts && rng.f64() < 1.0 / 400.0 {
+            self.burst = between(rng, 5.0, 90.0);
+            self.strength = between(rng, 3.0, 10.0);
+        }
+        let mut factor = self.share * self.minute * self.depth;
+        if self.day > 0.0 {
+            let turn = std::f64::consts::TAU * (at / self.day + self.phase);
+            factor *= 0.66 + 0.34 * turn.sin();
+        }
+        if self.burst > 0.0 {
+            factor *= self.strength;
+        }
+        self.streams
+            .iter()
+            .map(|stream| stream.times(factor))
+            .collect()
+    }
+}
