@@ -20,6 +20,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::transport::Server;
 
+#[cfg(feature = "kubernetes")]
+use crate::tokens::{ApiServer, Expected};
 use crate::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
     agents::ForgottenNodes,
@@ -38,11 +40,6 @@ use crate::{
     tls::{Credentials, Role, TlsError},
     tokens::Tokens,
     undelivered_deletes,
-};
-#[cfg(feature = "kubernetes")]
-use crate::{
-    tokens::{ApiServer, Expected},
-    unclaimed,
 };
 
 /// Running calls may finish for this long after a signal.
@@ -347,7 +344,10 @@ async fn expected(
             agents.clone(),
             ending.clone(),
         ));
-        tasks.spawn(unclaimed::follow(agents.clone(), ending.clone()));
+        tasks.spawn(crate::agents::unclaimed::follow(
+            agents.clone(),
+            ending.clone(),
+        ));
         let follow = crate::kubernetes::follow(client, driver, agents, complete, ending.clone());
         tasks.spawn(follow);
     }

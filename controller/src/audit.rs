@@ -20,7 +20,7 @@ use serde::Serialize;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tonic::{Code, Status};
 
-use crate::{agents::Identity, peer_log::printable_sentence};
+use crate::peer_log::printable_sentence;
 
 /// Records that may wait for the disk.
 const QUEUE: usize = 4096;
@@ -49,7 +49,7 @@ pub struct Record {
     node: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
-    /// What proved the node: `certificate`, `service-account`, `none`.
+    /// What proved the node: `certificate`, `service-account`; `none` over a unix socket, and before anything did.
     #[serde(skip_serializing_if = "Option::is_none")]
     proof: Option<&'static str>,
     /// The call, or `session` and `session-end`.
@@ -93,7 +93,7 @@ impl Record {
         what: &'static str,
         node: &str,
         address: &str,
-        identity: Option<&Identity>,
+        proof: Option<&'static str>,
         allowed: bool,
         result: &str,
     ) -> Self {
@@ -102,11 +102,7 @@ impl Record {
             who: "agent",
             node: Some(node.to_owned()),
             address: Some(address.to_owned()),
-            proof: Some(match identity {
-                Some(Identity::Certificate { .. }) => "certificate",
-                Some(Identity::ServiceAccount { .. }) => "service-account",
-                None => "none",
-            }),
+            proof: Some(proof.unwrap_or("none")),
             what,
             on: None,
             allowed,
@@ -219,13 +215,12 @@ mod tests {
         audit.record(|| Record::call("DeleteVolume", "v", Err(&refused)));
         let busy = Status::unavailable("away");
         audit.record(|| Record::call("DeleteVolume", "v", Err(&busy)));
-        let identity = Identity::ServiceAccount { node: "n1".into() };
         audit.record(|| {
             Record::session(
                 "session",
                 "n1",
                 "1.2.3.4:5",
-                Some(&identity),
+                Some("service-account"),
                 false,
                 "another",
             )

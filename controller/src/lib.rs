@@ -60,7 +60,6 @@ pub mod settings;
 pub mod size;
 pub mod tokens;
 pub mod topology;
-pub mod unclaimed;
 pub mod undelivered_deletes;
 pub mod validate;
 

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::{
     error::CertsError,
     names::Name,
-    place::{self, Pair, exists},
+    place::{self, Leaf, Pair, exists},
 };
 use drivebay_common::tls::{self, NODE_URI, UtcTime};
 
@@ -38,15 +38,6 @@ pub(super) struct Authority {
 pub(super) enum Subject<'a> {
     Controller(&'a [Name]),
     Node(&'a str),
-}
-
-/// A certificate and its key, in PEM form.
-pub(super) struct Leaf {
-    pub(super) certificate: String,
-    pub(super) key: String,
-    pub(super) until: SystemTime,
-    /// It ends with its CA, earlier than asked for.
-    pub(super) shortened: bool,
 }
 
 /// How a node's copy of ca.pem compares to the CA's own.

@@ -26,10 +26,10 @@ use std::{path::Path, time::SystemTime};
 use drivebay_common::tls::UtcTime;
 
 use args::{CertsCommand, ControllerArgs, InitArgs, NodeArgs};
-use authority::{Authority, Copied, Leaf, Subject};
+use authority::{Authority, Copied, Subject};
 pub use error::CertsError;
 pub use names::Name;
-use place::{Pair, exists};
+use place::{Leaf, Pair, exists};
 
 const CA: &str = "ca.pem";
 const NODES: &str = "nodes";

@@ -5,14 +5,24 @@ use std::{
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use tempfile::NamedTempFile;
 
-use super::{authority::Leaf, error::CertsError};
+use super::error::CertsError;
 
 const KEY_MODE: u32 = 0o600;
 const CERTIFICATE_MODE: u32 = 0o644;
+
+/// A certificate and its key, in PEM form.
+pub(super) struct Leaf {
+    pub(super) certificate: String,
+    pub(super) key: String,
+    pub(super) until: SystemTime,
+    /// It ends with its CA, earlier than asked for.
+    pub(super) shortened: bool,
+}
 
 /// A certificate's file and its key's.
 #[derive(Debug)]
@@ -234,7 +244,6 @@ fn parent(path: &Path) -> &Path {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::time::SystemTime;
 
     use super::*;
 

@@ -26,6 +26,14 @@ impl Identity {
             Self::Certificate { node, .. } | Self::ServiceAccount { node } => node,
         }
     }
+
+    /// What kind of proof it is, for people.
+    pub fn proof(&self) -> &'static str {
+        match self {
+            Self::Certificate { .. } => "certificate",
+            Self::ServiceAccount { .. } => "service-account",
+        }
+    }
 }
 
 /// Who says hello.

@@ -233,7 +233,7 @@ async fn admitted(
                 "session-end",
                 node,
                 &address,
-                identity.as_ref(),
+                identity.as_ref().map(Identity::proof),
                 allowed,
                 &text,
             )
@@ -314,8 +314,8 @@ impl Newcomer<'_> {
         agent.remember(Past::connected(&facts));
         if inner.log.allows("audit", &facts.node) {
             inner.record(|| {
-                let (node, identity) = (&facts.node, facts.identity.as_ref());
-                Record::session("session", node, &facts.address, identity, true, "connected")
+                let (node, proof) = (&facts.node, facts.identity.as_ref().map(Identity::proof));
+                Record::session("session", node, &facts.address, proof, true, "connected")
             });
         }
         let stay = Stay {

@@ -12,6 +12,7 @@ mod identity_limit;
 mod lookup;
 mod session_error;
 mod single_reader;
+pub mod unclaimed;
 mod updates;
 
 use std::{
@@ -33,6 +34,7 @@ pub use history::Past;
 pub use identity_limit::IdentityLimit;
 pub use lookup::{Found, LookupError, parse};
 pub use session_error::SessionError;
+use unclaimed::Unclaimed;
 
 use crate::{
     audit::{Audit, Record},
@@ -42,7 +44,6 @@ use crate::{
     notes::Notes,
     peer_log::PeerLog,
     refusals::Refusals,
-    unclaimed::Unclaimed,
 };
 
 /// Largest message taken from the one agent behind a socket: a full snapshot of 20,000 volumes with much to say of each, bytes.

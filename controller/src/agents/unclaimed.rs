@@ -11,7 +11,8 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use crate::{agents::Agents, catalog::Key, inventory::Inventory};
+use super::Agents;
+use crate::{catalog::Key, inventory::Inventory};
 
 /// A volume counts when none has named it for so long: a provisioner that was refused or restarted tries again within this.
 pub const UNCLAIMED_AFTER: Duration = Duration::from_secs(10 * 60);
