@@ -102,18 +102,20 @@ impl Work<'_> {
         let list: Vec<String> = numbers.iter().map(u64::to_string).collect();
         let found = self.debugfs(&format!("icheck {}", list.join(" ")), true)?;
         let found = ext4::icheck(&found);
+        // Also what the kernel says is used: it counts what it has set aside for files that grow, which no bitmap has.
         let open = blocks
             .iter()
-            .filter(|(block, _, used)| !used && matches!(found.get(block), Some(BlockOwner::None)));
+            .filter(|(block, ..)| matches!(found.get(block), Some(BlockOwner::None)));
         let used = self.used(&open.map(|(block, ..)| *block).collect())?;
         let held = blocks.iter().map(|(block, piece, is_used)| {
             let held = match found.get(block) {
                 Some(BlockOwner::Inode(inode)) => Ok(BTreeSet::from([*inode])),
                 Some(BlockOwner::Metadata) => Err(Holds::FilesystemMetadata),
-                Some(BlockOwner::None) if *is_used => Err(cannot(
-                    "no file has the block; it is just being freed or used",
-                )),
                 Some(BlockOwner::None) => match used.get(block) {
+                    // The kernel has told metadata apart.
+                    Some(true) if *is_used => Err(cannot(
+                        "no file has the block; it is just being freed or used",
+                    )),
                     Some(true) => Err(Holds::FilesystemMetadata),
                     Some(false) => Err(Holds::FilesystemFree),
                     None => Err(cannot("debugfs does not say whether the block is in use")),
