@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     btrfs::Asked,
-    fsmap::{Owner, owners},
+    fsmap::{Owner, gaps, owners},
     name,
 };
 use crate::{
@@ -173,7 +173,10 @@ impl Work<'_> {
     ) -> std::io::Result<Vec<(Extent, BTreeSet<Owner>)>> {
         self.context.step("asking the filesystem");
         let records = fsmap::records(root.as_fd(), self.partition.dev, piece)?;
-        Ok(owners(piece, &records))
+        let mut found = owners(piece, &records);
+        let gaps = gaps(piece, &found).into_iter();
+        found.extend(gaps.map(|gap| (gap, BTreeSet::from([Owner::Unknown]))));
+        Ok(found)
     }
 
     fn xfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
