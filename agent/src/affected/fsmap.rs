@@ -51,6 +51,21 @@ pub(super) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet
     pieces.collect()
 }
 
+/// What of a range no record is about: ext4 leaves out blocks that it has set aside for files that grow.
+pub(super) fn gaps(range: Extent, found: &[(Extent, BTreeSet<Owner>)]) -> Vec<Extent> {
+    let mut all = Vec::new();
+    let mut at = range.start;
+    let ends = found.iter().map(|(piece, _)| (piece.start, piece.end()));
+    for (start, end) in ends.chain([(range.end(), range.end())]) {
+        if at < start {
+            let len = start - at;
+            all.push(Extent { start: at, len });
+        }
+        at = at.max(end);
+    }
+    all
+}
+
 fn owner(record: &Record) -> Owner {
     match (record.flags & SPECIAL_OWNER != 0, record.owner) {
         (false, inode) => Owner::Inode(inode),
@@ -94,5 +109,18 @@ mod tests {
             ]
         );
         assert_eq!(owners(extent(1 << 20, 4096), &records), []);
+    }
+
+    #[test]
+    fn what_no_record_is_about_is_not_left_out() {
+        let extent = |start, len| Extent { start, len };
+        let piece = |start, len| (extent(start, len), BTreeSet::from([Owner::Free]));
+        let found = [piece(4096, 4096), piece(12288, 4096)];
+        assert_eq!(
+            gaps(extent(0, 20480), &found),
+            [extent(0, 4096), extent(8192, 4096), extent(16384, 4096)]
+        );
+        assert_eq!(gaps(extent(4096, 4096), &found[..1]), []);
+        assert_eq!(gaps(extent(4096, 4096), &[]), [extent(4096, 4096)]);
     }
 }

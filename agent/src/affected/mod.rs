@@ -9,6 +9,7 @@
 
 mod bisect;
 mod btrfs;
+mod debugfs;
 pub mod ext4;
 mod fsmap;
 pub mod locate;

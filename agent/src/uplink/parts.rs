@@ -159,6 +159,36 @@ mod tests {
         part.volumes.iter().map(Message::encoded_len).sum::<usize>() <= PART
     }
 
+    #[tokio::test]
+    async fn names_of_files_do_not_leave_the_node() {
+        let range = drivebay_proto::agent::UnreadableRange {
+            files: vec!["/secret".to_owned()],
+            ..Default::default()
+        };
+        let health = drivebay_proto::agent::DriveHealth {
+            unreadable: vec![range.clone()],
+            ..Default::default()
+        };
+        let update = InventoryUpdate {
+            full: true,
+            drives: vec![drivebay_proto::agent::Drive {
+                id: "wwn-a".to_owned(),
+                health: Some(health),
+                ..Default::default()
+            }],
+            volumes: vec![Volume {
+                id: "v@n".to_owned(),
+                unreadable: vec![range],
+                ..Volume::default()
+            }],
+            ..InventoryUpdate::default()
+        };
+        let sent: Vec<_> = Parts::of(iter([Ok(update)])).collect().await;
+        let sent = format!("{sent:?}");
+        assert!(sent.contains("wwn-a") && sent.contains("v@n"), "{sent}");
+        assert!(!sent.contains("secret"), "{sent}");
+    }
+
     #[test]
     fn what_is_small_goes_out_as_it_is() {
         for update in [
