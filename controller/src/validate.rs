@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use drivebay_proto::{csi, names};
 
+pub(crate) mod anti_affinity;
+
 pub use crate::capability::{Access, Capabilities, Capability, capabilities, capability};
 
 /// Longest string of a request, bytes (CSI: 128 unless a field says otherwise).
@@ -83,6 +85,23 @@ pub enum InvalidRequest {
         /// What is wrong with its value.
         reason: &'static str,
     },
+    /// A pattern over names of claims that cannot be used.
+    #[error(
+        "parameters: antiAffinityPattern {pattern:?} is not usable: {reason}. Correct the StorageClass"
+    )]
+    BadPattern {
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A pattern over names of claims, and no name.
+    #[error(
+        "parameters: antiAffinityPattern needs the claim's {key}, which the provisioner adds with --extra-create-metadata"
+    )]
+    NoClaimName {
+        /// The parameter that is missing.
+        key: &'static str,
+    },
     /// Mutable parameters (VolumeAttributesClass).
     #[error("mutable_parameters are not supported; remove the VolumeAttributesClass")]
     MutableParameters,
@@ -122,6 +141,8 @@ impl InvalidRequest {
             | Self::MountGroup
             | Self::UnknownParameter { .. }
             | Self::BadParameter { .. }
+            | Self::BadPattern { .. }
+            | Self::NoClaimName { .. }
             | Self::MutableParameters
             | Self::ContentSource => true,
             Self::Missing { .. }
@@ -301,6 +322,8 @@ pub fn parameters(map: &HashMap<String, String>) -> Result<Parameters, InvalidRe
             }
             names::PARAM_FS_TYPE => parsed.fs_type = filesystem("parameters.fsType", value)?,
             names::PARAM_MKFS_OPTIONS => parsed.mkfs_options = mkfs_options(value)?.to_owned(),
+            // Checked below, together.
+            names::PARAM_ANTI_AFFINITY_PATTERN | names::PARAM_ANTI_AFFINITY => {}
             names::PARAM_MOUNT_OPTIONS => parsed.mount_options = mount_options(value)?.to_owned(),
             names::RESERVED_FS_TYPE => {
                 reserved_fs_type = filesystem("parameters.csi.storage.k8s.io/fstype", value)?;
@@ -310,6 +333,7 @@ pub fn parameters(map: &HashMap<String, String>) -> Result<Parameters, InvalidRe
         }
         parsed.kept.insert(key.clone(), value.clone());
     }
+    anti_affinity::check(map)?;
     parsed.fs_type = parsed.fs_type.or(reserved_fs_type);
     Ok(parsed)
 }

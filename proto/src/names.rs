@@ -37,13 +37,28 @@ pub const PARAM_MKFS_OPTIONS: &str = "mkfsOptions";
 /// StorageClass parameter: further mount options, separated by commas; added to the class's.
 pub const PARAM_MOUNT_OPTIONS: &str = "mountOptions";
 
+/// StorageClass parameter: a pattern over claim names, whose capture is the anti-affinity group of a volume in its namespace.
+pub const PARAM_ANTI_AFFINITY_PATTERN: &str = "antiAffinityPattern";
+/// StorageClass parameter: whether the volumes of a group must lie on different drives, or should.
+pub const PARAM_ANTI_AFFINITY: &str = "antiAffinity";
+/// Its value for "should", the default.
+pub const ANTI_AFFINITY_SOFT: &str = "soft";
+/// Its value for "must".
+pub const ANTI_AFFINITY_HARD: &str = "hard";
+
 /// Every parameter CreateVolume accepts.
-pub const PARAMETERS: [&str; 4] = [
+pub const PARAMETERS: [&str; 6] = [
     PARAM_CLASS,
     PARAM_FS_TYPE,
     PARAM_MKFS_OPTIONS,
     PARAM_MOUNT_OPTIONS,
+    PARAM_ANTI_AFFINITY_PATTERN,
+    PARAM_ANTI_AFFINITY,
 ];
+
+/// Among the parameters that are kept with a volume, the group it belongs to. Not one that a StorageClass can have. It is
+/// there, and not in a field of its own, because every release keeps and compares a volume's parameters.
+pub const KEPT_ANTI_AFFINITY_GROUP: &str = "antiAffinityGroup";
 
 /// Filesystems Drivebay makes, as mount(2) and CSI write them, with the smallest device in bytes that
 /// mkfs accepts with its defaults and that leaves room for data (mkfs.xfs 6.1 refuses under 300 MiB,
@@ -68,9 +83,10 @@ pub const RESERVED_PREFIX: &str = "csi.storage.k8s.io/";
 /// The provisioner's own key for the filesystem. It strips it; other callers may not.
 pub const RESERVED_FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 
+/// Metadata key of the claim's name.
+pub const CLAIM_NAME: &str = "csi.storage.k8s.io/pvc/name";
+/// Metadata key of the claim's namespace.
+pub const CLAIM_NAMESPACE: &str = "csi.storage.k8s.io/pvc/namespace";
+
 /// Metadata keys that the provisioner adds with `--extra-create-metadata`.
-pub const CREATE_METADATA: [&str; 3] = [
-    "csi.storage.k8s.io/pvc/name",
-    "csi.storage.k8s.io/pvc/namespace",
-    "csi.storage.k8s.io/pv/name",
-];
+pub const CREATE_METADATA: [&str; 3] = [CLAIM_NAME, CLAIM_NAMESPACE, "csi.storage.k8s.io/pv/name"];

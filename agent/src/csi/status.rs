@@ -38,7 +38,7 @@ pub fn code(error: &VolumeError) -> Code {
         // The volume exists and may come back; a second one of its name must not be made meanwhile.
         VolumeError::ExistsAway { .. } => Code::Unavailable,
         VolumeError::UnknownClass { .. } => Code::InvalidArgument,
-        VolumeError::NoRoom { .. } => Code::ResourceExhausted,
+        VolumeError::NoRoom { .. } | VolumeError::NoDriveApart { .. } => Code::ResourceExhausted,
         // Not RESOURCE_EXHAUSTED: the resizer retries that for ever and the claim cannot be lowered.
         VolumeError::CannotGrow { .. } => Code::OutOfRange,
         VolumeError::InUse { .. } => Code::FailedPrecondition,

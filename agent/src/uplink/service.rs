@@ -20,7 +20,7 @@ use crate::{
     smart::Acknowledgement,
     survey_loop::Rescans,
     uplink::latency,
-    volumes::{VolumeError, Volumes, create, wipe::named},
+    volumes::{VolumeError, Volumes, create, placement, wipe::named},
 };
 
 /// Updates that wait for a slow reader; behind that, changes coalesce into one delta.
@@ -356,6 +356,7 @@ pub(crate) fn understand(
         .map_err(|error| invalid("mountOptions", error.to_string()))?;
     parse_mount_flags(&request.mount_flags)
         .map_err(|error| invalid("volume_capabilities", error.to_string()))?;
+    let parameters: BTreeMap<_, _> = request.parameters.into_iter().collect();
     Ok(create::Request {
         name: request.name,
         class: request.class,
@@ -365,6 +366,7 @@ pub(crate) fn understand(
         fs_type,
         mkfs_options: (!mkfs_options.is_empty()).then_some(mkfs_options),
         mount_options,
-        parameters: request.parameters.into_iter().collect::<BTreeMap<_, _>>(),
+        group: placement::Group::of(&parameters),
+        parameters,
     })
 }

@@ -50,6 +50,8 @@ pub struct Request {
     pub mkfs_options: Option<Vec<String>>,
     /// Added to the class's.
     pub mount_options: Vec<String>,
+    /// Volumes that belong on other drives.
+    pub group: Option<placement::Group>,
     /// As given, for comparing and echoing.
     pub parameters: BTreeMap<String, String>,
 }
@@ -298,6 +300,7 @@ impl Volumes {
             class: &class.name,
             bytes: request.size_bytes,
             placement: class.placement,
+            group: request.group.as_ref(),
         };
         loop {
             let choose = |in_flight: &[InFlight]| {
@@ -310,7 +313,12 @@ impl Volumes {
             let sent = self
                 .inner
                 .creations
-                .send(until, request.size_bytes, choose)
+                .send(
+                    until,
+                    request.size_bytes,
+                    need.group.map(|group| group.name.as_str()),
+                    choose,
+                )
                 .await;
             let sent = sent.map_err(|StillInFlight| VolumeError::Pending {
                 what: format!("the drives of class {}", class.name),
@@ -423,6 +431,17 @@ impl Volumes {
             }
             _ => {
                 let now = self.inner.inventory.current();
+                if let Some(group) = &request.group
+                    && let Some(drives) =
+                        placement::only_its_group(&now, need, |id| tried.contains(id))
+                {
+                    return Err(VolumeError::NoDriveApart {
+                        class: class.name.clone(),
+                        needed: request.size_bytes,
+                        group: group.name.clone(),
+                        drives,
+                    });
+                }
                 let (largest, mut place) = placement::largest(&now, &class.name);
                 place.push_str(&placement::silent(&now, &class.name));
                 Err(VolumeError::NoRoom {

@@ -69,6 +69,18 @@ pub enum VolumeError {
         /// " on drive …", or empty.
         place: String,
     },
+    /// Every drive that has room has a volume of the same group.
+    #[error(
+        "each drive of class {class} with room for {needed} bytes has a volume of group {group:?} already: {drives}; add a drive, or set antiAffinity to soft in the StorageClass"
+    )]
+    NoDriveApart {
+        class: String,
+        /// Bytes.
+        needed: u64,
+        group: String,
+        /// Their names.
+        drives: String,
+    },
     /// It cannot grow where it lies.
     #[error("volume {uuid} cannot grow to {needed} bytes: {why}")]
     CannotGrow {

@@ -47,6 +47,7 @@ impl Creations {
         &self,
         until: Instant,
         bytes: u64,
+        group: Option<&str>,
         choose: impl Fn(&[InFlight]) -> Choice,
     ) -> Result<Option<(Candidate, Sent)>, StillInFlight> {
         loop {
@@ -59,7 +60,15 @@ impl Creations {
                 if let Some(first) = choice.candidates.into_iter().next() {
                     let number = sent.last_key_value().map_or(0, |(last, _)| last + 1);
                     let drive = first.drive.clone();
-                    sent.insert(number, InFlight { drive, bytes });
+                    let group = group.map(str::to_owned);
+                    sent.insert(
+                        number,
+                        InFlight {
+                            drive,
+                            bytes,
+                            group,
+                        },
+                    );
                     let all = self.clone();
                     return Ok(Some((first, Sent { all, number })));
                 }
@@ -111,9 +120,9 @@ mod tests {
     #[tokio::test]
     async fn a_creation_waits_for_one_in_flight_and_goes_on_when_that_ends() {
         let creations = Creations::default();
-        let first = creations.send(soon(), 1, one_at_a_time(true)).await;
+        let first = creations.send(soon(), 1, None, one_at_a_time(true)).await;
         let (_, first) = first.unwrap().unwrap();
-        let mut second = Box::pin(creations.send(soon(), 1, one_at_a_time(true)));
+        let mut second = Box::pin(creations.send(soon(), 1, None, one_at_a_time(true)));
         assert!(futures_pending(&mut second).await);
         drop(first);
         assert!(second.await.unwrap().is_some());
@@ -123,9 +132,9 @@ mod tests {
     #[tokio::test]
     async fn what_the_one_in_flight_has_filled_is_refused_and_not_waited_for() {
         let creations = Creations::default();
-        let first = creations.send(soon(), 1, one_at_a_time(true)).await;
+        let first = creations.send(soon(), 1, None, one_at_a_time(true)).await;
         let (_, first) = first.unwrap().unwrap();
-        let mut second = Box::pin(creations.send(soon(), 1, one_at_a_time(false)));
+        let mut second = Box::pin(creations.send(soon(), 1, None, one_at_a_time(false)));
         assert!(futures_pending(&mut second).await);
         drop(first);
         assert!(second.await.unwrap().is_none());
@@ -134,9 +143,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn waiting_ends_at_its_deadline() {
         let creations = Creations::default();
-        let first = creations.send(soon(), 1, one_at_a_time(true)).await;
+        let first = creations.send(soon(), 1, None, one_at_a_time(true)).await;
         let _first = first.unwrap().unwrap();
-        let second = creations.send(soon(), 1, one_at_a_time(true)).await;
+        let second = creations.send(soon(), 1, None, one_at_a_time(true)).await;
         assert_eq!(second.map(|_| ()), Err(StillInFlight));
     }
 

@@ -1,10 +1,16 @@
 //! Which drive a new volume goes to: the request, what is known of the drives, and the creations in flight, in; the drives
 //! to try, in order, out. Pure. Only a guess about the drives: each decides for itself, when it is asked.
 
-use std::cmp::{Ordering, Reverse};
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::BTreeMap,
+};
+
+use drivebay_proto::names;
 
 use crate::{
     carve::{gpt, plan},
+    inventory::assemble::is_live,
     model::{Drive, DriveId, DriveState, Extent, Layout, Placement, Snapshot},
     sys::lvm::INSTEAD,
 };
@@ -22,6 +28,40 @@ pub struct Need<'a> {
     pub bytes: u64,
     /// How the class chooses.
     pub placement: Placement,
+    /// Volumes that belong on other drives.
+    pub group: Option<&'a Group>,
+}
+
+/// The volumes of one group belong on different drives. A volume's group is kept among its parameters, on its drive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    pub name: String,
+    /// They must; else they do as far as there is room.
+    pub hard: bool,
+}
+
+impl Group {
+    /// As a request's parameters say it.
+    pub fn of(parameters: &BTreeMap<String, String>) -> Option<Self> {
+        let hard = parameters.get(names::PARAM_ANTI_AFFINITY);
+        Some(Self {
+            name: parameters.get(names::KEPT_ANTI_AFFINITY_GROUP)?.clone(),
+            hard: hard.is_some_and(|value| value == names::ANTI_AFFINITY_HARD),
+        })
+    }
+
+    /// The drives that have volumes of this group, each as often as it has one. One that is deleted does not count.
+    fn drives<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a DriveId> {
+        let volumes = snapshot.volumes.values().filter(|volume| {
+            let group = volume
+                .placed
+                .record
+                .parameters
+                .get(names::KEPT_ANTI_AFFINITY_GROUP);
+            is_live(volume.state) && group == Some(&self.name)
+        });
+        volumes.map(|volume| &volume.drive)
+    }
 }
 
 /// A creation that was sent to a drive and is not answered: its bytes count as taken.
@@ -30,6 +70,8 @@ pub struct InFlight {
     pub drive: DriveId,
     /// Bytes of the volume.
     pub bytes: u64,
+    /// The name of its group.
+    pub group: Option<String>,
 }
 
 /// A drive that could take the volume.
@@ -49,7 +91,7 @@ pub struct Choice {
     pub others_later: bool,
 }
 
-/// The drives for a volume; `excluded` are left out.
+/// The drives for a volume; `excluded` are left out. Those without a volume of its group come first, or alone.
 ///
 /// `Spread`: the drive first that is the emptiest afterwards, in proportion to its size, so that drives of different sizes
 /// fill evenly; among equals the one with fewer volumes. `Pack`: claimed drives with the least sufficient piece first, so that
@@ -61,6 +103,12 @@ pub fn choose(
     excluded: impl Fn(&DriveId) -> bool,
 ) -> Choice {
     let mut choice = Choice::default();
+    let grouped: Vec<&DriveId> = need
+        .group
+        .into_iter()
+        .flat_map(|group| group.drives(snapshot))
+        .collect();
+    let is_hard = need.group.is_some_and(|group| group.hard);
     let mut ranked: Vec<(Rank, Candidate)> = Vec::new();
     let drives = snapshot.drives.values().filter(|drive| {
         drive.class.as_deref() == Some(need.class)
@@ -72,11 +120,23 @@ pub fn choose(
         let Some(mut room) = Room::of(drive).filter(|room| room.largest() >= need.bytes) else {
             continue;
         };
+        let of_group = grouped.iter().filter(|id| **id == &drive.id).count();
+        if of_group > 0 && is_hard {
+            continue;
+        }
         let sent = in_flight.iter().filter(|one| one.drive == drive.id);
-        let mut count = 0;
+        let (mut count, mut sent_of_group) = (0, 0);
         for one in sent {
             room.take(one.bytes, need.placement);
             count += 1;
+            let of_group = need
+                .group
+                .is_some_and(|group| one.group.as_ref() == Some(&group.name));
+            sent_of_group += usize::from(of_group);
+        }
+        if sent_of_group > 0 && is_hard {
+            choice.others_later = true;
+            continue;
         }
         if count >= IN_FLIGHT_PER_DRIVE || room.largest() < need.bytes {
             choice.others_later = true;
@@ -84,6 +144,7 @@ pub fn choose(
         }
         let claim = drive.state == DriveState::Available;
         let rank = Rank {
+            of_group: of_group + sent_of_group,
             largest: room.largest(),
             free_after: room.free_bytes().saturating_sub(need.bytes),
             usable: room.usable,
@@ -98,15 +159,39 @@ pub fn choose(
             Placement::Spread => a.spread(b),
             Placement::Pack => a.pack(b),
         };
-        by_class.then_with(|| one.drive.cmp(&other.drive))
+        let by_group = a.of_group.cmp(&b.of_group);
+        let order = by_group.then(by_class);
+        order.then_with(|| one.drive.cmp(&other.drive))
     });
     choice.candidates = ranked.into_iter().map(|(_, candidate)| candidate).collect();
     choice
 }
 
+/// The drives that could take the volume but for the volumes of its group on them; None: its group is not what is in the way.
+pub fn only_its_group(
+    snapshot: &Snapshot,
+    need: Need<'_>,
+    excluded: impl Fn(&DriveId) -> bool,
+) -> Option<String> {
+    let group = need.group.filter(|group| group.hard)?;
+    let alone = Need {
+        group: None,
+        ..need
+    };
+    let drives = choose(snapshot, alone, &[], excluded).candidates;
+    let taken: Vec<&str> = drives
+        .iter()
+        .filter(|one| group.drives(snapshot).any(|id| *id == one.drive))
+        .map(|one| one.drive.0.as_str())
+        .collect();
+    (!taken.is_empty() && taken.len() == drives.len()).then(|| taken.join(", "))
+}
+
 /// What drives are compared by.
 #[derive(Debug)]
 struct Rank {
+    /// Volumes of the same group on it.
+    of_group: usize,
     largest: u64,
     free_after: u64,
     usable: u64,

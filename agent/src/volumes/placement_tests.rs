@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::model::{
-    GIB,
-    samples::{contents, drive},
+    GIB, RecordState, VolumeState,
+    samples::{contents, drive, placed, volume},
 };
 
 fn snapshot(drives: Vec<Drive>) -> Snapshot {
@@ -39,12 +39,14 @@ fn order(
         .map(|(name, bytes)| InFlight {
             drive: DriveId(format!("wwn-{name}")),
             bytes: *bytes,
+            group: None,
         })
         .collect();
     let need = Need {
         class: "bulk",
         bytes: GIB,
         placement,
+        group: None,
     };
     let choice = choose(&snapshot(drives.to_vec()), need, &in_flight, |_| false);
     let short = |id: DriveId| id.0.trim_start_matches("wwn-").to_owned();
@@ -202,4 +204,106 @@ fn a_drive_with_a_full_table_takes_no_volume_whatever_is_free_and_says_so() {
         told.starts_with("; not counted: wwn-a (its partition table is full: it has 128 entries"),
         "{told}"
     );
+}
+
+const GROUP: &str = "prod/db-0";
+
+/// Drives of equal room, some with a volume in this state of the group; which are tried for one more of it.
+fn tried_beside(
+    hard: bool,
+    has: &[(&str, VolumeState)],
+    in_flight: &[&str],
+) -> (Vec<String>, bool, Option<String>) {
+    let drives = ["a", "b", "c"].map(|name| claimed(name, 9 * GIB));
+    let mut snapshot = snapshot(drives.to_vec());
+    for (n, (name, state)) in (1..).zip(has) {
+        let mut placed = placed(n, RecordState::Block);
+        let key = names::KEPT_ANTI_AFFINITY_GROUP.to_owned();
+        placed.record.parameters.insert(key, GROUP.to_owned());
+        let on = &snapshot.drives[&DriveId(format!("wwn-{name}"))];
+        let mut of = volume(on, placed);
+        of.state = *state;
+        snapshot.volumes.insert(of.uuid, of);
+    }
+    let group = Group {
+        name: GROUP.into(),
+        hard,
+    };
+    let need = Need {
+        class: "bulk",
+        bytes: GIB,
+        placement: Placement::Spread,
+        group: Some(&group),
+    };
+    let in_flight: Vec<InFlight> = in_flight
+        .iter()
+        .map(|name| InFlight {
+            drive: DriveId(format!("wwn-{name}")),
+            bytes: GIB,
+            group: Some(GROUP.into()),
+        })
+        .collect();
+    let choice = choose(&snapshot, need, &in_flight, |_| false);
+    let names = choice
+        .candidates
+        .iter()
+        .map(|one| one.drive.0.replace("wwn-", ""));
+    let in_the_way = only_its_group(&snapshot, need, |_| false);
+    (names.collect(), choice.others_later, in_the_way)
+}
+
+#[test]
+fn drives_without_a_volume_of_the_group_come_first_or_alone() {
+    use VolumeState::{Erasing, Missing, Quarantined, Ready};
+    let tried = |hard, has: &[_], sent: &[_]| {
+        let (names, later, _) = tried_beside(hard, has, sent);
+        (names.concat(), later)
+    };
+    let ready = |name| (name, Ready);
+    for (has, sent, soft, hard) in [
+        (vec![], vec![], ("abc", false), ("abc", false)),
+        (vec![ready("a")], vec![], ("bca", false), ("bc", false)),
+        // A creation in flight counts like a volume, and may fail.
+        (vec![], vec!["a"], ("bca", false), ("bc", true)),
+        (vec![ready("b")], vec!["a", "c"], ("bac", false), ("", true)),
+        (
+            vec![ready("a"), ready("b"), ready("c")],
+            vec![],
+            ("abc", false),
+            ("", false),
+        ),
+        (
+            vec![ready("a"), ready("a"), ready("b")],
+            vec![],
+            ("cba", false),
+            ("c", false),
+        ),
+        // What is deleted is not in the way; what cannot be read is.
+        (
+            vec![("a", Erasing), ("b", Quarantined), ("c", Missing)],
+            vec![],
+            ("abc", false),
+            ("ab", false),
+        ),
+    ] {
+        assert_eq!(
+            tried(false, &has, &sent),
+            (soft.0.to_owned(), soft.1),
+            "soft {has:?} {sent:?}"
+        );
+        assert_eq!(
+            tried(true, &has, &sent),
+            (hard.0.to_owned(), hard.1),
+            "hard {has:?} {sent:?}"
+        );
+    }
+}
+
+#[test]
+fn the_drives_that_a_hard_group_is_in_the_way_on_are_named() {
+    let all = ["a", "b", "c"].map(|name| (name, VolumeState::Ready));
+    let (_, _, told) = tried_beside(true, &all, &[]);
+    assert_eq!(told.as_deref(), Some("wwn-a, wwn-b, wwn-c"));
+    assert_eq!(tried_beside(true, &all[..2], &[]).2, None);
+    assert_eq!(tried_beside(false, &all, &[]).2, None);
 }

@@ -9,7 +9,7 @@ use drivebay_common::cli::chain;
 use drivebay_proto::{
     VolumeId,
     agent::{self, agent_client::AgentClient},
-    csi,
+    csi, names,
 };
 use tonic::{Code, transport::Channel};
 
@@ -31,6 +31,8 @@ pub(crate) struct Create {
     capabilities: Capabilities,
     range: SizeRange,
     parameters: Parameters,
+    /// Its group's volumes must lie on different drives.
+    hard_group: bool,
     /// Of all capabilities; the agent knows which are acceptable.
     mount_flags: Vec<String>,
     topology: Option<csi::TopologyRequirement>,
@@ -43,7 +45,12 @@ impl TryFrom<csi::CreateVolumeRequest> for Create {
         let name = validate::volume_name(&request.name)?.to_owned();
         let capabilities = validate::capabilities(&request.volume_capabilities)?;
         let range = validate::capacity_range(request.capacity_range.as_ref())?;
-        let parameters = validate::parameters(&request.parameters)?;
+        let mut parameters = validate::parameters(&request.parameters)?;
+        let group = validate::anti_affinity::group(&request.parameters)?;
+        let hard_group = group.as_ref().is_some_and(|group| group.hard);
+        // Kept with the volume, on its drive: the agent reads it again from there.
+        let kept = group.map(|group| (names::KEPT_ANTI_AFFINITY_GROUP.to_owned(), group.name));
+        parameters.kept.extend(kept);
         let mount_flags = request
             .volume_capabilities
             .iter()
@@ -65,6 +72,7 @@ impl TryFrom<csi::CreateVolumeRequest> for Create {
             capabilities,
             range,
             parameters,
+            hard_group,
             mount_flags,
             topology: request.accessibility_requirements,
         })
@@ -78,6 +86,7 @@ impl Create {
             block: self.capabilities.block,
             fs_type: self.capabilities.fs_type.or(self.parameters.fs_type),
             range: self.range,
+            hard_group: self.hard_group,
         }
     }
 
@@ -272,6 +281,7 @@ fn tells_of_all(error: &PlacementError) -> bool {
         | PlacementError::ClassNotNamed { .. } => true,
         PlacementError::Gone { .. }
         | PlacementError::ClassNotThere { .. }
+        | PlacementError::NoAntiAffinity { .. }
         | PlacementError::Size(_)
         | PlacementError::NoRoom { .. } => false,
     }

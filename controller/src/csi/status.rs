@@ -44,6 +44,8 @@ impl HasCode for InvalidRequest {
             | Self::MountGroup
             | Self::UnknownParameter { .. }
             | Self::BadParameter { .. }
+            | Self::BadPattern { .. }
+            | Self::NoClaimName { .. }
             | Self::MutableParameters
             | Self::ContentSource
             | Self::Negative { .. }
@@ -73,6 +75,7 @@ impl HasCode for PlacementError {
             Self::NoSuchNode
             | Self::Gone { .. }
             | Self::ClassNotThere { .. }
+            | Self::NoAntiAffinity { .. }
             | Self::NoRoom { .. } => Code::ResourceExhausted,
             Self::Size(error) => error.code(),
         }

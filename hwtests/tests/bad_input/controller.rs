@@ -239,6 +239,27 @@ async fn parameters(ground: &mut Ground) {
         ("mkfs asked to read a file", "mkfsOptions", "-d /etc"),
         ("mkfs given another device", "mkfsOptions", "/dev/sda"),
         (
+            "a pattern that is none",
+            "antiAffinityPattern",
+            "data-(db-[0-9]+",
+        ),
+        (
+            "a pattern that captures nothing",
+            "antiAffinityPattern",
+            "data-db-0",
+        ),
+        (
+            "a pattern and no claim's name",
+            "antiAffinityPattern",
+            "data-(db-0)",
+        ),
+        ("hard without a pattern", "antiAffinity", "hard"),
+        (
+            "what only Drivebay writes",
+            "antiAffinityGroup",
+            "prod/db-0",
+        ),
+        (
             "mkfs given a control character",
             "mkfsOptions",
             "-m 0\n-d /etc",

@@ -269,12 +269,14 @@ async fn a_class_without_a_layout_keeps_the_one_of_the_first_releases_drives_and
     let (mut rig, _) = restored_with(|settings| {
         settings.layout.clear();
         settings.placement.clear();
+        // A drive of verdict BAD takes no volume.
+        replay::pending_sectors(&settings.dir.join("bin"), 0);
         let shelf = settings.dir.join("shelf");
         let more = format!(", \"{}/fresh.img\"]", shelf.display());
         settings.select = settings.select.replace(']', &more);
     })
     .await;
-    rig.shelf.add(DriveSpec::blank("fresh", 2 * GIB)).unwrap();
+    rig.shelf.add(DriveSpec::blank("fresh", 8 * GIB)).unwrap();
     rig.drive_is("fresh", "available").await;
     let inventory = rig.inventory().await;
     let class = inventory.classes.iter().find(|class| class.name == "demo");

@@ -1,0 +1,191 @@
+//! Volumes that should lie on different drives: which group a claim's volume belongs to, by a StorageClass's pattern over
+//! names of claims. Pure.
+
+use std::collections::HashMap;
+
+use drivebay_proto::names;
+use regex::{Regex, RegexBuilder};
+
+use super::{InvalidRequest, text};
+
+/// Longest pattern, bytes.
+const MAX_PATTERN_BYTES: usize = 256;
+/// What a compiled pattern may take, bytes: a short one can ask for much, `(a{999}){999}`.
+const MAX_COMPILED_BYTES: usize = 256 << 10;
+/// Longest name of a claim or a namespace, bytes (Kubernetes: 253 and 63).
+const MAX_NAME_BYTES: usize = 253;
+
+/// The volumes of one group belong on different drives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// Namespace and capture.
+    pub(crate) name: String,
+    /// They must, or no volume is made.
+    pub(crate) hard: bool,
+}
+
+/// Checks both parameters, as far as they are given.
+pub(crate) fn check(parameters: &HashMap<String, String>) -> Result<(), InvalidRequest> {
+    let pattern = parameters.get(names::PARAM_ANTI_AFFINITY_PATTERN);
+    pattern.map(|text| compile(text)).transpose()?;
+    let bad = |reason| InvalidRequest::BadParameter {
+        key: names::PARAM_ANTI_AFFINITY,
+        reason,
+    };
+    match parameters.get(names::PARAM_ANTI_AFFINITY) {
+        Some(_) if pattern.is_none() => Err(bad(
+            "it needs antiAffinityPattern, which says which volumes belong together",
+        )),
+        Some(value) if is_hard(value).is_none() => {
+            Err(bad("it is \"soft\", the default, or \"hard\""))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The group of the volume that is asked for; None: the StorageClass has no pattern, or it does not match the claim's name.
+pub(crate) fn group(parameters: &HashMap<String, String>) -> Result<Option<Group>, InvalidRequest> {
+    check(parameters)?;
+    let Some(pattern) = parameters.get(names::PARAM_ANTI_AFFINITY_PATTERN) else {
+        return Ok(None);
+    };
+    let hard = parameters.get(names::PARAM_ANTI_AFFINITY);
+    let hard = hard.and_then(|value| is_hard(value)).unwrap_or(false);
+    let name = |key| {
+        let name = parameters.get(key).filter(|name| !name.is_empty());
+        text(
+            key,
+            name.ok_or(InvalidRequest::NoClaimName { key })?,
+            MAX_NAME_BYTES,
+        )
+    };
+    let (claim, namespace) = (name(names::CLAIM_NAME)?, name(names::CLAIM_NAMESPACE)?);
+    let captures = compile(pattern)?;
+    let capture = captures.captures(claim).and_then(|found| found.get(1));
+    Ok(capture.map(|capture| Group {
+        name: format!("{namespace}/{}", capture.as_str()),
+        hard,
+    }))
+}
+
+fn is_hard(value: &str) -> Option<bool> {
+    match value {
+        names::ANTI_AFFINITY_SOFT => Some(false),
+        names::ANTI_AFFINITY_HARD => Some(true),
+        _ => None,
+    }
+}
+
+/// A pattern that matches whole names and has one capture.
+fn compile(pattern: &str) -> Result<Regex, InvalidRequest> {
+    let key = "parameters.antiAffinityPattern";
+    text(key, pattern, MAX_PATTERN_BYTES)?;
+    let bad = |reason: String| InvalidRequest::BadPattern {
+        pattern: pattern.to_owned(),
+        reason,
+    };
+    let build = |pattern: &str| {
+        let built = RegexBuilder::new(pattern)
+            .size_limit(MAX_COMPILED_BYTES)
+            .build();
+        built.map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => bad("it is too large when compiled".to_owned()),
+            error => {
+                // Several lines that draw where it is; the last one says what it is.
+                let text = error.to_string();
+                let last = text.lines().last().unwrap_or_default();
+                bad(last.trim_start_matches("error: ").to_owned())
+            }
+        })
+    };
+    // By itself first: within the group it could close that.
+    let captures = build(pattern)?.captures_len() - 1;
+    if captures != 1 {
+        return Err(bad(format!(
+            "it has {captures} captures; put parentheses around the one part of the name that the claims of a group have in \
+             common, as in data-(db-[0-9]+), and write (?:...) for others"
+        )));
+    }
+    build(&format!("^(?:{pattern})$"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(given: &[(&str, &str)]) -> HashMap<String, String> {
+        let claim = [
+            (names::CLAIM_NAMESPACE, "prod"),
+            (names::CLAIM_NAME, "data-db-0"),
+        ];
+        let all = claim.iter().chain(given);
+        all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    fn named(pattern: &str, claim: &str) -> Option<String> {
+        let given = of(&[("antiAffinityPattern", pattern), (names::CLAIM_NAME, claim)]);
+        group(&given).unwrap().map(|group| group.name)
+    }
+
+    #[test]
+    fn the_group_is_the_namespace_and_what_the_pattern_captures_of_the_claims_name() {
+        for (pattern, claim, name) in [
+            ("data-(db-0)", "data-db-0", Some("prod/db-0")),
+            ("(?:data|log)-(db-[0-9]+)", "log-db-12", Some("prod/db-12")),
+            (r"[a-z]+\d?-(.+-\d+)", "data1-my-db-3", Some("prod/my-db-3")),
+            // The whole name, and nothing less.
+            ("data-(db-0)", "data-db-01", None),
+            ("data-(db-0)", "my-data-db-0", None),
+            ("a|(b)c", "bcd", None),
+            // The capture is not part of this match.
+            ("a|(b)", "a", None),
+        ] {
+            assert_eq!(named(pattern, claim).as_deref(), name, "{pattern} {claim}");
+        }
+        assert_eq!(group(&of(&[])), Ok(None));
+    }
+
+    #[test]
+    fn a_group_is_soft_unless_the_class_says_hard() {
+        let hard = |value: Option<&str>| {
+            let mut given = of(&[("antiAffinityPattern", "data-(.*)")]);
+            given.extend(value.map(|value| ("antiAffinity".to_owned(), value.to_owned())));
+            group(&given).map(|group| group.unwrap().hard)
+        };
+        assert_eq!(hard(None), Ok(false));
+        assert_eq!(hard(Some("soft")), Ok(false));
+        assert_eq!(hard(Some("hard")), Ok(true));
+        assert!(hard(Some("Hard")).is_err());
+    }
+
+    #[test]
+    fn a_pattern_that_cannot_be_used_says_why() {
+        for (pattern, why) in [
+            ("data-(db", "unclosed group"),
+            ("data-db-0", "it has 0 captures"),
+            ("(data)-(db-0)", "it has 2 captures"),
+            ("a)|(b", "unopened group"),
+            ("(\\pL{99}){99}", "too large when compiled"),
+            (&format!("({})", "a".repeat(256)), "258 bytes long"),
+        ] {
+            let error = group(&of(&[("antiAffinityPattern", pattern)])).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(why), "{pattern}: {text}");
+            assert!(!text.contains('\n'), "{text}");
+            assert_eq!(check(&of(&[("antiAffinityPattern", pattern)])), Err(error));
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let given = [("antiAffinity".to_owned(), "hard".to_owned())].into();
+        let error = check(&given).unwrap_err().to_string();
+        assert!(error.contains("it needs antiAffinityPattern"), "{error}");
+        let given = [("antiAffinityPattern".to_owned(), "(.*)".to_owned())].into();
+        // For ValidateVolumeCapabilities, which knows no claim.
+        assert_eq!(check(&given), Ok(()));
+        let error = group(&given).unwrap_err().to_string();
+        assert!(error.contains("--extra-create-metadata"), "{error}");
+    }
+}
