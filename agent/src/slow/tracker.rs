@@ -12,7 +12,7 @@ const AT_LEAST: u32 = 4;
 const LATELY: u32 = 8;
 /// What one minute can add and take away.
 const MOST: f64 = 0.8;
-const LEAST: f64 = -0.5;
+const LEAST: f64 = -0.3;
 /// Below so many times what is expected a slow drive is well …
 const WELL: f64 = 1.5;
 /// … and not slow any more after so many such minutes more than others.
