@@ -240,8 +240,10 @@ async fn a_drive_that_takes_3_10_or_50_times_as_long_is_found_and_no_other() {
     assert_eq!(stand.finding(0).await, message);
 
     // Reads only, ten times; the first is still slow, and known.
-    let acknowledged = stand.rig.agent.ask(&["drive", "ack", &drive.id]).unwrap();
-    assert!(acknowledged.status.success(), "{acknowledged:?}");
+    wait::until(Duration::from_secs(30), "the drive is acknowledged", || {
+        let answer = stand.rig.agent.ask(&["drive", "ack", &drive.id]).unwrap();
+        answer.status.success().then_some(())
+    });
     assert_eq!(stand.found().await, Vec::<usize>::new());
     stand.slow(1, 10, 1);
     let took = stand.is_found(1).await;

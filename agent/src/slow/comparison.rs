@@ -250,7 +250,7 @@ impl Comparison {
                     .map_or(0.0, |usual| usual.clamp(0.85f64.ln(), 1.4f64.ln())),
                 // Another model may be slower by any factor: only its own past tells by which.
                 Peers::Media => match kept.usual(direction, USUAL_OF_OTHERS, 0.9) {
-                    Some(usual) => usual.clamp(0.6f64.ln(), 8.0f64.ln()),
+                    Some(usual) => usual.clamp(0.85f64.ln(), 8.0f64.ln()),
                     None => {
                         self.note(
                             judged,
