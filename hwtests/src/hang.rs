@@ -1,4 +1,4 @@
-//! A drive that stops answering, or stops reading in places, and can be made to do so again: a loop device over a file that a
+//! A drive that stops answering, answers late, or stops reading in places, and can be made to do so again: a loop device over a file that a
 //! FUSE server of our own serves. What reads it past the cache while it hangs is in D state and
 //! cannot be killed, as with a real drive that went silent.
 //!
@@ -171,6 +171,11 @@ impl HungDrive {
         for work in aside {
             self.disk.answer(work);
         }
+    }
+
+    /// From now on each read takes so long, and each write and flush.
+    pub fn answer_late(&self, reads: Duration, writes: Duration) {
+        self.disk.gate().late = (reads, writes);
     }
 
     /// From now on nothing in this range of bytes reads, until all of it is written at once.

@@ -200,14 +200,21 @@ impl Comparison {
                 continue;
             };
             let (peers, peers_are) = self.peers(id);
+            let own = loads.get(id).map_or(&[][..], Vec::as_slice);
+            let able = reference::is_able(load, own);
             let estimates = peers
                 .iter()
                 .filter_map(|peer| {
                     let of_peer = loads.get(*peer)?;
-                    reference::estimate(kind.media, direction, load, of_peer.iter().copied())
+                    reference::estimate(
+                        kind.media,
+                        direction,
+                        load,
+                        of_peer.iter().rev().copied(),
+                        able,
+                    )
                 })
                 .collect();
-            let own = loads.get(id).map_or(&[][..], Vec::as_slice);
             if let Some(expected) = reference::expected(
                 kind.media,
                 direction,
@@ -227,6 +234,12 @@ impl Comparison {
             let now = peers.iter().filter_map(|peer| raw.get(*peer));
             let mut now: Vec<f64> = now.map(|raw| raw.observed / raw.expected).collect();
             let common = reference::median(&mut now).unwrap_or(1.0).max(1.0);
+            let load = minutes.get(id).and_then(Option::as_ref);
+            let load = load.and_then(|minute| minute.load(direction));
+            let own = loads.get(id).map_or(&[][..], Vec::as_slice);
+            if load.is_none_or(|load| reference::is_loaded(load, own)) {
+                continue;
+            }
             let Some((_, kept)) = self.drives.get(id) else {
                 continue;
             };
@@ -234,10 +247,10 @@ impl Comparison {
             let usual = match peers_are {
                 Peers::Model => kept
                     .usual(direction, USUAL, 0.5)
-                    .map_or(0.0, |usual| usual.clamp(0.8f64.ln(), 1.4f64.ln())),
+                    .map_or(0.0, |usual| usual.clamp(0.85f64.ln(), 1.4f64.ln())),
                 // Another model may be slower by any factor: only its own past tells by which.
                 Peers::Media => match kept.usual(direction, USUAL_OF_OTHERS, 0.9) {
-                    Some(usual) => usual.clamp(0.6f64.ln(), 8.0f64.ln()),
+                    Some(usual) => usual.clamp(0.85f64.ln(), 8.0f64.ln()),
                     None => {
                         self.note(
                             judged,

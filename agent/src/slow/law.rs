@@ -66,7 +66,7 @@ fn cost(media: Media, direction: Direction, load: &Load) -> f64 {
     };
     // What the other direction takes away, at most half as much again, or as much where it means seeks.
     let disturbed = match media {
-        Media::Hdd => 0.2,
+        Media::Hdd => 0.3,
         Media::Ssd => 0.1,
         Media::Nvme => 0.06,
     };

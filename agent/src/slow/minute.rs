@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Requests a minute below which a mean says nothing. A drive's own look at itself is one.
 pub const MIN_REQUESTS: u64 = 60;
 /// The kernel counts whole milliseconds: with fewer, rounding is more than a tenth.
-const MIN_WAIT_MS: u64 = 5;
+const MIN_WAIT_MS: u64 = 20;
 
 /// Reading or writing. A drive may be slow at one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -188,7 +188,7 @@ pub struct Load {
     pub latency_ms: f32,
     /// Mean bytes of a request.
     pub size: f32,
-    /// Of both directions: what fills the queue.
+    /// Of both directions, by bytes: what fills the queue.
     pub mean_size: f32,
     /// Mean requests at the drive while it was busy; at least 1.
     pub depth: f32,
@@ -232,18 +232,21 @@ impl Load {
         };
         let all = typical.reads + typical.writes;
         let mut depth = all.wait_ms as f64 / typical.busy_ms.max(1) as f64;
-        let mut mixed = all;
+        let size = |flow: &Flow| (flow.bytes as f64 / flow.requests.max(1) as f64).max(512.0);
+        // By bytes: a few large requests take more of the drive than many small ones.
+        let weighed = |flow: &Flow| flow.bytes as f64 * size(flow);
+        let mut mean_size =
+            (weighed(&typical.reads) + weighed(&typical.writes)) / all.bytes.max(1) as f64;
         if erased {
             // Erasing has few requests, all large: they are taken out of the queue, and do not make the rest of it large.
             depth -= ERASING_DEPTH;
-            mixed = *flow;
+            mean_size = size(flow);
         }
-        let size = |flow: &Flow| (flow.bytes as f64 / flow.requests.max(1) as f64).max(512.0);
         let other = throughput(typical.flow(direction.other()), typical.millis);
         Some(Self {
             latency_ms: (flow.wait_ms as f64 / flow.requests as f64) as f32,
             size: size(flow) as f32,
-            mean_size: size(&mixed) as f32,
+            mean_size: mean_size.max(512.0) as f32,
             depth: depth.max(1.0) as f32,
             rate: (flow.requests as f64 * 1000.0 / typical.millis.max(1) as f64) as f32,
             other: (1.0 + other / OTHER_UNIT).log2() as f32,

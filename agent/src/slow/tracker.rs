@@ -10,9 +10,11 @@ const RAISE: f64 = 1.3;
 /// Minutes outside that it takes in any case, of the last `LATELY`.
 const AT_LEAST: u32 = 4;
 const LATELY: u32 = 8;
+/// Over all minutes outside it takes at least so many times what is expected.
+const CLEARLY: f64 = 2.1;
 /// What one minute can add and take away.
 const MOST: f64 = 0.8;
-const LEAST: f64 = -0.5;
+const LEAST: f64 = -0.3;
 /// Below so many times what is expected a slow drive is well …
 const WELL: f64 = 1.5;
 /// … and not slow any more after so many such minutes more than others.
@@ -78,8 +80,9 @@ impl Tracker {
         match self.slow {
             None => {
                 let lately = (self.recent & ((1 << LATELY) - 1)).count_ones();
-                if self.evidence >= RAISE && lately >= AT_LEAST {
-                    self.slow = self.so_far();
+                let found = self.so_far().filter(|found| found.factor() >= CLEARLY);
+                if self.evidence >= RAISE && lately >= AT_LEAST && found.is_some() {
+                    self.slow = found;
                     self.well = 0;
                 } else if self.evidence <= 0.0 {
                     self.forget();

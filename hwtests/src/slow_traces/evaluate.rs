@@ -16,7 +16,9 @@ const GRACE: u64 = 2;
 /// What came of some traces.
 #[derive(Debug, Clone, Default)]
 pub struct Score {
+    /// Traces in which the drive was slow.
     pub traces: u32,
+    /// Those in which it was found while it lasted.
     pub found: u32,
     /// Minutes from the beginning to the finding.
     pub times: Vec<u64>,
@@ -39,13 +41,17 @@ impl Score {
 /// What came of all traces.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
+    /// By shape and factor.
     pub slow: BTreeMap<(Shape, u32), Score>,
+    /// By medium and load.
     pub by_load: BTreeMap<String, Score>,
+    /// Traces without a slow drive.
     pub healthy_traces: u32,
     /// Slow traces in which the drive had too few requests to tell; they count for nothing else.
     pub too_little: u32,
     /// Findings about drives that were not slow, with the seed of their trace.
     pub false_alarms: Vec<String>,
+    /// Slow drives that were not found, with the seed of their trace.
     pub missed: Vec<String>,
 }
 

@@ -284,7 +284,7 @@ impl Load {
 
     pub(super) fn begin_minute(&mut self, rng: &mut Rng, at: f64) {
         self.minute = (0.15 * normal(rng)).exp();
-        if self.depth_changes && (at / 60.0) as u64 % 30 == 0 {
+        if self.depth_changes && ((at / 60.0) as u64).is_multiple_of(30) {
             self.depth = [0.5, 1.0, 2.0, 4.0][rng.usize(..4)];
         }
     }

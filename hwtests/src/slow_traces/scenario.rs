@@ -47,7 +47,9 @@ impl Shape {
 /// When and how the first drive is slow.
 #[derive(Debug, Clone, Copy)]
 pub struct Slowness {
+    /// Which requests, and when.
     pub shape: Shape,
+    /// How many times longer they take.
     pub factor: f64,
     /// Seconds.
     pub from: f64,
@@ -84,7 +86,9 @@ struct Node {
 pub struct Scenario {
     rng: Rng,
     nodes: Vec<Node>,
+    /// That of the first drive.
     pub slowness: Option<Slowness>,
+    /// How long it lasts.
     pub minutes: u64,
     /// What the load of the first drive is called, with its medium.
     pub name: String,
