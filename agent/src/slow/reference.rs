@@ -129,13 +129,13 @@ fn steady(load: &Load, own: &[&Load]) -> bool {
     let same = own.iter().filter(|of| {
         let size = (of.size / load.size).log2().abs();
         let depth = (of.depth / load.depth).log2().abs();
-        size <= 0.3 && depth <= 1.0 && (of.other - load.other).abs() <= 1.0
+        size <= 0.3 && depth <= 1.5 && (of.other - load.other).abs() <= 1.0
     });
     let mut latencies: Vec<f64> = same.map(|of| f64::from(of.latency_ms)).collect();
     latencies.sort_by(f64::total_cmp);
     let at = |part: usize| latencies.get(latencies.len() * part / 10);
     match (at(5), at(8)) {
-        (Some(middle), Some(most)) => latencies.len() >= STEADY && *most <= 2.5 * middle,
+        (Some(middle), Some(most)) => latencies.len() >= STEADY && *most <= 3.5 * middle,
         _ => false,
     }
 }

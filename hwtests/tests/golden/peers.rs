@@ -148,6 +148,13 @@ impl Agent for OldAgent {
         never()
     }
 
+    async fn drive_latency(
+        &self,
+        _: Request<drivebay_proto::agent::DriveLatencyRequest>,
+    ) -> Result<Response<drivebay_proto::agent::DriveLatencyResponse>, Status> {
+        Err(Status::unimplemented("not in the first release"))
+    }
+
     async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
         never()
     }
