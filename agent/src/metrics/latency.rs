@@ -12,17 +12,17 @@ const BY_DIRECTION: &[&str] = &["drive", "direction"];
 
 const LATENCY: Def = gauge(
     "drivebay_drive_io_latency_seconds",
-    "Mean time of a request in the last minute, from the kernel's counters; direction=\"read\" or \"write\". No series with too few requests.",
+    "Mean time of a request in the last minute in seconds, from the kernel's counters; direction=\"read\" or \"write\". No series with too few requests.",
     BY_DIRECTION,
 );
 const EXPECTED: Def = gauge(
     "drivebay_drive_io_expected_latency_seconds",
-    "Time that a request should have taken in the last minute, by what other drives of the same kind on the node take at such a load. No series where none had such a load.",
+    "Seconds that a request should have taken in the last minute, by what other drives of the same kind on the node take at such a load. No series where none had such a load.",
     BY_DIRECTION,
 );
 const SLOWDOWN: Def = gauge(
     "drivebay_drive_io_slowdown_ratio",
-    "Observed by expected latency of the last minute; 1 is as expected. No series where nothing is expected.",
+    "Observed latency of the last minute as a ratio to the expected one; 1 is as expected. No series where nothing is expected.",
     BY_DIRECTION,
 );
 const THROUGHPUT: Def = gauge(
