@@ -17,7 +17,7 @@ pub enum BlockOwner {
     None,
 }
 
-/// `icheck`: a line for each block, "block<TAB>inode" or "block<TAB><block not found>". Blocks that it says nothing of are left out.
+/// `icheck`: a line for each block, `block<TAB>inode` or `block<TAB><block not found>`. Blocks that it says nothing of are left out.
 pub fn icheck(output: &str) -> BTreeMap<u64, BlockOwner> {
     let lines = output.lines().filter_map(|line| {
         let (block, owner) = line.split_once('\t')?;
@@ -35,7 +35,7 @@ pub fn icheck(output: &str) -> BTreeMap<u64, BlockOwner> {
     lines.collect()
 }
 
-/// `ncheck` of one inode: "inode<TAB>path", a line for each of its names. None: it has none. Of a name with a line break in it all of it
+/// `ncheck` of one inode: `inode<TAB>path`, a line for each of its names. None: it has none. Of a name with a line break in it all of it
 /// is taken, since nothing else can follow.
 pub fn ncheck(output: &str, inode: u64) -> Option<String> {
     let (_, rest) = output.split_once("Inode\tPathname\n")?;
