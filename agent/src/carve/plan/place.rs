@@ -38,12 +38,16 @@ pub fn place(
     Some(Extent { start, len: size })
 }
 
-/// The part of this room that a partition gets before a new one, in proportion to their sizes.
+/// The part of this room that a partition gets before a new one, in proportion to their sizes; less where both pieces together
+/// would otherwise hold fewer partitions of the new one's size than the room does.
 fn share(room: u64, neighbour: u64, size: u64) -> u64 {
     let all = u128::from(neighbour) + u128::from(size);
     let part = u128::from(room) * u128::from(neighbour) / all.max(1);
     // At most `room`, so that it fits.
-    u64::try_from(part).unwrap_or(room) / EXTENT_BYTES * EXTENT_BYTES
+    let part = u64::try_from(part).unwrap_or(room);
+    let size = size.max(1);
+    let part = part / size * size + (part % size).min(room % size);
+    part / EXTENT_BYTES * EXTENT_BYTES
 }
 
 /// The free runs that are left beside a place in one of them.
@@ -121,8 +125,8 @@ mod tests {
     #[test]
     fn spread_leaves_room_in_proportion_to_size() {
         let lies = lie(run(0, 100), &[30, 10], Placement::Spread);
-        // 60 are left: 45 behind the one of 30, 15 behind the one of 10.
-        assert_eq!(lies, [run(0, 30), run(75, 10)]);
+        // 60 are left: 45 for the one of 30 and 15 for the one of 10 would be room for five more of 10, and not for six.
+        assert_eq!(lies, [run(0, 30), run(70, 10)]);
     }
 
     #[test]
@@ -132,7 +136,7 @@ mod tests {
         assert_eq!(placed, Some(run(10, 4)));
         // In the other run both would get less for their size, though it begins behind nobody here.
         let placed = place(&free, &[run(4, 6)], 4 * MIB, Placement::Spread);
-        assert_eq!(placed, Some(run(10 + 16 * 6 / 10, 4)));
+        assert_eq!(placed, Some(run(10 + 16 * 6 / 10 / 4 * 4, 4)));
     }
 
     #[test]
@@ -184,6 +188,13 @@ mod tests {
                 prop_assert!(limit >= 2 * size * MIB, "{:?}", lies);
                 now[at].len = 2 * size * MIB;
             }
+        }
+
+        #[test]
+        fn room_to_grow_costs_no_place_of_an_equal_volume(drive in 1_u64..400, size in 1_u64..60) {
+            let many = vec![size; usize::try_from(drive / size + 2).unwrap()];
+            let lies = lie(run(8, drive), &many, Placement::Spread);
+            prop_assert_eq!(lies.len() as u64, drive / size, "{:?}", lies);
         }
 
         #[test]
