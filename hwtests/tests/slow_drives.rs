@@ -1,5 +1,5 @@
 //! Slow drives, found by the real agent from the real kernel's counters: loop drives whose requests take longer, under a load of
-//! random reads and writes. A minute of the comparison has five or ten seconds here. Needs root, FUSE and loop devices.
+//! random reads and writes. A minute of the comparison has ten seconds here. Needs root, FUSE and loop devices.
 //!
 //! Besides: how well slow drives are told from loaded ones on generated traces, the small version of `hwtests/slow`.
 #![allow(
@@ -24,9 +24,9 @@ use drivebay_hwtests::{
 use drivebay_proto::{agent::Drive, csi as wire};
 
 const DRIVES: usize = 4;
-/// What a healthy one takes; long beside what a busy machine adds.
-const READ: Duration = Duration::from_millis(10);
-const WRITE: Duration = Duration::from_millis(6);
+/// What a healthy one takes.
+const READ: Duration = Duration::from_millis(2);
+const WRITE: Duration = Duration::from_millis(1);
 const LOAD: &str = env!("CARGO_BIN_EXE_drivebay-load");
 
 /// Fields go in this order: the load before the mounts, these and the agent before the drives.
@@ -75,7 +75,7 @@ impl Stand {
             let args = [
                 "--pause".into(),
                 pause.into(),
-                "--depth=4".into(),
+                "--depth=2".into(),
                 device.into(),
                 file.into(),
             ];
@@ -162,22 +162,6 @@ impl Stand {
 }
 
 #[tokio::test]
-async fn a_drive_whose_reads_take_ten_times_as_long_is_found_and_no_other() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4");
-    let stand = Stand::new(Duration::from_secs(5)).await;
-    stand.slow(1, 10, 1);
-    let took = stand.is_found(1).await;
-    println!("10 times, reads: found after {took:.1} minutes");
-    assert_eq!(stand.found().await, [1]);
-    assert_eq!(stand.drive(1).await.verdict, "SUSPECT");
-    let message = stand.finding(1).await.unwrap();
-    assert!(message.starts_with("reads take"), "{message}");
-    stand.rig.is_told(&stand.volumes[1], "DriveSuspect").await;
-    stand.rig.is_well(&stand.volumes[0]).await;
-    stand.end();
-}
-
-#[tokio::test]
 #[ignore = "takes ten minutes; hwtests/faults --long runs it"]
 async fn a_drive_that_takes_3_10_or_50_times_as_long_is_found_and_no_other() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
@@ -254,5 +238,5 @@ fn slow_drives_are_told_from_loaded_ones_on_generated_traces() {
         table.render(),
         table.false_alarms
     );
-    assert_eq!(slow_traces::replay(7, 8), Vec::<String>::new());
+    assert_eq!(slow_traces::replay(7, 4), Vec::<String>::new());
 }

@@ -4,14 +4,14 @@
 use serde::{Deserialize, Serialize};
 
 /// A drive is outside when it takes so many times what is expected.
-pub(super) const OUTSIDE: f64 = 1.75;
+pub(super) const OUTSIDE: f64 = 1.65;
 /// Evidence with which it is slow.
 const RAISE: f64 = 1.2;
 /// Minutes outside that it takes in any case, of the last `LATELY`.
 const AT_LEAST: u32 = 4;
 const LATELY: u32 = 8;
 /// Over all minutes outside it takes at least so many times what is expected.
-const CLEARLY: f64 = 2.1;
+const CLEARLY: f64 = 1.9;
 /// What one minute can add and take away.
 const MOST: f64 = 0.8;
 const LEAST: f64 = -0.3;
