@@ -185,18 +185,20 @@ impl Task {
         }
         let looked = offload("latency", SYSFS_DEADLINE, move || {
             let read = |(id, name): (DriveId, String)| {
-                let counted = blockstat::counters(&name)?;
-                Ok((
-                    id,
-                    counted.map(|counted| (Instant::now(), counters(&counted))),
-                ))
+                let counted = blockstat::counters(&name);
+                let now = |counted: Counted| (Instant::now(), counters(&counted));
+                (id, counted.map(|counted| counted.map(now)))
             };
-            names.into_iter().map(read).collect()
+            names.into_iter().map(read).collect::<Vec<_>>()
         });
-        let looked: std::io::Result<Vec<_>> = looked.await.and_then(|looked| looked);
-        match looked {
+        match looked.await {
             Ok(looked) => {
                 for (id, now) in looked {
+                    // One drive that cannot be read costs the others nothing.
+                    let now = now.unwrap_or_else(|error| {
+                        tracing::warn!(drive = %id, %error, "cannot read drive latency counters; will retry");
+                        None
+                    });
                     if let Some(watched) = self.watched.get_mut(&id) {
                         watched.take(now);
                     }
@@ -255,7 +257,8 @@ impl Task {
         }
         let at = unix_seconds();
         let before = self.slow();
-        let mut comparison = std::mem::take(&mut self.comparison);
+        // A copy: a comparison that fails loses neither what was found nor the history.
+        let mut comparison = self.comparison.clone();
         // Milliseconds for a shelf of drives.
         let fed = blocking(move || {
             comparison.feed(at, inputs);
