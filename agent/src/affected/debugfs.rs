@@ -21,7 +21,7 @@ use crate::{
     sys::{direct, path::Directory},
 };
 
-/// Blocks that one job asks for; what is beyond is asked for when these are answered.
+/// Blocks that one job asks for.
 const MOST_BLOCKS: usize = 2048;
 /// Runs of blocks whose bitmaps are read: each is a process.
 const MOST_RUNS: usize = 32;

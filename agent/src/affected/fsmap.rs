@@ -51,11 +51,12 @@ pub(super) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet
     pieces.collect()
 }
 
-/// What of a range no record is about: ext4 leaves out blocks that it has set aside for files that grow.
-pub(super) fn gaps(range: Extent, found: &[(Extent, BTreeSet<Owner>)]) -> Vec<Extent> {
+/// What of a range is in none of these pieces, which are in order.
+pub(super) fn gaps(range: Extent, found: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
     let mut all = Vec::new();
     let mut at = range.start;
-    let ends = found.iter().map(|(piece, _)| (piece.start, piece.end()));
+    let inside = found.into_iter().filter_map(|piece| common(piece, range));
+    let ends = inside.map(|piece| (piece.start, piece.end()));
     for (start, end) in ends.chain([(range.end(), range.end())]) {
         if at < start {
             let len = start - at;
@@ -114,13 +115,14 @@ mod tests {
     #[test]
     fn what_no_record_is_about_is_not_left_out() {
         let extent = |start, len| Extent { start, len };
-        let piece = |start, len| (extent(start, len), BTreeSet::from([Owner::Free]));
-        let found = [piece(4096, 4096), piece(12288, 4096)];
+        let found = [extent(4096, 4096), extent(12288, 4096)];
         assert_eq!(
-            gaps(extent(0, 20480), &found),
+            gaps(extent(0, 20480), found),
             [extent(0, 4096), extent(8192, 4096), extent(16384, 4096)]
         );
-        assert_eq!(gaps(extent(4096, 4096), &found[..1]), []);
-        assert_eq!(gaps(extent(4096, 4096), &[]), [extent(4096, 4096)]);
+        // What is outside the range fills nothing of it.
+        assert_eq!(gaps(extent(4096, 4096), found), []);
+        assert_eq!(gaps(extent(8192, 4096), found), [extent(8192, 4096)]);
+        assert_eq!(gaps(extent(4096, 4096), []), [extent(4096, 4096)]);
     }
 }

@@ -110,7 +110,7 @@ impl Job for Locate {
                 })
                 .collect(),
         };
-        Ok(joined(found))
+        Ok(answer(&self.pieces, found))
     }
 }
 
@@ -118,7 +118,24 @@ pub(super) fn cannot(why: impl Into<String>) -> Holds {
     Holds::Unknown { why: why.into() }
 }
 
-/// Pieces in order; what touches and holds the same is one.
+/// All pieces that were asked for, in order; what touches and holds the same is one. Of what is beyond the bounds it is said that it is
+/// not known, or it would count as not asked for yet.
+fn answer(asked: &[Extent], found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
+    let mut all = joined(found);
+    all.truncate(MOST_PIECES);
+    let answered: Vec<Extent> = all.iter().map(|piece| piece.extent).collect();
+    let left = asked
+        .iter()
+        .flat_map(|piece| gaps(*piece, answered.iter().copied()));
+    let holds = cannot("too much of the volume does not read to ask for all of it");
+    all.extend(left.map(|extent| LocatedPiece {
+        extent,
+        holds: holds.clone(),
+    }));
+    all.sort_by_key(|piece| piece.extent);
+    all
+}
+
 fn joined(mut found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
     found.sort_by_key(|(piece, _)| *piece);
     let mut all: Vec<LocatedPiece> = Vec::new();
@@ -130,7 +147,6 @@ fn joined(mut found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
             _ => all.push(LocatedPiece { extent, holds }),
         }
     }
-    all.truncate(MOST_PIECES);
     all
 }
 
@@ -174,7 +190,8 @@ impl Work<'_> {
         self.context.step("asking the filesystem");
         let records = fsmap::records(root.as_fd(), self.partition.dev, piece)?;
         let mut found = owners(piece, &records);
-        let gaps = gaps(piece, &found).into_iter();
+        // ext4 leaves out blocks that it has set aside for files that grow.
+        let gaps = gaps(piece, found.iter().map(|(piece, _)| *piece)).into_iter();
         found.extend(gaps.map(|gap| (gap, BTreeSet::from([Owner::Unknown]))));
         Ok(found)
     }
@@ -191,7 +208,9 @@ impl Work<'_> {
                     let held = if !inodes.is_empty() {
                         Ok(inodes)
                     } else if owners.contains(&Owner::Unknown) {
-                        Err(cannot("the XFS was made without reverse mapping (rmapbt)"))
+                        Err(cannot(
+                            "the XFS does not say whose it is, as one made without reverse mapping (rmapbt) never does",
+                        ))
                     } else {
                         Err(metadata_or_free(&owners))
                     };
@@ -300,5 +319,34 @@ pub(super) fn metadata_or_free(owners: &BTreeSet<Owner>) -> Holds {
         Holds::FilesystemMetadata
     } else {
         Holds::FilesystemFree
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_beyond_the_bounds_is_answered_as_not_known() {
+        let extent = |start, len| Extent { start, len };
+        let found: Vec<(Extent, Holds)> = (0..MOST_PIECES as u64 + 10)
+            .map(|at| (extent(at * 8192, 4096), Holds::FilesystemFree))
+            .collect();
+        let asked: Vec<Extent> = found.iter().map(|(piece, _)| *piece).collect();
+        let given = answer(&asked, found);
+        let extents: Vec<Extent> = given.iter().map(|piece| piece.extent).collect();
+        assert_eq!(extents, asked);
+        let unknown = |piece: &&LocatedPiece| matches!(piece.holds, Holds::Unknown { .. });
+        assert_eq!(given.iter().filter(unknown).count(), 10);
+        // Nothing was found at all, or a part of a piece.
+        let given = answer(&[extent(0, 4096)], Vec::new());
+        assert_eq!(given.len(), 1);
+        let part = vec![(extent(512, 512), Holds::FilesystemMetadata)];
+        let given = answer(&[extent(0, 4096)], part);
+        let extents: Vec<Extent> = given.iter().map(|piece| piece.extent).collect();
+        assert_eq!(
+            extents,
+            [extent(0, 512), extent(512, 512), extent(1024, 3072)]
+        );
     }
 }

@@ -94,7 +94,11 @@ impl Job for ReadWindows {
         let mut read = |piece: Extent, context: &mut Context| {
             context.step("reading past the cache");
             let room = buffer.bytes_mut().get_mut(..piece.len as usize);
-            match file.read_exact_at(room.unwrap_or_default(), piece.start) {
+            let read = match room {
+                Some(room) => file.read_exact_at(room, piece.start),
+                None => Err(io::ErrorKind::InvalidInput.into()),
+            };
+            match read {
                 Ok(()) => Ok(true),
                 Err(error) if is_of_medium(&error) => Ok(false),
                 Err(error) => Err(ReadWindowsError::Read {

@@ -334,7 +334,7 @@ impl Volumes {
             let layout = snapshot
                 .classes
                 .get(&class.name)
-                .map_or_else(Default::default, |report| report.layout);
+                .map_or_else(|| class.layout.unwrap_or_default(), |report| report.layout);
             // One of its own for each drive that is tried: an identity is never on two.
             spec.uuid = Uuid::new_v4();
             let job = Create {
