@@ -1,111 +1,196 @@
-//! What `debugfs` prints. Pure. Its users name files: a name may hold anything but a slash and a zero byte.
+//! Owners of blocks of an ext4, mounted or not: by GETFSMAP, and by `debugfs` where that does not tell.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
-/// Inodes below this number are the filesystem's own, but for the root directory.
-const FIRST_INODE: u64 = 11;
-const ROOT: u64 = 2;
+use super::{
+    debugfs::{self, BlockOwner},
+    fsmap::Owner,
+    locate::{Asking, Work, cannot, metadata_or_free},
+    name,
+};
+use crate::{
+    check::{decode::End, tool},
+    fs::superblock,
+    model::{
+        Extent,
+        unreadable::{Holds, NAMED_FILES},
+    },
+    sys::{direct, path::Directory},
+};
 
-/// Who has a block, by `icheck`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlockOwner {
-    /// A file or directory.
-    Inode(u64),
-    /// The journal, or another file of the filesystem's own.
-    Metadata,
-    /// No file: free, or part of the filesystem's structures.
-    None,
-}
+/// Blocks that one job asks for.
+const MOST_BLOCKS: usize = 2048;
+/// Runs of blocks whose bitmaps are read: each is a process.
+const MOST_RUNS: usize = 32;
 
-/// `icheck`: a line for each block, `block<TAB>inode` or `block<TAB><block not found>`. Blocks that it says nothing of are left out.
-pub fn icheck(output: &str) -> BTreeMap<u64, BlockOwner> {
-    let lines = output.lines().filter_map(|line| {
-        let (block, owner) = line.split_once('\t')?;
-        let owner = match owner.trim() {
-            "<block not found>" => BlockOwner::None,
-            number => match number.parse().ok()? {
-                0 => return None,
-                ROOT => BlockOwner::Inode(ROOT),
-                own if own < FIRST_INODE => BlockOwner::Metadata,
-                inode => BlockOwner::Inode(inode),
-            },
-        };
-        Some((block.trim().parse().ok()?, owner))
-    });
-    lines.collect()
-}
-
-/// `ncheck` of one inode: `inode<TAB>path`, a line for each of its names. None: it has none. Of a name with a line break in it all of it
-/// is taken, since nothing else can follow.
-pub fn ncheck(output: &str, inode: u64) -> Option<String> {
-    let (_, rest) = output.split_once("Inode\tPathname\n")?;
-    let start = format!("{inode}\t");
-    let path = rest.strip_prefix(&start)?;
-    // Another name of it.
-    let end = path.find(&format!("\n{start}")).unwrap_or(path.len());
-    let path = path.get(..end)?;
-    let path = path.strip_suffix('\n').unwrap_or(path);
-    // Since 1.41 debugfs writes two slashes in front of what is in the root directory.
-    let path = path.trim_start_matches('/');
-    Some(format!("/{path}"))
-}
-
-/// `testb`: which blocks are in use. Blocks that it says nothing of are left out.
-pub fn testb(output: &str) -> BTreeMap<u64, bool> {
-    let lines = output.lines().filter_map(|line| {
-        let (block, state) = line.strip_prefix("Block ")?.split_once(' ')?;
-        let used = match state.trim() {
-            "marked in use" => true,
-            "not in use" => false,
-            _ => return None,
-        };
-        Some((block.parse().ok()?, used))
-    });
-    lines.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_block_is_a_files_the_journals_or_no_ones() {
-        let output =
-            "Block\tInode number\n8865\t12\n100\t<block not found>\n1000\t8\n9\t2\nx\ty\n7\t0\n";
-        let expected = [
-            (8865, BlockOwner::Inode(12)),
-            (100, BlockOwner::None),
-            (1000, BlockOwner::Metadata),
-            (9, BlockOwner::Inode(2)),
-        ];
-        assert_eq!(icheck(output), expected.into());
+impl Work<'_> {
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
     }
 
-    #[test]
-    fn a_name_is_taken_whole_and_is_never_another_inodes() {
-        for (output, expected) in [
-            (
-                "Inode\tPathname\n12\t/db/base/2619\n",
-                Some("/db/base/2619"),
-            ),
-            ("Inode\tPathname\n12\t//file\n", Some("/file")),
-            ("Inode\tPathname\n12\t/a\n12\t/b\n", Some("/a")),
-            (
-                "Inode\tPathname\n12\t/a\n13\t/etc/passwd\n",
-                Some("/a\n13\t/etc/passwd"),
-            ),
-            ("Inode\tPathname\n", None),
-            ("Inode\tPathname\n13\t/other\n", None),
-            ("", None),
-        ] {
-            assert_eq!(ncheck(output, 12).as_deref(), expected, "{output:?}");
+    pub(super) fn ext4(
+        &mut self,
+        pieces: &[Extent],
+        root: Option<&Directory>,
+    ) -> Vec<(Extent, Holds)> {
+        let all = |why: &str| pieces.iter().map(|piece| (*piece, cannot(why))).collect();
+        self.context.step("reading the superblock");
+        let head = direct::read_node(&self.partition.node, 0, superblock::HEAD_BYTES);
+        let Some(sb) = head.ok().and_then(|head| superblock::ext4(&head)) else {
+            // debugfs cannot open it either.
+            let primary = |piece: &Extent| piece.start < 2048;
+            let held = pieces.iter().map(|piece| {
+                let holds = if primary(piece) {
+                    Holds::FilesystemMetadata
+                } else {
+                    cannot("the superblock of the ext4 does not read")
+                };
+                (*piece, holds)
+            });
+            return held.collect();
+        };
+        let mut known: Vec<Asking> = Vec::new();
+        // Pieces of which the kernel does not say more than that they are used, or nothing.
+        let mut open: Vec<(Extent, bool)> = Vec::new();
+        for piece in pieces {
+            let found = root.map(|root| self.records(root, *piece));
+            match found {
+                Some(Ok(found)) => {
+                    for (piece, owners) in found {
+                        if owners.contains(&Owner::Unknown) {
+                            open.push((piece, true));
+                        } else {
+                            known.push((piece, Err(metadata_or_free(&owners))));
+                        }
+                    }
+                }
+                // Also where the kernel is older than the call.
+                Some(Err(_)) | None => open.push((*piece, false)),
+            }
+        }
+        let mut blocks: Vec<(u64, Extent, bool)> = Vec::new();
+        for (piece, used) in &open {
+            let mut at = piece.start;
+            while at < piece.end() && blocks.len() < MOST_BLOCKS {
+                let block = at / sb.block_size;
+                let end = ((block + 1) * sb.block_size).min(piece.end());
+                let len = end - at;
+                blocks.push((block, Extent { start: at, len }, *used));
+                at = end;
+            }
+        }
+        if !blocks.is_empty() {
+            match self.owners_of_blocks(&blocks) {
+                Ok(found) => known.extend(found),
+                Err(why) if known.is_empty() => return all(&why),
+                Err(why) => known.extend(
+                    blocks
+                        .iter()
+                        .map(|(_, piece, _)| (*piece, Err(cannot(why.as_str())))),
+                ),
+            }
+        }
+        self.named(known, root)
+    }
+
+    /// By debugfs, which reads the device: what is not yet written back is in the cache that it reads through.
+    fn owners_of_blocks(&mut self, blocks: &[(u64, Extent, bool)]) -> Result<Vec<Asking>, String> {
+        let numbers: BTreeSet<u64> = blocks.iter().map(|(block, ..)| *block).collect();
+        let list: Vec<String> = numbers.iter().map(u64::to_string).collect();
+        let found = self.debugfs(&format!("icheck {}", list.join(" ")), true)?;
+        let found = debugfs::icheck(&found);
+        // Also what the kernel says is used: it counts what it has set aside for files that grow, which no bitmap has.
+        let open = blocks
+            .iter()
+            .filter(|(block, ..)| matches!(found.get(block), Some(BlockOwner::None)));
+        let used = self.used(&open.map(|(block, ..)| *block).collect())?;
+        let held = blocks.iter().map(|(block, piece, is_used)| {
+            let held = match found.get(block) {
+                Some(BlockOwner::Inode(inode)) => Ok(BTreeSet::from([*inode])),
+                Some(BlockOwner::Metadata) => Err(Holds::FilesystemMetadata),
+                Some(BlockOwner::None) => match used.get(block) {
+                    // The kernel has told metadata apart.
+                    Some(true) if *is_used => Err(cannot(
+                        "no file has the block; it is just being freed or used",
+                    )),
+                    Some(true) => Err(Holds::FilesystemMetadata),
+                    Some(false) => Err(Holds::FilesystemFree),
+                    None => Err(cannot("debugfs does not say whether the block is in use")),
+                },
+                None => Err(cannot("debugfs does not say which file has the block")),
+            };
+            (*piece, held)
+        });
+        Ok(held.collect())
+    }
+
+    /// Which blocks are in use.
+    fn used(&mut self, blocks: &BTreeSet<u64>) -> Result<BTreeMap<u64, bool>, String> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for block in blocks {
+            match runs.last_mut() {
+                Some((start, count)) if *start + *count == *block => *count += 1,
+                _ => runs.push((*block, 1)),
+            }
+        }
+        let mut used = BTreeMap::new();
+        for (start, count) in runs.into_iter().take(MOST_RUNS) {
+            used.extend(debugfs::testb(
+                &self.debugfs(&format!("testb {start} {count}"), false)?,
+            ));
+        }
+        Ok(used)
+    }
+
+    /// Runs one request, read-only. `without_bitmaps`: those of a large filesystem are hundreds of megabytes.
+    fn debugfs(&mut self, request: &str, without_bitmaps: bool) -> Result<String, String> {
+        let mut args: Vec<std::ffi::OsString> = Vec::new();
+        if without_bitmaps {
+            args.push("-c".into());
+        }
+        args.extend([
+            "-R".into(),
+            request.into(),
+            self.partition.node.clone().into(),
+        ]);
+        let (limit, device) = (self.left(), &self.partition.device);
+        let command = request.split(' ').next().unwrap_or_default();
+        match tool::run_tool("debugfs", args, device, limit, self.context) {
+            None => Err("the agent is gone".to_owned()),
+            Some(End::Exited { stdout, stderr, .. }) => {
+                if stdout.trim().is_empty() {
+                    let line = stderr
+                        .lines()
+                        .find(|line| !line.starts_with("debugfs "))
+                        .unwrap_or_default();
+                    let line = name::shown(line.as_bytes());
+                    return Err(format!("debugfs {command} has no answer: {line}"));
+                }
+                Ok(stdout)
+            }
+            Some(End::TimedOut) => Err(format!("debugfs {command} did not end in the time given")),
+            Some(End::Missing { package }) => {
+                Err(format!("debugfs is not installed (package {package})"))
+            }
+            Some(End::NotRun { why }) => Err(format!("debugfs was not started: {why}")),
+            Some(End::Killed) => Err(format!("debugfs {command} was killed")),
         }
     }
 
-    #[test]
-    fn a_block_is_in_use_or_not_or_it_is_not_known() {
-        let output = "Block 100 marked in use\nBlock 101 not in use\nBlock x not in use\n";
-        assert_eq!(testb(output), [(100, true), (101, false)].into());
-        assert!(testb("debugfs: Filesystem not open\n").is_empty());
+    pub(super) fn checked(&mut self, wanted: &BTreeSet<u64>) -> BTreeMap<u64, Vec<u8>> {
+        let mut paths = BTreeMap::new();
+        for inode in wanted.iter().take(NAMED_FILES) {
+            // One at a time: a name with line breaks in it could pass for a line of another inode.
+            let Ok(output) = self.debugfs(&format!("ncheck {inode}"), true) else {
+                break;
+            };
+            if let Some(path) = debugfs::ncheck(&output, *inode) {
+                paths.insert(*inode, path.into_bytes());
+            }
+        }
+        paths
     }
 }

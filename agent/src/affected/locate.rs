@@ -118,8 +118,7 @@ pub(super) fn cannot(why: impl Into<String>) -> Holds {
     Holds::Unknown { why: why.into() }
 }
 
-/// All pieces that were asked for, in order; what touches and holds the same is one. Of what is beyond the bounds it is said that it is
-/// not known, or it would count as not asked for yet.
+/// All pieces that were asked for, in order. What is beyond the bounds is unknown: left out, it would count as still being looked up.
 fn answer(asked: &[Extent], found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
     let mut all = joined(found);
     all.truncate(MOST_PIECES);
@@ -136,6 +135,7 @@ fn answer(asked: &[Extent], found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
     all
 }
 
+/// In order; adjacent pieces that hold the same are one.
 fn joined(mut found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
     found.sort_by_key(|(piece, _)| *piece);
     let mut all: Vec<LocatedPiece> = Vec::new();

@@ -3,14 +3,14 @@
 //!
 //! | filesystem | asked by | while | what it cannot tell |
 //! |---|---|---|---|
-//! | ext4 | `FS_IOC_GETFSMAP` if mounted, `debugfs` (`icheck`, `ncheck`, `testb`) | mounted or not | a file whose inode is not found in the time given; a path that is not found in it, then the inode's number is told |
-//! | XFS | `FS_IOC_GETFSMAP` | mounted | any file, where it was made without reverse mapping (`rmapbt`): then only free space is told apart |
+//! | ext4 | `FS_IOC_GETFSMAP` if mounted, `debugfs` (`icheck`, `ncheck`, `testb`) | mounted or not | a file whose inode is not found in the time given; a path that is not found in it: the inode's number is shown |
+//! | XFS | `FS_IOC_GETFSMAP` | mounted | any file, where it was made without reverse mapping (`rmapbt`): then only free space is recognised |
 //! | btrfs | the device and chunk trees, `BTRFS_IOC_LOGICAL_INO_V2`, `BTRFS_IOC_INO_LOOKUP` | mounted | anything on several devices |
 
 mod bisect;
 mod btrfs;
-mod debugfs;
-pub mod ext4;
+pub mod debugfs;
+mod ext4;
 mod fsmap;
 pub mod locate;
 pub(crate) mod name;

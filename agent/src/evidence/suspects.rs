@@ -1,5 +1,5 @@
-//! Places of drives that somebody reported as unreadable and that were not read since: the kernel log, a self-test, a sample.
-//! Written by whoever hears of one, taken by the task that reads them.
+//! Places of drives that were reported as unreadable, by the kernel log, a self-test or a sample, and were not read since. The task
+//! that reads them takes them from here.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -3,7 +3,7 @@
 use super::{Input, Target, seeds};
 use crate::{
     affected::{
-        ext4::{self, BlockOwner},
+        debugfs::{self, BlockOwner},
         name::shown,
     },
     check::{
@@ -143,12 +143,12 @@ fn fsck(data: &[u8]) {
 /// Names in it are tenants': a path is of the inode that was asked for, and what is shown of it can do nothing to a terminal.
 fn debugfs(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let own = ext4::icheck(&text)
+    let own = debugfs::icheck(&text)
         .into_values()
         .any(|owner| matches!(owner, BlockOwner::Inode(0 | 1 | 3..=10)));
     assert!(!own, "the filesystem's own inode passed for a file");
-    let _ = ext4::testb(&text);
-    if let Some(path) = ext4::ncheck(&text, 12) {
+    let _ = debugfs::testb(&text);
+    if let Some(path) = debugfs::ncheck(&text, 12) {
         assert!(path.starts_with('/') && text.contains("12\t"));
         let shown = shown(path.as_bytes());
         assert!(!shown.contains(char::is_control), "{shown:?}");

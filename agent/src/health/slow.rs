@@ -284,7 +284,7 @@ impl Task {
             .collect()
     }
 
-    /// Tells metrics and the inventory what is known.
+    /// Publishes findings to the inventory, and latencies to metrics.
     fn tell(&self) {
         let inventory = self.volumes.inventory();
         let snapshot = inventory.current();
@@ -391,7 +391,7 @@ fn counters(counted: &Counted) -> Counters {
     }
 }
 
-/// What is said of a slow drive: its numbers as they were when it was found, so that the message does not change. Pure.
+/// The finding about a slow drive, with its numbers as they were when it was raised, so that the message does not change. Pure.
 fn finding(slow: &[Slowdown]) -> Option<Finding> {
     let one = |slowdown: &Slowdown| {
         let outcome = &slowdown.outcome;
@@ -428,7 +428,7 @@ pub(crate) fn rounded(value: f64) -> String {
     }
 }
 
-/// Reads what an earlier agent knew. A file that cannot be used is said, put aside, and counts as empty.
+/// Reads the history of an earlier agent. One that is invalid is logged and moved aside, and the history begins anew.
 async fn load(path: &Path) -> Comparison {
     let wanted = path.to_owned();
     let read = offload("latency-read", FILE_DEADLINE, move || read(&wanted));

@@ -1,4 +1,4 @@
-//! How the next drive of each class is carved, and what a person should know of that. Pure.
+//! The layout of the next drive of each class, and the node's findings about it. Pure.
 
 use super::Known;
 use crate::{
@@ -48,7 +48,7 @@ pub fn unavailable(known: &Known, layout: Layout) -> Option<&str> {
     why.filter(|_| layout == Layout::Lvm)
 }
 
-/// What is to be said of the classes of a host. Only a host that was looked at has any.
+/// Findings about the classes of a node; none before its first scan.
 pub fn findings(known: &Known, classes: &[ClassConfig]) -> Vec<Finding> {
     let of = |class: &ClassConfig| {
         let (name, layout) = (&class.name, layout(known, class));

@@ -42,10 +42,10 @@ pub fn is_socket_path(path: &str) -> bool {
 /// The other end of a unix socket is not to be talked to.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
-    /// The kernel does not say whose it is.
+    /// The kernel does not report its user.
     #[error("cannot tell which user is at the other end of the unix socket: {0}")]
     Unknown(#[source] io::Error),
-    /// It is somebody else's.
+    /// Another user has it.
     #[error(
         "user {peer} is at the other end of the unix socket; only root and user {own} are trusted there"
     )]
