@@ -91,7 +91,17 @@ impl Node {
         state: &str,
         pick: impl Fn(&wire::Drive) -> bool,
     ) -> wire::Drive {
-        let found = wait::poll_async(EVENT_LIMIT, async || {
+        self.drive_within(EVENT_LIMIT, name, state, pick).await
+    }
+
+    async fn drive_within(
+        &self,
+        limit: Duration,
+        name: &str,
+        state: &str,
+        pick: impl Fn(&wire::Drive) -> bool,
+    ) -> wire::Drive {
+        let found = wait::poll_async(limit, async || {
             let found = self.drive_where(&pick).await;
             found.filter(|drive| drive.state == state)
         });
@@ -99,7 +109,7 @@ impl Node {
             Some(drive) => drive,
             None => panic!(
                 "drive {name} is not {state} within {} s: {:#?}",
-                EVENT_LIMIT.as_secs(),
+                limit.as_secs(),
                 self.drive_where(&pick).await
             ),
         }
@@ -111,7 +121,7 @@ impl Node {
     /// When that takes too long.
     pub async fn is_available(&self, drive: &HungDrive) {
         let name = drive.drive_ref().unwrap().kernel_name;
-        self.drive_where_is(&name, "available", |of| of.kernel_name == name)
+        self.drive_within(TOLD_LIMIT, &name, "available", |of| of.kernel_name == name)
             .await;
     }
 
