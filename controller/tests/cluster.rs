@@ -54,17 +54,21 @@ impl Cluster {
         }
     }
 
-    /// An agent dials in; whether it is let in is another matter.
-    fn dials(&self, fake: &Fake, identity: Option<Identity>) -> Member {
-        let end = CancellationToken::new();
-        let visitor = Visitor {
+    fn visitor(&self, fake: &Fake, identity: Option<Identity>) -> Visitor {
+        Visitor {
             channel: in_process_channel(fake.router()),
             address: format!("10.0.0.{}:1", fake.state.lock().unwrap().instance.len()),
             identity,
             tokens: self.tokens.clone().map(|of| (of, IdentityLimit::new(4))),
             known: CancellationToken::new(),
-            end: end.clone(),
-        };
+            end: CancellationToken::new(),
+        }
+    }
+
+    /// An agent dials in; whether it is let in is another matter.
+    fn dials(&self, fake: &Fake, identity: Option<Identity>) -> Member {
+        let visitor = self.visitor(fake, identity);
+        let end = visitor.end.clone();
         let agents = self.agents.clone();
         let ended =
             tokio::spawn(async move { agents.visit(visitor, HelloRequest::default()).await });
@@ -753,4 +757,14 @@ async fn a_create_that_names_one_node_and_is_not_answered_is_in_doubt_after_a_re
         doubt.message().contains("may have been created on node a"),
         "{doubt:?}"
     );
+}
+
+// Thousands of them are kept at once. A step that a session takes once, and that is not boxed, costs each of them its size.
+#[tokio::test]
+async fn a_session_costs_little_more_than_its_connection() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let visitor = cluster.visitor(&Fake::new("a"), None);
+    let visit = cluster.agents.visit(visitor, HelloRequest::default());
+    let bytes = size_of_val(&visit);
+    assert!(bytes < 5 << 10, "{bytes} bytes");
 }

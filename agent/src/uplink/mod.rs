@@ -6,7 +6,7 @@
 
 mod dial;
 mod latency;
-pub(crate) mod parts;
+pub mod parts;
 mod remote;
 pub mod service;
 mod targets;

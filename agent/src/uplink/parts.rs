@@ -12,11 +12,12 @@ use prost::Message;
 use tokio_stream::Stream;
 use tonic::Status;
 
-/// Volumes of one part, bytes; with its drives the first may have more. As much as tonic sets aside for a stream anyway.
-const PART: usize = 7 << 10;
+/// Volumes of one part, bytes; with its drives the first may have more. A part of a dozen volumes costs its receiver little
+/// more than they do, and a smaller one saves no memory there: the drives of a node are as large.
+const PART: usize = 4 << 10;
 
 /// The updates of a stream, each cut into parts.
-pub(super) struct Parts<S> {
+pub struct Parts<S> {
     updates: Pin<Box<S>>,
     waiting: VecDeque<InventoryUpdate>,
     // A part has just gone out: it does so on its own, not together with the next.
@@ -24,7 +25,8 @@ pub(super) struct Parts<S> {
 }
 
 impl<S> Parts<S> {
-    pub(super) fn of(updates: S) -> Self {
+    /// Cuts them.
+    pub fn of(updates: S) -> Self {
         Self {
             updates: Box::pin(updates),
             waiting: VecDeque::new(),

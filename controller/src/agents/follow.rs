@@ -73,7 +73,7 @@ async fn hello(
 ) -> Result<HelloResponse, SessionError> {
     // Nothing is known of who answers yet, so nothing large is taken from it.
     let mut client = client.clone().max_decoding_message_size(MAX_HELLO_BYTES);
-    let asked = async move { client.hello(announce).await };
+    let asked = Box::pin(async move { client.hello(announce).await });
     let hello = call(HELLO_DEADLINE, asked)
         .await
         .map_err(SessionError::Hello)?;
@@ -134,7 +134,7 @@ pub(super) async fn visit(
     }
     if let Some(reason) = ended.for_peer() {
         let mut client = client;
-        let told = client.refused(RefusedRequest { reason });
+        let told = Box::pin(client.refused(RefusedRequest { reason }));
         // It hears of it from us at the latest when somebody reads this controller's log.
         let _ = tokio::time::timeout(REFUSED_DEADLINE, told).await;
     }
@@ -163,7 +163,7 @@ async fn admitted(
     visitor: Visitor,
     announce: HelloRequest,
 ) -> SessionError {
-    let hello = match hello(client, announce.clone()).await {
+    let hello = match Box::pin(hello(client, announce.clone())).await {
         Ok(hello) => hello,
         Err(SessionError::Hello(CallError::Answered {
             code: Code::AlreadyExists,
@@ -187,7 +187,8 @@ async fn admitted(
     if let Some((tokens, identities)) = visitor.tokens
         && identity.is_none()
     {
-        let proven = match tokens::prove(client, &tokens, || visitor.known.cancel()).await {
+        let shown = tokens::prove(client, &tokens, || visitor.known.cancel());
+        let proven = match Box::pin(shown).await {
             Ok(proven) => proven,
             Err(source) => {
                 let address = visitor.address;
@@ -287,19 +288,21 @@ impl Newcomer<'_> {
                 }
                 Entered::AskHolder(standby) => {
                     let asked = ask_holder(inner, agent, standby, &facts, announce.clone());
-                    if let Some(refusal) = asked.await {
+                    if let Some(refusal) = Box::pin(asked).await {
                         return Box::new(refusal).into();
                     }
                 }
-                Entered::Prove(sessions) => match prove(inner, agent, &channel, &facts).await {
-                    Ok(()) => proved = Some(sessions),
-                    Err(error) => {
-                        if let SessionError::Bound(bound) = &error {
-                            agent.note_bound(*bound);
+                Entered::Prove(sessions) => {
+                    match Box::pin(prove(inner, agent, &channel, &facts)).await {
+                        Ok(()) => proved = Some(sessions),
+                        Err(error) => {
+                            if let SessionError::Bound(bound) = &error {
+                                agent.note_bound(*bound);
+                            }
+                            return error;
                         }
-                        return error;
                     }
-                },
+                }
             }
         };
         if inner.log.allows("agent connected", &facts.node) {
@@ -350,7 +353,7 @@ async fn ask_holder(
     announce: HelloRequest,
 ) -> Option<Refusal> {
     let mut client = holder.client.max_decoding_message_size(MAX_HELLO_BYTES);
-    let asked = async move { client.hello(announce).await };
+    let asked = Box::pin(async move { client.hello(announce).await });
     let answered = call(ALIVE_DEADLINE, asked).await;
     if matches!(answered, Ok(_) | Err(CallError::Answered { .. })) {
         return agent.refuse_for(holder.number, new);

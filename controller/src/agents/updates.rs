@@ -7,7 +7,7 @@ use prost::{Message, bytes::Buf};
 use tonic::{
     Code, Request, Status, Streaming,
     client::Grpc,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
     codegen::http::uri::PathAndQuery,
     transport::Channel,
 };
@@ -17,6 +17,11 @@ use crate::bounds::{Bound, MAX_MESSAGE_MEMORY, decoded_update_bytes};
 
 /// An agent that was asked for its inventory begins within this.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// What a stream's buffer begins with, bytes. It grows to the largest message and stays so for as long as the session does,
+/// once for each of thousands of agents: tonic's own 8 KiB are twice what an agent's parts need.
+const BUFFER: usize = 1 << 10;
+/// Requests are sent when they are this large together, bytes; there is one.
+const YIELD: usize = 1 << 10;
 
 /// How large a message may be.
 #[derive(Debug, Clone, Copy)]
@@ -113,6 +118,10 @@ impl Encoder for RequestEncoder {
 impl Decoder for Measured {
     type Item = InventoryUpdate;
     type Error = Status;
+
+    fn buffer_settings(&self) -> BufferSettings {
+        BufferSettings::new(BUFFER, YIELD)
+    }
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<InventoryUpdate>, Status> {
         // A message is in one piece here; were it not, it would be measured too small, so it is made one.

@@ -1,7 +1,8 @@
 //! Where agents dial in: connections accepted, TLS, each one's session run until it ends.
 //!
 //! The controller is server of the connection and its TLS, and client of the gRPC on it. Each step before an
-//! agent is let in has five seconds, and nothing large is taken from it.
+//! agent is let in has five seconds, and nothing large is taken from it. Steps that a session takes once are boxed, here and in
+//! `agents`: a task is as large as the largest of its steps for as long as it runs, and there are thousands.
 
 mod limit;
 mod listener;
@@ -145,13 +146,13 @@ pub async fn serve(
         let hello = announce.hello();
         let end = stop.child_token();
         sessions.spawn(async move {
-            let shaking = async {
+            let shaking = Box::pin(async {
                 let place = open.enter().await;
                 tokio::select! {
                     shaken = shake_hands(connection) => shaken.map(|shaken| (shaken, place)),
                     () = place.turned_away() => Err(HandshakeError::TurnedAway),
                 }
-            };
+            });
             let shaken = tokio::select! {
                 shaken = tokio::time::timeout(HANDSHAKE, shaking) => {
                     shaken.unwrap_or_else(|_| Err(HandshakeError::Silent))
@@ -319,21 +320,21 @@ async fn attend(
     let node = certified.as_deref().unwrap_or("?");
     // Where nothing is proved, all are the same peer.
     let allows = |kind| agents.peer_log().allows(kind, node);
-    let channel =
-        match tokio::time::timeout(HANDSHAKE, channel_over(shaken.stream, end.clone())).await {
-            Ok(Ok(channel)) => channel,
-            failed => {
-                agents.refusals().count(Reason::Handshake);
-                if allows("gRPC handshake failed") {
-                    let error = match failed {
-                        Ok(Err(error)) => printable_sentence(&error.to_string()),
-                        _ => format!("no answer within {} s", HANDSHAKE.as_secs()),
-                    };
-                    tracing::warn!(%address, node, %error, "gRPC handshake failed");
-                }
-                return;
+    let shaking = Box::pin(channel_over(shaken.stream, end.clone()));
+    let channel = match tokio::time::timeout(HANDSHAKE, shaking).await {
+        Ok(Ok(channel)) => channel,
+        failed => {
+            agents.refusals().count(Reason::Handshake);
+            if allows("gRPC handshake failed") {
+                let error = match failed {
+                    Ok(Err(error)) => printable_sentence(&error.to_string()),
+                    _ => format!("no answer within {} s", HANDSHAKE.as_secs()),
+                };
+                tracing::warn!(%address, node, %error, "gRPC handshake failed");
             }
-        };
+            return;
+        }
+    };
     let known = CancellationToken::new();
     let visitor = Visitor {
         channel,

@@ -31,7 +31,7 @@ pub(crate) async fn prove(
     let mut client = client
         .clone()
         .max_decoding_message_size(2 * MAX_TOKEN_BYTES);
-    let asked = async move { client.prove(ProveRequest {}).await };
+    let asked = Box::pin(async move { client.prove(ProveRequest {}).await });
     let answer = call(SHOW, asked).await;
     let token = answer
         .map_err(|error| NotProven::NotShown(error.to_string()))?
@@ -50,7 +50,7 @@ pub(crate) async fn until_unproven(
     let mut proven = first;
     loop {
         tokio::time::sleep(next(&proven, SystemTime::now())).await;
-        match prove(&client, &tokens, || ()).await {
+        match Box::pin(prove(&client, &tokens, || ())).await {
             Ok(again) if again.node == proven.node => proven = again,
             Ok(again) => {
                 return format!(

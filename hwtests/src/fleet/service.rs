@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 
+use drivebay_agent::uplink::parts::Parts;
 use drivebay_proto::{
     agent::{agent_server::Agent, *},
     names,
@@ -63,7 +64,8 @@ impl Agent for SimNode {
     ) -> Answer<Self::WatchInventoryStream> {
         let (sender, receiver) = mpsc::channel(QUEUE);
         tokio::spawn(self.clone().tell(sender));
-        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+        let updates = Parts::of(ReceiverStream::new(receiver));
+        Ok(Response::new(Box::pin(updates)))
     }
 
     async fn create_volume(
