@@ -75,6 +75,9 @@ pub struct Foreign {
     pub example: String,
 }
 
+/// Drives by identity. Boxed, since a map sets aside room for eleven at once, and most nodes have fewer.
+type Drives = BTreeMap<String, Box<Drive>>;
+
 /// Classes of drives by name.
 pub type Classes = Arc<BTreeMap<String, Class>>;
 
@@ -107,7 +110,7 @@ pub struct Inventory {
 #[derive(Debug, Default)]
 struct InventoryBuilder {
     classes: BTreeMap<String, Class>,
-    drives: BTreeMap<String, Drive>,
+    drives: Drives,
     volumes: BTreeMap<Uuid, Volume>,
     bytes: usize,
 }
@@ -142,7 +145,7 @@ struct Shown {
     instance: String,
     revision: u64,
     classes: Classes,
-    drives: BTreeMap<String, Drive>,
+    drives: Drives,
     volumes: BTreeMap<Uuid, Known>,
     bytes: usize,
 }
@@ -194,20 +197,15 @@ impl Shown {
     }
 }
 
-fn change_drives(
-    drives: &mut BTreeMap<String, Drive>,
-    bytes: &mut usize,
-    removed: Vec<String>,
-    put: Vec<Drive>,
-) {
+fn change_drives(drives: &mut Drives, bytes: &mut usize, removed: Vec<String>, put: Vec<Drive>) {
     for id in removed {
         let before = drives.remove(&id);
-        replace(bytes, before.as_ref().map(bounds::drive_bytes), 0);
+        replace(bytes, before.as_deref().map(bounds::drive_bytes), 0);
     }
     for drive in put {
         let now = bounds::drive_bytes(&drive);
-        let before = drives.insert(drive.id.clone(), drive);
-        replace(bytes, before.as_ref().map(bounds::drive_bytes), now);
+        let before = drives.insert(drive.id.clone(), Box::new(drive));
+        replace(bytes, before.as_deref().map(bounds::drive_bytes), now);
     }
 }
 
@@ -357,9 +355,12 @@ impl Inventory {
             Some(making) => making.volumes.get(uuid).map(bounds::volume_bytes),
             None => shown?.volumes.get(uuid).map(|known| known.bytes()),
         };
-        let drive = |id: &String| match making {
-            Some(making) => making.drives.get(id).map(bounds::drive_bytes),
-            None => shown?.drives.get(id).map(bounds::drive_bytes),
+        let drive = |id: &String| {
+            let drives = match making {
+                Some(making) => &making.drives,
+                None => &shown?.drives,
+            };
+            drives.get(id).map(|drive| bounds::drive_bytes(drive))
         };
         let class = |name: &String| match making {
             Some(making) => making.classes.get(name).map(bounds::class_bytes),
@@ -513,7 +514,9 @@ impl Inventory {
 
     /// Its drives by identity, of the last complete view.
     pub fn drives(&self) -> impl Iterator<Item = &Drive> {
-        self.shown.iter().flat_map(|shown| shown.drives.values())
+        self.shown
+            .iter()
+            .flat_map(|shown| shown.drives.values().map(Box::as_ref))
     }
 
     /// The uuids of its volumes, deleted and expected ones too, of the last complete view.
@@ -558,7 +561,11 @@ impl Inventory {
             full: true,
             ready: true,
             node_id: self.node.to_string(),
-            drives: shown.drives.values().cloned().collect(),
+            drives: shown
+                .drives
+                .values()
+                .map(|drive| Drive::clone(drive))
+                .collect(),
             volumes: shown.volumes.keys().filter_map(volume).collect(),
             classes: shown.classes.values().cloned().collect(),
             ..InventoryUpdate::default()
