@@ -3,6 +3,8 @@
 //! Pure but for the catalog that it keeps: updates go in, or are refused as not following from
 //! what is known, in which case the caller asks for a full snapshot again. Nothing is guessed over a gap.
 
+mod contents;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -15,9 +17,10 @@ use drivebay_proto::{
 };
 use uuid::Uuid;
 
+use self::contents::{InventoryBuilder, Known, Shown, change_classes, change_drives, replace};
 use crate::{
     bounds::{self, Bound, Held},
-    catalog::{Catalog, Key, marks},
+    catalog::{Catalog, Key},
     expected::ExpectedVolume,
     peer_log::printable,
 };
@@ -75,9 +78,6 @@ pub struct Foreign {
     pub example: String,
 }
 
-/// Drives by identity. Boxed, since a map sets aside room for eleven at once, and most nodes have fewer.
-type Drives = BTreeMap<String, Box<Drive>>;
-
 /// Classes of drives by name.
 pub type Classes = Arc<BTreeMap<String, Class>>;
 
@@ -105,116 +105,6 @@ pub struct Inventory {
     // An agent has told this process: what it did not tell of does not exist.
     confirmed: bool,
     away_since: Option<Instant>,
-}
-
-#[derive(Debug, Default)]
-struct InventoryBuilder {
-    classes: BTreeMap<String, Class>,
-    drives: Drives,
-    volumes: BTreeMap<Uuid, Volume>,
-    bytes: usize,
-}
-
-/// What is known of a volume besides its place in the catalog.
-#[derive(Debug, Clone, Copy)]
-struct Known {
-    exists: bool,
-    troubled: bool,
-    // As counted against the node's bound; a volume's own bound is far below 4 GiB.
-    bytes: u32,
-}
-
-impl Known {
-    fn of(volume: &Volume) -> Self {
-        let marks = marks(volume);
-        Self {
-            exists: marks.exists,
-            troubled: marks.troubled,
-            bytes: u32::try_from(bounds::volume_bytes(volume)).unwrap_or(u32::MAX),
-        }
-    }
-
-    fn bytes(self) -> usize {
-        self.bytes as usize
-    }
-}
-
-#[derive(Debug, Default)]
-struct Shown {
-    // Which agent process said so, and when; behind what is known while a snapshot is being told.
-    instance: String,
-    revision: u64,
-    classes: Classes,
-    drives: Drives,
-    volumes: BTreeMap<Uuid, Known>,
-    bytes: usize,
-}
-
-// What is held after each of these was put in place of what was there before.
-fn replace(bytes: &mut usize, before: Option<usize>, now: usize) {
-    *bytes = (*bytes + now).saturating_sub(before.unwrap_or(0));
-}
-
-impl InventoryBuilder {
-    fn take_in(&mut self, update: InventoryUpdate, put: Vec<(Uuid, Volume)>, removed: &[Uuid]) {
-        let bytes = &mut self.bytes;
-        for uuid in removed {
-            let before = self.volumes.remove(uuid);
-            replace(bytes, before.as_ref().map(bounds::volume_bytes), 0);
-        }
-        for (uuid, volume) in put {
-            let now = bounds::volume_bytes(&volume);
-            let before = self.volumes.insert(uuid, volume);
-            replace(bytes, before.as_ref().map(bounds::volume_bytes), now);
-        }
-        change_drives(
-            &mut self.drives,
-            bytes,
-            update.removed_drives,
-            update.drives,
-        );
-        change_classes(&mut self.classes, bytes, update.classes);
-    }
-
-    fn held(&self) -> Held {
-        Held {
-            volumes: self.volumes.len(),
-            drives: self.drives.len(),
-            classes: self.classes.len(),
-            bytes: self.bytes,
-        }
-    }
-}
-
-impl Shown {
-    fn held(&self) -> Held {
-        Held {
-            volumes: self.volumes.len(),
-            drives: self.drives.len(),
-            classes: self.classes.len(),
-            bytes: self.bytes,
-        }
-    }
-}
-
-fn change_drives(drives: &mut Drives, bytes: &mut usize, removed: Vec<String>, put: Vec<Drive>) {
-    for id in removed {
-        let before = drives.remove(&id);
-        replace(bytes, before.as_deref().map(bounds::drive_bytes), 0);
-    }
-    for drive in put {
-        let now = bounds::drive_bytes(&drive);
-        let before = drives.insert(drive.id.clone(), Box::new(drive));
-        replace(bytes, before.as_deref().map(bounds::drive_bytes), now);
-    }
-}
-
-fn change_classes(classes: &mut BTreeMap<String, Class>, bytes: &mut usize, put: Vec<Class>) {
-    for class in put {
-        let now = bounds::class_bytes(&class);
-        let before = classes.insert(class.name.clone(), class);
-        replace(bytes, before.as_ref().map(bounds::class_bytes), now);
-    }
 }
 
 impl Inventory {

@@ -1,456 +1,38 @@
-//! The life of one session: hello, admission, the inventory followed until the connection ends.
+//! The inventory of an agent's node, followed for as long as its session lasts.
 
-use std::{
-    collections::BTreeSet,
-    pin::Pin,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Weak};
 
-use drivebay_proto::{
-    agent::{
-        HelloRequest, HelloResponse, InventoryUpdate, RefusedRequest, agent_client::AgentClient,
-    },
-    names,
-    volume_id::is_node_id,
-};
+use drivebay_proto::agent::InventoryUpdate;
 use prost::Message as _;
-use tokio_util::sync::CancellationToken;
-use tonic::{Code, transport::Channel};
+use tonic::transport::Channel;
 
 use super::{
-    Agent, Entered, IdentityLimit, Inner, Standby,
-    admission::{Facts, Identity, Refusal},
-    history::{Past, host},
+    Agent, Inner,
     session_error::SessionError,
     updates::{self, MessageLimit},
 };
 use crate::{
-    audit::Record,
-    call::{CallError, call},
     catalog::Catalog,
     inventory::{Foreign, Inventory},
     peer_log::{printable, printable_sentence},
     refusals::Reason,
-    tokens::{self, Tokens},
 };
 
-/// An agent that accepts a connection says hello within this.
-const HELLO_DEADLINE: Duration = Duration::from_secs(5);
-/// Largest answer to a call that is taken, bytes: one volume.
-const MAX_ANSWER_BYTES: usize = 128 << 10;
-/// Largest hello that is taken, bytes.
-const MAX_HELLO_BYTES: usize = 64 << 10;
-/// An agent that a newcomer would replace is alive if it answers within this; a hello costs it nothing.
-const ALIVE_DEADLINE: Duration = Duration::from_secs(3);
-/// An agent that is refused has this long to take note of the reason.
-const REFUSED_DEADLINE: Duration = Duration::from_secs(1);
-/// A machine that has to show its drives first has this long to look at them all.
-const PROOF_DEADLINE: Duration = Duration::from_secs(300);
 /// Full snapshots asked for one after the other without a delta that followed from one.
 const MAX_GAPS: u32 = 5;
 
-/// A connection that may become a session.
-#[derive(Debug)]
-pub struct Visitor {
-    /// The connection; never one that reconnects.
-    pub channel: Channel,
-    /// Where it comes from, for people.
-    pub address: String,
-    /// What it has proved; None where nothing has to be, and where it is still to be asked for its token.
-    pub identity: Option<Identity>,
-    /// What its token is judged by, and what counts it then; None: no token is asked for.
-    pub tokens: Option<(Tokens, IdentityLimit)>,
-    /// Cancelled when it has shown what may prove who it is.
-    pub known: CancellationToken,
-    /// Ends it.
-    pub end: CancellationToken,
-}
-
-async fn hello(
-    client: &AgentClient<Channel>,
-    announce: HelloRequest,
-) -> Result<HelloResponse, SessionError> {
-    // Nothing is known of who answers yet, so nothing large is taken from it.
-    let mut client = client.clone().max_decoding_message_size(MAX_HELLO_BYTES);
-    let asked = Box::pin(async move { client.hello(announce).await });
-    let hello = call(HELLO_DEADLINE, asked)
-        .await
-        .map_err(SessionError::Hello)?;
-    if !is_node_id(&hello.node_id) {
-        return Err(SessionError::NodeId(printable(&hello.node_id)));
-    }
-    let ours = (names::AGENT_PROTOCOL, names::OLDEST_AGENT_PROTOCOL);
-    if !names::protocols_meet(ours, (hello.protocol, hello.oldest_protocol)) {
-        return Err(SessionError::Version {
-            node: hello.node_id,
-            version: printable(&hello.version),
-            oldest: hello.oldest_protocol,
-            newest: hello.protocol,
-            ours_oldest: ours.1,
-            ours: ours.0,
-        });
-    }
-    Ok(hello)
-}
-
-fn facts(hello: HelloResponse, identity: Option<Identity>, address: String) -> Facts {
-    Facts {
-        node: hello.node_id,
-        identity,
-        instance: printable(&hello.instance),
-        machine_id: printable(&hello.machine_id),
-        version: printable(&hello.version),
-        address,
-    }
-}
-
-/// See [`Agents::visit`](super::Agents::visit).
-pub(super) async fn visit(
-    inner: &Arc<Inner>,
-    visitor: Visitor,
-    announce: HelloRequest,
-) -> SessionError {
-    let client =
-        AgentClient::new(visitor.channel.clone()).max_decoding_message_size(MAX_ANSWER_BYTES);
-    let (end, address) = (visitor.end.clone(), visitor.address.clone());
-    let ended = tokio::select! {
-        error = admitted(inner, &client, visitor, announce) => error,
-        () = end.cancelled() => SessionError::Stopped,
-    };
-    if let Some(reason) = ended.refusal() {
-        inner.refusals.count(reason);
-    }
-    if ended.is_before_a_session() && inner.log.allows("audit", host(&address)) {
-        let node = ended.nodes().first().map_or("?", |node| *node);
-        let text = ended.to_string();
-        inner.record(|| Record::session("session", node, &address, None, false, &text));
-    }
-    for node in ended.nodes() {
-        // A name that nobody has proved makes no node.
-        if let Some(agent) = inner.get(node) {
-            agent.remember(Past::ended(&ended, &address));
-        }
-    }
-    if let Some(reason) = ended.for_peer() {
-        let mut client = client;
-        let told = Box::pin(client.refused(RefusedRequest { reason }));
-        // It hears of it from us at the latest when somebody reads this controller's log.
-        let _ = tokio::time::timeout(REFUSED_DEADLINE, told).await;
-    }
-    end.cancel();
-    ended
-}
-
-// Ends when what was proved does not hold any more, with the reason.
-type Unproven = Pin<Box<dyn Future<Output = String> + Send>>;
-
-// Leaves when it is dropped, wherever the session was.
-struct Stay {
-    agent: Arc<Agent>,
-    number: u64,
-}
-
-impl Drop for Stay {
-    fn drop(&mut self) {
-        self.agent.leave(self.number);
-    }
-}
-
-async fn admitted(
-    inner: &Arc<Inner>,
-    client: &AgentClient<Channel>,
-    visitor: Visitor,
-    announce: HelloRequest,
-) -> SessionError {
-    let hello = match Box::pin(hello(client, announce.clone())).await {
-        Ok(hello) => hello,
-        Err(SessionError::Hello(CallError::Answered {
-            code: Code::AlreadyExists,
-            ..
-        })) => return SessionError::MetAlready,
-        Err(error) => return error,
-    };
-    if let Some(identity) = &visitor.identity
-        && identity.node() != hello.node_id
-    {
-        return SessionError::OtherCertificate {
-            address: visitor.address,
-            said: hello.node_id,
-            certified: identity.node().to_owned(),
-        };
-    }
-    let channel = visitor.channel;
-    let mut identity = visitor.identity;
-    let mut counted = None;
-    let mut unproven: Unproven = Box::pin(std::future::pending());
-    if let Some((tokens, identities)) = visitor.tokens
-        && identity.is_none()
-    {
-        let shown = tokens::prove(client, &tokens, || visitor.known.cancel());
-        let proven = match Box::pin(shown).await {
-            Ok(proven) => proven,
-            Err(source) => {
-                let address = visitor.address;
-                return SessionError::NotProven { address, source };
-            }
-        };
-        if proven.node != hello.node_id {
-            return SessionError::OtherNode {
-                address: visitor.address,
-                said: hello.node_id,
-                proven: proven.node,
-            };
-        }
-        let proved = Identity::ServiceAccount {
-            node: proven.node.clone(),
-        };
-        counted = identities.enter(Some(&proved));
-        if counted.is_none() {
-            return SessionError::TooMany(proven.node);
-        }
-        identity = Some(proved);
-        unproven = Box::pin(tokens::until_unproven(client.clone(), tokens, proven));
-    }
-    visitor.known.cancel();
-    let facts = facts(hello, identity, visitor.address);
-    let agent = inner.enrol(&facts.node);
-    let (address, identity) = (facts.address.clone(), facts.identity.clone());
-    let newcomer = Newcomer {
-        client,
-        channel,
-        facts,
-        announce,
-        end: visitor.end,
-        unproven,
-    };
-    let error = newcomer.enter(inner, &agent).await;
-    agent.remember(Past::ended(&error, &address));
-    if inner.log.allows("audit", agent.node()) {
-        let (node, text) = (agent.node(), error.to_string());
-        inner.record(|| {
-            let allowed = error.refusal().is_none();
-            Record::session(
-                "session-end",
-                node,
-                &address,
-                identity.as_ref().map(Identity::proof),
-                allowed,
-                &text,
-            )
-        });
-    }
-    drop(counted);
-    error
-}
-
-/// An agent that has shown who it is.
-struct Newcomer<'a> {
-    client: &'a AgentClient<Channel>,
-    channel: Channel,
-    facts: Facts,
-    announce: HelloRequest,
-    end: CancellationToken,
-    unproven: Unproven,
-}
-
-impl Newcomer<'_> {
-    // The life of its session, if it gets one.
-    async fn enter(self, inner: &Arc<Inner>, agent: &Arc<Agent>) -> SessionError {
-        let Self {
-            client,
-            channel,
-            facts,
-            announce,
-            end,
-            unproven,
-        } = self;
-        let mut proved = None;
-        let number = loop {
-            let forgotten_nodes = inner.is_given_up(&facts.node);
-            let entered = agent.enter(
-                facts.clone(),
-                client.clone(),
-                end.clone(),
-                forgotten_nodes.is_some(),
-                proved,
-            );
-            match entered {
-                Entered::Session(number) => {
-                    if let Some(at) = forgotten_nodes {
-                        inner.notes.returned(&facts.node, at);
-                        tracing::warn!(
-                            node = facts.node,
-                            "forgotten node connected; volumes deleted meanwhile are quarantined on it: remove its entry from the configuration with `node remember`"
-                        );
-                    }
-                    break number;
-                }
-                Entered::AskHolder(standby) => {
-                    let asked = ask_holder(inner, agent, standby, &facts, announce.clone());
-                    if let Some(refusal) = Box::pin(asked).await {
-                        return Box::new(refusal).into();
-                    }
-                }
-                Entered::Prove(sessions) => {
-                    match Box::pin(prove(inner, agent, &channel, &facts)).await {
-                        Ok(()) => proved = Some(sessions),
-                        Err(error) => {
-                            if let SessionError::Bound(bound) = &error {
-                                agent.note_bound(*bound);
-                            }
-                            return error;
-                        }
-                    }
-                }
-            }
-        };
-        if inner.log.allows("agent connected", &facts.node) {
-            tracing::info!(
-                node = facts.node,
-                version = facts.version,
-                address = facts.address,
-                instance = facts.instance,
-                "agent connected"
-            );
-        }
-        agent.remember(Past::connected(&facts));
-        if inner.log.allows("audit", &facts.node) {
-            inner.record(|| {
-                let (node, proof) = (&facts.node, facts.identity.as_ref().map(Identity::proof));
-                Record::session("session", node, &facts.address, proof, true, "connected")
-            });
-        }
-        let stay = Stay {
-            agent: agent.clone(),
-            number,
-        };
-        let session = Watched {
-            inner: Arc::downgrade(inner),
-            agent: &stay.agent,
-            number,
-            channel: &channel,
-            limit: MessageLimit::REMOTE,
-        };
-        let error = tokio::select! {
-            error = session.watch() => error,
-            why = unproven => SessionError::Unproven(why),
-        };
-        if let SessionError::Bound(bound) = &error {
-            stay.agent.note_bound(*bound);
-        }
-        drop(stay);
-        error
-    }
-}
-
-// Refuses the newcomer if the agent of the session that stands answers, whatever it answers; ends that session if not.
-async fn ask_holder(
-    inner: &Inner,
-    agent: &Agent,
-    holder: Standby,
-    new: &Facts,
-    announce: HelloRequest,
-) -> Option<Refusal> {
-    let mut client = holder.client.max_decoding_message_size(MAX_HELLO_BYTES);
-    let asked = Box::pin(async move { client.hello(announce).await });
-    let answered = call(ALIVE_DEADLINE, asked).await;
-    if matches!(answered, Ok(_) | Err(CallError::Answered { .. })) {
-        return agent.refuse_for(holder.number, new);
-    }
-    if let Some(old) = agent.displace(holder.number)
-        && inner.log.allows("session displaced", &new.node)
-    {
-        tracing::info!(
-            node = new.node,
-            old = old.instance,
-            old_address = old.address,
-            new = new.instance,
-            address = new.address,
-            "agent of the node's previous session does not answer; session closed for a new connection"
-        );
-    }
-    None
-}
-
-// Has a newcomer with another machine or key show the node's drives.
-async fn prove(
-    inner: &Inner,
-    agent: &Agent,
-    channel: &Channel,
-    new: &Facts,
-) -> Result<(), SessionError> {
-    let old = agent.facts();
-    let what = Refusal::difference(old.as_ref(), new);
-    if inner.log.allows("agent has to show drives", &new.node) {
-        tracing::warn!(
-            node = new.node,
-            machine = new.machine_id,
-            what,
-            "agent with another machine or key connected for a disconnected node; accepted only if it has that node's drives"
-        );
-    }
-    let same_machine = old
-        .as_ref()
-        .is_some_and(|old| old.machine_id == new.machine_id);
-    let shown = has_drives_of(channel, agent, &inner.catalog, same_machine);
-    match tokio::time::timeout(PROOF_DEADLINE, shown).await {
-        Err(_) => Err(SessionError::NotProved(PROOF_DEADLINE)),
-        Ok(Err(error)) => Err(error),
-        Ok(Ok(true)) => Ok(()),
-        Ok(Ok(false)) => {
-            let refusal = Refusal::NotItsDrives {
-                node: new.node.clone(),
-                holder: old.map(|old| old.machine_id).unwrap_or_default(),
-                machine: new.machine_id.clone(),
-                address: new.address.clone(),
-                what,
-            };
-            agent.note_refused(&refusal);
-            Err(Box::new(refusal).into())
-        }
-    }
-}
-
-/// One life of the agent behind a channel that reconnects by itself.
-pub(super) async fn visit_lasting(inner: &Weak<Inner>, channel: &Channel) -> SessionError {
-    let limit = MessageLimit::LOCAL;
-    let client = AgentClient::new(channel.clone()).max_decoding_message_size(limit.encoded);
-    let hello = match hello(&client, HelloRequest::default()).await {
-        Ok(hello) => hello,
-        Err(error) => return error,
-    };
-    let facts = facts(hello, None, String::new());
-    let agent = {
-        let Some(inner) = inner.upgrade() else {
-            return SessionError::Stopped;
-        };
-        inner.enrol(&facts.node)
-    };
-    let number = agent.enter_lasting(facts, client);
-    let session = Watched {
-        inner: inner.clone(),
-        agent: &agent,
-        number,
-        channel,
-        limit,
-    };
-    let error = session.watch().await;
-    agent.silent(number);
-    error
-}
-
 /// A session whose inventory is followed.
-struct Watched<'a> {
-    inner: Weak<Inner>,
-    agent: &'a Agent,
-    number: u64,
-    channel: &'a Channel,
-    limit: MessageLimit,
+pub(super) struct Watched<'a> {
+    pub(super) inner: Weak<Inner>,
+    pub(super) agent: &'a Agent,
+    pub(super) number: u64,
+    pub(super) channel: &'a Channel,
+    pub(super) limit: MessageLimit,
 }
 
 impl Watched<'_> {
-    async fn watch(&self) -> SessionError {
+    /// Until it ends, and why it does.
+    pub(super) async fn watch(&self) -> SessionError {
         let mut gaps = 0;
         loop {
             let gap = match self.watch_once(&mut gaps).await {
@@ -549,7 +131,7 @@ fn note_foreign(inner: &Inner, node: &str, foreign: &Foreign) {
 
 /// Whether a machine has one of the drives on which the node's volumes are. A machine whose key was renewed while one of
 /// them is missing or rejected knows of it all the same, so there the drive's state does not matter.
-async fn has_drives_of(
+pub(super) async fn has_drives_of(
     channel: &Channel,
     agent: &Agent,
     catalog: &Catalog,
@@ -572,27 +154,6 @@ async fn has_drives_of(
             return Ok(seen.drives().any(|drive| {
                 (same_machine || drive.state == "claimed") && wanted.contains(&drive.id)
             }));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_meet_when_they_have_one_in_common() {
-        for (a, b, meet) in [
-            ((1, 1), (1, 1), true),
-            ((0, 0), (1, 1), true),
-            ((2, 1), (1, 1), true),
-            ((2, 1), (0, 0), true),
-            ((2, 2), (1, 1), false),
-            ((3, 2), (2, 1), true),
-            ((3, 3), (2, 1), false),
-        ] {
-            assert_eq!(names::protocols_meet(a, b), meet, "{a:?} {b:?}");
-            assert_eq!(names::protocols_meet(b, a), meet, "{b:?} {a:?}");
         }
     }
 }

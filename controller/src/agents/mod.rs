@@ -10,6 +10,7 @@ mod follow;
 mod history;
 mod identity_limit;
 mod lookup;
+mod session;
 mod session_error;
 mod single_reader;
 pub mod unclaimed;
@@ -29,10 +30,10 @@ use tonic::transport::Channel;
 pub use admission::{Facts, Identity, Refusal};
 pub use agent::Agent;
 use agent::{Entered, Standby};
-pub use follow::Visitor;
 pub use history::Past;
 pub use identity_limit::IdentityLimit;
 pub use lookup::{Found, LookupError, parse};
+pub use session::Visitor;
 pub use session_error::SessionError;
 use unclaimed::Unclaimed;
 
@@ -163,7 +164,7 @@ impl Agents {
     /// One connection to an agent, from its hello to its end. Answers why it ended. The session ends, too, when
     /// `visitor.end` is cancelled.
     pub async fn visit(&self, visitor: Visitor, announce: HelloRequest) -> SessionError {
-        follow::visit(&self.inner, visitor, announce).await
+        session::visit(&self.inner, visitor, announce).await
     }
 
     /// Turns true when a first agent has looked at every drive, and stays so.
@@ -279,7 +280,7 @@ impl Agents {
 }
 
 async fn visit_once(inner: &Weak<Inner>, channel: &Channel) -> SessionError {
-    follow::visit_lasting(inner, channel).await
+    session::visit_lasting(inner, channel).await
 }
 
 impl Inner {

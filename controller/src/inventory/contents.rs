@@ -1,0 +1,139 @@
+//! What is held of one node, and how much that is: while it is being told, and as it is shown.
+
+use std::collections::BTreeMap;
+
+use drivebay_proto::agent::{Class, Drive, InventoryUpdate, Volume};
+use uuid::Uuid;
+
+use super::Classes;
+use crate::{
+    bounds::{self, Held},
+    catalog::marks,
+};
+
+/// Drives by identity. Boxed, since a map sets aside room for eleven at once, and most nodes have fewer.
+pub(super) type Drives = BTreeMap<String, Box<Drive>>;
+
+#[derive(Debug, Default)]
+pub(super) struct InventoryBuilder {
+    pub(super) classes: BTreeMap<String, Class>,
+    pub(super) drives: Drives,
+    pub(super) volumes: BTreeMap<Uuid, Volume>,
+    pub(super) bytes: usize,
+}
+
+/// What is known of a volume besides its place in the catalog.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub(super) exists: bool,
+    pub(super) troubled: bool,
+    // As counted against the node's bound; a volume's own bound is far below 4 GiB.
+    pub(super) bytes: u32,
+}
+
+impl Known {
+    pub(super) fn of(volume: &Volume) -> Self {
+        let marks = marks(volume);
+        Self {
+            exists: marks.exists,
+            troubled: marks.troubled,
+            bytes: u32::try_from(bounds::volume_bytes(volume)).unwrap_or(u32::MAX),
+        }
+    }
+
+    pub(super) fn bytes(self) -> usize {
+        self.bytes as usize
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    // Which agent process said so, and when; behind what is known while a snapshot is being told.
+    pub(super) instance: String,
+    pub(super) revision: u64,
+    pub(super) classes: Classes,
+    pub(super) drives: Drives,
+    pub(super) volumes: BTreeMap<Uuid, Known>,
+    pub(super) bytes: usize,
+}
+
+// What is held after each of these was put in place of what was there before.
+pub(super) fn replace(bytes: &mut usize, before: Option<usize>, now: usize) {
+    *bytes = (*bytes + now).saturating_sub(before.unwrap_or(0));
+}
+
+impl InventoryBuilder {
+    pub(super) fn take_in(
+        &mut self,
+        update: InventoryUpdate,
+        put: Vec<(Uuid, Volume)>,
+        removed: &[Uuid],
+    ) {
+        let bytes = &mut self.bytes;
+        for uuid in removed {
+            let before = self.volumes.remove(uuid);
+            replace(bytes, before.as_ref().map(bounds::volume_bytes), 0);
+        }
+        for (uuid, volume) in put {
+            let now = bounds::volume_bytes(&volume);
+            let before = self.volumes.insert(uuid, volume);
+            replace(bytes, before.as_ref().map(bounds::volume_bytes), now);
+        }
+        change_drives(
+            &mut self.drives,
+            bytes,
+            update.removed_drives,
+            update.drives,
+        );
+        change_classes(&mut self.classes, bytes, update.classes);
+    }
+
+    pub(super) fn held(&self) -> Held {
+        Held {
+            volumes: self.volumes.len(),
+            drives: self.drives.len(),
+            classes: self.classes.len(),
+            bytes: self.bytes,
+        }
+    }
+}
+
+impl Shown {
+    pub(super) fn held(&self) -> Held {
+        Held {
+            volumes: self.volumes.len(),
+            drives: self.drives.len(),
+            classes: self.classes.len(),
+            bytes: self.bytes,
+        }
+    }
+}
+
+pub(super) fn change_drives(
+    drives: &mut Drives,
+    bytes: &mut usize,
+    removed: Vec<String>,
+    put: Vec<Drive>,
+) {
+    for id in removed {
+        let before = drives.remove(&id);
+        replace(bytes, before.as_deref().map(bounds::drive_bytes), 0);
+    }
+    for drive in put {
+        let now = bounds::drive_bytes(&drive);
+        let before = drives.insert(drive.id.clone(), Box::new(drive));
+        replace(bytes, before.as_deref().map(bounds::drive_bytes), now);
+    }
+}
+
+pub(super) fn change_classes(
+    classes: &mut BTreeMap<String, Class>,
+    bytes: &mut usize,
+    put: Vec<Class>,
+) {
+    for class in put {
+        let now = bounds::class_bytes(&class);
+        let before = classes.insert(class.name.clone(), class);
+        replace(bytes, before.as_ref().map(bounds::class_bytes), now);
+    }
+}
