@@ -1,6 +1,6 @@
 //! The agents: who is connected, what each last said, and where a volume is.
 //!
-//! `admission` decides who is let in, `agent` is one node's, `follow` is the life of one session,
+//! `admission` decides who is let in, `agent` is one node's, `session` is the life of one session, `follow` reads its inventory,
 //! `lookup` finds the agent and the volume of an id, `expectation` is for nodes whose agent has not connected yet.
 
 pub mod admission;
