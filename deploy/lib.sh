@@ -69,10 +69,10 @@ END
     say "$wanted" >"$SCHEMAS.version"
 }
 
-# render VALUES: the manifests, as `helm install` would make them on an empty cluster.
+# render VALUES: the manifests, as `helm install` would make them on an empty cluster, without what helm itself runs.
 render() {
     printf '%s\n' \
         "# Rendered from deploy/chart with deploy/values/${1##*/} by deploy/render. Do not edit: change the chart, or the" \
         "# values, and render again. Put your image in place of registry.example.net/drivebay."
-    "$HELM" template drivebay deploy/chart --namespace drivebay --values "$1"
+    "$HELM" template drivebay deploy/chart --namespace drivebay --no-hooks --values "$1"
 }

@@ -1,7 +1,12 @@
+{{/* Begins the names of all objects. */}}
+{{- define "drivebay.name" -}}
+{{ .Values.nameOverride | default .Chart.Name }}
+{{- end }}
+
 {{/* Labels of every object. */}}
 {{- define "drivebay.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
-app.kubernetes.io/name: {{ .Values.name }}
+app.kubernetes.io/name: {{ include "drivebay.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: drivebay
@@ -11,7 +16,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* What selects the pods of a component; it never changes. Call with (list . "agent"). */}}
 {{- define "drivebay.selector" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ $root.Values.name }}
+app.kubernetes.io/name: {{ include "drivebay.name" $root }}
 app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
@@ -22,7 +27,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 
 {{/* The name under which agents dial the controllers: a headless Service, so each replica's address. */}}
 {{- define "drivebay.controllerHost" -}}
-{{ .Values.name }}-controller.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
+{{ include "drivebay.name" . }}-controller.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
 {{- end }}
 
 {{/* host:port, also when the host is an IPv6 address. */}}
@@ -41,7 +46,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- if eq .Values.certificates.source "existing" -}}
 {{ .Values.certificates.existing.controllerSecret }}
 {{- else -}}
-{{ .Values.name }}-controller-tls
+{{ include "drivebay.name" . }}-controller-tls
 {{- end -}}
 {{- end }}
 
@@ -50,7 +55,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- if eq .Values.certificates.source "existing" -}}
 {{ .Values.certificates.existing.caConfigMap }}
 {{- else -}}
-{{ .Values.name }}-controller-ca
+{{ include "drivebay.name" . }}-controller-ca
 {{- end -}}
 {{- end }}
 
@@ -58,7 +63,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- if eq .Values.certificates.source "existing" -}}
 {{ .Values.certificates.existing.nodesCaSecret }}
 {{- else -}}
-{{ .Values.name }}-nodes-ca
+{{ include "drivebay.name" . }}-nodes-ca
 {{- end -}}
 {{- end }}
 
@@ -147,14 +152,36 @@ failureThreshold: 3
   readOnly: true
 {{- end }}
 
+{{/* The classes of all nodes, one of each name, as JSON in "classes". */}}
+{{- define "drivebay.allClasses" -}}
+{{- $seen := dict -}}
+{{- $all := list -}}
+{{- $lists := list .Values.classes -}}
+{{- range .Values.agent.groups -}}{{- $lists = append $lists (.classes | default list) -}}{{- end -}}
+{{- range $lists -}}
+{{- range . -}}
+{{- if not (hasKey $seen .name) -}}{{- $all = append $all . -}}{{- end -}}
+{{- $_ := set $seen .name true -}}
+{{- end -}}
+{{- end -}}
+{{ dict "classes" $all | toJson }}
+{{- end }}
+
 {{/* What values.schema.json cannot say. */}}
 {{- define "drivebay.check" -}}
 {{- if and (eq .Values.certificates.nodes "host") (ne .Values.certificates.source "existing") -}}
 {{- fail "certificates.nodes: host needs certificates.source: existing; whoever puts certificates on the hosts makes the controller's, too" -}}
 {{- end -}}
+{{- include "drivebay.checkConfig" . -}}
+{{- $lists := dict "classes" .Values.classes -}}
+{{- range .Values.agent.groups -}}
+{{- $_ := set $lists (printf "agent.groups, %s: classes" .name) (.classes | default list) -}}
+{{- end -}}
+{{- range $where, $classes := $lists -}}
 {{- $seen := dict -}}
-{{- range .Values.classes -}}
-{{- if hasKey $seen .name -}}{{- fail (printf "classes: two are named %q" .name) -}}{{- end -}}
+{{- range $classes -}}
+{{- if hasKey $seen .name -}}{{- fail (printf "%s: two are named %q" $where .name) -}}{{- end -}}
 {{- $_ := set $seen .name true -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
