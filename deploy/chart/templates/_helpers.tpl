@@ -167,12 +167,27 @@ failureThreshold: 3
 {{ dict "classes" $all | toJson }}
 {{- end }}
 
+{{/* What Prometheus needs to see anything. */}}
+{{- define "drivebay.checkMetrics" -}}
+{{- range $value, $kind := dict "podMonitor" "PodMonitor" "prometheusRule" "PrometheusRule" -}}
+{{- if (get $.Values.metrics $value).enabled -}}
+{{- if not $.Values.metrics.enabled -}}
+{{- fail (printf "metrics.%s.enabled needs metrics.enabled: without it no pod serves metrics on an address that Prometheus reaches" $value) -}}
+{{- end -}}
+{{- if not (or $.Values.metrics.assumeOperator ($.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" $kind))) -}}
+{{- fail (printf "metrics.%s.enabled needs the Prometheus operator, and this cluster does not know its kind %s. Install the operator's CRDs first, or leave this off; metrics.assumeOperator: true renders it all the same, e.g. where helm does not see the cluster" $value $kind) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* What values.schema.json cannot say. */}}
 {{- define "drivebay.check" -}}
 {{- if and (eq .Values.certificates.nodes "host") (ne .Values.certificates.source "existing") -}}
 {{- fail "certificates.nodes: host needs certificates.source: existing; whoever puts certificates on the hosts makes the controller's, too" -}}
 {{- end -}}
 {{- include "drivebay.checkConfig" . -}}
+{{- include "drivebay.checkMetrics" . -}}
 {{- $lists := dict "classes" .Values.classes -}}
 {{- range .Values.agent.groups -}}
 {{- $_ := set $lists (printf "agent.groups, %s: classes" .name) (.classes | default list) -}}
