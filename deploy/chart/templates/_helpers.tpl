@@ -22,7 +22,22 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
 {{- define "drivebay.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- $name := empty .Values.image.digest | ternary
+    (printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion))
+    (printf "%s@%s" .Values.image.repository .Values.image.digest) -}}
+{{ include "drivebay.fromRegistry" (list . $name) }}
+{{- end }}
+
+{{/*
+An image's name, at global.imageRegistry if that is set. As container engines do, what stands before the first slash is
+taken for a registry if it has a dot or a colon. Called with (list . NAME).
+*/}}
+{{- define "drivebay.fromRegistry" -}}
+{{- $name := index . 1 -}}
+{{- with ((index . 0).Values.global | default dict).imageRegistry -}}
+{{- $name = printf "%s/%s" . (regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $name "") -}}
+{{- end -}}
+{{ $name }}
 {{- end }}
 
 {{/* The name under which agents dial the controllers: a headless Service, so each replica's address. */}}
