@@ -22,7 +22,7 @@ csi: {driver-name: {{ .Values.driverName | toJson }}}
 kubelet: {dir: {{ .Values.kubeletDir | toJson }}, registration: true}
 discovery:
   rescan: {{ .Values.agent.rescan | toJson }}
-  {{- if .Values.agent.allowLoop }}
+  {{- if or .Values.agent.allowLoop .Values.trial.enabled }}
   allow-loop: true
   {{- end }}
 erase:
@@ -104,12 +104,13 @@ name is empty. `suffix` ends the names of a group's objects, `component` is its 
 */}}
 {{- define "drivebay.groups" -}}
 {{- $groups := list -}}
+{{- $ofAll := (include "drivebay.classes" . | fromJson).classes -}}
 {{- range .Values.agent.groups -}}
-{{- $classes := hasKey . "classes" | ternary .classes $.Values.classes -}}
+{{- $classes := hasKey . "classes" | ternary .classes $ofAll -}}
 {{- $groups = append $groups (dict "name" .name "suffix" (printf "agent-%s" .name) "nodeSelector" .nodeSelector
     "config" (.config | default dict) "classes" $classes) -}}
 {{- end -}}
-{{- $groups = append $groups (dict "name" "" "suffix" "agent" "nodeSelector" dict "config" dict "classes" .Values.classes) -}}
+{{- $groups = append $groups (dict "name" "" "suffix" "agent" "nodeSelector" dict "config" dict "classes" $ofAll) -}}
 {{ dict "groups" $groups | toJson }}
 {{- end }}
 

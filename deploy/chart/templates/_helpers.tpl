@@ -167,11 +167,24 @@ failureThreshold: 3
   readOnly: true
 {{- end }}
 
+{{/*
+The classes of nodes without a group, as JSON in "classes". The layout needs no device-mapper, which nodes that are containers
+themselves may lack.
+*/}}
+{{- define "drivebay.classes" -}}
+{{- $classes := .Values.classes -}}
+{{- if .Values.trial.enabled -}}
+{{- $path := printf "%s/drivebay-trial-*.img" .Values.trial.directory -}}
+{{- $classes = list (dict "name" "trial" "layout" "partition" "select" (dict "path" (list $path))) -}}
+{{- end -}}
+{{ dict "classes" $classes | toJson }}
+{{- end }}
+
 {{/* The classes of all nodes, one of each name, as JSON in "classes". */}}
 {{- define "drivebay.allClasses" -}}
 {{- $seen := dict -}}
 {{- $all := list -}}
-{{- $lists := list .Values.classes -}}
+{{- $lists := list (include "drivebay.classes" . | fromJson).classes -}}
 {{- range .Values.agent.groups -}}{{- $lists = append $lists (.classes | default list) -}}{{- end -}}
 {{- range $lists -}}
 {{- range . -}}
@@ -200,6 +213,9 @@ failureThreshold: 3
 {{- define "drivebay.check" -}}
 {{- if and (eq .Values.certificates.nodes "host") (ne .Values.certificates.source "existing") -}}
 {{- fail "certificates.nodes: host needs certificates.source: existing; whoever puts certificates on the hosts makes the controller's, too" -}}
+{{- end -}}
+{{- if and .Values.trial.enabled (or .Values.classes .Values.agent.groups) -}}
+{{- fail "trial.enabled makes a class of its own, of drives made of files; it goes without classes and agent.groups" -}}
 {{- end -}}
 {{- include "drivebay.checkConfig" . -}}
 {{- include "drivebay.checkMetrics" . -}}
