@@ -1,8 +1,11 @@
 //! The first page's five lines, run as they stand there, and the drives made of files that they use.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{env, fs, os::unix::fs::PermissionsExt, path::Path};
 
-use drivebay_hwtests::kube::{Cluster, LIMIT, NAMESPACE, wait};
+use drivebay_hwtests::{
+    kube::{Cluster, LIMIT, NAMESPACE, wait},
+    tools,
+};
 
 const README: &str = include_str!("../../../README.md");
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -30,31 +33,21 @@ fn stand_in_for_k3s(cluster: &Cluster) {
 
 /// Runs a line in the repository; what it printed.
 fn run(cluster: &Cluster, line: &str) -> String {
-    let helm = Path::new(&std::env::var("DRIVEBAY_HELM").unwrap())
-        .parent()
-        .unwrap()
-        .to_owned();
-    let in_repository = format!(
-        "cd '{REPOSITORY}' && PATH='{}':$PATH\n{line}",
-        helm.display()
-    );
-    let output = if line.starts_with("deploy/image ") {
+    let helm = env::var("DRIVEBAY_HELM").unwrap();
+    let path = Path::new(&helm).parent().unwrap().display();
+    let there = format!("cd '{REPOSITORY}'\nexport PATH='{path}':$PATH");
+    if line.starts_with("deploy/image ") {
         // The cluster's namespaces hide this machine's packages. The programs are those that are tested; without
         // DRIVEBAY_BIN the line builds them, optimized.
-        Command::new("bash")
-            .args(["-euc", &in_repository])
-            .env("DRIVEBAY_BIN", cluster.dir().join("programs"))
-            .output()
-    } else {
-        Command::new(cluster.dir().join("inside"))
-            .args(["bash", "-euc", &in_repository])
-            .output()
-    };
-    let output = output.unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}\n{said}{errors}");
-    said
+        let programs = cluster.dir().join("programs");
+        let script = format!(
+            "{there}\nexport DRIVEBAY_BIN='{}'\n{line}",
+            programs.display()
+        );
+        return tools::must("bash", &["-euc", &script]);
+    }
+    let script = format!("{there}\n{line}");
+    cluster.inside(&["bash", "-euc", &script]).unwrap()
 }
 
 /// Loop devices of the trial's files.
