@@ -69,10 +69,45 @@ END
     say "$wanted" >"$SCHEMAS.version"
 }
 
-# render VALUES: the manifests, as `helm install` would make them on an empty cluster.
+# render VALUES: the manifests, as `helm install` would make them on an empty cluster, without what helm itself runs.
 render() {
     printf '%s\n' \
         "# Rendered from deploy/chart with deploy/values/${1##*/} by deploy/render. Do not edit: change the chart, or the" \
         "# values, and render again. Put your image in place of registry.example.net/drivebay."
-    "$HELM" template drivebay deploy/chart --namespace drivebay --values "$1"
+    "$HELM" template drivebay deploy/chart --namespace drivebay --no-hooks --values "$1"
+}
+
+# values_table: the chart's values as a table of Markdown: name, default, and the first sentence of the comment above it.
+# It reads values.yaml as that is written: two spaces a level, lists and final maps on one line.
+values_table() {
+    printf '| value | default | |\n|---|---|---|\n'
+    awk '
+        /^ *#/ { sub(/^ *# ?/, ""); comment = comment (comment == "" ? "" : " ") $0; next }
+        /^ *$/ { comment = ""; next }
+        {
+            match($0, /^ */)
+            level = RLENGTH / 2
+            line = substr($0, RLENGTH + 1)
+            name = line; sub(/:.*/, "", name)
+            value = substr(line, length(name) + 2); sub(/^ */, "", value)
+            path[level] = name
+            if (value == "") { comment = ""; next }
+            full = ""
+            for (i = 0; i <= level; i++) full = full (i ? "." : "") path[i]
+            first = comment
+            gsub(/e\.g\. /, "e.g.\001", first)
+            if (match(first, /[.:;]( |$)/)) first = substr(first, 1, RSTART - 1)
+            gsub(/\001/, " ", first)
+            gsub(/\|/, "\\|", first)
+            printf "| `%s` | `%s` | %s |\n", full, value, first
+            comment = ""
+        }' deploy/chart/values.yaml
+}
+
+# chart_readme: the chart's README with the table as it should be.
+chart_readme() {
+    awk -v table="$(values_table)" '
+        /^\| value \| default / { print table; skip = 1 }
+        skip && /^\|/ { next }
+        { skip = 0; print }' deploy/chart/README.md
 }

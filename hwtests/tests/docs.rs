@@ -19,13 +19,14 @@ use std::{
 use drivebay_hwtests::program;
 use drivebay_proto::condition::Reason;
 
-const DOCUMENTS: [&str; 7] = [
+const DOCUMENTS: [&str; 8] = [
     "README.md",
     "SECURITY.md",
     "agent/README.md",
     "controller/README.md",
     "deploy/README.md",
     "deploy/alerts/README.md",
+    "deploy/chart/README.md",
     "systemd/README.md",
 ];
 

@@ -1,7 +1,12 @@
+{{/* Begins the names of all objects. */}}
+{{- define "drivebay.name" -}}
+{{ .Values.nameOverride | default .Chart.Name }}
+{{- end }}
+
 {{/* Labels of every object. */}}
 {{- define "drivebay.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
-app.kubernetes.io/name: {{ .Values.name }}
+app.kubernetes.io/name: {{ include "drivebay.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: drivebay
@@ -11,18 +16,33 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* What selects the pods of a component; it never changes. Call with (list . "agent"). */}}
 {{- define "drivebay.selector" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ $root.Values.name }}
+app.kubernetes.io/name: {{ include "drivebay.name" $root }}
 app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
 {{- define "drivebay.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- $name := empty .Values.image.digest | ternary
+    (printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion))
+    (printf "%s@%s" .Values.image.repository .Values.image.digest) -}}
+{{ include "drivebay.fromRegistry" (list . $name) }}
+{{- end }}
+
+{{/*
+An image's name, at global.imageRegistry if that is set. As container engines do, what stands before the first slash is
+taken for a registry if it has a dot or a colon. Called with (list . NAME).
+*/}}
+{{- define "drivebay.fromRegistry" -}}
+{{- $name := index . 1 -}}
+{{- with ((index . 0).Values.global | default dict).imageRegistry -}}
+{{- $name = printf "%s/%s" . (regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $name "") -}}
+{{- end -}}
+{{ $name }}
 {{- end }}
 
 {{/* The name under which agents dial the controllers: a headless Service, so each replica's address. */}}
 {{- define "drivebay.controllerHost" -}}
-{{ .Values.name }}-controller.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
+{{ include "drivebay.name" . }}-controller.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
 {{- end }}
 
 {{/* host:port, also when the host is an IPv6 address. */}}
@@ -41,7 +61,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- if eq .Values.certificates.source "existing" -}}
 {{ .Values.certificates.existing.controllerSecret }}
 {{- else -}}
-{{ .Values.name }}-controller-tls
+{{ include "drivebay.name" . }}-controller-tls
 {{- end -}}
 {{- end }}
 
@@ -50,7 +70,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- if eq .Values.certificates.source "existing" -}}
 {{ .Values.certificates.existing.caConfigMap }}
 {{- else -}}
-{{ .Values.name }}-controller-ca
+{{ include "drivebay.name" . }}-controller-ca
 {{- end -}}
 {{- end }}
 
@@ -58,7 +78,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- if eq .Values.certificates.source "existing" -}}
 {{ .Values.certificates.existing.nodesCaSecret }}
 {{- else -}}
-{{ .Values.name }}-nodes-ca
+{{ include "drivebay.name" . }}-nodes-ca
 {{- end -}}
 {{- end }}
 
@@ -147,14 +167,67 @@ failureThreshold: 3
   readOnly: true
 {{- end }}
 
+{{/*
+The classes of nodes without a group, as JSON in "classes". The layout needs no device-mapper, which nodes that are containers
+themselves may lack.
+*/}}
+{{- define "drivebay.classes" -}}
+{{- $classes := .Values.classes -}}
+{{- if .Values.trial.enabled -}}
+{{- $path := printf "%s/drivebay-trial-*.img" .Values.trial.directory -}}
+{{- $classes = list (dict "name" "trial" "layout" "partition" "select" (dict "path" (list $path))) -}}
+{{- end -}}
+{{ dict "classes" $classes | toJson }}
+{{- end }}
+
+{{/* The classes of all nodes, one of each name, as JSON in "classes". */}}
+{{- define "drivebay.allClasses" -}}
+{{- $seen := dict -}}
+{{- $all := list -}}
+{{- $lists := list (include "drivebay.classes" . | fromJson).classes -}}
+{{- range .Values.agent.groups -}}{{- $lists = append $lists (.classes | default list) -}}{{- end -}}
+{{- range $lists -}}
+{{- range . -}}
+{{- if not (hasKey $seen .name) -}}{{- $all = append $all . -}}{{- end -}}
+{{- $_ := set $seen .name true -}}
+{{- end -}}
+{{- end -}}
+{{ dict "classes" $all | toJson }}
+{{- end }}
+
+{{/* What Prometheus needs to see anything. */}}
+{{- define "drivebay.checkMetrics" -}}
+{{- range $value, $kind := dict "podMonitor" "PodMonitor" "prometheusRule" "PrometheusRule" -}}
+{{- if (get $.Values.metrics $value).enabled -}}
+{{- if not $.Values.metrics.enabled -}}
+{{- fail (printf "metrics.%s.enabled needs metrics.enabled: without it no pod serves metrics on an address that Prometheus reaches" $value) -}}
+{{- end -}}
+{{- if not (or $.Values.metrics.assumeOperator ($.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" $kind))) -}}
+{{- fail (printf "metrics.%s.enabled needs the Prometheus operator, and this cluster does not know its kind %s. Install the operator's CRDs first, or leave this off; metrics.assumeOperator: true renders it all the same, e.g. where helm does not see the cluster" $value $kind) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* What values.schema.json cannot say. */}}
 {{- define "drivebay.check" -}}
 {{- if and (eq .Values.certificates.nodes "host") (ne .Values.certificates.source "existing") -}}
 {{- fail "certificates.nodes: host needs certificates.source: existing; whoever puts certificates on the hosts makes the controller's, too" -}}
 {{- end -}}
+{{- if and .Values.trial.enabled (or .Values.classes .Values.agent.groups) -}}
+{{- fail "trial.enabled makes a class of its own, of drives made of files; it goes without classes and agent.groups" -}}
+{{- end -}}
+{{- include "drivebay.checkConfig" . -}}
+{{- include "drivebay.checkMetrics" . -}}
+{{- $lists := dict "classes" .Values.classes -}}
+{{- range .Values.agent.groups -}}
+{{- $_ := set $lists (printf "agent.groups, %s: classes" .name) (.classes | default list) -}}
+{{- end -}}
+{{- range $where, $classes := $lists -}}
 {{- $seen := dict -}}
-{{- range .Values.classes -}}
-{{- if hasKey $seen .name -}}{{- fail (printf "classes: two are named %q" .name) -}}{{- end -}}
+{{- range $classes -}}
+{{- if hasKey $seen .name -}}{{- fail (printf "%s: two are named %q" $where .name) -}}{{- end -}}
 {{- $_ := set $seen .name true -}}
+{{- end -}}
 {{- end -}}
 {{- end }}

@@ -1,0 +1,16 @@
+//! What the chart's values do, seen in a real Kubernetes: each value that this is about is installed, and its effect looked
+//! at. Run by hwtests/kubernetes, which starts the cluster.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failed helper is a failed test"
+)]
+
+#[path = "kubernetes_chart/configuration.rs"]
+mod configuration;
+#[path = "kubernetes_chart/operator.rs"]
+mod operator;
+#[path = "kubernetes_chart/quickstart.rs"]
+mod quickstart;
+#[path = "kubernetes_chart/root.rs"]
+mod root;
