@@ -3,105 +3,48 @@
 //!
 //! It reads sysfs only, which waits for no drive, and starts no process. A finding is held while nothing can be told.
 
+mod acknowledger;
+mod finding;
+mod history;
+mod watched;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-use serde::{Deserialize, Serialize};
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::mpsc,
     time::{MissedTickBehavior, interval},
 };
 use tokio_util::sync::CancellationToken;
 
+pub use self::acknowledger::{Acknowledger, Request};
+use self::{
+    finding::finding,
+    history::History,
+    watched::{SLICES, Watched, counters},
+};
+pub(crate) use self::{finding::rounded, history::VERSION};
 use super::acknowledge::AcknowledgeError;
 use crate::{
     evidence::registry::Source,
-    model::{Drive, DriveId, DriveState, Finding, Snapshot, finding::Code},
-    slow::{Comparison, Counters, Direction, Flow, Input, Kept, Kind, Minute, Slice, Slowdown},
+    model::{Drive, DriveId, DriveState, Finding, Snapshot},
+    slow::{Comparison, Input, Kind, Slowdown},
     sys::{
-        blockstat::{self, Counted, Requests, SYSFS_DEADLINE},
+        blockstat::{self, Counted, SYSFS_DEADLINE},
         clock::unix_seconds,
         offload::{blocking, offload},
-        statefile,
     },
     volumes::Volumes,
 };
 
-/// Times that the counters are read in a minute.
-const SLICES: u32 = 12;
 /// Minutes between two writes of what is known, when nothing else happens.
 const SAVE_EVERY: u32 = 30;
-/// A hundred drives with four hours each have about 10 MiB.
-const MAX_FILE: u64 = 64 * 1024 * 1024;
-const FILE_DEADLINE: Duration = Duration::from_secs(10);
-/// Acknowledgements come one at a time.
-const QUEUE: usize = 1;
-/// Of the file.
-pub const VERSION: u32 = 1;
-
-/// Hands over that an operator has seen that a drive is slow. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Acknowledger(mpsc::Sender<Request>);
-
-/// One acknowledgement.
-#[derive(Debug)]
-pub struct Request {
-    drive: DriveId,
-    done: oneshot::Sender<Result<Vec<Finding>, AcknowledgeError>>,
-}
-
-impl Acknowledger {
-    /// The handle, and what the task takes.
-    pub fn new() -> (Self, mpsc::Receiver<Request>) {
-        let (sender, receiver) = mpsc::channel(QUEUE);
-        (Self(sender), receiver)
-    }
-
-    /// Answers what does not count any more, when that is durable.
-    pub(super) async fn acknowledge(
-        &self,
-        drive: DriveId,
-    ) -> Result<Vec<Finding>, AcknowledgeError> {
-        let (done, answer) = oneshot::channel();
-        let stopping = || AcknowledgeError::Stopping;
-        let sent = self.0.send(Request { drive, done }).await;
-        sent.map_err(|_| stopping())?;
-        answer.await.map_err(|_| stopping())?
-    }
-}
-
-/// What is kept over a restart.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Remembered {
-    version: u32,
-    drives: BTreeMap<DriveId, RememberedDrive>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct RememberedDrive {
-    kind: Kind,
-    #[serde(flatten)]
-    kept: Kept,
-}
-
-/// The counters of one drive, and what came of them in this minute.
-#[derive(Debug)]
-struct Watched {
-    /// Of this appearance of the device.
-    name: String,
-    diskseq: u64,
-    last: Option<(Instant, Counters)>,
-    slices: Vec<Slice>,
-    erasing: bool,
-    checking: bool,
-}
 
 struct Task {
     volumes: Volumes,
-    path: PathBuf,
+    history: History,
     comparison: Comparison,
     watched: BTreeMap<DriveId, Watched>,
     unsaved: u32,
@@ -115,13 +58,16 @@ pub async fn run(
 ) {
     let path = volumes.config().state_dir.join("latency.json");
     let mut task = Task {
-        comparison: load(&path).await,
+        comparison: Comparison::default(),
         volumes,
-        path,
+        history: History::new(path),
         watched: BTreeMap::new(),
         unsaved: 0,
     };
     // What was found stays found, from the beginning.
+    if let Err(error) = task.history.read(&mut task.comparison).await {
+        tracing::warn!(path = %task.history.path().display(), %error, "cannot read drive latency history; it is not overwritten; will retry");
+    }
     task.tell();
     let mut snapshots = task.volumes.inventory().subscribe();
     tokio::select! {
@@ -178,7 +124,7 @@ impl Task {
         let names: Vec<(DriveId, String)> = self
             .watched
             .iter()
-            .map(|(id, watched)| (id.clone(), watched.name.clone()))
+            .map(|(id, watched)| (id.clone(), watched.name().to_owned()))
             .collect();
         if names.is_empty() {
             return;
@@ -223,25 +169,18 @@ impl Task {
             .filter(|(_, drive)| is_compared(drive))
         {
             let facts = &drive.facts;
-            let fresh = || Watched {
-                name: facts.kernel_name.clone(),
-                diskseq: facts.diskseq,
-                last: None,
-                slices: Vec::new(),
-                erasing: false,
-                checking: false,
-            };
+            let fresh = || Watched::new(&facts.kernel_name, facts.diskseq);
             let watched = self.watched.entry(id.clone()).or_insert_with(fresh);
-            if watched.name != facts.kernel_name || watched.diskseq != facts.diskseq {
+            if !watched.is(&facts.kernel_name, facts.diskseq) {
                 *watched = fresh();
             }
-            watched.erasing |= erased.contains(&id);
-            watched.checking |= checked.contains(id);
+            watched.note_work(erased.contains(&id), checked.contains(id));
         }
     }
 
     /// A minute is over.
     async fn minute(&mut self) {
+        self.read_late().await;
         let snapshot = self.volumes.inventory().current();
         let mut inputs = Vec::new();
         for (id, drive) in &snapshot.drives {
@@ -274,6 +213,21 @@ impl Task {
         self.unsaved += 1;
         if self.unsaved >= SAVE_EVERY || self.slow() != before {
             self.save_or_log().await;
+        }
+    }
+
+    /// Reads the history that could not be read at the beginning.
+    async fn read_late(&mut self) {
+        if !self.history.is_due() {
+            return;
+        }
+        let read = self.history.read(&mut self.comparison).await;
+        let path = self.history.path().display();
+        match read {
+            Ok(()) => tracing::info!(%path, "drive latency history read"),
+            Err(error) => {
+                tracing::debug!(%path, %error, "drive latency history is still unreadable")
+            }
         }
     }
 
@@ -328,140 +282,14 @@ impl Task {
     }
 
     async fn save(&mut self) -> std::io::Result<()> {
-        let comparison = self.comparison.clone();
-        let text = move || {
-            let kept = comparison.kept();
-            let remembered = Remembered {
-                version: VERSION,
-                drives: kept
-                    .into_iter()
-                    .map(|(id, (kind, kept))| (id, RememberedDrive { kind, kept }))
-                    .collect(),
-            };
-            Ok(serde_json::to_vec(&remembered)?)
-        };
-        statefile::save(self.path.clone(), FILE_DEADLINE, text).await?;
+        self.history.save(self.comparison.clone()).await?;
         self.unsaved = 0;
         Ok(())
     }
 
     async fn save_or_log(&mut self) {
         if let Err(error) = self.save().await {
-            tracing::warn!(path = %self.path.display(), %error, "cannot save drive latency history");
+            tracing::warn!(path = %self.history.path().display(), %error, "cannot save drive latency history");
         }
     }
-}
-
-impl Watched {
-    /// Takes the counters of now.
-    fn take(&mut self, now: Option<(Instant, Counters)>) {
-        let last = std::mem::replace(&mut self.last, now);
-        let (Some((before, counters)), Some((at, now))) = (last, now) else {
-            return;
-        };
-        let millis = at.duration_since(before).as_millis();
-        match now.since(&counters, u64::try_from(millis).unwrap_or(u64::MAX)) {
-            Some(slice) => self.slices.push(slice),
-            // The counters began again: another device.
-            None => self.slices.clear(),
-        }
-    }
-
-    /// Ends the minute.
-    fn end(&mut self) -> Option<Minute> {
-        let slices = std::mem::take(&mut self.slices);
-        let erasing = std::mem::take(&mut self.erasing);
-        let checking = std::mem::take(&mut self.checking);
-        // A drive that came within the minute has its first one later.
-        (slices.len() * 2 >= SLICES as usize).then(|| Minute::new(&slices, erasing, checking))
-    }
-}
-
-fn counters(counted: &Counted) -> Counters {
-    let flow = |of: &Requests| Flow {
-        requests: of.requests,
-        bytes: of.bytes,
-        wait_ms: of.wait_ms,
-    };
-    Counters {
-        reads: flow(&counted.reads),
-        writes: flow(&counted.writes),
-        flushes: counted.flushes,
-        busy_ms: counted.busy_ms,
-    }
-}
-
-/// The finding about a slow drive, with its numbers as they were when it was raised, so that the message does not change. Pure.
-fn finding(slow: &[Slowdown]) -> Option<Finding> {
-    let one = |slowdown: &Slowdown| {
-        let outcome = &slowdown.outcome;
-        let what = match slowdown.direction {
-            Direction::Read => "reads",
-            Direction::Write => "writes",
-        };
-        format!(
-            "{what} take {} ms where other drives of its kind take {} ms at such a load ({} times as long)",
-            rounded(outcome.observed_ms),
-            rounded(outcome.expected_ms),
-            rounded(outcome.factor()),
-        )
-    };
-    let told: Vec<String> = slow.iter().map(one).collect();
-    (!told.is_empty()).then(|| {
-        let message = format!(
-            "{}; see `drivebay-agent drive show`, check cable, slot, temperature and firmware, and expect the drive to fail",
-            told.join(", ")
-        );
-        Finding::new(Code::Slow, message)
-    })
-}
-
-/// Two digits that matter.
-pub(crate) fn rounded(value: f64) -> String {
-    let digits = 1 - value.abs().max(1e-3).log10().floor() as i32;
-    let digits = usize::try_from(digits.max(0)).unwrap_or(0);
-    let text = format!("{value:.digits$}");
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    }
-}
-
-/// Reads the history of an earlier agent. One that is invalid is logged and moved aside, and the history begins anew.
-async fn load(path: &Path) -> Comparison {
-    let wanted = path.to_owned();
-    let read = offload("latency-read", FILE_DEADLINE, move || read(&wanted));
-    match read.await.and_then(|read| read) {
-        Ok(comparison) => comparison,
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "cannot read drive latency history; starting with empty history");
-            Comparison::default()
-        }
-    }
-}
-
-fn read(path: &Path) -> std::io::Result<Comparison> {
-    let mut comparison = Comparison::default();
-    let bytes = match statefile::read(path, MAX_FILE) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(comparison),
-        Err(error) => return Err(error),
-    };
-    match serde_json::from_slice::<Remembered>(&bytes) {
-        Ok(old) if old.version == VERSION => {
-            for (id, drive) in old.drives {
-                comparison.restore(id, drive.kind, drive.kept);
-            }
-        }
-        other => {
-            let why = match other {
-                Ok(old) => format!("version {}", old.version),
-                Err(error) => error.to_string(),
-            };
-            let aside = statefile::move_aside(path)?;
-            tracing::warn!(why, aside = %aside.display(), "invalid drive latency history moved aside; starting with empty history");
-        }
-    }
-    Ok(comparison)
 }

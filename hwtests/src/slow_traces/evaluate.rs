@@ -45,6 +45,8 @@ pub struct Table {
     pub slow: BTreeMap<(Shape, u32), Score>,
     /// By medium and load.
     pub by_load: BTreeMap<String, Score>,
+    /// By medium and load, shape and factor.
+    pub cells: BTreeMap<(String, Shape, u32), Score>,
     /// Traces without a slow drive.
     pub healthy_traces: u32,
     /// Slow traces in which the drive had too few requests to tell; they count for nothing else.
@@ -72,6 +74,22 @@ impl Table {
         let right = f64::from(self.all().found);
         let wrong = self.false_alarms.len() as f64;
         right / (right + wrong).max(1.0)
+    }
+
+    /// Found of all by medium and load, shape and factor, for people.
+    pub fn render_cells(&self) -> String {
+        let mut text =
+            String::from("medium and load   slowdown         found of all at each factor\n");
+        let mut last = None;
+        for ((load, shape, factor), score) in &self.cells {
+            let row = (load, shape);
+            if last.replace(row) != Some(row) {
+                let _ = write!(text, "\n{load:<18}{:<17}", shape.as_str());
+            }
+            let _ = write!(text, " {factor:>3}× {:>3}/{:<3}", score.found, score.traces);
+        }
+        text.push('\n');
+        text
     }
 
     /// For people.
@@ -161,6 +179,10 @@ fn one_slow(
     for score in [
         table.slow.entry((shape, factor)).or_default(),
         table.by_load.entry(scenario.name.clone()).or_default(),
+        table
+            .cells
+            .entry((scenario.name.clone(), shape, factor))
+            .or_default(),
     ] {
         score.traces += 1;
         if let Some(at) = found {

@@ -17,7 +17,7 @@ struct Options {
     /// Healthy nodes over eight hours.
     #[arg(long, default_value_t = 50)]
     nodes: u64,
-    /// Name every miss and every false alarm.
+    /// Show also each load, shape and factor, and name every miss and every false alarm.
     #[arg(long)]
     verbose: bool,
 }
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
     let table = evaluate(options.seed, options.traces);
     print!("{}", table.render());
     if options.verbose {
+        print!("{}", table.render_cells());
         for line in table.missed.iter().chain(&table.false_alarms) {
             println!("  {line}");
         }

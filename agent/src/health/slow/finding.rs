@@ -1,0 +1,43 @@
+//! The finding about a slow drive, in words. Pure.
+
+use crate::{
+    model::{Finding, finding::Code},
+    slow::{Direction, Slowdown},
+};
+
+/// The finding about a slow drive, with its numbers as they were when it was raised, so that the message does not change.
+pub(super) fn finding(slow: &[Slowdown]) -> Option<Finding> {
+    let one = |slowdown: &Slowdown| {
+        let outcome = &slowdown.outcome;
+        let what = match slowdown.direction {
+            Direction::Read => "reads",
+            Direction::Write => "writes",
+        };
+        format!(
+            "{what} take {} ms where other drives of its kind take {} ms at such a load ({} times as long)",
+            rounded(outcome.observed_ms),
+            rounded(outcome.expected_ms),
+            rounded(outcome.factor()),
+        )
+    };
+    let told: Vec<String> = slow.iter().map(one).collect();
+    (!told.is_empty()).then(|| {
+        let message = format!(
+            "{}; see `drivebay-agent drive show`, check cable, slot, temperature and firmware, and expect the drive to fail",
+            told.join(", ")
+        );
+        Finding::new(Code::Slow, message)
+    })
+}
+
+/// Two digits that matter.
+pub(crate) fn rounded(value: f64) -> String {
+    let digits = 1 - value.abs().max(1e-3).log10().floor() as i32;
+    let digits = usize::try_from(digits.max(0)).unwrap_or(0);
+    let text = format!("{value:.digits$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
