@@ -127,7 +127,8 @@ need_sanity() {
 }
 
 # need_promtool: exports PROMTOOL: the one in PATH, or that of Debian's prometheus package, unpacked and not installed,
-# since installing it starts a server. Whichever release, it must be as new as the tests' syntax.
+# since installing it starts a server. Whichever release, it must be as new as the tests' syntax. Beside it the server, and
+# node_exporter, for the test of the dashboard.
 PROMTOOL_AT_LEAST=2.42
 
 need_promtool() {
@@ -137,13 +138,15 @@ need_promtool() {
         PROMTOOL=$found
     else
         PROMTOOL="$tools/promtool"
-        if [ ! -x "$PROMTOOL" ]; then
+        if [ ! -x "$PROMTOOL" ] || [ ! -x "$tools/prometheus" ]; then
             command -v dpkg-deb >/dev/null || die "needs promtool $PROMTOOL_AT_LEAST or newer in PATH"
             mkdir -p "$tools"
             if ! (
+                packages=(prometheus prometheus-node-exporter)
                 cd "$tools" && rm -rf promtool.tmp && mkdir promtool.tmp && cd promtool.tmp &&
-                    { apt-get download -q prometheus || { apt-get update -q && apt-get download -q prometheus; }; } &&
-                    dpkg-deb -x prometheus_*.deb . && mv usr/bin/promtool ../promtool.new
+                    { apt-get download -q "${packages[@]}" || { apt-get update -q && apt-get download -q "${packages[@]}"; }; } &&
+                    for package in *.deb; do dpkg-deb -x "$package" . || exit 1; done &&
+                    mv usr/bin/prometheus usr/bin/prometheus-node-exporter .. && mv usr/bin/promtool ../promtool.new
             ) >"$tools/promtool.log" 2>&1; then
                 tail -n 20 "$tools/promtool.log" >&2
                 die "getting promtool from Debian's prometheus package failed; $PROMTOOL_AT_LEAST or newer in PATH does as well"

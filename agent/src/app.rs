@@ -7,7 +7,7 @@ use drivebay_common::{
     liveness::Liveness,
     logging::LogService,
     manager,
-    metrics::Pages,
+    metrics::{Certificate, Pages},
     tls::{Credentials, Role},
 };
 use drivebay_controller::{Agents, ControllerConfig, ControllerService, in_process_channel};
@@ -311,7 +311,12 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         csi = csi.add_service(ControllerServer::new(controller));
     }
     let liveness = liveness(&config, &inventory);
-    let exposed = Arc::new(Metrics::new(volumes.clone(), ready.clone()));
+    let certificate = Certificate::default();
+    let exposed = Arc::new(Metrics::new(
+        volumes.clone(),
+        ready.clone(),
+        certificate.clone(),
+    ));
     let pages = Pages::all(exposed, liveness.clone());
     for (listen, pages) in [(&config.probes, pages.probes()), (&config.metrics, pages)] {
         tasks.spawn(drivebay_common::metrics::serve(
@@ -323,6 +328,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     tasks.spawn(dial_controllers(
         config.clone(),
         agent.clone(),
+        certificate,
         stop.clone(),
     ));
     let agent_server = tokio::spawn(server::serve(
@@ -386,7 +392,12 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
 
 /// Dials the controllers of the config, if it names any. Certificates that cannot be used, such as expired ones, are
 /// waited for: the volumes of this node need no controller.
-async fn dial_controllers(config: Config, agent: AgentService, stop: CancellationToken) {
+async fn dial_controllers(
+    config: Config,
+    agent: AgentService,
+    certificate: Certificate,
+    stop: CancellationToken,
+) {
     let Some(controller) = config.controller else {
         return;
     };
@@ -414,6 +425,7 @@ async fn dial_controllers(config: Config, agent: AgentService, stop: Cancellatio
         },
     };
     if let Some(credentials) = &credentials {
+        certificate.of(credentials);
         if let Some(certified) = credentials.own_node()
             && certified != config.node_id
         {

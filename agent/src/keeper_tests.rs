@@ -197,6 +197,7 @@ async fn an_old_doubt_buries_no_volume_that_was_acknowledged_while_its_drive_is_
         mount_options: Vec::new(),
         group: None,
         parameters: BTreeMap::new(),
+        created_for: crate::model::CreatedFor::default(),
     };
     let refused = rig.volumes.create(request).await;
     assert!(

@@ -33,7 +33,7 @@ use crate::{
     liveness::Liveness,
     logging::LogService,
     manager,
-    metrics::{self, Pages, cluster::Cluster},
+    metrics::{self, Certificate, Pages, cluster::Cluster},
     notes::{Notes, NotesError},
     settings::{self, Settings, SettingsError},
     socket::{self, BindError},
@@ -139,9 +139,12 @@ pub async fn serve(
     let admin = bind_admin(&options.socket).await?;
     let ending = CancellationToken::new();
     let tasks = TaskTracker::new();
+    let certificate = Certificate::default();
     let agents = match (&options.agent_socket, options.entrance()?) {
         (Some(socket), _) => Agents::single(dial::reconnecting(socket.clone(), CONNECT)),
-        (None, Some(entrance)) => open_to_agents(&options, entrance, &tasks, &ending).await?,
+        (None, Some(entrance)) => {
+            open_to_agents(&options, entrance, &certificate, &tasks, &ending).await?
+        }
         (None, None) => return Err(ConfigError::NoAgents.into()),
     };
     if let Some(path) = &options.audit_log {
@@ -149,7 +152,7 @@ pub async fn serve(
     }
     let expected = expected(&options, &agents, &tasks, &ending).await?;
     let ready = ready_or_late(agents.ready(), expected);
-    let exposed = Cluster::new(agents.clone(), ready.clone());
+    let exposed = Cluster::new(agents.clone(), ready.clone(), certificate);
     let liveness = Liveness::new(path.clone(), async || Ok(()));
     let pages = Pages::all(Arc::new(exposed), liveness.clone());
     let (metrics, probes) = (options.metrics.clone(), options.probes.clone());
@@ -252,6 +255,7 @@ fn of_settings(settings: &Settings) -> ForgottenNodes {
 async fn open_to_agents(
     options: &RunOptions,
     entrance: Entrance,
+    certificate: &Certificate,
     tasks: &TaskTracker,
     ending: &CancellationToken,
 ) -> Result<Agents, RunError> {
@@ -259,6 +263,7 @@ async fn open_to_agents(
         Entrance::Unix(path) => Listener::unix(path).await?,
         Entrance::Tcp(address, files) => {
             let credentials = Credentials::load(files, Role::Controller).await?;
+            certificate.of(&credentials);
             tasks.spawn(credentials.clone().follow(REREAD, ending.clone()));
             let security = match &options.agent_service_account {
                 None => Security::Mtls(credentials),

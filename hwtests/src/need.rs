@@ -24,6 +24,8 @@ pub enum Need {
     Sanity,
     /// Prometheus' checker of scrapes and rules.
     Promtool,
+    /// Prometheus itself, and its exporter of a host's figures.
+    Prometheus,
     /// Clients in Go and Python, of the libraries that Kubernetes and its users dial with.
     Clients,
     /// A layout: the test is about how this one lies on a drive.
@@ -88,6 +90,10 @@ impl Need {
                 false,
                 "needs promtool: run hwtests/all-tests, or name it in PROMTOOL".to_owned(),
             ),
+            Self::Prometheus if crate::need::prometheus().is_none() => missing(
+                false,
+                "needs prometheus and prometheus-node-exporter: run hwtests/all-tests, or name them in PROMETHEUS and NODE_EXPORTER".to_owned(),
+            ),
             Self::Sanity if crate::need::sanity().is_none() => missing(
                 false,
                 "needs csi-sanity: run hwtests/all-tests, or name it in CSI_SANITY".to_owned(),
@@ -109,6 +115,14 @@ pub fn sanity() -> Option<std::path::PathBuf> {
 /// Where promtool is: PROMTOOL, target/tools, or PATH.
 pub fn promtool() -> Option<std::path::PathBuf> {
     fetched("PROMTOOL", "promtool")
+}
+
+/// Where Prometheus and node_exporter are: PROMETHEUS and NODE_EXPORTER, target/tools, or PATH.
+pub fn prometheus() -> Option<[std::path::PathBuf; 2]> {
+    Some([
+        fetched("PROMETHEUS", "prometheus")?,
+        fetched("NODE_EXPORTER", "prometheus-node-exporter")?,
+    ])
 }
 
 /// The clients in other languages, each as a program and its first arguments: DRIVEBAY_DIAL_GO, or target/tools;
@@ -203,6 +217,9 @@ macro_rules! need {
     };
     (@list [$($done:expr,)*] promtool $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Promtool,] $($($rest)*)?)
+    };
+    (@list [$($done:expr,)*] prometheus $(, $($rest:tt)*)?) => {
+        $crate::need!(@list [$($done,)* $crate::need::Need::Prometheus,] $($($rest)*)?)
     };
     (@list [$($done:expr,)*] clients $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Clients,] $($($rest)*)?)

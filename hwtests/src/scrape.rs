@@ -1,6 +1,7 @@
 //! A scrape as Prometheus does it, and what promtool says of it.
 
 use std::{
+    collections::BTreeSet,
     io::{Read, Write},
     os::unix::net::UnixStream,
     path::Path,
@@ -78,6 +79,21 @@ pub fn lint(scrape: &str) -> Result<String, Trouble> {
         said = output.status.to_string();
     }
     Ok(said)
+}
+
+/// Metrics of ours that a text names, and that no program has.
+pub fn unknown_metrics(text: &str) -> BTreeSet<String> {
+    let mut known: BTreeSet<&str> = drivebay_agent::metrics::definitions()
+        .iter()
+        .chain(drivebay_common::metrics::DEFINITIONS)
+        .chain(drivebay_controller::metrics::cluster::DEFINITIONS)
+        .map(|def| def.name)
+        .collect();
+    known.extend(["drivebay_rpc_total", "drivebay_rpc_duration_seconds_bucket"]);
+    text.split(|c: char| !(c.is_ascii_lowercase() || c == '_'))
+        .filter(|word| word.starts_with("drivebay_") && !known.contains(word))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Series that are there more than once.

@@ -9,9 +9,7 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf, process::Command};
 
-use drivebay_agent::metrics as agent;
-use drivebay_common::metrics as shared;
-use drivebay_hwtests::need;
+use drivebay_hwtests::{need, scrape};
 
 fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -74,25 +72,11 @@ fn every_alert_is_tested() {
 
 #[test]
 fn alerts_and_their_tests_name_only_metrics_and_labels_that_there_are() {
-    let mut known: BTreeSet<String> = agent::definitions()
-        .iter()
-        .chain(shared::DEFINITIONS)
-        .chain(drivebay_controller::metrics::cluster::DEFINITIONS)
-        .map(|def| def.name.to_owned())
-        .collect();
-    known.extend(["drivebay_rpc_total", "drivebay_rpc_duration_seconds_bucket"].map(str::to_owned));
     let mut texts = vec![rules(), read("deploy/alerts/README.md")];
     for name in ["drives", "volumes", "programs"] {
         texts.push(read(&format!("deploy/alerts/tests/{name}.yaml")));
     }
-    let named: BTreeSet<String> = texts
-        .iter()
-        .flat_map(|text| text.split(|c: char| !(c.is_ascii_lowercase() || c == '_')))
-        .filter(|word| word.starts_with("drivebay_"))
-        .map(str::to_owned)
-        .collect();
-    let unknown: Vec<_> = named.difference(&known).collect();
-    assert!(unknown.is_empty(), "{unknown:?}");
+    assert_eq!(scrape::unknown_metrics(&texts.concat()), BTreeSet::new());
 }
 
 #[test]

@@ -24,7 +24,10 @@ use drivebay_hwtests::{
     starts::Starts,
     wait,
 };
-use drivebay_proto::agent::{RescanRequest, agent_client::AgentClient};
+use drivebay_proto::{
+    agent::{RescanRequest, agent_client::AgentClient},
+    csi::CreateVolumeRequest,
+};
 
 /// Scrapes in a window.
 const SCRAPES: usize = 20;
@@ -109,6 +112,57 @@ async fn a_scrape_of_an_agent_is_valid_and_tells_of_drives_volumes_and_calls() {
     assert_eq!(value(&text, "drivebay_volume_fs_size_bytes", &[&of]), None);
     assert_eq!(scrape::get(&socket(&rig), "/healthz").unwrap().1, "ok\n");
     assert_eq!(scrape::get(&socket(&rig), "/readyz").unwrap().1, "ready\n");
+}
+
+#[tokio::test]
+async fn a_volumes_claim_is_kept_on_its_drive_and_a_useless_one_fails_no_create() {
+    need!(root, loop);
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let long = "n".repeat(254);
+    for (name, claim, volume) in [("pv-1", "data-db-0", "pv-1"), ("v", &long, "pv-2")] {
+        let metadata = [
+            ("csi.storage.k8s.io/pvc/name", claim),
+            ("csi.storage.k8s.io/pvc/namespace", "prod"),
+            ("csi.storage.k8s.io/pv/name", volume),
+        ];
+        let metadata = metadata.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let request = |metadata: &[(String, String)]| CreateVolumeRequest {
+            name: name.to_owned(),
+            capacity_range: Some(csi::bytes(16 * MIB)),
+            volume_capabilities: vec![csi::block()],
+            parameters: metadata.iter().cloned().collect(),
+            ..Default::default()
+        };
+        let made = rig.csi.create_with(request(&metadata)).await.unwrap();
+        assert_eq!(made.volume_context.len(), 1, "only its class: {made:?}");
+        // A provisioner that is started without the option in between asks for the same volume.
+        let again = rig.csi.create_with(request(&[])).await.unwrap();
+        assert_eq!(again.volume_id, made.volume_id);
+    }
+    let log = rig.agent.log();
+    assert!(log.contains("claim metadata is not valid"), "{log}");
+    assert!(!log.contains(&long), "{log}");
+
+    // Not in the state directory, but on the drive.
+    rig.agent.stop().unwrap();
+    std::fs::remove_dir_all(rig.dir().join("state")).unwrap();
+    rig.start_again().await;
+    let text = scrape::scrape(&socket(&rig)).unwrap();
+    is_valid(&text);
+    for (name, claim, volume) in [("pv-1", "data-db-0", "pv-1"), ("v", "", "pv-2")] {
+        let labels = [
+            format!("name=\"{name}\""),
+            format!("persistentvolumeclaim=\"{claim}\""),
+            "namespace=\"prod\"".to_owned(),
+            format!("persistentvolume=\"{volume}\""),
+        ];
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        assert_eq!(
+            value(&text, "drivebay_volume_info", &labels),
+            Some(1.0),
+            "{text}"
+        );
+    }
 }
 
 /// Scrapes while strace counts what the agent starts; in one window it is nothing.

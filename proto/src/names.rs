@@ -60,6 +60,16 @@ pub const PARAMETERS: [&str; 6] = [
 /// there, and not in a field of its own, because every release keeps and compares a volume's parameters.
 pub const KEPT_ANTI_AFFINITY_GROUP: &str = "antiAffinityGroup";
 
+/// Among the parameters that are kept with a volume, the claim that it was created for. Neither this nor the next two are
+/// parameters that a StorageClass can have.
+pub const KEPT_CLAIM: &str = "claim";
+/// The claim's namespace.
+pub const KEPT_CLAIM_NAMESPACE: &str = "claimNamespace";
+/// The PersistentVolume, where its name is not the volume's.
+pub const KEPT_PERSISTENT_VOLUME: &str = "persistentVolume";
+/// These three: for people and metrics, and not a part of the request that a repeat is compared with.
+pub const KEPT_FOR_CLAIM: [&str; 3] = [KEPT_CLAIM, KEPT_CLAIM_NAMESPACE, KEPT_PERSISTENT_VOLUME];
+
 /// Filesystems Drivebay makes, as mount(2) and CSI write them, with the smallest device in bytes that
 /// mkfs accepts with its defaults and that leaves room for data (mkfs.xfs 6.1 refuses under 300 MiB,
 /// btrfs cannot be resized below 256 MiB; ext4 by choice).
@@ -88,5 +98,8 @@ pub const CLAIM_NAME: &str = "csi.storage.k8s.io/pvc/name";
 /// Metadata key of the claim's namespace.
 pub const CLAIM_NAMESPACE: &str = "csi.storage.k8s.io/pvc/namespace";
 
+/// Metadata key of the PersistentVolume's name.
+pub const PERSISTENT_VOLUME_NAME: &str = "csi.storage.k8s.io/pv/name";
+
 /// Metadata keys that the provisioner adds with `--extra-create-metadata`.
-pub const CREATE_METADATA: [&str; 3] = [CLAIM_NAME, CLAIM_NAMESPACE, "csi.storage.k8s.io/pv/name"];
+pub const CREATE_METADATA: [&str; 3] = [CLAIM_NAME, CLAIM_NAMESPACE, PERSISTENT_VOLUME_NAME];

@@ -6,6 +6,7 @@ use super::delta::delta;
 use crate::model::{
     CheckMethod, ClassConfig, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode, Snapshot,
     Volume,
+    created_for::requested,
     health::{Overridden, SmartFinding, SmartReport},
     unreadable::UnreadableRange,
 };
@@ -183,7 +184,7 @@ impl Sender {
             device: volume.placed.device.clone().unwrap_or_default(),
             erased_bytes: volume.erasing.map_or(0, |erasing| erasing.done_bytes),
             erase_eta_seconds: volume.erasing.map_or(0, |erasing| erasing.eta_seconds),
-            parameters: record.parameters.clone().into_iter().collect(),
+            parameters: requested(&record.parameters).into_iter().collect(),
         }
     }
 }

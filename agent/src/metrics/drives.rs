@@ -18,9 +18,10 @@ const DRIVE: &[&str] = &["drive"];
 
 const INFO: Def = gauge(
     "drivebay_drive_info",
-    "Identity of the drive, in labels; always 1.",
+    "Identity of the drive, in labels; always 1. device is its kernel name, as in node_exporter's metrics of disks; empty while it is missing.",
     &[
         "drive",
+        "device",
         "model",
         "serial",
         "firmware",
@@ -297,12 +298,17 @@ fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
     let facts = &drive.facts;
     let labels = [id];
     let reading = told.and_then(|told| told.reading.as_ref());
-    let path = match drive.state {
-        DriveState::Missing => String::new(),
-        _ => format!("/dev/{}", facts.kernel_name.replace('!', "/")),
+    // As /proc/diskstats writes it, which node_exporter reads.
+    let (device, path) = match drive.state {
+        DriveState::Missing => Default::default(),
+        _ => {
+            let device = facts.kernel_name.replace('!', "/");
+            (device.clone(), format!("/dev/{device}"))
+        }
     };
     let info = [
         id,
+        &device,
         &facts.model,
         &facts.serial,
         &facts.firmware,

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use drivebay_common::metrics::{Def, Exposed, Families, build};
+use drivebay_common::metrics::{Certificate, Def, Exposed, Families, build};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -74,12 +74,17 @@ pub fn definitions() -> Vec<Def> {
 pub struct Metrics {
     volumes: Volumes,
     ready: watch::Receiver<bool>,
+    certificate: Certificate,
 }
 
 impl Metrics {
     /// Of this node. `ready`: all that is served can answer.
-    pub fn new(volumes: Volumes, ready: watch::Receiver<bool>) -> Self {
-        Self { volumes, ready }
+    pub fn new(volumes: Volumes, ready: watch::Receiver<bool>, certificate: Certificate) -> Self {
+        Self {
+            volumes,
+            ready,
+            certificate,
+        }
     }
 }
 
@@ -96,6 +101,7 @@ impl Exposed for Metrics {
             now: unix_seconds(),
         };
         view.put(into);
+        self.certificate.put(into);
     }
 
     fn ready(&self) -> bool {

@@ -7,8 +7,8 @@ use drivebay_common::metrics;
 use super::*;
 use crate::{
     model::{
-        Drive, DriveHealth, DriveState, Extent, Finding, RecordState, Reject, RejectCode, Verdict,
-        Volume,
+        CheckOutcome, CreatedFor, Drive, DriveHealth, DriveState, Extent, Finding, Inconclusive,
+        LastCheck, RecordState, Reject, RejectCode, Verdict, Volume, VolumeState,
         condition::{Condition, Reason},
         samples,
         snapshot::Erasing,
@@ -98,7 +98,24 @@ fn volume_of(drive: &Drive, uuid: u128) -> Volume {
                 more: 2,
             },
         }],
+        checks: vec![
+            checked(900_000, CheckOutcome::Clean),
+            checked(
+                990_000,
+                CheckOutcome::inconclusive(Inconclusive::DirtyLog, "why"),
+            ),
+        ],
         ..samples::volume(drive, placed)
+    }
+}
+
+fn checked(at: u64, outcome: CheckOutcome) -> LastCheck {
+    LastCheck {
+        at,
+        method: None,
+        tool: String::new(),
+        outcome,
+        took_ms: 1,
     }
 }
 
@@ -195,7 +212,7 @@ fn a_node_of_24_drives_with_50_volumes_each_has_a_bounded_number_of_series() {
     assert!((of_drives - none).is_multiple_of(drives));
     assert_eq!(
         (all - of_drives) / (drives * volumes),
-        15,
+        17,
         "series a volume"
     );
     assert!((all - of_drives).is_multiple_of(drives * volumes));
@@ -299,6 +316,57 @@ fn a_sample_has_its_time_and_goes_with_the_mount() {
     snapshot.volumes.get_mut(&uuid).unwrap().in_use = false;
     let (_, text) = scrape(&view);
     assert!(!text.contains("_fs_"), "{text}");
+}
+
+#[test]
+fn a_drive_and_a_volume_have_the_names_that_others_have_for_them() {
+    let mut view = full(1, 1);
+    let uuid = Uuid::from_u128(1);
+    let snapshot = Arc::make_mut(&mut view.snapshot);
+    let drive = snapshot.drives.values_mut().next().unwrap();
+    drive.facts.kernel_name = "cciss!c0d0".into();
+    let record = &mut snapshot.volumes.get_mut(&uuid).unwrap().placed.record;
+    let created_for = CreatedFor {
+        claim: "data-db-0".into(),
+        namespace: "prod".into(),
+        persistent_volume: String::new(),
+    };
+    created_for.keep(&record.name.clone(), &mut record.parameters);
+    let is_there = |view: &View, lines: &[&str]| {
+        let (_, text) = scrape(view);
+        for line in lines {
+            assert!(text.contains(line), "no {line} in\n{text}");
+        }
+    };
+    is_there(
+        &view,
+        &[
+            "drivebay_drive_info{drive=\"wwn-d0\",device=\"cciss/c0d0\",",
+            "device=\"sda2\",persistentvolume=\"pvc-1\",persistentvolumeclaim=\"data-db-0\",namespace=\"prod\"} 1",
+        ],
+    );
+    // A claim of this name may have a new volume before the old one is erased.
+    let snapshot = Arc::make_mut(&mut view.snapshot);
+    snapshot.volumes.get_mut(&uuid).unwrap().state = VolumeState::Erasing;
+    snapshot.drives.values_mut().next().unwrap().state = DriveState::Missing;
+    is_there(
+        &view,
+        &[
+            "drivebay_drive_info{drive=\"wwn-d0\",device=\"\",",
+            "persistentvolume=\"\",persistentvolumeclaim=\"\",namespace=\"\"} 1",
+        ],
+    );
+}
+
+#[test]
+fn the_last_check_with_a_result_is_shown_and_a_later_attempt_beside_it() {
+    let (_, text) = scrape(&full(1, 1));
+    let uuid = Uuid::from_u128(1);
+    let name = "drivebay_volume_check_timestamp_seconds";
+    for (outcome, at) in [("clean", 900_000), ("inconclusive", 990_000)] {
+        let line = format!("{name}{{volume=\"{uuid}\",outcome=\"{outcome}\"}} {at}");
+        assert!(text.contains(&line), "no {line} in\n{text}");
+    }
 }
 
 #[test]

@@ -9,15 +9,27 @@ use super::View;
 use crate::{
     evidence::unreadable::affected_files,
     fs::jobs::Usage,
-    model::{FsType, Mode, Volume},
+    inventory::assemble::is_live,
+    model::{CreatedFor, FsType, Mode, Volume},
 };
 
 const VOLUME: &[&str] = &["volume"];
 
 const INFO: Def = gauge(
     "drivebay_volume_info",
-    "Identity of the volume, in labels; always 1. name is its CSI name, usually that of its PersistentVolume.",
-    &["volume", "name", "class", "drive", "mode", "fs"],
+    "Identity of the volume, in labels; always 1. name is its CSI name; persistentvolume, persistentvolumeclaim and namespace are what it was created for, in Kubernetes, until it is deleted; device is its kernel name, as in node_exporter's metrics of disks.",
+    &[
+        "volume",
+        "name",
+        "class",
+        "drive",
+        "mode",
+        "fs",
+        "device",
+        "persistentvolume",
+        "persistentvolumeclaim",
+        "namespace",
+    ],
 );
 const STATE: Def = gauge(
     "drivebay_volume_state",
@@ -76,6 +88,12 @@ const FS_INODES_USED: Def = gauge(
     VOLUME,
 );
 
+const CHECKED: Def = gauge(
+    "drivebay_volume_check_timestamp_seconds",
+    "Unix time of the last filesystem check with a result (outcome clean or corrupt), and of the last attempt if that had none (inconclusive or not-checkable).",
+    &["volume", "outcome"],
+);
+
 const UNREADABLE: Def = gauge(
     "drivebay_volume_unreadable_bytes",
     "Bytes of the volume that do not read; absent if none are known.",
@@ -102,6 +120,7 @@ pub(super) const DEFINITIONS: &[Def] = &[
     FS_AVAILABLE,
     FS_INODES,
     FS_INODES_USED,
+    CHECKED,
     UNREADABLE,
     AFFECTED_FILES,
 ];
@@ -128,6 +147,12 @@ fn one_volume(id: &str, volume: &Volume, into: &mut Families) {
         Mode::Mount => record.fs_type.map_or("", FsType::as_str),
         Mode::Block => "",
     };
+    // A deleted volume is nobody's any more, and its claim may have another one.
+    let created_for = if is_live(volume.state) {
+        CreatedFor::of(record)
+    } else {
+        CreatedFor::default()
+    };
     let info = [
         id,
         &record.name,
@@ -135,6 +160,10 @@ fn one_volume(id: &str, volume: &Volume, into: &mut Families) {
         &volume.drive.0,
         record.mode.as_str(),
         fs,
+        volume.placed.device.as_deref().unwrap_or_default(),
+        &created_for.persistent_volume,
+        &created_for.claim,
+        &created_for.namespace,
     ];
     into.put(&INFO, &info, one());
     into.put(&STATE, &[id, volume.state.as_str()], one());
@@ -148,6 +177,9 @@ fn one_volume(id: &str, volume: &Volume, into: &mut Families) {
     into.put(&ABNORMAL, &labels, truth(!volume.conditions.is_empty()));
     into.put(&IN_USE, &labels, truth(volume.in_use));
     into.put(&SIZE, &labels, number(record.extent.len));
+    for check in &volume.checks {
+        into.put(&CHECKED, &[id, check.outcome.as_str()], number(check.at));
+    }
     if !volume.unreadable.is_empty() {
         let bytes = volume.unreadable.iter().map(|range| range.extent.len);
         into.put(&UNREADABLE, &labels, number(bytes.sum()));

@@ -16,7 +16,7 @@ use crate::{
     fs::{check_mkfs_options, parse_mount_flags},
     health::acknowledge::{AcknowledgeError, Acknowledger},
     inventory::wire::{finding, smart_finding},
-    model::{CheckMethod, DriveHealth, FsType, MIB, Mode, Snapshot, cause::chain},
+    model::{CheckMethod, CreatedFor, DriveHealth, FsType, MIB, Mode, Snapshot, cause::chain},
     smart::Acknowledgement,
     survey_loop::Rescans,
     uplink::latency,
@@ -357,6 +357,20 @@ pub(crate) fn understand(
     parse_mount_flags(&request.mount_flags)
         .map_err(|error| invalid("volume_capabilities", error.to_string()))?;
     let parameters: BTreeMap<_, _> = request.parameters.into_iter().collect();
+    let told = request.created_for.unwrap_or_default();
+    let (created_for, dropped) = CreatedFor {
+        claim: told.claim,
+        namespace: told.namespace,
+        persistent_volume: told.persistent_volume,
+    }
+    .checked();
+    if !dropped.is_empty() {
+        tracing::warn!(
+            name = request.name,
+            fields = dropped.join(", "),
+            "claim metadata is not valid in Kubernetes; volume is created without it"
+        );
+    }
     Ok(create::Request {
         name: request.name,
         class: request.class,
@@ -368,5 +382,6 @@ pub(crate) fn understand(
         mount_options,
         group: placement::Group::of(&parameters),
         parameters,
+        created_for,
     })
 }

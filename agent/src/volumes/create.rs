@@ -19,8 +19,8 @@ use crate::{
     carve::jobs::{CarveError, Claim, Create, Look},
     inventory::assemble::is_live,
     model::{
-        ClassConfig, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot, Volume,
-        VolumeSpec, VolumeState,
+        ClassConfig, CreatedFor, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot,
+        Volume, VolumeSpec, VolumeState, created_for::requested,
     },
     state::{Doubt, merge::is_acknowledged},
     worker::{RunError, Slot},
@@ -54,6 +54,8 @@ pub struct Request {
     pub group: Option<placement::Group>,
     /// As given, for comparing and echoing.
     pub parameters: BTreeMap<String, String>,
+    /// Kept beside the parameters.
+    pub created_for: CreatedFor,
 }
 
 /// Compares an existing volume of the same name with the request: same, or what differs. Pure.
@@ -74,9 +76,10 @@ pub fn compare(volume: &Volume, request: &Request, class: &ClassConfig) -> Resul
         request.mode.as_str(),
         fs(request.mode, request.fs_type),
     );
+    let requested = requested(&record.parameters);
     let fits = size >= request.size_bytes
         && (request.limit_bytes == 0 || size <= request.limit_bytes)
-        && record.parameters == request.parameters;
+        && requested == request.parameters;
     if has == asked && fits {
         return Ok(());
     }
@@ -84,7 +87,7 @@ pub fn compare(volume: &Volume, request: &Request, class: &ClassConfig) -> Resul
         name: request.name.clone(),
         has: format!(
             "class {}, {} {}, {size} bytes, parameters {:?}",
-            has.0, has.1, has.2, record.parameters
+            has.0, has.1, has.2, requested
         ),
         asked: format!(
             "class {}, {} {}, {} bytes (limit {}), parameters {:?}",
@@ -268,6 +271,9 @@ impl Volumes {
         request: &Request,
         class: &ClassConfig,
     ) -> Result<(Volume, u64), VolumeError> {
+        let mut parameters = request.parameters.clone();
+        let created_for = request.created_for.clone();
+        created_for.keep(&request.name, &mut parameters);
         let mut spec = VolumeSpec {
             uuid: Uuid::nil(),
             name: request.name.clone(),
@@ -288,7 +294,7 @@ impl Volumes {
                 .cloned()
                 .collect(),
             size_bytes: request.size_bytes,
-            parameters: request.parameters.clone(),
+            parameters,
             erase: class.erase,
             placement: class.placement,
         };

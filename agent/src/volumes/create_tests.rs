@@ -26,7 +26,12 @@ fn blank(name: &str, bytes: u64) -> Drive {
 #[test]
 fn the_same_request_finds_its_volume_and_another_one_does_not() {
     let class = class("bulk");
-    let placed = placed(1, RecordState::New);
+    let mut placed = placed(1, RecordState::New);
+    let created_for = CreatedFor {
+        claim: "data".into(),
+        ..CreatedFor::default()
+    };
+    created_for.keep("pvc-1", &mut placed.record.parameters);
     let volume = Volume {
         state: VolumeState::New,
         ..volume(&drive("sda", DriveState::Claimed, None), placed)
@@ -42,10 +47,14 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
         mount_options: Vec::new(),
         group: None,
         parameters: BTreeMap::new(),
+        created_for: CreatedFor::default(),
     };
     type Change = fn(&mut Request);
-    let cases: [(&str, bool, Change); 10] = [
+    let cases: [(&str, bool, Change); 11] = [
         ("nothing", true, |_| {}),
+        ("another claim", true, |it| {
+            it.created_for.claim = "other".into()
+        }),
         ("its filesystem by name", true, |it| {
             it.fs_type = Some(FsType::Ext4)
         }),

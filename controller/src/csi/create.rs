@@ -35,6 +35,7 @@ pub(crate) struct Create {
     hard_group: bool,
     /// Of all capabilities; the agent knows which are acceptable.
     mount_flags: Vec<String>,
+    created_for: agent::CreatedFor,
     topology: Option<csi::TopologyRequirement>,
 }
 
@@ -67,6 +68,12 @@ impl TryFrom<csi::CreateVolumeRequest> for Create {
         if request.volume_content_source.is_some() {
             return Err(InvalidRequest::ContentSource);
         }
+        let metadata = |key| request.parameters.get(key).cloned().unwrap_or_default();
+        let created_for = agent::CreatedFor {
+            claim: metadata(names::CLAIM_NAME),
+            namespace: metadata(names::CLAIM_NAMESPACE),
+            persistent_volume: metadata(names::PERSISTENT_VOLUME_NAME),
+        };
         Ok(Self {
             name,
             capabilities,
@@ -74,6 +81,7 @@ impl TryFrom<csi::CreateVolumeRequest> for Create {
             parameters,
             hard_group,
             mount_flags,
+            created_for,
             topology: request.accessibility_requirements,
         })
     }
@@ -107,6 +115,7 @@ impl Create {
             mount_options: self.parameters.mount_options.clone(),
             parameters: self.parameters.kept.clone().into_iter().collect(),
             mount_flags: self.mount_flags.clone(),
+            created_for: Some(self.created_for.clone()),
         }
     }
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Instant};
 use tokio::sync::watch;
 
 use super::{
-    Def, Exposed, Families, build,
+    Certificate, Def, Exposed, Families, build,
     families::{counter, gauge, number, truth},
 };
 use crate::{agents::Agents, audit::Audit};
@@ -91,12 +91,17 @@ pub const DEFINITIONS: &[Def] = &[
 pub struct Cluster {
     agents: Agents,
     ready: watch::Receiver<bool>,
+    certificate: Certificate,
 }
 
 impl Cluster {
     /// Over these agents. `ready`: calls can be answered.
-    pub fn new(agents: Agents, ready: watch::Receiver<bool>) -> Self {
-        Self { agents, ready }
+    pub fn new(agents: Agents, ready: watch::Receiver<bool>, certificate: Certificate) -> Self {
+        Self {
+            agents,
+            ready,
+            certificate,
+        }
     }
 }
 
@@ -160,6 +165,7 @@ impl Exposed for Cluster {
         }
         let doubts = number_of(self.agents.creates_in_doubt());
         into.put(&DOUBTS, &[], number(doubts));
+        self.certificate.put(into);
     }
 
     fn ready(&self) -> bool {

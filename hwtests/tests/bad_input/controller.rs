@@ -259,6 +259,7 @@ async fn parameters(ground: &mut Ground) {
             "antiAffinityGroup",
             "prod/db-0",
         ),
+        ("a claim that is no metadata", "claim", "data-db-0"),
         (
             "mkfs given a control character",
             "mkfsOptions",

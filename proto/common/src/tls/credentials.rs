@@ -231,7 +231,8 @@ impl Credentials {
         &self.shared.files
     }
 
-    pub(super) fn own_validity(&self) -> Option<Validity> {
+    /// From when until when the own certificate is valid, if there is one.
+    pub fn own_validity(&self) -> Option<Validity> {
         self.checked().own.as_ref().map(|own| own.validity)
     }
 

@@ -1,0 +1,183 @@
+//! Which PersistentVolumeClaim a volume was created for, as Kubernetes' provisioner named it. For people and metrics: nothing
+//! is decided by it, so a value that is unusable is left out and fails no creation.
+//!
+//! It is kept among the volume's parameters, since every release keeps those on either layout.
+
+use std::collections::BTreeMap;
+
+use drivebay_proto::names;
+use uuid::Uuid;
+
+use super::Record;
+
+/// Longest name of a claim or a PersistentVolume that Kubernetes allows, bytes.
+const MAX_NAME: usize = 253;
+/// Longest name of a namespace that Kubernetes allows, bytes.
+const MAX_NAMESPACE: usize = 63;
+
+/// Names in Kubernetes; what is not known is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CreatedFor {
+    /// The claim.
+    pub claim: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The PersistentVolume.
+    pub persistent_volume: String,
+}
+
+impl CreatedFor {
+    /// Without what is not a name that Kubernetes allows, and which fields these were.
+    pub fn checked(self) -> (Self, Vec<&'static str>) {
+        let mut dropped = Vec::new();
+        let mut name = |field, value: String, most| {
+            if value.is_empty() || is_name(&value, most) {
+                return value;
+            }
+            dropped.push(field);
+            String::new()
+        };
+        let checked = Self {
+            claim: name("claim", self.claim, MAX_NAME),
+            namespace: name("namespace", self.namespace, MAX_NAMESPACE),
+            persistent_volume: name("persistent volume", self.persistent_volume, MAX_NAME),
+        };
+        (checked, dropped)
+    }
+
+    /// Adds it to the parameters that are kept with the volume of this CSI name.
+    pub fn keep(self, name: &str, parameters: &mut BTreeMap<String, String>) {
+        let volume = self.persistent_volume;
+        for (key, value) in [
+            (names::KEPT_CLAIM, self.claim),
+            (names::KEPT_CLAIM_NAMESPACE, self.namespace),
+            // The provisioner names both alike.
+            (
+                names::KEPT_PERSISTENT_VOLUME,
+                if volume == name {
+                    String::new()
+                } else {
+                    volume
+                },
+            ),
+        ] {
+            if !value.is_empty() {
+                parameters.insert(key.to_owned(), value);
+            }
+        }
+    }
+
+    /// As it was kept. The PersistentVolume of a volume of an older release is known by the name that the provisioner
+    /// gives both by default.
+    pub fn of(record: &Record) -> Self {
+        let kept = |key: &str| record.parameters.get(key).cloned().unwrap_or_default();
+        let mut this = Self {
+            claim: kept(names::KEPT_CLAIM),
+            namespace: kept(names::KEPT_CLAIM_NAMESPACE),
+            persistent_volume: kept(names::KEPT_PERSISTENT_VOLUME),
+        };
+        let same_name = !this.claim.is_empty() || is_provisioners(&record.name);
+        if this.persistent_volume.is_empty() && same_name {
+            this.persistent_volume.clone_from(&record.name);
+        }
+        this
+    }
+}
+
+/// The parameters of a request among those that are kept with its volume: by these a repeat is compared, and these are shown.
+pub fn requested(kept: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let is_requested = |key: &String| !names::KEPT_FOR_CLAIM.contains(&key.as_str());
+    let requested = kept.iter().filter(|(key, _)| is_requested(key));
+    requested
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+/// A DNS name in lower case, as Kubernetes wants it for all three.
+fn is_name(text: &str, most: usize) -> bool {
+    let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.len() <= most
+        && bytes.iter().all(|&c| plain(c) || matches!(c, b'-' | b'.'))
+        && bytes.first().is_some_and(|&c| plain(c))
+        && bytes.last().is_some_and(|&c| plain(c))
+}
+
+fn is_provisioners(name: &str) -> bool {
+    name.strip_prefix("pvc-")
+        .is_some_and(|uid| uid.len() == 36 && Uuid::try_parse(uid).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{RecordState, samples::placed};
+
+    fn named(claim: &str, namespace: &str, persistent_volume: &str) -> CreatedFor {
+        CreatedFor {
+            claim: claim.into(),
+            namespace: namespace.into(),
+            persistent_volume: persistent_volume.into(),
+        }
+    }
+
+    fn kept(name: &str, created_for: CreatedFor) -> Record {
+        let mut record = placed(1, RecordState::New).record;
+        record.name = name.into();
+        created_for.keep(name, &mut record.parameters);
+        record
+    }
+
+    #[test]
+    fn what_is_kept_is_read_again_and_an_equal_name_is_kept_once() {
+        for (name, keys) in [("pvc-1", 2), ("another", 3)] {
+            let all = named("data-db-0", "prod", "pvc-1");
+            let record = kept(name, all.clone());
+            assert_eq!(record.parameters.len(), keys, "{name}");
+            assert_eq!(CreatedFor::of(&record), all);
+        }
+    }
+
+    #[test]
+    fn without_metadata_only_a_name_that_the_provisioner_gives_is_a_persistent_volumes() {
+        for (name, known) in [
+            ("pvc-5f6a1f0e-43a5-4c0e-8f8e-3a7d2f7f1c11", true),
+            ("pvc-1", false),
+            ("pvc-5f6a1f0e43a54c0e8f8e3a7d2f7f1c11", false),
+            ("db-data", false),
+        ] {
+            let volume = if known { name } else { "" };
+            let record = kept(name, CreatedFor::default());
+            assert_eq!(CreatedFor::of(&record), named("", "", volume), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_kubernetes_does_not_allow_is_left_out_and_the_rest_stays() {
+        let longest = "n".repeat(253);
+        let (checked, dropped) = named(&longest, "prod", "pv.1-a").checked();
+        assert_eq!(
+            (checked, dropped),
+            (named(&longest, "prod", "pv.1-a"), vec![])
+        );
+        for bad in ["-a", "a-", "A", "a b", "a\n", "ä", &"n".repeat(254)] {
+            let (checked, dropped) = named(bad, "prod", "pv").checked();
+            assert_eq!(checked, named("", "prod", "pv"), "{bad}");
+            assert_eq!(dropped, ["claim"]);
+        }
+        let (checked, dropped) = named("a", &"n".repeat(64), "pv").checked();
+        assert_eq!(
+            (checked, dropped),
+            (named("a", "", "pv"), vec!["namespace"])
+        );
+    }
+
+    #[test]
+    fn a_request_has_no_part_in_what_is_kept_for_metrics() {
+        let mut parameters: BTreeMap<String, String> = [("class".into(), "fast".into())].into();
+        let request = parameters.clone();
+        named("a", "b", "c").keep("d", &mut parameters);
+        assert_eq!(parameters.len(), 4);
+        assert_eq!(requested(&parameters), request);
+    }
+}

@@ -1,0 +1,481 @@
+//! The dashboard and the documented joins: every query is one that Prometheus takes, and a real Prometheus that scrapes a real
+//! agent and a real controller finds series for each. Needs root, FUSE and loop devices.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    fs::{self, File},
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::Duration,
+};
+
+use drivebay_hwtests::{
+    DriveSpec, GIB, MIB, Shelf,
+    children::Process,
+    csi,
+    fleet::controller::Listen,
+    hang::HungDrive,
+    need,
+    pair::{Builds, Link, NODE, Pair},
+    replay,
+    rig::Placed,
+    scrape, wait,
+};
+use drivebay_proto::csi as wire;
+use serde_json::Value;
+
+/// Fewer have no peers to be compared with.
+const DRIVES: usize = 4;
+const LOAD: &str = env!("CARGO_BIN_EXE_drivebay-load");
+/// A fault is noticed, and everything was scraped twice, within this; the machine may be busy.
+const SOON: Duration = Duration::from_secs(180);
+/// SMART data of a solid-state drive, which have most of what such a drive reports.
+const SMART: &str = "agent/src/smart/fixtures/drives/ata-mx500.json";
+/// What has series only while something is wrong.
+const OF_FAULTS: [&str; 4] = [
+    "drivebay_drive_finding",
+    "drivebay_volume_affected_files",
+    "drivebay_volume_condition",
+    "drivebay_volume_unreadable_bytes",
+];
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(repository().join(path)).unwrap()
+}
+
+fn dashboard() -> Value {
+    serde_json::from_str(&read("deploy/drivebay.dashboard.json")).unwrap()
+}
+
+/// With what Grafana puts in the place of its variables.
+fn filled(expr: &str) -> String {
+    ["$instance", "$drive", "$volume"]
+        .iter()
+        .fold(expr.to_owned(), |expr, name| expr.replace(name, ".*"))
+        .replace("$__rate_interval", "1m")
+}
+
+/// Every query of the panels, in collapsed rows too, with the panel's title; and those of the variables.
+fn queries() -> Vec<(String, String)> {
+    fn collect(panels: &Value, into: &mut Vec<(String, String)>) {
+        for panel in panels.as_array().unwrap() {
+            let title = panel["title"].as_str().unwrap();
+            for target in panel["targets"].as_array().into_iter().flatten() {
+                let expr = filled(target["expr"].as_str().unwrap());
+                into.push((title.to_owned(), expr));
+            }
+            if panel["type"] == "row" {
+                collect(&panel["panels"], into);
+            }
+        }
+    }
+    let board = dashboard();
+    let mut queries = Vec::new();
+    collect(&board["panels"], &mut queries);
+    for variable in board["templating"]["list"].as_array().unwrap() {
+        let Some(query) = variable["definition"].as_str() else {
+            continue;
+        };
+        let inner = query.strip_prefix("label_values(").unwrap();
+        let (selector, label) = inner.rsplit_once(", ").unwrap();
+        let label = label.strip_suffix(')').unwrap();
+        queries.push((
+            format!("variable {}", variable["name"]),
+            format!("count by ({label}) ({})", filled(selector)),
+        ));
+    }
+    queries
+}
+
+/// The queries in the section of deploy/README.md on joins: its indented paragraphs.
+fn documented() -> Vec<String> {
+    let text = read("deploy/README.md");
+    let (_, section) = text.split_once("\n### Joins\n").unwrap();
+    let section = section.split("\n#").next().unwrap();
+    section
+        .split("\n\n")
+        .filter(|part| part.starts_with("    "))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn promtool_takes_every_query_and_each_names_metrics_that_there_are() {
+    need!(promtool);
+    let queries = queries();
+    assert!(queries.len() > 50, "{}", queries.len());
+    let documented = documented();
+    assert!(documented.len() >= 3, "{documented:?}");
+    let all: Vec<&str> = queries
+        .iter()
+        .map(|(_, expr)| expr.as_str())
+        .chain(documented.iter().map(String::as_str))
+        .collect();
+    assert_eq!(scrape::unknown_metrics(&all.join("\n")), BTreeSet::new());
+    let unfilled = queries.iter().filter(|(_, expr)| expr.contains('$'));
+    assert_eq!(unfilled.count(), 0, "a variable is not known here");
+    let rules: Vec<Value> = all
+        .iter()
+        .enumerate()
+        .map(|(n, expr)| serde_json::json!({"record": format!("q{n}"), "expr": expr}))
+        .collect();
+    let rules = serde_json::json!({"groups": [{"name": "dashboard", "rules": rules}]});
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rules.yaml");
+    fs::write(&file, rules.to_string()).unwrap();
+    let output = Command::new(need::promtool().unwrap())
+        .args(["check", "rules"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// What serves a unix socket's metrics on a port: Prometheus scrapes no socket.
+fn on_a_port(socket: PathBuf) -> SocketAddr {
+    fn answer(mut stream: TcpStream, socket: &Path) -> Option<()> {
+        let mut request = [0; 4096];
+        let _ = stream.read(&mut request).ok()?;
+        let body = scrape::scrape(socket).ok()?;
+        let length = body.len();
+        let kind = "text/plain; version=0.0.4";
+        write!(
+            stream,
+            "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        )
+        .ok()
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            answer(stream, &socket);
+        }
+    });
+    address
+}
+
+/// A Prometheus that scrapes as the chart's PodMonitors have it: the same jobs, a node's name as instance, the namespace of
+/// the pods as a label of the target.
+struct Prometheus {
+    _server: Process,
+    _node_exporter: Process,
+    address: SocketAddr,
+}
+
+impl Prometheus {
+    fn start(dir: &Path, agent: SocketAddr, controller: SocketAddr) -> Self {
+        let dir = dir.join("prometheus");
+        fs::create_dir_all(&dir).unwrap();
+        let [program, exporter] = need::prometheus().unwrap();
+        let start = |program: &Path, args: &[String]| {
+            let name = program.file_name().unwrap().to_str().unwrap();
+            let log = dir.join(format!("{name}.log"));
+            Process::start(program.to_str().unwrap(), args, &log).unwrap()
+        };
+        // Of the disks it leaves out loop devices, unless told otherwise.
+        let host = Listen::free_port().unwrap();
+        let node_exporter = start(
+            &exporter,
+            &[
+                format!("--web.listen-address={host}"),
+                "--collector.disable-defaults".to_owned(),
+                "--collector.diskstats".to_owned(),
+                "--collector.diskstats.device-exclude=^$".to_owned(),
+            ],
+        );
+        let jobs: Vec<Value> = [
+            ("drivebay-agent", NODE, agent),
+            ("drivebay-controller", "controller-0", controller),
+            // With a port, as it comes without relabelling.
+            ("node", &format!("{NODE}:9100"), host),
+        ]
+        .iter()
+        .map(|(job, instance, address)| {
+            serde_json::json!({
+                "job_name": job,
+                "honor_labels": true,
+                "static_configs": [{
+                    "targets": [address.to_string()],
+                    "labels": {"instance": instance, "namespace": "drivebay"},
+                }],
+            })
+        })
+        .collect();
+        let config = serde_json::json!({
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+            "scrape_configs": jobs,
+        });
+        let file = dir.join("prometheus.yml");
+        fs::write(&file, config.to_string()).unwrap();
+        let address = Listen::free_port().unwrap();
+        let server = start(
+            &program,
+            &[
+                format!("--config.file={}", file.display()),
+                format!("--storage.tsdb.path={}", dir.join("data").display()),
+                format!("--web.listen-address={address}"),
+            ],
+        );
+        let this = Self {
+            _server: server,
+            _node_exporter: node_exporter,
+            address,
+        };
+        wait::until(SOON, "Prometheus answers", || this.ask("vector(1)"));
+        this
+    }
+
+    /// The series of a query; None: there is no answer, such as of a join that does not match one to one.
+    fn ask(&self, expr: &str) -> Option<Vec<Value>> {
+        let output = Command::new(need::promtool().unwrap())
+            .args(["query", "instant", "--format=json"])
+            .arg(format!("http://{}", self.address))
+            .arg(expr)
+            .output()
+            .unwrap();
+        if !output.status.success() {
+            return None;
+        }
+        let answer: Value = serde_json::from_slice(&output.stdout).ok()?;
+        Some(answer.as_array().cloned().unwrap_or_default())
+    }
+
+    /// The queries that find no series.
+    fn empty(&self, queries: &[(String, String)]) -> BTreeSet<String> {
+        let is_empty = |expr: &str| self.ask(expr).is_none_or(|series| series.is_empty());
+        let empty = queries.iter().filter(|(_, expr)| is_empty(expr));
+        empty
+            .map(|(title, expr)| format!("{title}: {expr}"))
+            .collect()
+    }
+
+    /// Waits until these queries find none, and no other.
+    fn only_these_are_empty(&self, queries: &[(String, String)], expected: &BTreeSet<String>) {
+        let step = Duration::from_secs(2);
+        let met = wait::poll_every(step, SOON, || {
+            (self.empty(queries) == *expected).then_some(())
+        });
+        if met.is_none() {
+            let empty = self.empty(queries);
+            let more: Vec<_> = empty.difference(expected).collect();
+            let fewer: Vec<_> = expected.difference(&empty).collect();
+            panic!("without series: {more:#?}; with series, though nothing is wrong: {fewer:#?}");
+        }
+    }
+}
+
+/// Fields go in this order: what reads first, then the load before the mounts, these and the agent before the drives.
+struct Stand {
+    prometheus: Prometheus,
+    loads: Vec<Process>,
+    volumes: Vec<Placed>,
+    pair: Pair,
+    drives: Vec<HungDrive>,
+}
+
+impl Stand {
+    async fn new() -> Self {
+        let mut shelf = Shelf::new().unwrap();
+        shelf.add(DriveSpec::blank("deleted", 2048 * GIB)).unwrap();
+        let drives: Vec<HungDrive> = (0..DRIVES).map(|_| HungDrive::new(GIB).unwrap()).collect();
+        let class = |(n, drive): (usize, &HungDrive)| {
+            let path = drive.file();
+            let path = path.display();
+            format!(
+                "[[class]]\nname = \"class{n}\"\nlayout = \"partition\"\n[class.select]\npath = [\"{path}\"]\n"
+            )
+        };
+        let classes: String = drives.iter().enumerate().map(class).collect();
+        // LVM does not work on the host, and a class wants it: a finding on the node.
+        let tools = shelf.dir().join("tools");
+        let smart = replay::smartctl(&tools, 0);
+        // Every other drive is a disk, the others what the dump is of.
+        let (disk, ssd) = (tools.join("answer.json"), tools.join("ssd.json"));
+        fs::copy(repository().join(SMART), &ssd).unwrap();
+        let (disk, ssd) = (disk.display(), ssd.display());
+        let answers = format!(
+            "#!/bin/sh\nfor last; do :; done\ncase $last in *[02468]) exec /bin/cat {disk} ;; esac\nexec /bin/cat {ssd}\n"
+        );
+        fs::write(tools.join("smartctl"), answers).unwrap();
+        fs::write(tools.join("lvm"), "#!/bin/sh\nexit 5\n").unwrap();
+        assert!(sh(&format!("chmod 755 {}/lvm", tools.display())));
+        let builds = Builds {
+            link: Link::Certificates,
+            ..Builds::here().unwrap()
+        };
+        let pair = Pair::start(&builds, shelf, |settings| {
+            settings.layout = "partition".to_owned();
+            // Zeros are punched into the file at once for a second; then the rate holds.
+            settings.erase_rate = "64MiB".to_owned();
+            settings.tools = Some(tools);
+            settings.more = format!(
+                "{classes}[[class]]\nname = \"lvm\"\nlayout = \"lvm\"\n[class.select]\npath = [\"/no/such/drive\"]\n\
+                 [health]\nlatency-interval = \"1s\"\n{smart}"
+            );
+        })
+        .await;
+        let agent = on_a_port(pair.agent.settings().metrics_socket());
+        let controller = on_a_port(pair.controller.metrics_socket());
+        let mut stand = Self {
+            prometheus: Prometheus::start(pair.shelf.dir(), agent, controller),
+            loads: Vec::new(),
+            volumes: Vec::new(),
+            pair,
+            drives,
+        };
+        for n in 0..DRIVES {
+            stand.pair.node.is_available(&stand.drives[n]).await;
+            // Smaller ones have blocks of 1 KiB, which are not found on the drive.
+            let volume = stand.volume(&format!("class{n}"), 512 * MIB).await;
+            stand.pair.node.use_volume(&volume).await;
+            if n == 0 {
+                // It is checked while it is not mounted.
+                stand.pair.node.leave_volume(&volume).await;
+                stand.check(&volume);
+                stand.pair.node.use_volume(&volume).await;
+            }
+            let stats = stand.pair.node.csi.stats(&volume.id, &volume.target);
+            stats.await.unwrap();
+            stand.load(n, &volume);
+            stand.volumes.push(volume);
+        }
+        let deleted = stand.volume("demo", 1024 * GIB).await;
+        stand.pair.csi.delete(&deleted.id).await.unwrap();
+        stand
+    }
+
+    /// A volume, made as the provisioner makes it for a claim that is called like the class.
+    async fn volume(&self, class: &str, bytes: u64) -> Placed {
+        let parameters = [
+            ("class", class),
+            ("csi.storage.k8s.io/pvc/name", class),
+            ("csi.storage.k8s.io/pvc/namespace", "prod"),
+            ("csi.storage.k8s.io/pv/name", &format!("pv-{class}")),
+        ];
+        let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let volume = self.pair.csi.create_with(wire::CreateVolumeRequest {
+            name: format!("pv-{class}"),
+            capacity_range: Some(csi::bytes(bytes)),
+            volume_capabilities: vec![csi::mount("ext4")],
+            parameters: parameters.into(),
+            ..Default::default()
+        });
+        let volume = volume.await.unwrap();
+        let capability = csi::mount("ext4");
+        self.pair.node.place(&volume, class, &capability)
+    }
+
+    /// Has its filesystem checked.
+    fn check(&self, volume: &Placed) {
+        let checked = self.pair.agent.ask(&["volume", "check", &volume.id]);
+        let checked = checked.unwrap();
+        assert!(checked.status.success(), "{checked:?}");
+    }
+
+    fn load(&mut self, n: usize, volume: &Placed) {
+        self.drives[n].answer_late(Duration::from_millis(2), Duration::from_millis(1));
+        let device = self.drives[n].drive_ref().unwrap().node();
+        let file = volume.target.join("load");
+        File::create(&file).unwrap().set_len(8 * MIB).unwrap();
+        let args: [OsString; 4] = [
+            "--pause=5".into(),
+            "--depth=2".into(),
+            device.into(),
+            file.into(),
+        ];
+        let log = self.pair.shelf.dir().join(format!("load{n}.log"));
+        self.loads.push(Process::start(LOAD, &args, &log).unwrap());
+    }
+
+    /// Sectors under a file of the first volume do not read any more.
+    fn spoil(&self) {
+        let mark = b"this file is going to be unreadable";
+        let file = self.volumes[0].target.join("spoilt");
+        fs::write(&file, mark.repeat(400)).unwrap();
+        let file = file.display();
+        assert!(sh(&format!("sync -f {file}")));
+        let at = self.drives[0].find(mark).unwrap().unwrap();
+        self.drives[0].spoil(at..at + 4096);
+        let reads = sh(&format!(
+            "dd if={file} of=/dev/null bs=4096 iflag=direct status=none 2>/dev/null"
+        ));
+        assert!(!reads, "the file reads");
+    }
+
+    /// Ends without waiting for what is late.
+    fn end(mut self) {
+        for drive in &self.drives {
+            drive.answer_late(Duration::ZERO, Duration::ZERO);
+        }
+        self.loads.clear();
+    }
+}
+
+fn sh(script: &str) -> bool {
+    let status = Command::new("sh").args(["-c", script]).status();
+    status.unwrap().success()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_query_finds_series_in_a_real_prometheus_also_during_a_fault() {
+    need!(root, loop, promtool, prometheus, tool "mkfs.ext4", fs "ext4");
+    let stand = Stand::new().await;
+    let queries = queries();
+    let of_faults: BTreeSet<String> = queries
+        .iter()
+        .filter(|(_, expr)| OF_FAULTS.iter().any(|name| expr.contains(name)))
+        .map(|(title, expr)| format!("{title}: {expr}"))
+        .collect();
+    assert_eq!(of_faults.len(), 5);
+    stand.prometheus.only_these_are_empty(&queries, &of_faults);
+
+    // A volume's namespace is its claim's, and not that of the pods; other series have that.
+    let namespaces = |expr: &str| -> BTreeSet<String> {
+        let series = stand.prometheus.ask(expr).unwrap().into_iter();
+        series
+            .map(|one| one["metric"]["namespace"].as_str().unwrap_or("").to_owned())
+            .collect()
+    };
+    let claims = "drivebay_volume_info{persistentvolumeclaim!=\"\"}";
+    assert_eq!(namespaces(claims), ["prod".to_owned()].into());
+    let deleted = "drivebay_volume_info{persistentvolumeclaim=\"\"}";
+    assert_eq!(namespaces(deleted), [String::new()].into());
+    let drives = "drivebay_drive_info";
+    assert_eq!(namespaces(drives), ["drivebay".to_owned()].into());
+
+    // What the documents say of node_exporter: each drive of ours has its figures.
+    let documented = documented();
+    let busy = documented.first().unwrap();
+    assert!(busy.contains("node_disk_io_time_seconds_total"), "{busy}");
+    let joined = stand.prometheus.ask(busy).unwrap();
+    assert!(joined.len() > DRIVES, "{joined:#?}");
+    for one in &joined {
+        assert!(one["metric"]["drive"].as_str().is_some(), "{one}");
+    }
+
+    stand.spoil();
+    stand
+        .prometheus
+        .only_these_are_empty(&queries, &BTreeSet::new());
+    for (title, expr) in &queries {
+        let series = stand.prometheus.ask(expr).map_or(0, |series| series.len());
+        println!("{series:4}  {title}: {expr}");
+    }
+    stand.end();
+}
