@@ -41,6 +41,8 @@ const READ_AGAIN_MOST: Duration = Duration::from_secs(600);
 const REPORTED_AGAIN: Duration = Duration::from_secs(10);
 /// Reported places that are read at a time.
 const REPORTED: usize = 8;
+/// Reported places of one drive that wait: it may report more than can be read.
+const WAITING: usize = 256;
 /// The worker's own limit is shorter; one read may take this long.
 const READ_DEADLINE: Duration = Duration::from_secs(90);
 /// A filesystem is asked again after this.
@@ -56,6 +58,8 @@ const LATER: Duration = Duration::from_secs(5);
 struct TrackedDrive {
     reported: BTreeSet<Extent>,
     reading: bool,
+    /// Of what is being read, the reported places.
+    reading_reported: Vec<Extent>,
     /// What is being read, or was just now: the kernel reports these reads as it does others, and a little later.
     own: Vec<Extent>,
     not_before: Option<Instant>,
@@ -64,6 +68,17 @@ struct TrackedDrive {
     every: Duration,
     /// Requests that it had completed after the last read.
     completed: Option<u64>,
+}
+
+impl TrackedDrive {
+    /// Places to be read, as far as there is room.
+    fn report(&mut self, places: impl IntoIterator<Item = Extent>) {
+        for place in places {
+            if self.reported.len() < WAITING {
+                self.reported.insert(place);
+            }
+        }
+    }
 }
 
 /// What a filesystem was asked, and when.
@@ -138,7 +153,7 @@ impl Followed {
                 own.any(|window| (window.start..window.end()).contains(&place.start))
             };
             let others: Vec<Extent> = places.into_iter().filter(|place| !own(place)).collect();
-            tracked.reported.extend(others);
+            tracked.report(others);
         }
         for (id, drive) in &snapshot.drives {
             if !drive.health.unreadable.is_empty() {
@@ -183,9 +198,13 @@ impl Followed {
             while windows.len() < REPORTED
                 && let Some(place) = tracked.reported.pop_first()
             {
-                windows.push(place);
+                // An address that a log has may be none of this drive.
+                if place.end() <= drive.facts.size_bytes {
+                    windows.push(place);
+                }
             }
             let is_reported = !windows.is_empty();
+            tracked.reading_reported.clone_from(&windows);
             // In another order each time: not all of them may be read in the time given.
             let mut ranges = known.ranges().to_vec();
             fastrand::shuffle(&mut ranges);
@@ -263,9 +282,11 @@ impl Followed {
                 tracked.reading = false;
                 tracked.not_before = Some(now + REPORTED_AGAIN);
                 let mut changed = false;
+                let reported = std::mem::take(&mut tracked.reading_reported);
                 if let Some(Done::Read { found, completed }) = done {
                     tracked.completed = completed;
                     if let Some(found) = found {
+                        tracked.report(not_reached(reported, &found));
                         volumes.inventory().update(|known| {
                             let before = known.health.unreadable(&id);
                             known.health.read(&id, &found);
@@ -330,6 +351,17 @@ fn next_interval(last: Duration, changed: bool) -> Duration {
         return READ_AGAIN;
     }
     (last * 2).clamp(READ_AGAIN, READ_AGAIN_MOST)
+}
+
+/// Reported places that a read ended before: a drive does not report twice what its own logs have. Pure.
+fn not_reached(reported: Vec<Extent>, found: &WindowRead) -> Vec<Extent> {
+    let reached = |place: &Extent| {
+        let mut done = found.done.iter();
+        done.any(|done| (done.start..done.end()).contains(&place.start))
+    };
+    let mut left = reported;
+    left.retain(|place| !reached(place));
+    left
 }
 
 /// A window with what is read together with it.
@@ -407,6 +439,34 @@ mod tests {
             seen.push(every.as_secs());
         }
         assert_eq!(seen, [60, 120, 240, 480, 600, 600, 60]);
+    }
+
+    #[test]
+    fn what_a_read_ended_before_is_read_the_next_time() {
+        let extent = |start, len| Extent { start, len };
+        let reported = vec![
+            extent(4096, 4096),
+            extent(8192, 4096),
+            extent(1 << 30, 4096),
+        ];
+        let found = WindowRead {
+            done: vec![extent(4096, 4096), extent(0, 512)],
+            failed: vec![extent(4096, 512)],
+        };
+        assert_eq!(
+            not_reached(reported, &found),
+            [extent(8192, 4096), extent(1 << 30, 4096)]
+        );
+    }
+
+    #[test]
+    fn a_drive_that_reports_without_end_has_a_bounded_number_waiting() {
+        let mut tracked = TrackedDrive::default();
+        for block in 0..10_000 {
+            let (start, len) = (block * 4096, 4096);
+            tracked.report([Extent { start, len }]);
+        }
+        assert_eq!(tracked.reported.len(), WAITING);
     }
 
     #[test]
