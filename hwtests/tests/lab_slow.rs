@@ -1,5 +1,6 @@
-//! Slow drives in the lab: four NVMe drives under dd, reading and writing at different paces; one of them is made 50, 10 and 3
-//! times slower. A minute of the comparison has 20 seconds here: an emulated machine does little in five.
+//! Slow drives in the lab: four NVMe drives, each with a volume under a fio load of its own; one after another is slower, in each way
+//! that a drive can be, and is found; load and erasing are not. A minute of the comparison has 20 seconds here: an emulated machine
+//! does little in five.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -11,80 +12,160 @@
 use std::time::{Duration, Instant};
 
 use drivebay_hwtests::{
-    GIB,
+    GIB, MIB, csi,
     lab::{DriveSpec, LabRig, Machine, MachineSpec, nbd::Throttle},
-    wait,
+    long,
+    rig::Placed,
 };
 
 const MINUTE: Duration = Duration::from_secs(20);
 /// What a request of a healthy one takes.
 const LATENCY: Duration = Duration::from_millis(4);
-const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+/// Serial numbers, too: a single letter would be no identity.
+const NAMES: [&str; 4] = ["drive-a", "drive-b", "drive-c", "drive-d"];
+/// What each volume's users do: small and large requests, more reads or more writes, steadily and in bursts.
+const LOADS: [&str; 4] = [
+    "--rw=randrw --rwmixread=70 --bs=4k --iodepth=1 --rate_iops=30,15",
+    "--rw=randrw --rwmixread=50 --bs=16k --iodepth=2 --rate_iops=20,20",
+    "--rw=randrw --rwmixread=80 --bs=4k --iodepth=2 --thinktime=700ms --thinktime_blocks=24",
+    "--rw=randrw --rwmixread=60 --bssplit=4k/60:64k/40 --iodepth=1 --rate_iops=15,10",
+];
+/// A finding that takes longer than this comes too late.
+const LATEST: u32 = 20;
 
-fn slow(lab: &LabRig, name: &str, times: u32) {
-    lab.machine.drive(name).nbd().throttle(Some(Throttle {
-        bytes_per_second: None,
-        latency: LATENCY * times,
-    }));
+struct Stand {
+    lab: LabRig,
+    /// The volume on each drive, in the order of `NAMES`.
+    volumes: Vec<Placed>,
 }
 
-/// The drives that have the finding, by serial number.
-async fn found(lab: &LabRig) -> Vec<String> {
-    let inventory = lab.inventory().await;
-    let slow = inventory.drives.into_iter().filter(|drive| {
-        let health = drive.health.clone().unwrap_or_default();
-        health.findings.iter().any(|finding| finding.code == "Slow")
-    });
-    slow.map(|drive| drive.serial).collect()
+impl Stand {
+    async fn new() -> Self {
+        let drives = NAMES.map(|name| DriveSpec::nvme(name, GIB).served());
+        let machine = Machine::restored(MachineSpec::new("node1").with(drives.into())).unwrap();
+        let seconds = MINUTE.as_secs();
+        let lab = LabRig::tuned(machine, "partition", |settings| {
+            settings.placement = "spread".to_owned();
+            settings.more = format!("[health]\nlatency-interval = \"{seconds}s\"\n");
+        })
+        .await;
+        for name in NAMES {
+            lab.drive_where_is(name, "available", |drive| drive.serial == name)
+                .await;
+        }
+        let mut placed = Vec::new();
+        for number in 0..NAMES.len() {
+            let name = format!("volume{number}");
+            let volume = lab.volume(&name, 128 * MIB, &csi::mount("ext4")).await;
+            lab.use_volume(&volume).await;
+            let drive = lab.volume_of(&volume.id).await.unwrap().drive;
+            let drive = lab.drive_where(|of| of.id == drive).await.unwrap();
+            placed.push((drive.serial, volume));
+        }
+        // Spread: one on each.
+        placed.sort_by(|a, b| a.0.cmp(&b.0));
+        let serials: Vec<&str> = placed.iter().map(|(serial, _)| serial.as_str()).collect();
+        assert_eq!(serials, NAMES);
+        let stand = Self {
+            lab,
+            volumes: placed.into_iter().map(|(_, volume)| volume).collect(),
+        };
+        for (number, load) in LOADS.into_iter().enumerate() {
+            stand.takes(number, 1, 1);
+            stand.load(number, "steady", load, MINUTE * 600);
+        }
+        stand
+    }
+
+    /// A drive takes so many times as long for reads, and for the rest.
+    fn takes(&self, number: usize, reads: u32, others: u32) {
+        let nbd = self.lab.machine.drive(NAMES[number]).nbd();
+        nbd.throttle(Some(Throttle {
+            bytes_per_second: None,
+            latency: LATENCY * others,
+            read_latency: Some(LATENCY * reads),
+        }));
+    }
+
+    fn load(&self, number: usize, name: &str, load: &str, time: Duration) {
+        let target = self.volumes[number].target.display();
+        let (unit, seconds) = (format!("{name}-{}", NAMES[number]), time.as_secs());
+        self.lab.guest().run(&format!(
+            "systemd-run --quiet --collect --unit={unit} fio --name={unit} --filename={target}/load --size=32M --direct=1 \
+             --ioengine=libaio {load} --time_based --runtime={seconds}"
+        ));
+    }
+
+    /// The drives that have the finding.
+    async fn found(&self) -> Vec<String> {
+        let inventory = self.lab.inventory().await;
+        let slow = inventory.drives.into_iter().filter(|drive| {
+            let health = drive.health.clone().unwrap_or_default();
+            health.findings.iter().any(|finding| finding.code == "Slow")
+        });
+        let mut found: Vec<String> = slow.map(|drive| drive.serial).collect();
+        found.sort();
+        found
+    }
+
+    /// Nothing else than this is found for so many minutes.
+    async fn stays(&self, minutes: u32, found: &[&str]) {
+        let end = Instant::now() + MINUTE * minutes;
+        while Instant::now() < end {
+            assert_eq!(self.found().await, found);
+            tokio::time::sleep(Duration::from_secs(4)).await;
+        }
+    }
+
+    /// Waits until a drive is found, too, and no other. `each`: what happens meanwhile, with the minutes that have passed.
+    async fn is_found(&self, number: usize, how: &str, mut each: impl AsyncFnMut(f64)) {
+        let begun = Instant::now();
+        let minutes = || begun.elapsed().as_secs_f64() / MINUTE.as_secs_f64();
+        while self.found().await.len() <= number {
+            assert!(minutes() < f64::from(LATEST), "{how}: not found");
+            each(minutes()).await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        println!("{how}: found after {:.1} minutes", minutes());
+        assert_eq!(self.found().await, NAMES[..=number]);
+        self.takes(number, 1, 1);
+    }
+
+    /// A volume is made and deleted, and so erased, where there is room: not on drives that are suspect.
+    async fn erases(&self) {
+        let volume = self.lab.volume("erased", 512 * MIB, &csi::block()).await;
+        self.lab.csi.delete(&volume.id).await.unwrap();
+        self.lab.erased().await;
+    }
 }
 
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_drive_that_is_slower_than_its_peers_is_found_and_no_other() {
-    let drives = NAMES.map(|name| DriveSpec::nvme(name, GIB).served());
-    let machine = Machine::restored(MachineSpec::new("node1").with(drives.into())).unwrap();
-    let seconds = MINUTE.as_secs();
-    let lab = LabRig::tuned(machine, "partition", |settings| {
-        settings.more = format!("[health]\nlatency-interval = \"{seconds}s\"\n");
-    })
-    .await;
-    for (number, name) in NAMES.into_iter().enumerate() {
-        slow(&lab, name, 1);
-        let drive = lab.drive_where(|drive| drive.serial == name).await.unwrap();
-        let device = format!("/dev/{}", drive.kernel_name);
-        // Drives that are blank are nobody's: what is written to their middle is lost with the machine.
-        let pause = 0.02 * (number + 1) as f64;
-        lab.guest().run(&format!(
-            "systemd-run --quiet --collect --unit=load-{name} bash -c '\
-             while :; do \
-               dd if={device} of=/dev/null bs=4k count=40 skip=$((RANDOM % 9000 + 60000)) iflag=direct 2>/dev/null; \
-               dd if=/dev/zero of={device} bs=4k count=20 seek=$((RANDOM % 9000 + 90000)) oflag=direct conv=notrunc 2>/dev/null; \
-               sleep {pause}; \
-             done'"
-        ));
-    }
-    let end = Instant::now() + MINUTE * 12;
-    while Instant::now() < end {
-        assert_eq!(found(&lab).await, Vec::<String>::new());
-        tokio::time::sleep(Duration::from_secs(5)).await;
-    }
-    let mut expected: Vec<&str> = Vec::new();
-    for (name, times) in [("a", 50), ("b", 10), ("c", 3)] {
-        slow(&lab, name, times);
-        let begun = Instant::now();
-        wait::until_async(MINUTE * 20, "the drive is found slow", async || {
-            found(&lab)
-                .await
-                .iter()
-                .any(|serial| serial == name)
-                .then_some(())
+    long!();
+    let stand = Stand::new().await;
+    // What is usual; then more load than a drive can take, for a while, and erasing.
+    stand.stays(10, &[]).await;
+    let all = "--rw=randrw --rwmixread=50 --bs=32k --iodepth=8";
+    stand.load(3, "burst", all, MINUTE * 2);
+    stand.erases().await;
+    stand.stays(6, &[]).await;
+
+    stand.takes(0, 50, 50);
+    stand.is_found(0, "50 times", async |_| ()).await;
+    stand.takes(1, 3, 1);
+    stand.is_found(1, "reads 3 times", async |_| ()).await;
+    let bursts = async |minutes: f64| {
+        let times = if minutes % 3.0 < 2.0 { 10 } else { 1 };
+        stand.takes(2, times, times);
+    };
+    stand
+        .is_found(2, "10 times, two of three minutes", bursts)
+        .await;
+    stand.takes(3, 3, 3);
+    stand
+        .is_found(3, "3 times while it is erased", async |_| {
+            stand.erases().await
         })
         .await;
-        let minutes = begun.elapsed().as_secs_f64() / MINUTE.as_secs_f64();
-        println!("{times} times: found after {minutes:.1} minutes");
-        expected.push(name);
-        let mut seen = found(&lab).await;
-        seen.sort();
-        assert_eq!(seen, expected);
-    }
 }

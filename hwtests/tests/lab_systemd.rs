@@ -97,8 +97,8 @@ async fn starting_it_returns_when_calls_are_answered_and_not_before() {
         .drive("odd-drive")
         .nbd()
         .throttle(Some(Throttle {
-            bytes_per_second: None,
             latency: Duration::from_millis(100),
+            ..Throttle::default()
         }));
     lab.guest().run(&format!(
         "echo 3 >/proc/sys/vm/drop_caches; systemctl start --no-block {UNIT}"

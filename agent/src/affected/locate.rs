@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     btrfs::Asked,
-    fsmap::{Owner, gaps, owners},
+    fsmap::{Owner, gaps, owners, owners_in_xfs},
     name,
 };
 use crate::{
@@ -85,6 +85,7 @@ impl Job for Locate {
         let until = Instant::now() + Duration::from_millis(self.limit_ms);
         let mut work = Work {
             until,
+            fs_type: self.fs_type,
             partition: &partition,
             context,
         };
@@ -177,6 +178,7 @@ pub(super) type Asking = (Extent, Result<BTreeSet<u64>, Holds>);
 /// Asking one filesystem; ext4 in `debugfs`.
 pub(super) struct Work<'a> {
     pub(super) until: Instant,
+    pub(super) fs_type: FsType,
     pub(super) partition: &'a Partition,
     pub(super) context: &'a mut Context,
 }
@@ -187,9 +189,15 @@ impl Work<'_> {
         root: &Directory,
         piece: Extent,
     ) -> std::io::Result<Vec<(Extent, BTreeSet<Owner>)>> {
-        self.context.step("asking the filesystem");
-        let records = fsmap::records(root.as_fd(), self.partition.dev, piece)?;
-        let mut found = owners(piece, &records);
+        let dev = self.partition.dev;
+        let mut ask = |piece| {
+            self.context.step("asking the filesystem");
+            fsmap::records(root.as_fd(), dev, piece)
+        };
+        let mut found = match self.fs_type {
+            FsType::Xfs => owners_in_xfs(piece, ask)?,
+            FsType::Ext4 | FsType::Btrfs => owners(piece, &ask(piece)?),
+        };
         // ext4 leaves out blocks that it has set aside for files that grow.
         let gaps = gaps(piece, found.iter().map(|(piece, _)| *piece)).into_iter();
         found.extend(gaps.map(|gap| (gap, BTreeSet::from([Owner::Unknown]))));

@@ -1,4 +1,4 @@
-//! Places of drives that were reported as unreadable, by the kernel log, a self-test or a sample, and were not read since. The task
+//! Places of drives that were reported as unreadable, by the kernel log, a log of the drive or a sample, and were not read since. The task
 //! that reads them takes them from here.
 
 use std::{
@@ -16,13 +16,15 @@ const MOST: usize = 64;
 pub struct Suspects(Mutex<BTreeMap<DriveId, BTreeSet<Extent>>>);
 
 impl Suspects {
-    /// A place was reported. One that has no room is reported again when it is used.
-    pub fn add(&self, drive: &DriveId, place: Extent) {
+    /// A place was reported. False: it has no room. One of the kernel log is reported again when it is used.
+    pub fn add(&self, drive: &DriveId, place: Extent) -> bool {
         let mut drives = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let places = drives.entry(drive.clone()).or_default();
-        if places.len() < MOST {
+        let has_room = places.len() < MOST || places.contains(&place);
+        if has_room {
             places.insert(place);
         }
+        has_room
     }
 
     /// The places of each drive since this was asked last.
@@ -40,7 +42,8 @@ mod tests {
         let (suspects, drive) = (Suspects::default(), DriveId("wwn-a".into()));
         for place in 0..1000 {
             let (start, len) = (place / 2 * 4096, 4096);
-            suspects.add(&drive, Extent { start, len });
+            let has_room = suspects.add(&drive, Extent { start, len });
+            assert_eq!(has_room, place / 2 < MOST as u64);
         }
         assert_eq!(suspects.drain()[&drive].len(), MOST);
         assert!(suspects.drain().is_empty());

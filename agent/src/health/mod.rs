@@ -1,12 +1,13 @@
 //! The tasks that collect evidence about drives and volumes: `watch` (the kernel log and error counters), `mount_watch`,
 //! `fsevents` (ext4's error events), `look` (reads a little of each drive periodically), `unreadable` (which sectors do not read, and
-//! whose they are), `smart`, and `checks`, which runs filesystem checks; `slow` compares the drives' latencies. `memory` keeps over a
+//! whose they are), `smart` (with `logged`, what the drives' logs have of such sectors), and `checks`, which runs filesystem checks; `slow` compares the drives' latencies. `memory` keeps over a
 //! restart what cannot be observed again. `changes` logs what has changed.
 
 pub mod acknowledge;
 pub mod changes;
 pub mod checks;
 pub mod fsevents;
+mod logged;
 pub mod look;
 pub mod memory;
 pub mod mount_watch;

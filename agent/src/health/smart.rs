@@ -12,18 +12,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     acknowledge::{AcknowledgeError, Done, Request, acknowledge, to_smart_finding},
+    logged::ReadEntries,
     slow,
 };
 use crate::{
     model::{
-        DriveFacts, DriveHealth, DriveId, DriveRef, DriveState, Extent, Finding, Media, Snapshot,
+        DriveFacts, DriveHealth, DriveId, DriveRef, DriveState, Finding, Media, Snapshot,
         cause::chain,
         health::{Acknowledged, Reading, SmartFinding, SmartReport},
     },
     smart::{
         self, Assessment, Facts, Failure, FailureReason, History, LatestPolls, Outcome, Poll,
         Polled,
-        facts::SelfTestResult,
         history::Counter,
         job::Ask,
         rules::{self, ConditionLevel},
@@ -54,6 +54,7 @@ struct Tracked {
     asked: Option<Instant>,
     deep: Option<Instant>,
     asking: bool,
+    read_entries: ReadEntries,
     // Logged once, and again when it is another.
     failure: Option<FailureReason>,
     // What the inventory has.
@@ -257,9 +258,10 @@ async fn take(
         tracked.failure = failure;
     }
     if let Outcome::Answered(facts) = outcome {
-        for place in unreadable_by_self_test(facts, sector) {
-            volumes.suspects().add(&id, place);
-        }
+        let logged = facts.logged_places();
+        tracked
+            .read_entries
+            .hand_over(&logged, sector, |place| volumes.suspects().add(&id, place));
     }
     let mut health = health(&assessment);
     let before = tracked.said.smart.take().unwrap_or_default();
@@ -283,20 +285,6 @@ async fn take(
     if let Err(error) = write(dir, &id, &tracked.history).await {
         tracing::warn!(drive = %id, %error, "cannot save drive health history");
     }
-}
-
-/// Where failed self-tests met their first error: `sector` bytes each. Pure.
-fn unreadable_by_self_test(facts: &Facts, sector: u32) -> Vec<Extent> {
-    let failed = facts
-        .self_tests()
-        .iter()
-        .filter(|test| matches!(test.result, SelfTestResult::Failed(_)));
-    let len = u64::from(sector);
-    let places = failed.filter_map(|test| {
-        let start = test.lba?.checked_mul(len)?;
-        Some(Extent { start, len })
-    });
-    places.collect()
 }
 
 /// An assessment in the inventory's words. Pure.
@@ -473,25 +461,4 @@ async fn read(dir: &Path, id: &DriveId) -> History {
 async fn write(dir: &Path, id: &DriveId, history: &History) -> std::io::Result<()> {
     let bytes = history.to_json().map_err(std::io::Error::other)?;
     statefile::save(file(dir, id), FILE_DEADLINE, || Ok(bytes)).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::smart::facts;
-
-    #[test]
-    fn a_failed_self_test_says_where_and_one_that_passed_does_not() {
-        let text = r#"{"smartctl":{"version":[7,3],"exit_status":0},"device":{"name":"/dev/sda","type":"sat","protocol":"ATA"},
-            "ata_smart_self_test_log":{"standard":{"table":[
-                {"type":{"value":2},"status":{"value":121,"passed":false},"lifetime_hours":100,"lba":12345},
-                {"type":{"value":2},"status":{"value":0,"passed":true},"lifetime_hours":90,"lba":7},
-                {"type":{"value":1},"status":{"value":113,"passed":false},"lifetime_hours":80}]}}}"#;
-        let facts = facts::parse(text.as_bytes()).unwrap();
-        let (start, len) = (12345 * 4096, 4096);
-        assert_eq!(
-            unreadable_by_self_test(&facts, 4096),
-            [Extent { start, len }]
-        );
-    }
 }

@@ -4,83 +4,33 @@
 //! succeeds, for which they are read again at intervals. A filesystem is asked once for each set of ranges in its volume, again when
 //! the volume was mounted or unmounted, and at intervals, since files come and go.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    affected::read::ReadWindows,
-    evidence::unreadable::{WindowRead, to_locate},
+    evidence::unreadable::WindowRead,
     model::{
-        Drive, DriveId, DriveRef, DriveState, Extent, FsType, Media, RecordState, Snapshot, Volume,
-        VolumeState,
+        Drive, DriveId, DriveState, Extent, Snapshot,
         cause::chain,
         unreadable::{Holds, LocatedPiece},
     },
-    sys::blockstat::completed,
     tasks::Tasks,
     volumes::{Volumes, locate::Asked},
-    worker::Slot,
 };
+
+mod ask;
+mod read;
+
+use ask::{ASK_AGAIN, FAILED_AGAIN, LATER, Question, SETTLES, TrackedVolume};
+use read::{REPORTED_AGAIN, TrackedDrive, next_interval, not_reached};
 
 /// How often it is looked what is due.
 const TICK: Duration = Duration::from_secs(2);
 /// Drives that are read, and filesystems that are asked, at a time.
 const AT_ONCE: usize = 4;
-/// Known ranges of a drive are read again after this, and then, as long as nothing changes, each time after twice as long: reads that fail
-/// cost a drive seconds that others need.
-const READ_AGAIN: Duration = Duration::from_secs(60);
-/// But at least so often.
-const READ_AGAIN_MOST: Duration = Duration::from_secs(600);
-/// Reports of one drive are collected for this long after a read: while it is used, it makes them all the time.
-const REPORTED_AGAIN: Duration = Duration::from_secs(10);
-/// Reported places that are read at a time.
-const REPORTED: usize = 8;
-/// The worker's own limit is shorter; one read may take this long.
-const READ_DEADLINE: Duration = Duration::from_secs(90);
-/// A filesystem is asked again after this.
-const ASK_AGAIN: Duration = Duration::from_secs(3600);
-/// The same after it could not be asked.
-const FAILED_AGAIN: Duration = Duration::from_secs(300);
-/// It is not asked more often than this.
-const SETTLES: Duration = Duration::from_secs(15);
-/// The same when something else had the volume.
-const LATER: Duration = Duration::from_secs(5);
-
-#[derive(Debug, Default)]
-struct TrackedDrive {
-    reported: BTreeSet<Extent>,
-    reading: bool,
-    /// What is being read, or was just now: the kernel reports these reads as it does others, and a little later.
-    own: Vec<Extent>,
-    not_before: Option<Instant>,
-    again: Option<Instant>,
-    /// How long after the last read that is.
-    every: Duration,
-    /// Requests that it had completed after the last read.
-    completed: Option<u64>,
-}
-
-/// What a filesystem was asked, and when.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Question {
-    pieces: Vec<Extent>,
-    in_use: bool,
-}
-
-#[derive(Debug)]
-struct TrackedVolume {
-    question: Option<Question>,
-    asking: bool,
-    due: Instant,
-    /// Not asked again before this, whatever has changed: ranges are found one after another.
-    not_before: Option<Instant>,
-}
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Of {
@@ -138,7 +88,7 @@ impl Followed {
                 own.any(|window| (window.start..window.end()).contains(&place.start))
             };
             let others: Vec<Extent> = places.into_iter().filter(|place| !own(place)).collect();
-            tracked.reported.extend(others);
+            tracked.report(others);
         }
         for (id, drive) in &snapshot.drives {
             if !drive.health.unreadable.is_empty() {
@@ -163,96 +113,6 @@ impl Followed {
         });
     }
 
-    fn read(&mut self, volumes: &Volumes, snapshot: &Snapshot, tasks: &mut Tasks<Of, Done>) {
-        let now = Instant::now();
-        for (id, tracked) in &mut self.drives {
-            let drive = snapshot.drives.get(id).filter(|drive| is_reachable(drive));
-            let Some(drive) = drive else { continue };
-            let waits = tracked.not_before.is_some_and(|at| now < at);
-            if !tracked.reading && !waits {
-                tracked.own.clear();
-            }
-            if tracked.reading || waits || tasks.len() >= AT_ONCE {
-                continue;
-            }
-            let again = tracked.again.is_none_or(|at| at <= now);
-            let known = volumes
-                .inventory()
-                .health(|registry| registry.unreadable(id));
-            let mut windows: Vec<Extent> = Vec::new();
-            while windows.len() < REPORTED
-                && let Some(place) = tracked.reported.pop_first()
-            {
-                windows.push(place);
-            }
-            let is_reported = !windows.is_empty();
-            // In another order each time: not all of them may be read in the time given.
-            let mut ranges = known.ranges().to_vec();
-            fastrand::shuffle(&mut ranges);
-            if again {
-                windows.extend(ranges);
-            }
-            if windows.is_empty() {
-                continue;
-            }
-            tracked.reading = true;
-            tracked.own = windows.iter().map(|window| around(*window)).collect();
-            let task = read(
-                volumes.clone(),
-                drive,
-                windows,
-                is_reported,
-                tracked.completed,
-            );
-            tasks.spawn(Of::Drive(id.clone()), task);
-        }
-    }
-
-    fn ask(&mut self, volumes: &Volumes, snapshot: &Snapshot, tasks: &mut Tasks<Of, Done>) {
-        let now = Instant::now();
-        for (uuid, volume) in &snapshot.volumes {
-            let Some(fs_type) = filesystem(volume) else {
-                continue;
-            };
-            let drive = snapshot.drives.get(&volume.drive);
-            let Some(drive) = drive.filter(|drive| is_reachable(drive)) else {
-                continue;
-            };
-            let question = Question {
-                pieces: to_locate(&volume.unreadable, *uuid),
-                in_use: volume.in_use,
-            };
-            if question.pieces.is_empty() {
-                continue;
-            }
-            let tracked = self.volumes.entry(*uuid).or_insert(TrackedVolume {
-                question: None,
-                asking: false,
-                due: now,
-                not_before: None,
-            });
-            let is_answered = tracked.question.as_ref() == Some(&question);
-            if tracked.asking
-                || tracked.not_before.is_some_and(|at| now < at)
-                || tasks.len() >= AT_ONCE
-                || (is_answered && now < tracked.due)
-                || (tracked.question.is_none() && now < tracked.due)
-                // Which sectors it is about is still being found out.
-                || self.drives.get(&volume.drive).is_some_and(|of| of.reading)
-            {
-                continue;
-            }
-            tracked.asking = true;
-            let (volumes, volume) = (volumes.clone(), volume.clone());
-            let drive = DriveRef::from(&drive.facts);
-            tasks.spawn(Of::Volume(*uuid), async move {
-                let pieces = question.pieces.clone();
-                let asked = volumes.locate(&volume, &drive, fs_type, pieces).await;
-                Done::Asked(question, asked)
-            });
-        }
-    }
-
     fn take(&mut self, volumes: &Volumes, of: Of, done: Option<Done>) {
         let now = Instant::now();
         match (of, done) {
@@ -263,9 +123,11 @@ impl Followed {
                 tracked.reading = false;
                 tracked.not_before = Some(now + REPORTED_AGAIN);
                 let mut changed = false;
+                let reported = std::mem::take(&mut tracked.reading_reported);
                 if let Some(Done::Read { found, completed }) = done {
                     tracked.completed = completed;
                     if let Some(found) = found {
+                        tracked.report(not_reached(reported, &found));
                         volumes.inventory().update(|known| {
                             let before = known.health.unreadable(&id);
                             known.health.read(&id, &found);
@@ -321,99 +183,5 @@ impl Followed {
                 }
             }
         }
-    }
-}
-
-/// How long until known ranges are read again. Pure.
-fn next_interval(last: Duration, changed: bool) -> Duration {
-    if changed {
-        return READ_AGAIN;
-    }
-    (last * 2).clamp(READ_AGAIN, READ_AGAIN_MOST)
-}
-
-/// A window with what is read together with it.
-fn around(window: Extent) -> Extent {
-    let start = window.start - window.start % 4096;
-    Extent {
-        start,
-        len: (window.end() - start).div_ceil(4096).saturating_mul(4096),
-    }
-}
-
-/// The filesystem on a volume that was made and mounted by us.
-fn filesystem(volume: &Volume) -> Option<FsType> {
-    match volume.placed.record.state {
-        RecordState::Fs {
-            fs_type,
-            mounted: true,
-            ..
-        } if volume.state == VolumeState::Ready => Some(fs_type),
-        _ => None,
-    }
-}
-
-fn read(
-    volumes: Volumes,
-    drive: &Drive,
-    windows: Vec<Extent>,
-    is_reported: bool,
-    completed_before: Option<u64>,
-) -> impl Future<Output = Done> + use<> {
-    let (id, name) = (drive.id.clone(), drive.facts.kernel_name.clone());
-    let sleeps = drive.facts.media == Media::Hdd;
-    let job = ReadWindows {
-        drive: DriveRef::from(&drive.facts),
-        windows,
-        unit: drive.facts.physical_sector.clamp(512, 4096),
-    };
-    async move {
-        let before = completed(name.clone()).await;
-        // A turning drive that nobody uses may be in standby.
-        if sleeps && !is_reported && before.is_some() && before == completed_before {
-            return Done::Read {
-                found: None,
-                completed: before,
-            };
-        }
-        let run = volumes
-            .pool()
-            .run(&id, Slot::Background, job, READ_DEADLINE);
-        let found = run.await;
-        let found = match found {
-            Ok(found) => Some(found),
-            Err(error) => {
-                tracing::debug!(drive = %id, error = %chain(&error), "reading suspected sectors failed");
-                None
-            }
-        };
-        Done::Read {
-            found,
-            completed: completed(name).await,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn known_ranges_are_read_less_often_while_nothing_changes() {
-        let mut every = Duration::ZERO;
-        let mut seen = Vec::new();
-        for changed in [true, false, false, false, false, false, true] {
-            every = next_interval(every, changed);
-            seen.push(every.as_secs());
-        }
-        assert_eq!(seen, [60, 120, 240, 480, 600, 600, 60]);
-    }
-
-    #[test]
-    fn what_is_read_together_with_a_window_is_whole_blocks() {
-        let extent = |start, len| Extent { start, len };
-        assert_eq!(around(extent(4096 + 512, 512)), extent(4096, 4096));
-        assert_eq!(around(extent(4096, 8192)), extent(4096, 8192));
-        assert_eq!(around(extent(u64::MAX - 10, 10)).start % 4096, 0);
     }
 }

@@ -45,6 +45,7 @@ macro_rules! drives {
 
 drives!(
     "ata-error-log",
+    "ata-error-log-extended",
     "ata-gmts400",
     "ata-helium",
     "ata-helium-toshiba",
@@ -61,6 +62,7 @@ drives!(
     "scsi-grown-defects",
     "scsi-hot",
     "scsi-prediction-test-mode",
+    "scsi-self-test-failed",
     "scsi-self-test-outdated",
     "scsi-warning-temperature",
 );

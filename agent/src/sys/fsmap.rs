@@ -9,7 +9,7 @@ use crate::model::Extent;
 
 /// Records of one call.
 const RECORDS: usize = 1024;
-/// Calls for one range; a range has at most some thousand blocks.
+/// Calls for one range.
 const CALLS: usize = 16;
 
 /// FMR_OF_SPECIAL_OWNER.
@@ -58,12 +58,17 @@ struct Head {
 // The number has the size of the head alone.
 nix::ioctl_readwrite_bad!(getfsmap, nix::request_code_readwrite!(b'X', 59, 192), Head);
 
-/// What a range of the device of a mounted filesystem is used for. `dev`: the device's number.
+/// What a range of the device of a mounted filesystem is used for. `dev`: the device's number. Of an answer that takes too many
+/// calls, the beginning.
 pub fn records(mounted: BorrowedFd<'_>, dev: (u32, u32), range: Extent) -> io::Result<Vec<Record>> {
     // new_encode_dev of the kernel.
     let device = (dev.1 & 0xff) | (dev.0 << 8) | ((dev.1 & !0xff) << 12);
     let mut all: Vec<Record> = Vec::new();
-    let mut start = range.start;
+    let mut low = Record {
+        device,
+        physical: range.start,
+        ..Record::default()
+    };
     for _ in 0..CALLS {
         let mut head = Box::new(Head {
             iflags: 0,
@@ -72,11 +77,7 @@ pub fn records(mounted: BorrowedFd<'_>, dev: (u32, u32), range: Extent) -> io::R
             entries: 0,
             reserved: [0; 6],
             keys: [
-                Record {
-                    device,
-                    physical: start,
-                    ..Record::default()
-                },
+                low,
                 Record {
                     device,
                     flags: u32::MAX,
@@ -89,16 +90,20 @@ pub fn records(mounted: BorrowedFd<'_>, dev: (u32, u32), range: Extent) -> io::R
             records: [Record::default(); RECORDS],
         });
         // SAFETY: the struct is laid out as the kernel's, says how many records it has room for, and outlives the call.
-        unsafe { getfsmap(mounted.as_raw_fd(), &raw mut *head) }?;
+        match unsafe { getfsmap(mounted.as_raw_fd(), &raw mut *head) } {
+            Ok(_) => {}
+            Err(error) if all.is_empty() => return Err(error.into()),
+            Err(_) => break,
+        }
         let found = head.entries.min(head.count) as usize;
         let found = head.records.get(..found).unwrap_or_default();
         all.extend_from_slice(found);
         let Some(last) = found.last() else { break };
-        let next = last.physical.saturating_add(last.length);
-        if last.flags & LAST != 0 || found.len() < RECORDS || next <= start || next >= range.end() {
+        if last.flags & LAST != 0 || found.len() < RECORDS {
             break;
         }
-        start = next;
+        // The last record, with its length, asks for what follows it: files that share its place do.
+        low = *last;
     }
     Ok(all)
 }

@@ -112,6 +112,7 @@ async fn a_drive_that_hangs_and_one_that_is_slow() {
     nbd.throttle(Some(Throttle {
         bytes_per_second: Some(2 * MIB),
         latency: Duration::from_millis(20),
+        ..Throttle::default()
     }));
     case.strikes();
     let target = stand.volume.target.display();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{NAME, SelfTest, SelfTestResult};
+use super::{LoggedPlace, NAME, SelfTest, SelfTestResult};
 use crate::smart::json::Node;
 
 /// More attributes (the format has room for 30) or statistics than this are not kept.
@@ -17,6 +17,11 @@ const UNCORRECTABLE: u64 = 1 << 6;
 const READS: [u64; 13] = [
     0x20, 0x21, 0x24, 0x25, 0x26, 0x29, 0x2a, 0x2b, 0x40, 0x42, 0x60, 0xc4, 0xc8,
 ];
+
+/// Longer than what smartctl writes of an error: cut off, its address would be another.
+const DESCRIPTION: usize = 256;
+/// What the summary error log, whose addresses have 28 bits, has for a sector that does not fit.
+const BEYOND_SUMMARY: u64 = 0x0fff_ffff;
 
 /// Facts of an ATA drive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +39,9 @@ pub struct Ata {
     pub statistics: Vec<Statistic>,
     /// Entries of the pending defects log.
     pub pending_defects: Option<u64>,
+    /// Where reads in the error log failed, and the pending defects.
+    #[serde(default)]
+    pub unreadable: Vec<LoggedPlace>,
 }
 
 /// Entries of a log that are of one kind.
@@ -158,6 +166,8 @@ impl Ata {
             .map(|kind| self_tests(log.get(kind)))
             .into_iter()
             .find(|tests| !tests.is_empty());
+        let (logged_uncorrectable, mut unreadable) = error_log(root);
+        unreadable.extend(pending_defects(root));
         Self {
             attributes: root
                 .path(&["ata_smart_attributes", "table"])
@@ -169,9 +179,10 @@ impl Ata {
             error_count: ["extended", "summary"]
                 .iter()
                 .find_map(|kind| root.path(&["ata_smart_error_log", kind, "count"]).u64()),
-            logged_uncorrectable: logged_uncorrectable(root),
+            logged_uncorrectable,
             statistics: statistics(root),
             pending_defects: root.path(&["ata_pending_defects_log", "count"]).u64(),
+            unreadable,
         }
     }
 
@@ -192,18 +203,18 @@ impl Ata {
 
 /// Uncorrectable errors among the entries of the error log, by smartctl's description, else by the registers: bit 6 has
 /// another meaning after other commands than reads.
-fn logged_uncorrectable(root: Node<'_>) -> Option<Logged> {
+fn error_log(root: Node<'_>) -> (Option<Logged>, Vec<LoggedPlace>) {
     let log = root.get("ata_smart_error_log");
     let kinds = ["extended", "summary"].map(|kind| log.get(kind));
     let entries = kinds.into_iter().find(|kind| kind.get("table").exists());
     let Some(log) = entries else {
         // A log without entries is not written as a table.
         let empty = kinds.iter().any(|kind| kind.get("count").u64() == Some(0));
-        return empty.then(Logged::default);
+        return (empty.then(Logged::default), Vec::new());
     };
-    let mut found = Logged::default();
+    let (mut found, mut places) = (Logged::default(), Vec::new());
     for entry in log.get("table").items().take(MOST) {
-        let description = entry.get("error_description").text(NAME);
+        let description = entry.get("error_description").text(DESCRIPTION);
         let command = entry
             .get("previous_commands")
             .items()
@@ -222,9 +233,31 @@ fn logged_uncorrectable(root: Node<'_>) -> Option<Logged> {
             found.count += 1;
             let number = entry.get("error_number").u64().unwrap_or(0);
             found.newest = found.newest.max(number).max(found.count);
+            let lba = address(&description);
+            places.extend(lba.map(|lba| LoggedPlace { entry: number, lba }));
         }
     }
-    Some(found)
+    (Some(found), LoggedPlace::newest(places))
+}
+
+/// The sector in smartctl's description of an error. The registers are not used: their `lba` lacks four bits of a short command,
+/// which are in `device`.
+fn address(description: &str) -> Option<u64> {
+    let (_, rest) = description.split_once("at LBA = 0x")?;
+    let digits = rest.split(' ').next()?;
+    let lba = u64::from_str_radix(digits, 16).ok()?;
+    (lba != BEYOND_SUMMARY).then_some(lba)
+}
+
+fn pending_defects(root: Node<'_>) -> Vec<LoggedPlace> {
+    let table = root.path(&["ata_pending_defects_log", "table"]);
+    let places = table.items().take(MOST).filter_map(|entry| {
+        Some(LoggedPlace {
+            entry: entry.get("power_on_hours").u64().unwrap_or(0),
+            lba: entry.get("lba").u64()?,
+        })
+    });
+    LoggedPlace::newest(places.collect())
 }
 
 fn self_tests(log: Node<'_>) -> Vec<SelfTest> {

@@ -13,6 +13,8 @@ mod scsi;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 pub use ata::{Ata, Attribute, Failed, Logged, Statistic};
@@ -27,6 +29,9 @@ pub use scsi::{ErrorCounter, Scsi};
 const NAME: usize = 64;
 /// Self-tests kept; a log has 21 entries as a rule, an extended one 19 a sector.
 const MOST_TESTS: usize = 64;
+
+/// Places kept of one log of unreadable ones: each is read, which may take seconds.
+const MOST_PLACES: usize = 32;
 
 /// Everything smartctl said of a drive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,6 +185,26 @@ pub enum SelfTestResult {
     Unknown,
 }
 
+/// A sector that a log of the drive has as unreadable. A log is history: it may have been written since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LoggedPlace {
+    /// Grows with each entry of the log: its number or its time.
+    pub entry: u64,
+    /// In logical sectors.
+    pub lba: u64,
+}
+
+impl LoggedPlace {
+    /// The newest entries of one log, of each sector one.
+    fn newest(mut all: Vec<Self>) -> Vec<Self> {
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        let mut known = BTreeSet::new();
+        all.retain(|place| known.insert(place.lba));
+        all.truncate(MOST_PLACES);
+        all
+    }
+}
+
 impl Facts {
     /// The protocol, when it is known.
     pub fn protocol(&self) -> Option<Protocol> {
@@ -224,5 +249,29 @@ impl Facts {
             Detail::Nvme(nvme) => &nvme.self_tests,
             Detail::Mmc(_) | Detail::Unknown => &[],
         }
+    }
+
+    /// Where the drive's logs say that it could not read: failed self-tests, errors, background scans, pending defects.
+    pub fn logged_places(&self) -> Vec<LoggedPlace> {
+        let tests = self.self_tests().iter().filter_map(|test| match test {
+            SelfTest {
+                result: SelfTestResult::Failed(_),
+                lba: Some(lba),
+                hours,
+                ..
+            } => Some(LoggedPlace {
+                entry: hours.unwrap_or(0),
+                lba: *lba,
+            }),
+            _ => None,
+        });
+        let logged = match &self.detail {
+            Detail::Ata(ata) => ata.unreadable.as_slice(),
+            Detail::Scsi(scsi) => scsi.unreadable.as_slice(),
+            Detail::Nvme(_) | Detail::Mmc(_) | Detail::Unknown => &[],
+        };
+        let mut all = LoggedPlace::newest(tests.collect());
+        all.extend_from_slice(logged);
+        all
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Logged, NAME, SelfTest, SelfTestResult};
+use super::{Logged, LoggedPlace, NAME, SelfTest, SelfTestResult};
 use crate::smart::json::{Node, decimal};
 
 /// The self-test log page has 20 entries.
@@ -62,6 +62,9 @@ pub struct Scsi {
     pub phy_errors: Option<u64>,
     /// Newest first.
     pub self_tests: Vec<SelfTest>,
+    /// Where background scans could not read, and the pending defects.
+    #[serde(default)]
+    pub unreadable: Vec<LoggedPlace>,
 }
 
 /// One error counter page.
@@ -99,6 +102,9 @@ impl Scsi {
         };
         let counters = root.get("scsi_error_counter_log");
         let endurance = root.get("scsi_percentage_used_endurance_indicator");
+        let (background_errors, mut unreadable) =
+            background_errors(root.get("scsi_background_scan"));
+        unreadable.extend(pending_defects(root.get("scsi_pending_defects")));
         Self {
             sense: byte("asc").map(|asc| (asc, byte("ascq").unwrap_or(0))),
             grown_defects: root.count("scsi_grown_defect_list"),
@@ -113,10 +119,11 @@ impl Scsi {
                 .u64()
                 .or_else(|| endurance.get("percentage_used_endurance_indicator").u64()),
             background_status: background_status(root.path(&["scsi_background_scan", "status"])),
-            background_errors: background_errors(root.get("scsi_background_scan")),
+            background_errors,
             manufactured: manufactured(root.get("scsi_start_stop_cycle_counter")),
             phy_errors: phy_errors(root),
             self_tests: self_tests(root),
+            unreadable,
         }
     }
 
@@ -141,8 +148,8 @@ fn background_status(status: Node<'_>) -> Option<u64> {
     number.or_else(by_words)
 }
 
-fn background_errors(scan: Node<'_>) -> Option<Logged> {
-    let mut found = Logged::default();
+fn background_errors(scan: Node<'_>) -> (Option<Logged>, Vec<LoggedPlace>) {
+    let (mut found, mut places) = (Logged::default(), Vec::new());
     let results = scan.members().filter(|(key, _)| key.starts_with("result_"));
     for (_, result) in results.take(RESULTS) {
         let sense_key = result.get("sense_key");
@@ -151,9 +158,28 @@ fn background_errors(scan: Node<'_>) -> Option<Logged> {
             found.count += 1;
             let minutes = result.path(&["accumulated_power_on", "minutes"]).u64();
             found.newest = found.newest.max(minutes.unwrap_or(0)).max(found.count);
+            if sense_key == Some(MEDIUM_ERROR) {
+                let entry = minutes.unwrap_or(0);
+                let lba = result.get("lba").u64();
+                places.extend(lba.map(|lba| LoggedPlace { entry, lba }));
+            }
         }
     }
-    scan.is_object().then_some(found)
+    (
+        scan.is_object().then_some(found),
+        LoggedPlace::newest(places),
+    )
+}
+
+/// Its members are the count and, by their numbers, the defects.
+fn pending_defects(log: Node<'_>) -> Vec<LoggedPlace> {
+    let places = log.members().take(RESULTS).filter_map(|(_, defect)| {
+        Some(LoggedPlace {
+            entry: defect.get("accum_power_on_hours").u64().unwrap_or(0),
+            lba: defect.get("LBA").u64()?,
+        })
+    });
+    LoggedPlace::newest(places.collect())
 }
 
 fn manufactured(page: Node<'_>) -> Option<(u16, u8)> {

@@ -311,3 +311,61 @@ proptest! {
         let _ = of_bytes(&bytes);
     }
 }
+
+#[test]
+fn the_logs_of_a_drive_have_the_sectors_that_it_could_not_read() {
+    let places = |name: &str, changes: &[(&str, Value)]| -> Vec<(u64, u64)> {
+        let all = changed(fixtures::drive(name), changes).logged_places();
+        all.iter().map(|place| (place.entry, place.lba)).collect()
+    };
+    // The newest entry of each sector, and none of a cable's fault; of a short command the device register has four bits. Then the
+    // pending defect.
+    assert_eq!(
+        places("ata-error-log-extended", &[]),
+        [
+            (9, 19_221_133_456),
+            (8, 19_221_133_440),
+            (7, 19_221_133_441),
+            (4, 0x548ccba),
+            (23_980, 19_221_133_440),
+        ]
+    );
+    assert_eq!(
+        places("ata-error-log", &[]),
+        [(2, 122_334_455), (1, 122_334_448)]
+    );
+    // Its addresses end there.
+    let beyond = json!("Error: UNC at LBA = 0x0fffffff = 268435455");
+    let place = "ata_smart_error_log.summary.table.0.error_description";
+    assert_eq!(
+        places("ata-error-log", &[(place, beyond)]),
+        [(1, 122_334_448)]
+    );
+    // Of the self-tests those that failed, then what the background scan could not read, or waits for a write.
+    assert_eq!(
+        places("scsi-self-test-failed", &[]),
+        [(28_790, 2_930_277_168), (28_788, 2_930_277_176)]
+    );
+    assert_eq!(
+        places("scsi-background-errors", &[]),
+        [(1_755_331, 4_411_223_344)]
+    );
+    assert_eq!(places("scsi-self-test-outdated", &[]), []);
+}
+
+#[test]
+fn places_of_a_long_log_are_bounded() {
+    let result = |at: u64| {
+        let name = format!("scsi_background_scan.result_{at}");
+        let medium = json!({"lba": at * 1000, "sense_key": {"value": 3}, "accumulated_power_on": {"minutes": at}});
+        (name, medium)
+    };
+    let results: Vec<(String, Value)> = (1..2000).map(result).collect();
+    let changes: Vec<(&str, Value)> = results
+        .iter()
+        .map(|(place, value)| (place.as_str(), value.clone()))
+        .collect();
+    let places = changed(fixtures::drive("scsi-hot"), &changes).logged_places();
+    assert_eq!(places.len(), MOST_PLACES);
+    assert_eq!((places[0].entry, places[0].lba), (1999, 1_999_000));
+}

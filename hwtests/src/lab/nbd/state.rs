@@ -70,6 +70,8 @@ pub struct Throttle {
     pub bytes_per_second: Option<u64>,
     /// Added to each request.
     pub latency: Duration,
+    /// Added to each read instead.
+    pub read_latency: Option<Duration>,
 }
 
 /// A request, as it is remembered.
@@ -372,6 +374,10 @@ impl Throttle {
         let transfer = self.bytes_per_second.map_or(Duration::ZERO, |rate| {
             Duration::from_secs_f64(f64::from(moved) / rate.max(1) as f64)
         });
-        self.latency + transfer
+        let latency = match request.command {
+            Command::Read => self.read_latency.unwrap_or(self.latency),
+            _ => self.latency,
+        };
+        latency + transfer
     }
 }

@@ -346,6 +346,7 @@ fn a_throttled_drive_takes_its_time_until_it_is_fast_again() {
     stand.drive.throttle(Some(Throttle {
         bytes_per_second: Some(1 << 20),
         latency: Duration::from_millis(50),
+        ..Throttle::default()
     }));
     let start = Instant::now();
     client.write(0, &[0xaa; 256 << 10]).unwrap();
@@ -353,8 +354,14 @@ fn a_throttled_drive_takes_its_time_until_it_is_fast_again() {
     let took = start.elapsed();
     assert!(took >= Duration::from_millis(600), "{took:?}");
     stand.drive.throttle(Some(Throttle {
+        latency: Duration::from_secs(3600),
+        read_latency: Some(Duration::ZERO),
+        ..Throttle::default()
+    }));
+    client.read(0, 4096).unwrap();
+    stand.drive.throttle(Some(Throttle {
         bytes_per_second: Some(1),
-        latency: Duration::ZERO,
+        ..Throttle::default()
     }));
     client.send(0, 0, 0, 4096, &[]);
     assert!(!client.answered_within(Duration::from_millis(100)));

@@ -1,5 +1,9 @@
+use uuid::Uuid;
+
 use super::*;
-use crate::model::{DriveState, samples};
+use crate::model::{
+    DriveState, Extent, Layout, MIB, RecordState, samples, unreadable::LocatedPiece,
+};
 
 const KIB: u64 = 1024;
 

@@ -1,0 +1,102 @@
+//! Asking filesystems what the known ranges of their volumes hold: which, and when.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{AT_ONCE, Done, Followed, Of, is_reachable};
+use crate::{
+    evidence::unreadable::to_locate,
+    model::{DriveRef, Extent, FsType, RecordState, Snapshot, Volume, VolumeState},
+    tasks::Tasks,
+    volumes::Volumes,
+};
+
+/// A filesystem is asked again after this.
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(3600);
+/// The same after it could not be asked.
+pub(super) const FAILED_AGAIN: Duration = Duration::from_secs(300);
+/// It is not asked more often than this.
+pub(super) const SETTLES: Duration = Duration::from_secs(15);
+/// The same when something else had the volume.
+pub(super) const LATER: Duration = Duration::from_secs(5);
+
+/// What a filesystem was asked, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Question {
+    pub(super) pieces: Vec<Extent>,
+    in_use: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct TrackedVolume {
+    pub(super) question: Option<Question>,
+    pub(super) asking: bool,
+    pub(super) due: Instant,
+    /// Not asked again before this, whatever has changed: ranges are found one after another.
+    pub(super) not_before: Option<Instant>,
+}
+
+impl Followed {
+    pub(super) fn ask(
+        &mut self,
+        volumes: &Volumes,
+        snapshot: &Snapshot,
+        tasks: &mut Tasks<Of, Done>,
+    ) {
+        let now = Instant::now();
+        for (uuid, volume) in &snapshot.volumes {
+            let Some(fs_type) = filesystem(volume) else {
+                continue;
+            };
+            let drive = snapshot.drives.get(&volume.drive);
+            let Some(drive) = drive.filter(|drive| is_reachable(drive)) else {
+                continue;
+            };
+            let question = Question {
+                pieces: to_locate(&volume.unreadable, *uuid),
+                in_use: volume.in_use,
+            };
+            if question.pieces.is_empty() {
+                continue;
+            }
+            let tracked = self.volumes.entry(*uuid).or_insert(TrackedVolume {
+                question: None,
+                asking: false,
+                due: now,
+                not_before: None,
+            });
+            let is_answered = tracked.question.as_ref() == Some(&question);
+            if tracked.asking
+                || tracked.not_before.is_some_and(|at| now < at)
+                || tasks.len() >= AT_ONCE
+                || (is_answered && now < tracked.due)
+                || (tracked.question.is_none() && now < tracked.due)
+                // Which sectors it is about is still being found out.
+                || self.drives.get(&volume.drive).is_some_and(|of| of.reading)
+            {
+                continue;
+            }
+            tracked.asking = true;
+            let (volumes, volume) = (volumes.clone(), volume.clone());
+            let drive = DriveRef::from(&drive.facts);
+            tasks.spawn(Of::Volume(*uuid), async move {
+                let pieces = question.pieces.clone();
+                let asked = volumes.locate(&volume, &drive, fs_type, pieces).await;
+                Done::Asked(question, asked)
+            });
+        }
+    }
+}
+
+/// The filesystem on a volume that was made and mounted by us.
+fn filesystem(volume: &Volume) -> Option<FsType> {
+    match volume.placed.record.state {
+        RecordState::Fs {
+            fs_type,
+            mounted: true,
+            ..
+        } if volume.state == VolumeState::Ready => Some(fs_type),
+        _ => None,
+    }
+}

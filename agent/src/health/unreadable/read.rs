@@ -1,0 +1,234 @@
+//! Reading places of a drive that are reported or known not to read: which, and when.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{AT_ONCE, Done, Followed, Of, is_reachable};
+use crate::{
+    affected::read::ReadWindows,
+    evidence::unreadable::WindowRead,
+    model::{Drive, DriveRef, Extent, Media, Snapshot, cause::chain},
+    sys::blockstat::completed,
+    tasks::Tasks,
+    volumes::Volumes,
+    worker::Slot,
+};
+
+/// Known ranges of a drive are read again after this, and then, as long as nothing changes, each time after twice as long: reads that fail
+/// cost a drive seconds that others need.
+const READ_AGAIN: Duration = Duration::from_secs(60);
+/// But at least so often.
+const READ_AGAIN_MOST: Duration = Duration::from_secs(600);
+/// Reports of one drive are collected for this long after a read: while it is used, it makes them all the time.
+pub(super) const REPORTED_AGAIN: Duration = Duration::from_secs(10);
+/// Reported places that are read at a time.
+const REPORTED: usize = 8;
+/// Reported places of one drive that wait: it may report more than can be read.
+const WAITING: usize = 256;
+/// The worker's own limit is shorter; one read may take this long.
+const READ_DEADLINE: Duration = Duration::from_secs(90);
+
+#[derive(Debug, Default)]
+pub(super) struct TrackedDrive {
+    pub(super) reported: BTreeSet<Extent>,
+    pub(super) reading: bool,
+    /// Of what is being read, the reported places.
+    pub(super) reading_reported: Vec<Extent>,
+    /// What is being read, or was just now: the kernel reports these reads as it does others, and a little later.
+    pub(super) own: Vec<Extent>,
+    pub(super) not_before: Option<Instant>,
+    pub(super) again: Option<Instant>,
+    /// How long after the last read that is.
+    pub(super) every: Duration,
+    /// Requests that it had completed after the last read.
+    pub(super) completed: Option<u64>,
+}
+
+impl TrackedDrive {
+    /// Places to be read, as far as there is room.
+    pub(super) fn report(&mut self, places: impl IntoIterator<Item = Extent>) {
+        for place in places {
+            if self.reported.len() < WAITING {
+                self.reported.insert(place);
+            }
+        }
+    }
+}
+
+impl Followed {
+    pub(super) fn read(
+        &mut self,
+        volumes: &Volumes,
+        snapshot: &Snapshot,
+        tasks: &mut Tasks<Of, Done>,
+    ) {
+        let now = Instant::now();
+        for (id, tracked) in &mut self.drives {
+            let drive = snapshot.drives.get(id).filter(|drive| is_reachable(drive));
+            let Some(drive) = drive else { continue };
+            let waits = tracked.not_before.is_some_and(|at| now < at);
+            if !tracked.reading && !waits {
+                tracked.own.clear();
+            }
+            if tracked.reading || waits || tasks.len() >= AT_ONCE {
+                continue;
+            }
+            let again = tracked.again.is_none_or(|at| at <= now);
+            let known = volumes
+                .inventory()
+                .health(|registry| registry.unreadable(id));
+            let mut windows: Vec<Extent> = Vec::new();
+            while windows.len() < REPORTED
+                && let Some(place) = tracked.reported.pop_first()
+            {
+                // An address that a log has may be none of this drive.
+                if place.end() <= drive.facts.size_bytes {
+                    windows.push(place);
+                }
+            }
+            let is_reported = !windows.is_empty();
+            tracked.reading_reported.clone_from(&windows);
+            // In another order each time: not all of them may be read in the time given.
+            let mut ranges = known.ranges().to_vec();
+            fastrand::shuffle(&mut ranges);
+            if again {
+                windows.extend(ranges);
+            }
+            if windows.is_empty() {
+                continue;
+            }
+            tracked.reading = true;
+            tracked.own = windows.iter().map(|window| around(*window)).collect();
+            let task = read(
+                volumes.clone(),
+                drive,
+                windows,
+                is_reported,
+                tracked.completed,
+            );
+            tasks.spawn(Of::Drive(id.clone()), task);
+        }
+    }
+}
+
+/// How long until known ranges are read again. Pure.
+pub(super) fn next_interval(last: Duration, changed: bool) -> Duration {
+    if changed {
+        return READ_AGAIN;
+    }
+    (last * 2).clamp(READ_AGAIN, READ_AGAIN_MOST)
+}
+
+/// Reported places that a read ended before: a drive does not report twice what its own logs have. Pure.
+pub(super) fn not_reached(reported: Vec<Extent>, found: &WindowRead) -> Vec<Extent> {
+    let reached = |place: &Extent| {
+        let mut done = found.done.iter();
+        done.any(|done| (done.start..done.end()).contains(&place.start))
+    };
+    let mut left = reported;
+    left.retain(|place| !reached(place));
+    left
+}
+
+/// A window with what is read together with it.
+fn around(window: Extent) -> Extent {
+    let start = window.start - window.start % 4096;
+    Extent {
+        start,
+        len: (window.end() - start).div_ceil(4096).saturating_mul(4096),
+    }
+}
+
+fn read(
+    volumes: Volumes,
+    drive: &Drive,
+    windows: Vec<Extent>,
+    is_reported: bool,
+    completed_before: Option<u64>,
+) -> impl Future<Output = Done> + use<> {
+    let (id, name) = (drive.id.clone(), drive.facts.kernel_name.clone());
+    let sleeps = drive.facts.media == Media::Hdd;
+    let job = ReadWindows {
+        drive: DriveRef::from(&drive.facts),
+        windows,
+        unit: drive.facts.physical_sector.clamp(512, 4096),
+    };
+    async move {
+        let before = completed(name.clone()).await;
+        // A turning drive that nobody uses may be in standby.
+        if sleeps && !is_reported && before.is_some() && before == completed_before {
+            return Done::Read {
+                found: None,
+                completed: before,
+            };
+        }
+        let run = volumes
+            .pool()
+            .run(&id, Slot::Background, job, READ_DEADLINE);
+        let found = run.await;
+        let found = match found {
+            Ok(found) => Some(found),
+            Err(error) => {
+                tracing::debug!(drive = %id, error = %chain(&error), "reading suspected sectors failed");
+                None
+            }
+        };
+        Done::Read {
+            found,
+            completed: completed(name).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_ranges_are_read_less_often_while_nothing_changes() {
+        let mut every = Duration::ZERO;
+        let mut seen = Vec::new();
+        for changed in [true, false, false, false, false, false, true] {
+            every = next_interval(every, changed);
+            seen.push(every.as_secs());
+        }
+        assert_eq!(seen, [60, 120, 240, 480, 600, 600, 60]);
+    }
+
+    #[test]
+    fn what_a_read_ended_before_is_read_the_next_time() {
+        let extent = |start, len| Extent { start, len };
+        let reported = vec![
+            extent(4096, 4096),
+            extent(8192, 4096),
+            extent(1 << 30, 4096),
+        ];
+        let found = WindowRead {
+            done: vec![extent(4096, 4096), extent(0, 512)],
+            failed: vec![extent(4096, 512)],
+        };
+        assert_eq!(
+            not_reached(reported, &found),
+            [extent(8192, 4096), extent(1 << 30, 4096)]
+        );
+    }
+
+    #[test]
+    fn a_drive_that_reports_without_end_has_a_bounded_number_waiting() {
+        let mut tracked = TrackedDrive::default();
+        for block in 0..10_000 {
+            let (start, len) = (block * 4096, 4096);
+            tracked.report([Extent { start, len }]);
+        }
+        assert_eq!(tracked.reported.len(), WAITING);
+    }
+
+    #[test]
+    fn what_is_read_together_with_a_window_is_whole_blocks() {
+        let extent = |start, len| Extent { start, len };
+        assert_eq!(around(extent(4096 + 512, 512)), extent(4096, 4096));
+        assert_eq!(around(extent(4096, 8192)), extent(4096, 8192));
+        assert_eq!(around(extent(u64::MAX - 10, 10)).start % 4096, 0);
+    }
+}
