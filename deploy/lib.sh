@@ -74,7 +74,8 @@ render() {
     printf '%s\n' \
         "# Rendered from deploy/chart with deploy/values/${1##*/} by deploy/render. Do not edit: change the chart, or the" \
         "# values, and render again. Put your image in place of registry.example.net/drivebay."
-    "$HELM" template drivebay deploy/chart --namespace drivebay --no-hooks --values "$1"
+    # For the oldest, since nobody knows where it will be applied.
+    "$HELM" template drivebay deploy/chart --namespace drivebay --no-hooks --kube-version "${KUBERNETES_VERSIONS[0]}" --values "$1"
 }
 
 # values_table: the chart's values as a table of Markdown: name, default, and the first sentence of the comment above it.

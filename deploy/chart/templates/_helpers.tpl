@@ -209,6 +209,19 @@ themselves may lack.
 {{- end -}}
 {{- end }}
 
+{{/* The generation of CSI's health calls that the cluster knows what to do with. Arguments: root, value. */}}
+{{- define "drivebay.healthApi" -}}
+{{- $root := index . 0 -}}
+{{- $value := index . 1 -}}
+{{- if ne $value "auto" -}}
+{{- $value -}}
+{{- else if semverCompare ">=1.37.0-0" $root.Capabilities.KubeVersion.Version -}}
+both
+{{- else -}}
+legacy
+{{- end -}}
+{{- end }}
+
 {{/* What values.schema.json cannot say. */}}
 {{- define "drivebay.check" -}}
 {{- if and (eq .Values.certificates.nodes "host") (ne .Values.certificates.source "existing") -}}
