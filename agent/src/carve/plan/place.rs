@@ -140,6 +140,36 @@ mod tests {
     }
 
     #[test]
+    fn spread_takes_the_run_that_leaves_the_most_room_for_the_size_of_both() {
+        // A free run and the partition before it, and another; whether the first is taken.
+        for (size, first, second, takes_first) in [
+            // 1 for 10, and 22 for 200.
+            (8, (9, 2), (30, 192), false),
+            // 100 for 300, and 20 for 50.
+            (10, (110, 290), (30, 40), false),
+            // 9 for 20, and 10 for 30.
+            (10, (19, 10), (20, 20), true),
+        ] {
+            let of = |at: u64, (len, before): (u64, u64)| (run(at, before), run(at + before, len));
+            let ((grows, free), (grows_too, free_too)) = (of(0, first), of(1000, second));
+            for free in [[free, free_too], [free_too, free]] {
+                let found = place(&free, &[grows, grows_too], size * MIB, Placement::Spread);
+                let is_first = found.unwrap().start < 1000 * MIB;
+                assert_eq!(is_first, takes_first, "{size}: {first:?}, {second:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn room_is_shared_by_size_unless_that_costs_a_place() {
+        let share = |room, neighbour, size| share(room * MIB, neighbour * MIB, size * MIB) / MIB;
+        assert_eq!(share(70, 30, 30), 35);
+        // By size 46, which would leave one place of 30 less than the two that 70 holds.
+        assert_eq!(share(70, 60, 30), 40);
+        assert_eq!(share(70, 0, 30), 0);
+    }
+
+    #[test]
     fn pack_takes_the_smallest_run_that_fits_and_its_start() {
         let free = [run(10, 20), run(50, 8), run(70, 8), run(90, 3)];
         let pack = |size| place(&free, &[run(40, 10)], size * MIB, Placement::Pack);
