@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::{
         carve::plan::{free_runs, growth_limit, overlap},
-        model::MIB,
+        model::{MIB, samples::placed},
     };
 
     fn run(start: u64, len: u64) -> Extent {
@@ -167,6 +167,32 @@ mod tests {
         // By size 46, which would leave one place of 30 less than the two that 70 holds.
         assert_eq!(share(70, 60, 30), 40);
         assert_eq!(share(70, 0, 30), 0);
+    }
+
+    #[test]
+    fn only_volumes_that_live_and_are_known_well_may_grow() {
+        let at = |number: u64, state: RecordState| {
+            let mut placed = placed(u128::from(number), state);
+            placed.record.extent = run(100 * number, 10);
+            placed
+        };
+        let unclear = Placed {
+            ambiguous: Some("two records".into()),
+            ..at(3, RecordState::New)
+        };
+        let volumes = [
+            at(1, RecordState::Creating),
+            at(2, RecordState::New),
+            unclear,
+            at(
+                4,
+                RecordState::Erasing {
+                    erase_guid: uuid::Uuid::nil(),
+                    done_bytes: 0,
+                },
+            ),
+        ];
+        assert_eq!(growable(&volumes), [run(200, 10)]);
     }
 
     #[test]
