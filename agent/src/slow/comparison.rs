@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     minute::{Direction, Load, Minute},
+    reference,
     report::{Peers, Side, Slowdown, Speed},
     tracker::{OUTSIDE, Tracker},
 };
@@ -15,6 +16,10 @@ use crate::model::{DriveId, Media};
 pub const PEERS: usize = 3;
 /// Minutes kept of each drive.
 const KEPT: usize = 240;
+/// Own minutes from which a drive's usual difference from its peers is known.
+const USUAL: usize = 30;
+/// As many of another model's.
+const USUAL_OF_OTHERS: usize = 60;
 /// An interval of another length was not a minute: the agent or the machine slept.
 const LONGEST_MS: u64 = 150_000;
 
@@ -56,28 +61,6 @@ pub(super) struct Score {
 }
 
 impl Judged {
-    pub(super) fn new(at: u64, minute: Minute) -> Self {
-        Self {
-            at,
-            minute,
-            read: None,
-            write: None,
-        }
-    }
-
-    fn is_outside(&self, direction: Direction) -> bool {
-        let (load, score) = (self.minute.load(direction), self.score(direction));
-        load.zip(score)
-            .is_some_and(|(load, score)| f64::from(load.latency_ms) >= OUTSIDE * score.expected_ms)
-    }
-
-    pub(super) fn put(&mut self, direction: Direction, score: Score) {
-        match direction {
-            Direction::Read => self.read = Some(score),
-            Direction::Write => self.write = Some(score),
-        }
-    }
-
     pub(super) fn score(&self, direction: Direction) -> Option<&Score> {
         match direction {
             Direction::Read => self.read.as_ref(),
@@ -95,48 +78,37 @@ pub struct Kept {
 }
 
 impl Kept {
-    pub(super) fn tracker(&self, direction: Direction) -> &Tracker {
+    fn tracker(&self, direction: Direction) -> &Tracker {
         match direction {
             Direction::Read => &self.read,
             Direction::Write => &self.write,
         }
     }
 
-    pub(super) fn tracker_mut(&mut self, direction: Direction) -> &mut Tracker {
-        match direction {
-            Direction::Read => &mut self.read,
-            Direction::Write => &mut self.write,
-        }
-    }
-
-    /// The minutes before the drive became slow: a slow drive is no reference; what it was before is.
-    fn before(&self, direction: Direction) -> impl Iterator<Item = &Judged> {
+    fn loads(&self, direction: Direction) -> impl Iterator<Item = &Load> {
         let slow = self.tracker(direction).slow().map(|slow| slow.since);
-        let minutes = self.minutes.iter();
-        minutes.filter(move |minute| slow.is_none_or(|since| minute.at < since))
+        self.minutes
+            .iter()
+            // A slow drive is no reference; what it was before is.
+            .filter(move |minute| slow.is_none_or(|since| minute.at < since))
+            .filter_map(move |minute| minute.minute.load(direction))
     }
 
-    /// What the drive had to do, the latest last.
-    pub(super) fn loads(&self, direction: Direction) -> Vec<&Load> {
-        let minutes = self.before(direction);
-        minutes
-            .filter_map(|judged| judged.minute.load(direction))
-            .collect()
+    /// By how much the drive usually differs from its peers, as a logarithm, at this part of its minutes; None: not known.
+    fn usual(&self, direction: Direction, enough: usize, part: f64) -> Option<f64> {
+        let well = self.minutes.iter().filter_map(|minute| {
+            let score = minute.score(direction)?;
+            score.well.then(|| score.raw.ln())
+        });
+        let mut well: Vec<f64> = well.collect();
+        if well.len() < enough {
+            return None;
+        }
+        well.sort_by(f64::total_cmp);
+        well.get((well.len() as f64 * part) as usize).copied()
     }
 
-    /// As `loads`, without the minutes in which it was not well.
-    pub(super) fn well(&self, direction: Direction) -> Vec<&Load> {
-        let well = |judged: &&Judged| {
-            judged
-                .score(direction)
-                .is_none_or(|score| score.well && !judged.is_outside(direction))
-        };
-        let minutes = self.before(direction).filter(well);
-        minutes
-            .filter_map(|judged| judged.minute.load(direction))
-            .collect()
-    }
-
+    /// Adds the minutes since. What was found before stays found.
     fn follow(&mut self, since: Self) {
         self.minutes.extend(since.minutes);
         for (before, since) in [(&mut self.read, since.read), (&mut self.write, since.write)] {
@@ -145,18 +117,18 @@ impl Kept {
             }
         }
     }
+}
 
-    /// In how many minutes it was compared and well.
-    pub(super) fn compared(&self, direction: Direction) -> usize {
-        let scores = self.minutes.iter().filter_map(|of| of.score(direction));
-        scores.filter(|score| score.well).count()
-    }
+/// What was found of one direction in one minute.
+struct Raw {
+    observed: f64,
+    expected: f64,
 }
 
 /// All drives.
 #[derive(Debug, Clone, Default)]
 pub struct Comparison {
-    pub(super) drives: BTreeMap<DriveId, (Kind, Kept)>,
+    drives: BTreeMap<DriveId, (Kind, Kept)>,
 }
 
 impl Comparison {
@@ -200,11 +172,17 @@ impl Comparison {
         let mut judged: BTreeMap<DriveId, Judged> = BTreeMap::new();
         for (id, minute) in &minutes {
             if let Some(minute) = minute {
-                judged.insert(id.clone(), Judged::new(at, *minute));
+                let empty = Judged {
+                    at,
+                    minute: *minute,
+                    read: None,
+                    write: None,
+                };
+                judged.insert(id.clone(), empty);
             }
         }
         for direction in Direction::ALL {
-            self.judge(at, direction, &mut judged);
+            self.judge(at, direction, &minutes, &mut judged);
         }
         for (id, minute) in judged {
             if let Some((_, kept)) = self.drives.get_mut(&id) {
@@ -216,8 +194,130 @@ impl Comparison {
         }
     }
 
+    fn judge(
+        &mut self,
+        at: u64,
+        direction: Direction,
+        minutes: &BTreeMap<DriveId, Option<Minute>>,
+        judged: &mut BTreeMap<DriveId, Judged>,
+    ) {
+        let loads: BTreeMap<&DriveId, Vec<&Load>> = self
+            .drives
+            .iter()
+            .map(|(id, (_, kept))| (id, kept.loads(direction).collect()))
+            .collect();
+        let mut raw: BTreeMap<DriveId, Raw> = BTreeMap::new();
+        for (id, minute) in minutes {
+            let load = minute.as_ref().and_then(|minute| minute.load(direction));
+            let (Some(load), Some((kind, _))) = (load, self.drives.get(id)) else {
+                continue;
+            };
+            let (peers, peers_are) = self.peers(id);
+            let own = loads.get(id).map_or(&[][..], Vec::as_slice);
+            let able = reference::is_able(load, own);
+            let estimates = peers
+                .iter()
+                .filter_map(|peer| {
+                    let of_peer = loads.get(*peer)?;
+                    reference::estimate(
+                        kind.media,
+                        direction,
+                        load,
+                        of_peer.iter().rev().copied(),
+                        able,
+                    )
+                })
+                .collect();
+            if let Some(expected) = reference::expected(
+                kind.media,
+                direction,
+                load,
+                estimates,
+                own,
+                peers_are == Peers::Media,
+            ) {
+                let observed = f64::from(load.latency_ms);
+                raw.insert(id.clone(), Raw { observed, expected });
+            }
+        }
+        let mut told: BTreeMap<DriveId, (f64, f64)> = BTreeMap::new();
+        for (id, Raw { observed, expected }) in &raw {
+            // What slows all of them is no fault of this one.
+            let (peers, peers_are) = self.peers(id);
+            let now = peers.iter().filter_map(|peer| raw.get(*peer));
+            let mut now: Vec<f64> = now.map(|raw| raw.observed / raw.expected).collect();
+            let common = reference::median(&mut now).unwrap_or(1.0).max(1.0);
+            let load = minutes.get(id).and_then(Option::as_ref);
+            let load = load.and_then(|minute| minute.load(direction));
+            let own = loads.get(id).map_or(&[][..], Vec::as_slice);
+            if load.is_none_or(|load| reference::is_loaded(load, own)) {
+                continue;
+            }
+            let Some((_, kept)) = self.drives.get(id) else {
+                continue;
+            };
+            let factor = observed / (expected * common);
+            let usual = match peers_are {
+                Peers::Model => kept
+                    .usual(direction, USUAL, 0.5)
+                    .map_or(0.0, |usual| usual.clamp(0.85f64.ln(), 1.4f64.ln())),
+                // Another model may be slower by any factor: only its own past tells by which.
+                Peers::Media => match kept.usual(direction, USUAL_OF_OTHERS, 0.9) {
+                    Some(usual) => usual.clamp(0.85f64.ln(), 8.0f64.ln()),
+                    None => {
+                        self.note(
+                            judged,
+                            id,
+                            direction,
+                            *expected,
+                            factor,
+                            factor < OUTSIDE * 4.0,
+                        );
+                        continue;
+                    }
+                },
+                Peers::TooFew => continue,
+            };
+            let expected = expected * common * usual.exp();
+            told.insert(id.clone(), (*observed, expected));
+            let well = kept.tracker(direction).is_well();
+            self.note(judged, id, direction, expected, factor, well);
+        }
+        for id in minutes.keys() {
+            if let Some((_, kept)) = self.drives.get_mut(id) {
+                let tracker = match direction {
+                    Direction::Read => &mut kept.read,
+                    Direction::Write => &mut kept.write,
+                };
+                tracker.feed(at, told.get(id).copied());
+            }
+        }
+    }
+
+    fn note(
+        &self,
+        judged: &mut BTreeMap<DriveId, Judged>,
+        id: &DriveId,
+        direction: Direction,
+        expected_ms: f64,
+        raw: f64,
+        well: bool,
+    ) {
+        if let Some(minute) = judged.get_mut(id) {
+            let score = Some(Score {
+                expected_ms,
+                raw,
+                well,
+            });
+            match direction {
+                Direction::Read => minute.read = score,
+                Direction::Write => minute.write = score,
+            }
+        }
+    }
+
     /// The drives with which one is compared: of its model, else of its medium.
-    pub(super) fn peers(&self, of: &DriveId) -> (Vec<&DriveId>, Peers) {
+    fn peers(&self, of: &DriveId) -> (Vec<&DriveId>, Peers) {
         let Some((kind, _)) = self.drives.get(of) else {
             return (Vec::new(), Peers::TooFew);
         };

@@ -20,13 +20,8 @@ struct Physics {
 const HDD_QUEUE: f64 = 0.8;
 /// Requests up to this many bytes are small.
 const SMALL: f64 = 16384.0;
-/// How latency grows with the rate of requests, before a drive is full: as this power.
-fn growth(media: Media) -> f64 {
-    match media {
-        Media::Hdd => 0.3,
-        Media::Ssd | Media::Nvme => 0.15,
-    }
-}
+/// How latency grows with the rate of requests, before a drive is full.
+const MORE: f64 = 0.3;
 
 fn physics(media: Media) -> Physics {
     match media {
@@ -51,11 +46,6 @@ fn physics(media: Media) -> Physics {
     }
 }
 
-/// What the flushes of a turning drive add to each write, however many wait: about a turn for each.
-fn flush_ms(load: &Load) -> f64 {
-    8.0 * (f64::from(load.flushed).exp2() - 1.0) / 255.0
-}
-
 /// What a request of this load may cost, in milliseconds.
 fn cost(media: Media, direction: Direction, load: &Load) -> f64 {
     let of = physics(media);
@@ -67,7 +57,7 @@ fn cost(media: Media, direction: Direction, load: &Load) -> f64 {
     let depth = f64::from(load.depth);
     let mean_size = f64::from(load.mean_size);
     let queued = match media {
-        Media::Hdd => alone * depth.powf(HDD_QUEUE) + flush_ms(load),
+        Media::Hdd => alone * depth.powf(HDD_QUEUE),
         Media::Ssd | Media::Nvme => {
             // Large requests are served one after the other: they share the bandwidth.
             let parallel = (of.parallel * SMALL / mean_size).clamp(1.0, of.parallel);
@@ -88,15 +78,8 @@ pub(super) fn carried_ms(media: Media, direction: Direction, from: &Load, to: &L
     let latency = f64::from(from.latency_ms);
     let (before, now) = (cost(media, direction, from), cost(media, direction, to));
     let more = f64::from(to.rate / from.rate.max(0.1)).clamp(1.0, 16.0);
-    let grown = more.powf(growth(media));
-    let times = latency * now / before;
-    // A turning drive has its own time for each request that waits. Of flash, and of what a shorter queue saves, what is on top is
-    // the same for all drives of a medium, however fast they are without it.
-    let carried = match media {
-        Media::Hdd if now > before => times,
-        _ => times.max(latency + now - before),
-    };
-    carried * grown
+    // What comes on top is the same for all drives of a medium, however fast they are without it.
+    (latency * now / before).max(latency + now - before) * more.powf(MORE)
 }
 
 /// What any healthy drive may take, for reasons that the counters do not show: whether a turning drive has to seek, whether
@@ -106,7 +89,6 @@ pub(super) fn floor_ms(media: Media, direction: Direction, load: &Load) -> f64 {
         (Media::Hdd, _) => {
             (HDD_SEEK_MS + f64::from(load.size) / physics(media).bandwidth)
                 * f64::from(load.depth).powf(0.75)
-                + flush_ms(load)
         }
         (Media::Ssd, Direction::Read) => 0.12,
         (Media::Nvme, Direction::Read) => 0.08,
@@ -116,8 +98,3 @@ pub(super) fn floor_ms(media: Media, direction: Direction, load: &Load) -> f64 {
 
 /// A seek and half a turn, of a drive that is not the fastest.
 const HDD_SEEK_MS: f64 = 11.0;
-
-/// A flash drive with so many requests is a queue first: what is written waits for as long as what is read.
-pub(super) fn shares_queue(media: Media, direction: Direction, load: &Load) -> bool {
-    media != Media::Hdd && direction == Direction::Write && load.depth >= 8.0
-}

@@ -3,14 +3,12 @@
 //!
 //! There are no thresholds in milliseconds. A drive is compared with the other drives of its kind on this node (IASO, ATC '19;
 //! PERSEUS, FAST '23): `minute` is what the kernel counted and the load that follows from it, `law` what a request costs by
-//! the medium's physics, `reference` what the peers took for such a load, `own` what the drive itself did, `judge` one minute of
-//! all, `tracker` how long a drive has been outside, and `comparison` all drives together. `report` is what metrics and commands show.
+//! the medium's physics, `reference` what the peers took for such a load, `tracker` how long a drive has been outside, and
+//! `comparison` all drives together. `report` is what metrics and commands show.
 
 mod comparison;
-mod judge;
 mod law;
 mod minute;
-mod own;
 mod reference;
 mod report;
 mod tracker;

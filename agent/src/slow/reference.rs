@@ -50,15 +50,14 @@ fn relation(of: &Load, to: &Load, able: bool) -> Option<Relation> {
 
 /// By how much the agent's own work may slow the requests beside it.
 const UNLIKE: f64 = 1.5;
-/// So many times the usual queue is a long one.
-pub(super) const FULL_DEPTH: f32 = 3.0;
+const FULL_DEPTH: f32 = 3.0;
 const FULL_RATE: f32 = 1.5;
 const NEAR: f32 = 1.5;
 const FAR_SIZE: f32 = 4.0;
 const FLUSHED: f32 = 1.0;
 
 /// What a drive with these minutes, the latest first, would take for the load, in milliseconds; None when it never had to do
-/// anything like it. `able`: a long queue is not the load (`own::is_able`).
+/// anything like it. `able`: a long queue is not the load (`is_able`).
 pub(super) fn estimate<'a>(
     media: Media,
     direction: Direction,
@@ -99,14 +98,14 @@ pub(super) fn estimate<'a>(
 }
 
 /// What is expected of a drive, by the estimates of its peers. One of them may be slow itself; of two nobody knows which.
-/// `models`: the peers are of several models. `stream`: it is known whether the drive's requests follow each other.
+/// `models`: the peers are of several models.
 pub(super) fn expected(
     media: Media,
     direction: Direction,
     load: &Load,
     mut estimates: Vec<f64>,
+    own: &[&Load],
     models: bool,
-    stream: bool,
 ) -> Option<f64> {
     let middle = match estimates.as_slice() {
         // Which of several models is like this one is not known.
@@ -115,11 +114,54 @@ pub(super) fn expected(
         [a, b] => a.max(*b),
         _ => median(&mut estimates)?,
     };
-    if stream {
+    if steady(load, own) {
         return Some(middle);
     }
     Some(middle.max(law::floor_ms(media, direction, load)))
 }
+
+/// Whether the drive itself has done the same for long, and always took about as long: then it is known whether its requests
+/// follow each other. Small requests do so one hour and not the next.
+fn steady(load: &Load, own: &[&Load]) -> bool {
+    if load.size < STREAM {
+        return false;
+    }
+    let same = own.iter().filter(|of| {
+        let size = (of.size / load.size).log2().abs();
+        let depth = (of.depth / load.depth).log2().abs();
+        size <= 0.3 && depth <= 1.5 && (of.other - load.other).abs() <= 1.0
+    });
+    let mut latencies: Vec<f64> = same.map(|of| f64::from(of.latency_ms)).collect();
+    latencies.sort_by(f64::total_cmp);
+    let at = |part: usize| latencies.get(latencies.len() * part / 10);
+    match (at(5), at(8)) {
+        (Some(middle), Some(most)) => latencies.len() >= STEADY && *most <= 3.5 * middle,
+        _ => false,
+    }
+}
+
+const STREAM: f32 = 65536.0;
+const STEADY: usize = 30;
+
+/// Whether the drive itself has had as many requests with a queue a third as long: then a long queue is not the load.
+pub(super) fn is_able(load: &Load, own: &[&Load]) -> bool {
+    let same = own
+        .iter()
+        .filter(|of| of.rate * 1.2 >= load.rate && of.depth * FULL_DEPTH <= load.depth);
+    same.take(ENOUGH).count() == ENOUGH
+}
+
+/// Whether the drive has a longer queue than it uses to have, for more requests than it ever had with a short one. That is load.
+pub(super) fn is_loaded(load: &Load, own: &[&Load]) -> bool {
+    let mut depths: Vec<f64> = own.iter().map(|load| f64::from(load.depth)).collect();
+    let usual = median(&mut depths);
+    own.len() >= USED_TO
+        && usual.is_some_and(|usual| load.depth > usual as f32 * FULL_DEPTH)
+        && !is_able(load, own)
+}
+
+/// Minutes from which it is known what a drive uses to do.
+const USED_TO: usize = 10;
 
 /// The one in the middle.
 pub(super) fn median(values: &mut [f64]) -> Option<f64> {

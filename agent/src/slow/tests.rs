@@ -98,52 +98,6 @@ fn a_drive_that_takes_three_times_as_long_is_slow_within_five_minutes_with_its_n
 }
 
 #[test]
-fn a_drive_that_was_always_faster_than_its_peers_is_slow_by_its_own_past() {
-    let mut shelf = Shelf::new();
-    let peer = at(400, 200);
-    assert_eq!(shelf.run(60, &[well(), peer, peer, peer]), 0);
-    // One and a half times what the others take.
-    let slow = at(600, 300);
-    assert_eq!(shelf.run(5, &[slow, peer, peer, peer]), 2);
-    let found = shelf.comparison.slow(&id(0));
-    assert!(found[0].outcome.factor() > 2.0, "{found:?}");
-}
-
-#[test]
-fn a_queue_that_is_there_because_the_drive_is_slow_is_no_excuse() {
-    let mut shelf = Shelf::new();
-    // As many requests as before, each four times as long, and therefore four times as many at the drive.
-    let of = |requests: u64, micros: u64| minute([slice((requests, micros), (0, 0)); 12]);
-    let busy = of(4000, 1000);
-    for _ in 0..20 {
-        let minutes = [of(3000, 900), busy, busy, busy];
-        assert_eq!(shelf.run(2, &minutes), 0);
-        assert_eq!(shelf.run(1, &[of(4000, 1000), busy, busy, busy]), 0);
-    }
-    assert!(shelf.run(5, &[of(3000, 4000), busy, busy, busy]) > 0);
-}
-
-#[test]
-fn a_history_that_is_read_late_comes_before_the_minutes_since_and_keeps_what_was_found() {
-    let mut before = Shelf::new();
-    before.run(30, &[well(); 4]);
-    before.run(10, &[at(1000, 500), well(), well(), well()]);
-    let found = before.comparison.slow(&id(0));
-    assert_eq!(found.len(), 2);
-    let mut since = Shelf::new();
-    since.minutes = before.minutes;
-    assert_eq!(since.run(5, &[well(); 4]), 0);
-    for (id, (kind, kept)) in before.comparison.kept() {
-        since.comparison.restore(id, kind, kept);
-    }
-    assert_eq!(since.comparison.slow(&id(0)), found);
-    let speed = &since.comparison.speeds()[&id(0)];
-    assert_eq!(speed.read.history_ms.len(), 45);
-    assert_eq!(speed.at, 45 * 60);
-    assert_eq!(speed.read.latency_ms, Some(0.2));
-}
-
-#[test]
 fn with_two_peers_nothing_is_found_and_its_own_past_is_shown() {
     let mut shelf = Shelf::new();
     assert_eq!(shelf.run(30, &[well(); 3]), 0);

@@ -4,9 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 /// A drive is outside when it takes so many times what is expected.
-pub(super) const OUTSIDE: f64 = 1.6;
+pub(super) const OUTSIDE: f64 = 1.65;
 /// Evidence with which it is slow.
-const RAISE: f64 = 1.0;
+const RAISE: f64 = 1.2;
 /// Minutes outside that it takes in any case, of the last `LATELY`.
 const AT_LEAST: u32 = 4;
 const LATELY: u32 = 8;
@@ -14,7 +14,7 @@ const LATELY: u32 = 8;
 const CLEARLY: f64 = 1.9;
 /// What one minute can add and take away.
 const MOST: f64 = 0.8;
-const LEAST: f64 = -0.25;
+const LEAST: f64 = -0.3;
 /// Below so many times what is expected a slow drive is well …
 const WELL: f64 = 1.5;
 /// … and not slow any more after so many such minutes more than others.
