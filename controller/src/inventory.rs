@@ -13,10 +13,11 @@ use std::{
 
 use drivebay_proto::{
     VolumeId,
-    agent::{Class, Drive, InventoryUpdate, Volume},
+    agent::{Drive, InventoryUpdate, Volume},
 };
 use uuid::Uuid;
 
+pub use self::contents::Classes;
 use self::contents::{InventoryBuilder, Known, Shown, change_classes, change_drives, replace};
 use crate::{
     bounds::{self, Bound, Held},
@@ -77,9 +78,6 @@ pub struct Foreign {
     /// The first of the ids, cut.
     pub example: String,
 }
-
-/// Classes of drives by name.
-pub type Classes = Arc<BTreeMap<String, Class>>;
 
 /// How many volumes there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

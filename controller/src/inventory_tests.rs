@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use drivebay_proto::agent::Class;
+
 use super::*;
 
 const ID: &str = "00000000-0000-4000-8000-000000000001@n1";

@@ -1,15 +1,17 @@
 //! What is held of one node, and how much that is: while it is being told, and as it is shown.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use drivebay_proto::agent::{Class, Drive, InventoryUpdate, Volume};
 use uuid::Uuid;
 
-use super::Classes;
 use crate::{
     bounds::{self, Held},
     catalog::marks,
 };
+
+/// Classes of drives by name.
+pub type Classes = Arc<BTreeMap<String, Class>>;
 
 /// Drives by identity. Boxed, since a map sets aside room for eleven at once, and most nodes have fewer.
 pub(super) type Drives = BTreeMap<String, Box<Drive>>;
