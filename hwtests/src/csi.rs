@@ -19,10 +19,12 @@ use tonic::{
     transport::{Channel, Endpoint, Uri},
 };
 
-use crate::Trouble;
+use crate::{Trouble, wait};
 
 /// No call takes longer than this.
 const CALL_LIMIT: Duration = Duration::from_secs(120);
+/// The controller knows within this what the agent knows.
+const FOLLOWS: Duration = Duration::from_secs(10);
 
 /// A connection to a CSI socket.
 #[derive(Clone)]
@@ -254,6 +256,17 @@ impl Csi {
         let request = wire::GetCapacityRequest::default();
         let answer = self.controller().get_capacity(request).await?;
         Ok(answer.into_inner().available_capacity)
+    }
+
+    /// Waits until GetCapacity of everything is so many bytes: the controller follows what the agent's inventory says.
+    ///
+    /// # Panics
+    /// When it is not for ten seconds, or cannot be asked.
+    pub async fn capacity_is(&self, bytes: i64) {
+        let is = async || (self.capacity().await.unwrap() == bytes).then_some(());
+        if wait::poll_async(FOLLOWS, is).await.is_none() {
+            assert_eq!(self.capacity().await.unwrap(), bytes);
+        }
     }
 
     /// ControllerExpandVolume; answers with the new size and whether the node has to grow something.

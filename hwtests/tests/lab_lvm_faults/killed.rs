@@ -124,7 +124,7 @@ async fn life(lab: &mut LabRig, when: &str) {
     killer.call("lvrename", delete).await;
     assert!(killer.lab.csi.ids().await.unwrap().is_empty());
     killer.lab.erased().await;
-    assert_eq!(killer.lab.csi.capacity().await.unwrap(), free);
+    killer.lab.csi.capacity_is(free).await;
 
     // The erase: nobody calls, the agent itself goes on where it was.
     let other = killer.lab.volume("other", 768 * MIB, &csi::block()).await;
@@ -148,7 +148,7 @@ async fn life(lab: &mut LabRig, when: &str) {
         killer.restart().await;
     }
     killer.lab.erased().await;
-    assert_eq!(killer.lab.csi.capacity().await.unwrap(), free);
+    killer.lab.csi.capacity_is(free).await;
     let said = guest.run("lvs --noheadings -o lv_name");
     assert_eq!(said.trim(), "", "LVs are left");
 }
