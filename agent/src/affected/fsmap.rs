@@ -56,9 +56,10 @@ pub(super) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet
 const LARGEST_BLOCK: u64 = 64 << 10;
 /// Bytes before and behind what has no owner yet that are asked for with it, one after another until all has. Only what a record
 /// is about is known, whichever kernel answered:
-/// - Before Linux 6.12 free space at the end of what is asked for is answered without its last block, so that a block within free
-///   space, asked for alone, is not answered at all. The last block of the filesystem stays unknown there.
-/// - Before Linux 6.5 what begins before what is asked for is not answered, be it free or a file's.
+/// - Without commit ca6448aed4f1 (Linux 6.11, and later releases of some older ones) free space at the end of what is asked for is
+///   answered without its last block, so that a block within free space, asked for alone, is not answered at all. The last block of
+///   the filesystem stays unknown there, and until the commit that completed it ("off-by-one error in fsmap's end_daddr usage").
+/// - Some older kernels leave out what begins before the range that is asked for, be it free or a file's.
 ///
 /// What is behind may be of the next allocation group, whose header may be what does not read.
 const AROUND: [(u64, u64); 5] = [
@@ -176,9 +177,9 @@ mod tests {
 
     /// What an XFS of blocks of 4096 bytes answers, as its kernel's source has it.
     struct Kernel {
-        /// Before 6.12: of free space at the end the last block is left out.
+        /// Linux 6.1: of free space at the end the last block is left out.
         short: bool,
-        /// Before 6.5: what begins before is left out.
+        /// Some older ones: what begins before is left out.
         cut: bool,
     }
 

@@ -126,8 +126,8 @@ impl Followed {
                 let reported = std::mem::take(&mut tracked.reading_reported);
                 if let Some(Done::Read { found, completed }) = done {
                     tracked.completed = completed;
+                    tracked.report(not_reached(reported, found.as_ref()));
                     if let Some(found) = found {
-                        tracked.report(not_reached(reported, &found));
                         volumes.inventory().update(|known| {
                             let before = known.health.unreadable(&id);
                             known.health.read(&id, &found);

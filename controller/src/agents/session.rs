@@ -65,7 +65,7 @@ async fn hello(
 ) -> Result<HelloResponse, SessionError> {
     // Nothing is known of who answers yet, so nothing large is taken from it.
     let mut client = client.clone().max_decoding_message_size(MAX_HELLO_BYTES);
-    let asked = Box::pin(async move { client.hello(announce).await });
+    let asked = async move { client.hello(announce).await };
     let hello = call(HELLO_DEADLINE, asked)
         .await
         .map_err(SessionError::Hello)?;
@@ -345,7 +345,7 @@ async fn ask_holder(
     announce: HelloRequest,
 ) -> Option<Refusal> {
     let mut client = holder.client.max_decoding_message_size(MAX_HELLO_BYTES);
-    let asked = Box::pin(async move { client.hello(announce).await });
+    let asked = async move { client.hello(announce).await };
     let answered = call(ALIVE_DEADLINE, asked).await;
     if matches!(answered, Ok(_) | Err(CallError::Answered { .. })) {
         return agent.refuse_for(holder.number, new);

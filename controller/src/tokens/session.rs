@@ -31,7 +31,7 @@ pub(crate) async fn prove(
     let mut client = client
         .clone()
         .max_decoding_message_size(2 * MAX_TOKEN_BYTES);
-    let asked = Box::pin(async move { client.prove(ProveRequest {}).await });
+    let asked = async move { client.prove(ProveRequest {}).await };
     let answer = call(SHOW, asked).await;
     let token = answer
         .map_err(|error| NotProven::NotShown(error.to_string()))?

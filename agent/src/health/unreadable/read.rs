@@ -120,15 +120,15 @@ pub(super) fn next_interval(last: Duration, changed: bool) -> Duration {
     (last * 2).clamp(READ_AGAIN, READ_AGAIN_MOST)
 }
 
-/// Reported places that a read ended before: a drive does not report twice what its own logs have. Pure.
-pub(super) fn not_reached(reported: Vec<Extent>, found: &WindowRead) -> Vec<Extent> {
-    let reached = |place: &Extent| {
-        let mut done = found.done.iter();
-        done.any(|done| (done.start..done.end()).contains(&place.start))
-    };
-    let mut left = reported;
-    left.retain(|place| !reached(place));
-    left
+/// Reported places that a read ended before, or all if it failed: a drive does not report twice what its own logs have. Pure.
+pub(super) fn not_reached(mut reported: Vec<Extent>, found: Option<&WindowRead>) -> Vec<Extent> {
+    if let Some(found) = found {
+        reported.retain(|place| {
+            let mut done = found.done.iter();
+            !done.any(|done| (done.start..done.end()).contains(&place.start))
+        });
+    }
+    reported
 }
 
 /// A window with what is read together with it.
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_read_ended_before_is_read_the_next_time() {
+    fn what_a_read_did_not_reach_is_read_the_next_time() {
         let extent = |start, len| Extent { start, len };
         let reported = vec![
             extent(4096, 4096),
@@ -209,9 +209,11 @@ mod tests {
             failed: vec![extent(4096, 512)],
         };
         assert_eq!(
-            not_reached(reported, &found),
+            not_reached(reported.clone(), Some(&found)),
             [extent(8192, 4096), extent(1 << 30, 4096)]
         );
+        // Nothing is known of any: a read that failed says nothing of the drive.
+        assert_eq!(not_reached(reported.clone(), None), reported);
     }
 
     #[test]
