@@ -48,8 +48,10 @@ fn worsen(facts: &mut Facts, trends: &mut Vec<(Counter, Trend)>, what: u8, how_m
             },
             Detail::Nvme(nvme) => match what {
                 5 => {
+                    // Not of heat, which is no failure, and may be why the status is "failed".
+                    let more = how_much as u8 & !CriticalWarning::TEMPERATURE;
                     let bits = nvme.critical_warning.unwrap_or_default().0;
-                    nvme.critical_warning = Some(CriticalWarning(bits | how_much as u8));
+                    nvme.critical_warning = Some(CriticalWarning(bits | more));
                 }
                 6 => {
                     let less = nvme.available_spare.unwrap_or(100).min(how_much);
