@@ -11,7 +11,7 @@
 
 mod lvm_support;
 
-use std::{cell::RefCell, collections::BTreeMap, io};
+use std::{cell::RefCell, collections::BTreeMap, io, ops::Range};
 
 use drivebay_agent::{
     carve::{
@@ -48,19 +48,19 @@ const FAULTS: [Fault; 4] = [
     Fault::TornHalf,
 ];
 
-/// A drive's bytes, with one block that does not read.
+/// A drive's bytes, with some that do not read until all of them are written.
 struct Memory {
     bytes: RefCell<Vec<u8>>,
-    unreadable: Option<u64>,
+    unreadable: RefCell<Range<u64>>,
 }
 
 impl Memory {
     fn struck(&self, fault: Fault, at: u64) -> Self {
         let mut bytes = self.bytes.borrow().clone();
         let block = &mut bytes[at as usize..][..BLOCK as usize];
-        let mut unreadable = None;
+        let mut unreadable = 0..0;
         match fault {
-            Fault::ReadError => unreadable = Some(at),
+            Fault::ReadError => unreadable = at..at + BLOCK,
             Fault::BitFlipped => {
                 let byte = block.iter().position(|byte| *byte != 0).unwrap_or(100);
                 block[byte] ^= 4;
@@ -70,7 +70,7 @@ impl Memory {
         }
         Self {
             bytes: RefCell::new(bytes),
-            unreadable,
+            unreadable: RefCell::new(unreadable),
         }
     }
 }
@@ -78,10 +78,8 @@ impl Memory {
 impl Medium for Memory {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let end = offset + buf.len() as u64;
-        if self
-            .unreadable
-            .is_some_and(|at| at < end && offset < at + BLOCK)
-        {
+        let unreadable = self.unreadable.borrow();
+        if unreadable.start < end && offset < unreadable.end {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         buf.copy_from_slice(&self.bytes.borrow()[offset as usize..end as usize]);
@@ -99,7 +97,12 @@ impl Medium for Memory {
 
 impl Device for Memory {
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.bytes.borrow_mut()[offset as usize..][..data.len()].copy_from_slice(data);
+        let end = offset + data.len() as u64;
+        self.bytes.borrow_mut()[offset as usize..end as usize].copy_from_slice(data);
+        let mut unreadable = self.unreadable.borrow_mut();
+        if offset <= unreadable.start && unreadable.end <= end {
+            *unreadable = 0..0;
+        }
         Ok(())
     }
 
@@ -141,7 +144,7 @@ fn furnished() -> Option<Memory> {
     let kib = |bytes: u64| format!("{}k", bytes / 1024);
     let memory = Memory {
         bytes: RefCell::default(),
-        unreadable: None,
+        unreadable: RefCell::default(),
     };
     let run = |args: Vec<String>| {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -285,7 +288,7 @@ fn label_and_area_header_are_made_again_as_lvm_wrote_them() {
         let drive = healthy.struck(fault, label::AREA.start);
         // With the first texts in its other half, which nothing needs any more.
         let readable = Memory {
-            unreadable: None,
+            unreadable: RefCell::default(),
             ..drive
         };
         let location = label::find(&readable, label::AREA, &shown.text, seqno_of).unwrap();
@@ -302,6 +305,50 @@ fn label_and_area_header_are_made_again_as_lvm_wrote_them() {
     text.push(0);
     label::write_text(&drive, label::AREA, location, &text).unwrap();
     assert_eq!(lvm::shown(&drive, &id()).unwrap(), shown);
+}
+
+/// LVM itself reads all of it, in pieces of 128 KiB.
+#[test]
+fn what_does_not_read_and_is_not_needed_is_written_again_and_nothing_else() {
+    let Some(healthy) = furnished() else { return };
+    let shown = lvm::shown(&healthy, &id()).unwrap();
+    let text = label::AREA.start + shown.location.unwrap().offset;
+    let needed = [512, label::AREA.start]
+        .map(|at| at..at + 512)
+        .into_iter()
+        .chain([text..text + shown.text.len() as u64 + 1]);
+    let needed: Vec<Range<u64>> = needed.collect();
+    let drive = healthy.struck(Fault::Zeroed, SIZE - BLOCK);
+    // Single sectors where all of the structures are, and whole blocks everywhere.
+    let sectors = (0..2 * text).step_by(512).map(|at| at..at + 512);
+    let blocks = (0..plan::METADATA_END).step_by(BLOCK as usize);
+    for bad in sectors.chain(blocks.map(|at| at..at + BLOCK)) {
+        let touches = needed
+            .iter()
+            .any(|of| of.start < bad.end && bad.start < of.end);
+        drive.unreadable.replace(bad.clone());
+        let mended = lvm::unreadable::mend(&drive, &shown);
+        let left = drive.unreadable.borrow().clone();
+        let changed = |range: Range<u64>| {
+            let of = |memory: &Memory| {
+                memory.bytes.borrow()[range.start as usize..range.end as usize].to_vec()
+            };
+            of(&drive) != of(&healthy)
+        };
+        if touches {
+            // Its other sectors may be written, the needed ones stay as they are.
+            assert_eq!(left, bad);
+            assert!(!needed.iter().any(|of| changed(of.clone())), "{bad:?}");
+        } else {
+            assert_eq!(mended.unwrap(), 1, "{bad:?}");
+            assert_eq!(left, 0..0, "{bad:?}");
+            assert_eq!(lvm::shown(&drive, &id()).unwrap(), shown, "{bad:?}");
+        }
+        assert!(!changed(plan::METADATA_END..plan::FIRST_PE), "{bad:?}");
+    }
+    healthy.unreadable.replace(0..2 * MIB);
+    let error = lvm::unreadable::mend(&healthy, &shown).unwrap_err();
+    assert!(error.to_string().contains("more than 64 blocks"), "{error}");
 }
 
 #[test]

@@ -137,6 +137,26 @@ impl HungDrive {
         Ok(hung)
     }
 
+    /// Has requests of any size come as one. Linux 6.1's loop driver passes them on page by page otherwise, which takes
+    /// an emulated machine half of its time; and one at a time, which some tests rely on.
+    ///
+    /// # Errors
+    /// losetup's.
+    pub fn large_requests(self) -> io::Result<Self> {
+        let node = self.drive.as_ref().map(LoopDrive::node);
+        let done = Command::new("losetup")
+            .arg("--direct-io=on")
+            .args(node)
+            .output()?;
+        match done.status.success() {
+            true => Ok(self),
+            false => Err(io::Error::other(format!(
+                "losetup failed: {}",
+                String::from_utf8_lossy(&done.stderr).trim()
+            ))),
+        }
+    }
+
     /// How a worker finds it.
     pub fn drive_ref(&self) -> io::Result<DriveRef> {
         match &self.drive {

@@ -23,7 +23,12 @@ fn machine() -> shared::Shared {
 
 /// Runs a test program with a layout; nothing may fail, and nothing be skipped but by what the kernel lacks.
 fn run(program: &str, layout: &str, words: &[&str]) -> Tally {
-    let variables = [("CI", "true"), ("DRIVEBAY_TEST_LAYOUT", layout)];
+    let places = std::env::var("DRIVEBAY_TEST_PLACES").unwrap_or_default();
+    let variables = [
+        ("CI", "true"),
+        ("DRIVEBAY_TEST_LAYOUT", layout),
+        ("DRIVEBAY_TEST_PLACES", &places),
+    ];
     let machine = machine();
     let tally = machine.guest().run_test_binary(program, words, &variables);
     let tally = tally.unwrap();

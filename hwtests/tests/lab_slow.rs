@@ -19,8 +19,8 @@ use drivebay_hwtests::{
 };
 
 const MINUTE: Duration = Duration::from_secs(20);
-/// What a request of a healthy one takes.
-const LATENCY: Duration = Duration::from_millis(4);
+/// What a request of a healthy one takes; several times what the emulated machine adds, which is not slowed down with it.
+const LATENCY: Duration = Duration::from_millis(8);
 /// Serial numbers, too: a single letter would be no identity.
 const NAMES: [&str; 4] = ["drive-a", "drive-b", "drive-c", "drive-d"];
 /// What each volume's users do: small and large requests, more reads or more writes, steadily and in bursts.

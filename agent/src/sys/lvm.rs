@@ -117,6 +117,12 @@ impl LvmError {
         matches!(self, Self::Failed { said, .. } if said.to_lowercase().contains("insufficient free space"))
     }
 
+    /// Whether a command ended badly for a reason that is none of LVM's own.
+    pub fn is_unexplained(&self) -> bool {
+        let ended = matches!(self, Self::Failed { code: Some(_), .. });
+        ended && !self.is_no_space() && !self.is_metadata_full()
+    }
+
     /// Whether the VG's metadata area takes no more.
     pub fn is_metadata_full(&self) -> bool {
         matches!(self, Self::Failed { said, .. } if said.contains("too large for circular buffer") || said.contains("metadata too large"))

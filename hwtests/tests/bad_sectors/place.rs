@@ -14,6 +14,7 @@ const BLOCK: u64 = 4096;
 /// A distinct structure, or an edge of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
+    /// The drive's first sector, also without a partition table.
     ProtectiveMbr,
     PrimaryHeader,
     PrimaryEntriesFirst,
@@ -38,6 +39,8 @@ pub(crate) enum Place {
     LvmAreaHeader,
     LvmFirstText,
     LvmCommittedText,
+    /// Where no text is yet, among what LVM reads with the others.
+    LvmUnused,
     LvmLastText,
     Copy0First,
     Copy0Last,
@@ -46,8 +49,23 @@ pub(crate) enum Place {
     DriveLast,
 }
 
-/// Every place of a layout.
+/// Every place of a layout; with DRIVEBAY_TEST_PLACES only those that it names.
 pub(crate) fn places(layout: &str) -> Vec<Place> {
+    let only = std::env::var("DRIVEBAY_TEST_PLACES").unwrap_or_default();
+    let is_named = |place: &Place| {
+        only.split_whitespace()
+            .any(|name| name == format!("{place:?}"))
+    };
+    let mut places = all_places(layout);
+    places.retain(|place| only.is_empty() || is_named(place));
+    assert!(
+        !places.is_empty(),
+        "no place of layout {layout} is named {only}"
+    );
+    places
+}
+
+fn all_places(layout: &str) -> Vec<Place> {
     let volume = [
         Place::VolumeFirst,
         Place::VolumeMiddle,
@@ -56,10 +74,12 @@ pub(crate) fn places(layout: &str) -> Vec<Place> {
     ];
     let own: &[Place] = match layout {
         "lvm" => &[
+            Place::ProtectiveMbr,
             Place::LvmLabel,
             Place::LvmAreaHeader,
             Place::LvmFirstText,
             Place::LvmCommittedText,
+            Place::LvmUnused,
             Place::LvmLastText,
             Place::Copy0First,
             Place::Copy0Last,
@@ -124,6 +144,7 @@ impl Place {
             Self::LvmAreaHeader => (BLOCK, SECTOR),
             Self::LvmFirstText => (BLOCK + SECTOR, SECTOR),
             Self::LvmCommittedText => (text, SECTOR),
+            Self::LvmUnused => (96 * 1024, BLOCK),
             Self::LvmLastText => (METADATA_END - BLOCK, BLOCK),
             Self::Copy0First => (COPIES.start, BLOCK),
             Self::Copy0Last => (copy_1 - BLOCK, BLOCK),

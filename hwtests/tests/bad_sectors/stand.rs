@@ -51,7 +51,7 @@ impl Stand {
     async fn new(specs: &[Spec]) -> Self {
         let drives: Vec<_> = specs
             .iter()
-            .map(|_| HungDrive::new(DRIVE).unwrap())
+            .map(|_| HungDrive::new(DRIVE).unwrap().large_requests().unwrap())
             .collect();
         let class = |(n, drive): (usize, &HungDrive)| {
             let path = drive.file();

@@ -3,9 +3,9 @@
 //!
 //! Reading takes no process: `metadata` reads what LVM wrote on the drive (`text` parses it, `vg` understands it); `tags` turns
 //! records into tags and back; `name` knows what LVM takes for a name; `view` puts metadata and the kernel's
-//! devices together; `plan` does the arithmetic; `label` makes LVM's label and area header again. Changing is LVM's own business: `session` looks and repairs, `change`
-//! runs one `lvm` command per change, each followed by a flush of the drive, since LVM does none, and by a copy of the
-//! metadata (`backup`). `note` is how far erasing got; `check` makes and takes away the snapshots that volumes are checked by;
+//! devices together; `plan` does the arithmetic; `label` makes LVM's label and area header again, `unreadable` the sectors that only LVM
+//! reads. Changing is LVM's own business: `session` looks and repairs, `change` runs one `lvm` command per change, each followed by
+//! a flush of the drive, since LVM does none, and by a copy of the metadata (`backup`). `note` is how far erasing got; `check` makes and takes away the snapshots that volumes are checked by;
 //! `claim` makes a drive ours.
 
 pub mod backup;
@@ -21,6 +21,7 @@ mod pv;
 mod session;
 pub mod tags;
 pub mod text;
+pub mod unreadable;
 mod vg;
 pub mod view;
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{
     backup, label,
     metadata::{self, Committed, Found, Lv, Torn},
-    name, pv,
+    name, pv, unreadable,
     view::{self, View},
 };
 use crate::carve::{
@@ -139,7 +139,8 @@ impl<'a> Session<'a> {
         command: &str,
         args: Vec<OsString>,
     ) -> Result<(), CarveError> {
-        self.flushed(what, lvm::run(command, &self.node(), self.vg(), &args))
+        let run = || lvm::run(command, &self.node(), self.vg(), &args);
+        self.flushed(what, self.again_if_mended(run))
     }
 
     /// The same for a command during which a mounted volume stands still: its writes are flushed first, which takes as
@@ -150,8 +151,38 @@ impl<'a> Session<'a> {
         command: &str,
         args: Vec<OsString>,
     ) -> Result<(), CarveError> {
-        let done = lvm::run_within(command, &self.node(), self.vg(), &args, STANDSTILL);
-        self.flushed(what, done)
+        let run = || lvm::run_within(command, &self.node(), self.vg(), &args, STANDSTILL);
+        self.flushed(what, self.again_if_mended(run))
+    }
+
+    /// A command that failed is run again when something on the drive kept LVM from reading it. Commands bear that: what came of
+    /// one is read from the drive, also when it had done its work before it failed.
+    fn again_if_mended<T>(&self, run: impl Fn() -> Result<T, LvmError>) -> Result<T, LvmError> {
+        match run() {
+            Err(error) if error.is_unexplained() && self.mend_unreadable() => {
+                tracing::info!(drive = %self.id, error = %error, "LVM command failed, and is tried again");
+                run()
+            }
+            done => done,
+        }
+    }
+
+    /// Whether there were sectors that did not read and now do. By what the drive says now: the command may have changed it.
+    fn mend_unreadable(&self) -> bool {
+        let Ok(Ok(committed)) = committed(self.dev, &self.id) else {
+            return false;
+        };
+        match unreadable::mend(self.dev, &committed) {
+            Ok(0) => false,
+            Ok(blocks) => {
+                tracing::warn!(drive = %self.id, blocks, "unreadable blocks of LVM's metadata area, which held nothing, written again");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(drive = %self.id, %error, "cannot write unreadable blocks of LVM's metadata area again");
+                false
+            }
+        }
     }
 
     fn flushed<T>(&self, what: &str, done: Result<T, LvmError>) -> Result<(), CarveError> {

@@ -1,0 +1,115 @@
+//! Sectors in LVM's part of a drive of ours that do not read and that nobody needs. LVM reads and writes it in pieces of 128 KiB:
+//! one such sector fails every command on the drive, although label, header and committed text are whole.
+
+use std::{io, ops::Range};
+
+use super::{
+    label::AREA,
+    metadata::{Committed, Location},
+    plan,
+};
+use crate::carve::device::Device;
+
+/// Bytes that are read at once while looking.
+const PIECE: u64 = 64 * 1024;
+/// A physical sector of most drives: part of one cannot be written while the rest does not read.
+const BLOCK: u64 = 4096;
+/// A drive that has more such blocks than this is failing; zeros would not stay.
+const MOST: usize = 64;
+
+/// Writes zeros over the sectors that do not read, durably, unless they belong to the label, the area's header or the committed
+/// text, which have repairs of their own. Answers how many blocks that were.
+///
+/// # Errors
+/// A sector cannot be written, or there are too many.
+pub fn mend<D: Device + ?Sized>(dev: &D, committed: &Committed) -> io::Result<usize> {
+    // A copy does not say where the text lies.
+    let Some(location) = committed.location else {
+        return Ok(0);
+    };
+    let needed = needed(location);
+    let is_needed = |of: &Range<u64>| {
+        needed
+            .iter()
+            .any(|range| range.start < of.end && of.start < range.end)
+    };
+    let reads = |of: &Range<u64>| {
+        let mut bytes = vec![0; (of.end - of.start) as usize];
+        dev.read_at(of.start, &mut bytes).is_ok()
+    };
+    let blocks = unreadable(&reads);
+    if blocks.len() > MOST {
+        return Err(io::Error::other(format!(
+            "more than {MOST} blocks of LVM's metadata area do not read"
+        )));
+    }
+    let mut mended = 0;
+    for block in blocks {
+        let part = if is_needed(&block) {
+            dev.sector()
+        } else {
+            BLOCK
+        };
+        let lost: Vec<Range<u64>> = parts(block, part)
+            .filter(|part| !is_needed(part) && !reads(part))
+            .collect();
+        for part in &lost {
+            dev.write_at(part.start, &vec![0; (part.end - part.start) as usize])?;
+        }
+        mended += usize::from(!lost.is_empty());
+    }
+    if mended > 0 {
+        dev.flush()?;
+    }
+    Ok(mended)
+}
+
+fn parts(of: Range<u64>, by: u64) -> impl Iterator<Item = Range<u64>> {
+    of.step_by(by as usize).map(move |at| at..at + by)
+}
+
+/// Blocks of LVM's part that do not read: all of them, or one more than are mended.
+fn unreadable(reads: &impl Fn(&Range<u64>) -> bool) -> Vec<Range<u64>> {
+    parts(0..plan::METADATA_END, PIECE)
+        .filter(|piece| !reads(piece))
+        .flat_map(|piece| parts(piece, BLOCK))
+        .filter(|block| !reads(block))
+        .take(MOST + 1)
+        .collect()
+}
+
+/// What has repairs of its own: the sectors with the label, the header and the committed text.
+fn needed(location: Location) -> [Range<u64>; 4] {
+    const SECTOR: u64 = 512;
+    let text = AREA.start + location.offset;
+    let end = text + location.size;
+    // It goes on behind the header when it reaches the area's end.
+    let more = end.saturating_sub(AREA.end());
+    let behind = AREA.start + SECTOR;
+    [
+        SECTOR..2 * SECTOR,
+        AREA.start..behind,
+        text..end.min(AREA.end()),
+        behind..behind + more,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_reaches_the_end_of_the_area_is_needed_behind_the_header_too() {
+        let location = |offset, size| Location {
+            offset,
+            size,
+            checksum: 0,
+        };
+        let [_, _, text, rest] = needed(location(AREA.len - 512, 1025));
+        assert_eq!(text, AREA.end() - 512..AREA.end());
+        assert_eq!(rest, AREA.start + 512..AREA.start + 512 + 513);
+        let [label, header, text, rest] = needed(location(512, 100));
+        assert_eq!((label, header), (512..1024, 4096..4608));
+        assert_eq!((text, rest.is_empty()), (4608..4708, true));
+    }
+}
