@@ -1,0 +1,149 @@
+//! Metrics of a real cluster: a Prometheus that finds the pods as the chart's PodMonitors do evaluates the documented joins with
+//! kube-state-metrics' and the kubelet's metrics. Run by hwtests/kubernetes --long, which starts the cluster.
+#![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::fs;
+
+use drivebay_hwtests::{
+    kube::{
+        Cluster, Install, LIMIT, NAMESPACE,
+        manifest::{IDLE, claim, mounted, pod},
+        wait,
+    },
+    long_scenario, scrape,
+};
+use serde_json::{Value, json};
+
+/// Where `hwtests/cluster/services` has them serve.
+const PROMETHEUS: &str = "http://127.0.0.1:9090";
+const STATE_METRICS: &str = "127.0.0.1:8088";
+const KUBELET: &str = "10.90.0.1:10250";
+
+/// The kubelet's figures of a volume, with ours.
+const OF_THE_KUBELET: &str = "kubelet_volume_stats_used_bytes
+    * on (namespace, persistentvolumeclaim) group_left (volume) drivebay_volume_info";
+
+/// As the Prometheus operator makes it of the chart's PodMonitors; and the two others as kube-prometheus has them.
+fn configuration(cluster: &Cluster) -> Value {
+    let auth = |name: &str| cluster.dir().join("auth").join(name).display().to_string();
+    let pods = json!([{
+        "role": "pod",
+        "kubeconfig_file": auth("admin.kubeconfig"),
+        "namespaces": {"names": [NAMESPACE]},
+    }]);
+    let ours = |component: &str, instance: &str| {
+        let meta = |name: &str| format!("__meta_kubernetes_{name}");
+        let keep = [
+            meta("pod_label_app_kubernetes_io_component"),
+            meta("pod_container_port_name"),
+        ];
+        json!({
+            "job_name": format!("drivebay-{component}"),
+            "honor_labels": true,
+            "kubernetes_sd_configs": pods,
+            "relabel_configs": [
+                {"source_labels": keep, "regex": format!("{component};metrics"), "action": "keep"},
+                {"source_labels": [meta("namespace")], "target_label": "namespace"},
+                {"source_labels": [meta(instance)], "target_label": "instance"},
+            ],
+        })
+    };
+    json!({
+        "global": {"scrape_interval": "2s", "scrape_timeout": "2s"},
+        "scrape_configs": [
+            ours("agent", "pod_node_name"),
+            ours("controller", "pod_name"),
+            {
+                "job_name": "kube-state-metrics",
+                "honor_labels": true,
+                "static_configs": [{"targets": [STATE_METRICS]}],
+            },
+            {
+                "job_name": "kubelet",
+                "honor_labels": true,
+                "scheme": "https",
+                "tls_config": {
+                    "cert_file": auth("admin.crt"),
+                    "key_file": auth("admin.key"),
+                    "insecure_skip_verify": true,
+                },
+                "static_configs": [{"targets": [KUBELET]}],
+            },
+        ],
+    })
+}
+
+/// The labels of each series of a query; None: there is no answer, such as of a join that does not match.
+fn ask(cluster: &Cluster, query: &str) -> Option<Vec<Value>> {
+    let words = ["promtool", "query", "instant", "--format=json", PROMETHEUS];
+    let answer = cluster.inside(&[&words[..], &[query]].concat()).ok()?;
+    let series: Vec<Value> = serde_json::from_str(&answer).ok()?;
+    Some(
+        series
+            .into_iter()
+            .map(|mut it| it["metric"].take())
+            .collect(),
+    )
+}
+
+#[test]
+#[ignore = "needs a cluster: hwtests/kubernetes --long"]
+fn the_documented_joins_find_series_of_kube_state_metrics_and_of_the_kubelet() {
+    let cluster = Cluster::running();
+    long_scenario!(cluster);
+    cluster.installed();
+    cluster.install(&Install::with(json!({"metrics": {"enabled": true}})));
+    let file = cluster.dir().join("etc/prometheus.yml");
+    fs::write(file, configuration(&cluster).to_string()).unwrap();
+    cluster.service("start", "kube-state-metrics");
+    cluster.service("start", "prometheus");
+
+    let it = cluster.scenario("metrics");
+    it.apply(&[
+        claim("data", 64),
+        pod("writer", &[mounted("data", "/data")], IDLE),
+    ]);
+    it.runs("writer");
+    it.until(&["pvc", "data"], "/status/phase", "Bound");
+    it.sh(
+        "writer",
+        "! dd if=/dev/zero of=/data/full bs=64k 2>/dev/null && sync",
+    );
+    let volume = it.get(&["pvc", "data"])["spec"]["volumeName"].clone();
+
+    let documented = scrape::documented_joins();
+    let [_, of_pods, of_claims] = &documented[..] else {
+        unreachable!("other joins are documented: {documented:#?}")
+    };
+    // Labels of the one series that each finds in this namespace.
+    let expected = [
+        (
+            of_pods.as_str(),
+            json!({"namespace": it.name, "pod": "writer", "persistentvolumeclaim": "data"}),
+        ),
+        (
+            of_claims,
+            json!({"claim_namespace": it.name, "name": "data", "persistentvolume": volume}),
+        ),
+        (
+            OF_THE_KUBELET,
+            json!({"namespace": it.name, "persistentvolumeclaim": "data", "job": "kubelet"}),
+        ),
+    ];
+    for (query, labels) in expected {
+        let has = |series: &Value| {
+            let mut labels = labels.as_object().unwrap().iter();
+            labels.all(|(name, value)| series[name] == *value)
+        };
+        let found = wait::until(LIMIT, query, || ask(&cluster, query)?.into_iter().find(has));
+        println!("{query}\n  {found}\n");
+        if query == OF_THE_KUBELET {
+            assert!(found["volume"].is_string(), "{found}");
+        }
+    }
+
+    it.end();
+    cluster.service("stop", "prometheus");
+    cluster.service("stop", "kube-state-metrics");
+    cluster.install(&Install::default());
+}
