@@ -102,7 +102,8 @@ cni_config() {
 END
 }
 
-# kubelet_config CA LINE...: with these lines besides.
+# kubelet_config CA LINE...: with these lines besides. NeverVerify: an image that was imported is pulled no more after the
+# kubelet has pulled the same one by another name.
 kubelet_config() {
     cat <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -115,6 +116,7 @@ clusterDomain: cluster.local
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 imageMinimumGCAge: 24h
 imageGCHighThresholdPercent: 100
+imagePullCredentialsVerificationPolicy: NeverVerify
 evictionHard: {memory.available: 50Mi}
 failSwapOn: false
 featureGates: {CSIVolumeHealth: true}

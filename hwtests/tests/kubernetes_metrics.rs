@@ -1,4 +1,4 @@
-//! Metrics of a real cluster: a Prometheus that finds the pods as the chart's PodMonitors do evaluates the documented joins with
+//! Metrics of a real cluster: a Prometheus that scrapes as the chart's PodMonitors have it evaluates the documented joins with
 //! kube-state-metrics' and the kubelet's metrics. Run by hwtests/kubernetes --long, which starts the cluster.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -23,36 +23,35 @@ const KUBELET: &str = "10.90.0.1:10250";
 const OF_THE_KUBELET: &str = "kubelet_volume_stats_used_bytes
     * on (namespace, persistentvolumeclaim) group_left (volume) drivebay_volume_info";
 
-/// As the Prometheus operator makes it of the chart's PodMonitors; and the two others as kube-prometheus has them.
+/// The pods of a component that serve metrics, as targets with the labels that the chart's PodMonitors give them. Debian's
+/// Prometheus finds no pods by itself.
+fn targets(cluster: &Cluster, component: &str, port: u16, instance: &str) -> Value {
+    let label = format!("--selector=app.kubernetes.io/component={component}");
+    let pods = cluster.list(NAMESPACE, &["pods", &label]);
+    let target = |pod: &Value| {
+        json!({
+            "targets": [format!("{}:{port}", pod["status"]["podIP"].as_str().unwrap())],
+            "labels": {"instance": pod.pointer(instance).unwrap(), "namespace": NAMESPACE},
+        })
+    };
+    pods.iter().map(target).collect()
+}
+
+/// With the kubelet and kube-state-metrics as kube-prometheus has them.
 fn configuration(cluster: &Cluster) -> Value {
     let auth = |name: &str| cluster.dir().join("auth").join(name).display().to_string();
-    let pods = json!([{
-        "role": "pod",
-        "kubeconfig_file": auth("admin.kubeconfig"),
-        "namespaces": {"names": [NAMESPACE]},
-    }]);
-    let ours = |component: &str, instance: &str| {
-        let meta = |name: &str| format!("__meta_kubernetes_{name}");
-        let keep = [
-            meta("pod_label_app_kubernetes_io_component"),
-            meta("pod_container_port_name"),
-        ];
+    let ours = |component: &str, port, instance: &str| {
         json!({
             "job_name": format!("drivebay-{component}"),
             "honor_labels": true,
-            "kubernetes_sd_configs": pods,
-            "relabel_configs": [
-                {"source_labels": keep, "regex": format!("{component};metrics"), "action": "keep"},
-                {"source_labels": [meta("namespace")], "target_label": "namespace"},
-                {"source_labels": [meta(instance)], "target_label": "instance"},
-            ],
+            "static_configs": targets(cluster, component, port, instance),
         })
     };
     json!({
         "global": {"scrape_interval": "2s", "scrape_timeout": "2s"},
         "scrape_configs": [
-            ours("agent", "pod_node_name"),
-            ours("controller", "pod_name"),
+            ours("agent", 9810, "/spec/nodeName"),
+            ours("controller", 9811, "/metadata/name"),
             {
                 "job_name": "kube-state-metrics",
                 "honor_labels": true,
@@ -97,6 +96,7 @@ fn the_documented_joins_find_series_of_kube_state_metrics_and_of_the_kubelet() {
     fs::write(file, configuration(&cluster).to_string()).unwrap();
     cluster.service("start", "kube-state-metrics");
     cluster.service("start", "prometheus");
+    wait::until(LIMIT, "Prometheus answers", || ask(&cluster, "vector(1)"));
 
     let it = cluster.scenario("metrics");
     it.apply(&[

@@ -146,7 +146,7 @@ fn pull_the_drive(cluster: &Cluster) -> [String; 2] {
         &["--noheadings", "--output", "BACK-FILE", &device],
     );
     let mounts = format!(
-        "grep -o '^{device}p[0-9]* [^ ]*' /proc/mounts | cut -d' ' -f2 | tac | xargs -n 1 umount"
+        "grep -o '^{device}p[0-9]* /var/lib/kubelet/[^ ]*' /proc/mounts | cut -d' ' -f2 | xargs -n 1 umount"
     );
     cluster.inside(&["sh", "-ec", &mounts]).unwrap();
     tools::must("losetup", &["--detach", &device]);
