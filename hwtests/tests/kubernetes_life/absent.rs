@@ -172,6 +172,11 @@ fn a_drive_that_is_missing_is_shown_at_its_node_and_at_the_claim_and_the_pod_on_
         "DriveMissing: the volume's drive",
     ]);
     println!("the claim: {told}");
+    it.event(&[
+        "PersistentVolumeClaim/data",
+        "VolumeConditionAbnormal",
+        "DriveMissing",
+    ]);
     let told = cluster.event(
         "default",
         &["Node/node-1", "DriveMissing", "1 volumes are on it"],
