@@ -126,40 +126,56 @@ need_sanity() {
     say "$CSI_SANITY_VERSION" >"$tools/csi-sanity.version"
 }
 
-# need_promtool: exports PROMTOOL: the one in PATH, or that of Debian's prometheus package, unpacked and not installed,
-# since installing it starts a server. Whichever release, it must be as new as the tests' syntax. Beside it the server, and
-# node_exporter, for the test of the dashboard.
+# need_unpacked PROGRAM... -- PACKAGE...: programs of Debian's packages in target/tools, unpacked and not installed, since
+# installing them starts servers.
+need_unpacked() {
+    local tools program programs=() missing=''
+    tools="$(target_dir)/tools"
+    while [ "$1" != -- ]; do
+        programs+=("$1")
+        [ -x "$tools/$1" ] || missing=1
+        shift
+    done
+    shift
+    [ -n "$missing" ] || return 0
+    command -v dpkg-deb >/dev/null || die "needs ${programs[*]} in PATH"
+    mkdir -p "$tools"
+    if ! (
+        cd "$tools" && rm -rf unpacked.tmp && mkdir unpacked.tmp && cd unpacked.tmp &&
+            { apt-get download -q "$@" || { apt-get update -q && apt-get download -q "$@"; }; } &&
+            for package in *.deb; do dpkg-deb -x "$package" . || exit 1; done &&
+            mv "${programs[@]/#/usr/bin/}" ..
+    ) >"$tools/unpacked.log" 2>&1; then
+        tail -n 20 "$tools/unpacked.log" >&2
+        die "getting ${programs[*]} from Debian's packages $* failed; in PATH they do as well"
+    fi
+    rm -rf "$tools/unpacked.tmp"
+}
+
+# need_promtool: exports PROMTOOL: the one in PATH, or that of Debian's prometheus package. Whichever release, it must be as
+# new as the tests' syntax. Beside it the server, and node_exporter, for the test of the dashboard.
 PROMTOOL_AT_LEAST=2.42
 
 need_promtool() {
-    local tools found version
-    tools="$(target_dir)/tools"
-    if found=$(command -v promtool); then
-        PROMTOOL=$found
-    else
-        PROMTOOL="$tools/promtool"
-        if [ ! -x "$PROMTOOL" ] || [ ! -x "$tools/prometheus" ]; then
-            command -v dpkg-deb >/dev/null || die "needs promtool $PROMTOOL_AT_LEAST or newer in PATH"
-            mkdir -p "$tools"
-            if ! (
-                packages=(prometheus prometheus-node-exporter)
-                cd "$tools" && rm -rf promtool.tmp && mkdir promtool.tmp && cd promtool.tmp &&
-                    { apt-get download -q "${packages[@]}" || { apt-get update -q && apt-get download -q "${packages[@]}"; }; } &&
-                    for package in *.deb; do dpkg-deb -x "$package" . || exit 1; done &&
-                    mv usr/bin/prometheus usr/bin/prometheus-node-exporter .. && mv usr/bin/promtool ../promtool.new
-            ) >"$tools/promtool.log" 2>&1; then
-                tail -n 20 "$tools/promtool.log" >&2
-                die "getting promtool from Debian's prometheus package failed; $PROMTOOL_AT_LEAST or newer in PATH does as well"
-            fi
-            rm -rf "$tools/promtool.tmp"
-            mv "$tools/promtool.new" "$PROMTOOL"
-        fi
+    local version
+    if ! PROMTOOL=$(command -v promtool); then
+        need_unpacked promtool prometheus prometheus-node-exporter -- prometheus prometheus-node-exporter
+        PROMTOOL="$(target_dir)/tools/promtool"
     fi
     export PROMTOOL
     version=$("$PROMTOOL" --version 2>&1 | sed -n 's/^promtool, version \([0-9.]*\).*/\1/p')
     [ "$(printf '%s\n' "$PROMTOOL_AT_LEAST" "$version" | sort -V | head -n 1)" = "$PROMTOOL_AT_LEAST" ] ||
         die "promtool ${version:-of no known version} is too old: $PROMTOOL_AT_LEAST or newer is needed"
     say "promtool $version: there"
+}
+
+# need_registry: exports REGISTRY: Debian's docker-registry.
+need_registry() {
+    if ! REGISTRY=$(command -v docker-registry); then
+        need_unpacked docker-registry -- docker-registry
+        REGISTRY="$(target_dir)/tools/docker-registry"
+    fi
+    export REGISTRY
 }
 
 # need_clients: builds the gRPC clients in Go and Python, once per version, and exports DRIVEBAY_DIAL_GO and

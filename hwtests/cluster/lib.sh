@@ -1,8 +1,32 @@
 # Starting and ending a cluster: sourced by hwtests/kubernetes, from the repository's root, after hwtests/lib.sh.
 
 CLUSTER_NEWEST=v1.37.2
+STATE_METRICS_VERSION=v2.18.0
 CLUSTER_PACKAGES=(containerd runc containernetworking-plugins conntrack iptables iproute2 openssl jq busybox-static
     procps util-linux mmdebstrap ca-certificates)
+
+# need_state_metrics: builds kube-state-metrics, once: STATE_METRICS. In a module of our own, since `go install` asks the proxy
+# for a list of its versions, which it refuses.
+need_state_metrics() {
+    local module=k8s.io/kube-state-metrics/v2 tools go work
+    tools=$(realpath -m "$(target_dir)/tools")
+    STATE_METRICS="$tools/kube-state-metrics"
+    [ "$(cat "$STATE_METRICS.version" 2>/dev/null)" != "$STATE_METRICS_VERSION" ] || return 0
+    need_packages "downloading Go modules" ca-certificates
+    go=$(go_program) || exit 1
+    say "kube-state-metrics $STATE_METRICS_VERSION: building"
+    mkdir -p "$tools"
+    work=$(mktemp -d "$tools/kube-state-metrics.XXXXXX")
+    (
+        cd "$work"
+        export GOFLAGS="-mod=mod -modcacherw -trimpath -buildvcs=false" GOWORK=off GOTOOLCHAIN=auto CGO_ENABLED=0
+        "$go" mod init drivebay.test/tools 2>/dev/null
+        "$go" mod edit "-require=$module@$STATE_METRICS_VERSION"
+        "$go" build -ldflags "-s -w" -o "$STATE_METRICS" "$module"
+    ) || die "building kube-state-metrics $STATE_METRICS_VERSION failed"
+    rm -rf "$work"
+    say "$STATE_METRICS_VERSION" >"$STATE_METRICS.version"
+}
 
 # cluster_auth DIRECTORY: a certificate authority, a certificate for each program, and what they dial with.
 cluster_auth() {
@@ -78,7 +102,8 @@ cni_config() {
 END
 }
 
-# kubelet_config CA LINE...: with these lines besides.
+# kubelet_config CA LINE...: with these lines besides. NeverVerify: an image that was imported is pulled no more after the
+# kubelet has pulled the same one by another name.
 kubelet_config() {
     cat <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -91,6 +116,7 @@ clusterDomain: cluster.local
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 imageMinimumGCAge: 24h
 imageGCHighThresholdPercent: 100
+imagePullCredentialsVerificationPolicy: NeverVerify
 evictionHard: {memory.available: 50Mi}
 failSwapOn: false
 featureGates: {CSIVolumeHealth: true}
@@ -124,6 +150,11 @@ END
     # Conditions of volumes reach pods within volumeStatsAggPeriod.
     kubelet_config "$1/auth/ca.crt" "cgroupDriver: cgroupfs" "cgroupRoot: $2" "volumeStatsAggPeriod: 5s" \
         >"$etc/kubelet.yaml"
+    cat >"$etc/registry.yaml" <<END
+version: 0.1
+storage: {filesystem: {rootdirectory: $1/registry}}
+http: {addr: "127.0.0.1:5000"}
+END
     cat >"$etc/kube-proxy.yaml" <<END
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration

@@ -102,24 +102,12 @@ fn queries() -> Vec<(String, String)> {
     queries
 }
 
-/// The queries in the section of deploy/README.md on joins: its indented paragraphs.
-fn documented() -> Vec<String> {
-    let text = read("deploy/README.md");
-    let (_, section) = text.split_once("\n### Joins\n").unwrap();
-    let section = section.split("\n#").next().unwrap();
-    section
-        .split("\n\n")
-        .filter(|part| part.starts_with("    "))
-        .map(str::to_owned)
-        .collect()
-}
-
 #[test]
 fn promtool_takes_every_query_and_each_names_metrics_that_there_are() {
     need!(promtool);
     let queries = queries();
     assert!(queries.len() > 50, "{}", queries.len());
-    let documented = documented();
+    let documented = scrape::documented_joins();
     assert!(documented.len() >= 3, "{documented:?}");
     let all: Vec<&str> = queries
         .iter()
@@ -460,7 +448,7 @@ async fn each_query_finds_series_in_a_real_prometheus_also_during_a_fault() {
     assert_eq!(namespaces(drives), ["drivebay".to_owned()].into());
 
     // What the documents say of node_exporter: each drive of ours has its figures.
-    let documented = documented();
+    let documented = scrape::documented_joins();
     let busy = documented.first().unwrap();
     assert!(busy.contains("node_disk_io_time_seconds_total"), "{busy}");
     let joined = stand.prometheus.ask(busy).unwrap();

@@ -12,5 +12,7 @@ mod configuration;
 mod operator;
 #[path = "kubernetes_chart/quickstart.rs"]
 mod quickstart;
+#[path = "kubernetes_chart/renamed.rs"]
+mod renamed;
 #[path = "kubernetes_chart/root.rs"]
 mod root;

@@ -181,23 +181,6 @@ fn grows_online(_node: &mut GuestNode, cluster: &Cluster) {
     }
 }
 
-/// What Kubernetes says on a pod of its volumes' health: its status since 1.37, events before.
-fn pod_is_told(it: &Scenario, pod: &str) -> Option<String> {
-    if it.cluster.version() >= (1, 37) {
-        let health = it.get(&["pod", pod])["status"]["volumeHealth"].take();
-        let told = health.as_array().into_iter().flatten();
-        let mut told = told.filter(|it| {
-            it["healthConditions"]
-                .as_array()
-                .is_some_and(|all| !all.is_empty())
-        });
-        return told.next().map(ToString::to_string);
-    }
-    let of = format!("Pod/{pod} VolumeConditionAbnormal");
-    let events = it.cluster.events(&it.name);
-    events.into_iter().find(|event| event.starts_with(&of))
-}
-
 fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {
     let it = cluster.scenario("guest-unplugged");
     it.apply(&[
@@ -206,14 +189,14 @@ fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {
     ]);
     runs_in_the_guest(&it, "db");
     let digest = it.write("db", "/data/letter", 8);
-    assert_eq!(pod_is_told(&it, "db"), None);
+    assert_eq!(it.told_of_health("db"), None);
     let drive = node.drive_of(&it.name, "data", &DRIVES);
 
     node.machine.unplug(drive);
     let from = Instant::now();
     // Whoever uses it gets errors first, which are told as what they are; that the drive is gone follows.
     let told = wait::until(LIMIT, "the pod is told of the missing drive", || {
-        pod_is_told(&it, "db")
+        it.told_of_health("db")
             .filter(|told| told.contains("DriveMissing") || told.contains("DeviceGone"))
     });
     say(format!(
@@ -241,7 +224,7 @@ fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {
     it.event(&["PersistentVolumeClaim/data", "VolumeConditionNormal"]);
     if cluster.version() >= (1, 37) {
         wait::until(LIMIT, "the new pod is told of nothing", || {
-            pod_is_told(&it, "db").is_none().then_some(())
+            it.told_of_health("db").is_none().then_some(())
         });
     }
     it.write("db", "/data/letter", 8);

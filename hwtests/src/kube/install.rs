@@ -181,8 +181,8 @@ impl Cluster {
                 panic!("{trouble}\n{}", pods.unwrap_or_default());
             }
         };
-        rolled("daemonset/drivebay-agent");
-        rolled("deployment/drivebay-controller");
+        rolled(&format!("daemonset/{}-agent", self.prefix));
+        rolled(&format!("deployment/{}-controller", self.prefix));
         self.is_registered();
     }
 
@@ -212,13 +212,8 @@ impl Cluster {
     /// # Panics
     /// It fails for a while.
     pub fn ask_controller(&self, words: &[&str]) -> Value {
-        let exec = [
-            "--namespace",
-            NAMESPACE,
-            "exec",
-            "deploy/drivebay-controller",
-            "--",
-        ];
+        let controller = format!("deploy/{}-controller", self.prefix);
+        let exec = ["--namespace", NAMESPACE, "exec", &controller, "--"];
         let command = [&exec[..], &["drivebay-controller"], words, &["-o", "json"]].concat();
         wait::until(LIMIT, "the controller answers", || {
             serde_json::from_str(&self.try_kubectl(&command).ok()?).ok()
@@ -241,20 +236,15 @@ impl Cluster {
     /// Volumes that no PersistentVolume names, as `drivebay-controller volumes --unclaimed` lists them.
     fn unclaimed(&self) -> Result<Vec<Value>, Trouble> {
         let volumes = self.get("default", &["pv"]);
-        let exec = [
-            "--namespace",
-            NAMESPACE,
-            "exec",
-            "--stdin",
-            "deploy/drivebay-controller",
-            "--",
-        ];
+        let controller = format!("deploy/{}-controller", self.prefix);
+        let namespace = ["--namespace", NAMESPACE];
+        let exec = ["exec", "--stdin", &controller, "--"];
         let mut words = vec!["drivebay-controller", "volumes", "-o", "json"];
         // It refuses a list without a volume of Drivebay, which is most often the wrong list.
         if volumes.to_string().contains(DRIVER) {
             words.extend(["--unclaimed", "-"]);
         }
-        let command = [&["kubectl"], &exec[..], &words].concat();
+        let command = [&["kubectl"], &namespace[..], &exec, &words].concat();
         let said = self.inside_with(&command, volumes.to_string().as_bytes())?;
         let mut listed: Value = serde_json::from_str(&said)
             .map_err(|error| Trouble::doing(format!("reading {said}"), &error))?;

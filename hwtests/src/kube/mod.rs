@@ -48,6 +48,8 @@ pub struct Cluster {
     helm: PathBuf,
     version: String,
     long: bool,
+    /// What the names of the installation's objects begin with.
+    prefix: String,
 }
 
 impl Cluster {
@@ -64,7 +66,15 @@ impl Cluster {
             helm: variable("DRIVEBAY_HELM").into(),
             version: variable("DRIVEBAY_CLUSTER_VERSION"),
             long: !variable("DRIVEBAY_CLUSTER_LONG").is_empty(),
+            prefix: "drivebay".to_owned(),
         }
+    }
+
+    /// With an installation whose `nameOverride` is this.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        let prefix = name.to_owned();
+        Self { prefix, ..self }
     }
 
     /// Its directory: logs, certificates, drives' files.
@@ -254,6 +264,16 @@ impl Cluster {
         wait::until(LIMIT, "the kubelet registers the driver again", || {
             (registered() > before).then_some(())
         });
+    }
+
+    /// What the kubelet wrote of the driver's storage into its node's CSINode, since 1.37: the conditions.
+    pub fn storage_health(&self, node: &str) -> Vec<Value> {
+        let node = self.get("default", &["csinode", node]);
+        let drivers = node["status"]["storageHealth"].as_array();
+        let ours = drivers.into_iter().flatten();
+        let ours = ours.filter(|it| it["name"] == DRIVER);
+        let conditions = ours.filter_map(|it| it["healthConditions"].as_array().cloned());
+        conditions.flatten().collect()
     }
 
     /// The largest volume that the capacities published for the usual class allow, in bytes; None while there are none.

@@ -164,6 +164,26 @@ impl Scenario {
         });
     }
 
+    /// What a pod's status says of its volumes' health, since 1.37: the conditions.
+    pub fn volume_health(&self, pod: &str) -> Vec<Value> {
+        let pod = self.get(&["pod", pod]);
+        let volumes = pod["status"]["volumeHealth"].as_array();
+        let volumes = volumes.into_iter().flatten();
+        let conditions = volumes.filter_map(|it| it["healthConditions"].as_array().cloned());
+        conditions.flatten().collect()
+    }
+
+    /// The same in words; before 1.37 the kubelet's event. None: all is well.
+    pub fn told_of_health(&self, pod: &str) -> Option<String> {
+        if self.cluster.version() >= (1, 37) {
+            let conditions = self.volume_health(pod);
+            return (!conditions.is_empty()).then(|| Value::from(conditions).to_string());
+        }
+        let of = format!("Pod/{pod} VolumeConditionAbnormal");
+        let events = self.cluster.events(&self.name);
+        events.into_iter().find(|event| event.starts_with(&of))
+    }
+
     /// Looks for events that say that a call of the driver failed.
     ///
     /// # Panics

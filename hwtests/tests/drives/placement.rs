@@ -1,6 +1,10 @@
 //! Which drives volumes go to: spread by default, also when many are made at once; and the room that each keeps.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    time::{Duration, Instant},
+};
 
 use drivebay_hwtests::{Csi, DriveSpec, MIB, Rig, csi, hang::HungDrive, need, wait};
 use drivebay_proto::csi as wire;
@@ -122,7 +126,13 @@ async fn creations_on_different_drives_run_at_the_same_time() {
 /// One volume more than there are drives, each of which one fills.
 async fn each_drive_is_asked_for_what_it_has(drives: usize) {
     let rig = with(blank(drives, 64 * MIB)).await;
+    let from = Instant::now();
     let answers = at_once(&rig, "demo", drives + 1, 40 * MIB).await;
+    let took = from.elapsed().as_secs_f64();
+    println!(
+        "{drives} drives: answered in {took:.1} s; a drive refused {} times",
+        refusals(&rig)
+    );
     let (made, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
     assert_eq!(made.len(), drives);
     let codes: Vec<Code> = refused

@@ -85,7 +85,7 @@ fn pod_monitors_and_rules_are_made_where_their_kinds_are_known_and_else_refused(
         "{rules}"
     );
 
-    cluster.install(&Install::default());
+    cluster.uninstall();
     assert!(cluster.list(NAMESPACE, &["podmonitors"]).is_empty());
     cluster.kubectl(&[
         "delete",

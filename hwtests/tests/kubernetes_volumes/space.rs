@@ -5,10 +5,12 @@ use drivebay_hwtests::{
     GIB, MIB,
     kube::{
         Cluster, LIMIT, Scenario,
-        manifest::{IDLE, block_claim, claim_of, class, device, mounted, pod},
+        manifest::{IDLE, block_claim, claim, claim_of, class, device, mounted, pod},
     },
     long_scenario,
 };
+use serde_json::Value;
+
 /// A claim and a pod of one name, and the scripts that say the volume's bytes and how often the pod has written.
 struct Grown<'a> {
     name: &'a str,
@@ -119,5 +121,61 @@ fn a_pod_whose_claim_fits_no_drive_waits_until_one_has_room() {
     it.kubectl(&["delete", "pvc", "two", "--timeout=120s"]);
     it.runs("late");
     it.until(&["pvc", "late"], "/status/phase", "Bound");
+    it.end();
+}
+
+#[test]
+#[ignore = "needs a cluster: hwtests/kubernetes"]
+fn a_full_filesystem_is_a_condition_of_its_pod_and_of_its_claim_until_it_has_room() {
+    let cluster = Cluster::running();
+    cluster.installed();
+    let it = cluster.scenario("full");
+    it.apply(&[
+        claim("data", 64),
+        pod("writer", &[mounted("data", "/data")], IDLE),
+    ]);
+    it.runs("writer");
+    assert_eq!(it.told_of_health("writer"), None);
+    it.sh(
+        "writer",
+        "! dd if=/dev/zero of=/data/full bs=64k 2>/dev/null && sync",
+    );
+
+    let told = wait::until(LIMIT, "the pod is told that its volume is full", || {
+        it.told_of_health("writer")
+            .filter(|told| told.contains("VolumeFull"))
+    });
+    println!("the pod: {told}");
+    let told = it.event(&["PersistentVolumeClaim/data", "VolumeConditionAbnormal"]);
+    assert!(told.contains("VolumeFull"), "{told}");
+    println!("the claim: {told}");
+    if cluster.version() >= (1, 37) {
+        let conditions = it.volume_health("writer");
+        assert_eq!(conditions.len(), 1, "{conditions:#?}");
+        assert_eq!(conditions[0]["status"], "Degraded");
+        assert_eq!(conditions[0]["reason"], "VolumeFull");
+        // Nothing is wrong with a drive that has a full volume.
+        assert_eq!(cluster.storage_health("node-1"), [Value::Null; 0]);
+        // No program of Kubernetes 1.37.2 writes this, nor does any sidecar of the chart.
+        assert_eq!(
+            it.get(&["pvc", "data"])["status"]["healthStatus"],
+            Value::Null
+        );
+        // Nor does the kubelet write events of it any more.
+        let of_pod = "Pod/writer VolumeCondition";
+        let events = cluster.events(&it.name);
+        assert!(
+            !events.iter().any(|event| event.starts_with(of_pod)),
+            "{events:#?}"
+        );
+    }
+
+    it.sh("writer", "rm /data/full");
+    if cluster.version() >= (1, 37) {
+        wait::until(LIMIT, "the pod is told of nothing", || {
+            it.told_of_health("writer").is_none().then_some(())
+        });
+    }
+    it.event(&["PersistentVolumeClaim/data", "VolumeConditionNormal"]);
     it.end();
 }
