@@ -16,7 +16,7 @@ use std::{
 use drivebay_hwtests::{
     GIB, MIB, csi,
     lab::{DriveSpec, Guest, LabRig, Machine, MachineSpec, agent, shared},
-    wait,
+    long, wait,
 };
 
 fn machine() -> shared::Shared {
@@ -171,6 +171,8 @@ fn a_dropped_machine_leaves_no_process_and_no_file() {
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
 fn what_was_flushed_survives_a_reboot_and_a_power_cut() {
+    // A boot, a reboot and another boot; that a power cut spares what was flushed is also seen with a volume, below.
+    long!();
     let mut machine = Machine::boot(MachineSpec::new("rebooted")).unwrap();
     machine
         .guest()
