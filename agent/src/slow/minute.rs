@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 /// Requests a minute below which a mean says nothing. A drive's own look at itself is one.
 pub const MIN_REQUESTS: u64 = 60;
+/// Fewer say something when they waited together for so long: a drive that takes seconds for a request cannot do sixty.
+const FEW_REQUESTS: u64 = 5;
+const LONG_WAIT_MS: u64 = 10_000;
 /// The kernel counts whole milliseconds: with fewer, rounding is more than a tenth.
 const MIN_WAIT_MS: u64 = 20;
 
@@ -57,8 +60,14 @@ impl Flow {
 
     /// Mean time of a request in milliseconds; None with too few of them to tell.
     pub fn latency_ms(&self) -> Option<f64> {
-        let enough = self.requests >= MIN_REQUESTS && self.wait_ms >= MIN_WAIT_MS;
+        let enough = self.tells(1) && self.wait_ms >= MIN_WAIT_MS;
         enough.then(|| self.wait_ms as f64 / self.requests as f64)
+    }
+
+    /// Whether there is enough to tell, as a part of a minute: 2 is half of one.
+    fn tells(&self, part: u64) -> bool {
+        let few = self.requests * part >= FEW_REQUESTS && self.wait_ms * part >= LONG_WAIT_MS;
+        self.requests * part >= MIN_REQUESTS || few
     }
 }
 
@@ -207,7 +216,7 @@ impl Load {
     /// of a few seconds has most of the requests, all of them queued, and a queue that is short on average. `ours`: the agent's
     /// own work is part of it. `erased`: the agent erased beside it.
     fn new(slices: &[Slice], direction: Direction, ours: bool, erased: bool) -> Option<Self> {
-        if Slice::sum(slices).flow(direction).requests < MIN_REQUESTS {
+        if !Slice::sum(slices).flow(direction).tells(1) {
             return None;
         }
         let latency = |slice: &Slice| {
@@ -222,7 +231,7 @@ impl Load {
         let edge = with.len() / 4;
         let typical = Slice::sum(with.get(edge..with.len() - edge)?.iter().copied());
         let flow = typical.flow(direction);
-        if flow.requests < MIN_REQUESTS / 4 || flow.wait_ms < MIN_WAIT_MS {
+        if !flow.tells(4) || flow.wait_ms < MIN_WAIT_MS {
             return None;
         }
         // Flushes belong to writes: a write that waits for one takes as long.

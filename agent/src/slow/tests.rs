@@ -98,6 +98,32 @@ fn a_drive_that_takes_three_times_as_long_is_slow_within_five_minutes_with_its_n
 }
 
 #[test]
+fn a_drive_that_does_a_few_requests_a_minute_since_each_takes_seconds_is_slow() {
+    let mut shelf = Shelf::new();
+    assert_eq!(shelf.run(30, &[well(); 4]), 0);
+    // One after the other, 7.8 seconds each.
+    let mut slices = [slice((1, 7_800_000), (0, 0)); 12];
+    for gap in [1, 3, 5, 7, 9] {
+        slices[gap] = Slice {
+            busy_ms: 5000,
+            ..slice((0, 0), (0, 0))
+        };
+    }
+    assert_eq!(shelf.run(5, &[minute(slices), well(), well(), well()]), 2);
+    let found = shelf.comparison.slow(&id(0));
+    assert!(
+        (found[0].outcome.observed_ms - 7800.0).abs() < 1.0,
+        "{found:?}"
+    );
+    // A few that are quick, or that waited once, say nothing.
+    let mut shelf = Shelf::new();
+    assert_eq!(shelf.run(30, &[well(); 4]), 0);
+    let mut few = [slice((0, 0), (0, 0)); 12];
+    few[3] = slice((4, 900_000), (3, 900_000));
+    assert_eq!(shelf.run(30, &[minute(few), well(), well(), well()]), 0);
+}
+
+#[test]
 fn with_two_peers_nothing_is_found_and_its_own_past_is_shown() {
     let mut shelf = Shelf::new();
     assert_eq!(shelf.run(30, &[well(); 3]), 0);
