@@ -313,11 +313,12 @@ fn what_does_not_read_and_is_not_needed_is_written_again_and_nothing_else() {
     let Some(healthy) = furnished() else { return };
     let shown = lvm::shown(&healthy, &id()).unwrap();
     let text = label::AREA.start + shown.location.unwrap().offset;
-    let needed = [512, label::AREA.start]
-        .map(|at| at..at + 512)
-        .into_iter()
-        .chain([text..text + shown.text.len() as u64 + 1]);
-    let needed: Vec<Range<u64>> = needed.collect();
+    let header = label::AREA.start;
+    let needed: [Range<u64>; 3] = [
+        512..1024,
+        header..header + 512,
+        text..text + shown.text.len() as u64 + 1,
+    ];
     let drive = healthy.struck(Fault::Zeroed, SIZE - BLOCK);
     // Single sectors where all of the structures are, and whole blocks everywhere.
     let sectors = (0..2 * text).step_by(512).map(|at| at..at + 512);

@@ -160,7 +160,7 @@ impl<'a> Session<'a> {
     fn again_if_mended<T>(&self, run: impl Fn() -> Result<T, LvmError>) -> Result<T, LvmError> {
         match run() {
             Err(error) if error.is_unexplained() && self.mend_unreadable() => {
-                tracing::info!(drive = %self.id, error = %error, "LVM command failed, and is tried again");
+                tracing::info!(drive = %self.id, error = %error, "retrying an LVM command that failed");
                 run()
             }
             done => done,
@@ -175,11 +175,11 @@ impl<'a> Session<'a> {
         match unreadable::mend(self.dev, &committed) {
             Ok(0) => false,
             Ok(blocks) => {
-                tracing::warn!(drive = %self.id, blocks, "unreadable blocks of LVM's metadata area, which held nothing, written again");
+                tracing::warn!(drive = %self.id, blocks, "rewrote unreadable blocks of LVM's metadata area that held nothing");
                 true
             }
             Err(error) => {
-                tracing::warn!(drive = %self.id, %error, "cannot write unreadable blocks of LVM's metadata area again");
+                tracing::warn!(drive = %self.id, %error, "cannot rewrite unreadable blocks of LVM's metadata area");
                 false
             }
         }
