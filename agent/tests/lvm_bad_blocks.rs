@@ -11,7 +11,12 @@
 
 mod lvm_support;
 
-use std::{cell::RefCell, collections::BTreeMap, io, ops::Range};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    io,
+    ops::Range,
+};
 
 use drivebay_agent::{
     carve::{
@@ -52,6 +57,8 @@ const FAULTS: [Fault; 4] = [
 struct Memory {
     bytes: RefCell<Vec<u8>>,
     unreadable: RefCell<Range<u64>>,
+    /// What is answered there.
+    errno: Cell<i32>,
 }
 
 impl Memory {
@@ -71,6 +78,7 @@ impl Memory {
         Self {
             bytes: RefCell::new(bytes),
             unreadable: RefCell::new(unreadable),
+            errno: Cell::new(libc::EIO),
         }
     }
 }
@@ -80,7 +88,7 @@ impl Medium for Memory {
         let end = offset + buf.len() as u64;
         let unreadable = self.unreadable.borrow();
         if unreadable.start < end && offset < unreadable.end {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+            return Err(io::Error::from_raw_os_error(self.errno.get()));
         }
         buf.copy_from_slice(&self.bytes.borrow()[offset as usize..end as usize]);
         Ok(())
@@ -145,6 +153,7 @@ fn furnished() -> Option<Memory> {
     let memory = Memory {
         bytes: RefCell::default(),
         unreadable: RefCell::default(),
+        errno: Cell::new(libc::EIO),
     };
     let run = |args: Vec<String>| {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -347,6 +356,16 @@ fn what_does_not_read_and_is_not_needed_is_written_again_and_nothing_else() {
         }
         assert!(!changed(plan::METADATA_END..plan::FIRST_PE), "{bad:?}");
     }
+    // Laid out in another way: a volume may lie there.
+    drive.unreadable.replace(2 * MIB..2 * MIB + BLOCK);
+    let mut other = shown.clone();
+    other.vg.pv.pe_start = MIB;
+    assert_eq!(lvm::unreadable::mend(&drive, &other).unwrap(), 0);
+    // The drive is gone, which says nothing of a place.
+    drive.errno.set(libc::ENODEV);
+    assert!(lvm::unreadable::mend(&drive, &shown).is_err());
+    assert_eq!(*drive.unreadable.borrow(), 2 * MIB..2 * MIB + BLOCK);
+
     healthy.unreadable.replace(0..2 * MIB);
     let error = lvm::unreadable::mend(&healthy, &shown).unwrap_err();
     assert!(error.to_string().contains("more than 64 blocks"), "{error}");

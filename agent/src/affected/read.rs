@@ -13,7 +13,7 @@ use crate::{
     evidence::unreadable::WindowRead,
     model::{Cause, DriveRef, Extent},
     sys::{
-        direct::{ALIGN, Aligned},
+        direct::{ALIGN, Aligned, is_of_medium},
         drive,
     },
     worker::{Context, Job},
@@ -54,14 +54,6 @@ pub enum ReadWindowsError {
     /// It is not its medium.
     #[error("/dev/{kernel_name} reads nowhere; its unreadable sectors are not looked for")]
     Nowhere { kernel_name: String },
-}
-
-/// What the kernel answers when a place does not read; anything else is about the device or the call.
-fn is_of_medium(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EIO | libc::ENODATA | libc::EREMOTEIO | libc::EILSEQ | libc::EBADMSG)
-    )
 }
 
 /// A window on whole blocks within the drive.

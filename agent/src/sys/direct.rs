@@ -92,6 +92,14 @@ pub(super) fn write_zeros(file: &File, offset: u64, len: u64) -> io::Result<()> 
     Ok(())
 }
 
+/// What the kernel answers when a place does not read; anything else is about the device or the call.
+pub fn is_of_medium(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EIO | libc::ENODATA | libc::EREMOTEIO | libc::EILSEQ | libc::EBADMSG)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use super::{
     metadata::{Committed, Location},
     plan,
 };
-use crate::carve::device::Device;
+use crate::{carve::device::Device, sys::direct::is_of_medium};
 
 /// Bytes that are read at once while looking.
 const PIECE: u64 = 64 * 1024;
@@ -18,26 +18,26 @@ const BLOCK: u64 = 4096;
 const MOST: usize = 64;
 
 /// Writes zeros over the sectors that do not read, durably, unless they belong to the label, the area's header or the committed
-/// text, which have repairs of their own. Answers how many blocks that were.
+/// text, which have repairs of their own. Answers how many blocks that were; none on a PV that is laid out in another way, where
+/// a volume may lie in their place.
 ///
 /// # Errors
-/// A sector cannot be written, or there are too many.
+/// The drive fails otherwise than at a place, a sector cannot be written, or there are too many.
 pub fn mend<D: Device + ?Sized>(dev: &D, committed: &Committed) -> io::Result<usize> {
     // A copy does not say where the text lies.
     let Some(location) = committed.location else {
         return Ok(0);
     };
+    if committed.header.metadata != [AREA] || committed.vg.pv.pe_start < plan::METADATA_END {
+        return Ok(0);
+    }
     let needed = needed(location);
     let is_needed = |of: &Range<u64>| {
         needed
             .iter()
             .any(|range| range.start < of.end && of.start < range.end)
     };
-    let reads = |of: &Range<u64>| {
-        let mut bytes = vec![0; (of.end - of.start) as usize];
-        dev.read_at(of.start, &mut bytes).is_ok()
-    };
-    let blocks = unreadable(&reads);
+    let blocks = unreadable(dev)?;
     if blocks.len() > MOST {
         return Err(io::Error::other(format!(
             "more than {MOST} blocks of LVM's metadata area do not read"
@@ -50,13 +50,14 @@ pub fn mend<D: Device + ?Sized>(dev: &D, committed: &Committed) -> io::Result<us
         } else {
             BLOCK
         };
-        let lost: Vec<Range<u64>> = parts(block, part)
-            .filter(|part| !is_needed(part) && !reads(part))
-            .collect();
-        for part in &lost {
-            dev.write_at(part.start, &vec![0; (part.end - part.start) as usize])?;
+        let mut lost = false;
+        for part in parts(block, part).filter(|part| !is_needed(part)) {
+            if !reads(dev, &part)? {
+                dev.write_at(part.start, &vec![0; (part.end - part.start) as usize])?;
+                lost = true;
+            }
         }
-        mended += usize::from(!lost.is_empty());
+        mended += usize::from(lost);
     }
     if mended > 0 {
         dev.flush()?;
@@ -64,18 +65,37 @@ pub fn mend<D: Device + ?Sized>(dev: &D, committed: &Committed) -> io::Result<us
     Ok(mended)
 }
 
+/// False: the place does not read. Another error says nothing of it.
+fn reads<D: Device + ?Sized>(dev: &D, of: &Range<u64>) -> io::Result<bool> {
+    let mut bytes = vec![0; (of.end - of.start) as usize];
+    match dev.read_at(of.start, &mut bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if is_of_medium(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 fn parts(of: Range<u64>, by: u64) -> impl Iterator<Item = Range<u64>> {
     of.step_by(by as usize).map(move |at| at..at + by)
 }
 
 /// Blocks of LVM's part that do not read: all of them, or one more than are mended.
-fn unreadable(reads: &impl Fn(&Range<u64>) -> bool) -> Vec<Range<u64>> {
-    parts(0..plan::METADATA_END, PIECE)
-        .filter(|piece| !reads(piece))
-        .flat_map(|piece| parts(piece, BLOCK))
-        .filter(|block| !reads(block))
-        .take(MOST + 1)
-        .collect()
+fn unreadable<D: Device + ?Sized>(dev: &D) -> io::Result<Vec<Range<u64>>> {
+    let mut found = Vec::new();
+    for piece in parts(0..plan::METADATA_END, PIECE) {
+        if reads(dev, &piece)? {
+            continue;
+        }
+        for block in parts(piece, BLOCK) {
+            if !reads(dev, &block)? {
+                found.push(block);
+            }
+            if found.len() > MOST {
+                return Ok(found);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// What has repairs of its own: the sectors with the label, the header and the committed text.
