@@ -110,12 +110,24 @@ impl Qmp {
             events: VecDeque::new(),
             commands: 0,
         };
-        let greeting = qmp.message("its greeting", limit, until)?;
-        if greeting.get("QMP").is_none() {
-            return Err(not_understood(&greeting));
-        }
+        qmp.greeting(limit, until)?;
         qmp.execute_within("qmp_capabilities", Value::Null, limit)?;
         Ok(qmp)
+    }
+
+    /// Reads up to qemu's greeting. An event that the former client did not read, whole or its end, comes before it: qemu
+    /// keeps what it could not write for the next client (`monitor_flush_locked`, `outbuf`).
+    fn greeting(&mut self, limit: Duration, until: Instant) -> Result<(), QmpError> {
+        loop {
+            match self.message("its greeting", limit, until) {
+                Ok(message) if message.get("QMP").is_some() => return Ok(()),
+                Ok(message) if as_event(&message).is_none() => {
+                    return Err(not_understood(&message));
+                }
+                Ok(_) | Err(QmpError::NotUnderstood { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Runs a command (arguments Null: none) and answers with what it returned, within `SOON`.
@@ -302,6 +314,29 @@ mod tests {
         let gone = qmp.event_named("DEVICE_DELETED", SHORT).unwrap();
         assert_eq!(gone.data["device"], "a");
         assert_eq!(qmp.event_named("STOP", SHORT).unwrap().data, Value::Null);
+    }
+
+    #[test]
+    fn events_that_the_former_client_did_not_read_come_before_the_greeting() {
+        let dir = tempfile::tempdir().unwrap();
+        let lines = concat!(
+            "ion\": \"read\"}, \"event\": \"BLOCK_IO_ERROR\"}\r\n",
+            "{\"event\": \"BLOCK_IO_ERROR\", \"data\": {\"node-name\": \"disk\"}}\r\n",
+            "{\"QMP\": {}}\r\n{\"return\": {}, \"id\": 1}\r\n",
+        );
+        let mut qmp = Qmp::connect(&saying(dir.path(), lines), SOON).unwrap();
+        let event = qmp.event_named("BLOCK_IO_ERROR", SHORT);
+        assert!(matches!(event, Err(QmpError::Deadline { .. })), "{event:?}");
+    }
+
+    #[test]
+    fn what_is_neither_a_greeting_nor_an_event_is_not_qemu() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = Qmp::connect(&saying(dir.path(), "{\"hello\": 1}\n"), SOON);
+        assert!(
+            matches!(refused, Err(QmpError::NotUnderstood { .. })),
+            "{refused:?}"
+        );
     }
 
     #[test]
