@@ -53,12 +53,13 @@ const FAULTS: [Fault; 4] = [
     Fault::TornHalf,
 ];
 
-/// A drive's bytes, with some that do not read until all of them are written.
+/// A drive's bytes, with some that do not read until they are written, from either end.
 struct Memory {
     bytes: RefCell<Vec<u8>>,
     unreadable: RefCell<Range<u64>>,
     /// What is answered there.
     errno: Cell<i32>,
+    flushes: Cell<u32>,
 }
 
 impl Memory {
@@ -79,6 +80,7 @@ impl Memory {
             bytes: RefCell::new(bytes),
             unreadable: RefCell::new(unreadable),
             errno: Cell::new(libc::EIO),
+            flushes: Cell::new(0),
         }
     }
 }
@@ -108,13 +110,19 @@ impl Device for Memory {
         let end = offset + data.len() as u64;
         self.bytes.borrow_mut()[offset as usize..end as usize].copy_from_slice(data);
         let mut unreadable = self.unreadable.borrow_mut();
-        if offset <= unreadable.start && unreadable.end <= end {
+        if offset <= unreadable.start {
+            unreadable.start = unreadable.start.max(end);
+        } else if unreadable.end <= end {
+            unreadable.end = unreadable.end.min(offset);
+        }
+        if unreadable.is_empty() {
             *unreadable = 0..0;
         }
         Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
+        self.flushes.set(self.flushes.get() + 1);
         Ok(())
     }
 
@@ -154,6 +162,7 @@ fn furnished() -> Option<Memory> {
         bytes: RefCell::default(),
         unreadable: RefCell::default(),
         errno: Cell::new(libc::EIO),
+        flushes: Cell::new(0),
     };
     let run = |args: Vec<String>| {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -336,6 +345,7 @@ fn what_does_not_read_and_is_not_needed_is_written_again_and_nothing_else() {
         let touches = needed
             .iter()
             .any(|of| of.start < bad.end && bad.start < of.end);
+        drive.flushes.take();
         drive.unreadable.replace(bad.clone());
         let mended = lvm::unreadable::mend(&drive, &shown);
         let left = drive.unreadable.borrow().clone();
@@ -347,25 +357,47 @@ fn what_does_not_read_and_is_not_needed_is_written_again_and_nothing_else() {
         };
         if touches {
             // Its other sectors may be written, the needed ones stay as they are.
-            assert_eq!(left, bad);
+            for of in &needed {
+                let part = of.start.max(bad.start)..of.end.min(bad.end);
+                assert!(
+                    part.is_empty() || left.start <= part.start && part.end <= left.end,
+                    "{bad:?}: {left:?}"
+                );
+            }
             assert!(!needed.iter().any(|of| changed(of.clone())), "{bad:?}");
         } else {
             assert_eq!(mended.unwrap(), 1, "{bad:?}");
             assert_eq!(left, 0..0, "{bad:?}");
+            assert_eq!(drive.flushes.take(), 1, "{bad:?}");
             assert_eq!(lvm::shown(&drive, &id()).unwrap(), shown, "{bad:?}");
         }
         assert!(!changed(plan::METADATA_END..plan::FIRST_PE), "{bad:?}");
     }
+    // Nothing to do, nothing done.
+    drive.flushes.take();
+    assert_eq!(lvm::unreadable::mend(&drive, &shown).unwrap(), 0);
+    assert_eq!(drive.flushes.take(), 0);
+    // As many as are mended; in the area's unused part, which is written from its beginning.
+    drive.unreadable.replace(2 * MIB..2 * MIB + 64 * BLOCK);
+    assert_eq!(lvm::unreadable::mend(&drive, &shown).unwrap(), 64);
+    assert_eq!(*drive.unreadable.borrow(), 0..0);
     // Laid out in another way: a volume may lie there.
     drive.unreadable.replace(2 * MIB..2 * MIB + BLOCK);
     let mut other = shown.clone();
-    other.vg.pv.pe_start = MIB;
+    other.vg.pv.pe_start = plan::METADATA_END - 1;
     assert_eq!(lvm::unreadable::mend(&drive, &other).unwrap(), 0);
+    other.vg.pv.pe_start = plan::METADATA_END;
+    assert_eq!(lvm::unreadable::mend(&drive, &other).unwrap(), 1);
+    drive.unreadable.replace(2 * MIB..2 * MIB + BLOCK);
     // The drive is gone, which says nothing of a place.
     drive.errno.set(libc::ENODEV);
     assert!(lvm::unreadable::mend(&drive, &shown).is_err());
     assert_eq!(*drive.unreadable.borrow(), 2 * MIB..2 * MIB + BLOCK);
 
+    drive.errno.set(libc::EIO);
+    drive.unreadable.replace(2 * MIB..2 * MIB + 65 * BLOCK);
+    assert!(lvm::unreadable::mend(&drive, &shown).is_err());
+    assert_eq!(drive.unreadable.borrow().end, 2 * MIB + 65 * BLOCK);
     healthy.unreadable.replace(0..2 * MIB);
     let error = lvm::unreadable::mend(&healthy, &shown).unwrap_err();
     assert!(error.to_string().contains("more than 64 blocks"), "{error}");
