@@ -140,21 +140,18 @@ pub(crate) trait ClaimedDrive {
         if old >= size_bytes {
             return unchanged(contents);
         }
-        let cannot = |needed, possible| CarveError::CannotGrow {
-            uuid,
-            needed,
-            possible,
-        };
         let size = plan::rounded(size_bytes);
         let more = size.map_or(u64::MAX, |size| size - old);
         let runs = self
             .place_more(placed, &contents, more)
-            .map_err(|possible| cannot(size.unwrap_or(size_bytes), possible))?;
+            .map_err(|possible| CarveError::CannotGrow {
+                uuid,
+                needed: size.unwrap_or(size_bytes),
+                possible,
+            })?;
         space::ready(self.device(), self.id(), self.free_space(), &runs)?;
-        self.grow(placed, &runs).map_err(|error| match error {
-            CarveError::NoSpace { largest, .. } => cannot(old + more, old + largest),
-            error => error,
-        })?;
+        self.grow(placed, &runs)
+            .map_err(|error| not_grown(error, uuid, old, more))?;
         self.answer()
     }
 
@@ -304,9 +301,41 @@ pub(super) fn in_doubt(id: &DriveId, error: &CarveError) -> CarveError {
     }
 }
 
+/// Why a volume of `old` bytes did not get `more`. What there is too little of is said for the whole volume.
+fn not_grown(error: CarveError, uuid: Uuid, old: u64, more: u64) -> CarveError {
+    match error {
+        CarveError::NoSpace { largest, .. } => CarveError::CannotGrow {
+            uuid,
+            needed: old + more,
+            possible: old + largest,
+        },
+        error => error,
+    }
+}
+
 fn unchanged(contents: Contents) -> Result<Changed, CarveError> {
     Ok(Changed {
         contents,
         changed: false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_for_growth_is_said_for_the_whole_volume() {
+        let error = CarveError::NoSpace {
+            drive: "d".into(),
+            needed: 10,
+            largest: 7,
+        };
+        match not_grown(error, Uuid::nil(), 100, 10) {
+            CarveError::CannotGrow {
+                needed, possible, ..
+            } => assert_eq!((needed, possible), (110, 107)),
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -11,6 +11,8 @@ mod bad_blocks;
 mod begun;
 mod change;
 pub(super) mod claim;
+#[cfg(test)]
+mod refusals;
 mod session;
 #[cfg(test)]
 mod tests;

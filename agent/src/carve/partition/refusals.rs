@@ -1,0 +1,157 @@
+//! What a change refuses when the drive is not as its caller believes: half-made and half-deleted volumes, labels and tables
+//! that changed in between. On a drive in memory.
+
+use uuid::Uuid;
+
+use super::Session;
+use super::tests::{a, b, furnished, id, session};
+use crate::carve::{
+    claimed::{ClaimedDrive, Erasable},
+    device::Device,
+    erase,
+    error::CarveError,
+    fake::FakeDrive,
+    gpt::{self, Entry},
+};
+use crate::model::{FsType, Label, MIB, RecordState};
+
+/// As read, with nothing put right.
+fn unrepaired(drive: &FakeDrive) -> Session<'_, FakeDrive> {
+    Session::open(drive, &id(), false).unwrap()
+}
+
+fn table(drive: &FakeDrive) -> gpt::Table {
+    match gpt::read(drive).unwrap() {
+        gpt::Found::Whole(table) => table,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_erasing(drive: &FakeDrive, uuid: Uuid) -> bool {
+    let contents = unrepaired(drive).contents().unwrap();
+    let state = &contents.volume(uuid).unwrap().record.state;
+    matches!(state, RecordState::Erasing { .. })
+}
+
+#[test]
+fn a_volume_whose_creation_is_not_settled_is_in_use() {
+    let drive = furnished(512);
+    let mut opened = session(&drive);
+    let content = &opened.label.content;
+    let content = content.with(b(), |record| record.state = RecordState::Creating);
+    opened.commit_label(content).unwrap();
+    let deleted = unrepaired(&drive).delete(b());
+    assert!(
+        matches!(deleted, Err(CarveError::InUse { .. })),
+        "{deleted:?}"
+    );
+    assert!(!is_erasing(&drive, b()));
+    let grown = unrepaired(&drive).expand(b(), 4 * MIB);
+    assert!(
+        matches!(grown, Err(CarveError::NoSuchVolume { .. })),
+        "{grown:?}"
+    );
+}
+
+#[test]
+fn a_delete_that_was_cut_off_is_in_use_until_it_is_completed() {
+    let drive = furnished(512);
+    let live = table(&drive);
+    session(&drive).delete(b()).unwrap();
+    // As after a power cut in between: the entry has its old identity.
+    gpt::write(&drive, &live).unwrap();
+    let again = unrepaired(&drive).delete(b());
+    assert!(matches!(again, Err(CarveError::InUse { .. })), "{again:?}");
+    // A look with repair completes it.
+    assert!(!session(&drive).delete(b()).unwrap().changed);
+}
+
+#[test]
+fn a_deleted_volume_is_neither_grown_nor_formatted() {
+    let drive = furnished(512);
+    session(&drive).delete(b()).unwrap();
+    let grown = session(&drive).expand(b(), 4 * MIB);
+    let formatted = session(&drive).advance(b(), &RecordState::Block);
+    for refused in [grown, formatted] {
+        assert!(
+            matches!(refused, Err(CarveError::NoSuchVolume { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
+fn a_record_that_does_not_read_back_beside_its_volume_is_damage() {
+    let drive = furnished(512);
+    let mut opened = session(&drive);
+    let number = opened
+        .contents()
+        .unwrap()
+        .volume(b())
+        .unwrap()
+        .number
+        .unwrap();
+    // Another program takes the volume out of the table meanwhile.
+    gpt::write(&drive, &table(&drive).with(number, Entry::UNUSED)).unwrap();
+    let to = RecordState::Fs {
+        fs_type: FsType::Ext4,
+        fs_uuid: Uuid::from_u128(1),
+        mounted: false,
+    };
+    let advanced = opened.advance(b(), &to);
+    assert!(
+        matches!(advanced, Err(CarveError::Damaged { .. })),
+        "{advanced:?}"
+    );
+}
+
+#[test]
+fn a_drive_is_adopted_from_the_label_that_was_seen_only() {
+    let drive = furnished(512);
+    let ours = session(&drive).label().clone();
+    let to = Label {
+        node: "other".into(),
+        ..ours.clone()
+    };
+    let stale = Label {
+        node: "third".into(),
+        ..ours.clone()
+    };
+    let refused = session(&drive).adopt(&stale, &to);
+    assert!(
+        matches!(refused, Err(CarveError::NotClaimable { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(session(&drive).label(), &ours);
+    let adopted = session(&drive).adopt(&ours, &to).unwrap();
+    assert!(adopted.changed && adopted.contents.label == to);
+    // Again, with what was seen before.
+    drive.settle();
+    assert!(!session(&drive).adopt(&ours, &to).unwrap().changed);
+    assert_eq!(drive.writes(), 0);
+}
+
+#[test]
+fn the_space_of_another_deletion_of_the_volume_is_not_freed() {
+    let drive = furnished(512);
+    session(&drive).delete(b()).unwrap();
+    let erasable = session(&drive).erasable(b()).unwrap().unwrap();
+    let extent = erasable.runs[0];
+    assert_eq!(erasable.total(), extent.len);
+    drive.zero(extent).unwrap();
+    drive.flush().unwrap();
+    let another = Erasable {
+        guid: Uuid::from_u128(1),
+        ..erasable.clone()
+    };
+    let elsewhere = Erasable {
+        runs: vec![session(&drive).erasable(b()).unwrap().unwrap().runs[0]; 2],
+        ..erasable.clone()
+    };
+    for stale in [another, elsewhere] {
+        let left = erase::free(&mut session(&drive), &stale).unwrap();
+        assert!(left.volume(b()).is_some(), "{stale:?}");
+    }
+    let freed = erase::free(&mut session(&drive), &erasable).unwrap();
+    assert!(freed.volume(b()).is_none() && freed.volume(a()).is_some());
+}
