@@ -84,3 +84,120 @@ pub(super) fn is_claimable(
         (ClaimPolicy::SignatureFree, _) => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{carve::fake::FakeDrive, model::Layout};
+
+    fn id() -> DriveId {
+        DriveId("wwn-0xfa4e".into())
+    }
+
+    fn blank() -> Probed {
+        Probed {
+            size_bytes: 1 << 40,
+            read_only: false,
+            busy: true,
+            signatures: Signatures::Empty,
+            gpt: GptState::None,
+            ours: None,
+            traces: None,
+            gpt_types: vec![],
+            blankness: Blankness::Blank,
+        }
+    }
+
+    fn data() -> Blankness {
+        Blankness::DataAt(7)
+    }
+
+    #[test]
+    fn only_a_blank_drive_is_claimable_or_one_without_signatures_by_choice() {
+        let refused = [
+            (
+                "ReadOnly",
+                Probed {
+                    read_only: true,
+                    ..blank()
+                },
+            ),
+            (
+                "it is not empty",
+                Probed {
+                    signatures: Signatures::Found(vec![]),
+                    ..blank()
+                },
+            ),
+            (
+                "OursDamaged",
+                Probed {
+                    traces: Some("a label".into()),
+                    ..blank()
+                },
+            ),
+            (
+                "PartitionTable",
+                Probed {
+                    gpt: GptState::Damaged("half".into()),
+                    ..blank()
+                },
+            ),
+            (
+                "PartitionTable",
+                Probed {
+                    ours: Some(Layout::Lvm),
+                    ..blank()
+                },
+            ),
+        ];
+        for (reason, probed) in refused {
+            for policy in [ClaimPolicy::Blank, ClaimPolicy::SignatureFree] {
+                let error = is_claimable(&id(), &probed, policy).unwrap_err();
+                assert!(error.to_string().contains(reason), "{policy:?}: {error}");
+            }
+        }
+        for blankness in [data(), Blankness::NotSampled] {
+            let probed = Probed {
+                blankness,
+                ..blank()
+            };
+            let error = is_claimable(&id(), &probed, ClaimPolicy::Blank).unwrap_err();
+            assert!(error.to_string().contains("NotBlank"), "{error}");
+            is_claimable(&id(), &probed, ClaimPolicy::SignatureFree).unwrap();
+        }
+        is_claimable(&id(), &blank(), ClaimPolicy::Blank).unwrap();
+    }
+
+    #[test]
+    fn a_drive_with_a_partition_of_the_kernel_is_not_claimable() {
+        let facts = PartitionFacts {
+            kernel_name: "sda1".into(),
+            number: 1,
+            start_bytes: MIB,
+            size_bytes: MIB,
+            major: 8,
+            minor: 1,
+        };
+        no_partition(&id(), None).unwrap();
+        let error = no_partition(&id(), Some(&facts)).unwrap_err();
+        assert!(error.to_string().contains("sda1"), "{error}");
+    }
+
+    #[test]
+    fn a_byte_anywhere_in_the_first_or_last_16_mib_is_data() {
+        let drive = FakeDrive::new(128 * MIB, 512);
+        let run = Extent {
+            start: 0,
+            len: 128 * MIB,
+        };
+        is_blank(&drive, &id(), run).unwrap();
+        for at in [16 * MIB - 1024, 112 * MIB + 512] {
+            drive.rot(at, 1);
+            let error = is_blank(&drive, &id(), run).unwrap_err();
+            assert!(error.to_string().contains(&format!("byte {at}")), "{error}");
+            drive.rot(at, 1);
+        }
+        is_blank(&drive, &id(), run).unwrap();
+    }
+}
