@@ -39,6 +39,7 @@ async fn rig(worker: &str) -> Rig {
     let pool = PoolConfig {
         program,
         notes_dir: dir.path().join("workers"),
+        fork: false,
         idle: Duration::from_secs(1),
         stuck_after: Duration::from_secs(60),
         queue: 1,

@@ -17,7 +17,7 @@ use std::{
 
 use drivebay_agent::{
     model::DriveId,
-    sys::process,
+    sys::{process, start::start_worker},
     worker::{
         Pool, PoolConfig, RunError, Slot, SlotStatus,
         drill::{Act, Drill, DrillError},
@@ -37,6 +37,7 @@ fn config(dir: &Path) -> PoolConfig {
     PoolConfig {
         program: program(),
         notes_dir: dir.join("notes"),
+        fork: true,
         idle: Duration::from_secs(60),
         stuck_after: Duration::from_secs(30),
         queue: 4,
@@ -452,7 +453,7 @@ async fn shutdown_lets_jobs_end_until_its_limit_and_kills_the_rest() {
 
 /// Speaks to a worker without a pool.
 async fn talk(bytes: &[u8]) -> std::process::ExitStatus {
-    let mut started = process::start_worker(&program(), &[]).unwrap();
+    let mut started = start_worker(&program(), &[]).unwrap();
     started.socket.set_nonblocking(false).unwrap();
     started.socket.write_all(bytes).unwrap();
     started.socket.shutdown(std::net::Shutdown::Write).unwrap();
@@ -495,6 +496,7 @@ async fn a_worker_that_speaks_nonsense_fails_the_job_and_is_killed() {
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         let mut config = config(dir.path());
         config.program = script;
+        config.fork = false;
         let pool = Pool::new(config).await.unwrap();
         let error = pool
             .run(&drive("a"), FG, Drill(vec![]), LONG)

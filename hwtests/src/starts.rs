@@ -8,7 +8,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::{Trouble, agent};
+use crate::{Trouble, agent, memory};
 
 /// The calls that start programs and processes.
 const STARTS: &str = "execve,execveat,?fork,?vfork,clone,clone3";
@@ -32,15 +32,19 @@ impl Starts {
         Self::watch_these(&pids, dir, STARTS, is_start)
     }
 
-    /// As `watch`, of the process and its future descendants only: strace waits for ever for one that hangs in a drive.
+    /// As `watch`, of the process, the one that its workers are forked from, and their future descendants only: strace waits for
+    /// ever for one that hangs in a drive.
     ///
     /// # Errors
     /// strace cannot attach.
     pub fn watch_only(pid: u32, dir: &Path) -> Result<Self, Trouble> {
-        Self::watch_these(&[pid], dir, STARTS, is_start)
+        let mut pids = agent::descendants(pid);
+        pids.retain(|pid| memory::is_server(*pid));
+        pids.push(pid);
+        Self::watch_these(&pids, dir, STARTS, is_start)
     }
 
-    /// As `watch_only`, but counts the calls by which filesystems are marked for their error events.
+    /// Of the process and its future descendants: counts the calls by which filesystems are marked for their error events.
     ///
     /// # Errors
     /// strace cannot attach.

@@ -13,5 +13,6 @@ mod one_node {
     pub(crate) mod counted;
     pub(crate) mod data;
     pub(crate) mod single_writer;
+    pub(crate) mod workers;
     pub(crate) mod writer;
 }

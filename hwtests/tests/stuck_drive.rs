@@ -45,6 +45,7 @@ async fn pool(notes: &Path) -> Pool {
     let config = PoolConfig {
         program: program::agent().unwrap(),
         notes_dir: notes.to_owned(),
+        fork: true,
         idle: Duration::from_secs(60),
         stuck_after: Duration::from_secs(3),
         queue: 8,

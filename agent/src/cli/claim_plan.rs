@@ -82,6 +82,7 @@ pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, P
     let pool = Pool::new(PoolConfig {
         program: std::env::current_exe().map_err(workers("the path of this program"))?,
         notes_dir: notes.0.clone(),
+        fork: true,
         idle: config.worker_idle,
         stuck_after: Duration::from_secs(30),
         queue: 8,

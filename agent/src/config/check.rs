@@ -260,7 +260,8 @@ fn config(raw: &Raw, host: &HostFacts, report: &mut Report) -> Config {
         rescan: value(&raw.discovery.rescan).map_or(Duration::from_mins(5), |it| it.0),
         quarantine,
         erase_bytes_per_second: erase_rate(&raw.erase.max_bytes_per_second, report),
-        worker_idle: value(&raw.workers.idle).map_or(Duration::from_mins(1), |it| it.0),
+        // Longer than the pause of a kubelet between two NodeGetVolumeStats of a volume: one to two minutes.
+        worker_idle: value(&raw.workers.idle).map_or(Duration::from_secs(150), |it| it.0),
         checks: checks::check(&raw.checks, report),
         metrics,
         probes,

@@ -49,7 +49,7 @@ fn the_example_is_right_and_shows_the_defaults() {
     assert_eq!(config.runtime_dir, Path::new("/run/drivebay"));
     assert_eq!(config.rescan, Duration::from_secs(300));
     assert_eq!(config.quarantine, Duration::from_secs(86_400));
-    assert_eq!(config.worker_idle, Duration::from_secs(60));
+    assert_eq!(config.worker_idle, Duration::from_secs(150));
     assert_eq!(config.erase_bytes_per_second, Some(200 * 1024 * 1024));
     assert_eq!(config.metrics.to_string(), "http://127.0.0.1:9810");
     assert!(!config.allow_loop);

@@ -6,9 +6,8 @@
 //! fires when the *thread* that forked ends, and the agent's threads come and go.
 
 use std::{
-    ffi::OsStr,
     io::{self, Write},
-    os::unix::net::UnixStream,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     panic::{AssertUnwindSafe, catch_unwind},
     process::ExitCode,
     rc::Rc,
@@ -21,7 +20,10 @@ use super::{
     job::{Dispatch, Outcome},
     protocol::{self, Call, ProtocolError, Reply},
 };
-use crate::{model::cause::chain, sys};
+use crate::{
+    model::cause::chain,
+    sys::{self, worker_server},
+};
 
 /// Descriptor 0 is no socket.
 const NOT_STARTED_BY_AGENT: u8 = 2;
@@ -30,28 +32,31 @@ const CONNECTION_FAILED: u8 = 3;
 /// A tool was left that cannot be killed.
 const TOOL_LEFT: u8 = 4;
 
-/// When this process was started as `drivebay-agent worker`, is one, and says how to exit.
-/// To be called before anything else in `main`.
+/// When this process was started as `drivebay-agent worker`, or as the server that forks workers, is one, and says how to
+/// exit. To be called before anything else in `main`.
 pub fn if_worker(dispatch: Dispatch) -> Option<ExitCode> {
-    let is_worker = std::env::args_os().nth(1).as_deref() == Some(OsStr::new("worker"));
-    is_worker.then(|| main(dispatch))
-}
-
-/// A whole worker, from start to exit.
-fn main(dispatch: Dispatch) -> ExitCode {
-    let socket = match sys::process::socket_from_stdin() {
-        Ok(socket) => socket,
+    let command = std::env::args_os().nth(1)?;
+    let begin = match command.to_str()? {
+        "worker" => |socket: OwnedFd| Ok(Some(UnixStream::from(socket))),
+        worker_server::COMMAND => worker_server::serve,
+        _ => return None,
+    };
+    Some(match start(begin) {
+        Ok(Some(socket)) => serve(socket, dispatch),
+        Ok(None) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "drivebay-agent worker: {error}");
-            return ExitCode::from(NOT_STARTED_BY_AGENT);
+            ExitCode::from(NOT_STARTED_BY_AGENT)
         }
-    };
+    })
+}
+
+/// What every worker needs, then its socket. Made before the server forks, so that workers share it.
+fn start(begin: fn(OwnedFd) -> io::Result<Option<UnixStream>>) -> io::Result<Option<UnixStream>> {
+    let socket = sys::worker_socket::socket_from_stdin()?;
     log_to_stderr();
-    if let Err(error) = sys::tool_namespace::inherit() {
-        let _ = writeln!(io::stderr(), "drivebay-agent worker: {error}");
-        return ExitCode::from(NOT_STARTED_BY_AGENT);
-    }
-    serve(socket, dispatch)
+    sys::tool_namespace::inherit()?;
+    begin(socket)
 }
 
 /// Lines on stderr, which the agent reads. They may have no reader any more (the agent is gone);
@@ -133,7 +138,7 @@ fn run(call: Call, socket: &Rc<UnixStream>, dispatch: Dispatch) -> Result<Outcom
         let _ = protocol::write(&mut &*steps, &Reply::Step { id, name });
     });
     let line = Rc::clone(socket);
-    context = context.watching(move || sys::process::is_hung_up(&line));
+    context = context.watching(move || sys::worker_socket::is_hung_up(&line));
     let dispatched = catch_unwind(AssertUnwindSafe(|| {
         dispatch(&call.name, call.arguments, &mut context)
     }));

@@ -7,9 +7,8 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
         UnixStream,
-        unix::{OwnedReadHalf, OwnedWriteHalf},
+        unix::{OwnedReadHalf, OwnedWriteHalf, pipe},
     },
-    process::{Child, ChildStderr},
     task::JoinError,
 };
 
@@ -22,7 +21,12 @@ use super::{
 };
 use crate::{
     model::cause::chain,
-    sys::{offload::blocking, process},
+    sys::{
+        child::{Child, reap_orphans},
+        offload::blocking,
+        process,
+        start::Starter,
+    },
 };
 
 /// Longest piece of a log line that is passed on, in bytes.
@@ -55,14 +59,19 @@ pub(super) enum Said {
 
 impl Worker {
     /// Starts and notes a worker. Blocks for some milliseconds; for `spawn_blocking`.
-    pub(super) fn start(config: &PoolConfig, key: &Key) -> std::io::Result<Self> {
+    pub(super) fn start(
+        starter: &Starter,
+        config: &PoolConfig,
+        key: &Key,
+    ) -> std::io::Result<Self> {
         let boot_id = process::boot_id()?;
         // Slot and drive are for those who read the process list; the worker ignores them.
-        let started = process::start_worker(&config.program, &[key.1.as_str(), &key.0.0])?;
+        let started = starter.start(&[key.1.as_str(), &key.0.0])?;
+        let pid = started.child.pid();
         let note = notes::path(&config.notes_dir, key);
         let content = Note {
             boot_id,
-            pid: started.pid,
+            pid,
             start_ticks: started.start_ticks,
             drive: key.0.clone(),
             slot: key.1,
@@ -73,14 +82,14 @@ impl Worker {
             Ok(socket) => socket,
             Err(error) => {
                 // It has no job yet, so it can be killed and nothing is half done.
-                process::kill_group(started.pid);
+                started.child.kill();
                 return Err(error);
             }
         };
         let (reader, writer) = socket.into_split();
-        tokio::spawn(pass_on(started.stderr, key.clone(), started.pid));
+        tokio::spawn(pass_on(started.stderr, key.clone(), pid));
         Ok(Self {
-            pid: started.pid,
+            pid,
             start_ticks: started.start_ticks,
             child: started.child,
             reader: FrameReader::new(reader),
@@ -144,11 +153,8 @@ impl Worker {
     }
 
     /// Kills it. Its tools are killed by `gone`.
-    pub(super) fn kill(&mut self) {
-        // Only while it is not reaped is the number known to be its own.
-        if self.child.id().is_some() {
-            process::kill_group(self.pid);
-        }
+    pub(super) fn kill(&self) {
+        self.child.kill();
     }
 
     /// Returns when nothing of it lives: the worker is reaped, its tools are killed and gone, and
@@ -156,12 +162,17 @@ impl Worker {
     pub(super) async fn gone(&mut self) -> Option<ExitStatus> {
         // An error leaves the search below to find out.
         let status = self.child.wait().await.ok();
+        let reaped = status.is_some();
         let mut pause = Duration::from_millis(10);
         loop {
             let (pid, ticks) = (self.pid, self.start_ticks);
             let note = self.note.clone();
             let looked = blocking(move || {
-                let left = process::kill_remains(pid, ticks)?;
+                // Reaped: what it left is among the agent's children. A search through all processes is for when some are.
+                let left = match reaped && reap_orphans() {
+                    true => Vec::new(),
+                    false => process::kill_remains(pid, ticks)?,
+                };
                 if left.is_empty() {
                     notes::remove(&note);
                 }
@@ -174,7 +185,7 @@ impl Worker {
                     tracing::warn!(pid, %error, "cannot determine whether a worker's tools exited")
                 }
             }
-            // They are not our children, so there is nothing to wait for.
+            // Which of them are the agent's children changes with each that ends.
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));
         }
@@ -186,7 +197,7 @@ fn join_failed(error: JoinError) -> std::io::Error {
 }
 
 /// Passes a worker's log on, until the last of its processes is gone.
-async fn pass_on(mut stderr: ChildStderr, key: Key, pid: i32) {
+async fn pass_on(mut stderr: pipe::Receiver, key: Key, pid: i32) {
     let (drive, slot) = key;
     let mut buffer = Vec::new();
     loop {

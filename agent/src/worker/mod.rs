@@ -6,7 +6,7 @@
 //! a unit of work is; `protocol` how it travels; `pool` is the agent's side, `child` the
 //! worker's, which is given the table of jobs. Behind the pool: `table` decides (who waits, who is
 //! told Busy or Stuck), `slot` acts, `handle` is one running child, `notes` finds it again after
-//! a restart of the agent.
+//! a restart of the agent. Workers are forked by a server (`sys::worker_server`), so that they share memory.
 
 pub mod child;
 #[cfg(debug_assertions)]

@@ -22,10 +22,15 @@ use super::{
     slot::{Actor, REAP},
     table::{Current, Entry, Key, Next, Request},
 };
-use crate::{model::DriveId, sys::offload::blocking};
+use crate::{
+    model::DriveId,
+    sys::{offload::blocking, start::Starter},
+};
 
 /// How long workers of an earlier agent may take to die before their slots are Stuck.
 const LEFTOVERS: Duration = Duration::from_secs(2);
+/// Longest wait for the worker server at the start.
+const SERVER: Duration = Duration::from_secs(2);
 /// Longest deadline that is kept apart from "none".
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -46,6 +51,7 @@ impl fmt::Debug for Pool {
 /// What the pool and its actors share. The lock is held for moments, never across an await.
 pub(super) struct Inner {
     pub(super) config: PoolConfig,
+    pub(super) starter: Starter,
     slots: Mutex<HashMap<Key, Entry>>,
     /// Set once the pool takes no more work: when running jobs are killed.
     stop: watch::Sender<Option<Instant>>,
@@ -61,6 +67,7 @@ impl Pool {
     /// There must be no other agent alive on this directory: its workers would be killed.
     pub async fn new(config: PoolConfig) -> io::Result<Self> {
         let inner = Arc::new(Inner {
+            starter: Starter::new(config.program.clone(), config.fork)?,
             config,
             slots: Mutex::default(),
             stop: watch::Sender::new(None),
@@ -85,6 +92,9 @@ impl Pool {
                 inner.block(leftover);
             }
         }
+        // So that the first jobs need not execute their workers; it is not waited for if it hangs.
+        let first = Arc::clone(&inner);
+        let _ = timeout(SERVER, blocking(move || first.starter.prepare())).await;
         Ok(Self { inner })
     }
 
@@ -154,6 +164,11 @@ impl Pool {
         if let Some(ended) = ended.flatten() {
             let _ = timeout(5 * REAP, ended).await;
         }
+    }
+
+    /// The process that workers are forked from, if it runs.
+    pub fn server(&self) -> Option<i32> {
+        self.inner.starter.server()
     }
 
     /// Every slot that has a worker.

@@ -124,7 +124,7 @@ impl Actor {
             return;
         };
         let stopping = self.inner.is_stopping();
-        let limit = sleep_until(self.idle_since + self.inner.config.idle);
+        let limit = sleep_until(self.idle_since + self.inner.config.idle_limit(self.key.1));
         tokio::select! {
             biased;
             // Before the queue: a dead worker gets no job.
@@ -227,7 +227,7 @@ impl Actor {
     async fn start(&self, deadline: Instant) -> Result<Worker, Unstarted> {
         self.entry(|entry| entry.step("starting a worker".to_owned(), Instant::now()));
         let (inner, key) = (Arc::clone(&self.inner), self.key.clone());
-        let mut starting = blocking(move || Worker::start(&inner.config, &key));
+        let mut starting = blocking(move || Worker::start(&inner.starter, &inner.config, &key));
         match self.attend(self.unless_cut(deadline, &mut starting)).await {
             Ok(Ok(Ok(worker))) => {
                 self.entry(|entry| {

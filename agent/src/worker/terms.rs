@@ -55,16 +55,32 @@ impl fmt::Display for Slot {
 /// How the pool behaves.
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
-    /// The program to run as `<program> worker` (our own).
+    /// The program to run as `<program> worker` and `<program> worker-server` (our own).
     pub program: PathBuf,
     /// Where running workers are noted (pid and start time), to be found by the next agent.
     pub notes_dir: PathBuf,
-    /// A worker without work for this long is let go.
+    /// Whether workers are forked by a server and share its memory; else each is executed.
+    pub fork: bool,
+    /// A foreground worker without work for this long is let go; others sooner.
     pub idle: Duration,
     /// One step older than this is Stuck.
     pub stuck_after: Duration,
     /// Callers that may wait for a slot; the next one gets Busy.
     pub queue: usize,
+}
+
+/// A worker without work leaves after this, unless it is kept for the next call.
+const SHORT: Duration = Duration::from_secs(5);
+
+impl PoolConfig {
+    /// How long a worker without work stays. The foreground's is kept for NodeGetVolumeStats, which the kubelet calls every
+    /// one to two minutes and which must start no process; the others' jobs can wait for a fork. Pure.
+    pub(super) fn idle_limit(&self, slot: Slot) -> Duration {
+        match slot {
+            Slot::Foreground => self.idle,
+            Slot::Stage | Slot::Background | Slot::Check | Slot::Unmount => self.idle.min(SHORT),
+        }
+    }
 }
 
 /// Why a job has no answer.

@@ -27,7 +27,7 @@ fn left(guest: &Guest, pid: u32) -> Left {
     Left {
         descriptors: number(&format!("ls /proc/{pid}/fd | wc -l")),
         threads: number(&format!("ls /proc/{pid}/task | wc -l")),
-        workers: number("pgrep -fc 'drivebay-agent [w]orker' || true"),
+        workers: number("pgrep -fc 'drivebay-agent [w]orker ' || true"),
         mounts: number("wc -l </proc/self/mountinfo"),
         mapped: guest.run("dmsetup ls | sort; ls /dev/mapper"),
         loops: guest.run("losetup --list --noheadings"),

@@ -5,7 +5,7 @@ use std::{fs, time::Duration};
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig,
     agent::{self, STOP_LIMIT},
-    csi, need, tree, wait,
+    csi, memory, need, tree, wait,
 };
 
 use super::writer::Writer;
@@ -83,6 +83,25 @@ async fn a_stopped_agent_is_gone_within_ten_seconds_with_its_workers_and_leaves_
     rig.leave_volume(&volume).await;
 }
 
+#[tokio::test]
+async fn a_killed_agent_leaves_neither_idle_workers_nor_what_they_were_forked_from() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let volume = rig.volume("mounted", 256 * MIB, &csi::mount("ext4")).await;
+    rig.use_volume(&volume).await;
+    let left = agent::descendants(rig.agent.pid());
+    assert!(left.iter().any(|pid| memory::is_server(*pid)));
+    assert!(left.iter().any(|pid| is_worker(*pid)));
+
+    rig.agent.kill9();
+    wait::until(Duration::from_secs(20), "they are gone", || {
+        left.iter().all(|pid| !is_worker(*pid)).then_some(())
+    });
+    rig.start_again().await;
+    rig.leave_volume(&volume).await;
+}
+
+/// A worker, or the server that workers are forked from.
 fn is_worker(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline"))
         .is_ok_and(|line| line.windows(7).any(|word| word == b"\0worker"))

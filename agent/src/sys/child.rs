@@ -1,0 +1,283 @@
+//! Child processes of the agent: waited for, and reaped together with what they leave behind.
+//!
+//! The agent is a subreaper: a process whose parent has died becomes the agent's child, also where the agent is not
+//! pid 1. So a worker that the worker server forked is waited for like any other child, and when a worker is gone, all that is
+//! left of it is found among the agent's children, without a search through all processes of the host.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    os::{
+        fd::{FromRawFd, OwnedFd},
+        unix::process::ExitStatusExt,
+    },
+    path::Path,
+    process::ExitStatus,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use nix::{sys::prctl::set_child_subreaper, unistd::getsid};
+use tokio::io::{Interest, unix::AsyncFd};
+
+use super::process::{self, ProcStat};
+
+/// How often a child is looked at when the kernel has no pidfd (before 5.3), or a debugger holds the child.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Whom nobody but its `Child` may reap.
+#[derive(Debug)]
+struct Children {
+    /// By process id, from the start until it is reaped.
+    awaited: BTreeSet<i32>,
+    /// Starts in progress: their processes are not in `awaited` yet.
+    starting: usize,
+    /// Orphans become the agent's children.
+    adopts: bool,
+}
+
+static CHILDREN: Mutex<Children> = Mutex::new(Children {
+    awaited: BTreeSet::new(),
+    starting: 0,
+    adopts: false,
+});
+
+/// Held for moments: nothing is waited for meanwhile.
+fn children() -> MutexGuard<'static, Children> {
+    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the agent the parent of what its children leave behind. To be called before the first of them is started.
+pub(super) fn adopt_orphans() -> io::Result<()> {
+    set_child_subreaper(true)?;
+    // Ignored, it would have the kernel reap children and give their numbers away.
+    // SAFETY: system calls; the structure is plain data that the first one fills.
+    unsafe {
+        let mut known: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGCHLD, std::ptr::null(), &raw mut known) == 0
+            && known.sa_sigaction == libc::SIG_IGN
+        {
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        }
+    }
+    children().adopts = true;
+    Ok(())
+}
+
+/// While it exists, nobody reaps a child that nobody is known to wait for.
+#[derive(Debug)]
+pub(super) struct Starting(());
+
+impl Starting {
+    pub(super) fn begin() -> Self {
+        children().starting += 1;
+        Self(())
+    }
+
+    /// A process that was started meanwhile. Needs a tokio runtime.
+    pub(super) fn child(&self, pid: i32) -> io::Result<Child> {
+        let child = Child {
+            pid,
+            // SAFETY: an `OwnedFd` is the same descriptor for as long as it lives.
+            ended: pidfd(pid)
+                .map(|fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) })
+                .transpose()?,
+            status: None,
+        };
+        children().awaited.insert(pid);
+        Ok(child)
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        children().starting -= 1;
+    }
+}
+
+/// A child of the agent. Dropped before it is reaped, it is left to `reap_orphans`.
+#[derive(Debug)]
+pub struct Child {
+    pid: i32,
+    /// Readable when it has ended.
+    ended: Option<AsyncFd<OwnedFd>>,
+    status: Option<ExitStatus>,
+}
+
+impl Child {
+    /// Its number, which is its own until it is reaped.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Reaps it if it has ended.
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.status.is_none() {
+            let mut children = children();
+            self.status = reap(self.pid)?;
+            if self.status.is_some() {
+                children.awaited.remove(&self.pid);
+            }
+        }
+        Ok(self.status)
+    }
+
+    /// Returns when it is reaped. May be dropped and called again.
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.try_wait()? {
+                return Ok(status);
+            }
+            if let Some(ended) = &self.ended {
+                let _ = ended.readable().await?;
+                if let Some(status) = self.try_wait()? {
+                    return Ok(status);
+                }
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Kills it and its process group, unless it is reaped.
+    pub fn kill(&self) {
+        if self.status.is_none() {
+            process::kill_group(self.pid);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.status.is_none() {
+            children().awaited.remove(&self.pid);
+        }
+    }
+}
+
+/// Does not block.
+fn reap(pid: i32) -> io::Result<Option<ExitStatus>> {
+    let mut status = 0;
+    // SAFETY: a system call that writes to a number that outlives it.
+    match unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } {
+        0 => Ok(None),
+        reaped if reaped == pid => Ok(Some(ExitStatus::from_raw(status))),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn pidfd(pid: i32) -> Option<OwnedFd> {
+    // SAFETY: no pointers are passed; a descriptor that comes back is ours alone.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        i32::try_from(fd)
+            .ok()
+            .filter(|fd| *fd >= 0)
+            .map(|fd| OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Reaps the children that nobody waits for and that have ended. True: no other is left, so nothing lives of any worker
+/// that was reaped. False: something may. Blocks, but on /proc only.
+pub fn reap_orphans() -> bool {
+    // Until the end: who is not awaited then is an orphan, and its number is not given to another process meanwhile.
+    let children = children();
+    if !children.adopts || children.starting > 0 {
+        return false;
+    }
+    let (Ok(all), Ok(session)) = (all(), getsid(None)) else {
+        return false;
+    };
+    let mut none = true;
+    for pid in all
+        .into_iter()
+        .filter(|pid| !children.awaited.contains(pid))
+    {
+        let Ok(Some(orphan)) = process::stat(pid) else {
+            none = false;
+            continue;
+        };
+        match fate(&orphan, session.as_raw()) {
+            Fate::NotOurs => {}
+            Fate::Reap => none &= matches!(reap(pid), Ok(Some(_))),
+            Fate::Lives => none = false,
+        }
+    }
+    none
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    /// A tool that the agent runs itself, and reaps: it is in the agent's session.
+    NotOurs,
+    Reap,
+    Lives,
+}
+
+/// Pure.
+fn fate(orphan: &ProcStat, session: i32) -> Fate {
+    if orphan.session == session {
+        Fate::NotOurs
+    } else if orphan.is_dead() {
+        Fate::Reap
+    } else {
+        Fate::Lives
+    }
+}
+
+/// The agent's children. The kernel lists them by thread: one that the agent started with the thread that started it, an orphan
+/// with the first thread that lives, to which also go those of a thread that ends. That is the process's first one, which lives
+/// as long as the agent, so it is read last.
+fn all() -> io::Result<Vec<i32>> {
+    let own = std::process::id().to_string();
+    let mut threads: Vec<_> = fs::read_dir("/proc/self/task")?
+        .map(|thread| thread.map(|thread| thread.file_name()))
+        .collect::<io::Result<_>>()?;
+    threads.sort_by_key(|thread| *thread == *own);
+    let mut found = Vec::new();
+    for thread in threads {
+        let list = Path::new("/proc/self/task").join(&thread).join("children");
+        match fs::read_to_string(list) {
+            Ok(list) => found.extend(
+                list.split_ascii_whitespace()
+                    .filter_map(|pid| pid.parse::<i32>().ok()),
+            ),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            // A kernel without CONFIG_PROC_CHILDREN.
+            Err(_) if *thread == *own => {
+                let own = std::process::id().cast_signed();
+                let found = process::all(|process| process.parent == own)?;
+                return Ok(found.into_iter().map(|process| process.pid).collect());
+            }
+            // The thread has ended.
+            Err(_) => {}
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orphans_are_reaped_when_dead_and_tools_of_the_agent_are_left_to_it() {
+        let mut process = process::stat(std::process::id().cast_signed())
+            .unwrap()
+            .unwrap();
+        let other = process.session + 1;
+        assert_eq!(fate(&process, other), Fate::Lives);
+        process.state = 'Z';
+        process.threads = 2;
+        assert_eq!(fate(&process, other), Fate::Lives);
+        process.threads = 1;
+        assert_eq!(fate(&process, other), Fate::Reap);
+        assert_eq!(fate(&process, process.session), Fate::NotOurs);
+    }
+
+    #[test]
+    fn nothing_is_certain_while_a_child_is_being_started() {
+        let starting = Starting::begin();
+        assert!(!reap_orphans());
+        drop(starting);
+    }
+}

@@ -1,0 +1,49 @@
+//! Worker processes: how many stay when nothing is asked, and what they occupy.
+
+use std::time::Duration;
+
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, memory::Tree, need, wait};
+
+/// Drives, each with a volume in use.
+const DRIVES: u64 = 6;
+/// What an idle worker of a debug build has for itself, in KiB.
+const PRIVATE: u64 = 1536;
+/// A worker that is not kept leaves after seconds; the machine may be busy.
+const GONE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn one_small_worker_of_each_drive_stays_when_nothing_is_asked() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let names = (0..DRIVES).map(|number| format!("d{number}"));
+    let drives = names.map(|name| DriveSpec::blank(&name, 2 * GIB)).collect();
+    let rig = Rig::tuned(drives, |settings| {
+        "spread".clone_into(&mut settings.placement);
+        settings.more = "[workers]\nidle = \"1h\"\n".to_owned();
+    })
+    .await;
+    let mut volumes = Vec::new();
+    for number in 0..DRIVES {
+        let name = format!("v{number}");
+        let volume = rig.volume(&name, 64 * MIB, &csi::mount("ext4")).await;
+        rig.use_volume(&volume).await;
+        let other = volume.target.with_file_name("other");
+        let (csi, id) = (&rig.csi, &volume.id);
+        csi.stats(id, &volume.target).await.unwrap();
+        csi.unpublish(id, &other).await.unwrap();
+        volumes.push(volume);
+    }
+    let tree = || Tree::of(rig.agent.pid());
+    assert!(
+        tree().workers.processes > DRIVES,
+        "staging has workers of its own: {:?}",
+        tree()
+    );
+    let few = || Some(tree()).filter(|tree| tree.workers.processes <= DRIVES);
+    let idle = wait::until(GONE, "the other workers are gone", few);
+    assert_eq!(idle.workers.processes, DRIVES, "{idle:?}");
+    assert_eq!(idle.server.processes, 1, "{idle:?}");
+    assert!(idle.workers.private <= DRIVES * PRIVATE, "{idle:?}");
+    for volume in &volumes {
+        rig.leave_volume(volume).await;
+    }
+}
