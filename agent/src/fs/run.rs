@@ -39,6 +39,7 @@ impl Job for Unmount {
 impl Job for Stats {
     const NAME: &'static str = "stats";
     const ONLY_LOOKS: bool = true;
+    const COMES_AGAIN: bool = true;
     type Answer = Usage;
     type Error = FsError;
     fn run(self, _context: &mut Context) -> Result<Usage, FsError> {

@@ -44,6 +44,7 @@ pub enum Act {
 
 impl Job for Drill {
     const NAME: &'static str = "drill";
+    const COMES_AGAIN: bool = true;
     type Answer = u32;
     type Error = DrillError;
 

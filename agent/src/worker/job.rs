@@ -13,6 +13,8 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// It changes nothing, so that nobody has to know when it is over: whoever asked is answered at the deadline, and its
     /// worker is ended afterwards. Of any other job the answer comes when the worker is gone, or cannot be killed.
     const ONLY_LOOKS: bool = false;
+    /// It comes again and again, and must start no process: a foreground worker stays for the next one.
+    const COMES_AGAIN: bool = false;
     /// What it answers.
     type Answer: Serialize + DeserializeOwned + Send + 'static;
     /// How it fails: one enum per operation.

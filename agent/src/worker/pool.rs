@@ -126,6 +126,7 @@ impl Pool {
                 limit: deadline,
                 deadline: at,
                 only_looks: J::ONLY_LOOKS,
+                comes_again: J::COMES_AGAIN,
                 answer,
             },
         );

@@ -42,8 +42,8 @@ pub(super) struct Actor {
     key: Key,
     wake: Arc<Notify>,
     worker: Option<Worker>,
-    /// When the worker became idle.
-    idle_since: Instant,
+    /// When the worker is let go if it has no work.
+    stays_until: Instant,
 }
 
 impl Actor {
@@ -53,7 +53,7 @@ impl Actor {
             key,
             wake,
             worker: None,
-            idle_since: Instant::now(),
+            stays_until: Instant::now(),
         }
     }
 
@@ -64,8 +64,9 @@ impl Actor {
         }
         loop {
             if let Some(request) = self.inner.next(&self.key) {
+                let stay = self.inner.config.stay(self.key.1, request.comes_again);
                 self.serve(request).await;
-                self.idle_since = Instant::now();
+                self.stays_until = self.stays_until.max(Instant::now() + stay);
             } else if self.worker.is_some() {
                 self.idle().await;
             } else if self.inner.retire(&self.key) {
@@ -124,7 +125,7 @@ impl Actor {
             return;
         };
         let stopping = self.inner.is_stopping();
-        let limit = sleep_until(self.idle_since + self.inner.config.idle_limit(self.key.1));
+        let limit = sleep_until(self.stays_until);
         tokio::select! {
             biased;
             // Before the queue: a dead worker gets no job.
@@ -153,6 +154,7 @@ impl Actor {
             deadline,
             only_looks,
             answer,
+            ..
         } = request;
         let answer = |result: Result<Outcome, Refusal>| {
             if answer.send(result).is_err() {

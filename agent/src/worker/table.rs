@@ -27,6 +27,8 @@ pub(super) struct Request {
     pub deadline: Instant,
     /// See `Job::ONLY_LOOKS`.
     pub only_looks: bool,
+    /// See `Job::COMES_AGAIN`.
+    pub comes_again: bool,
     pub answer: oneshot::Sender<Result<Outcome, Refusal>>,
 }
 
@@ -247,6 +249,7 @@ mod tests {
             limit,
             deadline: now + limit,
             only_looks: false,
+            comes_again: false,
             answer,
         };
         (request, receiver)

@@ -61,7 +61,7 @@ pub struct PoolConfig {
     pub notes_dir: PathBuf,
     /// Whether workers are forked by a server and share its memory; else each is executed.
     pub fork: bool,
-    /// A foreground worker without work for this long is let go; others sooner.
+    /// A worker that is kept for the next call is let go after this long; others after seconds.
     pub idle: Duration,
     /// One step older than this is Stuck.
     pub stuck_after: Duration,
@@ -73,12 +73,12 @@ pub struct PoolConfig {
 const SHORT: Duration = Duration::from_secs(5);
 
 impl PoolConfig {
-    /// How long a worker without work stays. The foreground's is kept for NodeGetVolumeStats, which the kubelet calls every
-    /// one to two minutes and which must start no process; the others' jobs can wait for a fork. Pure.
-    pub(super) fn idle_limit(&self, slot: Slot) -> Duration {
+    /// How long a worker stays after a job. Only the foreground's is kept for a job that comes again: NodeGetVolumeStats, which
+    /// the kubelet calls every one to two minutes and which must start no process. Others can wait for a fork. Pure.
+    pub(super) fn stay(&self, slot: Slot, comes_again: bool) -> Duration {
         match slot {
-            Slot::Foreground => self.idle,
-            Slot::Stage | Slot::Background | Slot::Check | Slot::Unmount => self.idle.min(SHORT),
+            Slot::Foreground if comes_again => self.idle,
+            _ => self.idle.min(SHORT),
         }
     }
 }
@@ -190,6 +190,25 @@ impl<E: std::error::Error + 'static> RunError<E> {
 mod tests {
     use super::*;
     use crate::worker::read::ReadError;
+
+    #[test]
+    fn only_a_foreground_worker_stays_for_a_job_that_comes_again() {
+        let config = |secs| PoolConfig {
+            program: "p".into(),
+            notes_dir: "n".into(),
+            fork: true,
+            idle: Duration::from_secs(secs),
+            stuck_after: Duration::ZERO,
+            queue: 1,
+        };
+        let stay = |secs, slot, again| config(secs).stay(slot, again).as_secs();
+        assert_eq!(stay(150, Slot::Foreground, true), 150);
+        assert_eq!(stay(150, Slot::Foreground, false), 5);
+        for slot in Slot::ALL.into_iter().skip(1) {
+            assert_eq!(stay(150, slot, true), 5);
+        }
+        assert_eq!(stay(1, Slot::Background, false), 1);
+    }
 
     #[test]
     fn the_trouble_of_a_hanging_step_does_not_change_with_its_age() {
