@@ -27,6 +27,7 @@ pub mod fleet;
 pub mod hang;
 pub mod kube;
 pub mod lab;
+pub mod memory;
 pub mod need;
 pub mod netns;
 pub mod node;
