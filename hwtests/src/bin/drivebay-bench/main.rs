@@ -5,6 +5,7 @@
     reason = "a tool of the harness runs tools, waits and fails loudly"
 )]
 
+mod calls;
 mod memory;
 
 use std::process::ExitCode;
@@ -20,14 +21,19 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// What calls take, beside the administrator's commands for the same.
+    Calls(calls::Options),
     /// Memory of the agent and everything below it.
     Memory(memory::Options),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let What::Memory(options) = Options::parse().what;
-    match memory::run(options).await {
+    let done = match Options::parse().what {
+        What::Calls(options) => calls::run(options).await,
+        What::Memory(options) => memory::run(options).await,
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
             eprintln!("drivebay-bench: {trouble}");
