@@ -2,17 +2,18 @@
 
 use std::{
     fs::{self, File},
+    io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use drivebay_hwtests::{Shelf, Trouble, tools, tree};
+use drivebay_hwtests::{Shelf, Trouble, tools};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-/// A drive with a GPT, and where its partitions are mounted.
+/// A drive with a GPT, and where its one partition that comes and goes is mounted.
 pub(super) struct Admin {
     device: String,
-    kernel_name: String,
+    number: usize,
     pub(super) staging: PathBuf,
     pub(super) target: PathBuf,
 }
@@ -28,38 +29,36 @@ impl Admin {
         let file = dir.join("drive.img");
         File::create_new(&file)?.set_len(bytes)?;
         let device = tools::run("losetup", &["--find", "--show", &text(&file)])?;
-        let device = device.trim().to_owned();
-        let partitions = format!("size={mib}MiB\n").repeat(others);
-        sfdisk(&["--quiet", &device], &format!("label: gpt\n{partitions}"))?;
-        Ok(Self {
-            kernel_name: device.trim_start_matches("/dev/").to_owned(),
-            device,
+        let admin = Self {
+            device: device.trim().to_owned(),
+            number: others + 1,
             staging,
             target,
-        })
+        };
+        let partitions = format!("size={mib}MiB\n").repeat(others);
+        admin.sfdisk(&[], &format!("label: gpt\n{partitions}"))?;
+        if others > 0 {
+            tools::run("partx", &["--add", &admin.device])?;
+        }
+        Ok(admin)
     }
 
-    /// A partition in the first free space.
+    /// A partition in the first free space. partx, since not every kernel reads GPTs, nor tables of drives in use.
     pub(super) fn create(&self, mib: u64) -> Result<(), Trouble> {
-        let script = format!("size={mib}MiB\n");
-        sfdisk(&["--quiet", "--append", &self.device], &script)
+        self.sfdisk(&["--append"], &format!("size={mib}MiB\n"))?;
+        self.partx("--add")
     }
 
     /// The same by sgdisk.
     pub(super) fn create_by_sgdisk(&self, mib: u64) -> Result<(), Trouble> {
         let new = format!("--new=0:0:+{mib}M");
-        tools::run("sgdisk", &[&new, &self.device]).map(drop)
-    }
-
-    /// The newest partition's number.
-    pub(super) fn newest(&self) -> u32 {
-        let all = tree::partitions(&self.kernel_name);
-        all.last().map_or(0, |(_, number)| *number)
+        tools::run("sgdisk", &[&new, &self.device])?;
+        self.partx("--add")
     }
 
     /// A filesystem with mkfs' defaults, mounted.
-    pub(super) fn stage(&self, number: u32, fs_type: &str) -> Result<(), Trouble> {
-        let node = self.node(number);
+    pub(super) fn stage(&self, fs_type: &str) -> Result<(), Trouble> {
+        let node = self.node();
         tools::run(&format!("mkfs.{fs_type}"), &["-q", &node])?;
         tools::run("mount", &[&node, &text(&self.staging)]).map(drop)
     }
@@ -69,23 +68,52 @@ impl Admin {
     }
 
     /// Unmounts it and makes its bytes zeros, as ours are when space is used again: mkfs refuses what looks used.
-    pub(super) fn leave(&self, number: u32) -> Result<(), Trouble> {
+    pub(super) fn leave(&self) -> Result<(), Trouble> {
         unmount(&self.target)?;
         unmount(&self.staging)?;
-        self.blank(number)
+        tools::run("blkdiscard", &["--force", &self.node()]).map(drop)
     }
 
-    pub(super) fn blank(&self, number: u32) -> Result<(), Trouble> {
-        tools::run("blkdiscard", &["--force", &self.node(number)]).map(drop)
+    pub(super) fn delete(&self) -> Result<(), Trouble> {
+        self.partx("--delete")?;
+        self.sfdisk(&["--delete", &self.number.to_string()], "")
     }
 
-    pub(super) fn delete(&self, number: u32) -> Result<(), Trouble> {
-        let number = number.to_string();
-        tools::run("sfdisk", &["--quiet", "--delete", &self.device, &number]).map(drop)
+    fn node(&self) -> String {
+        format!("{}p{}", self.device, self.number)
     }
 
-    fn node(&self, number: u32) -> String {
-        format!("{}p{number}", self.device)
+    fn partx(&self, what: &str) -> Result<(), Trouble> {
+        let number = self.number.to_string();
+        tools::run("partx", &[what, "--nr", &number, &self.device]).map(drop)
+    }
+
+    /// Options, the device, and what belongs behind it.
+    fn sfdisk(&self, args: &[&str], script: &str) -> Result<(), Trouble> {
+        let program =
+            tools::find("sfdisk").ok_or_else(|| Trouble::new("sfdisk is not installed"))?;
+        let (option, behind) = args.split_at(args.len().min(1));
+        let mut child = Command::new(program)
+            .args(["--quiet", "--no-reread", "--no-tell-kernel"])
+            .args(option)
+            .arg(&self.device)
+            .args(behind)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            input.write_all(script.as_bytes())?;
+        }
+        let output = child.wait_with_output()?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(Trouble::new(format!(
+                "sfdisk {}: {}",
+                args.join(" "),
+                String::from_utf8_lossy(&output.stderr)
+            ))),
+        }
     }
 }
 
@@ -123,28 +151,6 @@ impl Drop for Others {
     fn drop(&mut self) {
         // With all that is mounted on it.
         let _ = umount2(&self.0, MntFlags::MNT_DETACH);
-    }
-}
-
-fn sfdisk(args: &[&str], script: &str) -> Result<(), Trouble> {
-    let program = tools::find("sfdisk").ok_or_else(|| Trouble::new("sfdisk is not installed"))?;
-    let mut child = Command::new(program)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    if let Some(mut input) = child.stdin.take() {
-        std::io::Write::write_all(&mut input, script.as_bytes())?;
-    }
-    let output = child.wait_with_output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(Trouble::new(format!(
-            "sfdisk {}: {}",
-            args.join(" "),
-            String::from_utf8_lossy(&output.stderr)
-        ))),
     }
 }
 

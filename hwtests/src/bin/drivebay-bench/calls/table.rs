@@ -18,7 +18,6 @@ impl Times {
         self.0.extend(times.0);
     }
 
-
     fn at(&self, percent: usize) -> Duration {
         let mut times = self.0.clone();
         times.sort_unstable();

@@ -35,7 +35,7 @@ pub(super) async fn measure(table: &mut Table, full: bool) -> Result<(), Trouble
     for others in OTHERS {
         sizes.push((format!("{others} others"), of(others, rounds).await?));
     }
-    table.section("A volume of 512 MiB, beside: sfdisk; mkfs and mount; mount --bind. By other volumes of the drive");
+    table.section("A volume of 512 MiB, beside: sfdisk, partx; mkfs and mount; mount --bind. By other volumes of the drive");
     let mut lines = |what: &str, figure: &dyn Fn(&Figures) -> Pair| {
         for (size, figures) in &sizes {
             table.pair(what, size, &figure(figures));
@@ -83,9 +83,9 @@ async fn of(others: usize, rounds: usize) -> Result<Figures, Trouble> {
     }
     for _ in 0..3 {
         tokio::time::sleep(QUIET).await;
-        let (_, bare) = clocked(|| admin.create_by_sgdisk(VOLUME_MIB));
-        let number = admin.newest();
-        admin.delete(number)?;
+        let (created, bare) = clocked(|| admin.create_by_sgdisk(VOLUME_MIB));
+        created?;
+        admin.delete()?;
         figures.sgdisk.bare.push(bare);
     }
     figures.sgdisk.ours = figures.create.ours.clone();
@@ -117,7 +117,7 @@ async fn round(
         false => None,
     };
     tokio::time::sleep(QUIET).await;
-    let (partition, bare) = bare(admin, fs_type)?;
+    let bare = bare(admin, fs_type)?;
     let (volume, own) = match early {
         Some(done) => done,
         None => {
@@ -131,13 +131,13 @@ async fn round(
     figures.all[0].push(own.iter().sum(), bare.iter().sum());
 
     rig.leave_volume(&volume).await;
-    admin.leave(partition)?;
+    admin.leave()?;
     tokio::time::sleep(QUIET).await;
     let (deleted, own) = timed(rig.csi.delete(&volume.id)).await;
     deleted?;
     rig.erased().await;
     tokio::time::sleep(QUIET).await;
-    let (deleted, bare) = clocked(|| admin.delete(partition));
+    let (deleted, bare) = clocked(|| admin.delete());
     deleted?;
     figures.delete.push(own, bare);
     tokio::time::sleep(QUIET).await;
@@ -159,13 +159,12 @@ async fn ours(
     Ok((volume, [create, stage, publish]))
 }
 
-fn bare(admin: &Admin, fs_type: &str) -> Result<(u32, [Duration; 3]), Trouble> {
+fn bare(admin: &Admin, fs_type: &str) -> Result<[Duration; 3], Trouble> {
     let (created, create) = clocked(|| admin.create(VOLUME_MIB));
     created?;
-    let number = admin.newest();
-    let (staged, stage) = clocked(|| admin.stage(number, fs_type));
+    let (staged, stage) = clocked(|| admin.stage(fs_type));
     staged?;
     let (published, publish) = clocked(|| admin.publish());
     published?;
-    Ok((number, [create, stage, publish]))
+    Ok([create, stage, publish])
 }
