@@ -17,9 +17,12 @@ use self::table::Table;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// More rounds and larger sizes: half an hour.
+    /// Sixty rounds, and larger sizes; half an hour and more.
     #[arg(long)]
     full: bool,
+    /// Rounds of each measurement.
+    #[arg(long, default_value_t = 6, default_value_if("full", "true", "60"))]
+    rounds: usize,
     /// These parts alone.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
@@ -46,10 +49,10 @@ pub(crate) async fn run(options: Options) -> Result<(), Trouble> {
     };
     for part in parts {
         match part {
-            Part::Volumes => volumes::measure(&mut table, options.full).await?,
-            Part::Mounts => mounts::measure(&mut table, options.full).await?,
-            Part::Stats => stats::measure(&mut table, options.full).await?,
-            Part::Nodes => nodes::measure(&mut table, options.full).await?,
+            Part::Volumes => volumes::measure(&mut table, options.rounds).await?,
+            Part::Mounts => mounts::measure(&mut table, options.rounds).await?,
+            Part::Stats => stats::measure(&mut table, options.rounds, options.full).await?,
+            Part::Nodes => nodes::measure(&mut table, options.rounds).await?,
         }
     }
     Ok(())

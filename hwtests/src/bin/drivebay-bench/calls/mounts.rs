@@ -11,11 +11,12 @@ use super::{
 };
 
 const OTHERS: [usize; 2] = [10, 5000];
+/// Calls of each kind in a round.
+const CALLS: usize = 10;
 /// What the agent does when the mount table has changed is over.
 const QUIET: Duration = Duration::from_secs(2);
 
-pub(super) async fn measure(table: &mut Table, full: bool) -> Result<(), Trouble> {
-    let rounds = if full { 500 } else { 50 };
+pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
     let rig = Rig::tuned(vec![DriveSpec::blank("a", 2 * GIB)], |settings| {
         "partition".clone_into(&mut settings.layout);
         "info".clone_into(&mut settings.log);
@@ -35,16 +36,14 @@ pub(super) async fn measure(table: &mut Table, full: bool) -> Result<(), Trouble
         let others = Others::new(rig.dir(), &beside, count)?;
         tokio::time::sleep(QUIET).await;
         let (mut publish, mut unpublish) = (Pair::default(), Pair::default());
-        for round in 0..=rounds {
+        for round in 0..=rounds * CALLS {
             let target = volume.target.with_file_name(format!("target-{round}"));
-            let (done, ours) = timed(rig.csi.publish(
-                &volume.id,
-                &volume.staging,
-                &target,
-                &capability,
-                false,
-            ))
-            .await;
+            let (done, ours) =
+                timed(
+                    rig.csi
+                        .publish(&volume.id, &volume.staging, &target, &capability, false),
+                )
+                .await;
             done?;
             let (done, bare) = clocked(|| bind(&volume.staging, &beside));
             done?;
@@ -63,7 +62,9 @@ pub(super) async fn measure(table: &mut Table, full: bool) -> Result<(), Trouble
     }
     rig.leave_volume(&volume).await;
 
-    table.section("Publish and unpublish, beside: mount --bind and umount. By other mounts on the host");
+    table.section(
+        "Publish and unpublish, beside: mount --bind and umount. By other mounts on the host",
+    );
     for (size, publish, _) in &sizes {
         table.pair("publish", size, publish);
     }

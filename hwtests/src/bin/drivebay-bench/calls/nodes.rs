@@ -39,12 +39,14 @@ struct Figures {
     start: Started,
 }
 
-pub(super) async fn measure(table: &mut Table, full: bool) -> Result<(), Trouble> {
+pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
     let mut all = Vec::new();
     for drives in DRIVES {
-        all.push(of(drives, full).await?);
+        all.push(of(drives, rounds).await?);
     }
-    table.section("64 volumes created and staged (ext4) at once, beside: one after another. Placement spread");
+    table.section(
+        "64 volumes created and staged (ext4) at once, beside: one after another. Placement spread",
+    );
     let size = |of: &Figures| format!("{} drives", of.drives);
     for of in &all {
         table.pair("64 x create+stage, all of it", &size(of), &of.wall);
@@ -52,7 +54,7 @@ pub(super) async fn measure(table: &mut Table, full: bool) -> Result<(), Trouble
     for of in &all {
         table.pair("64 x create+stage, each", &size(of), &of.each);
     }
-    late::measure(table, full).await?;
+    late::measure(table, long(rounds)).await?;
     table.section("A node with 64 volumes in use");
     for of in &all {
         table.alone("scrape", &size(of), &of.scrape);
@@ -64,9 +66,13 @@ pub(super) async fn measure(table: &mut Table, full: bool) -> Result<(), Trouble
         table.alone("start until first RPC", &size(of), &of.start.answers);
     }
     for of in &all {
-        table.alone("start until all drives listed", &size(of), &of.start.complete);
+        table.alone(
+            "start until all drives listed",
+            &size(of),
+            &of.start.complete,
+        );
     }
-    let hung = start::with_hung_drive(full).await?;
+    let hung = start::with_hung_drive(long(rounds)).await?;
     let size = format!("{} + 1 hung", start::BESIDE_HUNG);
     table.alone("start until first RPC", &size, &hung.answers);
     table.alone("start until others are listed", &size, &hung.listed);
@@ -74,11 +80,15 @@ pub(super) async fn measure(table: &mut Table, full: bool) -> Result<(), Trouble
     Ok(())
 }
 
-async fn of(drives: usize, full: bool) -> Result<Figures, Trouble> {
+/// Rounds of what takes many seconds each.
+fn long(rounds: usize) -> usize {
+    rounds.div_ceil(12)
+}
+
+async fn of(drives: usize, rounds: usize) -> Result<Figures, Trouble> {
     let (mut wall, mut each) = (Pair::default(), Pair::default());
-    let rounds = if full { 5 } else { 1 };
     let mut last = None;
-    for _ in 0..rounds {
+    for _ in 0..long(rounds) {
         // Blank drives both times: the first volume of a drive claims it.
         drop(last.take());
         let rig = rig(drives).await;
@@ -97,9 +107,9 @@ async fn of(drives: usize, full: bool) -> Result<Figures, Trouble> {
         last = Some((rig, volumes));
     }
     let (mut rig, volumes) = last.ok_or_else(|| Trouble::new("no round"))?;
-    let scrape = scrapes(&rig, if full { 500 } else { 100 })?;
-    let plug = plug(&mut rig, if full { 50 } else { 10 }).await?;
-    let start = start::measure(&mut rig, drives, if full { 20 } else { 5 }).await?;
+    let scrape = scrapes(&rig, 20 * rounds)?;
+    let plug = plug(&mut rig, rounds).await?;
+    let start = start::measure(&mut rig, drives, rounds).await?;
     leave(&rig.node, volumes).await;
     Ok(Figures {
         drives,

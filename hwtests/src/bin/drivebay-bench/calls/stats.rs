@@ -15,14 +15,14 @@ const CLIENTS: [usize; 3] = [1, 8, 64];
 const DRIVES: usize = 8;
 /// Volumes that are asked about; of more there are the mounts alone, two for each.
 const VOLUMES: usize = 10;
-/// A part of the calls, then as many statfs(2), and so on.
-const TURNS: usize = 5;
+/// Calls of all clients in a round, then as many statfs(2).
+const CALLS: usize = 320;
 const QUIET: Duration = Duration::from_secs(2);
 
-pub(super) async fn measure(table: &mut Table, full: bool) -> Result<(), Trouble> {
-    let (calls, sizes): (usize, &[usize]) = match full {
-        true => (10_000, &[VOLUMES, 1000, 5000]),
-        false => (2000, &[VOLUMES, 1000]),
+pub(super) async fn measure(table: &mut Table, rounds: usize, full: bool) -> Result<(), Trouble> {
+    let sizes: &[usize] = match full {
+        true => &[VOLUMES, 1000, 5000],
+        false => &[VOLUMES, 1000],
     };
     let drives = (0..DRIVES).map(|number| DriveSpec::blank(&format!("d{number}"), 1024 * MIB));
     let rig = Rig::tuned(drives.collect(), |settings| {
@@ -49,10 +49,10 @@ pub(super) async fn measure(table: &mut Table, full: bool) -> Result<(), Trouble
         tokio::time::sleep(QUIET).await;
         for count in CLIENTS {
             let mut pair = Pair::default();
-            for _ in 0..TURNS {
-                let ours = ask(&clients[..count], &volumes, calls / TURNS).await?;
-                pair.ours.extend(ours);
-                pair.bare.extend(bare(&volumes, calls / TURNS)?);
+            for _ in 0..rounds {
+                pair.ours
+                    .extend(ask(&clients[..count], &volumes, CALLS).await?);
+                pair.bare.extend(bare(&volumes, CALLS)?);
             }
             figures.push((count, size, pair));
         }
@@ -62,7 +62,9 @@ pub(super) async fn measure(table: &mut Table, full: bool) -> Result<(), Trouble
         rig.leave_volume(volume).await;
     }
 
-    table.section("NodeGetVolumeStats, beside: statfs(2). 10 volumes on 8 drives; of more, the mounts alone");
+    table.section(
+        "NodeGetVolumeStats, beside: statfs(2). 10 volumes on 8 drives; of more, the mounts alone",
+    );
     for of in CLIENTS {
         for (count, size, pair) in &figures {
             if *count == of {

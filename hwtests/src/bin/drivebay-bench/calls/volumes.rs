@@ -29,8 +29,7 @@ struct Figures {
     sgdisk: Pair,
 }
 
-pub(super) async fn measure(table: &mut Table, full: bool) -> Result<(), Trouble> {
-    let rounds = if full { 60 } else { 12 };
+pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
     let mut sizes = Vec::new();
     for others in OTHERS {
         sizes.push((format!("{others} others"), of(others, rounds).await?));
@@ -144,11 +143,7 @@ async fn round(
     Ok(())
 }
 
-async fn ours(
-    rig: &Rig,
-    name: &str,
-    fs_type: &str,
-) -> Result<(Placed, [Duration; 3]), Trouble> {
+async fn ours(rig: &Rig, name: &str, fs_type: &str) -> Result<(Placed, [Duration; 3]), Trouble> {
     let capability = csi::mount(fs_type);
     let size = VOLUME_MIB * MIB;
     let (volume, create) = timed(rig.csi.create(name, size, &capability)).await;

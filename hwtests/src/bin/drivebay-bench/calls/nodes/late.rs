@@ -19,10 +19,10 @@ const LATE: Duration = Duration::from_millis(5);
 /// How often is counted.
 const LOOK: Duration = Duration::from_millis(1);
 
-pub(super) async fn measure(table: &mut Table, full: bool) -> Result<(), Trouble> {
+pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
     let mut wall = Pair::default();
     let (mut most, mut all) = (0, Vec::new());
-    for _ in 0..if full { 5 } else { 1 } {
+    for _ in 0..rounds {
         let (apart, _) = of(1).await?;
         let (at_once, working) = of(VOLUMES).await?;
         wall.push(at_once, apart);

@@ -28,7 +28,11 @@ pub(super) struct Started {
 }
 
 /// Restarts a node's agent, again and again.
-pub(super) async fn measure(rig: &mut Rig, drives: usize, rounds: usize) -> Result<Started, Trouble> {
+pub(super) async fn measure(
+    rig: &mut Rig,
+    drives: usize,
+    rounds: usize,
+) -> Result<Started, Trouble> {
     let mut started = Started::default();
     rig.agent.stop()?;
     for _ in 0..rounds {
@@ -42,7 +46,7 @@ pub(super) async fn measure(rig: &mut Rig, drives: usize, rounds: usize) -> Resu
 }
 
 /// The same where one more drive gives no answer from the start.
-pub(super) async fn with_hung_drive(full: bool) -> Result<Started, Trouble> {
+pub(super) async fn with_hung_drive(rounds: usize) -> Result<Started, Trouble> {
     let hung = HungDrive::new(512 * MIB)?;
     /// First of all, or nothing of the rest would ever end.
     struct Resume<'a>(&'a HungDrive);
@@ -61,7 +65,7 @@ pub(super) async fn with_hung_drive(full: bool) -> Result<Started, Trouble> {
     let resume = Resume(&hung);
     let mut started = Started::default();
     rig.agent.stop()?;
-    for _ in 0..if full { 5 } else { 1 } {
+    for _ in 0..rounds {
         hung.hang();
         let mut child = spawn(&rig.agent)?;
         let result = follow(&rig.agent, BESIDE_HUNG, &mut started).await;
@@ -103,7 +107,10 @@ async fn follow(agent: &Agent, drives: usize, started: &mut Started) -> Result<(
             let inventory = csi::inventory(&settings.agent_socket()).await;
             let known = inventory.is_ok_and(|inventory| {
                 let states = inventory.drives.iter().map(|drive| drive.state.as_str());
-                states.filter(|state| ["claimed", "available"].contains(state)).count() >= drives
+                states
+                    .filter(|state| ["claimed", "available"].contains(state))
+                    .count()
+                    >= drives
             });
             if known {
                 started.listed.push(begin.elapsed());
