@@ -39,6 +39,10 @@ enum Part {
     Stats,
     /// Many calls at once, start, scrape and hotplug, by number of drives.
     Nodes,
+    /// How many drives that answer late work at the same time.
+    Late,
+    /// The agent's start with a drive that hangs.
+    Hung,
 }
 
 pub(crate) async fn run(options: Options) -> Result<(), Trouble> {
@@ -53,6 +57,10 @@ pub(crate) async fn run(options: Options) -> Result<(), Trouble> {
             Part::Mounts => mounts::measure(&mut table, options.rounds).await?,
             Part::Stats => stats::measure(&mut table, options.rounds, options.full).await?,
             Part::Nodes => nodes::measure(&mut table, options.rounds).await?,
+            Part::Late => nodes::late::measure(&mut table, nodes::long(options.rounds)).await?,
+            Part::Hung => {
+                nodes::start::beside_hung(&mut table, nodes::long(options.rounds)).await?;
+            }
         }
     }
     Ok(())

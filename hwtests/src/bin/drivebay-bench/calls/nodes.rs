@@ -1,7 +1,7 @@
 //! Nodes with few and with many drives: many calls at once, scrapes, a drive that is plugged in, and the agent's start.
 
-mod late;
-mod start;
+pub(super) mod late;
+pub(super) mod start;
 
 use std::{
     sync::Arc,
@@ -54,7 +54,6 @@ pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trou
     for of in &all {
         table.pair("64 x create+stage, each", &size(of), &of.each);
     }
-    late::measure(table, long(rounds)).await?;
     table.section("A node with 64 volumes in use");
     for of in &all {
         table.alone("scrape", &size(of), &of.scrape);
@@ -72,16 +71,11 @@ pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trou
             &of.start.complete,
         );
     }
-    let hung = start::with_hung_drive(long(rounds)).await?;
-    let size = format!("{} + 1 hung", start::BESIDE_HUNG);
-    table.alone("start until first RPC", &size, &hung.answers);
-    table.alone("start until others are listed", &size, &hung.listed);
-    table.alone("start until Probe says ready", &size, &hung.complete);
     Ok(())
 }
 
 /// Rounds of what takes many seconds each.
-fn long(rounds: usize) -> usize {
+pub(super) fn long(rounds: usize) -> usize {
     rounds.div_ceil(12)
 }
 
@@ -225,7 +219,8 @@ async fn plug(rig: &mut Rig, count: usize) -> Result<Times, Trouble> {
         listed.map_err(|_| Trouble::new("a plugged drive is not listed"))??;
         times.push(time);
         rig.shelf.pull(&name);
-        rig.no_drive(&name, |listed| listed.kernel_name == drive.kernel_name)
+        let id = format!("loop-{name}.img-");
+        rig.no_drive(&name, |listed| listed.id.starts_with(&id))
             .await;
     }
     Ok(times)

@@ -7,10 +7,10 @@ use std::{
 
 use drivebay_hwtests::{Agent, Csi, MIB, Rig, Trouble, agent, csi, hang::HungDrive};
 
-use super::{Times, rig};
+use super::{Table, Times, rig};
 
 /// Drives beside the one that hangs.
-pub(super) const BESIDE_HUNG: usize = 64;
+const BESIDE_HUNG: usize = 64;
 /// Between two looks.
 const STEP: Duration = Duration::from_millis(2);
 /// An agent that is not ready by then never will be.
@@ -45,8 +45,18 @@ pub(super) async fn measure(
     Ok(started)
 }
 
-/// The same where one more drive gives no answer from the start.
-pub(super) async fn with_hung_drive(rounds: usize) -> Result<Started, Trouble> {
+/// Starts where one more drive gives no answer.
+pub(crate) async fn beside_hung(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
+    let hung = with_hung_drive(rounds).await?;
+    table.section("The agent's start with a drive that gives no answer");
+    let size = format!("{BESIDE_HUNG} + 1 hung");
+    table.alone("start until first RPC", &size, &hung.answers);
+    table.alone("start until others are listed", &size, &hung.listed);
+    table.alone("start until Probe says ready", &size, &hung.complete);
+    Ok(())
+}
+
+async fn with_hung_drive(rounds: usize) -> Result<Started, Trouble> {
     let hung = HungDrive::new(512 * MIB)?;
     /// First of all, or nothing of the rest would ever end.
     struct Resume<'a>(&'a HungDrive);
