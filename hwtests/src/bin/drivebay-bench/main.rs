@@ -11,6 +11,8 @@ mod memory;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use drivebay_hwtests::Trouble;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Measures a real agent on drives made of files.
 #[derive(Debug, Parser)]
@@ -29,15 +31,28 @@ enum What {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let done = match Options::parse().what {
-        What::Calls(options) => calls::run(options).await,
-        What::Memory(options) => memory::run(options).await,
-    };
-    match done {
+    match interruptible(Options::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
             eprintln!("drivebay-bench: {trouble}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Ends early when it is interrupted: what is mounted and looped goes with the guards that are dropped.
+async fn interruptible(options: Options) -> Result<(), Trouble> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let measured = async {
+        match options.what {
+            What::Calls(options) => calls::run(options).await,
+            What::Memory(options) => memory::run(options).await,
+        }
+    };
+    tokio::select! {
+        done = measured => done,
+        _ = interrupt.recv() => Err(Trouble::new("interrupted")),
+        _ = terminate.recv() => Err(Trouble::new("terminated")),
     }
 }
