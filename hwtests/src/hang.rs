@@ -202,6 +202,11 @@ impl HungDrive {
         self.disk.gate().late = (reads, writes);
     }
 
+    /// How many requests are being answered late.
+    pub fn delayed(&self) -> usize {
+        self.disk.gate().delayed
+    }
+
     /// From now on nothing in this range of bytes reads, until all of it is written at once.
     pub fn spoil(&self, range: Range<u64>) {
         self.disk.gate().unreadable = vec![range];

@@ -106,6 +106,8 @@ pub(super) struct Gate {
     pub(super) noted: Option<Vec<Asked>>,
     /// How long reads take, and writes and flushes.
     pub(super) late: (Duration, Duration),
+    /// Requests that are being answered late.
+    pub(super) delayed: usize,
 }
 
 #[derive(Debug)]
@@ -184,11 +186,13 @@ impl Disk {
         if hangs {
             gate.aside.push(work);
         } else if late > Duration::ZERO {
+            gate.delayed += 1;
             drop(gate);
             let disk = Arc::clone(self);
             // Everything else is answered meanwhile.
             thread::spawn(move || {
                 thread::sleep(late);
+                disk.gate().delayed -= 1;
                 disk.answer(work);
             });
         } else {

@@ -57,6 +57,39 @@ async fn publish_stats_list_and_capacity_start_no_process_once_warm() {
 }
 
 #[tokio::test]
+async fn the_life_of_a_volume_starts_mkfs_and_nothing_else_once_warm() {
+    // Layout lvm runs commands of LVM; they are counted in the lab.
+    need!(root, loop, layout "partition", tool "strace", tool "mkfs.ext4", fs "ext4");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let life = async |name: &str| {
+        let volume = rig.volume(name, 256 * MIB, &csi::mount("ext4")).await;
+        rig.use_volume(&volume).await;
+        rig.csi.stats(&volume.id, &volume.target).await.unwrap();
+        rig.leave_volume(&volume).await;
+        rig.csi.delete(&volume.id).await.unwrap();
+        rig.erased().await;
+    };
+    let mut windows = Vec::new();
+    for window in 0..WINDOWS {
+        // Warm: every worker that a life needs has just worked.
+        life(&format!("warm-{window}")).await;
+        let starts = Starts::watch(rig.agent.pid(), rig.dir()).unwrap();
+        life(&format!("counted-{window}")).await;
+        let seen = starts.finish().unwrap();
+        // One process, which may look for its program in several directories.
+        let (programs, processes): (Vec<_>, Vec<_>) =
+            seen.iter().partition(|line| line.contains("execve"));
+        let is_mkfs =
+            !programs.is_empty() && programs.iter().all(|line| line.contains("mkfs.ext4"));
+        if is_mkfs && processes.len() == 1 {
+            return;
+        }
+        windows.push(seen);
+    }
+    panic!("not mkfs.ext4 alone in any window: {windows:#?}");
+}
+
+#[tokio::test]
 async fn the_count_sees_a_stage() {
     need!(root, loop, tool "strace", tool "mkfs.ext4", fs "ext4");
     // Without this the test above could pass because nothing is ever seen.

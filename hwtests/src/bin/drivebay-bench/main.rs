@@ -5,11 +5,14 @@
     reason = "a tool of the harness runs tools, waits and fails loudly"
 )]
 
+mod calls;
 mod memory;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use drivebay_hwtests::Trouble;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Measures a real agent on drives made of files.
 #[derive(Debug, Parser)]
@@ -20,18 +23,36 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    /// What calls take, beside the administrator's commands for the same.
+    Calls(calls::Options),
     /// Memory of the agent and everything below it.
     Memory(memory::Options),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let What::Memory(options) = Options::parse().what;
-    match memory::run(options).await {
+    match interruptible(Options::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
             eprintln!("drivebay-bench: {trouble}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Ends early when it is interrupted: what is mounted and looped goes with the guards that are dropped.
+async fn interruptible(options: Options) -> Result<(), Trouble> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let measured = async {
+        match options.what {
+            What::Calls(options) => calls::run(options).await,
+            What::Memory(options) => memory::run(options).await,
+        }
+    };
+    tokio::select! {
+        done = measured => done,
+        _ = interrupt.recv() => Err(Trouble::new("interrupted")),
+        _ = terminate.recv() => Err(Trouble::new("terminated")),
     }
 }

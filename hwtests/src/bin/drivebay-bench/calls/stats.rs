@@ -1,0 +1,109 @@
+//! NodeGetVolumeStats by several clients, on a node with few mounts and with those of thousands of volumes.
+
+use std::time::Duration;
+
+use drivebay_hwtests::{Csi, DriveSpec, MIB, Rig, Trouble, csi, node::Placed};
+use nix::sys::statfs::statfs;
+use tokio::task::JoinSet;
+
+use super::{
+    admin::Others,
+    table::{Pair, Table, Times, clocked, timed},
+};
+
+const CLIENTS: [usize; 3] = [1, 8, 64];
+const DRIVES: usize = 8;
+/// Volumes that are asked about; of more there are the mounts alone, two for each.
+const VOLUMES: usize = 10;
+/// Calls of all clients in a round, then as many statfs(2).
+const CALLS: usize = 320;
+const QUIET: Duration = Duration::from_secs(2);
+
+pub(super) async fn measure(table: &mut Table, rounds: usize, full: bool) -> Result<(), Trouble> {
+    let sizes: &[usize] = match full {
+        true => &[VOLUMES, 1000, 5000],
+        false => &[VOLUMES, 1000],
+    };
+    let drives = (0..DRIVES).map(|number| DriveSpec::blank(&format!("d{number}"), 1024 * MIB));
+    let rig = Rig::tuned(drives.collect(), |settings| {
+        "partition".clone_into(&mut settings.layout);
+        "spread".clone_into(&mut settings.placement);
+        "info".clone_into(&mut settings.log);
+    })
+    .await;
+    let mut volumes = Vec::new();
+    for number in 0..VOLUMES {
+        let name = format!("v{number}");
+        let volume = rig.volume(&name, 64 * MIB, &csi::mount("ext4")).await;
+        rig.use_volume(&volume).await;
+        volumes.push(volume);
+    }
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS[CLIENTS.len() - 1] {
+        clients.push(rig.agent.csi().await?);
+    }
+
+    let mut figures = Vec::new();
+    for size in sizes {
+        let others = Others::new(rig.dir(), &volumes[0].target, 2 * (size - VOLUMES))?;
+        tokio::time::sleep(QUIET).await;
+        for count in CLIENTS {
+            let mut pair = Pair::default();
+            for _ in 0..rounds {
+                pair.ours
+                    .extend(ask(&clients[..count], &volumes, CALLS).await?);
+                pair.bare.extend(bare(&volumes, CALLS)?);
+            }
+            figures.push((count, size, pair));
+        }
+        drop(others);
+    }
+    for volume in &volumes {
+        rig.leave_volume(volume).await;
+    }
+
+    table.section(
+        "NodeGetVolumeStats, beside: statfs(2). 10 volumes on 8 drives; of more, the mounts alone",
+    );
+    for of in CLIENTS {
+        for (count, size, pair) in &figures {
+            if *count == of {
+                let what = format!("stats, clients at once: {count}");
+                table.pair(&what, &format!("{size} volumes"), pair);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn ask(clients: &[Csi], volumes: &[Placed], calls: usize) -> Result<Times, Trouble> {
+    let mut asking = JoinSet::new();
+    for (number, csi) in clients.iter().enumerate() {
+        let (csi, volumes) = (csi.clone(), volumes.to_vec());
+        let calls = calls / clients.len();
+        asking.spawn(async move {
+            let mut times = Times::default();
+            for volume in volumes.iter().cycle().skip(number).take(calls) {
+                let (answer, time) = timed(csi.stats(&volume.id, &volume.target)).await;
+                answer?;
+                times.push(time);
+            }
+            Ok::<_, Trouble>(times)
+        });
+    }
+    let mut all = Times::default();
+    for times in asking.join_all().await {
+        all.extend(times?);
+    }
+    Ok(all)
+}
+
+fn bare(volumes: &[Placed], calls: usize) -> Result<Times, Trouble> {
+    let mut times = Times::default();
+    for volume in volumes.iter().cycle().take(calls) {
+        let (answer, time) = clocked(|| statfs(&volume.target));
+        answer.map_err(|error| Trouble::doing("statfs", &error))?;
+        times.push(time);
+    }
+    Ok(times)
+}

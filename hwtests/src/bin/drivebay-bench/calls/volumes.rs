@@ -1,0 +1,165 @@
+//! Create, stage, publish and delete: a volume of each filesystem, on a drive with few others and with many.
+
+use std::time::Duration;
+
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, Trouble, csi, node::Placed};
+
+use super::{
+    admin::Admin,
+    table::{Pair, Table, clocked, timed},
+};
+
+const FILESYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
+/// Other volumes on the drive: the table of layout partition has 128 places.
+const OTHERS: [usize; 2] = [0, 100];
+const OTHER_MIB: u64 = 16;
+const VOLUME_MIB: u64 = 512;
+/// An event of the kernel leads to a scan within this, which is no part of the next call.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// All of one size.
+#[derive(Debug, Default)]
+struct Figures {
+    create: Pair,
+    publish: Pair,
+    delete: Pair,
+    /// By filesystem.
+    stage: Vec<Pair>,
+    all: Vec<Pair>,
+    sgdisk: Pair,
+}
+
+pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
+    let mut sizes = Vec::new();
+    for others in OTHERS {
+        sizes.push((format!("{others} others"), of(others, rounds).await?));
+    }
+    table.section("A volume of 512 MiB, beside: sfdisk, partx; mkfs and mount; mount --bind. By other volumes of the drive");
+    let mut lines = |what: &str, figure: &dyn Fn(&Figures) -> Pair| {
+        for (size, figures) in &sizes {
+            table.pair(what, size, &figure(figures));
+        }
+    };
+    lines("create", &|of| of.create.clone());
+    for (at, fs_type) in FILESYSTEMS.iter().enumerate() {
+        lines(&format!("stage {fs_type}"), &|of| of.stage[at].clone());
+    }
+    lines("publish", &|of| of.publish.clone());
+    for (at, fs_type) in FILESYSTEMS.iter().enumerate() {
+        let what = format!("create+stage+publish {fs_type}");
+        lines(&what, &|of| of.all[at].clone());
+    }
+    lines("delete until answered", &|of| of.delete.clone());
+    lines("create, beside: sgdisk", &|of| of.sgdisk.clone());
+    Ok(())
+}
+
+async fn of(others: usize, rounds: usize) -> Result<Figures, Trouble> {
+    let bytes = 8 * GIB;
+    let rig = Rig::tuned(vec![DriveSpec::blank("a", bytes)], |settings| {
+        "partition".clone_into(&mut settings.layout);
+        "info".clone_into(&mut settings.log);
+    })
+    .await;
+    let admin = Admin::new(&rig.shelf, bytes, others, OTHER_MIB)?;
+    for number in 0..others {
+        let (name, size) = (format!("other-{number}"), OTHER_MIB * MIB);
+        rig.csi.create(&name, size, &csi::block()).await?;
+    }
+    // The first of all claims the drive, and starts its workers.
+    let mut figures = Figures::default();
+    round(&rig, &admin, "ext4", &mut Figures::new(1), 0).await?;
+    for fs_type in FILESYSTEMS {
+        let mut of_type = Figures::new(1);
+        for number in 0..rounds {
+            round(&rig, &admin, fs_type, &mut of_type, number).await?;
+        }
+        figures.create.extend(of_type.create);
+        figures.publish.extend(of_type.publish);
+        figures.delete.extend(of_type.delete);
+        figures.stage.extend(of_type.stage);
+        figures.all.extend(of_type.all);
+    }
+    for _ in 0..3 {
+        tokio::time::sleep(QUIET).await;
+        let (created, bare) = clocked(|| admin.create_by_sgdisk(VOLUME_MIB));
+        created?;
+        admin.delete()?;
+        figures.sgdisk.bare.push(bare);
+    }
+    figures.sgdisk.ours = figures.create.ours.clone();
+    Ok(figures)
+}
+
+impl Figures {
+    fn new(filesystems: usize) -> Self {
+        Self {
+            stage: vec![Pair::default(); filesystems],
+            all: vec![Pair::default(); filesystems],
+            ..Self::default()
+        }
+    }
+}
+
+/// One volume of each side, ours first in every other round.
+async fn round(
+    rig: &Rig,
+    admin: &Admin,
+    fs_type: &str,
+    figures: &mut Figures,
+    number: usize,
+) -> Result<(), Trouble> {
+    let name = format!("{fs_type}-{number}");
+    let ours_first = number.is_multiple_of(2);
+    let early = match ours_first {
+        true => Some(ours(rig, &name, fs_type).await?),
+        false => None,
+    };
+    tokio::time::sleep(QUIET).await;
+    let bare = bare(admin, fs_type)?;
+    let (volume, own) = match early {
+        Some(done) => done,
+        None => {
+            tokio::time::sleep(QUIET).await;
+            ours(rig, &name, fs_type).await?
+        }
+    };
+    figures.create.push(own[0], bare[0]);
+    figures.stage[0].push(own[1], bare[1]);
+    figures.publish.push(own[2], bare[2]);
+    figures.all[0].push(own.iter().sum(), bare.iter().sum());
+
+    rig.leave_volume(&volume).await;
+    admin.leave()?;
+    tokio::time::sleep(QUIET).await;
+    let (deleted, own) = timed(rig.csi.delete(&volume.id)).await;
+    deleted?;
+    rig.erased().await;
+    tokio::time::sleep(QUIET).await;
+    let (deleted, bare) = clocked(|| admin.delete());
+    deleted?;
+    figures.delete.push(own, bare);
+    tokio::time::sleep(QUIET).await;
+    Ok(())
+}
+
+async fn ours(rig: &Rig, name: &str, fs_type: &str) -> Result<(Placed, [Duration; 3]), Trouble> {
+    let capability = csi::mount(fs_type);
+    let size = VOLUME_MIB * MIB;
+    let (volume, create) = timed(rig.csi.create(name, size, &capability)).await;
+    let volume = rig.place(&volume?, name, &capability);
+    let (staged, stage) = timed(rig.csi.stage(&volume.id, &volume.staging, &capability)).await;
+    staged?;
+    let (_, publish) = timed(rig.publish(&volume)).await;
+    Ok((volume, [create, stage, publish]))
+}
+
+fn bare(admin: &Admin, fs_type: &str) -> Result<[Duration; 3], Trouble> {
+    let (created, create) = clocked(|| admin.create(VOLUME_MIB));
+    created?;
+    let (staged, stage) = clocked(|| admin.stage(fs_type));
+    staged?;
+    let (published, publish) = clocked(|| admin.publish());
+    published?;
+    Ok([create, stage, publish])
+}
