@@ -293,7 +293,7 @@ NAME   CLASS   SIZE  USE   STATE          CONDITION  DRIVE  MADE     MOUNTED AT
 db     fast   1 GiB  ext4  ready, in use  ok         wwn-a  by hand  /srv/db (persisted)
 logs   fast   1 GiB  ext4  ready          ok         wwn-a  by hand  /srv/logs (persisted, not mounted now)
 pvc-1  fast   1 GiB  ext4  ready, in use  ok         wwn-a  CSI      /pods/1
-spare  fast   1 GiB  ext4  ready          ok         wwn-a  by hand
+spare  fast   1 GiB  ext4  ready          ok         wwn-a  by hand  -
 (lost is to be mounted at /srv/lost, and there is no such volume; forget it with `drivebay-agent volume unmount /srv/lost`)
 "
         );
