@@ -43,7 +43,7 @@ pub enum OfflineError {
     #[error("the drive scan failed: {0}")]
     Scan(String),
     #[error(transparent)]
-    Mounts(#[from] VolumeError),
+    Mounts(#[from] Box<VolumeError>),
 }
 
 /// An agent's drives, without an agent.
@@ -102,7 +102,7 @@ impl Offline {
         // Nobody writes state here: what is asked of the keeper fails.
         let (keeper, _) = Keeper::new();
         let volumes = Volumes::new(config, pool.clone(), inventory, sender, keeper);
-        volumes.refresh_mounts()?;
+        volumes.refresh_mounts().map_err(Box::new)?;
         let scanned = survey_loop::scan_once(volumes.clone(), rules).await;
         scanned.map_err(OfflineError::Scan)?;
         Ok(Self {

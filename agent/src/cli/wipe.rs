@@ -55,7 +55,7 @@ pub enum WipeError {
         "{absent}. Where no agent runs, the command needs the agent's config: name it with --config"
     )]
     NoConfig {
-        absent: AskError,
+        absent: Box<AskError>,
         #[source]
         source: ConfigError,
     },
@@ -64,7 +64,7 @@ pub enum WipeError {
     Offline(#[from] OfflineError),
     /// Without an agent: refused, or failed.
     #[error(transparent)]
-    Refused(#[from] VolumeError),
+    Refused(#[from] Box<VolumeError>),
     #[error("the wipe ended by itself; this is a bug of drivebay-agent")]
     Lost,
 }
@@ -134,7 +134,10 @@ async fn alone(
     name: &str,
     confirm: Option<&str>,
 ) -> Result<(), WipeError> {
-    let checked = config::load(config).map_err(|source| WipeError::NoConfig { absent, source })?;
+    let checked = config::load(config).map_err(|source| WipeError::NoConfig {
+        absent: Box::new(absent),
+        source,
+    })?;
     check_config::warn(config, &checked.warnings);
     eprintln!("no agent runs; scanning the drives without one");
     let offline = Offline::begin(checked.config).await?;
@@ -157,7 +160,7 @@ async fn wipe_offline(
         (Err(unconfirmed), Err(VolumeError::Invalid { .. }) | Ok(_)) => {
             return Err(unconfirmed.into());
         }
-        (_, begun) => begun?,
+        (_, begun) => begun.map_err(Box::new)?,
     };
     let (sender, mut receiver) = mpsc::channel(1);
     let work = tokio::spawn(async move { volumes.wipe(wipe, &sender).await });
@@ -179,7 +182,7 @@ async fn wipe_offline(
             super::complain(&error);
             Err(meter.unfinished())
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(Box::new(error).into()),
     }
 }
 
