@@ -12,7 +12,7 @@ use drivebay_common::{
 };
 use drivebay_controller::{Agents, ControllerConfig, ControllerService, in_process_channel};
 use drivebay_proto::{
-    agent::agent_server::AgentServer,
+    agent::{agent_server::AgentServer, by_hand_server::ByHandServer},
     csi::{
         controller_server::ControllerServer, identity_server::IdentityServer,
         node_server::NodeServer,
@@ -26,6 +26,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::transport::Server;
 
 use crate::{
+    by_hand::ByHandService,
     cli::RunOptions,
     config::Config,
     csi::node::NodeService,
@@ -59,11 +60,11 @@ const CERTIFICATES: Duration = Duration::from_secs(5);
 /// Drives that the kernel complained of and that wait to be asked.
 const COMPLAINTS: usize = 64;
 /// Callers that may wait for one drive's slot.
-const SLOT_QUEUE: usize = 16;
+pub(crate) const SLOT_QUEUE: usize = 16;
 /// One step older than this is Stuck (design, invariant 6).
-const STUCK_AFTER: Duration = Duration::from_secs(30);
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(30);
 /// The system's drive is in trouble when the state directory takes longer to read.
-const STATE_VERSIONS: Duration = Duration::from_secs(10);
+pub(crate) const STATE_VERSIONS: Duration = Duration::from_secs(10);
 /// Making a mount namespace takes milliseconds, unless a filesystem whose drive does not respond is being unmounted.
 const TOOL_NAMESPACE: Duration = Duration::from_secs(10);
 /// Longest `lvm version` may take at the start.
@@ -187,6 +188,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         what: "read mountinfo",
         source: std::io::Error::other(error),
     })?;
+    volumes.load_hand_mounts().await;
     // Before any call is served: what is mounted now may be ours.
     let memory = health::memory::PersistedEvidence::load(&volumes, &config.kubelet_dir).await;
 
@@ -277,6 +279,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let machine_id = statefile::read_text(Path::new("/etc/machine-id"), 64)
         .map(|text| text.trim().to_owned())
         .unwrap_or_default();
+    let by_hand_rescans = rescans.clone();
     let agent = AgentService::new(volumes.clone(), rescans, acknowledger, machine_id);
     let agents = options.headless.then(|| {
         let router = Server::builder().add_service(AgentServer::new(agent.clone()));
@@ -332,9 +335,11 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         certificate,
         stop.clone(),
     ));
+    let by_hand = ByHandService::new(volumes.clone(), by_hand_rescans);
     let agent_server = tokio::spawn(server::serve(
         Server::builder()
             .add_service(AgentServer::new(agent))
+            .add_service(ByHandServer::new(by_hand))
             .add_service(LogService::server()),
         agent_socket,
         stop.clone(),
@@ -462,7 +467,7 @@ async fn prepare_tools(config: &Config) {
 
 /// Readies what the `lvm` layout needs; why it cannot be used, if a class may want it. Nothing here is fatal: classes of the
 /// other layout work without, and the inventory reports the classes that do not.
-async fn prepare_lvm(config: &Config) -> Option<String> {
+pub(crate) async fn prepare_lvm(config: &Config) -> Option<String> {
     let wanted = config
         .classes
         .iter()

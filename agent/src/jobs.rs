@@ -33,6 +33,7 @@ table![
     carve::jobs::Delete,
     carve::jobs::EraseStep,
     carve::jobs::WipeStep,
+    carve::jobs::Release,
     carve::jobs::Advance,
     carve::jobs::MakeSnapshot,
     carve::jobs::ClearSnapshots,

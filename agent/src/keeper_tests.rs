@@ -199,6 +199,7 @@ async fn an_old_doubt_buries_no_volume_that_was_acknowledged_while_its_drive_is_
         group: None,
         parameters: BTreeMap::new(),
         created_for: crate::model::CreatedFor::default(),
+        by_hand: false,
     };
     let refused = rig.volumes.create(request).await;
     assert!(

@@ -12,6 +12,7 @@
 
 pub mod affected;
 pub mod app;
+pub mod by_hand;
 pub mod carve;
 pub mod check;
 pub mod cli;
@@ -31,6 +32,7 @@ pub mod lock;
 pub mod metrics;
 pub mod model;
 pub mod newer_state;
+pub mod offline;
 pub mod registration;
 pub mod server;
 pub mod slow;

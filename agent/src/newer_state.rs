@@ -37,6 +37,7 @@ pub fn refuse(dir: &Path) -> Result<(), NewerState> {
         ("tombstones.json", state::VERSION),
         ("health.json", health::memory::VERSION),
         ("latency.json", health::slow::VERSION),
+        (state::hand_mounts::NAME, state::hand_mounts::VERSION),
     ] {
         refuse_file(&dir.join(name), known)?;
     }
@@ -93,10 +94,11 @@ mod tests {
 
     use super::*;
 
-    const FILES: [&str; 5] = [
+    const FILES: [&str; 6] = [
         "known.json",
         "tombstones.json",
         "health.json",
+        "hand-mounts.json",
         "smart/wwn-a.json",
         "checks/00000000-0000-4000-8000-000000000001.json",
     ];

@@ -20,6 +20,7 @@ use crate::{
     sys::{offload::offload, statefile},
 };
 
+pub mod hand_mounts;
 pub mod merge;
 pub mod underway;
 

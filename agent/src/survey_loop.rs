@@ -186,6 +186,11 @@ struct Surveyor {
     repairs: Arc<Semaphore>,
 }
 
+/// One scan of all drives for a command that needs no agent. Nothing is repaired.
+pub async fn scan_once(volumes: Volumes, rules: Rules) -> Result<(), String> {
+    Surveyor::new(volumes, rules).look(None).await.map(drop)
+}
+
 /// Runs until stopped.
 pub async fn run(
     volumes: Volumes,
@@ -196,16 +201,7 @@ pub async fn run(
 ) {
     let mut slow = tokio::time::interval(volumes.config().rescan);
     slow.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut surveyor = Surveyor {
-        settings: Settings::here(volumes.config().kubelet_dir.clone()),
-        volumes,
-        rules,
-        last: Vec::new(),
-        failed: false,
-        asked: Instant::now(),
-        tried: BTreeSet::new(),
-        repairs: Arc::new(Semaphore::new(REPAIRS)),
-    };
+    let mut surveyor = Surveyor::new(volumes, rules);
     let mut events_end = false;
     loop {
         // The first tick comes at once: the first survey.
@@ -293,6 +289,19 @@ async fn answer(
 }
 
 impl Surveyor {
+    fn new(volumes: Volumes, rules: Rules) -> Self {
+        Self {
+            settings: Settings::here(volumes.config().kubelet_dir.clone()),
+            volumes,
+            rules,
+            last: Vec::new(),
+            failed: false,
+            asked: Instant::now(),
+            tried: BTreeSet::new(),
+            repairs: Arc::new(Semaphore::new(REPAIRS)),
+        }
+    }
+
     /// The drives that are to be asked again, a while after they last were, or None, for all, when there was no survey at
     /// all. Waits for as long as every drive answers: a call may find one that does not, between two surveys.
     async fn troubled(&self) -> Option<BTreeSet<String>> {
@@ -351,6 +360,37 @@ impl Surveyor {
         &mut self,
         only: Option<&BTreeSet<String>>,
     ) -> Result<(u64, JoinSet<()>), String> {
+        let (revision, keys) = self.look(only).await?;
+        let mut repairs = JoinSet::new();
+        for (key, drive) in keys.iter().zip(&self.last) {
+            if drive.judgement == Judgement::Claimed
+                && let Some(contents) = &drive.contents
+                && needs_repair(contents)
+                && self
+                    .tried
+                    .insert((key.clone(), drive.facts.diskseq, contents.sequence))
+            {
+                let permits = Arc::clone(&self.repairs);
+                let (volumes, key) = (self.volumes.clone(), key.clone());
+                let drive = DriveRef::from(&drive.facts);
+                repairs.spawn(async move {
+                    // The semaphore is never closed.
+                    let _permit = permits.acquire_owned().await;
+                    repair(&volumes, &key, drive).await;
+                });
+            }
+        }
+        self.volumes
+            .refresh_mounts()
+            .map(|later| (later.max(revision), repairs))
+            .map_err(|error| chain(&error))
+    }
+
+    /// Surveys and publishes: the revision that shows it, and the key of each drive of `last`.
+    async fn look(
+        &mut self,
+        only: Option<&BTreeSet<String>>,
+    ) -> Result<(u64, Vec<DriveId>), String> {
         match only {
             Some(names) => tracing::debug!(?names, "scanning changed drives"),
             None => tracing::debug!("scanning all drives"),
@@ -380,30 +420,8 @@ impl Surveyor {
         let keys = keys(&seen.drives);
         let host_udev = self.host_udev(&seen.host).await;
         let revision = self.publish(&begun, &keys, &seen.drives, host_udev);
-        let mut repairs = JoinSet::new();
-        for (key, drive) in keys.iter().zip(&seen.drives) {
-            if drive.judgement == Judgement::Claimed
-                && let Some(contents) = &drive.contents
-                && needs_repair(contents)
-                && self
-                    .tried
-                    .insert((key.clone(), drive.facts.diskseq, contents.sequence))
-            {
-                let permits = Arc::clone(&self.repairs);
-                let (volumes, key) = (self.volumes.clone(), key.clone());
-                let drive = DriveRef::from(&drive.facts);
-                repairs.spawn(async move {
-                    // The semaphore is never closed.
-                    let _permit = permits.acquire_owned().await;
-                    repair(&volumes, &key, drive).await;
-                });
-            }
-        }
         self.last = seen.drives;
-        self.volumes
-            .refresh_mounts()
-            .map(|later| (later.max(revision), repairs))
-            .map_err(|error| chain(&error))
+        Ok((revision, keys))
     }
 
     /// The host's udev; None where pid 1 is not the host's, or it cannot be read.

@@ -114,15 +114,16 @@ impl Agent for FakeAgent {
         request: Request<proto::WipeDriveRequest>,
     ) -> Answer<Self::WipeDriveStream> {
         let request = request.into_inner();
-        assert_eq!(
-            (request.drive.as_str(), request.confirm.as_str()),
-            (self.drive, self.drive)
-        );
+        assert_eq!(request.drive, self.drive);
         if self.drive == "wwn-in-use" {
             return Err(Status::failed_precondition(
                 "drive wwn-in-use is in use: mounted at /srv",
             ));
         }
+        if request.confirm.is_empty() {
+            return Err(Status::invalid_argument("confirm: spell out its identity"));
+        }
+        assert_eq!(request.confirm, self.drive);
         let steps: &[u64] = if self.drive == "wwn-dies" {
             &[1, 2]
         } else {
@@ -392,7 +393,7 @@ async fn what_the_agent_sees_is_shown() {
 
 #[tokio::test]
 async fn a_wipe_without_the_identity_only_shows_what_would_be_lost() {
-    // The fake agent panics when it is asked to wipe with anything but the identity.
+    // The fake agent panics when it is asked to wipe with anything but the identity, or nothing.
     let served = serve("wwn-x", false);
     let output = ask(&served, &["drive", "wipe", "sdx"]).await;
     assert_eq!(output.status.code(), Some(2));
@@ -438,6 +439,15 @@ async fn a_wipe_that_is_refused_or_breaks_off_has_failed() {
     .await;
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("mounted at /srv"), "{}", err(&output));
+    // Nobody is asked to spell out an identity first.
+    for unconfirmed in [
+        &["drive", "wipe", "sdx"][..],
+        &["drive", "wipe", "sdx", "--confirm", "x"],
+    ] {
+        let output = ask(&served, unconfirmed).await;
+        assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+        assert!(!err(&output).contains("--confirm"), "{}", err(&output));
+    }
     let served = serve("wwn-dies", false);
     let output = ask(&served, &["drive", "wipe", "sdx", "--confirm", "wwn-dies"]).await;
     assert_eq!(output.status.code(), Some(1));

@@ -74,6 +74,9 @@ pub struct Brief {
     /// Staged or published on its node.
     #[prost(bool, tag = "10")]
     pub published: bool,
+    /// Made by hand on its node.
+    #[prost(bool, tag = "21")]
+    pub by_hand: bool,
 }
 
 impl Entry {

@@ -112,6 +112,22 @@ pub struct WipeProgress {
     pub total_bytes: u64,
 }
 
+/// Takes our mark from a drive without volumes, so that it is as blank as before it was claimed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Release {
+    /// The drive. It must be held by nobody (O_EXCL).
+    pub drive: DriveRef,
+    /// The label as it was when an operator decided. Another one by now: nothing is changed.
+    pub label: Label,
+}
+
+/// What a released drive is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Released {
+    /// Its free space was known to be zeros. Else it was claimed with somebody's bytes on it, which are still there.
+    pub blank: bool,
+}
+
 /// Makes the short-lived snapshot by which a volume of layout `lvm` is checked, from free space of its drive.
 ///
 /// Never to be killed in the middle: the volume stands still for the moment in which LVM makes it.

@@ -24,6 +24,7 @@ pub(crate) mod partition;
 pub mod plan;
 pub mod probe;
 pub mod record;
+mod release;
 mod run;
 mod space;
 pub mod wipe;

@@ -5,9 +5,9 @@ use super::{
     erase,
     jobs::{
         Adopt, Advance, CarveError, Changed, ClearSnapshots, Create, Delete, EraseProgress,
-        EraseStep, Expand, Look, MakeSnapshot, WipeProgress, WipeStep,
+        EraseStep, Expand, Look, MakeSnapshot, Release, Released, WipeProgress, WipeStep,
     },
-    layout, wipe,
+    layout, release, wipe,
 };
 use crate::model::{Contents, Label};
 use crate::worker::{Context, Job};
@@ -81,6 +81,15 @@ impl Job for WipeStep {
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<WipeProgress, CarveError> {
         wipe::step(&self, context)
+    }
+}
+
+impl Job for Release {
+    const NAME: &'static str = "release";
+    type Answer = Released;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Released, CarveError> {
+        release::release(&self, context)
     }
 }
 

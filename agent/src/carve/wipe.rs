@@ -15,7 +15,7 @@ use crate::sys::{self, blockdev::BlockDev};
 use crate::worker::Context;
 
 /// Zeroed first at each end of a drive of this size, bytes: what claiming looks at in full, in whole sectors of any size.
-fn edge_of(size: u64) -> u64 {
+pub(super) fn edge_of(size: u64) -> u64 {
     EDGE.min(size / 2 / 4096 * 4096)
 }
 
@@ -99,7 +99,7 @@ fn refuse_news(job: &WipeStep, look: Result<Contents, CarveError>) -> Result<(),
 
 /// Takes every partition from the kernel, which refuses while one is in use. O_EXCL has refused
 /// mounted ones already; this finds those that are only open.
-fn take_partitions(dev: &BlockDev, drive: &DriveRef) -> Result<(), CarveError> {
+pub(super) fn take_partitions(dev: &BlockDev, drive: &DriveRef) -> Result<(), CarveError> {
     let all = dev
         .partitions()
         .map_err(io_error(&drive.id, "reading the kernel's partitions"))?;

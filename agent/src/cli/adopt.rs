@@ -27,7 +27,8 @@ pub async fn run(
 ) -> Result<String, OneDriveError> {
     let mut client = Client::connect(socket).await?;
     let inventory = client.inventory().await?;
-    let drive = one_drive::confirmed(&inventory, name, confirm, &ADOPT)?;
+    let drive = one_drive::find(&inventory, name)?;
+    one_drive::confirmed(&inventory, drive, name, confirm, &ADOPT)?;
     let request = AdoptDriveRequest {
         drive: drive.id.clone(),
         confirm: drive.id.clone(),

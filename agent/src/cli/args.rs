@@ -6,10 +6,10 @@ use clap::{Args, Parser, Subcommand};
 
 pub use drivebay_common::logging::LogFormat;
 pub use drivebay_controller::cli::Format;
-use drivebay_controller::cli::args::HEALTH_EXIT_CODES;
+use drivebay_controller::cli::args::{HEALTH_EXIT_CODES, PvClaimArgs};
 
 use crate::{
-    config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HealthApi},
+    config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HealthApi, units::parse_size},
     smart::collect::DeviceType,
 };
 
@@ -150,7 +150,7 @@ Examples:
         #[arg(short, long, value_enum, default_value_t = Format::Table)]
         output: Format,
     },
-    /// Show one volume, or check it
+    /// Show one volume, check it, or use volumes by hand: create, mount, expand, unmount, delete
     #[command(subcommand, arg_required_else_help = true)]
     Volume(VolumeCommand),
     /// Have the running agent look at all drives again, now
@@ -218,13 +218,36 @@ Examples:
     },
     /// Make a used drive blank: EVERYTHING ON IT IS LOST
     ///
-    /// Overwrites the whole drive with zeros. The agent refuses while anything uses the drive. Without
-    /// --confirm nothing is done: the drive is shown, and the identity to spell out.
+    /// Overwrites the whole drive with zeros. Refused while anything uses the drive, with what to do first. Without --confirm
+    /// nothing is done: the drive is shown, and the identity to spell out. Where no agent runs, the command does it itself, as
+    /// root, with the agent's config, and no agent can start meanwhile.
     #[command(after_help = "\
 Examples:
   drivebay-agent drive wipe sdb                                             shows what is on it
   drivebay-agent drive wipe sdb --confirm wwn-0x5000c500a1b2c3d4            wipes it")]
     Wipe {
+        /// Its identity, or its kernel name (sdb, /dev/sdb)
+        drive: String,
+        /// Its identity, spelled out in full
+        #[arg(long, value_name = "IDENTITY")]
+        confirm: Option<String>,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+        /// Read where no agent runs.
+        #[command(flatten)]
+        config: ConfigArg,
+    },
+    /// Give a claimed drive without volumes back: takes Drivebay's label from it
+    ///
+    /// The drive is as blank afterwards as it was before it was claimed, and a class that selects it may claim it again. Refused
+    /// while a volume is on it, also a deleted one that is not erased yet, or when anything of it cannot be read. Without
+    /// --confirm nothing is done: the drive is shown, and the identity to spell out.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive release sdb                                          shows what is on it
+  drivebay-agent drive release sdb --confirm wwn-0x5000c500a1b2c3d4         releases it")]
+    Release {
         /// Its identity, or its kernel name (sdb, /dev/sdb)
         drive: String,
         /// Its identity, spelled out in full
@@ -303,6 +326,166 @@ Examples:
         #[command(flatten)]
         socket: SocketArg,
     },
+    /// Create a volume on this host, by hand
+    ///
+    /// As CSI does: on a drive of the class that has room, claimed first if that is needed. A volume of this name is left as it
+    /// is if it is what is asked for. It is marked as made by hand: no PersistentVolume need name it (`volume pv` makes one).
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume create db --size 100GiB
+  drivebay-agent volume create db --size 100GiB --class fast --fs xfs
+  drivebay-agent volume create vm1 --size 20GiB --block                     a raw device")]
+    Create(CreateArgs),
+    /// Mount a volume at a directory, by hand
+    ///
+    /// With the checks that CSI makes; formatted the first time, and never again. Of a raw volume, DIR is a file that gets its
+    /// device. With --persist it is mounted at each start of the host, by drivebay-mounts.service, where the drive is there.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume mount db /srv/db
+  drivebay-agent volume mount db /srv/db --persist                          after a reboot, too
+  drivebay-agent volume mount db                                            where it was persisted
+  drivebay-agent volume mount --persisted                                   all that were")]
+    Mount(MountArgs),
+    /// Unmount a volume that was mounted by hand, and forget the mount
+    ///
+    /// Asks nothing of the drive, so it works for one that is gone or does not answer. It is an error while a process uses the
+    /// mount, and for a mount that an orchestrator made.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume unmount db
+  drivebay-agent volume unmount /srv/db")]
+    Unmount {
+        /// The volume's name, uuid or id, or where it is mounted
+        #[arg(value_name = "NAME|DIR")]
+        what: String,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+    /// Expand a volume, and its filesystem where it is mounted
+    ///
+    /// A volume that is as large is left as it is. Volumes do not shrink. A filesystem that is not mounted grows at the next mount.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume expand db --size 200GiB")]
+    Expand {
+        /// Its name, its uuid or its id
+        name: String,
+        /// Its new size in all, such as 200GiB
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        size: u64,
+        /// How to show it, and where the agent is.
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Delete a volume: ITS DATA IS LOST
+    ///
+    /// Its space is erased in the background, and then offered again. Refused while it is mounted or open. Without --confirm
+    /// nothing is done: the volume is shown, and what to type. One that does not exist is deleted already.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume delete db                                           shows it
+  drivebay-agent volume delete db --confirm db                              deletes it")]
+    Delete {
+        /// Its name, its uuid or its id
+        name: String,
+        /// Its name, spelled out in full
+        #[arg(long, value_name = "NAME")]
+        confirm: Option<String>,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+    /// Show the volumes of this host, who made them, and where they are mounted
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume list
+  drivebay-agent volume list -o json | jq -r '.mounts[] | select(.persist) | .path'")]
+    List {
+        /// How to show them, and where the agent is.
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Print the PersistentVolume for a volume, so that Kubernetes can use it
+    ///
+    /// For one that was made by hand, or whose PersistentVolume is lost. What to do before it is applied goes to stderr.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume pv db --pvc shop/data-db-0 --storage-class fast > pv.json")]
+    Pv(PvArgs),
+}
+
+/// Options of `volume create`.
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// What it is called: 1 to 128 bytes, no control characters
+    pub name: String,
+    /// Its size, such as 10GiB or 500GB; rounded up to what its class can make
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: u64,
+    /// The class of drives; may be left out where there is one
+    #[arg(long)]
+    pub class: Option<String>,
+    /// The filesystem; the class's by default
+    #[arg(long, value_name = "ext4|xfs|btrfs", conflicts_with = "block")]
+    pub fs: Option<String>,
+    /// A raw device, without a filesystem
+    #[arg(long)]
+    pub block: bool,
+    /// Further options for mkfs, separated by spaces, instead of the class's; needs --fs
+    #[arg(
+        long,
+        value_name = "OPTIONS",
+        requires = "fs",
+        allow_hyphen_values = true
+    )]
+    pub mkfs_options: Option<String>,
+    /// Mount options for its life, separated by commas, besides the class's
+    #[arg(long, value_name = "OPTIONS", conflicts_with = "block")]
+    pub mount_options: Option<String>,
+    /// How to show it, and where the agent is.
+    #[command(flatten)]
+    pub show: Show,
+}
+
+/// Options of `volume mount`.
+#[derive(Debug, Args)]
+pub struct MountArgs {
+    /// Its name, its uuid or its id
+    #[arg(required_unless_present = "persisted", conflicts_with = "persisted")]
+    pub name: Option<String>,
+    /// An existing directory; a file, for a raw volume. Left out: where it is mounted at each start of the host
+    #[arg(conflicts_with = "persisted")]
+    pub dir: Option<PathBuf>,
+    /// Mount it at each start of the host, too
+    #[arg(long, requires = "dir")]
+    pub persist: bool,
+    /// Never writable
+    #[arg(long, requires = "dir")]
+    pub read_only: bool,
+    /// Mount options, separated by commas, besides the volume's own
+    #[arg(long, value_name = "OPTIONS", requires = "dir")]
+    pub options: Option<String>,
+    /// Every volume that is mounted at each start of the host
+    #[arg(long)]
+    pub persisted: bool,
+    /// Where the agent is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// Options of `volume pv`.
+#[derive(Debug, Args)]
+pub struct PvArgs {
+    /// Its name, its id, its device, or a beginning of one of them that no other has
+    pub name: String,
+    /// For whom.
+    #[command(flatten)]
+    pub claim: PvClaimArgs,
+    /// Where the agent is.
+    #[command(flatten)]
+    pub socket: SocketArg,
 }
 
 /// What is shown, and how.

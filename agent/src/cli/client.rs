@@ -4,8 +4,8 @@ use std::{path::Path, time::Duration};
 
 use drivebay_common::ask::{AskError, Asked, MAX_ANSWER, Program};
 use drivebay_proto::agent::{
-    DriveLatencyRequest, DriveLatencyResponse, InventoryUpdate, RescanRequest,
-    WatchInventoryRequest, agent_client::AgentClient,
+    DriveLatencyRequest, DriveLatencyResponse, FindVolumeRequest, InventoryUpdate, RescanRequest,
+    Volume, WatchInventoryRequest, agent_client::AgentClient, by_hand_client::ByHandClient,
 };
 use tonic::{Code, transport::Channel};
 
@@ -23,14 +23,21 @@ pub struct Client {
     pub asked: Asked,
     /// The generated client, for what has no function here.
     pub raw: AgentClient<Channel>,
+    /// What is done by hand.
+    pub by_hand: ByHandClient<Channel>,
 }
 
 impl Client {
     /// Dials.
     pub async fn connect(socket: &Path) -> Result<Self, AskError> {
         let (asked, channel) = Asked::dial(&AGENT, socket).await?;
+        let by_hand = ByHandClient::new(channel.clone());
         let raw = AgentClient::new(channel).max_decoding_message_size(MAX_ANSWER);
-        Ok(Self { asked, raw })
+        Ok(Self {
+            asked,
+            raw,
+            by_hand,
+        })
     }
 
     /// The inventory now: the first message of the watch, always a full one.
@@ -47,6 +54,22 @@ impl Client {
             .answered(first)
             .await?
             .ok_or_else(|| self.asked.ended())
+    }
+
+    /// The live volume of this name, uuid or id; None: there is none for certain.
+    pub async fn find_volume(&mut self, called: &str) -> Result<Option<Volume>, AskError> {
+        let request = FindVolumeRequest {
+            volume: called.to_owned(),
+        };
+        let by_hand = &mut self.by_hand;
+        let asked = async move {
+            match by_hand.find_volume(request).await {
+                Ok(answer) => Ok(answer.into_inner().volume),
+                Err(status) if status.code() == Code::NotFound => Ok(None),
+                Err(status) => Err(status),
+            }
+        };
+        self.asked.answered(asked).await
     }
 
     /// The latencies of a drive; None of an agent that does not tell them, or of a drive that it lost meanwhile.

@@ -11,6 +11,7 @@ use crate::{config, model::Verdict};
 pub mod ack;
 pub mod adopt;
 pub mod args;
+pub mod by_hand;
 pub mod check;
 pub mod check_config;
 pub mod claim_plan;
@@ -20,7 +21,9 @@ pub mod explain;
 pub mod health;
 mod latency;
 pub mod logging;
+pub mod mounts;
 pub mod one_drive;
+pub mod release;
 pub mod rules;
 pub mod volumes;
 pub mod wipe;
@@ -63,7 +66,7 @@ pub enum CommandError {
     /// drive wipe.
     #[error(transparent)]
     Wipe(#[from] wipe::WipeError),
-    /// drive adopt.
+    /// drive adopt, drive release.
     #[error(transparent)]
     Adopt(#[from] one_drive::OneDriveError),
     /// drive show, volume show.
@@ -75,6 +78,12 @@ pub enum CommandError {
     /// volume check.
     #[error(transparent)]
     Check(#[from] check::CheckVolumeError),
+    /// volume create, expand, delete, pv.
+    #[error(transparent)]
+    ByHand(#[from] by_hand::ByHandError),
+    /// volume mount, unmount, list.
+    #[error(transparent)]
+    Mount(#[from] mounts::MountError),
     /// smart explain.
     #[error(transparent)]
     Explain(#[from] explain::ExplainError),
@@ -96,14 +105,18 @@ impl CommandError {
             Self::Client(error)
             | Self::Adopt(OneDriveError::Client(error))
             | Self::Check(check::CheckVolumeError::Client(error))
+            | Self::ByHand(by_hand::ByHandError::Client(error))
+            | Self::Mount(mounts::MountError::Client(error))
             | Self::Wipe(wipe::WipeError::Drive(OneDriveError::Client(error)))
                 if error.is_absence() =>
             {
                 NO_ANSWER
             }
+            Self::Wipe(wipe::WipeError::NoConfig { .. }) => NO_ANSWER,
             Self::Adopt(error) | Self::Wipe(wipe::WipeError::Drive(error)) if error.is_usage() => {
                 USAGE
             }
+            Self::ByHand(error) if error.is_usage() => USAGE,
             _ => FAILED,
         }
     }
@@ -197,9 +210,15 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             drive,
             confirm,
             socket,
-        }) => wipe::run(&socket.socket, &drive, confirm.as_deref())
+            config,
+        }) => wipe::run(&socket.socket, &config.config, &drive, confirm.as_deref())
             .await
             .map_err(Into::into),
+        Command::Drive(DriveCommand::Release {
+            drive,
+            confirm,
+            socket,
+        }) => print(&release::run(&socket.socket, &drive, confirm.as_deref()).await?),
         Command::Drive(DriveCommand::Adopt {
             drive,
             confirm,
@@ -207,6 +226,25 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         }) => print(&adopt::run(&socket.socket, &drive, confirm.as_deref()).await?),
         Command::Volume(VolumeCommand::Check { volume, socket }) => {
             print(&check::run(&socket.socket, &volume).await?)
+        }
+        Command::Volume(VolumeCommand::Create(args)) => print(&by_hand::create(&args).await?),
+        Command::Volume(VolumeCommand::Mount(args)) => print(&mounts::mount(&args).await?),
+        Command::Volume(VolumeCommand::Unmount { what, socket }) => {
+            print(&mounts::unmount(&socket.socket, &what).await?)
+        }
+        Command::Volume(VolumeCommand::Expand { name, size, show }) => {
+            print(&by_hand::expand(&name, size, &show).await?)
+        }
+        Command::Volume(VolumeCommand::Delete {
+            name,
+            confirm,
+            socket,
+        }) => print(&by_hand::delete(&socket.socket, &name, confirm.as_deref()).await?),
+        Command::Volume(VolumeCommand::List { show }) => print(&mounts::list(&show).await?),
+        Command::Volume(VolumeCommand::Pv(args)) => {
+            let made = by_hand::pv(&args).await?;
+            eprintln!("{}\n", made.first.join("\n"));
+            print(&(serde_json::to_string_pretty(&made.value)? + "\n"))
         }
         Command::Rescan { socket } => {
             let revision = Client::connect(&socket.socket).await?.rescan().await?;

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use drivebay_common::ask::AskError;
 use drivebay_proto::agent::{Drive, InventoryUpdate, Volume};
+use tonic::Code;
 
 use super::{
     drives::below,
@@ -61,22 +62,48 @@ impl OneDriveError {
     }
 }
 
-/// The drive that is meant, when its identity is spelled out.
-pub fn confirmed<'a>(
-    inventory: &'a InventoryUpdate,
+/// Whether the identity of the drive that was named is spelled out; else what to say.
+pub fn confirmed(
+    inventory: &InventoryUpdate,
+    drive: &Drive,
     name: &str,
     confirm: Option<&str>,
     action: &DriveAction,
-) -> Result<&'a Drive, OneDriveError> {
-    let drive = find(inventory, name)?;
+) -> Result<(), OneDriveError> {
     match confirm {
         None => Err(OneDriveError::NotConfirmed(shown(inventory, drive, action))),
-        Some(typed) if typed == drive.id => Ok(drive),
+        Some(typed) if typed == drive.id => Ok(()),
         Some(typed) => Err(OneDriveError::WrongConfirmation {
             drive: name.to_owned(),
             typed: typed.to_owned(),
             id: drive.id.clone(),
         }),
+    }
+}
+
+/// What the agent is told to be confirmed: the drive's identity, or nothing. Asked without it, the agent refuses what it would
+/// refuse anyway, and else only that nothing is confirmed.
+pub fn spelled_out(drive: &Drive, confirmed: &Result<(), OneDriveError>) -> String {
+    match confirmed {
+        Ok(()) => drive.id.clone(),
+        Err(_) => String::new(),
+    }
+}
+
+/// Of a call that was made with `spelled_out`: its answer; what else stands in the way; or that something is to be confirmed,
+/// when that is all.
+pub fn refused_first<T>(
+    confirmed: Result<(), OneDriveError>,
+    answer: Result<T, AskError>,
+) -> Result<T, OneDriveError> {
+    let only_unconfirmed = match &answer {
+        Ok(_) => true,
+        Err(AskError::Refused { status, .. }) => status.code() == Code::InvalidArgument,
+        Err(_) => false,
+    };
+    match confirmed {
+        Err(unconfirmed) if only_unconfirmed => Err(unconfirmed),
+        _ => Ok(answer?),
     }
 }
 

@@ -277,7 +277,8 @@ fn volume_json_is_in_bytes_and_sorted() {
       "parameters": {
         "class": "fast",
         "fsType": "xfs"
-      }
+      },
+      "by_hand": false
     }
   ]
 }

@@ -1,4 +1,5 @@
-//! `drivebay-agent drive wipe`: shows what would be lost, and wipes only when the identity is spelled out.
+//! `drivebay-agent drive wipe`: says what stands in the way, shows what would be lost, and wipes only when the identity is
+//! spelled out. Where no agent runs, this program does what one would do, under the agent's lock.
 //!
 //! The agent checks everything again; what is here only helps a person not to make a mistake.
 
@@ -8,12 +9,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use drivebay_common::ask::AskError;
 use drivebay_proto::agent::{Drive, WipeDriveProgress, WipeDriveRequest};
+use tokio::sync::mpsc;
 
 use super::{
+    check_config,
     client::Client,
     one_drive::{self, DriveAction, OneDriveError},
     table::{human_seconds, human_size},
+};
+use crate::{
+    config::{self, ConfigError},
+    offline::{Offline, OfflineError},
+    volumes::VolumeError,
 };
 
 /// The agent says something at least this often while it wipes: a step is stuck after 30 s.
@@ -41,24 +50,51 @@ pub enum WipeError {
         /// Bytes.
         total: u64,
     },
+    /// No agent, and no config to do it without one.
+    #[error(
+        "{absent}. Where no agent runs, the command needs the agent's config: name it with --config"
+    )]
+    NoConfig {
+        absent: Box<AskError>,
+        #[source]
+        source: ConfigError,
+    },
+    /// It cannot be done without an agent, either.
+    #[error(transparent)]
+    Offline(#[from] OfflineError),
+    /// Without an agent: refused, or failed.
+    #[error(transparent)]
+    Refused(#[from] Box<VolumeError>),
+    #[error("the wipe ended by itself; this is a bug of drivebay-agent")]
+    Lost,
 }
 
 /// Shows or wipes.
-pub async fn run(socket: &Path, name: &str, confirm: Option<&str>) -> Result<(), WipeError> {
-    let mut client = Client::connect(socket).await.map_err(OneDriveError::from)?;
+pub async fn run(
+    socket: &Path,
+    config: &Path,
+    name: &str,
+    confirm: Option<&str>,
+) -> Result<(), WipeError> {
+    match Client::connect(socket).await {
+        Ok(client) => by_agent(client, name, confirm).await,
+        Err(absent @ AskError::Nobody { .. }) => alone(absent, config, name, confirm).await,
+        Err(error) => Err(OneDriveError::from(error).into()),
+    }
+}
+
+async fn by_agent(mut client: Client, name: &str, confirm: Option<&str>) -> Result<(), WipeError> {
     let inventory = client.inventory().await.map_err(OneDriveError::from)?;
-    let drive = one_drive::confirmed(&inventory, name, confirm, &WIPE)?;
+    let drive = one_drive::find(&inventory, name)?;
+    let confirmed = one_drive::confirmed(&inventory, drive, name, confirm, &WIPE);
     let request = WipeDriveRequest {
         drive: drive.id.clone(),
-        confirm: drive.id.clone(),
+        confirm: one_drive::spelled_out(drive, &confirmed),
     };
     let call = client.raw.wipe_drive(request);
     let asked = &client.asked;
-    let mut stream = asked
-        .answered_within(PROGRESS_DEADLINE, call)
-        .await
-        .map_err(OneDriveError::from)?
-        .into_inner();
+    let begun = asked.answered_within(PROGRESS_DEADLINE, call).await;
+    let mut stream = one_drive::refused_first(confirmed, begun)?.into_inner();
     let mut meter = Meter::new(drive);
     loop {
         let next = asked.answered_within(PROGRESS_DEADLINE, stream.message());
@@ -88,6 +124,65 @@ pub async fn run(socket: &Path, name: &str, confirm: Option<&str>) -> Result<(),
                 return Err(OneDriveError::from(error).into());
             }
         }
+    }
+}
+
+/// What an agent would do, by this process.
+async fn alone(
+    absent: AskError,
+    config: &Path,
+    name: &str,
+    confirm: Option<&str>,
+) -> Result<(), WipeError> {
+    let checked = config::load(config).map_err(|source| WipeError::NoConfig {
+        absent: Box::new(absent),
+        source,
+    })?;
+    check_config::warn(config, &checked.warnings);
+    eprintln!("no agent runs; scanning the drives without one");
+    let offline = Offline::begin(checked.config).await?;
+    let wiped = wipe_offline(&offline, name, confirm).await;
+    offline.end().await;
+    wiped
+}
+
+async fn wipe_offline(
+    offline: &Offline,
+    name: &str,
+    confirm: Option<&str>,
+) -> Result<(), WipeError> {
+    let inventory = offline.inventory();
+    let drive = one_drive::find(&inventory, name)?;
+    let confirmed = one_drive::confirmed(&inventory, drive, name, confirm, &WIPE);
+    let volumes = offline.volumes().clone();
+    let begun = volumes.begin_wipe(&drive.id, &one_drive::spelled_out(drive, &confirmed));
+    let wipe = match (confirmed, begun) {
+        (Err(unconfirmed), Err(VolumeError::Invalid { .. }) | Ok(_)) => {
+            return Err(unconfirmed.into());
+        }
+        (_, begun) => begun.map_err(Box::new)?,
+    };
+    let (sender, mut receiver) = mpsc::channel(1);
+    let work = tokio::spawn(async move { volumes.wipe(wipe, &sender).await });
+    let mut meter = Meter::new(drive);
+    while let Some(Ok(progress)) = receiver.recv().await {
+        meter.show(&progress);
+    }
+    let done = work.await.map_err(|_| WipeError::Lost)?;
+    meter.end();
+    match done {
+        Ok(_) => {
+            println!(
+                "{} is blank; an agent that is started shows whether a class takes it",
+                drive.id
+            );
+            Ok(())
+        }
+        Err(error) if meter.last.done_bytes > 0 => {
+            super::complain(&error);
+            Err(meter.unfinished())
+        }
+        Err(error) => Err(Box::new(error).into()),
     }
 }
 

@@ -47,13 +47,18 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::Vanished { .. } => Code::NotFound,
         VolumeError::NotStagedFirst => Code::FailedPrecondition,
         VolumeError::OtherTarget { .. } => Code::FailedPrecondition,
+        VolumeError::MountedByHand { .. } | VolumeError::MountedElsewhere { .. } => {
+            Code::FailedPrecondition
+        }
         VolumeError::StillDetached { .. } => Code::Aborted,
-        VolumeError::Remember { .. } => Code::Unavailable,
+        VolumeError::Remember { .. } | VolumeError::NotNoted { .. } => Code::Unavailable,
         // The change itself may be done, e.g. the mount made: the repeat finds it.
         VolumeError::Mountinfo { .. } => Code::Unavailable,
         VolumeError::Carve(error) => run_code(error, carve_code),
         VolumeError::Fs(error) => run_code(error, fs_code),
-        VolumeError::NotWiped { .. } | VolumeError::NotAdopted { .. } => Code::FailedPrecondition,
+        VolumeError::NotWiped { .. }
+        | VolumeError::NotAdopted { .. }
+        | VolumeError::NotReleased { .. } => Code::FailedPrecondition,
         VolumeError::Stopping => Code::Unavailable,
         VolumeError::Internal { .. } => Code::Internal,
     }
@@ -216,6 +221,10 @@ mod tests {
                 Code::NotFound,
             ),
             (VolumeError::InUse { uuid }, Code::FailedPrecondition),
+            (
+                VolumeError::MountedByHand { uuid, at: text() },
+                Code::FailedPrecondition,
+            ),
             (
                 VolumeError::Ambiguous { uuid, why: text() },
                 Code::FailedPrecondition,

@@ -325,7 +325,7 @@ fn condition(what: MountFault, paths: &[&Path]) -> Condition {
         MountFault::StagingMissing => (
             Reason::StagingMountMissing,
             format!(
-                "it is not mounted any more at its staging path {at}, and Drivebay did not unmount it; delete the pods that use it, so that it is mounted again"
+                "it is not mounted any more at its staging path {at}, and Drivebay did not unmount it; delete the pods that use it, so that it is mounted again; if it was mounted by hand: `drivebay-agent volume mount`"
             ),
         ),
         MountFault::TargetMissing => (

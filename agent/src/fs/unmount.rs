@@ -182,6 +182,11 @@ const SYSTEM: [&str; 9] = [
     "/var/lib",
 ];
 
+/// Whether the system lives at a path, so that no volume is to be mounted there: it would not be unmounted again.
+pub fn is_system_place(path: &Path) -> bool {
+    SYSTEM.iter().any(|place| path == Path::new(place))
+}
+
 /// Whether a mount looks like something this driver makes: one of its filesystems on a device the system
 /// does not live on, or a device node bound onto a file. Tells /proc and the root filesystem from volumes
 /// even when nothing else is known of the volume.

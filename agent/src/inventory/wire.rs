@@ -6,7 +6,7 @@ use super::delta::delta;
 use crate::model::{
     CheckMethod, ClassConfig, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode, Snapshot,
     Volume,
-    created_for::requested,
+    created_for::{is_by_hand, requested},
     health::{Overridden, SmartFinding, SmartReport},
     unreadable::UnreadableRange,
 };
@@ -185,6 +185,7 @@ impl Sender {
             erased_bytes: volume.erasing.map_or(0, |erasing| erasing.done_bytes),
             erase_eta_seconds: volume.erasing.map_or(0, |erasing| erasing.eta_seconds),
             parameters: requested(&record.parameters).into_iter().collect(),
+            by_hand: is_by_hand(&record.parameters),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Which PersistentVolumeClaim a volume was created for, as Kubernetes' provisioner named it. For people and metrics: nothing
-//! is decided by it, so a value that is unusable is left out and fails no creation.
+//! is decided by it, so a value that is unusable is left out and fails no creation. And whether it was made by hand instead.
 //!
 //! It is kept among the volume's parameters, since every release keeps those on either layout.
 
@@ -84,9 +84,20 @@ impl CreatedFor {
     }
 }
 
+/// Notes among the parameters that are kept with a volume that it was made by hand.
+pub fn keep_by_hand(parameters: &mut BTreeMap<String, String>) {
+    parameters.insert(names::KEPT_BY_HAND.to_owned(), "true".to_owned());
+}
+
+/// Whether a volume was made by hand, by the parameters that are kept with it.
+pub fn is_by_hand(kept: &BTreeMap<String, String>) -> bool {
+    kept.contains_key(names::KEPT_BY_HAND)
+}
+
 /// The parameters of a request among those that are kept with its volume: by these a repeat is compared, and these are shown.
 pub fn requested(kept: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let is_requested = |key: &String| !names::KEPT_FOR_CLAIM.contains(&key.as_str());
+    let is_requested =
+        |key: &String| key != names::KEPT_BY_HAND && !names::KEPT_FOR_CLAIM.contains(&key.as_str());
     let requested = kept.iter().filter(|(key, _)| is_requested(key));
     requested
         .map(|(key, value)| (key.clone(), value.clone()))
@@ -177,7 +188,10 @@ mod tests {
         let mut parameters: BTreeMap<String, String> = [("class".into(), "fast".into())].into();
         let request = parameters.clone();
         named("a", "b", "c").keep("d", &mut parameters);
-        assert_eq!(parameters.len(), 4);
+        assert!(!is_by_hand(&parameters));
+        keep_by_hand(&mut parameters);
+        assert!(is_by_hand(&parameters));
+        assert_eq!(parameters.len(), 5);
         assert_eq!(requested(&parameters), request);
     }
 }

@@ -383,5 +383,6 @@ pub(crate) fn understand(
         group: placement::Group::of(&parameters),
         parameters,
         created_for,
+        by_hand: false,
     })
 }

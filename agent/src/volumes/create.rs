@@ -20,7 +20,8 @@ use crate::{
     inventory::assemble::is_live,
     model::{
         ClassConfig, CreatedFor, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot,
-        Volume, VolumeSpec, VolumeState, created_for::requested,
+        Volume, VolumeSpec, VolumeState,
+        created_for::{is_by_hand, keep_by_hand, requested},
     },
     state::{Doubt, merge::is_acknowledged},
     worker::{RunError, Slot},
@@ -56,6 +57,8 @@ pub struct Request {
     pub parameters: BTreeMap<String, String>,
     /// Kept beside the parameters.
     pub created_for: CreatedFor,
+    /// By a person on this node, and not through CSI. Kept, too.
+    pub by_hand: bool,
 }
 
 /// Compares an existing volume of the same name with the request: same, or what differs. Pure.
@@ -77,21 +80,37 @@ pub fn compare(volume: &Volume, request: &Request, class: &ClassConfig) -> Resul
         fs(request.mode, request.fs_type),
     );
     let requested = requested(&record.parameters);
+    let made_by_hand = is_by_hand(&record.parameters);
+    let made = |by_hand| match by_hand {
+        true => "by hand",
+        false => "through CSI",
+    };
     let fits = size >= request.size_bytes
         && (request.limit_bytes == 0 || size <= request.limit_bytes)
         && requested == request.parameters;
-    if has == asked && fits {
+    // Neither takes over what the other made: an orchestrator deletes what it believes to be its own.
+    if has == asked && fits && made_by_hand == request.by_hand {
         return Ok(());
     }
     Err(VolumeError::Exists {
         name: request.name.clone(),
         has: format!(
-            "class {}, {} {}, {size} bytes, parameters {:?}",
-            has.0, has.1, has.2, requested
+            "class {}, {} {}, {size} bytes, parameters {:?}, made {}",
+            has.0,
+            has.1,
+            has.2,
+            requested,
+            made(made_by_hand)
         ),
         asked: format!(
-            "class {}, {} {}, {} bytes (limit {}), parameters {:?}",
-            asked.0, asked.1, asked.2, request.size_bytes, request.limit_bytes, request.parameters
+            "class {}, {} {}, {} bytes (limit {}), parameters {:?}, made {}",
+            asked.0,
+            asked.1,
+            asked.2,
+            request.size_bytes,
+            request.limit_bytes,
+            request.parameters,
+            made(request.by_hand)
         ),
     })
 }
@@ -274,6 +293,9 @@ impl Volumes {
         let mut parameters = request.parameters.clone();
         let created_for = request.created_for.clone();
         created_for.keep(&request.name, &mut parameters);
+        if request.by_hand {
+            keep_by_hand(&mut parameters);
+        }
         let mut spec = VolumeSpec {
             uuid: Uuid::nil(),
             name: request.name.clone(),

@@ -48,9 +48,10 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
         group: None,
         parameters: BTreeMap::new(),
         created_for: CreatedFor::default(),
+        by_hand: false,
     };
     type Change = fn(&mut Request);
-    let cases: [(&str, bool, Change); 11] = [
+    let cases: [(&str, bool, Change); 12] = [
         ("nothing", true, |_| {}),
         ("another claim", true, |it| {
             it.created_for.claim = "other".into()
@@ -69,6 +70,7 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
         }),
         ("block", false, |it| it.mode = Mode::Block),
         ("another class", false, |it| it.class = "other".into()),
+        ("by hand", false, |it| it.by_hand = true),
         ("another parameter", false, |it| {
             it.parameters.insert("a".into(), "b".into());
         }),

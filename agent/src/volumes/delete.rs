@@ -4,7 +4,7 @@ use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
     carve::jobs::{CarveError, Delete},
     inventory::assemble::is_damaged,
-    model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState},
+    model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState, cause::chain},
     worker::{RunError, Slot},
 };
 
@@ -31,7 +31,12 @@ impl Volumes {
             Err(other) => return Err(other),
         };
         self.changing(Key::Volume(volume.uuid), &id, |this| async move {
-            this.delete_guarded(&volume, quarantine).await
+            let revision = this.delete_guarded(&volume, quarantine).await?;
+            // Nothing of it is to be mounted at the next start of the host.
+            if let Err(error) = this.inner.hand_mounts.remove(volume.uuid).await {
+                tracing::warn!(volume = %volume.uuid, error = %chain(&error), "cannot forget the mount of a deleted volume");
+            }
+            Ok(revision)
         })
         .await
     }
@@ -60,7 +65,7 @@ impl Volumes {
                 self.inner.inventory.put_contents(drive, done.contents);
             }
             Err(error) => {
-                tracing::error!(volume = %uuid, drive = %drive, error = %crate::model::cause::chain(&error), "cannot delete a volume after its quarantine; will retry");
+                tracing::error!(volume = %uuid, drive = %drive, error = %chain(&error), "cannot delete a volume after its quarantine; will retry");
             }
         }
         drop(guard);

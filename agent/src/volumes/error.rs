@@ -116,12 +116,29 @@ pub enum VolumeError {
         /// The other target.
         at: String,
     },
+    /// An orchestrator's call for what a person uses, or a second mount by hand.
+    #[error(
+        "volume {uuid} is mounted by hand at {at}; unmount it there first with `drivebay-agent volume unmount {at}`"
+    )]
+    MountedByHand { uuid: Uuid, at: String },
+    /// A person's command for what somebody else uses.
+    #[error(
+        "volume {uuid} is mounted at {at}, and not by `drivebay-agent volume mount`; end whatever uses it there first: if it is a pod, delete the pod"
+    )]
+    MountedElsewhere { uuid: Uuid, at: String },
     /// The kernel has not let the old mount go.
     #[error("the old mount of volume {uuid} was detached and is not gone yet; try again")]
     StillDetached { uuid: Uuid },
     /// The deletion could not be noted.
     #[error("cannot note the deletion of volume {uuid} in the state directory")]
     Remember {
+        uuid: Uuid,
+        #[source]
+        source: StateError,
+    },
+    /// A mount made by hand could not be noted, or forgotten.
+    #[error("cannot write down the mount of volume {uuid}")]
+    NotNoted {
         uuid: Uuid,
         #[source]
         source: StateError,
@@ -141,6 +158,9 @@ pub enum VolumeError {
     /// A wipe was refused.
     #[error("drive {drive} is not wiped: {why}")]
     NotWiped { drive: DriveId, why: String },
+    /// A release was refused.
+    #[error("drive {drive} is not released: {why}")]
+    NotReleased { drive: DriveId, why: String },
     /// An adoption was refused.
     #[error("drive {drive} is not adopted: {why}")]
     NotAdopted { drive: DriveId, why: String },

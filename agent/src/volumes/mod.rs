@@ -5,6 +5,7 @@
 //! that outlive a dropped RPC; a repeat meanwhile is answered with ABORTED, and finds the result afterwards.
 
 pub mod adopt;
+pub mod by_hand;
 pub mod checks;
 pub mod create;
 pub mod delete;
@@ -17,6 +18,7 @@ pub mod locate;
 pub mod mount_view;
 pub mod mounting;
 pub mod placement;
+pub mod release;
 pub mod stats;
 mod unmounting;
 pub mod wipe;
@@ -39,7 +41,7 @@ use crate::{
     model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState},
     slow::LatestSpeeds,
     smart::LatestPolls,
-    state::underway::Underway,
+    state::{hand_mounts::HandMounts, underway::Underway},
     sys::mountinfo::{self, MountEntry},
     worker::{Job, Pool, RunError, Slot},
 };
@@ -78,6 +80,8 @@ struct Inner {
     creations: in_flight::Creations,
     /// Creations that an agent after this one must know of.
     underway: Underway,
+    /// What was mounted by hand.
+    hand_mounts: HandMounts,
     /// Somebody wants to know how the drives are, now.
     asked: Notify,
     /// What should be mounted.
@@ -105,6 +109,7 @@ impl Volumes {
         Self {
             inner: Arc::new(Inner {
                 underway,
+                hand_mounts: HandMounts::new(&config.state_dir),
                 config,
                 pool,
                 inventory,

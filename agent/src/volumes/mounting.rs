@@ -63,6 +63,7 @@ impl Volumes {
         same_mode(&volume, request.mode)?;
         let (key, id) = (Key::Volume(volume.uuid), request.id.clone());
         let staging = self.changing(key, &id, |this| async move {
+            this.not_by_hand(&volume)?;
             this.stage_guarded(&volume, request).await
         });
         // A repair goes on, and a repeat gets the same answer until it is done.
@@ -71,7 +72,7 @@ impl Volumes {
             .unwrap_or_else(|_| Err(VolumeError::Pending { what: id.clone() }))
     }
 
-    async fn stage_guarded(
+    pub(super) async fn stage_guarded(
         &self,
         volume: &Volume,
         request: StageRequest,
@@ -142,12 +143,13 @@ impl Volumes {
         same_mode(&volume, request.mode)?;
         let (key, id) = (Key::Volume(volume.uuid), request.id.clone());
         self.changing(key, &id, |this| async move {
+            this.not_by_hand(&volume)?;
             this.publish_guarded(&volume, request).await
         })
         .await
     }
 
-    async fn publish_guarded(
+    pub(super) async fn publish_guarded(
         &self,
         volume: &Volume,
         request: PublishRequest,
@@ -306,7 +308,7 @@ impl Volumes {
 }
 
 /// The device of a volume that must have one.
-fn device_of(volume: &Volume) -> Result<Device, VolumeError> {
+pub(super) fn device_of(volume: &Volume) -> Result<Device, VolumeError> {
     Device::of(&volume.placed).ok_or_else(|| VolumeError::DriveAway {
         uuid: volume.uuid,
         drive: volume.drive.clone(),
@@ -327,7 +329,7 @@ fn same_mode(volume: &Volume, mode: Mode) -> Result<(), VolumeError> {
 }
 
 /// Whether this is a mount of the device's filesystem, or a bind of its node.
-fn is_of_device(mount: &MountEntry, device: &str, dev: (u32, u32)) -> bool {
+pub(super) fn is_of_device(mount: &MountEntry, device: &str, dev: (u32, u32)) -> bool {
     mount.source == Path::new("/dev").join(device)
         || device::is_mount_of(mount, dev)
         || (mount.fs_type == "devtmpfs" && mount.root == Path::new("/").join(device))

@@ -31,6 +31,12 @@ impl Volumes {
         remove: bool,
     ) -> Result<(), VolumeError> {
         let volume = self.find_any(&id);
+        if let Some(volume) = &volume
+            && let Some(by_hand) = self.inner.hand_mounts.of(volume.uuid)
+            && by_hand.path == mountinfo::resolve(&path)
+        {
+            self.not_by_hand(volume)?;
+        }
         if volume.is_none() && !self.is_kubelets(&path) {
             return not_mounted(&path);
         }
@@ -44,7 +50,7 @@ impl Volumes {
         .await
     }
 
-    async fn unmount_guarded(
+    pub(super) async fn unmount_guarded(
         &self,
         volume: Option<&Volume>,
         path: PathBuf,
@@ -224,7 +230,7 @@ async fn completed(device: Option<&str>) -> Option<u64> {
 }
 
 /// Of a volume that is not known: answered when nothing is mounted there, else refused.
-fn not_mounted(path: &Path) -> Result<(), VolumeError> {
+pub(super) fn not_mounted(path: &Path) -> Result<(), VolumeError> {
     let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
     match mountinfo::mounts_at(&mounts, &mountinfo::resolve(path)).last() {
         None => Ok(()),

@@ -25,50 +25,68 @@ pub struct Wipe {
     _guard: Guard,
 }
 
-/// Why this drive may not be wiped. Pure; the worker asks the kernel again (O_EXCL) before it writes.
+/// Why this drive may not be wiped, and what to do first. Pure; the worker asks the kernel again (O_EXCL) before it writes.
 fn refusal(snapshot: &Snapshot, drive: &Drive) -> Option<String> {
     if matches!(drive.state, DriveState::Missing | DriveState::Unprobed) {
-        return Some("it cannot be reached now".to_owned());
+        return Some(
+            "it cannot be reached now; check that it is plugged in and answers".to_owned(),
+        );
     }
-    let live: Vec<String> = snapshot
-        .volumes
-        .values()
-        .filter(|volume| volume.drive == drive.id && is_live(volume.state))
-        .map(|volume| volume.uuid.to_string())
-        .collect();
-    if !live.is_empty() {
-        return Some(format!(
-            "it holds Drivebay volumes ({}); delete them first",
-            live.join(", ")
-        ));
+    if let Some(why) = live_volumes(snapshot, drive) {
+        return Some(why);
     }
-    let in_use: Vec<String> = drive
-        .rejects
-        .iter()
-        .filter(|reject| {
-            matches!(
-                reject.code,
-                RejectCode::NotADisk
-                    | RejectCode::Partition
-                    | RejectCode::Remote
-                    | RejectCode::HiddenPath
-                    | RejectCode::MultipathMember
-                    | RejectCode::ReadOnly
-                    | RejectCode::ZeroSize
-                    | RejectCode::NotRunning
-                    | RejectCode::Holders
-                    | RejectCode::Mounted
-                    | RejectCode::SwapInUse
-                    | RejectCode::Busy
-                    | RejectCode::SystemDrive
-                    | RejectCode::HostUnknown
-                    | RejectCode::DuplicateIdentity
-                    | RejectCode::Unreadable
-            )
-        })
-        .map(|reject| format!("{}: {}", reject.code, reject.detail))
-        .collect();
+    let in_use = drive.rejects.iter().filter_map(|reject| {
+        let first = first_do(reject.code)?;
+        Some(format!("{}: {}; {first}", reject.code, reject.detail))
+    });
+    let in_use: Vec<String> = in_use.collect();
     (!in_use.is_empty()).then(|| in_use.join("; "))
+}
+
+/// What to do before a drive with this against it is wiped; None: that is what wiping is for.
+fn first_do(code: RejectCode) -> Option<&'static str> {
+    Some(match code {
+        RejectCode::Mounted => "unmount it, and take it out of /etc/fstab",
+        RejectCode::SwapInUse => "turn the swap off (swapoff), and take it out of /etc/fstab",
+        RejectCode::Holders => {
+            "stop what stands on it (mdadm --stop, vgchange -an, dmsetup remove, cryptsetup close)"
+        }
+        RejectCode::Busy => "end what has it open (fuser -v shows it)",
+        RejectCode::DuplicateIdentity => {
+            "detach the other drive of this identity, so that it is certain which one is meant"
+        }
+        RejectCode::ReadOnly => "make it writable (blockdev --setrw)",
+        RejectCode::HiddenPath | RejectCode::MultipathMember => {
+            "name the multipath device, or take the drive out of multipath"
+        }
+        RejectCode::Partition => "name the whole drive",
+        RejectCode::SystemDrive => "the host runs from it, and it is never wiped here",
+        RejectCode::HostUnknown => {
+            "give the agent the host's PID namespace, so that it sees what the host uses"
+        }
+        RejectCode::NotRunning | RejectCode::Unreadable => {
+            "see the kernel log; a drive that does not work is replaced, not wiped"
+        }
+        RejectCode::NotADisk | RejectCode::Remote | RejectCode::ZeroSize => {
+            "it is none that Drivebay could use"
+        }
+        _ => return None,
+    })
+}
+
+/// That volumes are on a drive, and what to do about it; None: there are none but deleted ones. Pure.
+pub(super) fn live_volumes(snapshot: &Snapshot, drive: &Drive) -> Option<String> {
+    let on_it = snapshot.volumes.values();
+    let live = on_it.filter(|volume| volume.drive == drive.id && is_live(volume.state));
+    let live: Vec<String> = live
+        .map(|volume| format!("{} ({})", volume.placed.record.name, volume.uuid))
+        .collect();
+    (!live.is_empty()).then(|| {
+        format!(
+            "it holds Drivebay volumes: {}; save their data and delete them first: their PersistentVolumeClaims, or by hand with `drivebay-agent volume delete`",
+            live.join(", ")
+        )
+    })
 }
 
 /// The drive of this identity or kernel name.
@@ -91,6 +109,13 @@ impl Volumes {
     pub fn begin_wipe(&self, name: &str, confirm: &str) -> Result<Wipe, VolumeError> {
         let snapshot = self.inner.inventory.current();
         let drive = named(&snapshot, name)?;
+        // Nobody spells out an identity to be refused then.
+        if let Some(why) = refusal(&snapshot, drive) {
+            return Err(VolumeError::NotWiped {
+                drive: drive.id.clone(),
+                why,
+            });
+        }
         if confirm != drive.id.0 {
             return Err(VolumeError::Invalid {
                 field: "confirm",
@@ -98,12 +123,6 @@ impl Volumes {
                     "wiping {name} destroys everything on it; spell out its identity to go on: {}",
                     drive.id
                 ),
-            });
-        }
-        if let Some(why) = refusal(&snapshot, drive) {
-            return Err(VolumeError::NotWiped {
-                drive: drive.id.clone(),
-                why,
             });
         }
         let guard = self.held(Key::Drive(drive.id.clone()), &format!("drive {}", drive.id))?;

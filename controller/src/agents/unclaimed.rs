@@ -91,7 +91,10 @@ fn next(agents: &Agents, from: &mut Option<Key>) -> Option<Vec<Key>> {
     let (last, _) = page.last()?;
     *from = Some(last.clone());
     let expected = agents.expected();
-    let mut keys: Vec<Key> = page.into_iter().map(|(key, _)| key).collect();
+    let page = page.into_iter();
+    // What a person made by hand waits for no claim.
+    let by_csi = page.filter(|(_, entry)| !entry.brief().by_hand);
+    let mut keys: Vec<Key> = by_csi.map(|(key, _)| key).collect();
     keys.retain(|key| !expected.names(key.uuid));
     drop(expected);
     // What an absent node has now is not known.

@@ -311,6 +311,17 @@ pub struct PvArgs {
     /// The volume's id, as a PersistentVolume's volumeHandle or `drivebay-controller volumes -o wide` shows it
     #[arg(value_name = "ID", value_parser = volume_id)]
     pub id: VolumeId,
+    /// For whom.
+    #[command(flatten)]
+    pub claim: PvClaimArgs,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// For whom a PersistentVolume is, and how it is printed.
+#[derive(Debug, Args)]
+pub struct PvClaimArgs {
     /// The claim that shall have it, and no other
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = kube::claim_ref)]
     pub pvc: Option<ClaimRef>,
@@ -320,9 +331,6 @@ pub struct PvArgs {
     /// How to print it
     #[arg(short, long, value_enum, default_value_t = PvFormat::Json)]
     pub output: PvFormat,
-    /// Where the controller is.
-    #[command(flatten)]
-    pub socket: SocketArg,
 }
 
 /// How a manifest is printed: as kubectl takes it.

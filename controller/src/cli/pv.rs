@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     CommandError,
-    args::PvArgs,
+    args::{PvArgs, PvClaimArgs},
     client::Client,
     kube::{is_subdomain, resembling},
     listing::write,
@@ -59,7 +59,7 @@ pub async fn run(
     notes: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let answer = client.volume(&args.id.to_string()).await?;
-    let manifest = manifest(&answer, args)?;
+    let manifest = manifest(&answer, &args.id, &args.claim)?;
     write(notes, &(manifest.first.join("\n") + "\n\n"))?;
     write(
         out,
@@ -67,8 +67,12 @@ pub async fn run(
     )
 }
 
-/// The manifest for a volume as the controller knows it.
-pub fn manifest(answer: &GetVolumeResponse, args: &PvArgs) -> Result<Manifest, PvError> {
+/// The manifest for a volume as its node's agent or the controller knows it.
+pub fn manifest(
+    answer: &GetVolumeResponse,
+    wanted: &VolumeId,
+    args: &PvClaimArgs,
+) -> Result<Manifest, PvError> {
     let there = answer
         .volume
         .as_ref()
@@ -81,7 +85,7 @@ pub fn manifest(answer: &GetVolumeResponse, args: &PvArgs) -> Result<Manifest, P
         .id
         .parse()
         .map_err(|_| PvError::Answer("its volume id is none"))?;
-    if id.uuid != args.id.uuid {
+    if id.uuid != wanted.uuid {
         return Err(PvError::Answer("it is about another volume"));
     }
     if id.node != there.node_id || !is_node_id(&there.node_id) {
@@ -149,7 +153,7 @@ pub fn manifest(answer: &GetVolumeResponse, args: &PvArgs) -> Result<Manifest, P
     });
     Ok(Manifest {
         value,
-        first: first(there, volume, args, &name),
+        first: first(there, volume, wanted, args, &name),
     })
 }
 
@@ -167,7 +171,13 @@ fn name(volume: &Volume, id: &VolumeId) -> String {
     }
 }
 
-fn first(there: &VolumeOnNode, volume: &Volume, args: &PvArgs, name: &str) -> Vec<String> {
+fn first(
+    there: &VolumeOnNode,
+    volume: &Volume,
+    wanted: &VolumeId,
+    args: &PvClaimArgs,
+    name: &str,
+) -> Vec<String> {
     let node = &there.node_id;
     let mut lines = vec![format!(
         "Volume {} ({}, {}), on node {node} now.",
@@ -175,10 +185,10 @@ fn first(there: &VolumeOnNode, volume: &Volume, args: &PvArgs, name: &str) -> Ve
         volume.name,
         human_size(volume.size_bytes),
     )];
-    if args.id.node != *node {
+    if wanted.node != *node {
         lines.push(format!(
             "Its drive came from node {}: the PersistentVolume made there cannot be changed, this one replaces it.",
-            args.id.node
+            wanted.node
         ));
     }
     let mut warn = |text: String| lines.push(format!("CAUTION: {text}"));
@@ -216,7 +226,7 @@ fn first(there: &VolumeOnNode, volume: &Volume, args: &PvArgs, name: &str) -> Ve
             "kubectl -n NAMESPACE delete pvc NAME".to_owned(),
         ),
     };
-    let uuid = args.id.uuid;
+    let uuid = wanted.uuid;
     lines.extend([
         String::new(),
         "Before applying it, in this order. Where there is no old PersistentVolume, begin with 4.".into(),

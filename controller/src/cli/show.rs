@@ -348,6 +348,9 @@ pub fn volume(
         sheet.line("node", node);
     }
     sheet.line("class", &volume.class);
+    if volume.by_hand {
+        sheet.line("made", "by hand");
+    }
     let fs = match volume.mode.as_str() {
         "block" => "raw block",
         _ => &volume.fs_type,

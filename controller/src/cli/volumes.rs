@@ -40,6 +40,8 @@ pub struct VolumeJson<'a> {
     erase_eta_seconds: u64,
     /// Sorted: a map of the wire has no order.
     parameters: BTreeMap<&'a str, &'a str>,
+    /// Made by hand on its node, and not through CSI.
+    by_hand: bool,
     /// Only the node's own agent knows it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<UnreadableJson<'a>>,
@@ -100,6 +102,7 @@ impl<'a> From<&'a Volume> for VolumeJson<'a> {
                     tool: &check.tool,
                 })
                 .collect(),
+            by_hand: volume.by_hand,
             unreadable: unreadable::json(&volume.unreadable),
             erased_bytes: volume.erased_bytes,
             erase_eta_seconds: volume.erase_eta_seconds,
@@ -265,6 +268,10 @@ pub async fn run(
             None => Claim::Nobody,
         };
         if wants_unclaimed {
+            // What a person made by hand waits for no claim.
+            if claim == Claim::Nobody && volume.by_hand {
+                continue;
+            }
             tally.count(claim);
         }
         let class = args

@@ -36,6 +36,13 @@ pub enum AskError {
         #[source]
         source: dial::DialError,
     },
+    #[error("may not connect to the {} at {}; run the command as root", program.name, socket.display())]
+    Denied {
+        program: &'static Program,
+        socket: PathBuf,
+        #[source]
+        source: dial::DialError,
+    },
     #[error(
         "the {} at {} did not answer within {} s; see its log",
         program.name, socket.display(), limit.as_secs()
@@ -72,7 +79,7 @@ impl AskError {
     pub fn is_absence(&self) -> bool {
         matches!(
             self,
-            Self::Nobody { .. } | Self::Silent { .. } | Self::Ended { .. }
+            Self::Nobody { .. } | Self::Denied { .. } | Self::Silent { .. } | Self::Ended { .. }
         )
     }
 }
@@ -97,10 +104,20 @@ impl Asked {
         let channel = timeout(program.deadline, dial::once(socket))
             .await
             .map_err(|_| asked.silent(program.deadline))?
-            .map_err(|source| AskError::Nobody {
-                program,
-                socket: socket.to_owned(),
-                source,
+            .map_err(|source| {
+                let socket = socket.to_owned();
+                match source.is_denied() {
+                    true => AskError::Denied {
+                        program,
+                        socket,
+                        source,
+                    },
+                    false => AskError::Nobody {
+                        program,
+                        socket,
+                        source,
+                    },
+                }
             })?;
         Ok((asked, channel))
     }

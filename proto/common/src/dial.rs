@@ -33,6 +33,13 @@ pub enum DialError {
     },
 }
 
+impl DialError {
+    /// Whether somebody may listen, and we may not reach him.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
+    }
+}
+
 /// A channel to a socket which need not be there yet; it connects, and reconnects, on use. The peer
 /// accepts within `limit`, or the call fails.
 pub fn reconnecting(socket: PathBuf, limit: Duration) -> Channel {

@@ -84,6 +84,21 @@ n2    pvc-4  fast   10 GiB  ext4  ready, in use  ok         wwn-a
 }
 
 #[test]
+fn a_volume_made_by_hand_is_not_called_unclaimed() {
+    let mut by_hand = volume(2, "n1", "scratch");
+    inside(&mut by_hand).by_hand = true;
+    let served = Fake {
+        nodes: vec![node("n1", "connected")],
+        volumes: vec![volume(1, "n1", "pvc-1"), by_hand, volume(3, "n1", "pvc-3")],
+        ..Fake::default()
+    }
+    .serve();
+    let out = unclaimed(&served, &list(&[pv("pvc-1", &id(1, "n1"))]), &[]).ok();
+    assert!(out.contains("pvc-3") && !out.contains("scratch"), "{out}");
+    assert!(out.contains("(1 of 2 volumes"), "{out}");
+}
+
+#[test]
 fn a_volume_that_is_named_where_it_is_and_elsewhere_is_claimed() {
     let served = cluster();
     for order in [[0, 1], [1, 0]] {

@@ -8,7 +8,7 @@ use super::{
         Ask,
         args::{PvArgs, VolumeCommand},
         kube::is_subdomain,
-        pv::{PvError, manifest},
+        pv::{self, Manifest, PvError},
     },
     fake::Fake,
     *,
@@ -20,6 +20,10 @@ fn answer(there: VolumeOnNode) -> GetVolumeResponse {
         driver: "csi.drivebay.io".into(),
         topology_key: "csi.drivebay.io/node".into(),
     }
+}
+
+fn manifest(answer: &GetVolumeResponse, args: &PvArgs) -> Result<Manifest, PvError> {
+    pv::manifest(answer, &args.id, &args.claim)
 }
 
 fn args(line: &[&str]) -> PvArgs {

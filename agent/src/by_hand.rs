@@ -1,0 +1,238 @@
+//! The `ByHand` service: what a person on this host asks for, over the agent's own socket alone.
+
+use std::path::Path;
+
+use drivebay_common::rpc::logged;
+use drivebay_proto::{
+    VolumeId,
+    agent::{self as wire, by_hand_server::ByHand},
+    names,
+};
+use tonic::{Request, Response, Status};
+
+use crate::{
+    csi::{status::status, validate},
+    fs::parse_mount_flags,
+    state::hand_mounts::HandMount,
+    survey_loop::Rescans,
+    uplink::service::understand,
+    volumes::{VolumeError, Volumes, by_hand::HandMountRequest},
+};
+
+/// Serves the person on this host.
+#[derive(Debug, Clone)]
+pub struct ByHandService {
+    volumes: Volumes,
+    rescans: Rescans,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+impl ByHandService {
+    /// Over this node's volumes.
+    pub fn new(volumes: Volumes, rescans: Rescans) -> Self {
+        Self { volumes, rescans }
+    }
+
+    fn wire(&self, mount: &HandMount, mounted: bool) -> wire::HandMount {
+        let id = VolumeId {
+            uuid: mount.volume,
+            node: self.volumes.config().node_id.clone(),
+        };
+        wire::HandMount {
+            volume_id: id.to_string(),
+            name: mount.name.clone(),
+            path: mount.path.display().to_string(),
+            mount_flags: mount.flags.clone(),
+            read_only: mount.read_only,
+            persist: mount.persist,
+            mounted,
+        }
+    }
+}
+
+/// How a volume is to be mounted; None: as it was noted.
+fn mount_request(
+    request: &wire::MountVolumeRequest,
+) -> Result<Option<HandMountRequest>, VolumeError> {
+    if request.path.is_empty() {
+        return Ok(None);
+    }
+    let flags = parse_mount_flags(&request.mount_flags).map_err(|error| VolumeError::Invalid {
+        field: "mount options",
+        why: error.to_string(),
+    })?;
+    Ok(Some(HandMountRequest {
+        path: validate::path("path", &request.path)?,
+        flags: request.mount_flags.clone(),
+        read_only: request.read_only || flags.read_only,
+        persist: request.persist,
+    }))
+}
+
+async fn answer<T>(
+    method: &'static str,
+    work: impl Future<Output = Result<T, VolumeError>>,
+) -> Answer<T> {
+    logged(method, async { work.await.map_err(|error| status(&error)) }).await
+}
+
+#[tonic::async_trait]
+impl ByHand for ByHandService {
+    async fn find_volume(
+        &self,
+        request: Request<wire::FindVolumeRequest>,
+    ) -> Answer<wire::FindVolumeResponse> {
+        let called = request.into_inner().volume;
+        let volume = self.volumes.find_by_hand(&called);
+        let volume = volume.map_err(|error| status(&error))?;
+        Ok(Response::new(wire::FindVolumeResponse {
+            volume: Some(self.volumes.sender().volume(&volume)),
+        }))
+    }
+
+    async fn create_volume(
+        &self,
+        request: Request<wire::CreateVolumeRequest>,
+    ) -> Answer<wire::CreateVolumeResponse> {
+        answer("ByHand/CreateVolume", async {
+            let mut asked = understand(request.into_inner())?;
+            asked.by_hand = true;
+            let (volume, revision) = self.volumes.create(asked).await?;
+            Ok(wire::CreateVolumeResponse {
+                volume: Some(self.volumes.sender().volume(&volume)),
+                revision,
+            })
+        })
+        .await
+    }
+
+    async fn expand_volume(
+        &self,
+        request: Request<wire::ExpandVolumeRequest>,
+    ) -> Answer<wire::ExpandVolumeByHandResponse> {
+        let request = request.into_inner();
+        answer("ByHand/ExpandVolume", async {
+            let (required, limit) = (request.required_bytes, request.limit_bytes);
+            let (volume, _) = self.volumes.expand(request.id, required, limit).await?;
+            // Also of one that is large enough: an earlier call may have ended here.
+            let filesystem_grown = self.volumes.grow_where_mounted(&volume).await?;
+            Ok(wire::ExpandVolumeByHandResponse {
+                volume: Some(self.volumes.sender().volume(&volume)),
+                filesystem_grown,
+            })
+        })
+        .await
+    }
+
+    async fn mount_volume(
+        &self,
+        request: Request<wire::MountVolumeRequest>,
+    ) -> Answer<wire::MountVolumeResponse> {
+        let request = request.into_inner();
+        answer("ByHand/MountVolume", async {
+            let how = mount_request(&request)?;
+            let mount = self.volumes.mount_by_hand(&request.volume, how).await?;
+            Ok(wire::MountVolumeResponse {
+                mount: Some(self.wire(&mount, true)),
+            })
+        })
+        .await
+    }
+
+    async fn unmount_volume(
+        &self,
+        request: Request<wire::UnmountVolumeRequest>,
+    ) -> Answer<wire::UnmountVolumeResponse> {
+        let what = request.into_inner().what;
+        answer("ByHand/UnmountVolume", async {
+            validate::required("what", &what)?;
+            if Path::new(&what).is_absolute() {
+                validate::path("path", &what)?;
+            }
+            let mount = self.volumes.unmount_by_hand(&what).await?;
+            Ok(wire::UnmountVolumeResponse {
+                mount: mount.map(|mount| self.wire(&mount, false)),
+            })
+        })
+        .await
+    }
+
+    async fn list_mounts(
+        &self,
+        _request: Request<wire::ListMountsRequest>,
+    ) -> Answer<wire::ListMountsResponse> {
+        answer("ByHand/ListMounts", async {
+            let mounts = self.volumes.hand_mounts()?;
+            let mounts = mounts
+                .iter()
+                .map(|(mount, mounted)| self.wire(mount, *mounted));
+            Ok(wire::ListMountsResponse {
+                mounts: mounts.collect(),
+            })
+        })
+        .await
+    }
+
+    async fn release_drive(
+        &self,
+        request: Request<wire::ReleaseDriveRequest>,
+    ) -> Answer<wire::ReleaseDriveResponse> {
+        let request = request.into_inner();
+        let released = self
+            .volumes
+            .release_drive(&request.drive, &request.confirm)
+            .await
+            .map_err(|error| status(&error))?;
+        let revision = self.rescans.now().await.map_err(|why| {
+            Status::unavailable(format!(
+                "the drive is released, but the following drive scan failed: {why}"
+            ))
+        })?;
+        Ok(Response::new(wire::ReleaseDriveResponse {
+            revision,
+            blank: released.blank,
+        }))
+    }
+
+    async fn get_driver(
+        &self,
+        _request: Request<wire::GetDriverRequest>,
+    ) -> Answer<wire::GetDriverResponse> {
+        let name = self.volumes.config().driver_name.clone();
+        Ok(Response::new(wire::GetDriverResponse {
+            topology_key: names::topology_key(&name),
+            name,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_names_an_absolute_path_and_options_that_mount_takes() {
+        let request = |path: &str, flags: &[&str]| wire::MountVolumeRequest {
+            volume: "db".into(),
+            path: path.into(),
+            mount_flags: flags.iter().map(|&flag| flag.into()).collect(),
+            ..wire::MountVolumeRequest::default()
+        };
+        assert!(matches!(mount_request(&request("", &[])), Ok(None)));
+        let made = mount_request(&request("/srv/db", &["noatime", "ro"]));
+        assert!(matches!(made, Ok(Some(how)) if how.read_only && how.flags.len() == 2));
+        for (path, flags) in [
+            ("srv/db", &[][..]),
+            ("/srv/../etc", &[]),
+            ("/", &[]),
+            ("/srv/db", &["-t"]),
+            ("/srv/db", &["loop"]),
+        ] {
+            assert!(
+                mount_request(&request(path, flags)).is_err(),
+                "{path} {flags:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Giving a claimed drive without volumes back, blank as it was before the claim.
+//!
+//! A drive that does not read whole is not released: a record that cannot be read may be a volume's. The end goes first, then
+//! the start, where the label is: what an interruption leaves is a claimed drive, or one whose remains `drive wipe` takes away.
+
+use super::{
+    claimable::{self, EDGE},
+    claimed::ClaimedDrive,
+    device::{self, Medium},
+    error::{CarveError, io_error},
+    jobs::{Release, Released},
+    layout, lvm, open,
+    pace::Pace,
+    record::FreeSpace,
+    wipe,
+};
+use crate::model::{Contents, DriveRef, Extent};
+use crate::sys::{self, blockdev::BlockDev};
+use crate::worker::Context;
+
+/// See `Release`.
+pub(super) fn release(job: &Release, context: &mut Context) -> Result<Released, CarveError> {
+    let drive = &job.drive;
+    context.step("reading the drive");
+    // With repairs: what is half done is finished or undone first, and what cannot be is an error.
+    let dev = open::locked(drive)?;
+    may_go(job, &*layout::claimed(&dev, true)?)?;
+    drop(dev);
+    lvm::deactivate(drive)?;
+    let dev = open::exclusive(drive)?;
+    // A volume may have been made meanwhile.
+    let (free, blank) = {
+        let session = layout::claimed(&dev, false)?;
+        let contents = may_go(job, &*session)?;
+        (contents.free, session.free_space() == FreeSpace::Zeros)
+    };
+    if blank {
+        context.step("checking that it is blank");
+        for run in free {
+            claimable::is_blank(&dev, &drive.id, run)?;
+        }
+    }
+    wipe::take_partitions(&dev, drive)?;
+    context.step("taking the label away");
+    let [start, end] = ends(drive.size_bytes);
+    for run in [end, start] {
+        zero(&dev, drive, run)?;
+        is_zeros(&dev, drive, run)?;
+    }
+    if let Err(error) = sys::lvm::forget_hints() {
+        tracing::warn!(drive = %drive.id, %error, "host LVM commands may still expect the released drive's volume group");
+    }
+    Ok(Released { blank })
+}
+
+/// What is on the drive, when that is nothing, and its label is the one that was seen.
+fn may_go(job: &Release, session: &dyn ClaimedDrive) -> Result<Contents, CarveError> {
+    let contents = session.contents()?;
+    match obstacle(job, &contents) {
+        None => Ok(contents),
+        Some(reason) => Err(CarveError::Busy {
+            drive: job.drive.id.to_string(),
+            reason,
+        }),
+    }
+}
+
+/// Why a drive with these contents is kept. Pure.
+fn obstacle(job: &Release, contents: &Contents) -> Option<String> {
+    if contents.label != job.label {
+        return Some("its label is not the one that was scanned; scan again".to_owned());
+    }
+    if let Some(placed) = contents.volumes.first() {
+        let record = &placed.record;
+        return Some(format!("volume {} ({}) is on it", record.name, record.uuid));
+    }
+    let (name, _) = contents.strangers.first()?;
+    Some(format!("{name:?} is on it, which no record names"))
+}
+
+/// The start and the end, where all that is ours is.
+fn ends(size: u64) -> [Extent; 2] {
+    let edge = wipe::edge_of(size);
+    let at = |start| Extent { start, len: edge };
+    [at(0), at(size - edge)]
+}
+
+fn zero(dev: &BlockDev, drive: &DriveRef, run: Extent) -> Result<(), CarveError> {
+    let mut pace = Pace::new(0);
+    let mut done = 0;
+    while done < run.len {
+        let rest = Extent {
+            start: run.start + done,
+            len: run.len - done,
+        };
+        done += pace
+            .zero(dev, rest)
+            .map_err(io_error(&drive.id, "taking the label away"))?;
+    }
+    Ok(())
+}
+
+fn is_zeros<D: Medium>(dev: &D, drive: &DriveRef, run: Extent) -> Result<(), CarveError> {
+    let found = device::sample_nonzero(dev, run, EDGE.min(run.len))
+        .map_err(io_error(&drive.id, "checking that it is blank"))?;
+    match found {
+        None => Ok(()),
+        Some(offset) => Err(CarveError::NotErased {
+            drive: drive.id.to_string(),
+            offset,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{MIB, RecordState, samples};
+
+    #[test]
+    fn only_a_drive_with_the_label_that_was_seen_and_nothing_on_it_goes() {
+        let empty = samples::contents(1, 1, vec![], 0);
+        let job = Release {
+            drive: DriveRef::from(&samples::facts("sda")),
+            label: empty.label.clone(),
+        };
+        assert_eq!(obstacle(&job, &empty), None);
+        for state in [
+            RecordState::New,
+            RecordState::Erasing {
+                erase_guid: uuid::Uuid::from_u128(3),
+                done_bytes: 0,
+            },
+        ] {
+            let used = samples::contents(1, 1, vec![samples::placed(7, state)], 0);
+            let why = obstacle(&job, &used).unwrap_or_default();
+            assert!(why.contains("pvc-7"), "{why}");
+        }
+        let mut strange = empty.clone();
+        let extent = Extent {
+            start: MIB,
+            len: MIB,
+        };
+        strange.strangers.push(("swap".into(), extent));
+        assert!(obstacle(&job, &strange).is_some());
+        let mut other = empty;
+        other.label.node = "n2".into();
+        assert!(obstacle(&job, &other).is_some());
+    }
+
+    #[test]
+    fn the_ends_lie_on_the_drive_and_do_not_meet() {
+        for size in [4096 * 4, 7 * MIB, 32 * MIB, 100 * MIB + 4096] {
+            let [start, end] = ends(size);
+            assert!(start.end() <= end.start, "{size}");
+            assert_eq!((start.start, end.end()), (0, size));
+        }
+        assert_eq!(ends(100 * MIB)[0].len, 16 * MIB);
+    }
+}

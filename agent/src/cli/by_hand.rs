@@ -1,0 +1,509 @@
+//! `volume create`, `expand`, `delete` and `pv`: what an orchestrator asks for, asked for by a person.
+//!
+//! Sizes, classes and parameters are decided by the code that decides them for CSI (`drivebay_controller`); the agent checks
+//! everything again.
+
+use std::{collections::HashMap, path::Path, time::Duration};
+
+use drivebay_common::ask::AskError;
+use drivebay_controller::{
+    cli::{
+        pv::{Manifest, PvError, manifest},
+        show::{PickError, VolumeSheetJson},
+    },
+    placement::Want,
+    size::{self, SizeError},
+    validate::{self, InvalidRequest, SizeRange},
+};
+use drivebay_proto::{
+    VolumeId,
+    agent::{
+        Class, CreateVolumeRequest, DeleteVolumeRequest, ExpandVolumeRequest, GetDriverRequest,
+        InventoryUpdate, Volume,
+    },
+    controller::{GetVolumeResponse, VolumeOnNode},
+    names,
+};
+
+use super::{
+    args::{CreateArgs, Format, PvArgs, Show},
+    client::Client,
+    health,
+    table::{human_size, printable},
+};
+
+/// Creating may claim a drive and wait for others; the agent's own limits are below this.
+const CREATE_DEADLINE: Duration = Duration::from_secs(150);
+/// Expanding ends with the filesystem's own tool.
+const EXPAND_DEADLINE: Duration = Duration::from_secs(180);
+const DELETE_DEADLINE: Duration = Duration::from_secs(90);
+
+/// Why it was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ByHandError {
+    #[error(transparent)]
+    Client(#[from] AskError),
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    #[error(transparent)]
+    Pick(#[from] PickError),
+    #[error(transparent)]
+    Pv(#[from] PvError),
+    #[error("volume {0:?} does not exist on this node; `drivebay-agent volume list` shows all")]
+    NoSuchVolume(String),
+    #[error("the size must be more than 0")]
+    NoSize,
+    #[error("no class is configured on this node; add one to the agent's config")]
+    NoClasses,
+    #[error("name a class of drives with --class: this node has {0}")]
+    ClassNotNamed(String),
+    #[error("there is no class {class:?} on this node; it has {known}")]
+    UnknownClass { class: String, known: String },
+    #[error(
+        "volume {name} is in use{}; unmount it first: `drivebay-agent volume unmount {name}`, or, where an orchestrator uses it, delete what uses it",
+        place(at)
+    )]
+    InUse {
+        name: String,
+        /// Where it is mounted.
+        at: Vec<String>,
+    },
+    /// Nothing was confirmed.
+    #[error("{0}")]
+    NotConfirmed(String),
+    #[error("--confirm says {typed:?}, but the volume's name is {name:?}; nothing was deleted")]
+    WrongConfirmation { typed: String, name: String },
+    #[error("cannot write the answer as JSON")]
+    Json(#[from] serde_json::Error),
+}
+
+fn place(at: &[String]) -> String {
+    match at.first() {
+        Some(at) => format!(" at {at}"),
+        None => String::new(),
+    }
+}
+
+impl ByHandError {
+    /// Whether the command line was at fault and nothing was done.
+    pub fn is_usage(&self) -> bool {
+        matches!(
+            self,
+            Self::Invalid(_)
+                | Self::NoSize
+                | Self::ClassNotNamed(_)
+                | Self::NotConfirmed(_)
+                | Self::WrongConfirmation { .. }
+        )
+    }
+}
+
+/// Creates. Answers with what to print.
+pub async fn create(args: &CreateArgs) -> Result<String, ByHandError> {
+    let mut client = Client::connect(&args.show.socket.socket).await?;
+    let inventory = client.inventory().await?;
+    let request = request(args, &inventory)?;
+    let is_there = client.find_volume(&args.name).await?.is_some();
+    let call = client.by_hand.create_volume(request);
+    let answer = client.asked.answered_within(CREATE_DEADLINE, call).await?;
+    let volume = answer.into_inner().volume;
+    let volume = volume.ok_or_else(|| client.asked.senseless("no volume"))?;
+    let mut text = format!(
+        "volume {} {}: {}\n",
+        printable(&volume.name),
+        if is_there {
+            "exists already"
+        } else {
+            "is created"
+        },
+        described(&volume)
+    );
+    let place = match volume.mode.as_str() {
+        "block" => "FILE",
+        _ => "DIR",
+    };
+    text.push_str(&format!(
+        "use it with `drivebay-agent volume mount {} {place}`\n",
+        printable(&volume.name)
+    ));
+    shown(&inventory, &volume, &args.show, text)
+}
+
+/// As JSON, or in these words.
+fn shown(
+    inventory: &InventoryUpdate,
+    volume: &Volume,
+    show: &Show,
+    text: String,
+) -> Result<String, ByHandError> {
+    if show.output != Format::Json {
+        return Ok(text);
+    }
+    let drive = inventory
+        .drives
+        .iter()
+        .find(|drive| drive.id == volume.drive);
+    let sheet = VolumeSheetJson::new(&inventory.node_id, volume, drive);
+    Ok(serde_json::to_string_pretty(&sheet)? + "\n")
+}
+
+/// Its size, use, class and drive.
+fn described(volume: &Volume) -> String {
+    let fs = match volume.mode.as_str() {
+        "block" => "raw block",
+        _ => &volume.fs_type,
+    };
+    printable(&format!(
+        "{}, {fs}, class {}, on drive {}",
+        human_size(volume.size_bytes),
+        volume.class,
+        volume.drive
+    ))
+}
+
+/// The request that a StorageClass with the same words would lead to. Pure.
+fn request(
+    args: &CreateArgs,
+    inventory: &InventoryUpdate,
+) -> Result<CreateVolumeRequest, ByHandError> {
+    validate::volume_name(&args.name)?;
+    if args.size == 0 {
+        return Err(ByHandError::NoSize);
+    }
+    let class = class(inventory, args.class.as_deref())?;
+    let fs_type = match &args.fs {
+        Some(named) => validate::filesystem("--fs", named)?,
+        None => None,
+    };
+    let range = SizeRange {
+        required: args.size,
+        limit: None,
+    };
+    let want = Want {
+        class: Some(class.name.clone()),
+        block: args.block,
+        fs_type,
+        range,
+        hard_group: false,
+    };
+    let fs_type = want.filesystem(class);
+    let said = [
+        (names::PARAM_CLASS, Some(class.name.as_str())),
+        (names::PARAM_FS_TYPE, fs_type),
+        (names::PARAM_MKFS_OPTIONS, args.mkfs_options.as_deref()),
+        (names::PARAM_MOUNT_OPTIONS, args.mount_options.as_deref()),
+    ];
+    let said = said
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)));
+    let said: HashMap<String, String> = said
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    let parameters = validate::parameters(&said)?;
+    Ok(CreateVolumeRequest {
+        name: args.name.clone(),
+        class: class.name.clone(),
+        required_bytes: size::new_volume(range, want.rules(class))?,
+        limit_bytes: 0,
+        mode: if args.block { "block" } else { "mount" }.to_owned(),
+        fs_type: fs_type.unwrap_or_default().to_owned(),
+        mkfs_options: parameters.mkfs_options,
+        mount_options: parameters.mount_options,
+        parameters: parameters.kept.into_iter().collect(),
+        mount_flags: Vec::new(),
+        created_for: None,
+    })
+}
+
+/// The class that is named, or the only one.
+fn class<'a>(
+    inventory: &'a InventoryUpdate,
+    named: Option<&str>,
+) -> Result<&'a Class, ByHandError> {
+    let known = || {
+        let names: Vec<&str> = inventory
+            .classes
+            .iter()
+            .map(|one| one.name.as_str())
+            .collect();
+        names.join(", ")
+    };
+    match (named, inventory.classes.as_slice()) {
+        (_, []) => Err(ByHandError::NoClasses),
+        (None, [class]) => Ok(class),
+        (None, _) => Err(ByHandError::ClassNotNamed(known())),
+        (Some(named), classes) => {
+            let found = classes.iter().find(|class| class.name == named);
+            found.ok_or_else(|| ByHandError::UnknownClass {
+                class: named.to_owned(),
+                known: known(),
+            })
+        }
+    }
+}
+
+/// Expands. Answers with what to print.
+pub async fn expand(name: &str, bytes: u64, show: &Show) -> Result<String, ByHandError> {
+    if bytes == 0 {
+        return Err(ByHandError::NoSize);
+    }
+    let mut client = Client::connect(&show.socket.socket).await?;
+    let inventory = client.inventory().await?;
+    let before = client.find_volume(name).await?;
+    let before = before.ok_or_else(|| ByHandError::NoSuchVolume(name.to_owned()))?;
+    let call = client.by_hand.expand_volume(ExpandVolumeRequest {
+        id: before.id.clone(),
+        required_bytes: bytes,
+        limit_bytes: 0,
+    });
+    let answer = client.asked.answered_within(EXPAND_DEADLINE, call).await?;
+    let answer = answer.into_inner();
+    let volume = answer.volume;
+    let volume = volume.ok_or_else(|| client.asked.senseless("no volume"))?;
+    let filesystem = match (volume.mode.as_str(), answer.filesystem_grown) {
+        ("block", _) => "",
+        (_, true) => "; its filesystem fills it",
+        (_, false) => "; its filesystem grows at the next mount",
+    };
+    let changed = match volume.size_bytes > before.size_bytes {
+        true => "is expanded",
+        false => "was as large already",
+    };
+    let text = format!(
+        "volume {} {changed}: {}{filesystem}\n",
+        printable(&volume.name),
+        described(&volume)
+    );
+    shown(&inventory, &volume, show, text)
+}
+
+/// Shows or deletes. Answers with what to print.
+pub async fn delete(
+    socket: &Path,
+    name: &str,
+    confirm: Option<&str>,
+) -> Result<String, ByHandError> {
+    let mut client = Client::connect(socket).await?;
+    let Some(volume) = client.find_volume(name).await? else {
+        return Ok(format!("there is no volume {name:?}; nothing to delete\n"));
+    };
+    may_delete(&volume, confirm)?;
+    let call = client.raw.delete_volume(DeleteVolumeRequest {
+        id: volume.id.clone(),
+        quarantine: false,
+    });
+    client.asked.answered_within(DELETE_DEADLINE, call).await?;
+    let what = match volume.state.as_str() {
+        "missing" => {
+            "its drive is missing; if it comes back, the volume is kept for a while and then erased"
+        }
+        _ => "its space is being erased, and is offered again afterwards",
+    };
+    Ok(format!(
+        "volume {} is deleted; {what}\n",
+        printable(&volume.name)
+    ))
+}
+
+/// Says first what stands in the way, then what is to be confirmed. Pure.
+fn may_delete(volume: &Volume, confirm: Option<&str>) -> Result<(), ByHandError> {
+    let name = printable(&volume.name);
+    if volume.published {
+        return Err(ByHandError::InUse {
+            name,
+            at: volume.mounts.clone(),
+        });
+    }
+    match confirm {
+        Some(typed) if typed == volume.name => Ok(()),
+        Some(typed) => Err(ByHandError::WrongConfirmation {
+            typed: typed.to_owned(),
+            name: volume.name.clone(),
+        }),
+        None => {
+            let through_csi = match volume.by_hand {
+                true => "",
+                false => {
+                    "\nIt was made through CSI: if a PersistentVolume names it, delete its claim instead.\n"
+                }
+            };
+            Err(ByHandError::NotConfirmed(format!(
+                "deleting destroys what is in this volume:\n\n  volume  {name} ({})\n  id      {}\n{through_csi}\nNothing was changed. To delete it, spell out its name:\n\n  drivebay-agent volume delete {name} --confirm {name}",
+                described(volume),
+                printable(&volume.id),
+            )))
+        }
+    }
+}
+
+/// The PersistentVolume of a volume.
+pub async fn pv(args: &PvArgs) -> Result<Manifest, ByHandError> {
+    let mut client = Client::connect(&args.socket.socket).await?;
+    let inventory = client.inventory().await?;
+    let volume = health::volume(&inventory, &args.name)?.clone();
+    let call = client.by_hand.get_driver(GetDriverRequest {});
+    let driver = client.asked.answered(call).await?.into_inner();
+    let id: VolumeId = volume
+        .id
+        .parse()
+        .map_err(|_| client.asked.senseless("a volume id that is none"))?;
+    let by_hand = volume.by_hand && volume.published;
+    let unmount = format!(
+        "First unmount it by hand: drivebay-agent volume unmount {}",
+        printable(&volume.name)
+    );
+    let answer = GetVolumeResponse {
+        volume: Some(VolumeOnNode {
+            node_id: inventory.node_id.clone(),
+            node_state: "connected".to_owned(),
+            volume: Some(volume),
+            ..VolumeOnNode::default()
+        }),
+        driver: driver.name,
+        topology_key: driver.topology_key,
+    };
+    let mut made = manifest(&answer, &id, &args.claim)?;
+    if by_hand {
+        made.first.push(unmount);
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command, VolumeCommand};
+
+    fn class_of(name: &str) -> Class {
+        Class {
+            name: name.into(),
+            fs_type: "ext4".into(),
+            extent_bytes: 1 << 20,
+            smallest_volume_bytes: 16 << 20,
+            ..Class::default()
+        }
+    }
+
+    fn inventory(classes: &[&str]) -> InventoryUpdate {
+        InventoryUpdate {
+            classes: classes.iter().map(|name| class_of(name)).collect(),
+            ..InventoryUpdate::default()
+        }
+    }
+
+    fn args(line: &[&str]) -> CreateArgs {
+        let words = ["x", "volume", "create"].iter().chain(line);
+        match Cli::try_parse_from(words).unwrap().command {
+            Command::Volume(VolumeCommand::Create(args)) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn made(line: &[&str]) -> CreateVolumeRequest {
+        request(&args(line), &inventory(&["fast"])).unwrap()
+    }
+
+    #[test]
+    fn a_request_is_what_a_storage_class_with_these_words_leads_to() {
+        let plain = made(&["db", "--size", "100MB"]);
+        assert_eq!(
+            (
+                plain.class.as_str(),
+                plain.mode.as_str(),
+                plain.fs_type.as_str()
+            ),
+            ("fast", "mount", "ext4")
+        );
+        assert_eq!(plain.required_bytes, 96 << 20, "whole MiB");
+        assert_eq!(plain.parameters["fsType"], "ext4");
+        // Said or by default: the same volume, so that a repeat is one.
+        let said = made(&["db", "--size", "100MB", "--class", "fast", "--fs", "ext4"]);
+        assert_eq!(said, plain);
+        let xfs = made(&[
+            "db",
+            "--size",
+            "1MiB",
+            "--fs",
+            "xfs",
+            "--mkfs-options",
+            "-m reflink=1",
+            "--mount-options",
+            "noatime",
+        ]);
+        assert_eq!(xfs.required_bytes, 300 << 20, "what xfs needs");
+        assert_eq!(xfs.mkfs_options, "-m reflink=1");
+        assert_eq!(xfs.mount_options, "noatime");
+        let block = made(&["db", "--size", "1MiB", "--block"]);
+        assert_eq!((block.mode.as_str(), block.fs_type.as_str()), ("block", ""));
+        assert!(!block.parameters.contains_key("fsType"));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_for_is_refused_before_anything_is_asked() {
+        let one = inventory(&["fast"]);
+        for line in [
+            &["", "--size", "1GiB"][..],
+            &["a\nb", "--size", "1GiB"],
+            &["db", "--size", "0"],
+            &["db", "--size", "1GiB", "--fs", "ntfs"],
+            &[
+                "db",
+                "--size",
+                "1GiB",
+                "--fs",
+                "xfs",
+                "--mkfs-options",
+                "/dev/sda",
+            ],
+        ] {
+            let error = request(&args(line), &one).unwrap_err();
+            assert!(error.is_usage(), "{line:?}: {error}");
+        }
+        let (none, two) = (inventory(&[]), inventory(&["fast", "bulk"]));
+        let asked = args(&["db", "--size", "1GiB"]);
+        assert!(matches!(
+            request(&asked, &none),
+            Err(ByHandError::NoClasses)
+        ));
+        let said = request(&asked, &two).unwrap_err().to_string();
+        assert!(said.contains("fast, bulk"), "{said}");
+        let asked = args(&["db", "--size", "1GiB", "--class", "slow"]);
+        let said = request(&asked, &two).unwrap_err().to_string();
+        assert!(
+            said.contains("slow") && said.contains("fast, bulk"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_volume_in_use_is_refused_before_its_name_is_asked_for() {
+        let mut volume = Volume {
+            name: "db".into(),
+            id: "x".into(),
+            by_hand: true,
+            published: true,
+            mounts: vec!["/srv/db".into()],
+            ..Volume::default()
+        };
+        for confirm in [None, Some("db")] {
+            let error = may_delete(&volume, confirm).unwrap_err();
+            assert!(error.to_string().contains("at /srv/db"), "{error}");
+            assert!(!error.is_usage());
+        }
+        volume.published = false;
+        assert!(may_delete(&volume, Some("db")).is_ok());
+        for confirm in [None, Some("d"), Some("")] {
+            assert!(may_delete(&volume, confirm).unwrap_err().is_usage());
+        }
+        let said = may_delete(&volume, None).unwrap_err().to_string();
+        assert!(said.contains("volume delete db --confirm db"), "{said}");
+        assert!(!said.contains("CSI"), "{said}");
+        volume.by_hand = false;
+        let said = may_delete(&volume, None).unwrap_err().to_string();
+        assert!(said.contains("delete its claim instead"), "{said}");
+    }
+}

@@ -1,0 +1,305 @@
+//! `volume mount`, `volume unmount` and `volume list`: where volumes are mounted by hand.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use drivebay_common::ask::AskError;
+use drivebay_controller::cli::volumes::{VolumeJson, below, cells, columns};
+use drivebay_proto::agent::{
+    HandMount, InventoryUpdate, ListMountsRequest, MountVolumeRequest, UnmountVolumeRequest, Volume,
+};
+use serde::Serialize;
+
+use super::{
+    args::{Format, MountArgs, Show},
+    client::Client,
+    complain,
+    table::{Align::Left, Table, printable},
+};
+
+/// The filesystem of a large, slow drive may be repaired first, for hours; the agent ends that.
+const MOUNT_DEADLINE: Duration = Duration::from_secs(7 * 3600);
+const UNMOUNT_DEADLINE: Duration = Duration::from_secs(90);
+
+/// Why it was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    #[error(transparent)]
+    Client(#[from] AskError),
+    #[error("cannot find out which directory {} is", .0.display())]
+    Directory(PathBuf, #[source] io::Error),
+    #[error("{} is not text (UTF-8)", .0.display())]
+    NotText(PathBuf),
+    #[error("{failed} of {all} volumes could not be mounted")]
+    Some { failed: usize, all: usize },
+    #[error("cannot write the answer as JSON")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Mounts one volume, or all that are kept. Answers with what to print.
+pub async fn mount(args: &MountArgs) -> Result<String, MountError> {
+    let mut client = Client::connect(&args.socket.socket).await?;
+    let Some(name) = &args.name else {
+        return mount_all(&mut client).await;
+    };
+    let path = match &args.dir {
+        Some(dir) => absolute(dir)?,
+        None => String::new(),
+    };
+    let options = args.options.iter().flat_map(|options| options.split(','));
+    let request = MountVolumeRequest {
+        volume: name.clone(),
+        path,
+        mount_flags: options
+            .map(str::trim)
+            .filter(|option| !option.is_empty())
+            .map(str::to_owned)
+            .collect(),
+        read_only: args.read_only,
+        persist: args.persist,
+    };
+    mount_one(&mut client, request).await
+}
+
+async fn mount_one(client: &mut Client, request: MountVolumeRequest) -> Result<String, MountError> {
+    let call = client.by_hand.mount_volume(request);
+    let answer = client.asked.answered_within(MOUNT_DEADLINE, call).await?;
+    let mount = answer.into_inner().mount.unwrap_or_default();
+    let kept = match mount.persist {
+        true => ", also after each start of the host",
+        false => "",
+    };
+    let text = format!("volume {} is mounted at {}{kept}", mount.name, mount.path);
+    Ok(printable(&text) + "\n")
+}
+
+/// Every one is tried: one whose drive is missing holds up no other.
+async fn mount_all(client: &mut Client) -> Result<String, MountError> {
+    let kept = list_mounts(client).await?;
+    let kept: Vec<HandMount> = kept.into_iter().filter(|mount| mount.persist).collect();
+    let (all, mut failed, mut text) = (kept.len(), 0, String::new());
+    for mount in kept {
+        let request = MountVolumeRequest {
+            volume: mount.volume_id.clone(),
+            ..MountVolumeRequest::default()
+        };
+        match mount_one(client, request).await {
+            Ok(line) => text.push_str(&line),
+            Err(MountError::Client(error)) if error.is_absence() => return Err(error.into()),
+            Err(error) => {
+                failed += 1;
+                eprintln!(
+                    "volume {} at {}:",
+                    printable(&mount.name),
+                    printable(&mount.path)
+                );
+                complain(&error);
+            }
+        }
+    }
+    if failed > 0 {
+        print!("{text}");
+        return Err(MountError::Some { failed, all });
+    }
+    if all == 0 {
+        text.push_str("no volume is to be mounted at each start of the host\n");
+    }
+    Ok(text)
+}
+
+async fn list_mounts(client: &mut Client) -> Result<Vec<HandMount>, AskError> {
+    let call = client.by_hand.list_mounts(ListMountsRequest {});
+    Ok(client.asked.answered(call).await?.into_inner().mounts)
+}
+
+/// Unmounts. Answers with what to print.
+pub async fn unmount(socket: &Path, what: &str) -> Result<String, MountError> {
+    let mut client = Client::connect(socket).await?;
+    // A name has no slash at its beginning; a path is told by any slash, or as the directory that one is in.
+    let is_path = what.contains('/') || what == "." || what == "..";
+    let named = match is_path {
+        true => absolute(Path::new(what))?,
+        false => what.to_owned(),
+    };
+    let request = UnmountVolumeRequest { what: named };
+    let call = client.by_hand.unmount_volume(request);
+    let answer = client.asked.answered_within(UNMOUNT_DEADLINE, call).await?;
+    let text = match answer.into_inner().mount {
+        Some(mount) => format!("volume {} is unmounted from {}", mount.name, mount.path),
+        None => format!("{what} is not mounted by hand; nothing to unmount"),
+    };
+    Ok(printable(&text) + "\n")
+}
+
+/// Without asking the directory: it may be on a drive that does not answer.
+fn absolute(dir: &Path) -> Result<String, MountError> {
+    let path =
+        std::path::absolute(dir).map_err(|source| MountError::Directory(dir.to_owned(), source))?;
+    let text = path.to_str().map(str::to_owned);
+    text.ok_or(MountError::NotText(path))
+}
+
+/// Shows volumes and mounts.
+pub async fn list(show: &Show) -> Result<String, MountError> {
+    let mut client = Client::connect(&show.socket.socket).await?;
+    let inventory = client.inventory().await?;
+    let mounts = list_mounts(&mut client).await?;
+    Ok(render(&inventory, &mounts, show.output)?)
+}
+
+#[derive(Debug, Serialize)]
+struct ListJson<'a> {
+    node: &'a str,
+    ready: bool,
+    volumes: Vec<VolumeJson<'a>>,
+    mounts: Vec<MountJson<'a>>,
+}
+
+/// A mount made by hand. Field names are stable.
+#[derive(Debug, Serialize)]
+struct MountJson<'a> {
+    volume: &'a str,
+    name: &'a str,
+    path: &'a str,
+    options: &'a [String],
+    read_only: bool,
+    persist: bool,
+    mounted: bool,
+}
+
+fn render(
+    inventory: &InventoryUpdate,
+    mounts: &[HandMount],
+    format: Format,
+) -> serde_json::Result<String> {
+    if format == Format::Json {
+        let list = ListJson {
+            node: &inventory.node_id,
+            ready: inventory.ready,
+            volumes: inventory.volumes.iter().map(VolumeJson::from).collect(),
+            mounts: mounts
+                .iter()
+                .map(|one| MountJson {
+                    volume: &one.volume_id,
+                    name: &one.name,
+                    path: &one.path,
+                    options: &one.mount_flags,
+                    read_only: one.read_only,
+                    persist: one.persist,
+                    mounted: one.mounted,
+                })
+                .collect(),
+        };
+        return Ok(serde_json::to_string_pretty(&list)? + "\n");
+    }
+    let mut text = if inventory.volumes.is_empty() {
+        "no volumes\n".to_owned()
+    } else {
+        table(inventory, mounts, format == Format::Wide)
+    };
+    for mount in mounts {
+        if !inventory
+            .volumes
+            .iter()
+            .any(|one| one.id == mount.volume_id)
+        {
+            let line = format!(
+                "{} is to be mounted at {}, and there is no such volume; forget it with `drivebay-agent volume unmount {}`",
+                mount.name, mount.path, mount.path
+            );
+            text.push_str(&format!("({})\n", printable(&line)));
+        }
+    }
+    if !inventory.ready {
+        text.push_str("(the agent is still scanning its drives)\n");
+    }
+    Ok(text)
+}
+
+fn table(inventory: &InventoryUpdate, mounts: &[HandMount], wide: bool) -> String {
+    let mut columns = columns(wide);
+    columns.extend([("MADE", Left), ("MOUNTED AT", Left)]);
+    let mut table = Table::new(&columns);
+    for volume in &inventory.volumes {
+        let mut row = cells(volume, wide);
+        row.push(if volume.by_hand { "by hand" } else { "CSI" }.to_owned());
+        row.push(mounted_at(volume, mounts));
+        table.row(row, below(volume));
+    }
+    table.render()
+}
+
+/// Where a volume is mounted, and whether by a person and for long.
+fn mounted_at(volume: &Volume, mounts: &[HandMount]) -> String {
+    let by_hand = mounts.iter().find(|mount| mount.volume_id == volume.id);
+    match by_hand {
+        Some(mount) if mount.persist && mount.mounted => format!("{} (persisted)", mount.path),
+        Some(mount) if mount.persist => format!("{} (persisted, not mounted now)", mount.path),
+        Some(mount) if mount.mounted => mount.path.clone(),
+        _ => volume.mounts.first().cloned().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_says_who_made_a_volume_and_where_it_is_mounted() {
+        let volume = |name: &str, by_hand: bool, mounts: &[&str]| Volume {
+            id: format!("{name}@n"),
+            name: name.into(),
+            class: "fast".into(),
+            size_bytes: 1 << 30,
+            fs_type: "ext4".into(),
+            mode: "mount".into(),
+            state: "ready".into(),
+            drive: "wwn-a".into(),
+            by_hand,
+            published: !mounts.is_empty(),
+            mounts: mounts.iter().map(|&at| at.into()).collect(),
+            ..Volume::default()
+        };
+        let inventory = InventoryUpdate {
+            ready: true,
+            volumes: vec![
+                volume("db", true, &["/srv/db", "/elsewhere"]),
+                volume("logs", true, &[]),
+                volume("pvc-1", false, &["/pods/1"]),
+                volume("spare", true, &[]),
+            ],
+            ..InventoryUpdate::default()
+        };
+        let mount = |name: &str, path: &str, persist, mounted| HandMount {
+            volume_id: format!("{name}@n"),
+            name: name.into(),
+            path: path.into(),
+            persist,
+            mounted,
+            ..HandMount::default()
+        };
+        let mounts = [
+            mount("db", "/srv/db", true, true),
+            mount("logs", "/srv/logs", true, false),
+            mount("lost", "/srv/lost", true, false),
+        ];
+        assert_eq!(
+            render(&inventory, &mounts, Format::Table).unwrap(),
+            "\
+NAME   CLASS   SIZE  USE   STATE          CONDITION  DRIVE  MADE     MOUNTED AT
+db     fast   1 GiB  ext4  ready, in use  ok         wwn-a  by hand  /srv/db (persisted)
+logs   fast   1 GiB  ext4  ready          ok         wwn-a  by hand  /srv/logs (persisted, not mounted now)
+pvc-1  fast   1 GiB  ext4  ready, in use  ok         wwn-a  CSI      /pods/1
+spare  fast   1 GiB  ext4  ready          ok         wwn-a  by hand  -
+(lost is to be mounted at /srv/lost, and there is no such volume; forget it with `drivebay-agent volume unmount /srv/lost`)
+"
+        );
+        let json = render(&inventory, &mounts, Format::Json).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["volumes"][0]["by_hand"], true);
+        assert_eq!(json["mounts"][1]["mounted"], false);
+    }
+}

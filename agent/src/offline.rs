@@ -1,0 +1,130 @@
+//! What a command does that an agent would do, where none runs: under the agent's lock, so that none starts meanwhile, with
+//! workers and one scan of all drives. Nothing is served, repaired or claimed.
+
+use std::{io, sync::Arc, time::Duration};
+
+use drivebay_proto::agent::InventoryUpdate;
+
+use crate::{
+    app::{SLOT_QUEUE, STATE_VERSIONS, STUCK_AFTER, prepare_lvm},
+    config::Config,
+    discovery::claim::Rules,
+    inventory::{Inventory, wire::Sender},
+    keeper::Keeper,
+    lock::{self, AgentLock, LockError},
+    newer_state::{self, NewerState},
+    state::Store,
+    survey_loop,
+    sys::offload::offload,
+    volumes::{VolumeError, Volumes},
+    worker::{Pool, PoolConfig},
+};
+
+/// Workers get this long to end.
+const WORKERS: Duration = Duration::from_secs(1);
+
+/// Why it cannot be done.
+#[derive(Debug, thiserror::Error)]
+pub enum OfflineError {
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    Newer(#[from] NewerState),
+    #[error("cannot {what}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    /// What was remembered of drives is needed to know what is on them.
+    #[error("cannot use persisted state: {0}")]
+    State(String),
+    #[error("the drive scan failed: {0}")]
+    Scan(String),
+    #[error(transparent)]
+    Mounts(#[from] Box<VolumeError>),
+}
+
+/// An agent's drives, without an agent.
+#[derive(Debug)]
+pub struct Offline {
+    volumes: Volumes,
+    pool: Pool,
+    _lock: AgentLock,
+}
+
+impl Offline {
+    /// Takes the lock and looks at every drive.
+    pub async fn begin(config: Config) -> Result<Self, OfflineError> {
+        let io = |what| move |source| OfflineError::Io { what, source };
+        let lock = lock::acquire(&config.runtime_dir)?;
+        let state_dir = config.state_dir.clone();
+        let checked = offload("state-versions", STATE_VERSIONS, move || {
+            newer_state::refuse(&state_dir)
+        });
+        checked
+            .await
+            .map_err(io("read the versions of the state files"))??;
+        let lvm_unavailable = prepare_lvm(&config).await;
+        let program = std::env::current_exe().map_err(io("find this program"))?;
+        let pool = Pool::new(PoolConfig {
+            program,
+            notes_dir: config.runtime_dir.join("workers"),
+            idle: config.worker_idle,
+            stuck_after: STUCK_AFTER,
+            queue: SLOT_QUEUE,
+        });
+        let pool = pool
+            .await
+            .map_err(io("look after workers of an earlier agent"))?;
+        let loaded = Store::new(&config.state_dir).load().await;
+        if !loaded.troubles.is_empty() {
+            return Err(OfflineError::State(loaded.troubles.join("; ")));
+        }
+        let inventory = Arc::new(Inventory::new(config.classes.clone(), config.quarantine));
+        inventory.update(|known| {
+            known.remembered = loaded.known;
+            known.tombstones = loaded.tombstones;
+            known.lvm_unavailable = lvm_unavailable;
+        });
+        let sender = Sender {
+            node: config.node_id.clone(),
+            instance: uuid::Uuid::new_v4().to_string(),
+            classes: config.classes.clone(),
+        };
+        let rules = Rules {
+            cluster: config.cluster.clone(),
+            node: config.node_id.clone(),
+            allow_loop: config.allow_loop,
+            classes: config.classes.clone(),
+        };
+        // Nobody writes state here: what is asked of the keeper fails.
+        let (keeper, _) = Keeper::new();
+        let volumes = Volumes::new(config, pool.clone(), inventory, sender, keeper);
+        volumes.refresh_mounts().map_err(Box::new)?;
+        let scanned = survey_loop::scan_once(volumes.clone(), rules).await;
+        scanned.map_err(OfflineError::Scan)?;
+        Ok(Self {
+            volumes,
+            pool,
+            _lock: lock,
+        })
+    }
+
+    /// What an agent would do with volumes and drives.
+    pub fn volumes(&self) -> &Volumes {
+        &self.volumes
+    }
+
+    /// As an agent would tell it.
+    pub fn inventory(&self) -> InventoryUpdate {
+        let snapshot = self.volumes.inventory().current();
+        self.volumes.sender().full(&snapshot)
+    }
+
+    /// Ends the workers; the lock is given back.
+    pub async fn end(self) {
+        self.pool.shutdown(WORKERS).await;
+    }
+}

@@ -1,0 +1,381 @@
+//! Volumes that a person uses on this host: mounted where he says, by the same steps as CSI's, and told from what an
+//! orchestrator mounted. Neither takes away or shares what the other uses.
+
+use std::path::{Path, PathBuf};
+
+use drivebay_proto::VolumeId;
+use uuid::Uuid;
+
+use super::{
+    VolumeError, Volumes,
+    guard::Key,
+    mounting::{PublishRequest, StageRequest, device_of, is_of_device},
+    unmounting::not_mounted,
+};
+use crate::{
+    fs::unmount::is_system_place,
+    inventory::assemble::is_live,
+    model::{Mode, Snapshot, Volume, cause::chain},
+    state::hand_mounts::HandMount,
+    sys::mountinfo::{self, MountEntry},
+};
+
+/// What is to be mounted, checked by the caller.
+#[derive(Debug, Clone)]
+pub struct HandMountRequest {
+    pub path: PathBuf,
+    /// Mount flags.
+    pub flags: Vec<String>,
+    pub read_only: bool,
+    /// At each start of the host, too.
+    pub persist: bool,
+}
+
+impl Volumes {
+    /// The live volume of this name, uuid or id.
+    pub fn find_by_hand(&self, what: &str) -> Result<Volume, VolumeError> {
+        let snapshot = self.inner.inventory.current();
+        match called(&snapshot, &self.inner.config.node_id, what).as_slice() {
+            [volume] => Ok((*volume).clone()),
+            [] => Err(self.unknown_by_hand(what)),
+            several => {
+                let uuids: Vec<String> = several.iter().map(|one| one.uuid.to_string()).collect();
+                Err(VolumeError::Invalid {
+                    field: "volume",
+                    why: format!(
+                        "several volumes are named {what:?}; name one by its uuid: {}",
+                        uuids.join(", ")
+                    ),
+                })
+            }
+        }
+    }
+
+    /// A volume that is not found does not exist only if every drive could be read.
+    fn unknown_by_hand(&self, what: &str) -> VolumeError {
+        let id = what.to_owned();
+        let doubt = self.unreadable();
+        match doubt.or_else(|| self.inner.inventory.stranger()) {
+            Some(why) => VolumeError::CannotTell { id, why },
+            None => VolumeError::NotFound { id },
+        }
+    }
+
+    /// Mounts a volume where a person says; None: where it is mounted at each start of the host.
+    pub async fn mount_by_hand(
+        &self,
+        what: &str,
+        request: Option<HandMountRequest>,
+    ) -> Result<HandMount, VolumeError> {
+        let volume = self.find_by_hand(what)?;
+        let uuid = volume.uuid;
+        self.changing(Key::Volume(uuid), what, |this| async move {
+            let mount = this.wanted(&volume, request)?;
+            this.may_mount(&volume, &mount)?;
+            let noted = |source| VolumeError::NotNoted { uuid, source };
+            // First, so that a mount is never taken for an orchestrator's. Taken back when nothing comes of it.
+            let before = this.inner.hand_mounts.of(uuid);
+            if before.as_ref() != Some(&mount) {
+                this.inner.hand_mounts.put(mount.clone()).await.map_err(noted)?;
+            }
+            if let Err(error) = this.attach(&volume, &mount).await {
+                let undone = match before {
+                    Some(before) => this.inner.hand_mounts.put(before).await,
+                    None => this.inner.hand_mounts.remove(uuid).await,
+                };
+                if let Err(error) = undone {
+                    tracing::error!(volume = %uuid, error = %chain(&error), "cannot take back the note of a mount that failed");
+                }
+                return Err(error);
+            }
+            tracing::info!(volume = %uuid, path = %mount.path.display(), persist = mount.persist, "volume mounted by hand");
+            Ok(mount)
+        })
+        .await
+    }
+
+    /// What is to be noted of the mount.
+    fn wanted(
+        &self,
+        volume: &Volume,
+        request: Option<HandMountRequest>,
+    ) -> Result<HandMount, VolumeError> {
+        let invalid = |field, why: String| VolumeError::Invalid { field, why };
+        let Some(request) = request else {
+            let known = self.inner.hand_mounts.of(volume.uuid);
+            return known.filter(|known| known.persist).ok_or_else(|| {
+                invalid(
+                    "path",
+                    "no mount of this volume is kept; name a directory".to_owned(),
+                )
+            });
+        };
+        let at = mountinfo::resolve(&request.path);
+        if is_system_place(&at) {
+            let why = format!(
+                "{} belongs to the system; use another directory",
+                at.display()
+            );
+            return Err(invalid("path", why));
+        }
+        if at.starts_with(mountinfo::resolve(&self.inner.config.kubelet_dir)) {
+            let why = format!("{} is the kubelet's; use another directory", at.display());
+            return Err(invalid("path", why));
+        }
+        let block = volume.placed.record.mode == Mode::Block;
+        if block && !request.flags.is_empty() {
+            let why = "a raw volume is not mounted as a filesystem and takes no mount options";
+            return Err(invalid("mount_flags", why.to_owned()));
+        }
+        Ok(HandMount {
+            volume: volume.uuid,
+            name: volume.placed.record.name.clone(),
+            path: at,
+            block,
+            flags: request.flags,
+            read_only: request.read_only,
+            persist: request.persist,
+        })
+    }
+
+    /// Whether nobody else uses the volume, or the path.
+    fn may_mount(&self, volume: &Volume, wanted: &HandMount) -> Result<(), VolumeError> {
+        let uuid = volume.uuid;
+        let at = &wanted.path;
+        let all = self.inner.hand_mounts.all();
+        let mounts = read_mounts()?;
+        let places = places(volume, &mounts);
+        let other = all.iter().find(|one| one.volume != uuid && one.path == *at);
+        if let Some(other) = other.filter(|one| one.persist || is_mounted(&mounts, &one.path)) {
+            return Err(VolumeError::Invalid {
+                field: "path",
+                why: format!(
+                    "{} is volume {}'s; unmount that first with `drivebay-agent volume unmount {}`",
+                    at.display(),
+                    other.name,
+                    other.name
+                ),
+            });
+        }
+        let own = all.iter().find(|one| one.volume == uuid);
+        match own {
+            // Repeated, or to be kept from now on. What else uses the mount, uses it through this one.
+            Some(own) if own.path == *at => Ok(()),
+            Some(own) if own.persist || places.contains(&own.path) => {
+                Err(VolumeError::MountedByHand {
+                    uuid,
+                    at: own.path.display().to_string(),
+                })
+            }
+            _ => match places.first() {
+                // Mounted there by somebody, and not by a call of an orchestrator.
+                Some(first)
+                    if places.len() == 1
+                        && first == at
+                        && self.inner.expected.role(uuid, at).is_none() =>
+                {
+                    Ok(())
+                }
+                Some(first) => Err(VolumeError::MountedElsewhere {
+                    uuid,
+                    at: first.display().to_string(),
+                }),
+                None => Ok(()),
+            },
+        }
+    }
+
+    async fn attach(&self, volume: &Volume, mount: &HandMount) -> Result<(), VolumeError> {
+        let id = volume.uuid.to_string();
+        let stage = StageRequest {
+            id: id.clone(),
+            path: mount.path.clone(),
+            mode: volume.placed.record.mode,
+            fs_type: None,
+            flags: mount.flags.clone(),
+            read_only: mount.read_only,
+        };
+        self.stage_guarded(volume, stage).await?;
+        if !mount.block {
+            return Ok(());
+        }
+        let publish = PublishRequest {
+            id,
+            staging: PathBuf::new(),
+            target: mount.path.clone(),
+            mode: Mode::Block,
+            read_only: mount.read_only,
+            exclusive: false,
+        };
+        self.publish_guarded(volume, publish).await
+    }
+
+    /// Unmounts what was mounted by hand: by the volume's name, uuid or id, or by the path. None: there is nothing.
+    pub async fn unmount_by_hand(&self, what: &str) -> Result<Option<HandMount>, VolumeError> {
+        let all = self.inner.hand_mounts.all();
+        let at = what
+            .starts_with('/')
+            .then(|| mountinfo::resolve(Path::new(what)));
+        let is_meant = |one: &HandMount| match &at {
+            Some(at) => one.path == *at,
+            None => is_called(one.volume, &one.name, &self.inner.config.node_id, what),
+        };
+        let Some(mount) = all.into_iter().find(is_meant) else {
+            return match &at {
+                Some(at) => not_mounted(at).map(|()| None),
+                None => self.not_by_hand_here(what).map(|()| None),
+            };
+        };
+        let uuid = mount.volume;
+        self.changing(Key::Volume(uuid), what, |this| async move {
+            let snapshot = this.inner.inventory.current();
+            let volume = snapshot.volumes.get(&uuid);
+            let remove = mount.block;
+            this.unmount_guarded(volume, mount.path.clone(), remove).await?;
+            let forgotten = this.inner.hand_mounts.remove(uuid).await;
+            forgotten.map_err(|source| VolumeError::NotNoted { uuid, source })?;
+            tracing::info!(volume = %uuid, path = %mount.path.display(), "volume unmounted by hand");
+            Ok(Some(mount))
+        })
+        .await
+    }
+
+    /// A volume without a mount made by hand: fine, unless somebody else has it mounted.
+    fn not_by_hand_here(&self, what: &str) -> Result<(), VolumeError> {
+        let volume = self.find_by_hand(what)?;
+        match places(&volume, &read_mounts()?).first() {
+            None => Ok(()),
+            Some(at) => Err(VolumeError::MountedElsewhere {
+                uuid: volume.uuid,
+                at: at.display().to_string(),
+            }),
+        }
+    }
+
+    /// Refuses an orchestrator's call for a volume that a person uses.
+    pub(super) fn not_by_hand(&self, volume: &Volume) -> Result<(), VolumeError> {
+        let Some(mount) = self.inner.hand_mounts.of(volume.uuid) else {
+            return Ok(());
+        };
+        if mount.persist || is_mounted(&read_mounts()?, &mount.path) {
+            return Err(VolumeError::MountedByHand {
+                uuid: volume.uuid,
+                at: mount.path.display().to_string(),
+            });
+        }
+        // One that is not kept and was unmounted without us is over.
+        self.inner.expected.forget(&mount.path);
+        Ok(())
+    }
+
+    /// Grows the filesystem of a volume where it is mounted, if it is. False: it is not, or the volume is raw.
+    pub async fn grow_where_mounted(&self, volume: &Volume) -> Result<bool, VolumeError> {
+        if volume.placed.record.mode == Mode::Block {
+            return Ok(false);
+        }
+        let Some(at) = places(volume, &read_mounts()?).into_iter().next() else {
+            return Ok(false);
+        };
+        let id = VolumeId {
+            uuid: volume.uuid,
+            node: self.inner.config.node_id.clone(),
+        };
+        self.grow(id.to_string(), at).await.map(|_| true)
+    }
+
+    /// Every mount made by hand, and whether it is there now.
+    pub fn hand_mounts(&self) -> Result<Vec<(HandMount, bool)>, VolumeError> {
+        let mounts = read_mounts()?;
+        let all = self.inner.hand_mounts.all().into_iter();
+        let with_state = all.map(|one| {
+            let mounted = is_mounted(&mounts, &one.path);
+            (one, mounted)
+        });
+        Ok(with_state.collect())
+    }
+
+    /// What was noted of mounts made by hand by agents before this one. Before any call is served.
+    pub async fn load_hand_mounts(&self) {
+        self.inner.hand_mounts.load().await;
+    }
+}
+
+/// The live volumes that are called so: by uuid or id, else by name.
+fn called<'a>(snapshot: &'a Snapshot, node: &str, what: &str) -> Vec<&'a Volume> {
+    let live = snapshot
+        .volumes
+        .values()
+        .filter(|volume| is_live(volume.state));
+    live.filter(|volume| is_called(volume.uuid, &volume.placed.record.name, node, what))
+        .collect()
+}
+
+fn is_called(uuid: Uuid, name: &str, node: &str, what: &str) -> bool {
+    let id = || what.parse::<VolumeId>();
+    name == what
+        || what.parse() == Ok(uuid)
+        || id().is_ok_and(|id| id.uuid == uuid && id.node == node)
+}
+
+fn read_mounts() -> Result<Vec<MountEntry>, VolumeError> {
+    mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })
+}
+
+fn is_mounted(mounts: &[MountEntry], path: &Path) -> bool {
+    !mountinfo::mounts_at(mounts, path).is_empty()
+}
+
+/// Where the volume is mounted, or its device bound.
+fn places(volume: &Volume, mounts: &[MountEntry]) -> Vec<PathBuf> {
+    let Ok(device) = device_of(volume) else {
+        return Vec::new();
+    };
+    let own = mounts
+        .iter()
+        .filter(|mount| is_of_device(mount, &device.name, device.dev));
+    own.map(|mount| mount.mount_point.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{DriveState, RecordState, VolumeState, samples};
+
+    fn volume(n: u128, name: &str, state: VolumeState) -> Volume {
+        let mut placed = samples::placed(n, RecordState::New);
+        placed.record.name = name.into();
+        let drive = samples::drive("sda", DriveState::Claimed, None);
+        Volume {
+            state,
+            ..samples::volume(&drive, placed)
+        }
+    }
+
+    #[test]
+    fn a_volume_is_called_by_its_whole_name_its_uuid_or_its_id_and_a_deleted_one_by_none() {
+        let mut snapshot = Snapshot::default();
+        let old = volume(1, "db", VolumeState::Erasing);
+        let new = volume(2, "db", VolumeState::Ready);
+        for one in [&old, &new] {
+            snapshot.volumes.insert(one.uuid, one.clone());
+        }
+        let id = format!("{}@n1", new.uuid);
+        for (what, found) in [
+            ("db", 1),
+            ("d", 0),
+            ("", 0),
+            (&new.uuid.to_string(), 1),
+            (&id, 1),
+            (&format!("{}@n2", new.uuid), 0),
+            (&old.uuid.to_string(), 0),
+        ] {
+            let all = called(&snapshot, "n1", what);
+            assert_eq!(all.len(), found, "{what}");
+            assert!(all.iter().all(|one| one.uuid == new.uuid));
+        }
+        // Two of one name, after a drive came from another node.
+        let other = volume(3, "db", VolumeState::Ready);
+        snapshot.volumes.insert(other.uuid, other);
+        assert_eq!(called(&snapshot, "n1", "db").len(), 2);
+    }
+}

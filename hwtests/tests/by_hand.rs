@@ -1,0 +1,17 @@
+//! A host without an orchestrator: volumes are created, mounted, expanded and deleted by commands, with CSI beside them, and
+//! drives are given back.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+mod by_hand {
+    pub(crate) mod beside_csi;
+    pub(crate) mod drives;
+    pub(crate) mod helpers;
+    pub(crate) mod kept;
+    pub(crate) mod life;
+}

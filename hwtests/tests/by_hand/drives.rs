@@ -1,0 +1,146 @@
+//! Drives by hand: released when nothing is on them, and wiped where no agent runs.
+
+use std::fs;
+
+use drivebay_hwtests::{DriveSpec, MIB, Rig, digest, need, shelf, tools};
+
+use super::helpers::{Said, place, say};
+
+fn print(rig: &Rig, name: &str) -> u64 {
+    rig.shelf.flush().unwrap();
+    digest::of(&rig.shelf.file(name)).unwrap()
+}
+
+#[tokio::test]
+async fn a_drive_with_a_volume_or_an_unfinished_erase_is_not_released() {
+    need!(root, loop);
+    let rig = Rig::tuned(vec![DriveSpec::blank("a", 256 * MIB)], |settings| {
+        settings.erase_rate = "1MiB".to_owned();
+    })
+    .await;
+    let available = rig.drive_is("a", "available").await;
+    let line = format!("drive release {0} --confirm {0}", available.id);
+    say(&rig, &line).refused(1, &["is not released", "available"]);
+    say(&rig, "drive release sdnone").refused(1, &["no drive"]);
+    say(&rig, "volume create db --size 128MiB --block").ok();
+    rig.drive_is("a", "claimed").await;
+    let before = print(&rig, "a");
+    for line in [format!("drive release {}", available.id), line.clone()] {
+        let said = say(&rig, &line).refused(1, &["db (", "volume delete"]);
+        assert!(!said.contains("--confirm"), "refused first: {said}");
+    }
+    assert_eq!(print(&rig, "a"), before);
+    say(&rig, "volume delete db --confirm db").ok();
+    say(&rig, &line).refused(1, &["not erased yet", "db"]);
+    rig.drive_is("a", "claimed").await;
+}
+
+#[tokio::test]
+async fn a_drive_whose_label_does_not_read_is_not_released() {
+    need!(root, loop, layout "partition");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 256 * MIB)]).await;
+    rig.drive_is("a", "available").await;
+    say(&rig, "volume create db --size 64MiB --block").ok();
+    say(&rig, "volume delete db --confirm db").ok();
+    rig.erased().await;
+    let drive = rig.drive_is("a", "claimed").await;
+    // Both copies of the label, and the agent has not looked since.
+    let file = fs::File::options()
+        .write(true)
+        .open(&rig.shelf.drives()[0].device)
+        .unwrap();
+    let noise = vec![0xa5; 4 * MIB as usize];
+    std::os::unix::fs::FileExt::write_all_at(&file, &noise, MIB).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let before = print(&rig, "a");
+    let line = format!("drive release {0} --confirm {0}", drive.id);
+    let said = say(&rig, &line);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert_eq!(print(&rig, "a"), before, "it was written to");
+}
+
+/// `drive wipe` with the config of the rig's agent, which does not run.
+fn wipe(rig: &Rig, words: &str) -> Said {
+    let config = rig.agent.settings().config();
+    say(
+        rig,
+        &format!("drive wipe {words} --config {}", config.display()),
+    )
+}
+
+#[tokio::test]
+async fn a_drive_is_wiped_without_an_agent_and_none_can_start_meanwhile() {
+    need!(root, loop);
+    let drives = vec![
+        DriveSpec::blank("raw", 200 * MIB).holding(shelf::raw_data),
+        DriveSpec::blank("used", 200 * MIB),
+    ];
+    let mut rig = Rig::with(drives).await;
+    let raw = rig.drive_is("raw", "rejected").await;
+    say(&rig, "volume create db --size 64MiB --block").ok();
+    let used = rig.drive_is("used", "claimed").await;
+    let settings = rig.agent.settings();
+    // An agent runs, and its socket is not where the command looks: its lock is what counts.
+    let elsewhere = rig.dir().join("no.sock").display().to_string();
+    let config = settings.config().display().to_string();
+    let output = std::process::Command::new(rig.agent.program())
+        .args(["drive", "wipe", &raw.id, "--confirm", &raw.id])
+        .args(["--socket", &elsewhere, "--config", &config])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("another drivebay-agent"), "{said}");
+
+    rig.agent.stop().unwrap();
+    let before = [print(&rig, "raw"), print(&rig, "used")];
+    // What is in the way comes first, with what to do; then what is to be spelled out.
+    let said = wipe(&rig, &used.id).refused(1, &["db (", "volume delete"]);
+    assert!(!said.contains("To wipe it"), "{said}");
+    wipe(&rig, &raw.kernel_name).refused(2, &["no agent runs", "--confirm", &raw.id]);
+    wipe(&rig, &format!("{} --confirm loop-other", raw.id)).refused(2, &["loop-other"]);
+    wipe(&rig, &format!("{0} --confirm {0}", used.id)).refused(1, &["is not wiped"]);
+    say(
+        &rig,
+        &format!("drive wipe {} --config /nowhere.toml", raw.id),
+    )
+    .refused(3, &["no agent answers", "/nowhere.toml", "--config"]);
+    assert_eq!([print(&rig, "raw"), print(&rig, "used")], before);
+
+    let said = wipe(&rig, &format!("{0} --confirm {0}", raw.id)).ok();
+    assert!(said.contains("is blank"), "{said}");
+    rig.shelf.flush().unwrap();
+    let bytes = fs::read(rig.shelf.file("raw")).unwrap();
+    assert!(digest::is_zeros(&bytes), "not all is zeros");
+    assert_eq!(
+        print(&rig, "used"),
+        before[1],
+        "another drive was written to"
+    );
+    rig.start_again().await;
+    rig.drive_is("raw", "available").await;
+    rig.drive_is("used", "claimed").await;
+}
+
+#[tokio::test]
+async fn a_mounted_drive_is_refused_with_what_to_do_before_its_identity_is_asked_for() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let ext4 = DriveSpec::blank("a", 256 * MIB)
+        .holding(|file| tools::run("mkfs.ext4", &["-Fq", &file.display().to_string()]).map(drop));
+    let mut rig = Rig::with(vec![ext4]).await;
+    let drive = rig.drive_is("a", "rejected").await;
+    let at = place(&rig, "elsewhere");
+    let node = rig.shelf.drives()[0].device.display().to_string();
+    tools::run("mount", &["-o", "ro", &node, &at.display().to_string()]).unwrap();
+    assert!(rig.agent.ask(&["rescan"]).unwrap().status.success());
+    let by_agent = say(&rig, &format!("drive wipe {}", drive.id));
+    rig.agent.stop().unwrap();
+    let without = wipe(&rig, &drive.id);
+    for said in [by_agent, without] {
+        let said = said.refused(1, &["Mounted", "unmount it"]);
+        assert!(!said.contains("--confirm"), "{said}");
+    }
+    tools::run("umount", &[&at.display().to_string()]).unwrap();
+    wipe(&rig, &format!("{0} --confirm {0}", drive.id)).ok();
+}

@@ -1,0 +1,64 @@
+//! What several of these tests do.
+
+use std::{fs, path::PathBuf};
+
+use drivebay_hwtests::Rig;
+use serde_json::Value;
+
+/// What a command said, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    /// What it printed, when it went well.
+    pub(crate) fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.out
+    }
+
+    /// It failed with this exit code, and said these words.
+    pub(crate) fn refused(self, code: i32, words: &[&str]) -> String {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        for word in words {
+            assert!(self.err.contains(word), "{word:?}: {self:?}");
+        }
+        self.err
+    }
+}
+
+/// Runs a command against the agent's socket; words are separated by spaces.
+pub(crate) fn say(rig: &Rig, line: &str) -> Said {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let output = rig.agent.ask(&words).unwrap();
+    Said {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// A directory to mount at.
+pub(crate) fn place(rig: &Rig, name: &str) -> PathBuf {
+    let path = rig.dir().join("srv").join(name);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// `volume list` as JSON.
+pub(crate) fn list(rig: &Rig) -> Value {
+    serde_json::from_str(&say(rig, "volume list -o json").ok()).unwrap()
+}
+
+/// The id of a live volume by its name.
+pub(crate) fn id_of(rig: &Rig, name: &str) -> String {
+    let list = list(rig);
+    let volumes = list["volumes"].as_array().unwrap();
+    let live = |one: &&Value| one["name"] == name && one["state"] != "erasing";
+    let found = volumes.iter().find(live);
+    let found = found.unwrap_or_else(|| panic!("no volume {name}: {list}"));
+    found["id"].as_str().unwrap().to_owned()
+}

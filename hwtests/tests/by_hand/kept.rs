@@ -1,0 +1,162 @@
+//! Mounts that last: what brings them back after a reboot, and what a missing drive costs.
+//!
+//! That systemd does it at a real boot is shown in the lab; here the mounts are taken away while no agent runs.
+
+use std::{fs, time::Duration};
+
+use drivebay_hwtests::{DriveSpec, MIB, Rig, csi, need, tree, wait};
+use tonic::Code;
+
+use super::helpers::{id_of, list, place, say};
+
+#[tokio::test]
+async fn a_persisted_mount_survives_the_agent_comes_back_after_a_boot_and_ends_with_unmount() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 512 * MIB)]).await;
+    rig.drive_is("a", "available").await;
+    say(&rig, "volume create db --size 64MiB").ok();
+    say(&rig, "volume create tmp --size 64MiB").ok();
+    let (srv, tmp) = (place(&rig, "db"), place(&rig, "tmp"));
+    let said = say(
+        &rig,
+        &format!(
+            "volume mount db {} --persist --options noatime",
+            srv.display()
+        ),
+    );
+    assert!(said.ok().contains("after each start of the host"));
+    say(&rig, &format!("volume mount tmp {}", tmp.display())).ok();
+    fs::write(srv.join("letter"), "dear reader").unwrap();
+
+    rig.agent.kill9();
+    rig.start_again().await;
+    let mounts = list(&rig)["mounts"].clone();
+    assert_eq!(mounts.as_array().unwrap().len(), 2, "{mounts}");
+    assert_eq!(mounts[0]["persist"], true, "{mounts}");
+    assert_eq!(mounts[0]["mounted"], true, "{mounts}");
+
+    // As after a boot: nothing is mounted, and the agent begins.
+    rig.agent.stop().unwrap();
+    for at in [&srv, &tmp] {
+        nix::mount::umount(at).unwrap();
+    }
+    rig.start_again().await;
+    // A person's volume until he says otherwise.
+    let (id, staging) = (id_of(&rig, "db"), rig.dir().join("kubelet/s"));
+    let staged = rig.csi.stage(&id, &staging, &csi::mount("ext4")).await;
+    let refused = staged.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+    let said = say(&rig, "volume mount --persisted").ok();
+    assert!(
+        said.contains("volume db is mounted") && !said.contains("tmp"),
+        "{said}"
+    );
+    assert_eq!(
+        (tree::mounted_times(&srv), tree::mounted_times(&tmp)),
+        (1, 0)
+    );
+    assert_eq!(
+        fs::read_to_string(srv.join("letter")).unwrap(),
+        "dear reader"
+    );
+    let row = tree::mounts()
+        .into_iter()
+        .find(|mount| mount.point == srv)
+        .unwrap();
+    assert!(row.options.contains("noatime"), "{row:?}");
+    say(&rig, "volume mount db").ok();
+    say(&rig, "volume mount --persisted").ok();
+    assert_eq!(tree::mounted_times(&srv), 1);
+
+    say(&rig, "volume unmount db").ok();
+    let said = say(&rig, "volume mount --persisted").ok();
+    assert!(said.contains("no volume is to be mounted"), "{said}");
+    assert_eq!(tree::mounted_times(&srv), 0);
+    // One that is deleted is forgotten, too.
+    say(
+        &rig,
+        &format!("volume mount db {} --persist", srv.display()),
+    )
+    .ok();
+    nix::mount::umount(&srv).unwrap();
+    wait::until_async(
+        Duration::from_secs(30),
+        "it is seen unmounted",
+        async || {
+            let volume = rig.volume_of(&id_of(&rig, "db")).await.unwrap();
+            (!volume.published).then_some(())
+        },
+    )
+    .await;
+    say(&rig, "volume delete db --confirm db").ok();
+    let mounts = list(&rig)["mounts"].clone();
+    assert!(!mounts.to_string().contains("\"db\""), "{mounts}");
+}
+
+#[tokio::test]
+async fn a_missing_drive_fails_its_own_mount_softly_and_can_be_unmounted() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let drives = vec![
+        DriveSpec::blank("a", 100 * MIB),
+        DriveSpec::blank("b", 100 * MIB),
+    ];
+    let mut rig = Rig::with(drives).await;
+    for name in ["one", "two"] {
+        say(&rig, &format!("volume create {name} --size 80MiB")).ok();
+        let at = place(&rig, name);
+        say(
+            &rig,
+            &format!("volume mount {name} {} --persist", at.display()),
+        )
+        .ok();
+    }
+    let (one, two) = (place(&rig, "one"), place(&rig, "two"));
+    let on_a = rig.drive("a").await.unwrap().id;
+    let inventory = rig.inventory().await;
+    let missing = inventory
+        .volumes
+        .iter()
+        .find(|of| of.drive == on_a)
+        .unwrap();
+    let missing = missing.name.clone();
+    rig.agent.stop().unwrap();
+    for at in [&one, &two] {
+        nix::mount::umount(at).unwrap();
+    }
+    rig.shelf.pull("a");
+    rig.start_again().await;
+    let said = say(&rig, "volume mount --persisted");
+    said.refused(
+        1,
+        &[
+            "1 of 2 volumes",
+            &format!("volume {missing} at"),
+            "cannot be reached",
+        ],
+    );
+    let (there, gone) = match missing.as_str() {
+        "one" => (&two, &one),
+        _ => (&one, &two),
+    };
+    assert_eq!(
+        (tree::mounted_times(there), tree::mounted_times(gone)),
+        (1, 0)
+    );
+    // It is still kept.
+    let said = say(&rig, "volume list").ok();
+    assert!(said.contains("persisted, not mounted now"), "{said}");
+    rig.shelf.plug("a").unwrap();
+    rig.drive_is("a", "claimed").await;
+    say(&rig, &format!("volume mount {missing}")).ok();
+    assert_eq!(tree::mounted_times(gone), 1);
+
+    // Unplugged while it is mounted: nothing is asked of the drive.
+    rig.shelf.unplug("a");
+    say(&rig, &format!("volume unmount {missing}")).ok();
+    assert_eq!(
+        (tree::mounted_times(there), tree::mounted_times(gone)),
+        (1, 0)
+    );
+    let mounts = list(&rig)["mounts"].clone();
+    assert_eq!(mounts.as_array().unwrap().len(), 1, "{mounts}");
+}
