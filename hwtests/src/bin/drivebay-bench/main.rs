@@ -11,7 +11,7 @@ mod memory;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use drivebay_hwtests::Trouble;
+use drivebay_hwtests::{Trouble, shelf::Turn};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Measures a real agent on drives made of files.
@@ -42,6 +42,8 @@ async fn main() -> ExitCode {
 
 /// Ends early when it is interrupted: what is mounted and looped goes with the guards that are dropped.
 async fn interruptible(options: Options) -> Result<(), Trouble> {
+    // Once for all: between two of its shelves no test comes in. Before the signals, which would not end the wait.
+    let _turn = Turn::wait()?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let measured = async {
