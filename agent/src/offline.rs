@@ -71,6 +71,7 @@ impl Offline {
         let pool = Pool::new(PoolConfig {
             program,
             notes_dir: config.runtime_dir.join("workers"),
+            fork: true,
             idle: config.worker_idle,
             stuck_after: STUCK_AFTER,
             queue: SLOT_QUEUE,
