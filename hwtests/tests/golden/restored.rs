@@ -139,6 +139,8 @@ fn lasting(volumes: &str) -> Vec<Value> {
         ] {
             assert!(members.remove(moment).is_some(), "{moment}");
         }
+        // New since (CHANGELOG): no volume of that time was made by hand.
+        assert_ne!(members.remove("by_hand"), Some(Value::Bool(true)));
         // Its check was tried after the output was taken, and before the state was.
         if members["name"] == "pvc-troubled" {
             members.remove("checks");
