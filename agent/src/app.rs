@@ -39,13 +39,14 @@ use crate::{
     keeper::{self, Keeper},
     lock,
     metrics::Metrics,
-    model::{Layout, cause::chain},
+    model::cause::chain,
     newer_state,
+    preparation::{SLOT_QUEUE, STATE_VERSIONS, STUCK_AFTER, prepare_lvm},
     registration::{self, RegistrationConfig},
     server,
     state::{Store, underway::Underway},
     survey_loop,
-    sys::{lvm, offload::offload, statefile, tool_namespace},
+    sys::{offload::offload, statefile, tool_namespace},
     uplink::{self, AgentService, UplinkConfig},
     volumes::Volumes,
     worker::{Pool, PoolConfig},
@@ -59,16 +60,8 @@ const AT_MOST: Duration = Duration::from_secs(2);
 const CERTIFICATES: Duration = Duration::from_secs(5);
 /// Drives that the kernel complained of and that wait to be asked.
 const COMPLAINTS: usize = 64;
-/// Callers that may wait for one drive's slot.
-pub(crate) const SLOT_QUEUE: usize = 16;
-/// One step older than this is Stuck (design, invariant 6).
-pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(30);
-/// The system's drive is in trouble when the state directory takes longer to read.
-pub(crate) const STATE_VERSIONS: Duration = Duration::from_secs(10);
 /// Making a mount namespace takes milliseconds, unless a filesystem whose drive does not respond is being unmounted.
 const TOOL_NAMESPACE: Duration = Duration::from_secs(10);
-/// Longest `lvm version` may take at the start.
-const LVM_ANSWER: Duration = Duration::from_secs(10);
 /// The inventory's lock is held for microseconds at a time.
 const ALIVE: Duration = Duration::from_secs(5);
 /// Stopping: changes that are running may end for this long …
@@ -462,37 +455,6 @@ async fn prepare_tools(config: &Config) {
             error = %chain(&error),
             "cannot make a mount namespace for tools; mkfs or fsck may wait for an unresponsive drive of another volume"
         );
-    }
-}
-
-/// Readies what the `lvm` layout needs; why it cannot be used, if a class may want it. Nothing here is fatal: classes of the
-/// other layout work without, and the inventory reports the classes that do not.
-pub(crate) async fn prepare_lvm(config: &Config) -> Option<String> {
-    let wanted = config
-        .classes
-        .iter()
-        .any(|class| class.layout != Some(Layout::Partition));
-    let dir = config.runtime_dir.clone();
-    let found = offload("lvm", LVM_ANSWER, move || {
-        // Also without such a class: a drive that was carved with LVM stays it.
-        lvm::prepare(&dir)?;
-        wanted.then(lvm::presence).transpose()
-    });
-    match found.await {
-        Ok(Ok(None)) => None,
-        Ok(Ok(Some(found))) => {
-            tracing::info!(
-                version = %found.version,
-                snapshots = found.snapshots,
-                "LVM available"
-            );
-            None
-        }
-        Ok(Err(error)) => Some(chain(&error)),
-        Err(error) => {
-            tracing::error!(%error, "cannot determine whether LVM works; classes with layout lvm may fail");
-            None
-        }
     }
 }
 

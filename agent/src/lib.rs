@@ -33,6 +33,7 @@ pub mod metrics;
 pub mod model;
 pub mod newer_state;
 pub mod offline;
+mod preparation;
 pub mod registration;
 pub mod server;
 pub mod slow;

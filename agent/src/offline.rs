@@ -6,13 +6,13 @@ use std::{io, sync::Arc, time::Duration};
 use drivebay_proto::agent::InventoryUpdate;
 
 use crate::{
-    app::{SLOT_QUEUE, STATE_VERSIONS, STUCK_AFTER, prepare_lvm},
     config::Config,
     discovery::claim::Rules,
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
     lock::{self, AgentLock, LockError},
     newer_state::{self, NewerState},
+    preparation::{SLOT_QUEUE, STATE_VERSIONS, STUCK_AFTER, prepare_lvm},
     state::Store,
     survey_loop,
     sys::offload::offload,
