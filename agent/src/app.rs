@@ -40,8 +40,7 @@ use crate::{
     lock,
     metrics::Metrics,
     model::cause::chain,
-    newer_state,
-    preparation::{SLOT_QUEUE, STATE_VERSIONS, STUCK_AFTER, prepare_lvm},
+    preparation::{prepare_lvm, refuse_newer_state, workers},
     registration::{self, RegistrationConfig},
     server,
     state::{Store, underway::Underway},
@@ -49,7 +48,6 @@ use crate::{
     sys::{offload::offload, statefile, tool_namespace},
     uplink::{self, AgentService, UplinkConfig},
     volumes::Volumes,
-    worker::{Pool, PoolConfig},
 };
 
 /// Quiet time that ends a batch of kernel events.
@@ -88,7 +86,7 @@ pub enum AppError {
     },
     /// A newer agent has been here.
     #[error(transparent)]
-    Newer(#[from] newer_state::NewerState),
+    Newer(#[from] crate::newer_state::NewerState),
     /// A socket could not be served.
     #[error(transparent)]
     Serve(#[from] server::ServeError),
@@ -125,27 +123,13 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("listen for SIGINT"))?;
 
     // Before anything is read, moved aside or written.
-    let state_dir = config.state_dir.clone();
-    let checked = offload("state-versions", STATE_VERSIONS, move || {
-        newer_state::refuse(&state_dir)
-    });
-    checked
+    refuse_newer_state(&config)
         .await
         .map_err(io("read the versions of the state files"))??;
 
     prepare_tools(&config).await;
     let lvm_unavailable = prepare_lvm(&config).await;
-    let program = std::env::current_exe().map_err(io("find the agent's own program"))?;
-    let pool = Pool::new(PoolConfig {
-        program,
-        notes_dir: config.runtime_dir.join("workers"),
-        fork: true,
-        idle: config.worker_idle,
-        stuck_after: STUCK_AFTER,
-        queue: SLOT_QUEUE,
-    })
-    .await
-    .map_err(io("look after workers of an earlier agent"))?;
+    let pool = workers(&config).await.map_err(io("start the workers"))?;
 
     let inventory = Arc::new(Inventory::new(config.classes.clone(), config.quarantine));
     let store = Store::new(&config.state_dir);

@@ -11,13 +11,12 @@ use crate::{
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
     lock::{self, AgentLock, LockError},
-    newer_state::{self, NewerState},
-    preparation::{SLOT_QUEUE, STATE_VERSIONS, STUCK_AFTER, prepare_lvm},
+    newer_state::NewerState,
+    preparation::{prepare_lvm, refuse_newer_state, workers},
     state::Store,
     survey_loop,
-    sys::offload::offload,
     volumes::{VolumeError, Volumes},
-    worker::{Pool, PoolConfig},
+    worker::Pool,
 };
 
 /// Workers get this long to end.
@@ -59,26 +58,11 @@ impl Offline {
     pub async fn begin(config: Config) -> Result<Self, OfflineError> {
         let io = |what| move |source| OfflineError::Io { what, source };
         let lock = lock::acquire(&config.runtime_dir)?;
-        let state_dir = config.state_dir.clone();
-        let checked = offload("state-versions", STATE_VERSIONS, move || {
-            newer_state::refuse(&state_dir)
-        });
-        checked
+        refuse_newer_state(&config)
             .await
             .map_err(io("read the versions of the state files"))??;
         let lvm_unavailable = prepare_lvm(&config).await;
-        let program = std::env::current_exe().map_err(io("find this program"))?;
-        let pool = Pool::new(PoolConfig {
-            program,
-            notes_dir: config.runtime_dir.join("workers"),
-            fork: true,
-            idle: config.worker_idle,
-            stuck_after: STUCK_AFTER,
-            queue: SLOT_QUEUE,
-        });
-        let pool = pool
-            .await
-            .map_err(io("look after workers of an earlier agent"))?;
+        let pool = workers(&config).await.map_err(io("start the workers"))?;
         let loaded = Store::new(&config.state_dir).load().await;
         if !loaded.troubles.is_empty() {
             return Err(OfflineError::State(loaded.troubles.join("; ")));
@@ -118,7 +102,7 @@ impl Offline {
         &self.volumes
     }
 
-    /// As an agent would tell it.
+    /// As an agent would report it.
     pub fn inventory(&self) -> InventoryUpdate {
         let snapshot = self.volumes.inventory().current();
         self.volumes.sender().full(&snapshot)

@@ -1,21 +1,45 @@
 //! What is readied before the first drive is touched, alike in the agent and in a command that works without one.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use crate::{
     config::Config,
     model::{Layout, cause::chain},
+    newer_state::{self, NewerState},
     sys::{lvm, offload::offload},
+    worker::{Pool, PoolConfig},
 };
 
 /// Callers that may wait for one drive's slot.
-pub(crate) const SLOT_QUEUE: usize = 16;
+const SLOT_QUEUE: usize = 16;
 /// One step older than this is Stuck (design, invariant 6).
-pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(30);
+const STUCK_AFTER: Duration = Duration::from_secs(30);
 /// The system's drive is in trouble when the state directory takes longer to read.
-pub(crate) const STATE_VERSIONS: Duration = Duration::from_secs(10);
+const STATE_VERSIONS: Duration = Duration::from_secs(10);
 /// Longest `lvm version` may take at the start.
 const LVM_ANSWER: Duration = Duration::from_secs(10);
+
+/// Refuses state files of a newer version, before anything is read, moved aside or written.
+pub(crate) async fn refuse_newer_state(config: &Config) -> io::Result<Result<(), NewerState>> {
+    let dir = config.state_dir.clone();
+    offload("state-versions", STATE_VERSIONS, move || {
+        newer_state::refuse(&dir)
+    })
+    .await
+}
+
+/// The workers, of whom those that an earlier agent left are ended.
+pub(crate) async fn workers(config: &Config) -> io::Result<Pool> {
+    Pool::new(PoolConfig {
+        program: std::env::current_exe()?,
+        notes_dir: config.runtime_dir.join("workers"),
+        fork: true,
+        idle: config.worker_idle,
+        stuck_after: STUCK_AFTER,
+        queue: SLOT_QUEUE,
+    })
+    .await
+}
 
 /// Readies what the `lvm` layout needs; why it cannot be used, if a class may want it. Nothing here is fatal: classes of the
 /// other layout work without, and the inventory reports the classes that do not.

@@ -118,7 +118,7 @@ async fn list_mounts(client: &mut Client) -> Result<Vec<HandMount>, AskError> {
 /// Unmounts. Answers with what to print.
 pub async fn unmount(socket: &Path, what: &str) -> Result<String, MountError> {
     let mut client = Client::connect(socket).await?;
-    // A name has no slash at its beginning; a path is told by any slash, or as the directory that one is in.
+    // A slash, `.` or `..` makes it a path.
     let is_path = what.contains('/') || what == "." || what == "..";
     let named = match is_path {
         true => absolute(Path::new(what))?,

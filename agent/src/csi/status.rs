@@ -51,7 +51,9 @@ pub fn code(error: &VolumeError) -> Code {
             Code::FailedPrecondition
         }
         VolumeError::StillDetached { .. } => Code::Aborted,
-        VolumeError::Remember { .. } | VolumeError::NotNoted { .. } => Code::Unavailable,
+        VolumeError::Remember { .. }
+        | VolumeError::NotNoted { .. }
+        | VolumeError::HandMountsUnread { .. } => Code::Unavailable,
         // The change itself may be done, e.g. the mount made: the repeat finds it.
         VolumeError::Mountinfo { .. } => Code::Unavailable,
         VolumeError::Carve(error) => run_code(error, carve_code),

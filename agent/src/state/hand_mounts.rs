@@ -89,6 +89,11 @@ impl HandMounts {
         }
     }
 
+    /// Why the file could not be read, if so: what is mounted by hand is not known then.
+    pub fn unread(&self) -> Option<String> {
+        self.lock().unread.clone()
+    }
+
     /// Every one.
     pub fn all(&self) -> Vec<HandMount> {
         self.lock().mounts.clone()
@@ -220,7 +225,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(NAME), "{ torn").unwrap();
         let mounts = loaded(dir.path()).await;
-        assert_eq!(mounts.all(), []);
+        assert_eq!((mounts.all(), mounts.unread()), (vec![], None));
         assert!(dir.path().join("hand-mounts.json.bad-1").exists());
         mounts.put(mount(1, "/a", true)).await.unwrap();
 
@@ -228,6 +233,7 @@ mod tests {
         // A directory cannot be read as a file.
         std::fs::create_dir(other.path().join(NAME)).unwrap();
         let mounts = loaded(other.path()).await;
+        assert!(mounts.unread().is_some());
         assert!(mounts.put(mount(1, "/a", true)).await.is_err());
         assert_eq!(mounts.all(), []);
         assert!(other.path().join(NAME).is_dir());

@@ -73,17 +73,19 @@ enum Server {
 
 impl Starter {
     /// `fork`: workers are forked by a server, and share its memory; else each is executed.
-    pub fn new(program: PathBuf, fork: bool) -> io::Result<Self> {
-        let server = if fork {
-            child::adopt_orphans()?;
-            Server::Down { until: None }
-        } else {
-            Server::Never
+    pub fn new(program: PathBuf, fork: bool) -> Self {
+        let server = match fork.then(child::adopt_orphans) {
+            Some(Ok(())) => Server::Down { until: None },
+            Some(Err(error)) => {
+                tracing::warn!(%error, "cannot adopt orphaned processes; workers do not share memory");
+                Server::Never
+            }
+            None => Server::Never,
         };
-        Ok(Self {
+        Self {
             program,
             server: Mutex::new(server),
-        })
+        }
     }
 
     /// Starts a worker. `args` are for those who read the process list. Blocks for the time of a fork, or of an exec; needs

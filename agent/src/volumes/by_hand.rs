@@ -15,7 +15,7 @@ use super::{
 use crate::{
     fs::unmount::is_system_place,
     inventory::assemble::is_live,
-    model::{Mode, Snapshot, Volume, cause::chain},
+    model::{Mode, Snapshot, Volume, cause::chain, created_for::is_by_hand},
     state::hand_mounts::HandMount,
     sys::mountinfo::{self, MountEntry},
 };
@@ -228,6 +228,12 @@ impl Volumes {
         };
         let uuid = mount.volume;
         self.changing(Key::Volume(uuid), what, |this| async move {
+            // Another call may have come between, and the note be of another mount now.
+            if this.inner.hand_mounts.of(uuid).as_ref() != Some(&mount) {
+                return Err(VolumeError::Pending {
+                    what: mount.name.clone(),
+                });
+            }
             let snapshot = this.inner.inventory.current();
             let volume = snapshot.volumes.get(&uuid);
             let remove = mount.block;
@@ -255,7 +261,14 @@ impl Volumes {
     /// Refuses an orchestrator's call for a volume that a person uses.
     pub(super) fn not_by_hand(&self, volume: &Volume) -> Result<(), VolumeError> {
         let Some(mount) = self.inner.hand_mounts.of(volume.uuid) else {
-            return Ok(());
+            let by_hand = is_by_hand(&volume.placed.record.parameters);
+            return match self.inner.hand_mounts.unread() {
+                Some(why) if by_hand => Err(VolumeError::HandMountsUnread {
+                    uuid: volume.uuid,
+                    why,
+                }),
+                _ => Ok(()),
+            };
         };
         if mount.persist || is_mounted(&read_mounts()?, &mount.path) {
             return Err(VolumeError::MountedByHand {

@@ -121,7 +121,12 @@ pub enum VolumeError {
         "volume {uuid} is mounted by hand at {at}; unmount it there first with `drivebay-agent volume unmount {at}`"
     )]
     MountedByHand { uuid: Uuid, at: String },
-    /// A person's command for what somebody else uses.
+    /// It was made by hand, and the list of what is mounted by hand could not be read.
+    #[error(
+        "cannot tell whether volume {uuid} is mounted by hand: {why}; make hand-mounts.json in the state directory readable, and restart the agent"
+    )]
+    HandMountsUnread { uuid: Uuid, why: String },
+    /// A command of the host's operator for what an orchestrator or another program uses.
     #[error(
         "volume {uuid} is mounted at {at}, and not by `drivebay-agent volume mount`; end whatever uses it there first: if it is a pod, delete the pod"
     )]

@@ -67,7 +67,7 @@ impl Pool {
     /// There must be no other agent alive on this directory: its workers would be killed.
     pub async fn new(config: PoolConfig) -> io::Result<Self> {
         let inner = Arc::new(Inner {
-            starter: Starter::new(config.program.clone(), config.fork)?,
+            starter: Starter::new(config.program.clone(), config.fork),
             config,
             slots: Mutex::default(),
             stop: watch::Sender::new(None),

@@ -34,7 +34,7 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// Whether somebody may listen, and we may not reach him.
+    /// Whether the connection was refused for want of permission; a server may be running.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
