@@ -83,6 +83,8 @@ pub struct Drive {
 pub struct Shelf {
     dir: PathBuf,
     drives: Vec<Drive>,
+    /// Kernel names of drives that were unplugged, perhaps in use.
+    unplugged: Vec<String>,
     keep: bool,
     // Agents look at every loop device there is, also at another shelf's: one shelf at a time.
     _turn: Turn,
@@ -148,6 +150,7 @@ impl Shelf {
         Ok(Self {
             dir,
             drives: Vec::new(),
+            unplugged: Vec::new(),
             keep: false,
             _turn: turn,
         })
@@ -261,6 +264,7 @@ impl Shelf {
         if let Some(at) = self.drives.iter().position(|drive| drive.name == name) {
             let drive = self.drives.remove(at);
             tree::detach(&drive.kernel_name);
+            self.unplugged.push(drive.kernel_name);
         }
     }
 
@@ -306,6 +310,7 @@ impl Drop for Shelf {
             return;
         }
         let left = tree::sweep(&self.dir);
+        tree::sweep_detached(&self.unplugged);
         if left.is_empty() {
             let _ = fs::remove_dir_all(&self.dir);
         } else {

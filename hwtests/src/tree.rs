@@ -180,11 +180,7 @@ pub fn sweep(dir: &Path) -> Vec<String> {
         let mut gone = leftovers(dir).is_empty();
         for device in &devices {
             let is_ours = loops_below(dir).contains(device);
-            let is_anybodys = Path::new("/sys/block")
-                .join(&device.name)
-                .join("loop")
-                .exists();
-            if is_ours || (!is_anybodys && !partitions(&device.name).is_empty()) {
+            if is_ours || is_stale(&device.name) {
                 detach(&device.name);
                 gone = false;
             }
@@ -192,6 +188,21 @@ pub fn sweep(dir: &Path) -> Vec<String> {
         gone.then_some(())
     });
     leftovers(dir)
+}
+
+/// Whether a loop device without a file has partitions: whoever gets its number next would find them on its drive.
+fn is_stale(name: &str) -> bool {
+    let has_file = Path::new("/sys/block").join(name).join("loop").exists();
+    !has_file && !partitions(name).is_empty()
+}
+
+/// Takes from the kernel the partitions of loop devices that were detached while they were in use.
+pub fn sweep_detached(names: &[String]) {
+    wait::poll(Duration::from_secs(10), || {
+        let stale: Vec<_> = names.iter().filter(|name| is_stale(name)).collect();
+        stale.iter().for_each(|name| release(name));
+        stale.is_empty().then_some(())
+    });
 }
 
 /// Takes a loop device's partitions and LVs from the kernel, then its file. In use: it goes with its last user.

@@ -57,6 +57,22 @@ fn partitions_that_were_added_one_by_one_go_with_their_drive() {
     assert!(!Path::new("/sys/class/block").join(partition).exists());
 }
 
+/// The kernel keeps an unplugged drive for its last user, and its partitions for ever.
+#[test]
+fn partitions_of_a_drive_that_was_unplugged_in_use_go_with_the_shelf() {
+    need!(root, loop, tool "addpart");
+    let mut shelf = Shelf::new().unwrap();
+    let drive = shelf.add(DriveSpec::blank("a", 64 * MIB)).unwrap();
+    let node = drive.device.to_str().unwrap();
+    tools::run("addpart", &[node, "2", "2048", "8192"]).unwrap();
+    let used = fs::File::open(format!("{node}p2")).unwrap();
+    shelf.unplug("a");
+    drop(used);
+    assert_eq!(tree::partitions(&drive.kernel_name).len(), 1);
+    drop(shelf);
+    assert_eq!(tree::partitions(&drive.kernel_name), []);
+}
+
 #[test]
 fn a_drive_is_as_it_was_ordered() {
     need!(root, loop);
