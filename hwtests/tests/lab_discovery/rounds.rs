@@ -39,6 +39,11 @@ fn resident_kib(guest: &Guest, pid: u32) -> u64 {
     said.trim().parse().unwrap()
 }
 
+/// The files that the agent has open, to name one that is left over.
+fn open_files(guest: &Guest, pid: u32) -> String {
+    guest.run(&format!("ls -l /proc/{pid}/fd | awk '{{ print $9, $11 }}'; ss -xp | grep -F 'pid={pid},' || true"))
+}
+
 impl Left {
     /// Connections of the test's own end when they are idle, so there may be fewer of what they take.
     fn is_no_more_than(&self, before: &Self) -> bool {
@@ -84,6 +89,7 @@ async fn drives_that_come_and_go_are_listed_right_each_time_and_leave_nothing() 
     }
     let guest = lab.guest().clone();
     let (before, memory) = (quiet(&lab, pid).await, resident_kib(&guest, pid));
+    let open = open_files(&guest, pid);
     let from = Instant::now();
     let mut slowest = Duration::ZERO;
     for at in 0..rounds {
@@ -104,8 +110,9 @@ async fn drives_that_come_and_go_are_listed_right_each_time_and_leave_nothing() 
     ));
     assert!(
         after.0.is_no_more_than(&before),
-        "{before:#?} before, settled: {}",
-        settled.is_some()
+        "{before:#?} before, settled: {}\n{open}\nafter:\n{}",
+        settled.is_some(),
+        open_files(&guest, pid)
     );
     assert!(
         after.1 < memory + 8 * 1024,
