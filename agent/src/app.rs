@@ -40,7 +40,7 @@ use crate::{
     lock,
     metrics::Metrics,
     model::cause::chain,
-    preparation::{prepare_lvm, refuse_newer_state, workers},
+    preparation::{prepare_lvm, refuse_newer_state, warn_of_mount_options, workers},
     registration::{self, RegistrationConfig},
     server,
     state::{Store, underway::Underway},
@@ -128,6 +128,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         .map_err(io("read the versions of the state files"))??;
 
     prepare_tools(&config).await;
+    warn_of_mount_options(&config).await;
     let lvm_unavailable = prepare_lvm(&config).await;
     let pool = workers(&config).await.map_err(io("start the workers"))?;
 

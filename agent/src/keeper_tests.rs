@@ -196,6 +196,7 @@ async fn an_old_doubt_buries_no_volume_that_was_acknowledged_while_its_drive_is_
         fs_type: None,
         mkfs_options: None,
         mount_options: Vec::new(),
+        mount_flags: Vec::new(),
         group: None,
         parameters: BTreeMap::new(),
         created_for: crate::model::CreatedFor::default(),

@@ -4,6 +4,10 @@ use std::{io, time::Duration};
 
 use crate::{
     config::Config,
+    fs::{
+        kernel_options::{self, Asked},
+        parse_mount_flags,
+    },
     model::{Layout, cause::chain},
     newer_state::{self, NewerState},
     sys::{lvm, offload::offload},
@@ -39,6 +43,26 @@ pub(crate) async fn workers(config: &Config) -> io::Result<Pool> {
         queue: SLOT_QUEUE,
     })
     .await
+}
+
+/// Logs the classes whose volumes cannot be mounted with the options that the class gives them. The agent starts all the same:
+/// a newer kernel may have dropped an option that only one of the classes has.
+pub(crate) async fn warn_of_mount_options(config: &Config) {
+    for class in &config.classes {
+        let Ok(flags) = parse_mount_flags(&class.mount_options) else {
+            continue;
+        };
+        if let Asked::Refused { options, why } =
+            kernel_options::ask_soon(class.fs_type, flags).await
+        {
+            tracing::error!(
+                class = class.name,
+                options,
+                reason = why,
+                "kernel refuses mount options of a class; its volumes cannot be mounted"
+            );
+        }
+    }
 }
 
 /// Readies what the `lvm` layout needs; why it cannot be used, if a class may want it. Nothing here is fatal: classes of the

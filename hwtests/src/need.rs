@@ -28,6 +28,8 @@ pub enum Need {
     Prometheus,
     /// Clients in Go and Python, of the libraries that Kubernetes and its users dial with.
     Clients,
+    /// A kernel of this version or newer, such as "5.17".
+    Kernel(&'static str),
     /// A layout: the test is about how this one lies on a drive.
     Layout(&'static str),
 }
@@ -86,6 +88,9 @@ impl Need {
                     crate::settings::layout()
                 ),
             ),
+            Self::Kernel(version) if running_kernel() < release(version) => {
+                missing(true, format!("needs Linux {version}"))
+            }
             Self::Promtool if crate::need::promtool().is_none() => missing(
                 false,
                 "needs promtool: run hwtests/all-tests, or name it in PROMTOOL".to_owned(),
@@ -155,6 +160,17 @@ fn kernel_has(table: &str, word: &str, module: &str) -> bool {
     };
     // The module may only not be loaded yet; when loading fails the table says so.
     listed() || (tools::run("modprobe", &["-q", module]).is_ok() && listed())
+}
+
+fn running_kernel() -> Option<(u32, u32)> {
+    release(&fs::read_to_string("/proc/sys/kernel/osrelease").ok()?)
+}
+
+/// The first two numbers of a kernel's release.
+fn release(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit());
+    let mut next = || numbers.next()?.parse().ok();
+    Some((next()?, next()?))
 }
 
 /// Whether this process has a capability, by its bit in CapEff.
@@ -227,6 +243,9 @@ macro_rules! need {
     (@list [$($done:expr,)*] layout $layout:literal $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Layout($layout),] $($($rest)*)?)
     };
+    (@list [$($done:expr,)*] kernel $version:literal $(, $($rest:tt)*)?) => {
+        $crate::need!(@list [$($done,)* $crate::need::Need::Kernel($version),] $($($rest)*)?)
+    };
     (@list [$($done:expr,)*] tool $tool:literal $(, $($rest:tt)*)?) => {
         $crate::need!(@list [$($done,)* $crate::need::Need::Tool($tool),] $($($rest)*)?)
     };
@@ -254,6 +273,13 @@ mod tests {
         let missing = Need::Tool("no-such-tool-anywhere").check().unwrap_err();
         assert!(missing.reason.contains("no-such-tool-anywhere"));
         assert!(!missing.kernel);
+    }
+
+    #[test]
+    fn kernels_are_compared_by_their_numbers() {
+        assert_eq!(release("6.1.0-28-amd64"), Some((6, 1)));
+        assert!(Need::Kernel("3.10").check().is_ok());
+        assert!(Need::Kernel("99.0").check().is_err_and(|it| it.kernel));
     }
 
     #[test]

@@ -12,11 +12,12 @@ mod bad_input {
     pub(crate) mod controller;
     pub(crate) mod good;
     pub(crate) mod node;
+    pub(crate) mod options;
     pub(crate) mod table;
     pub(crate) mod unserved;
 }
 
-use bad_input::{controller, good, node, table::Ground, unserved};
+use bad_input::{controller, good, node, options, table::Ground, unserved};
 use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, tree};
 
 #[tokio::test]
@@ -59,6 +60,14 @@ async fn bad_input_on_every_rpc_gets_its_code_and_a_sentence_and_changes_nothing
     );
     // Told again with all the rest, so that the rows cannot pass because nothing works any more.
     good::still_works(&rig).await;
+}
+
+#[tokio::test]
+async fn mount_options_that_the_kernel_does_not_know_are_refused_before_anything_is_written() {
+    // Before Linux 5.17 the kernel knows ext4's options only when it mounts.
+    need!(root, loop, tool "mkfs.ext4", fs "ext4", kernel "5.17");
+    let rig = Rig::with(vec![DriveSpec::blank("a", GIB)]).await;
+    options::refused_before_anything_is_written(&rig).await;
 }
 
 #[tokio::test]

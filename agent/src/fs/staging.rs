@@ -14,6 +14,7 @@ use super::{
     device::{self, Partition, io_error},
     grow, hints,
     jobs::{Device, FsError, Stage, StageMount, Staged},
+    kernel_options::{self, Asked},
     mkfs,
     mkfs_options::check_mkfs_options,
     options::{MountFlags, parse_mount_flags},
@@ -242,6 +243,7 @@ impl<'a> Staging<'a> {
             let error = std::io::Error::from_raw_os_error(libc::ENOTDIR);
             return Err(io_error("mounting at", &self.mount.path, error));
         }
+        self.ask_kernel(context)?;
         context.step("reading the label");
         let contents = self.backend.look(&self.job.drive, true)?;
         let placed = find(&contents, self.job)?;
@@ -300,6 +302,22 @@ impl<'a> Staging<'a> {
             grown,
             already: false,
         })
+    }
+
+    /// Before anything is written: a filesystem that cannot be mounted is not made.
+    fn ask_kernel(&self, context: &mut Context) -> Result<(), FsError> {
+        context.step("asking the kernel for the mount options");
+        match kernel_options::ask(self.fs_type, &self.flags) {
+            Asked::Accepted => Ok(()),
+            Asked::Refused { options, why } => Err(FsError::Option {
+                option: options,
+                why,
+            }),
+            Asked::NotChecked { why } => {
+                tracing::debug!(reason = why, "mount options not checked before the mount");
+                Ok(())
+            }
+        }
     }
 
     /// After mount(2): is it the right one, then everything that makes it ready.

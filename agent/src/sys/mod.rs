@@ -22,6 +22,7 @@ pub mod diskread;
 pub mod dm;
 pub mod drive;
 pub mod fanotify;
+pub mod fscontext;
 pub mod fsmap;
 pub mod fssize;
 pub mod host_udev;

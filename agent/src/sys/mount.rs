@@ -15,6 +15,8 @@ use std::{
     path::Path,
 };
 
+use super::fscontext::FsContext;
+
 fn c_string(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
@@ -68,41 +70,16 @@ pub fn unmount(target: &Path, detach: bool) -> io::Result<()> {
 /// Mounts a filesystem nowhere and lets it go again, so that the kernel replays its log. Nothing is to be seen of it in the
 /// mount table, and nothing can be left: it lives as long as a descriptor of this call. Linux 5.2.
 pub fn replay(source: &Path, fs_type: &str, flags: &[&str]) -> io::Result<()> {
-    let invalid = |_| io::Error::from_raw_os_error(libc::EINVAL);
-    let fs_type = CString::new(fs_type).map_err(invalid)?;
-    // SAFETY: a NUL-terminated string that outlives the call; the result is a new descriptor.
-    let fd = check(unsafe { libc::syscall(libc::SYS_fsopen, fs_type.as_ptr(), FSOPEN_CLOEXEC) })?;
-    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
-    let context = unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) };
-    let configure = |command: libc::c_uint, key: Option<&CStr>, value: Option<&CStr>| {
-        let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
-        // SAFETY: key and value are NUL-terminated strings that outlive the call, or null where the command takes none.
-        check(unsafe {
-            libc::syscall(
-                libc::SYS_fsconfig,
-                context.as_raw_fd(),
-                command,
-                pointer(key),
-                pointer(value),
-                0,
-            )
-        })
-    };
-    let source = c_string(source)?;
-    configure(FSCONFIG_SET_STRING, Some(c"source"), Some(&source))?;
+    let context = FsContext::open(fs_type)?;
+    let source = source
+        .to_str()
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    context.set("source", Some(source))?;
     for flag in flags {
-        let flag = CString::new(*flag).map_err(invalid)?;
-        configure(FSCONFIG_SET_FLAG, Some(&flag), None)?;
+        context.set(flag, None)?;
     }
-    configure(FSCONFIG_CMD_CREATE, None, None)?;
-    Ok(())
+    context.create()
 }
-
-/// linux/mount.h.
-const FSOPEN_CLOEXEC: libc::c_uint = 1;
-const FSCONFIG_SET_FLAG: libc::c_uint = 0;
-const FSCONFIG_SET_STRING: libc::c_uint = 1;
-const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 
 /// A copy of a mount that is not attached anywhere yet. Dropping it leaves nothing behind.
 #[derive(Debug)]

@@ -380,6 +380,7 @@ pub(crate) fn understand(
         fs_type,
         mkfs_options: (!mkfs_options.is_empty()).then_some(mkfs_options),
         mount_options,
+        mount_flags: request.mount_flags,
         group: placement::Group::of(&parameters),
         parameters,
         created_for,

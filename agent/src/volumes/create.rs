@@ -17,6 +17,10 @@ use super::{
 };
 use crate::{
     carve::jobs::{CarveError, Claim, Create, Look},
+    fs::{
+        kernel_options::{self, Asked},
+        parse_mount_flags,
+    },
     inventory::assemble::is_live,
     model::{
         ClassConfig, CreatedFor, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot,
@@ -51,6 +55,8 @@ pub struct Request {
     pub mkfs_options: Option<Vec<String>>,
     /// Added to the class's.
     pub mount_options: Vec<String>,
+    /// What each stage will add to them; not kept.
+    pub mount_flags: Vec<String>,
     /// Volumes that belong on other drives.
     pub group: Option<placement::Group>,
     /// As given, for comparing and echoing.
@@ -193,6 +199,35 @@ impl Volumes {
         self.carve(&request, class).await
     }
 
+    /// What the kernel refuses would fail each stage of the new volume.
+    async fn ask_kernel(request: &Request, spec: &VolumeSpec) -> Result<(), VolumeError> {
+        let Some(fs_type) = spec.fs_type else {
+            return Ok(());
+        };
+        let invalid = |why: String| VolumeError::Invalid {
+            field: "mount options",
+            why,
+        };
+        let all: Vec<String> = spec
+            .mount_options
+            .iter()
+            .chain(&request.mount_flags)
+            .cloned()
+            .collect();
+        let flags = parse_mount_flags(&all).map_err(|error| invalid(error.to_string()))?;
+        match kernel_options::ask_soon(fs_type, flags).await {
+            Asked::Accepted => Ok(()),
+            Asked::Refused { options, why } => Err(invalid(format!(
+                "the kernel refuses {options:?} ({why}); correct mountOptions of the StorageClass, or mount-options of class {}",
+                spec.class
+            ))),
+            Asked::NotChecked { why } => {
+                tracing::debug!(reason = why, "mount options not checked before the mount");
+                Ok(())
+            }
+        }
+    }
+
     /// An attempt at this name was cut off on a drive: what it left there is looked at before anything is
     /// made elsewhere, or one name could end up with two volumes. On a drive that is gone or damaged by now it is noted as
     /// deleted first, durably: it was never acknowledged, and must not reappear with the drive.
@@ -320,6 +355,7 @@ impl Volumes {
             erase: class.erase,
             placement: class.placement,
         };
+        Self::ask_kernel(request, &spec).await?;
         let deleted = self.inner.inventory.deleted();
         let mut refused: Option<RunError<CarveError>> = None;
         let mut tried: BTreeSet<DriveId> = BTreeSet::new();

@@ -45,6 +45,7 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
         fs_type: None,
         mkfs_options: None,
         mount_options: Vec::new(),
+        mount_flags: Vec::new(),
         group: None,
         parameters: BTreeMap::new(),
         created_for: CreatedFor::default(),

@@ -1,0 +1,174 @@
+//! What the kernel says of mount options before anything is formatted or mounted: each is given to a filesystem's context of
+//! which no superblock is made.
+//!
+//! It knows the options by name, and whether a value is one. Rules about several options, and values that a filesystem compares
+//! with others or with what is on the device, are seen by mount(2) alone (XFS: `logbufs`). What cannot be asked is not refused.
+
+use std::{io, time::Duration};
+
+use tokio::{sync::Semaphore, time::timeout};
+
+use super::options::MountFlags;
+use crate::{
+    model::{FsType, cause::chain},
+    sys::{fscontext::FsContext, offload::offload},
+};
+
+/// fsopen(2) may load a module, from a system drive that answers late.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Questions at a time, so that no threads pile up behind a module that is not loaded.
+static QUESTIONS: Semaphore = Semaphore::const_new(2);
+/// No filesystem has it. A context that takes it keeps options unread until the mount.
+const NO_OPTION: &str = "drivebay_no_such_option";
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// Each of them by itself is an option of this filesystem.
+    Accepted,
+    /// At least one is none.
+    Refused {
+        /// All that are refused, separated by commas.
+        options: String,
+        /// In the kernel's words.
+        why: String,
+    },
+    /// The kernel could not be asked.
+    NotChecked { why: String },
+}
+
+/// Asks. May block while a module is loaded; touches no drive that holds volumes.
+pub fn ask(fs_type: FsType, flags: &MountFlags) -> Asked {
+    if flags.data.is_empty() {
+        return Asked::Accepted;
+    }
+    refused(fs_type, &flags.data).unwrap_or_else(|error| Asked::NotChecked {
+        why: format!("fsopen(2) of {fs_type} failed: {}", chain(&error)),
+    })
+}
+
+/// Asks away from the async workers.
+pub async fn ask_soon(fs_type: FsType, flags: MountFlags) -> Asked {
+    if flags.data.is_empty() {
+        return Asked::Accepted;
+    }
+    let not_checked = |error: io::Error| Asked::NotChecked { why: chain(&error) };
+    let Ok(Ok(turn)) = timeout(ANSWER, QUESTIONS.acquire()).await else {
+        return not_checked(io::ErrorKind::TimedOut.into());
+    };
+    offload("mount-options", ANSWER, move || {
+        // Given back when the kernel has answered, not when its answer is no longer waited for.
+        let _turn = turn;
+        ask(fs_type, &flags)
+    })
+    .await
+    .unwrap_or_else(not_checked)
+}
+
+fn refused(fs_type: FsType, options: &[String]) -> io::Result<Asked> {
+    if FsContext::open(fs_type.as_str())?
+        .set(NO_OPTION, None)
+        .is_ok()
+    {
+        let why = format!("this kernel reads the options of {fs_type} only when it mounts");
+        return Ok(Asked::NotChecked { why });
+    }
+    let context = FsContext::open(fs_type.as_str())?;
+    // As in a mount, where a second source is refused.
+    context.set("source", Some("none"))?;
+    let (mut names, mut reasons) = (Vec::new(), Vec::new());
+    for option in options {
+        // mount(2) takes the quotes of an SELinux context away.
+        let given = match option.split_once('=') {
+            Some((key, value)) => context.set(key, Some(&value.replace('"', ""))),
+            None => context.set(option, None),
+        };
+        let said = context.errors().join(", ");
+        if let Err(error) = given {
+            names.push(option.as_str());
+            reasons.push(match said.is_empty() {
+                true => format!("{fs_type}: {error}"),
+                false => said,
+            });
+        }
+    }
+    Ok(match names.as_slice() {
+        [] => Asked::Accepted,
+        names => Asked::Refused {
+            options: names.join(","),
+            why: reasons.join("; "),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::parse_mount_flags;
+
+    fn asked(fs_type: FsType, options: &[&str]) -> Asked {
+        let options: Vec<String> = options.iter().map(|&it| it.to_owned()).collect();
+        ask(fs_type, &parse_mount_flags(&options).unwrap())
+    }
+
+    /// Whether this kernel answers at all: as root, with the filesystem.
+    fn answers(fs_type: FsType) -> bool {
+        !matches!(asked(fs_type, &["discard"]), Asked::NotChecked { .. })
+    }
+
+    #[test]
+    fn the_kernel_names_each_option_that_it_refuses() {
+        if !answers(FsType::Ext4) {
+            return;
+        }
+        assert_eq!(
+            asked(FsType::Ext4, &["noatime,discard", "commit=30"]),
+            Asked::Accepted
+        );
+        let Asked::Refused { options, why } =
+            asked(FsType::Ext4, &["nobarier,discard,commit=soon,ro"])
+        else {
+            panic!("refused")
+        };
+        assert_eq!(options, "nobarier,commit=soon");
+        assert!(
+            why.starts_with("ext4: Unknown parameter 'nobarier'; "),
+            "{why}"
+        );
+        assert!(why.contains("Bad value for 'commit'"), "{why}");
+        // Another device than the volume's own.
+        assert!(matches!(
+            asked(FsType::Ext4, &["source=/dev/sda"]),
+            Asked::Refused { .. }
+        ));
+    }
+
+    #[test]
+    fn each_filesystem_is_asked_for_its_own_options() {
+        for (fs_type, own, others) in [
+            (FsType::Ext4, "data=ordered", "logbsize=64k"),
+            (FsType::Xfs, "logbsize=64k", "data=ordered"),
+            (FsType::Btrfs, "compress=zstd", "logbsize=64k"),
+        ] {
+            if !answers(fs_type) {
+                continue;
+            }
+            assert_eq!(asked(fs_type, &[own]), Asked::Accepted, "{fs_type}");
+            let refused = asked(fs_type, &[others]);
+            assert!(matches!(refused, Asked::Refused { .. }), "{fs_type}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_compared_with_others_is_seen_only_by_mount() {
+        if answers(FsType::Xfs) {
+            assert_eq!(asked(FsType::Xfs, &["logbufs=99"]), Asked::Accepted);
+        }
+    }
+
+    #[tokio::test]
+    async fn flags_of_the_mount_itself_are_not_asked_for() {
+        let flags = parse_mount_flags(&["noatime,nodev,ro".to_owned()]).unwrap();
+        assert_eq!(ask_soon(FsType::Ext4, flags).await, Asked::Accepted);
+    }
+}

@@ -1,0 +1,91 @@
+//! A filesystem's context (fsopen(2), fsconfig(2); Linux 5.2): its options are given one by one, before there is a superblock.
+
+use std::{
+    ffi::{CStr, CString},
+    fs::File,
+    io::{self, Read},
+    os::fd::{AsRawFd, FromRawFd},
+};
+
+/// linux/mount.h.
+const FSOPEN_CLOEXEC: libc::c_uint = 1;
+const FSCONFIG_SET_FLAG: libc::c_uint = 0;
+const FSCONFIG_SET_STRING: libc::c_uint = 1;
+const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+/// Messages that are read from one context at most; the kernel keeps eight.
+const MESSAGES: usize = 16;
+
+/// A context; what was made of it lives as long.
+#[derive(Debug)]
+pub struct FsContext(File);
+
+impl FsContext {
+    /// Opens one, which loads the filesystem's module.
+    pub fn open(fs_type: &str) -> io::Result<Self> {
+        let fs_type = text(fs_type)?;
+        // SAFETY: a NUL-terminated string that outlives the call; the result is a new descriptor.
+        let fd = unsafe { libc::syscall(libc::SYS_fsopen, fs_type.as_ptr(), FSOPEN_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        Ok(Self(unsafe { File::from_raw_fd(fd as libc::c_int) }))
+    }
+
+    /// Gives an option: `key`, or `key=value`.
+    pub fn set(&self, key: &str, value: Option<&str>) -> io::Result<()> {
+        let key = text(key)?;
+        match value {
+            None => self.configure(FSCONFIG_SET_FLAG, Some(&key), None),
+            Some(value) => self.configure(FSCONFIG_SET_STRING, Some(&key), Some(&text(value)?)),
+        }
+    }
+
+    /// Makes the superblock: opens the device, and replays its log.
+    pub fn create(&self) -> io::Result<()> {
+        self.configure(FSCONFIG_CMD_CREATE, None, None)
+    }
+
+    fn configure(
+        &self,
+        command: libc::c_uint,
+        key: Option<&CStr>,
+        value: Option<&CStr>,
+    ) -> io::Result<()> {
+        let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
+        // SAFETY: key and value are NUL-terminated strings that outlive the call, or null where the command takes none.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_fsconfig,
+                self.0.as_raw_fd(),
+                command,
+                pointer(key),
+                pointer(value),
+                0,
+            )
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// The errors that the kernel wrote for this context since the last call, without warnings.
+    pub fn errors(&self) -> Vec<String> {
+        let mut errors = Vec::new();
+        let mut buffer = [0; 1024];
+        for _ in 0..MESSAGES {
+            // One message a read; ENODATA after the last.
+            let Ok(length) = (&self.0).read(&mut buffer) else {
+                break;
+            };
+            let message = String::from_utf8_lossy(buffer.get(..length).unwrap_or_default());
+            errors.extend(message.strip_prefix("e ").map(|it| it.trim().to_owned()));
+        }
+        errors
+    }
+}
+
+fn text(text: &str) -> io::Result<CString> {
+    CString::new(text).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}

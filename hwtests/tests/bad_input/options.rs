@@ -1,0 +1,86 @@
+//! Mount options that the kernel does not know: refused before anything is written, in the kernel's words.
+
+use std::collections::HashMap;
+
+use drivebay_hwtests::{MIB, Rig, csi};
+use drivebay_proto::csi::{
+    self as wire, VolumeCapability,
+    volume_capability::{AccessType, MountVolume, access_mode::Mode},
+};
+use tonic::{Code, Response, Status};
+
+/// What an option is, and what the kernel says of it.
+const UNKNOWN: (&str, &str) = ("nobarier", "ext4: Unknown parameter 'nobarier'");
+const BAD: (&str, &str) = ("commit=soon", "ext4: Bad value for 'commit'");
+
+fn capability(flags: &[&str]) -> VolumeCapability {
+    let mount = MountVolume {
+        fs_type: "ext4".to_owned(),
+        mount_flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+        ..MountVolume::default()
+    };
+    csi::capability(AccessType::Mount(mount), Mode::SingleNodeWriter)
+}
+
+fn refused<T: std::fmt::Debug>(answer: Result<Response<T>, Status>, says: &[&str]) {
+    let status = answer.expect_err("the option is refused");
+    assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    for words in says {
+        assert!(status.message().contains(words), "{words}: {status:?}");
+    }
+}
+
+/// With every option of a class, a StorageClass and a request, on a drive that is blank.
+pub(crate) async fn refused_before_anything_is_written(rig: &Rig) {
+    let blank = rig.shelf.digests().unwrap();
+    let create = |parameter: &str, flags: &[&str]| {
+        let mut request = wire::CreateVolumeRequest {
+            name: "files".to_owned(),
+            capacity_range: Some(csi::bytes(64 * MIB)),
+            volume_capabilities: vec![capability(flags)],
+            ..Default::default()
+        };
+        if !parameter.is_empty() {
+            request.parameters = HashMap::from([("mountOptions".into(), parameter.into())]);
+        }
+        request
+    };
+    let mut client = rig.csi.controller();
+    let answer = client.create_volume(create(UNKNOWN.0, &[])).await;
+    refused(answer, &[UNKNOWN.1, "mountOptions of the StorageClass"]);
+    let answer = client.create_volume(create("", &["noatime", BAD.0])).await;
+    refused(answer, &[BAD.1]);
+    // Both at once, and what is good beside them is not named.
+    let both = create(&format!("discard,{}", BAD.0), &[UNKNOWN.0]);
+    refused(
+        client.create_volume(both).await,
+        &["refuses \"commit=soon,nobarier\"", UNKNOWN.1, BAD.1],
+    );
+    assert_eq!(rig.shelf.digests().unwrap(), blank, "the drive is claimed");
+
+    let options = "discard,data=ordered";
+    let volume = client.create_volume(create(options, &["commit=30"])).await;
+    let id = volume.unwrap().into_inner().volume.unwrap().volume_id;
+    rig.shelf.flush().unwrap();
+    let carved = rig.shelf.digests().unwrap();
+    let staging = rig.dir().join("staging");
+    std::fs::create_dir_all(&staging).unwrap();
+    let stage = |flags: &[&str]| wire::NodeStageVolumeRequest {
+        volume_id: id.clone(),
+        staging_target_path: csi::text(&staging),
+        volume_capability: Some(capability(flags)),
+        ..Default::default()
+    };
+    let mut node = rig.csi.node();
+    for (option, says) in [UNKNOWN, BAD] {
+        refused(node.node_stage_volume(stage(&[option])).await, &[says]);
+    }
+    rig.shelf.flush().unwrap();
+    assert_eq!(rig.shelf.digests().unwrap(), carved, "it is formatted");
+    node.node_stage_volume(stage(&["commit=30"])).await.unwrap();
+    let unstage = wire::NodeUnstageVolumeRequest {
+        volume_id: id,
+        staging_target_path: csi::text(&staging),
+    };
+    node.node_unstage_volume(unstage).await.unwrap();
+}
