@@ -29,6 +29,7 @@ async fn rig(worker: &str) -> Rig {
     let host = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| false,
+        ask_mount_options: |_, _| crate::fs::kernel_options::Asked::Accepted,
     };
     let text = "[[class]]\nname = 'bulk'\n[class.select]\nmedia = 'hdd'\n";
     let mut config = parse(text, &host).unwrap().config;

@@ -20,13 +20,15 @@ fn main() -> ExitCode {
 }
 
 fn agent(RunArgs { config, options }: RunArgs) -> ExitCode {
-    let checked = match config::load(&config.config) {
+    let checked = match config::load(&config.config, &config::HostFacts::here()) {
         Ok(checked) => checked,
         Err(error) => {
             cli::complain(&error);
             return ExitCode::from(match error {
                 // It does not get right by starting again, which a service manager may be told by this code.
-                config::ConfigError::Invalid { .. } => cli::BAD_CONFIG,
+                config::ConfigError::Invalid { .. } | config::ConfigError::Missing { .. } => {
+                    cli::BAD_CONFIG
+                }
                 config::ConfigError::Read { .. } => drivebay_common::cli::FAILED,
             });
         }

@@ -273,7 +273,12 @@ async fn without_an_agent_the_exit_code_is_3_and_the_message_helps() {
             text.contains("drivebay-agent run --config") && text.contains("claim-plan"),
             "{text}"
         );
-        assert!(text.contains("No such file"), "the reason: {text}");
+        // A command that works without an agent looks for its config next.
+        let reason = ["No such file", "there is no configuration file"];
+        assert!(
+            reason.iter().any(|it| text.contains(it)),
+            "the reason: {text}"
+        );
     }
 }
 
@@ -486,16 +491,121 @@ async fn a_config_is_checked_with_all_its_mistakes() {
             "{text}"
         );
     }
-    // A file that is not there may come with a filesystem.
-    let output = run(&["run", "--config", "/nonexistent.toml"]).await;
-    assert_eq!(output.status.code(), Some(1));
-    let output = run(&["check-config", "--config", "/nonexistent.toml"]).await;
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        err(&output).contains("cannot read the config /nonexistent.toml: No such file"),
-        "{}",
-        err(&output)
+}
+
+#[tokio::test]
+async fn a_missing_config_ends_with_78_and_points_at_the_example_and_at_init() {
+    for command in ["run", "check-config", "claim-plan"] {
+        let output = run(&[command, "--config", "/nonexistent.toml"]).await;
+        assert_eq!(output.status.code(), Some(78), "{command}");
+        assert_eq!(
+            err(&output),
+            "drivebay-agent: there is no configuration file /nonexistent.toml; `drivebay-agent init` writes a first one from the drives \
+             of this host, which claims none, and drivebay.example.toml explains every key\n"
+        );
+    }
+    // One that is there and cannot be read may come right.
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(&["run", "--config", dir.path().to_str().unwrap()]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+}
+
+#[tokio::test]
+async fn check_config_shows_what_was_meant_and_what_can_never_match() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = async |text: &str| {
+        let path = write(dir.path(), text);
+        let output = run(&["check-config", "--config", path.to_str().unwrap()]).await;
+        let said = err(&output).replace(&format!("{}/", dir.path().display()), "");
+        (output.status.code().unwrap(), said)
+    };
+    let (code, said) = check(
+        "[[classes]]\nname = 'a'\n[[class]]\nname = 'b'\nmedia = 'hdd'\nselect.drive = '*'\n",
+    )
+    .await;
+    assert_eq!(code, 1);
+    for line in [
+        "drivebay.toml:1: unknown key `classes` in the file (did you mean [[class]]?)",
+        "drivebay.toml:5: unknown key `media` in [[class]] (it belongs into [class.select])",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    let (code, said) = check(
+        "[[class]]\nname = 'a'\n[class.select]\npath = ['/dev/loop1']\n[[class]]\nname = 'b'\npriority = 1\n[class.select]\n\
+         drive = ['/dev/disk/by-id/wwn-0x5000c500a1b2c3d4', '/dev/disk/by-id/usb-Disk_1-0:0', '/dev/sdb']\n",
+    )
+    .await;
+    assert_eq!(code, 0, "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    let [never, unsupported, changes] = lines.as_slice() else {
+        panic!("three warnings: {said}")
+    };
+    assert_eq!(
+        *never,
+        "warning: drivebay.toml:4: [class.select] path: \"/dev/loop1\" can never match: loop devices are not used unless [discovery] allow-loop = true"
     );
+    assert!(
+        unsupported.starts_with(
+            "warning: drivebay.toml:9: [class.select] drive: \"/dev/disk/by-id/usb-Disk_1-0:0\" can never match: of these links only ata-…"
+        ),
+        "{unsupported}"
+    );
+    assert!(
+        changes
+            .contains("\"/dev/sdb\" is a kernel name, which may be another drive's after a reboot"),
+        "{changes}"
+    );
+}
+
+#[tokio::test]
+async fn check_config_has_the_kernel_check_mount_options_or_says_that_it_did_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let class = |fs: &str, options: &str| {
+        let text = format!(
+            "[[class]]\nname = 'a'\nfs = '{fs}'\nmount-options = [{options}]\n[class.select]\nmedia = 'hdd'\n"
+        );
+        write(dir.path(), &text).to_str().unwrap().to_owned()
+    };
+    let mut answered = 0;
+    for (fs, good) in [
+        ("ext4", "commit=30"),
+        ("xfs", "logbsize=64k"),
+        ("btrfs", "compress=zstd"),
+    ] {
+        let path = class(fs, &format!("'noatime', '{good}'"));
+        let output = run(&["check-config", "--config", &path]).await;
+        assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+        let checked = !err(&output)
+            .contains("drivebay.toml:4: [[class]] mount-options: not checked by the kernel: ");
+        let path = class(fs, &format!("'{good}', 'nobarier,ro', 'alocsize=1'"));
+        let output = run(&["check-config", "--config", &path]).await;
+        assert_eq!(output.status.code(), Some(i32::from(checked)), "{fs}");
+        let refusal = format!(
+            "drivebay.toml:4: [[class]] mount-options: the kernel refuses \"nobarier,alocsize=1\" ({fs}: Unknown parameter 'nobarier'; {fs}: Unknown parameter 'alocsize')"
+        );
+        assert_eq!(err(&output).contains(&refusal), checked, "{}", err(&output));
+        answered += i32::from(checked);
+    }
+    eprintln!("{answered} of 3 filesystems are checked by this kernel");
+    // Without root nothing is asked and nothing is refused.
+    let output = tokio::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(env!("CARGO_BIN_EXE_drivebay-agent"))
+        .args(["check-config", "--config"])
+        .arg(class("ext4", "'nobarier'"))
+        .output()
+        .await;
+    if let Ok(output) = output
+        && output.status.success()
+    {
+        let said = err(&output);
+        assert!(
+            said.contains(
+                "not checked by the kernel: fsopen(2) of ext4 failed: Operation not permitted"
+            ),
+            "{said}"
+        );
+    }
 }
 
 #[tokio::test]

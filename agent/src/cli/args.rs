@@ -19,7 +19,7 @@ Exit codes:
   1  failed; the message says what and what to do
   2  wrong usage, or a confirmation is missing; nothing was done
   3  no agent answers
-  78 run: the config has a mistake";
+  78 there is no config; run: it has a mistake";
 
 const HEALTH_EXAMPLES: &str = "\
 Examples:
@@ -179,6 +179,9 @@ Examples:
     /// It belongs in /etc/udev/rules.d/09-drivebay.rules of the host.
     UdevRule,
     /// Check a config: OK with a summary, or every mistake with its line
+    ///
+    /// Mount options are checked by this host's kernel (as root), which loads the filesystem's module for it. Rules about several options,
+    /// and some about values (XFS: logbufs), are seen only when a filesystem is mounted.
     #[command(after_help = "\
 Examples:
   drivebay-agent check-config --config drivebay.toml")]

@@ -6,7 +6,8 @@ use std::{fmt::Write, path::Path, time::Duration};
 use super::table::{human_seconds, human_size};
 use crate::{
     config::{Config, Problem, listed},
-    model::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Placement},
+    model::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Placement, by_id, class::names},
+    sys::sysfs,
 };
 
 /// Prints warnings to stderr.
@@ -16,6 +17,30 @@ pub fn warn(path: &Path, warnings: &[Problem]) {
             eprintln!("warning: {line}");
         }
     }
+}
+
+/// Links below /dev/disk/by-id that lead to a drive of this host and do not select it: udev named it by what sysfs does not have.
+pub fn unmatched_links(config: &Config) -> Vec<String> {
+    let mut found = Vec::new();
+    for class in &config.classes {
+        for link in class
+            .select
+            .drive
+            .iter()
+            .filter(|it| it.starts_with(by_id::DIR))
+        {
+            let Some(facts) = sysfs::behind_link(Path::new(link)) else {
+                continue;
+            };
+            if !names(link, &facts) {
+                found.push(format!(
+                    "class {:?}: {link} leads to {}, and does not select it; write drive = [\"{}\"]",
+                    class.name, facts.kernel_name, facts.id
+                ));
+            }
+        }
+    }
+    found
 }
 
 /// What a correct config means.

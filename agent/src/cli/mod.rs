@@ -6,7 +6,10 @@ use std::{error::Error, io, process::ExitCode};
 
 use drivebay_proto::agent::InventoryUpdate;
 
-use crate::{config, model::Verdict};
+use crate::{
+    config::{self, HostFacts},
+    model::Verdict,
+};
 
 pub mod ack;
 pub mod adopt;
@@ -48,7 +51,7 @@ use drivebay_controller::cli::args::LogLevelArgs;
 use health::Look;
 use one_drive::OneDriveError;
 
-/// `run` was given a config with a mistake (EX_CONFIG of sysexits.h).
+/// There is no config, or `run` was given one with a mistake (EX_CONFIG of sysexits.h).
 pub const BAD_CONFIG: u8 = 78;
 
 /// How a command failed. `main` prints it and ends with its exit code.
@@ -117,6 +120,7 @@ impl CommandError {
                 USAGE
             }
             Self::ByHand(error) if error.is_usage() => USAGE,
+            Self::Config(config::ConfigError::Missing { .. }) => BAD_CONFIG,
             _ => FAILED,
         }
     }
@@ -201,7 +205,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             output,
             all,
         } => {
-            let checked = config::load(&config.config)?;
+            let checked = config::load(&config.config, &HostFacts::here())?;
             check_config::warn(&config.config, &checked.warnings);
             let text = claim_plan::run(&checked.config, output, all).await?;
             print(&text)
@@ -268,8 +272,11 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         Command::Rules { output } => print(&rules::render(output)?),
         Command::UdevRule => print(crate::sys::host_udev::RULE),
         Command::CheckConfig { config } => {
-            let checked = config::load(&config.config)?;
+            let checked = config::load(&config.config, &HostFacts::with_kernel())?;
             check_config::warn(&config.config, &checked.warnings);
+            for warning in check_config::unmatched_links(&checked.config) {
+                eprintln!("warning: {warning}");
+            }
             print(&check_config::summary(&checked.config))
         }
     }

@@ -333,6 +333,7 @@ fn plan() -> (config::Config, Vec<Surveyed>) {
     let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| false,
+        ask_mount_options: |_, _| crate::fs::kernel_options::Asked::Accepted,
     };
     let config = config::parse(text, &here).unwrap().config;
     let rejected = |reasons: &[(RejectCode, &str)]| Judgement::Rejected {
@@ -454,6 +455,7 @@ fn a_right_config_is_summed_up() {
     let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| true,
+        ask_mount_options: |_, _| crate::fs::kernel_options::Asked::Accepted,
     };
     let config = config::parse(text, &here).unwrap().config;
     assert_eq!(
@@ -492,6 +494,7 @@ reason = 'a known batch'
     let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| true,
+        ask_mount_options: |_, _| crate::fs::kernel_options::Asked::Accepted,
     };
     let summary = super::check_config::summary(&config::parse(text, &here).unwrap().config);
     for line in [

@@ -20,7 +20,7 @@ use super::{
     table::{human_seconds, human_size},
 };
 use crate::{
-    config::{self, ConfigError},
+    config::{self, ConfigError, HostFacts},
     offline::{Offline, OfflineError},
     volumes::VolumeError,
 };
@@ -134,10 +134,11 @@ async fn alone(
     name: &str,
     confirm: Option<&str>,
 ) -> Result<(), WipeError> {
-    let checked = config::load(config).map_err(|source| WipeError::NoConfig {
-        absent: Box::new(absent),
-        source,
-    })?;
+    let checked =
+        config::load(config, &HostFacts::here()).map_err(|source| WipeError::NoConfig {
+            absent: Box::new(absent),
+            source,
+        })?;
     check_config::warn(config, &checked.warnings);
     eprintln!("no agent runs; scanning the drives without one");
     let offline = Offline::begin(checked.config).await?;

@@ -24,7 +24,11 @@ use super::{
     units::parse_size,
 };
 use crate::{
-    model::{ClassConfig, MIB},
+    fs::{
+        MountFlags,
+        kernel_options::{self, Asked},
+    },
+    model::{ClassConfig, FsType, MIB},
     sys::statefile,
 };
 
@@ -93,10 +97,12 @@ pub struct HostFacts {
     pub hostname: String,
     /// Directories that exist, of those that defaults depend on.
     pub has_dir: fn(&Path) -> bool,
+    /// What its kernel says of mount options.
+    pub ask_mount_options: fn(FsType, &MountFlags) -> Asked,
 }
 
 impl HostFacts {
-    /// This machine.
+    /// This machine, without its kernel: what it refuses ends no agent whose other classes are in use.
     pub fn here() -> Self {
         let hostname = nix::unistd::gethostname()
             .map(|name| name.to_string_lossy().into_owned())
@@ -104,6 +110,15 @@ impl HostFacts {
         Self {
             hostname,
             has_dir: statefile::is_dir,
+            ask_mount_options: |_, _| Asked::Accepted,
+        }
+    }
+
+    /// This machine, and its kernel, which may load filesystems' modules for the answer.
+    pub fn with_kernel() -> Self {
+        Self {
+            ask_mount_options: kernel_options::ask,
+            ..Self::here()
         }
     }
 }
@@ -267,7 +282,7 @@ fn config(raw: &Raw, host: &HostFacts, report: &mut Report) -> Config {
         probes,
         controller: controller::check(&raw.controller, report),
         health: health::check(&raw.smart, &raw.health, report),
-        classes: classes::check(&raw.classes, allow_loop, report),
+        classes: classes::check(&raw.classes, allow_loop, host, report),
     }
 }
 

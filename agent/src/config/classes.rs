@@ -1,19 +1,26 @@
 //! Checking the `[[class]]` tables. Pure.
 
 use super::{
+    HostFacts,
     raw::{Class, Size},
     report::{At, Given, Problem, Report, entries, value},
+    selectors,
     texts::unique,
     units::parse_size,
 };
 use crate::{
-    fs::{check_mkfs_options, parse_mount_flags},
-    model::{ClassConfig, ErasePolicy, FsType, GIB, Selector, Transport},
+    fs::{check_mkfs_options, kernel_options::Asked, parse_mount_flags},
+    model::{ClassConfig, ErasePolicy, FsType, GIB, Selector},
 };
 use drivebay_proto::volume_id::is_node_id;
 
 /// Checks all classes, each alone and against the others.
-pub(super) fn check(raw: &[At<Class>], allow_loop: bool, report: &mut Report) -> Vec<ClassConfig> {
+pub(super) fn check(
+    raw: &[At<Class>],
+    allow_loop: bool,
+    host: &HostFacts,
+    report: &mut Report,
+) -> Vec<ClassConfig> {
     unique(
         raw.iter()
             .filter_map(|class| class.value.as_ref()?.name.as_ref()),
@@ -34,7 +41,7 @@ pub(super) fn check(raw: &[At<Class>], allow_loop: bool, report: &mut Report) ->
         .iter()
         .filter_map(|at| Some((at.value.as_ref()?, at.line)))
     {
-        let class = one(raw, line, allow_loop, report);
+        let class = one(raw, line, allow_loop, host, report);
         for earlier in &classes {
             if earlier.priority == class.priority
                 && certainly_overlap(&earlier.select, &class.select)
@@ -54,7 +61,13 @@ pub(super) fn check(raw: &[At<Class>], allow_loop: bool, report: &mut Report) ->
     classes
 }
 
-fn one(raw: &Class, line: usize, allow_loop: bool, report: &mut Report) -> ClassConfig {
+fn one(
+    raw: &Class,
+    line: usize,
+    allow_loop: bool,
+    host: &HostFacts,
+    report: &mut Report,
+) -> ClassConfig {
     let name = report.require(
         raw.name.as_ref(),
         is_node_id,
@@ -88,21 +101,50 @@ fn one(raw: &Class, line: usize, allow_loop: bool, report: &mut Report) -> Class
         mkfs_options: options(&raw.mkfs_options, report, |all| {
             check_mkfs_options(fs_type, all).map_err(|error| error.to_string())
         }),
-        mount_options: options(&raw.mount_options, report, |all| {
-            let flags = parse_mount_flags(all);
-            flags.map(drop).map_err(|error| error.to_string())
-        }),
+        mount_options: mount_options(raw, fs_type, host, report),
         allow_removable: value(&raw.allow_removable) == Some(&true),
         xfs_retry_forever: value(&raw.xfs_retry_forever) == Some(&true),
         check_reserve_bytes: size(&raw.check_reserve, report).unwrap_or(GIB),
     }
 }
 
+fn mount_options(
+    raw: &Class,
+    fs_type: FsType,
+    host: &HostFacts,
+    report: &mut Report,
+) -> Vec<String> {
+    let given = &raw.mount_options;
+    // They were meant for a filesystem whose name is mistyped, maybe.
+    let is_known = raw.fs.is_none() || value(&raw.fs).is_some();
+    let mut not_checked = None;
+    let kept = options(given, report, |all| {
+        let flags = parse_mount_flags(all).map_err(|error| error.to_string())?;
+        if !is_known {
+            return Ok(());
+        }
+        match (host.ask_mount_options)(fs_type, &flags) {
+            Asked::Accepted => Ok(()),
+            Asked::Refused { options, why } => {
+                Err(format!("the kernel refuses {options:?} ({why})"))
+            }
+            Asked::NotChecked { why } => {
+                not_checked = Some(why);
+                Ok(())
+            }
+        }
+    });
+    if let (Some(at), Some(why)) = (given, not_checked) {
+        report.warn(at, format!("not checked by the kernel: {why}"));
+    }
+    kept
+}
+
 /// Options for a program: each by itself, then `check` on all of them together.
 fn options(
     given: &Given<Vec<At<String>>>,
     report: &mut Report,
-    check: impl Fn(&[String]) -> Result<(), String>,
+    check: impl FnOnce(&[String]) -> Result<(), String>,
 ) -> Vec<String> {
     let good = |option: &str| !option.is_empty() && !option.chars().any(char::is_control);
     let mut kept = Vec::new();
@@ -121,23 +163,6 @@ fn options(
 
 fn select(raw: &Class, line: usize, allow_loop: bool, report: &mut Report) -> Selector {
     let select = &raw.select;
-    for at in entries(&select.transport) {
-        match at.value.map(|it| it.0) {
-            Some(Transport::Loop) if !allow_loop => {
-                report.warn(
-                    at,
-                    "loop devices are not used unless [discovery] allow-loop = true",
-                );
-            }
-            Some(Transport::Usb) if value(&raw.allow_removable) != Some(&true) => {
-                report.warn(
-                    at,
-                    "USB drives are not used unless the class says allow-removable = true",
-                );
-            }
-            _ => {}
-        }
-    }
     let mut patterns = |given: &Given<Vec<At<String>>>| {
         let mut patterns = Vec::new();
         for at in entries(given) {
@@ -172,6 +197,7 @@ fn select(raw: &Class, line: usize, allow_loop: bool, report: &mut Report) -> Se
             format!("{:?} is below min-size; no drive can match", text.0),
         );
     }
+    selectors::warn(raw, &selector, allow_loop, report);
     let given = is_given(&select.media)
         || is_given(&select.transport)
         || [&select.model, &select.drive, &select.path]

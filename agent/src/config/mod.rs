@@ -5,6 +5,7 @@
 
 use std::{
     fmt::Write as _,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -15,10 +16,13 @@ mod checks;
 mod classes;
 mod controller;
 mod health;
+mod hint;
 mod node_id;
 mod raw;
 mod read;
 mod report;
+mod schema;
+mod selectors;
 mod target;
 mod texts;
 pub mod units;
@@ -42,6 +46,11 @@ const MAX_FILE: u64 = 1024 * 1024;
 /// Why there is no config.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
+    /// There is no such file.
+    #[error(
+        "there is no configuration file {path}; `drivebay-agent init` writes a first one from the drives of this host, which claims none, and drivebay.example.toml explains every key"
+    )]
+    Missing { path: PathBuf },
     /// The file cannot be read.
     #[error("cannot read the config {path}")]
     Read {
@@ -71,13 +80,16 @@ pub fn listed(path: &Path, problems: &[Problem]) -> String {
 }
 
 /// Reads and checks a config file.
-pub fn load(path: &Path) -> Result<Checked, ConfigError> {
-    let read = |source| ConfigError::Read {
-        path: path.to_owned(),
-        source,
-    };
-    let text = statefile::read_text(path, MAX_FILE).map_err(read)?;
-    parse(&text, &HostFacts::here()).map_err(|problems| ConfigError::Invalid {
+pub fn load(path: &Path, host: &HostFacts) -> Result<Checked, ConfigError> {
+    let path_of = || path.to_owned();
+    let text = statefile::read_text(path, MAX_FILE).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => ConfigError::Missing { path: path_of() },
+        _ => ConfigError::Read {
+            path: path_of(),
+            source,
+        },
+    })?;
+    parse(&text, host).map_err(|problems| ConfigError::Invalid {
         path: path.to_owned(),
         problems,
     })
@@ -89,5 +101,7 @@ pub fn parse(text: &str, host: &HostFacts) -> Result<Checked, Vec<Problem>> {
     check::check(&raw, host, problems)
 }
 
+#[cfg(test)]
+mod reference;
 #[cfg(test)]
 mod tests;

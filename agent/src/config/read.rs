@@ -19,13 +19,18 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::report::Problem;
+use super::{
+    hint,
+    report::Problem,
+    schema::{self, Key, Role},
+};
 
 /// Unknown keys and refused values are returned with what could be read; what is not TOML, alone.
 pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<(T, Vec<Problem>), Vec<Problem>> {
     let file = File {
         newlines: text.match_indices('\n').map(|(at, _)| at).collect(),
         problems: RefCell::default(),
+        keys: schema::keys::<T>,
     };
     let (table, errors) = DeTable::parse_recoverable(text);
     // What was recovered after a syntax error would only give follow-up mistakes.
@@ -59,6 +64,8 @@ struct File {
     /// Byte offsets.
     newlines: Vec<usize>,
     problems: RefCell<Vec<Problem>>,
+    /// All keys that there are, for suggestions.
+    keys: fn() -> Vec<Key>,
 }
 
 impl File {
@@ -79,7 +86,7 @@ impl serde::de::Error for Mistake {
     }
 
     fn unknown_variant(word: &str, known: &'static [&'static str]) -> Self {
-        let hint = closest(word, known);
+        let hint = hint::closest(word, known);
         let hint = hint.map_or_else(String::new, |word| format!(" (did you mean {word:?}?)"));
         Self(format!(
             "{word:?} is not known{hint}; allowed: {}",
@@ -99,16 +106,6 @@ struct Node<'a, 'i> {
     value: &'a Spanned<DeValue<'i>>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    /// A section, a list of tables, or not looked into yet.
-    Key,
-    /// The inside of an `At`.
-    Value,
-    /// An entry of a list.
-    Entry,
-}
-
 impl<'a> Node<'a, '_> {
     fn line(&self) -> usize {
         self.file.line(self.value.span().start)
@@ -120,15 +117,7 @@ impl<'a> Node<'a, '_> {
 
     /// The section that it is, if it is one; empty for the whole file.
     fn path(&self) -> String {
-        let path = match self.section.trim_matches(['[', ']']) {
-            "" if self.key.is_empty() => return String::new(),
-            "" => format!("[{}]", self.key),
-            outer => format!("[{outer}.{}]", self.key),
-        };
-        match self.role {
-            Role::Entry => format!("[{path}]"),
-            Role::Key | Role::Value => path,
-        }
+        schema::path(self.section, self.key, self.role)
     }
 
     fn must_be(&self, expected: &str) -> Mistake {
@@ -195,7 +184,7 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
                 entries.push((node.key, node));
             } else {
                 let line = self.file.line(key.span().start);
-                let message = unknown_key(node.key, &path, known);
+                let message = hint::unknown_key(node.key, &path, known, &(self.file.keys)());
                 let mut problems = self.file.problems.borrow_mut();
                 problems.push(Problem::new(Some(line), "", message));
             }
@@ -313,49 +302,16 @@ impl<'de> SeqAccess<'de> for Parts<'_, '_> {
     }
 }
 
-fn unknown_key(key: &str, section: &str, known: &[&str]) -> String {
-    let place = if section.is_empty() {
-        "the file"
-    } else {
-        section
-    };
-    let hint = closest(key, known);
-    let hint = hint.map_or_else(String::new, |known| format!(" (did you mean `{known}`?)"));
-    let mut known = known.to_vec();
-    known.sort_unstable();
-    let known = known.join(", ");
-    format!("unknown key `{key}` in {place}{hint}; known keys: {known}")
-}
-
-/// The known word that a mistyped one most likely stands for: at most a third of its letters differ.
-fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
-    let word = word.replace('_', "-").to_lowercase();
-    known
-        .iter()
-        .map(|candidate| (strsim::osa_distance(&word, candidate), *candidate))
-        .filter(|(distance, candidate)| *distance <= 1.max(candidate.len() / 3))
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_typing_mistake_finds_the_word_that_was_meant() {
-        let known = ["media", "min-size", "max-size", "model"];
-        assert_eq!(closest("medai", &known), Some("media"));
-        assert_eq!(closest("min_size", &known), Some("min-size"));
-        assert_eq!(closest("Model", &known), Some("model"));
-        assert_eq!(closest("colour", &known), None);
-    }
 
     #[test]
     fn lines_count_from_one() {
         let file = File {
             newlines: vec![1, 3],
             problems: RefCell::default(),
+            keys: Vec::new,
         };
         assert_eq!(
             [0, 1, 2, 4, 99].map(|offset| file.line(offset)),

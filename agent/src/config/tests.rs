@@ -5,12 +5,13 @@ use std::{path::Path, time::Duration};
 use super::*;
 use crate::model::{FsType, Media};
 
-const EXAMPLE: &str = include_str!("../../drivebay.example.toml");
+pub(super) const EXAMPLE: &str = include_str!("../../drivebay.example.toml");
 
-fn bare() -> HostFacts {
+pub(super) fn bare() -> HostFacts {
     HostFacts {
         hostname: "node7".into(),
         has_dir: |_| false,
+        ask_mount_options: |_, _| crate::fs::kernel_options::Asked::Accepted,
     }
 }
 
@@ -74,6 +75,8 @@ fn every_key_of_the_example_is_a_known_one() {
     // Each "#key = value" line is put to work: an example that names a key that is none would mislead.
     let uncommented: String = EXAMPLE
         .lines()
+        // It takes the place of others that are there.
+        .filter(|line| !line.starts_with("#token"))
         .map(|line| match line.strip_prefix('#') {
             Some(rest)
                 if rest.starts_with("[[") || rest.starts_with(|c: char| c.is_ascii_lowercase()) =>
@@ -86,6 +89,22 @@ fn every_key_of_the_example_is_a_known_one() {
     let checked = parse(&uncommented, &bare()).unwrap_or_else(|problems| panic!("{problems:#?}"));
     assert_eq!(checked.config.node_id, "rack1-node7");
     assert_eq!(checked.config.classes[0].mkfs_options, ["-m", "0"]);
+}
+
+#[test]
+fn the_example_has_every_key() {
+    // Of earlier releases, and refused.
+    const GONE: (&str, &str) = ("[controller]", "insecure-loopback");
+    let shown = reference::entries(EXAMPLE);
+    let keys = schema::keys::<raw::Raw>();
+    assert!(keys.len() > 90, "{keys:#?}");
+    for key in keys.iter().filter(|key| key.table.is_none()) {
+        let (section, name) = (key.section.as_str(), key.name);
+        let is_shown = shown
+            .iter()
+            .any(|it| it.section == section && it.key == name);
+        assert_eq!(is_shown, (section, name) != GONE, "{section} {name}");
+    }
 }
 
 #[test]
@@ -145,7 +164,83 @@ fn an_unknown_key_is_named_with_its_line_and_what_was_meant() {
         mistakes(text),
         "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, check-reserve, claim, erase, fs, layout, mkfs-options, mount-options, name, placement, priority, select, xfs-retry-forever\n\
          drivebay.toml:5: unknown key `medai` in [class.select] (did you mean `media`?); known keys: drive, max-size, media, min-size, model, path, transport\n\
-         drivebay.toml:7: unknown key `nodes` in the file (did you mean `node`?); known keys: agent, checks, class, controller, csi, discovery, erase, health, kubelet, metrics, node, probes, smart, workers"
+         drivebay.toml:7: unknown key `nodes` in the file (did you mean [node]?); known keys: agent, checks, class, controller, csi, discovery, erase, health, kubelet, metrics, node, probes, smart, workers"
+    );
+}
+
+#[test]
+fn a_key_in_the_wrong_place_is_shown_where_it_belongs() {
+    let meant = |text: &str| {
+        let all = mistakes(text);
+        let of = |line: &str| {
+            let (_, meant) = line.split_once(" (").unwrap_or_default();
+            let (meant, _) = meant.split_once("); known keys").unwrap_or_default();
+            meant.to_owned()
+        };
+        all.lines().map(of).collect::<Vec<_>>().join("; ")
+    };
+    for (text, expected) in [
+        ("[[classes]]\nname = 'a'", "did you mean [[class]]?"),
+        // A level too high.
+        (
+            "[[class]]\nname = 'a'\nmedia = 'hdd'\nselect.model = 'M'",
+            "it belongs into [class.select]",
+        ),
+        (
+            "[smart]\npending_bad = 9\nmatch = 'a'",
+            "it belongs into [smart.thresholds]; it belongs into [[smart.device]]",
+        ),
+        (
+            "quarantine = '1h'\nlisten = 'off'",
+            "it belongs into [erase]; it belongs into [metrics] or [probes]",
+        ),
+        (
+            "[select]\nmedia = 'hdd'\n[[device]]\nmatch = 'a'",
+            "it belongs into [[class]], as [class.select]; it belongs into [smart], as [[smart.device]]",
+        ),
+        // A level too low: written after the table that it was meant to precede.
+        (
+            "[[class]]\nname = 'a'\n[class.select]\nmedia = 'hdd'\nfs = 'xfs'\nmin_size = '1GB'",
+            "it belongs into [[class]]; did you mean `min-size`?",
+        ),
+        // Elsewhere.
+        (
+            "[kubelet]\nallow-loop = true",
+            "it belongs into [discovery]",
+        ),
+        // Both are so in four places or more, or in none.
+        ("[agent]\ninterval = '1h'", "it belongs into [checks]"),
+        ("[kubelet]\ncolour = 'red'", ""),
+    ] {
+        assert_eq!(meant(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_mount_option_that_the_kernel_refuses_is_a_mistake_among_the_others() {
+    use crate::fs::kernel_options::Asked;
+    let host = |ask_mount_options| HostFacts {
+        ask_mount_options,
+        ..bare()
+    };
+    let text = "[[class]]\nname = 'a'\nfs = 'xfs'\nmount-options = ['noatime', 'nobarier']\nclam = 1\n[class.select]\nmedia = 'hdd'\n";
+    let refusing = host(|fs_type, flags| Asked::Refused {
+        options: flags.data.join(","),
+        why: format!("{fs_type}: Unknown parameter"),
+    });
+    let problems = parse(text, &refusing).unwrap_err();
+    assert_eq!(
+        problems.iter().map(|it| it.to_string()).collect::<Vec<_>>()[0],
+        "4: [[class]] mount-options: the kernel refuses \"nobarier\" (xfs: Unknown parameter)"
+    );
+    assert_eq!(problems.len(), 2, "{problems:#?}");
+    let silent = host(|_, _| Asked::NotChecked {
+        why: "no root".into(),
+    });
+    let checked = parse(&text.replace("clam = 1\n", ""), &silent).unwrap();
+    assert_eq!(
+        checked.warnings[0].to_string(),
+        "4: [[class]] mount-options: not checked by the kernel: no root"
     );
 }
 
@@ -369,6 +464,123 @@ fn odd_choices_are_allowed_and_said() {
 }
 
 #[test]
+fn a_selector_that_can_never_match_is_warned_of() {
+    let warned = |loops: bool, line: &str| {
+        let loops = format!("[discovery]\nallow-loop = {loops}\n");
+        let found = warnings(&format!(
+            "{loops}[[class]]\nname = 'a'\n[class.select]\n{line}\n"
+        ));
+        let of = |warning: &String| warning.split_once("[class.select] ").unwrap().1.to_owned();
+        found.iter().map(of).collect::<Vec<_>>().join("\n")
+    };
+    for good in [
+        "drive = ['*', 'wwn-0x5000c500a1b2c3d4', 'eui-*', 'serial-M_?', '?wn-*', 'w*', 'path-devices-*']",
+        "drive = ['/dev/disk/by-id/wwn-0x5000c500a1b2c3d4', '/dev/disk/by-id/ata-ST4000*', '/dev/disk/by-id/*', '/dev/sd*']",
+        "drive = ['/dev/disk/by-id/scsi-35000c500a1b2c3d4', '/dev/disk/by-id/nvme-eui.0025385b01b12345', '/dev/disk/by-id/virtio-db1']",
+        "path = ['*', '/sys/devices/pci0000:00/*', '/sys/*', '*.img', 'vd?']",
+        "media = 'nvme'\ntransport = ['sata', 'nvme']",
+        "model = 'Samsung SSD *'",
+    ] {
+        assert_eq!(warned(false, good), "", "{good}");
+    }
+    assert_eq!(
+        warned(
+            true,
+            "path = ['/srv/*.img']\ndrive = ['loop-a*']\ntransport = 'loop'"
+        ),
+        ""
+    );
+
+    const SHOWN: &str = "as `drivebay-agent claim-plan` shows";
+    for (line, says) in [
+        (
+            "path = '/dev/loop1'",
+            "path: \"/dev/loop1\" can never match: loop devices are not used",
+        ),
+        (
+            "path = '/srv/a.img'",
+            "can never match: it is a file's path; loop devices are not used",
+        ),
+        (
+            "drive = 'loop-a.img-*'",
+            "can never match: loop devices are not used",
+        ),
+        ("transport = 'loop'", "transport: loop devices are not used"),
+        (
+            "path = ['/dev/sdb']",
+            "\"/dev/sdb\" is a kernel name, which may be another drive's after a reboot",
+        ),
+        ("path = ['nvme0n1']", "is a kernel name"),
+        ("drive = ['/dev/nvme0n1']", "is a kernel name"),
+        (
+            "drive = ['sdb']",
+            "can never match: drive takes identities, as",
+        ),
+        (
+            "drive = ['/dev/mapper/mpatha']",
+            "can never match: it is no drive's own node",
+        ),
+        (
+            "drive = ['/dev/disk/by-path/pci-0000:00:17.0-ata-1']",
+            "can never match: it is no drive's own node",
+        ),
+        (
+            "drive = ['/dev/disk/by-id/wwn-0x5000c500a1b2c3d4-part1']",
+            "the link is a partition's",
+        ),
+        (
+            "drive = ['/dev/disk/by-id/usb-Disk_123-0:0']",
+            "of these links only ata-…, nvme-…, scsi-3…, virtio-…, wwn-… are supported",
+        ),
+        (
+            "path = ['/dev/disk/by-id/wwn-0x5000c500a1b2c3d4']",
+            "belongs into `drive`",
+        ),
+        (
+            "drive = ['ata-ST4000_ZC1']",
+            "write \"/dev/disk/by-id/ata-ST4000_ZC1\"",
+        ),
+        (
+            "drive = ['0x5000c500a1b2c3d4']",
+            "it is written \"wwn-0x5000c500a1b2c3d4\"",
+        ),
+        (
+            "drive = ['naa.5000c500a1b2*']",
+            "it is written \"wwn-0x5000c500a1b2*\"",
+        ),
+        (
+            "drive = ['eui.0025385b01b12345']",
+            "it is written \"eui-0025385b01b12345\"",
+        ),
+        (
+            "drive = ['wwn-0x5000C500A1B2C3D4']",
+            "written in lower case",
+        ),
+        ("drive = ['ZC1A2B3C']", "identities begin with wwn-, eui-,"),
+        (
+            "path = ['/sys/block/sda']",
+            "sysfs paths begin with /sys/devices/",
+        ),
+        ("path = ['disks/a.img']", "paths begin with /"),
+        ("model = ' ST4000*'", "no white space"),
+        ("max-size = '10MB'", "can never match: the smallest drive"),
+        (
+            "media = 'nvme'\ntransport = ['sata', 'sas']",
+            "no drive has this transport and this media",
+        ),
+        (
+            "media = 'hdd'\ntransport = 'nvme'",
+            "no drive has this transport and this media",
+        ),
+    ] {
+        let warning = warned(false, line);
+        assert!(warning.contains(says), "{line}: {warning}");
+        assert_eq!(warning.lines().count(), 1, "{line}: {warning}");
+    }
+    assert!(warned(false, "drive = ['sda']").contains(SHOWN));
+}
+
+#[test]
 fn erasing_can_be_unlimited() {
     let config = parse(
         &format!("erase.max-bytes-per-second = 'unlimited'\n{CLASS}"),
@@ -398,6 +610,7 @@ fn controller_of(section: &str) -> Result<Option<crate::config::ControllerConfig
     let host = HostFacts {
         hostname: "n".into(),
         has_dir: |_| false,
+        ask_mount_options: |_, _| crate::fs::kernel_options::Asked::Accepted,
     };
     parse(&text, &host)
         .map(|checked| checked.config.controller)

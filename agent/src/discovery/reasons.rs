@@ -5,11 +5,7 @@ use super::{
     contents_reasons,
 };
 use crate::carve::probe::ProbeError;
-use crate::model::{ClassConfig, DriveFacts, MIB, Reject, RejectCode, Transport, cause};
-
-/// A label of 4 MiB, alignment, and a volume worth having fit into this; anything smaller is some
-/// firmware's boot area, not a place for volumes.
-pub(super) const LEAST_BYTES: u64 = 64 * MIB;
+use crate::model::{ClassConfig, DriveFacts, LEAST_BYTES, Reject, RejectCode, Transport, cause};
 
 pub(super) fn reject(code: RejectCode, detail: impl Into<String>) -> Reject {
     Reject {
@@ -63,7 +59,7 @@ pub(super) fn of_facts(
         removable && !class.is_some_and(|class| class.allow_removable),
         Code::Removable,
         &|| {
-            "it is removable or on USB; set allow_removable in the class that selects it to use it all the same".to_owned()
+            "it is removable or on USB; set allow-removable in the class that selects it to use it all the same".to_owned()
         },
     );
     add(facts.hidden, Code::HiddenPath, &|| {

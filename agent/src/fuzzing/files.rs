@@ -7,6 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{Target, seeds};
 use crate::{
     config::{self, HostFacts, units},
+    fs::kernel_options::Asked,
     health::memory,
     model::Checked,
     smart::History,
@@ -85,6 +86,7 @@ fn config(data: &[u8]) {
     let host = HostFacts {
         hostname: "h".into(),
         has_dir: |_| false,
+        ask_mount_options: |_, _| Asked::Accepted,
     };
     if let Err(problems) = config::parse(&text, &host) {
         let told = config::listed(Path::new("agent.toml"), &problems);

@@ -1,8 +1,10 @@
 //! A class: a named set of drives and how they are carved.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
-use super::{DriveFacts, FsType, Media, Transport};
+use super::{DriveFacts, DriveRef, FsType, Media, Transport, by_id};
 
 /// How a drive is carved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -78,9 +80,10 @@ pub struct Selector {
     pub transport: Vec<Transport>,
     /// Any of these patterns (`*`, `?`) matches the model.
     pub model: Vec<String>,
-    /// Any of these patterns matches the identity.
+    /// Any of these patterns matches the identity; one that begins with /dev/, the node or a link below /dev/disk/by-id.
     pub drive: Vec<String>,
-    /// Any of these patterns matches the sysfs path, the kernel name, or a loop device's backing file.
+    /// Any of these patterns matches the sysfs path, the kernel name, or a loop device's backing file; one that begins with
+    /// /dev/, the node.
     pub path: Vec<String>,
     /// At least this many bytes.
     pub min_bytes: Option<u64>,
@@ -94,25 +97,14 @@ impl Selector {
         if *self == Self::default() {
             return false;
         }
-        let any = |patterns: &[String], texts: &[&str]| {
-            patterns.is_empty()
-                || patterns
-                    .iter()
-                    .any(|pattern| texts.iter().any(|text| glob(pattern, text)))
+        let any = |patterns: &[String], fits: &dyn Fn(&String) -> bool| {
+            patterns.is_empty() || patterns.iter().any(fits)
         };
-        let backing = drive
-            .backing_file
-            .as_ref()
-            .map(|path| path.to_string_lossy().into_owned())
-            .unwrap_or_default();
         (self.media.is_empty() || self.media.contains(&drive.media))
             && (self.transport.is_empty() || self.transport.contains(&drive.transport))
-            && any(&self.model, &[&drive.model])
-            && any(&self.drive, &[&drive.id.0])
-            && any(
-                &self.path,
-                &[&drive.sysfs_path, &drive.kernel_name, &backing],
-            )
+            && any(&self.model, &|pattern| glob(pattern, &drive.model))
+            && any(&self.drive, &|pattern| names(pattern, drive))
+            && any(&self.path, &|pattern| leads_to(pattern, drive))
             && self.min_bytes.is_none_or(|min| drive.size_bytes >= min)
             && self.max_bytes.is_none_or(|max| drive.size_bytes <= max)
     }
@@ -121,6 +113,27 @@ impl Selector {
     pub fn is_explicit(&self) -> bool {
         !self.drive.is_empty() || !self.path.is_empty()
     }
+}
+
+/// Whether a pattern of `drive` matches.
+pub fn names(pattern: &str, drive: &DriveFacts) -> bool {
+    glob(pattern, &drive.id.0)
+        || is_node(pattern, drive)
+        || (pattern.starts_with(by_id::DIR)
+            && by_id::links(drive).iter().any(|link| glob(pattern, link)))
+}
+
+fn leads_to(pattern: &str, drive: &DriveFacts) -> bool {
+    let backing = drive.backing_file.as_deref().map(Path::to_string_lossy);
+    glob(pattern, &drive.sysfs_path)
+        || glob(pattern, &drive.kernel_name)
+        || glob(pattern, &backing.unwrap_or_default())
+        || is_node(pattern, drive)
+}
+
+/// Only what is written as a node's path: a pattern like `*` must not get to mean more.
+fn is_node(pattern: &str, drive: &DriveFacts) -> bool {
+    pattern.starts_with("/dev/") && glob(pattern, &DriveRef::from(drive).node().to_string_lossy())
 }
 
 /// Shell-like match of the whole text: `*` any run, `?` any one character.
@@ -201,7 +214,46 @@ impl ClassConfig {
 
 #[cfg(test)]
 mod tests {
-    use super::glob;
+    use super::{Selector, glob};
+    use crate::model::{DriveFacts, Transport, samples};
+
+    #[test]
+    fn a_drive_is_selected_by_identity_node_or_by_id_link() {
+        let drive = DriveFacts {
+            transport: Transport::Sata,
+            model: "ST4000NM0025".into(),
+            serial: "ZC1A2B3C".into(),
+            wwn: "naa.5000c500a1b2c3d4".into(),
+            ..samples::facts("sda")
+        };
+        for (pattern, by_drive, by_path) in [
+            ("wwn-sda", true, false),
+            ("/dev/disk/by-id/wwn-0x5000c500a1b2c3d4", true, false),
+            ("/dev/disk/by-id/ata-ST4000NM0025_ZC1A2B3C", true, false),
+            ("/dev/disk/by-id/ata-ST4000*", true, false),
+            (
+                "/dev/disk/by-id/ata-ST4000NM0025_ZC1A2B3C-part1",
+                false,
+                false,
+            ),
+            ("/dev/sda", true, true),
+            ("/dev/sdb", false, false),
+            ("sda", false, true),
+            // What meant less before it could name a link means no more now.
+            ("*ZC1A2B3C", false, false),
+            ("*", true, true),
+        ] {
+            let of = |drive, path| Selector {
+                drive,
+                path,
+                ..Selector::default()
+            };
+            let pattern = || vec![pattern.to_owned()];
+            let selects = [of(pattern(), vec![]), of(vec![], pattern())];
+            let selects = selects.map(|it| it.selects(&drive));
+            assert_eq!(selects, [by_drive, by_path], "{:?}", pattern());
+        }
+    }
 
     #[test]
     fn a_pattern_matches_the_whole_text() {

@@ -1,5 +1,6 @@
 //! Pure types: what a drive, a volume, a class are. No side effects, nothing that blocks.
 
+pub mod by_id;
 pub mod cause;
 pub mod check;
 pub mod class;
@@ -32,6 +33,9 @@ pub use volume::{FsType, Mode, Record, RecordState, VolumeSpec};
 pub const MIB: u64 = 1024 * 1024;
 /// One gibibyte, in bytes.
 pub const GIB: u64 = 1024 * MIB;
+/// The smallest drive that is claimed. A label of 4 MiB, alignment, and a volume worth having fit into this; anything smaller is
+/// some firmware's boot area, not a place for volumes.
+pub const LEAST_BYTES: u64 = 64 * MIB;
 /// GPT type of the label partition: the mark of a drive that is ours.
 pub const LABEL_TYPE: uuid::Uuid = uuid::uuid!("6d4e5c1a-b0c8-4f5e-9d1b-1f2e44524956");
 /// GPT type of a volume's partition while the volume lives.

@@ -72,6 +72,12 @@ pub fn read(root: &Path, kernel_name: &str) -> io::Result<DriveFacts> {
     }
 }
 
+/// Facts of the disk whose node this link leads to; None when it leads to none.
+pub fn behind_link(link: &Path) -> Option<DriveFacts> {
+    let node = std::fs::read_link(link).ok()?;
+    read(Path::new("/sys"), node.file_name()?.to_str()?).ok()
+}
+
 fn gone(kernel_name: &str) -> io::Error {
     io::Error::new(
         ErrorKind::NotFound,
