@@ -44,6 +44,7 @@ Exit codes:
 
 const START: &str = "\
 Start here:
+  drivebay-agent init                         a first config from the drives of this host, which claims none (as root)
   drivebay-agent check-config --config FILE   is the config right?
   drivebay-agent claim-plan --config FILE     which drives would be used, which not, and why
   drivebay-agent run --config FILE            the agent (as root)
@@ -178,6 +179,25 @@ Examples:
     ///
     /// It belongs in /etc/udev/rules.d/09-drivebay.rules of the host.
     UdevRule,
+    /// Write a first config from the drives of this host; it claims none of them
+    ///
+    /// Scans the drives (as root) and lists each in the file, with what stands against claiming it. The classes are commented out:
+    /// take the "#" away where a drive may be used. The layout is lvm where that works. An existing file is left as it is.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent init                              writes /etc/drivebay/drivebay.toml
+  drivebay-agent init --print                      shows what it would write")]
+    Init {
+        /// Where it is written to.
+        #[command(flatten)]
+        config: ConfigArg,
+        /// Print it and write nothing
+        #[arg(long)]
+        print: bool,
+        /// Loop devices count as drives, for demos and tests
+        #[arg(long)]
+        allow_loop: bool,
+    },
     /// Check a config: OK with a summary, or every mistake with its line
     ///
     /// Mount options are checked by this host's kernel (as root), which loads the filesystem's module for it. Rules about several options,

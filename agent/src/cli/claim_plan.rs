@@ -74,6 +74,11 @@ struct PlanRejectJson<'a> {
 
 /// Looks at all drives and says what would be done with each.
 pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, PlanError> {
+    Ok(render(config, &look(config).await?, format, all)?)
+}
+
+/// Looks at all drives, as the agent would with this config.
+pub(super) async fn look(config: &Config) -> Result<Vec<Surveyed>, PlanError> {
     let workers = |what| move |source| PlanError::Workers { what, source };
     let notes = NotesDir(
         statefile::make_private_dir("drivebay-claim-plan-")
@@ -99,7 +104,7 @@ pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, P
     let surveyed = survey::survey(&pool, &rules, &settings, None, Vec::new()).await;
     // A worker stuck in the kernel stays behind; it holds nothing of ours.
     pool.shutdown(Duration::from_secs(1)).await;
-    Ok(render(config, &surveyed?.drives, format, all)?)
+    Ok(surveyed?.drives)
 }
 
 /// Removed with the plan.
@@ -176,7 +181,8 @@ fn outcome(drive: &Surveyed) -> (&'static str, &str) {
     }
 }
 
-fn is_noise(drive: &Surveyed) -> bool {
+/// Whether it is a virtual device or the like, that could never be used.
+pub(super) fn is_noise(drive: &Surveyed) -> bool {
     let Judgement::Rejected { reasons, .. } = &drive.judgement else {
         return false;
     };

@@ -22,6 +22,7 @@ pub mod client;
 pub mod drives;
 pub mod explain;
 pub mod health;
+pub mod init;
 mod latency;
 pub mod logging;
 pub mod mounts;
@@ -66,6 +67,9 @@ pub enum CommandError {
     /// claim-plan's look at the drives.
     #[error(transparent)]
     Plan(#[from] claim_plan::PlanError),
+    /// init.
+    #[error(transparent)]
+    Init(#[from] init::InitError),
     /// drive wipe.
     #[error(transparent)]
     Wipe(#[from] wipe::WipeError),
@@ -271,6 +275,11 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         }
         Command::Rules { output } => print(&rules::render(output)?),
         Command::UdevRule => print(crate::sys::host_udev::RULE),
+        Command::Init {
+            config,
+            print: only_print,
+            allow_loop,
+        } => print(&init::run(&config.config, only_print, allow_loop).await?),
         Command::CheckConfig { config } => {
             let checked = config::load(&config.config, &HostFacts::with_kernel())?;
             check_config::warn(&config.config, &checked.warnings);

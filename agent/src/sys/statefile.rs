@@ -69,6 +69,22 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     files::replace(path, bytes, Durability::Durable)
 }
 
+/// Writes a file that there was not, durably; AlreadyExists if there is one. The directory is made (0700) when it is missing.
+pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut whole = path.as_os_str().to_owned();
+    whole.push(format!(".{}", uuid::Uuid::new_v4().simple()));
+    let whole = PathBuf::from(whole);
+    write_atomic(&whole, bytes)?;
+    // Unlike a rename, a link replaces nothing.
+    let linked = fs::hard_link(&whole, path);
+    fs::remove_file(&whole)?;
+    linked?;
+    match path.parent() {
+        Some(dir) => fs::File::open(dir)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
 /// Renames a file that cannot be used to `<name>.bad-<n>`, where nothing overwrites it, and says where it is.
 pub fn move_aside(path: &Path) -> io::Result<PathBuf> {
     for n in 1..1000_u32 {
@@ -105,6 +121,11 @@ pub fn remove_private_dir(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)
 }
 
+/// Whether there is anything of this name, a dangling link too.
+pub fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
 /// Whether there is a directory.
 pub fn is_dir(path: &Path) -> bool {
     path.is_dir()
@@ -113,6 +134,19 @@ pub fn is_dir(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_file_replaces_none() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("sub/drivebay.toml");
+        write_new(&path, b"one")?;
+        let again = write_new(&path, b"two").map_err(|error| error.kind());
+        assert_eq!(again, Err(io::ErrorKind::AlreadyExists));
+        assert_eq!(read(&path, 3)?, b"one");
+        let files = fs::read_dir(dir.path().join("sub"))?.count();
+        assert_eq!(files, 1, "nothing else is left");
+        Ok(())
+    }
 
     #[test]
     fn a_failed_write_leaves_the_old_text_and_no_litter() -> io::Result<()> {

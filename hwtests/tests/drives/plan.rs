@@ -94,3 +94,147 @@ async fn claim_plan_beside_a_running_agent_shows_what_is_claimed_and_disturbs_no
     assert_eq!(rig.shelf.digests().unwrap(), before);
     rig.leave_volume(&volume).await;
 }
+
+/// What `init` comments out, in use.
+fn uncommented(text: &str) -> String {
+    let setting = |line: &str| match line.strip_prefix('#') {
+        Some(setting) if !setting.is_empty() && !setting.starts_with(' ') => setting.to_owned(),
+        _ => line.to_owned(),
+    };
+    text.lines().map(|line| setting(line) + "\n").collect()
+}
+
+fn run(args: &[&str], file: &std::path::Path) -> std::process::Output {
+    let mut command = Command::new(agent::program().unwrap());
+    command.args(args).arg("--config").arg(file);
+    command.output().unwrap()
+}
+
+#[tokio::test]
+async fn init_writes_a_config_that_claims_nothing_and_whose_classes_are_the_drives_that_can_be_claimed()
+ {
+    need!(root, loop, tool "mkfs.ext4");
+    let shelf = mixed_shelf();
+    let before = shelf.digests().unwrap();
+    let file = shelf.dir().join("etc/drivebay.toml");
+    let printed = run(&["init", "--allow-loop", "--print"], &file);
+    assert!(!file.exists(), "--print writes nothing");
+
+    let made = run(&["init", "--allow-loop"], &file);
+    let said = String::from_utf8_lossy(&made.stdout).into_owned();
+    assert!(made.status.success(), "{made:?}");
+    assert!(
+        said.contains("can be claimed; none is, until a class selects it"),
+        "{said}"
+    );
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(text, String::from_utf8(printed.stdout).unwrap());
+    println!("{text}");
+
+    // As it is.
+    let checked = run(&["check-config"], &file);
+    assert!(checked.status.success(), "{checked:?}");
+    let warnings = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert_eq!(
+        warnings
+            .lines()
+            .map(|line| line.rsplit_once(": ").unwrap().1)
+            .collect::<Vec<_>>(),
+        ["no drive will ever be used"],
+    );
+    let plan = run(&["claim-plan", "--all"], &file);
+    let plan = String::from_utf8(plan.stdout).unwrap();
+    assert!(plan.contains("\n0 of "), "{plan}");
+
+    // Every drive, with its reasons below it.
+    for (name, reason) in [
+        ("blank", "can be claimed: "),
+        ("ext4", "Filesystem: "),
+        ("raw", "NotBlank: "),
+        ("small", "TooSmall: "),
+    ] {
+        let prefix = format!("# loop-{name}.img-");
+        let at = text.find(&prefix).unwrap_or_else(|| panic!("{text}"));
+        let remarks = text[at..].split("\n#\n").next().unwrap();
+        let (first, reasons) = remarks.split_once('\n').unwrap();
+        assert!(
+            first.contains(", /dev/loop") && first.contains(" MiB, "),
+            "{first}"
+        );
+        assert!(reasons.contains(reason), "{remarks}");
+        assert_eq!(
+            reasons.contains("can be claimed: "),
+            name == "blank",
+            "{remarks}"
+        );
+    }
+
+    // With its classes in use the plan is what the remarks say.
+    std::fs::write(&file, uncommented(&text)).unwrap();
+    let checked = run(&["check-config"], &file);
+    assert!(
+        checked.status.success() && checked.stderr.is_empty(),
+        "{checked:?}"
+    );
+    let plan = run(&["claim-plan", "-o", "json"], &file);
+    let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).unwrap();
+    let claimed: Vec<&str> = plan["drives"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|drive| drive["outcome"] == "would-be-claimed")
+        .map(|drive| drive["id"].as_str().unwrap())
+        .filter(|id| {
+            ["blank", "ext4", "raw", "small"]
+                .iter()
+                .any(|it| id.starts_with(&format!("loop-{it}.img-")))
+        })
+        .collect();
+    assert!(
+        matches!(claimed.as_slice(), [one] if one.starts_with("loop-blank.img-")),
+        "{claimed:?}"
+    );
+    let listed = text.lines().filter(|line| line.starts_with("#\"")).count();
+    let found = text
+        .lines()
+        .filter(|line| line.starts_with("#   can be claimed: "))
+        .count();
+    assert_eq!(listed, found, "{text}");
+
+    // It is somebody's by now.
+    let edited = std::fs::read(&file).unwrap();
+    let again = run(&["init", "--allow-loop"], &file);
+    assert_eq!(again.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(said.contains("exists and is left as it is"), "{said}");
+    assert_eq!(std::fs::read(&file).unwrap(), edited);
+    assert_eq!(shelf.digests().unwrap(), before);
+}
+
+#[tokio::test]
+async fn init_writes_layout_partition_where_lvm_does_not_work() {
+    need!(root, loop);
+    let shelf = Shelf::new().unwrap();
+    let file = shelf.dir().join("drivebay.toml");
+    let layout = |tools: &str| {
+        let mut command = Command::new(agent::program().unwrap());
+        command.args(["init", "--print", "--config"]).arg(&file);
+        let output = command.env("PATH", tools).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let here = layout("/usr/sbin:/usr/bin:/sbin:/bin");
+    let works = tools::find("lvm").is_some() && std::fs::exists("/dev/mapper/control").unwrap();
+    assert_eq!(here.contains("#layout = \"lvm\""), works, "{here}");
+    assert_eq!(here.contains("#layout = \"partition\""), !works, "{here}");
+    // One that fails in its place.
+    let lvm = shelf.dir().join("lvm");
+    std::fs::write(&lvm, "#!/bin/sh\nexit 5\n").unwrap();
+    tools::run("chmod", &["755", &lvm.display().to_string()]).unwrap();
+    let without = layout(&shelf.dir().display().to_string());
+    assert!(without.contains("#layout = \"partition\""), "{without}");
+    assert!(
+        without.contains("# Layout: layout lvm cannot be used"),
+        "{without}"
+    );
+}
