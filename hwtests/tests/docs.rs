@@ -19,10 +19,11 @@ use std::{
 use drivebay_hwtests::program;
 use drivebay_proto::condition::Reason;
 
-const DOCUMENTS: [&str; 8] = [
+const DOCUMENTS: [&str; 9] = [
     "README.md",
     "SECURITY.md",
     "agent/README.md",
+    "agent/configuration.md",
     "controller/README.md",
     "deploy/README.md",
     "deploy/alerts/README.md",
