@@ -66,7 +66,10 @@ async fn bad_input_on_every_rpc_gets_its_code_and_a_sentence_and_changes_nothing
 async fn mount_options_that_the_kernel_does_not_know_are_refused_before_anything_is_written() {
     // Before Linux 5.17 the kernel knows ext4's options only when it mounts.
     need!(root, loop, tool "mkfs.ext4", fs "ext4", kernel "5.17");
-    let rig = Rig::with(vec![DriveSpec::blank("a", GIB)]).await;
+    let rig = Rig::tuned(vec![DriveSpec::blank("a", GIB)], |settings| {
+        settings.more.push_str(options::A_CLASS);
+    })
+    .await;
     options::refused_before_anything_is_written(&rig).await;
 }
 

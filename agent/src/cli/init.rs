@@ -269,3 +269,61 @@ fn remarks(drive: &Surveyed) -> Vec<String> {
     }
     remarks
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{DriveFacts, samples};
+
+    #[test]
+    fn what_a_drive_says_of_itself_stays_in_a_comment_and_lvm_is_chosen_where_it_works() {
+        let facts = DriveFacts {
+            model: "M\n[[class]]\nname = 'x'\u{7}".into(),
+            ..samples::facts("sda")
+        };
+        let drive = |judgement| Surveyed {
+            facts: facts.clone(),
+            probed: None,
+            contents: None,
+            label_trouble: None,
+            unfinished: false,
+            trouble: None,
+            stuck: false,
+            late: 0,
+            unread: 0,
+            judgement,
+        };
+        let config = config::parse(EVERY_DRIVE, &HostFacts::here()).unwrap();
+        let found = Found {
+            config: config.config,
+            drives: vec![
+                drive(Judgement::Available {
+                    class: "any".into(),
+                }),
+                drive(Judgement::Claimed),
+            ],
+            lvm: Ok("2.03.16".into()),
+        };
+        let text = text(Path::new("/etc/drivebay/drivebay.toml"), &found);
+        assert!(text.contains("#layout = \"lvm\"\n"), "{text}");
+        assert!(
+            text.contains("#\"wwn-sda\", # sda, 1 TiB, M\\u{a}"),
+            "{text}"
+        );
+        assert!(
+            text.contains("#   claimed already, for class \"\"\n"),
+            "{text}"
+        );
+        let parsed = config::parse(&text, &HostFacts::here()).unwrap().config;
+        assert!(parsed.classes.is_empty());
+        let uncommented: String = text
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(setting) if !setting.starts_with(' ') => format!("{setting}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        let parsed = config::parse(&uncommented, &HostFacts::here()).unwrap();
+        assert_eq!(parsed.config.classes[0].select.drive, ["wwn-sda"]);
+    }
+}

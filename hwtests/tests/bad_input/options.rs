@@ -13,6 +13,10 @@ use tonic::{Code, Response, Status};
 const UNKNOWN: (&str, &str) = ("nobarier", "ext4: Unknown parameter 'nobarier'");
 const BAD: (&str, &str) = ("commit=soon", "ext4: Bad value for 'commit'");
 
+/// A class that a newer kernel refuses the options of: the agent starts, and its other class works.
+pub(crate) const A_CLASS: &str = "\n[[class]]\nname = \"odd\"\nlayout = \"partition\"\nmount-options = [\"noatime\", \"nobarier\"]\n\
+    [class.select]\npath = [\"/no/such/drive\"]\n";
+
 fn capability(flags: &[&str]) -> VolumeCapability {
     let mount = MountVolume {
         fs_type: "ext4".to_owned(),
@@ -40,8 +44,10 @@ pub(crate) async fn refused_before_anything_is_written(rig: &Rig) {
             volume_capabilities: vec![capability(flags)],
             ..Default::default()
         };
+        request.parameters = HashMap::from([("class".into(), "demo".into())]);
         if !parameter.is_empty() {
-            request.parameters = HashMap::from([("mountOptions".into(), parameter.into())]);
+            let options = ("mountOptions".into(), parameter.into());
+            request.parameters.extend([options]);
         }
         request
     };
@@ -55,6 +61,17 @@ pub(crate) async fn refused_before_anything_is_written(rig: &Rig) {
     refused(
         client.create_volume(both).await,
         &["refuses \"commit=soon,nobarier\"", UNKNOWN.1, BAD.1],
+    );
+    let mut odd = create("", &[]);
+    odd.parameters.insert("class".into(), "odd".into());
+    let answer = client.create_volume(odd).await;
+    refused(answer, &[UNKNOWN.1, "mount-options of class odd"]);
+    let log = rig.agent.log();
+    let logged = "kernel refuses mount options of a class; its volumes cannot be mounted";
+    let line = log.lines().find(|line| line.contains(logged));
+    assert!(
+        line.is_some_and(|line| line.contains("odd") && line.contains("nobarier")),
+        "{line:?}"
     );
     assert_eq!(rig.shelf.digests().unwrap(), blank, "the drive is claimed");
 

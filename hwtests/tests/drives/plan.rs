@@ -129,7 +129,6 @@ async fn init_writes_a_config_that_claims_nothing_and_whose_classes_are_the_driv
     );
     let text = std::fs::read_to_string(&file).unwrap();
     assert_eq!(text, String::from_utf8(printed.stdout).unwrap());
-    println!("{text}");
 
     // As it is.
     let checked = run(&["check-config"], &file);
@@ -224,7 +223,8 @@ async fn init_writes_layout_partition_where_lvm_does_not_work() {
         String::from_utf8(output.stdout).unwrap()
     };
     let here = layout("/usr/sbin:/usr/bin:/sbin:/bin");
-    let works = tools::find("lvm").is_some() && std::fs::exists("/dev/mapper/control").unwrap();
+    let kernel = std::fs::read_to_string("/proc/misc").unwrap();
+    let works = tools::find("lvm").is_some() && kernel.contains("device-mapper");
     assert_eq!(here.contains("#layout = \"lvm\""), works, "{here}");
     assert_eq!(here.contains("#layout = \"partition\""), !works, "{here}");
     // One that fails in its place.
