@@ -77,9 +77,16 @@ target_dir() {
     say "${CARGO_TARGET_DIR:-$PWD/target}"
 }
 
+# need_cargo: one that is new enough. A distribution's is usually too old; rustup reads rust-toolchain.toml.
 need_cargo() {
+    local needed found how
     command -v cargo >/dev/null || PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
-    command -v cargo >/dev/null || die "needs cargo; install Rust first (rust-version in Cargo.toml says which)"
+    needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    how="install Rust with rustup (https://rustup.rs), which selects the version that this repository is built with"
+    command -v cargo >/dev/null || die "needs cargo $needed or newer; $how"
+    found=$(cargo --version | sed -n 's/^cargo \([0-9.]*\).*/\1/p')
+    [ "$(printf '%s\n' "$needed" "$found" | sort -V | head -n 1)" = "$needed" ] ||
+        die "$(command -v cargo) is ${found:-of no known version}, and $needed or newer is needed; $how"
 }
 
 # go_program: prints a go that is new enough for the conformance suite: the installed one,

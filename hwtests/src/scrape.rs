@@ -112,15 +112,15 @@ pub fn repeated(scrape: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The queries in the section of deploy/README.md on joins: its indented paragraphs. The first is of node_exporter's metrics, the
+/// The queries in the section of deploy/docs/metrics.md on joins: its indented paragraphs. The first is of node_exporter's metrics, the
 /// others of kube-state-metrics'.
 ///
 /// # Panics
 /// There is no such section.
 pub fn documented_joins() -> Vec<String> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/README.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/docs/metrics.md");
     let text = fs::read_to_string(path).unwrap();
-    let (_, section) = text.split_once("\n### Joins\n").unwrap();
+    let (_, section) = text.split_once("\n## Joins\n").unwrap();
     let section = section.split("\n#").next().unwrap();
     let paragraphs = section.split("\n\n");
     let indented = paragraphs.filter(|part| part.starts_with("    "));

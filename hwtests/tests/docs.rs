@@ -31,6 +31,9 @@ const DOCUMENTS: [&str; 9] = [
     "systemd/README.md",
 ];
 
+/// Documents by task.
+const BY_TASK: &str = "deploy/docs";
+
 /// Documents on the code: their paths begin at the repository's root.
 const ON_THE_CODE: [&str; 4] = [
     "CONTRIBUTING.md",
@@ -48,6 +51,24 @@ fn repository() -> PathBuf {
 fn document(name: &str) -> String {
     let path = repository().join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All that users read.
+fn documents() -> Vec<String> {
+    let mut all: Vec<String> = DOCUMENTS.map(str::to_owned).to_vec();
+    let mut folders = vec![PathBuf::from(BY_TASK)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(repository().join(&folder)).unwrap() {
+            let path = folder.join(entry.unwrap().file_name());
+            if repository().join(&path).is_dir() {
+                folders.push(path);
+            } else {
+                all.push(path.display().to_string());
+            }
+        }
+    }
+    all.sort();
+    all
 }
 
 fn binary(name: &str) -> Option<PathBuf> {
@@ -98,8 +119,8 @@ fn command(piece: &str) -> Option<Vec<String>> {
 #[test]
 fn every_command_that_a_document_names_is_one_with_these_options() {
     let mut seen = BTreeSet::new();
-    for name in DOCUMENTS {
-        for piece in pieces(&document(name)) {
+    for name in documents() {
+        for piece in pieces(&document(&name)) {
             let Some(words) = command(&piece) else {
                 continue;
             };
@@ -131,7 +152,7 @@ fn every_command_that_a_document_names_is_one_with_these_options() {
 #[test]
 fn the_commands_that_make_certificates_make_them() {
     let dir = tempfile::tempdir().unwrap();
-    let all = pieces(&document("deploy/README.md"));
+    let all = pieces(&document("deploy/docs/security.md"));
     let certs: Vec<_> = all
         .iter()
         .filter_map(|piece| command(piece))
@@ -276,4 +297,87 @@ fn every_reason_of_a_volume_condition_is_documented_with_its_status() {
         .map(|reason| (reason.to_string(), reason.status().to_string()))
         .collect();
     assert_eq!(documented, known);
+}
+
+/// The anchor of a heading, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let kept = heading
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+        .collect::<String>();
+    kept.trim().replace(' ', "-")
+}
+
+/// What stands in brackets behind a link's text, outside of code.
+fn links(text: &str) -> Vec<String> {
+    let mut fenced = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced || line.starts_with("    ") {
+            continue;
+        }
+        let plain: Vec<&str> = line.split('`').step_by(2).collect();
+        for part in plain.join("``").split("](").skip(1) {
+            if let Some((link, _)) = part.split_once(')') {
+                found.push(link.to_owned());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_link_of_a_document_leads_to_a_file_and_a_section_that_there_is() {
+    let mut seen = 0;
+    let mut wrong = Vec::new();
+    for name in documents() {
+        let folder = Path::new(&name).parent().unwrap().to_owned();
+        for link in links(&document(&name)) {
+            if link.contains("://") {
+                continue;
+            }
+            seen += 1;
+            let (file, section) = link.split_once('#').unwrap_or((&link, ""));
+            let path = match file {
+                "" => PathBuf::from(&name),
+                file => folder.join(file),
+            };
+            let there = repository().join(&path);
+            if !there.exists() {
+                wrong.push(format!("{name}: {link}: no file"));
+                continue;
+            }
+            let text = fs::read_to_string(&there).unwrap_or_default();
+            let headings = text.lines().filter(|line| line.starts_with('#'));
+            let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#')));
+            if !section.is_empty() && !anchors.any(|known| known == section) {
+                wrong.push(format!("{name}: {link}: no section"));
+            }
+        }
+    }
+    assert!(seen > 60, "only {seen} links were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_the_first_page_shows_of_a_dump_is_what_the_program_prints() {
+    let page = document("README.md");
+    let (_, block) = page
+        .split_once("```\n# drivebay-agent smart explain ")
+        .unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let (file, shown) = block.split_once('\n').unwrap();
+    let said = run(&["drivebay-agent", "smart", "explain", file], &repository());
+    let printed = String::from_utf8(said.stdout).unwrap();
+    let mut lines = printed.lines();
+    for line in shown.lines() {
+        assert!(
+            lines.any(|printed| printed == line),
+            "{line:?} is not there, or not in this order:\n{printed}"
+        );
+    }
 }

@@ -122,3 +122,48 @@ fn a_byte_written_through_a_device_changes_the_shelfs_digests() {
     drop(node);
     assert_ne!(shelf.digests().unwrap(), before);
 }
+
+#[test]
+fn the_scripts_say_how_to_get_rust_when_cargo_is_too_old_or_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let asked = |path: &str| {
+        let script = ". hwtests/lib.sh; need_cargo";
+        let output = Command::new("bash")
+            .args(["-euo", "pipefail", "-c", script])
+            .env("PATH", path)
+            .env("CARGO_HOME", dir.path().join("none"))
+            .current_dir(&repository)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.success(), said)
+    };
+    let system = "/usr/bin:/bin";
+    let with = format!("{}:{system}", dir.path().display());
+    for (version, fits) in [("1.63.0", false), ("1.9.0", false), ("99.0.1", true)] {
+        stand_in(
+            &dir.path().join("cargo"),
+            &format!("echo 'cargo {version} (abc 2022-01-01)'"),
+        );
+        let (well, said) = asked(&with);
+        assert_eq!(well, fits, "{version}: {said}");
+        assert!(
+            fits || said.contains(version) && said.contains("rustup"),
+            "{said}"
+        );
+    }
+    if tools::find("cargo").is_none_or(|path| !path.starts_with("/usr")) {
+        fs::remove_file(dir.path().join("cargo")).unwrap();
+        let (well, said) = asked(&with);
+        assert!(!well && said.contains("rustup"), "{said}");
+    }
+}
+
+/// A script in the place of a program.
+fn stand_in(path: &Path, line: &str) {
+    use std::os::unix::fs::PermissionsExt;
+
+    fs::write(path, format!("#!/bin/sh\n{line}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}

@@ -1,4 +1,4 @@
-//! A host's life by deploy/README.md without packages, its own commands run as they are written there: installed, volumes
+//! A host's life by deploy/docs without packages, its own commands run as they are written there: installed, volumes
 //! served, rebooted, upgraded under a writer, uninstalled with all data left, installed again.
 #![allow(
     clippy::disallowed_methods,
@@ -17,15 +17,15 @@ use drivebay_hwtests::{
     long,
 };
 
-const README: &str = include_str!("../../deploy/README.md");
+const INSTALL: &str = include_str!("../../deploy/docs/install-host.md");
+const UNINSTALL: &str = include_str!("../../deploy/docs/uninstall.md");
 /// Where the repository is in the guest.
 const REPOSITORY: &str = "/root/drivebay";
 const CONFIG: &str = "/etc/drivebay/drivebay.toml";
 
-/// The commands of the README between two texts: the indented blocks, as scripts.
-fn blocks(from: &str, to: &str) -> Vec<String> {
-    let (_, text) = README.split_once(from).unwrap();
-    let (text, _) = text.split_once(to).unwrap();
+/// The commands of a document behind a text: the indented blocks, as scripts.
+fn blocks(document: &str, from: &str) -> Vec<String> {
+    let (_, text) = document.split_once(from).unwrap();
     let mut blocks = vec![String::new()];
     for line in text.lines() {
         if let Some(command) = line.strip_prefix("    ") {
@@ -55,6 +55,8 @@ fn bring_repository(guest: &Guest) {
     for file in [
         "agent/drivebay.example.toml",
         "systemd/drivebay-agent.service",
+        "systemd/drivebay-mounts.service",
+        "systemd/drivebay-mount@.service",
         "systemd/drivebay.tmpfiles.conf",
         "systemd/09-drivebay.rules",
     ] {
@@ -83,11 +85,11 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     let machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
     let guest = machine.guest().clone();
     bring_repository(&guest);
-    let hosts = blocks("### From the repository", "## Nomad");
+    let hosts = blocks(INSTALL, "\n## From the repository\n");
     let [programs, service] = hosts.as_slice() else {
         panic!("two blocks of commands: {hosts:?}");
     };
-    let uninstall = blocks("A host from the repository", "Installed again");
+    let uninstall = blocks(UNINSTALL, "\nA host from the repository");
 
     // From nothing to the plan: as it comes, no drive is selected.
     type_in(&guest, programs);

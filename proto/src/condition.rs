@@ -58,10 +58,10 @@ pub enum About {
 }
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident: $status:ident, $about:ident;)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident: $status:ident, $about:ident;)*) => {
         /// Why a volume is not well. Its name is what users see: it never changes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum Reason { $($(#[$doc])* $name,)* }
+        pub enum Reason { $($(#[doc = $doc])+ $name,)* }
 
         impl Reason {
             /// Every one.
@@ -80,6 +80,11 @@ macro_rules! reasons {
             /// How bad it is, unless the evidence says otherwise (`DeviceChanged`).
             pub const fn status(self) -> Status {
                 match self { $(Self::$name => Status::$status,)* }
+            }
+
+            /// In a sentence, for the reference.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc),+).trim(),)* }
             }
 
             /// What it is about.

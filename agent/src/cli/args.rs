@@ -154,6 +154,14 @@ Examples:
     /// Show one volume, check it, or use volumes by hand: create, mount, expand, unmount, delete
     #[command(subcommand, arg_required_else_help = true)]
     Volume(VolumeCommand),
+    /// Be Nomad's dynamic host volume plugin (Nomad executes this; 1.10 or newer)
+    ///
+    /// /usr/lib/drivebay/nomad/drivebay calls it; put that into the client's host_volume_plugin_dir. Volumes are made as by `volume
+    /// create`, called nomad-ID, and mounted in Nomad's directory of volumes. The answer is JSON on standard output.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent nomad-plugin fingerprint                                   what Nomad asks when it starts")]
+    NomadPlugin(super::nomad::NomadArgs),
     /// Have the running agent look at all drives again, now
     Rescan {
         /// Where the agent is.

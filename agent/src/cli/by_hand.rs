@@ -164,7 +164,7 @@ fn described(volume: &Volume) -> String {
 }
 
 /// The request that a StorageClass with the same words would lead to. Pure.
-fn request(
+pub(super) fn request(
     args: &CreateArgs,
     inventory: &InventoryUpdate,
 ) -> Result<CreateVolumeRequest, ByHandError> {

@@ -26,6 +26,7 @@ pub mod init;
 mod latency;
 pub mod logging;
 pub mod mounts;
+pub mod nomad;
 pub mod one_drive;
 pub mod release;
 pub mod rules;
@@ -91,6 +92,9 @@ pub enum CommandError {
     /// volume mount, unmount, list.
     #[error(transparent)]
     Mount(#[from] mounts::MountError),
+    /// nomad-plugin.
+    #[error(transparent)]
+    Nomad(#[from] nomad::NomadError),
     /// smart explain.
     #[error(transparent)]
     Explain(#[from] explain::ExplainError),
@@ -114,6 +118,7 @@ impl CommandError {
             | Self::Check(check::CheckVolumeError::Client(error))
             | Self::ByHand(by_hand::ByHandError::Client(error))
             | Self::Mount(mounts::MountError::Client(error))
+            | Self::Nomad(nomad::NomadError::Client(error))
             | Self::Wipe(wipe::WipeError::Drive(OneDriveError::Client(error)))
                 if error.is_absence() =>
             {
@@ -254,6 +259,14 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             eprintln!("{}\n", made.first.join("\n"));
             print(&(serde_json::to_string_pretty(&made.value)? + "\n"))
         }
+        Command::NomadPlugin(args) => match nomad::run(&args).await {
+            Ok(answer) => print(&answer),
+            Err(error) => {
+                // Nomad shows what is on standard output; its log has the rest.
+                print(&nomad::refusal(&error)?)?;
+                Err(error.into())
+            }
+        },
         Command::Rescan { socket } => {
             let revision = Client::connect(&socket.socket).await?.rescan().await?;
             print(&format!(

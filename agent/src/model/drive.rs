@@ -259,32 +259,37 @@ macro_rules! reject_codes {
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)+ }
             }
+
+            /// In a sentence, for the reference.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc),+).trim(),)+ }
+            }
         }
     };
 }
 
 reject_codes! {
-    /// loop, ram, zram, fd, sr, nbd, rbd, zd, drbd, mtd, md, dm, bcache.
+    /// Not a drive by itself: loop, ram, zram, fd, sr, nbd, rbd, zd, drbd, mtd, md, dm, bcache.
     NotADisk,
     /// A partition; only whole drives are claimed.
     Partition,
-    /// iSCSI, FC, NVMe-oF.
+    /// Reached over a network: iSCSI, FC, NVMe-oF.
     Remote,
-    /// removable=1 or USB, without the class's opt-in.
+    /// Removable, or on USB, and the class does not allow it (`allow-removable`).
     Removable,
-    /// hidden=1.
+    /// Hidden by the kernel, as one path of a multipath NVMe device is.
     HiddenPath,
     /// One path of a multipath device.
     MultipathMember,
-    /// The kernel says read-only.
+    /// The kernel has it read-only.
     ReadOnly,
-    /// Size 0.
+    /// Its size is 0: no medium, or a drive that failed.
     ZeroSize,
     /// Smaller than a label and one volume need.
     TooSmall,
-    /// queue/zoned is not none.
+    /// A zoned device (SMR, ZNS).
     Zoned,
-    /// SCSI state not running, NVMe state not live, dm suspended.
+    /// The kernel does not have it running: SCSI state, NVMe state, or suspended by device-mapper.
     NotRunning,
     /// A partition table of any kind, an empty one too.
     PartitionTable,
@@ -328,17 +333,17 @@ reject_codes! {
     Holders,
     /// Mounted, here or in pid 1's namespace.
     Mounted,
-    /// In /proc/swaps.
+    /// The host swaps to it.
     SwapInUse,
-    /// Somebody holds it exclusively.
+    /// A process, or the kernel, holds it exclusively.
     Busy,
     /// The system runs from it.
     SystemDrive,
-    /// The agent does not see what the host uses: its pod was deployed wrong.
+    /// The agent does not see what the host uses: its pod lacks the host's processes or mounts.
     HostUnknown,
-    /// Our label, with another cluster or node in it.
+    /// Drivebay's label of another cluster or node.
     OursElsewhere,
-    /// Our label, but it cannot be read or does not agree with the table.
+    /// Drivebay's label, which cannot be read or does not agree with the partition table or LVM's metadata.
     OursDamaged,
     /// Two devices with one identity, or one label on two drives.
     DuplicateIdentity,
@@ -346,7 +351,7 @@ reject_codes! {
     NoStableIdentity,
     /// It does not read.
     Unreadable,
-    /// Verdict BAD or SUSPECT.
+    /// Its verdict is BAD or SUSPECT.
     Unhealthy,
     /// No class selects it.
     NotSelected,

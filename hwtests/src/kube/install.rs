@@ -1,4 +1,4 @@
-//! Installing Drivebay as deploy/README.md says, and asking it.
+//! Installing Drivebay as deploy/docs/install-kubernetes.md says, and asking it.
 
 use std::{fs, time::Duration};
 
@@ -109,7 +109,7 @@ impl Cluster {
         self.try_helm(&[&words[..], &with, options].concat())
     }
 
-    /// Makes the namespace that Drivebay is installed in, with the commands of deploy/README.md.
+    /// Makes the namespace that Drivebay is installed in, with the commands of deploy/docs/install-kubernetes.md.
     ///
     /// # Panics
     /// It cannot be made.

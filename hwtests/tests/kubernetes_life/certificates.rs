@@ -1,4 +1,4 @@
-//! Certificates that an administrator makes, with the commands of deploy/README.md.
+//! Certificates that an administrator makes, with the commands of deploy/docs/security.md.
 
 use std::path::PathBuf;
 

@@ -40,7 +40,7 @@ fn an_upgrade_from_the_first_release_loses_no_write_and_makes_new_volumes() {
     let it = cluster.scenario("first-release");
     let writer = Writer::start(&it);
 
-    // As deploy/README.md says of a change from manifests to helm.
+    // As deploy/docs/upgrade.md says of a change from manifests to helm.
     let install = Install::with(json!({"certificates": {"source": "existing", "nodes": "signed"}}));
     cluster
         .upgrade(&install, &["--take-ownership", "--force-conflicts"])

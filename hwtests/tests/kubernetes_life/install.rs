@@ -69,7 +69,7 @@ fn the_attacher_attaches_a_volume_and_detaches_it_after_the_pod() {
     let it = cluster.scenario("attacher");
     let install = Install::with(json!({"attacher": {"enabled": true}}));
 
-    // deploy/README.md: refused until the CSIDriver is deleted.
+    // deploy/docs/upgrade.md: refused until the CSIDriver is deleted.
     let refused = cluster.upgrade(&install, &[]).unwrap_err().to_string();
     assert!(refused.contains("field is immutable"), "{refused}");
     cluster.kubectl(&["delete", "csidriver", DRIVER]);

@@ -61,7 +61,7 @@ fn a_pod_goes_on_while_drivebay_is_uninstalled_and_installed_again() {
     it.end();
 }
 
-/// What deploy/README.md says stays after `helm uninstall`: the CSIDriver and the namespace, with the sidecars' leases.
+/// What deploy/docs/uninstall.md says stays after `helm uninstall`: the CSIDriver and the namespace, with the sidecars' leases.
 fn only_driver_and_leases_are_left(cluster: &Cluster) {
     let kinds = |namespaced: &str| {
         let words = ["api-resources", "--verbs=list", "--output=name", namespaced];

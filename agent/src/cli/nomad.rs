@@ -1,0 +1,367 @@
+//! `nomad-plugin`: this host's volumes for Nomad, as its dynamic host volume plugin (Nomad 1.10 and newer).
+//!
+//! Nomad executes it with an operation, DHV_* variables and nothing else of an environment, reads JSON from its standard output,
+//! and kills it after a minute. Nomad also creates its volumes again at each start of its client: that mounts them after a boot,
+//! and must never make an empty volume in place of one that is lost.
+
+use std::{
+    env, fs,
+    io::{self, ErrorKind},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::Path,
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+use drivebay_common::{ask::AskError, cli::chain};
+use drivebay_proto::agent::{
+    DeleteVolumeRequest, ExpandVolumeRequest, InventoryUpdate, MountVolumeRequest,
+    UnmountVolumeRequest, Volume,
+};
+use serde::Serialize;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{args::SocketArg, by_hand, client::Client};
+
+pub mod error;
+pub mod request;
+
+pub use error::NomadError;
+use request::{Create, Target, create_args};
+
+/// Nomad kills a plugin after 60 s.
+const LIMIT: Duration = Duration::from_secs(55);
+/// How long an agent that starts beside Nomad is waited for.
+const AGENT_LIMIT: Duration = Duration::from_secs(30);
+/// Between two attempts to reach it.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The root directory of a filesystem that mkfs made and nobody changed.
+const FRESH: (u32, u32, u32) = (0, 0, 0o755);
+
+/// What is done, and where the agent is.
+#[derive(Debug, Args)]
+pub struct NomadArgs {
+    /// What Nomad asks for; the rest is in its DHV_* variables
+    #[arg(value_enum)]
+    pub operation: Operation,
+    /// Where the agent is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// What Nomad calls a plugin for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Operation {
+    /// Print the version; starts nothing and asks nobody
+    Fingerprint,
+    /// Create a volume if there is none of this id, expand it if it is too small, and mount it
+    Create,
+    /// Unmount and delete a volume that `create` made
+    Delete,
+}
+
+#[derive(Debug, Serialize)]
+struct Version {
+    version: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Created<'a> {
+    path: &'a Path,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Failed {
+    error: String,
+}
+
+/// Does what Nomad asks. Answers with what to print.
+pub async fn run(args: &NomadArgs) -> Result<String, NomadError> {
+    let variable = |name: &str| env::var_os(name);
+    match args.operation {
+        Operation::Fingerprint => Ok(serde_json::to_string(&Version {
+            version: env!("CARGO_PKG_VERSION"),
+        })?),
+        Operation::Create => {
+            let asked = Create::read(variable)?;
+            let done = timeout(LIMIT, create(&args.socket.socket, &asked)).await;
+            done.unwrap_or_else(|_| Err(late(&asked.target)))
+        }
+        Operation::Delete => {
+            let target = Target::read(variable)?;
+            let done = timeout(LIMIT, delete(&args.socket.socket, &target)).await;
+            done.unwrap_or_else(|_| Err(late(&target)))
+        }
+    }
+}
+
+/// What Nomad shows of a failure.
+pub fn refusal(error: &NomadError) -> Result<String, serde_json::Error> {
+    serde_json::to_string(&Failed {
+        error: chain(error),
+    })
+}
+
+fn late(target: &Target) -> NomadError {
+    NomadError::Late {
+        volume: target.volume.clone(),
+    }
+}
+
+/// Connects, and waits for an agent that is about to start, until it has scanned its drives.
+async fn connect(socket: &Path) -> Result<(Client, InventoryUpdate), NomadError> {
+    let end = Instant::now() + AGENT_LIMIT;
+    loop {
+        let asked = async {
+            let mut client = Client::connect(socket).await?;
+            let inventory = client.inventory().await?;
+            Ok::<_, AskError>((client, inventory))
+        };
+        let error = match asked.await {
+            Ok((client, inventory)) if inventory.ready => return Ok((client, inventory)),
+            Ok(_) => NomadError::NotReady,
+            Err(error @ (AskError::Nobody { .. } | AskError::Ended { .. })) => error.into(),
+            Err(error) => return Err(error.into()),
+        };
+        if Instant::now() >= end {
+            return Err(error);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+async fn create(socket: &Path, asked: &Create) -> Result<String, NomadError> {
+    let (mut client, inventory) = connect(socket).await?;
+    let Target { volume: name, at } = &asked.target;
+    let found = client.find_volume(name).await?;
+    let is_new = found.is_none();
+    let volume = match found {
+        Some(volume) => {
+            is_as_asked(&volume, asked)?;
+            enlarged(&mut client, volume, asked).await?
+        }
+        // Made with the first create, and removed by delete alone.
+        None if fs::symlink_metadata(at).is_ok() => {
+            return Err(NomadError::Lost {
+                volume: name.clone(),
+                at: at.clone(),
+            });
+        }
+        None => made(&mut client, &inventory, asked).await?,
+    };
+    if let Err(error) = in_place(&mut client, asked).await {
+        // Nomad forgets a volume whose first create failed. It was empty.
+        return Err(match is_new {
+            true => taken_back(&mut client, &asked.target, &volume, error).await,
+            false => error,
+        });
+    }
+    Ok(serde_json::to_string(&Created {
+        path: at,
+        bytes: volume.size_bytes,
+    })?)
+}
+
+/// Whether a volume that is there is the one that is meant. Pure.
+fn is_as_asked(volume: &Volume, asked: &Create) -> Result<(), NomadError> {
+    is_ours(volume)?;
+    let parameters = &asked.parameters;
+    for (what, has, wish) in [
+        ("class", &volume.class, &parameters.class),
+        ("filesystem", &volume.fs_type, &parameters.fs_type),
+    ] {
+        if let Some(wish) = wish.as_ref().filter(|wish| *wish != has) {
+            return Err(NomadError::Differs {
+                volume: volume.name.clone(),
+                what,
+                has: has.clone(),
+                asked: wish.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn is_ours(volume: &Volume) -> Result<(), NomadError> {
+    match volume.by_hand && volume.mode == "mount" {
+        true => Ok(()),
+        false => Err(NomadError::NotOurs {
+            volume: volume.name.clone(),
+        }),
+    }
+}
+
+async fn made(
+    client: &mut Client,
+    inventory: &InventoryUpdate,
+    asked: &Create,
+) -> Result<Volume, NomadError> {
+    let mut request = by_hand::request(&create_args(asked), inventory)?;
+    if asked.largest > 0 {
+        if request.required_bytes > asked.largest {
+            return Err(NomadError::OverLargest {
+                largest: asked.largest,
+                size: request.required_bytes,
+            });
+        }
+        request.limit_bytes = asked.largest;
+    }
+    let call = client.by_hand.create_volume(request);
+    let answer = client.asked.answered_within(LIMIT, call).await?;
+    let volume = answer.into_inner().volume;
+    Ok(volume.ok_or_else(|| client.asked.senseless("no volume"))?)
+}
+
+/// A volume that is large enough is left as it is, also when it is larger than what is asked for: volumes do not shrink. It is
+/// asked for each time, since an earlier call may have ended before the filesystem grew.
+async fn enlarged(
+    client: &mut Client,
+    volume: Volume,
+    asked: &Create,
+) -> Result<Volume, NomadError> {
+    let size = volume.size_bytes.max(asked.smallest);
+    let call = client.by_hand.expand_volume(ExpandVolumeRequest {
+        id: volume.id,
+        required_bytes: size,
+        limit_bytes: if asked.largest < size {
+            0
+        } else {
+            asked.largest
+        },
+    });
+    let answer = client.asked.answered_within(LIMIT, call).await?;
+    let volume = answer.into_inner().volume;
+    Ok(volume.ok_or_else(|| client.asked.senseless("no volume"))?)
+}
+
+/// Mounts it, and gives it to whom it is for.
+async fn in_place(client: &mut Client, asked: &Create) -> Result<(), NomadError> {
+    let Target { volume, at } = &asked.target;
+    fs::create_dir_all(at).map_err(failed("make", at))?;
+    let call = client.by_hand.mount_volume(MountVolumeRequest {
+        volume: volume.clone(),
+        path: asked.target.path()?.to_owned(),
+        persist: true,
+        ..MountVolumeRequest::default()
+    });
+    client.asked.answered_within(LIMIT, call).await?;
+    owned(asked)
+}
+
+/// Owner and mode of the root directory, unless somebody has set them already.
+fn owned(asked: &Create) -> Result<(), NomadError> {
+    let at = &asked.target.at;
+    let now = fs::metadata(at).map_err(failed("read the mode of", at))?;
+    if (now.uid(), now.gid(), now.mode() & 0o7777) != FRESH {
+        return Ok(());
+    }
+    let owner = asked.parameters.owner;
+    if owner.uid.is_some() || owner.gid.is_some() {
+        chown(at, owner.uid, owner.gid).map_err(failed("change the owner of", at))?;
+    }
+    if let Some(mode) = owner.mode {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(at, mode).map_err(failed("change the mode of", at))?;
+    }
+    Ok(())
+}
+
+async fn taken_back(
+    client: &mut Client,
+    target: &Target,
+    volume: &Volume,
+    error: NomadError,
+) -> NomadError {
+    match removed(client, target, volume).await {
+        Ok(()) => error,
+        Err(undo) => NomadError::LeftOver {
+            volume: target.volume.clone(),
+            error: Box::new(error),
+            undo: Box::new(undo),
+        },
+    }
+}
+
+async fn delete(socket: &Path, target: &Target) -> Result<String, NomadError> {
+    let (mut client, _) = connect(socket).await?;
+    match client.find_volume(&target.volume).await? {
+        Some(volume) => {
+            is_ours(&volume)?;
+            removed(&mut client, target, &volume).await?;
+        }
+        None => no_directory(&target.at)?,
+    }
+    Ok(String::new())
+}
+
+async fn removed(client: &mut Client, target: &Target, volume: &Volume) -> Result<(), NomadError> {
+    let unmounted = client.by_hand.unmount_volume(UnmountVolumeRequest {
+        what: target.volume.clone(),
+    });
+    client.asked.answered_within(LIMIT, unmounted).await?;
+    let deleted = client.raw.delete_volume(DeleteVolumeRequest {
+        id: volume.id.clone(),
+        quarantine: false,
+    });
+    client.asked.answered_within(LIMIT, deleted).await?;
+    no_directory(&target.at)
+}
+
+/// One that is not empty is not ours to empty.
+fn no_directory(at: &Path) -> Result<(), NomadError> {
+    match fs::remove_dir(at) {
+        Ok(()) => Ok(()),
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(()),
+            _ => Err(failed("remove", at)(error)),
+        },
+    }
+}
+
+fn failed(what: &'static str, at: &Path) -> impl Fn(io::Error) -> NomadError {
+    let at = at.to_owned();
+    move |source| NomadError::Directory {
+        what,
+        at: at.clone(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::nomad::request::tests::asked;
+
+    #[test]
+    fn a_volume_that_is_there_is_taken_only_if_it_is_the_one_that_is_asked_for() {
+        let volume = Volume {
+            name: "nomad-1".into(),
+            class: "fast".into(),
+            fs_type: "xfs".into(),
+            mode: "mount".into(),
+            by_hand: true,
+            ..Volume::default()
+        };
+        let plain = asked("null");
+        assert!(is_as_asked(&volume, &plain).is_ok());
+        let same = asked(r#"{"class":"fast","fsType":"xfs"}"#);
+        assert!(is_as_asked(&volume, &same).is_ok());
+        let other = asked(r#"{"fsType":"ext4"}"#);
+        let refused = is_as_asked(&volume, &other).unwrap_err().to_string();
+        assert!(refused.contains("filesystem \"xfs\""), "{refused}");
+        for not_ours in [
+            Volume {
+                by_hand: false,
+                ..volume.clone()
+            },
+            Volume {
+                mode: "block".into(),
+                ..volume.clone()
+            },
+        ] {
+            let refused = is_as_asked(&not_ours, &plain).unwrap_err();
+            assert!(matches!(refused, NomadError::NotOurs { .. }), "{refused}");
+        }
+    }
+}

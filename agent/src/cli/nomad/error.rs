@@ -1,0 +1,62 @@
+//! Why Nomad does not get what it asks for. It shows the text to whoever asked.
+
+use std::{io, path::PathBuf};
+
+use drivebay_common::{ask::AskError, cli::chain};
+
+use super::{LIMIT, request::RequestError};
+use crate::cli::by_hand::ByHandError;
+
+/// Why it was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum NomadError {
+    #[error(transparent)]
+    Client(#[from] AskError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(transparent)]
+    ByHand(#[from] ByHandError),
+    #[error("the agent is still scanning its drives; try again")]
+    NotReady,
+    #[error(
+        "not done within {} s. The agent goes on with it: try again; if Nomad no longer knows the volume, delete it with `drivebay-agent volume delete {volume}`",
+        LIMIT.as_secs()
+    )]
+    Late { volume: String },
+    #[error(
+        "volume {volume} is lost: Nomad has it, directory {} was made for it, and no drive of this host holds it. It is not replaced by an empty one. Bring its drive back, or delete the volume in Nomad",
+        at.display()
+    )]
+    Lost { volume: String, at: PathBuf },
+    #[error("volume {volume} was not made by Nomad's plugin; nothing was changed")]
+    NotOurs { volume: String },
+    #[error(
+        "volume {volume} has {what} {has:?}, not {asked:?}, and keeps it; create another volume"
+    )]
+    Differs {
+        volume: String,
+        what: &'static str,
+        has: String,
+        asked: String,
+    },
+    #[error(
+        "capacity_max {largest} is too small: the smallest volume of this class for capacity_min has {size} bytes"
+    )]
+    OverLargest { largest: u64, size: u64 },
+    #[error("{error}; and what was created cannot be taken back: {}. Delete it with `drivebay-agent volume delete {volume}`", chain(undo.as_ref()))]
+    LeftOver {
+        volume: String,
+        #[source]
+        error: Box<NomadError>,
+        undo: Box<NomadError>,
+    },
+    #[error("cannot {what} {}", at.display())]
+    Directory {
+        what: &'static str,
+        at: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot write the answer as JSON")]
+    Json(#[from] serde_json::Error),
+}
