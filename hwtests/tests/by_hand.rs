@@ -15,4 +15,5 @@ mod by_hand {
     pub(crate) mod kept;
     pub(crate) mod life;
     pub(crate) mod nomad;
+    pub(crate) mod shown;
 }
