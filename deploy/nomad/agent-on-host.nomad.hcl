@@ -1,5 +1,5 @@
 # Drivebay as a CSI plugin of one Nomad node, without a container: the program that is installed on the node, run by the driver
-# raw_exec as root. As agent.nomad.hcl does it with docker, the agent is node and controller in one.
+# raw_exec as Nomad's user, who must be root. As agent.nomad.hcl does it with docker, the agent is node and controller in one.
 #
 #   nomad job run -var node=rack1-node7 agent-on-host.nomad.hcl
 #
@@ -52,7 +52,6 @@ job "drivebay" {
   group "agent" {
     task "agent" {
       driver = "raw_exec"
-      user   = "root"
 
       config {
         command = var.program

@@ -1,4 +1,7 @@
 # Writes to the volume of volume.hcl: nomad job run csi-job.nomad.hcl
+#
+# A new filesystem's root directory belongs to root, whom the driver exec does not run tasks as unless the client's configuration
+# says so: options { "user.denylist" = "none" }. With docker tasks are root.
 job "drivebay-csi" {
   group "writer" {
     volume "data" {
@@ -10,8 +13,7 @@ job "drivebay-csi" {
 
     task "writer" {
       driver = "exec"
-      # A new filesystem belongs to root.
-      user = "root"
+      user   = "root"
 
       config {
         command = "/bin/sh"

@@ -43,6 +43,7 @@ client {
   options {
     "fingerprint.denylist" = "env_aws,env_azure,env_digitalocean,env_gce,consul,vault"
     "driver.allowlist" = "exec,raw_exec"
+    "user.denylist" = "none"
   }
 }
 plugin "raw_exec" {
