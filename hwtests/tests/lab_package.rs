@@ -1,5 +1,5 @@
 //! A host's life with the Debian package: installed from nothing, rebooted, upgraded under a writer, removed, purged, installed
-//! again, and a mounted volume through all of it.
+//! again, and a mounted volume through all of it; and volumes used by hand there, by the documents' own commands.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -24,6 +24,7 @@ use drivebay_hwtests::{
     long,
 };
 
+const DAILY_LIFE: &str = include_str!("../../deploy/docs/daily-life.md");
 const CONFIG: &str = "/etc/drivebay/drivebay.toml";
 const RULE: &str = "/etc/udev/rules.d/09-drivebay.rules";
 const MOUNT: &str = "/srv/db";
@@ -121,14 +122,14 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
     // A volume, which comes back with the boot.
     let class = "\n[[class]]\nname = \"of-mine\"\n[class.select]\nmedia = [\"nvme\"]\n";
     guest.run(&format!(
-        "printf '%s' '{class}' >>{CONFIG}; systemctl restart drivebay-agent"
+        "set -e; printf '%s' '{class}' >>{CONFIG}; systemctl restart drivebay-agent"
     ));
     let create = "drivebay-agent volume create db --size 256MiB --class of-mine";
     guest.wait_until(LAB_LIMIT, "the volume is created", |guest| {
         guest.ran(create).ok().then_some(())
     });
     guest.run(&format!(
-        "mkdir -p {MOUNT}; drivebay-agent volume mount db {MOUNT} --persist; \
+        "set -e; mkdir -p {MOUNT}; drivebay-agent volume mount db {MOUNT} --persist; \
          head -c 2M /dev/urandom >{MOUNT}/letter; sync -f {MOUNT}"
     ));
     let written = letter(&guest);
@@ -158,7 +159,7 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
     assert_eq!(mounted(&guest), mount);
     writer.advances();
     guest.run(&format!(
-        "grep -q of-mine {CONFIG}; test -s {RULE}; test -s /var/lib/drivebay/known.json"
+        "set -e; grep -q of-mine {CONFIG}; test -s {RULE}; test -s /var/lib/drivebay/known.json"
     ));
 
     // Purged: configuration and rule are gone, and it says what stays.
@@ -172,7 +173,7 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
         "{said}"
     );
     guest.run(&format!(
-        "test ! -e {CONFIG}; test ! -e {RULE}; test -s /var/lib/drivebay/known.json"
+        "set -e; test ! -e {CONFIG}; test ! -e {RULE}; test -s /var/lib/drivebay/known.json"
     ));
     assert_eq!(mounted(&guest), mount);
     writer.advances();
@@ -191,5 +192,165 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
     assert!(listed.contains(MOUNT), "{listed}");
     assert_eq!(mounted(&guest), mount);
     assert_eq!(letter(&guest), written);
-    guest.run("drivebay-agent volume unmount db; drivebay-agent volume delete db --confirm db");
+    guest.run(
+        "set -e; drivebay-agent volume unmount db; drivebay-agent volume delete db --confirm db",
+    );
+}
+
+/// The commands of the documents for a host without an orchestrator: of a volume's life, and of a drive that was pulled.
+fn by_hand() -> [Vec<&'static str>; 2] {
+    let (_, section) = DAILY_LIFE
+        .split_once("## Volumes without an orchestrator")
+        .unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let (life, pulled) = section.split_once("A drive that was pulled").unwrap();
+    let commands = |text: &'static str| {
+        text.lines()
+            .filter_map(|line| line.strip_prefix("    "))
+            .collect()
+    };
+    [commands(life), commands(pulled)]
+}
+
+#[test]
+fn the_documents_commands_for_a_host_without_an_orchestrator_are_found() {
+    let [life, pulled] = by_hand();
+    let verbs = |commands: &[&str]| -> Vec<String> {
+        commands
+            .iter()
+            .filter_map(|line| line.strip_prefix("drivebay-agent "))
+            .map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" "))
+            .collect()
+    };
+    let all = [
+        "volume create",
+        "volume mount",
+        "volume list",
+        "volume expand",
+        "volume unmount",
+        "volume delete",
+        "drive release",
+    ];
+    assert_eq!(verbs(&life), all);
+    assert_eq!(verbs(&pulled), ["volume unmount", "volume mount"]);
+}
+
+/// What is mounted there, in MiB.
+fn mib(guest: &Guest) -> u64 {
+    let said = guest.run(&format!(
+        "df --output=size -BM {MOUNT} | tail -n 1 | tr -d M"
+    ));
+    said.trim().parse().unwrap()
+}
+
+#[test]
+#[ignore = "needs the lab: hwtests/lab"]
+fn a_host_is_used_by_hand_with_the_commands_of_the_documents() {
+    long!();
+    let newer = package(env!("CARGO_PKG_VERSION"));
+    let drives = vec![DriveSpec::nvme("data", 3 * GIB)];
+    let mut machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
+    let guest = machine.guest().clone();
+    let [life, pulled] = by_hand();
+    // Of the same form, for a small drive.
+    let run = |command: &str| -> String {
+        let command = command
+            .replace("GiB", "0MiB")
+            .replace("--class fast", "--class nvme");
+        eprintln!("{command}");
+        let ran = guest.try_run(&command, LAB_LIMIT).unwrap();
+        assert!(ran.ok(), "{command}: {ran:?}");
+        ran.stdout
+    };
+    let [create, mkdir, mount, list, expand, unmount, delete, release] = life.as_slice() else {
+        panic!("eight commands: {life:?}");
+    };
+
+    // Installed, a first configuration written from the drives, one class made active, the plan looked at.
+    apt(&guest, &format!("install {}", newer.display()));
+    is_up(&guest);
+    let refused = guest.ran("drivebay-agent init");
+    assert!(
+        !refused.ok() && refused.stderr.contains("--print"),
+        "{refused:?}"
+    );
+    run(&format!(
+        "drivebay-agent init --print >/root/first.toml && mv /root/first.toml {CONFIG}"
+    ));
+    run("drivebay-agent check-config");
+    let plan = run("drivebay-agent claim-plan");
+    assert!(
+        plan.contains("NotSelected") && !plan.contains("available"),
+        "{plan}"
+    );
+    run(&format!(
+        "sed -i '/^#\\[\\[class\\]\\]/,/^$/s/^#\\([^ ]\\)/\\1/' {CONFIG}"
+    ));
+    let plan = run("drivebay-agent claim-plan");
+    assert!(plan.contains("available"), "{plan}");
+    run("systemctl restart drivebay-agent");
+    is_up(&guest);
+
+    // The first volume; it comes back with the boot.
+    run(create);
+    run(mkdir);
+    run(mount);
+    assert!(run(list).contains("/srv/db"));
+    run(&format!(
+        "head -c 2M /dev/urandom >{MOUNT}/letter; sync -f {MOUNT}"
+    ));
+    let written = letter(&guest);
+    let is_mounted = |guest: &Guest| {
+        let there = guest.ran(&format!("mountpoint --quiet {MOUNT}"));
+        there.ok().then_some(())
+    };
+    machine.reboot().unwrap();
+    guest.wait_until(LAB_LIMIT, "the volume is mounted by itself", is_mounted);
+    assert_eq!(letter(&guest), written);
+    guest.wait_until(LAB_LIMIT, "the unit is done", |guest| {
+        let unit = guest.ran("systemctl is-active drivebay-mounts");
+        unit.ok().then_some(())
+    });
+
+    // Expanded while mounted.
+    let before = mib(&guest);
+    run(expand);
+    let after = mib(&guest);
+    assert!(
+        before < 1000 && after > 1800,
+        "{before} MiB before, {after} MiB after"
+    );
+
+    // Pulled, and back.
+    machine.unplug("data");
+    guest.wait_until(LAB_LIMIT, "the drive is missing", |guest| {
+        let health = guest.ran("drivebay-agent drives");
+        health.stdout.contains("missing").then_some(())
+    });
+    let health = guest.ran("drivebay-agent health");
+    assert!(!health.ok() && health.stdout.contains("db"), "{health:?}");
+    machine.plug("data");
+    guest.wait_until(LAB_LIMIT, "the drive is back", |guest| {
+        let drives = guest.ran("drivebay-agent drives");
+        (drives.stdout.contains("claimed") && !drives.stdout.contains("missing")).then_some(())
+    });
+    for command in &pulled {
+        run(command);
+    }
+    assert_eq!(letter(&guest), written);
+
+    // Deleted, and the drive given back.
+    run(unmount);
+    run(delete);
+    guest.wait_until(LAB_LIMIT, "the space is erased", |guest| {
+        let volumes = guest.ran("drivebay-agent volumes -o name");
+        (volumes.ok() && volumes.stdout.trim().is_empty()).then_some(())
+    });
+    let drive = guest.run("drivebay-agent drives -o name");
+    let identity = drive.lines().find(|line| line.contains("data")).unwrap();
+    run(&release
+        .replace("sdb", "/dev/nvme0n1")
+        .replace("wwn-0x5000c500a1b2c3d4", identity));
+    let drives = run("drivebay-agent drives");
+    assert!(!drives.contains("claimed"), "{drives}");
 }
