@@ -41,7 +41,9 @@ fn resident_kib(guest: &Guest, pid: u32) -> u64 {
 
 /// The files that the agent has open, to name one that is left over.
 fn open_files(guest: &Guest, pid: u32) -> String {
-    guest.run(&format!("ls -l /proc/{pid}/fd | awk '{{ print $9, $11 }}'; ss -xp | grep -F 'pid={pid},' || true"))
+    guest.run(&format!(
+        "ls -l /proc/{pid}/fd | awk '{{ print $9, $11 }}'; ss -xp | grep -F 'pid={pid},' || true"
+    ))
 }
 
 impl Left {
