@@ -1,7 +1,8 @@
 # Writes to the volume of volume.hcl: nomad job run csi-job.nomad.hcl
 #
-# A new filesystem's root directory belongs to root, whom the driver exec does not run tasks as unless the client's configuration
-# says so: options { "user.denylist" = "none" }. With docker tasks are root.
+# A new filesystem's root directory belongs to root, and the driver exec runs tasks as nobody. Before the first job, on the node:
+#
+#   drivebay-agent volume mount db /mnt && chmod 0777 /mnt && drivebay-agent volume unmount db
 job "drivebay-csi" {
   group "writer" {
     volume "data" {
@@ -13,7 +14,6 @@ job "drivebay-csi" {
 
     task "writer" {
       driver = "exec"
-      user   = "root"
 
       config {
         command = "/bin/sh"

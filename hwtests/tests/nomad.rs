@@ -25,6 +25,11 @@ const SOON: Duration = Duration::from_secs(240);
 const NOMAD: &str = r#"data_dir = "/opt/nomad/data"
 name = "rack1-node7"
 bind_addr = "127.0.0.1"
+advertise {
+  http = "127.0.0.1"
+  rpc = "127.0.0.1"
+  serf = "127.0.0.1"
+}
 log_level = "DEBUG"
 disable_update_check = true
 server {
@@ -43,7 +48,6 @@ client {
   options {
     "fingerprint.denylist" = "env_aws,env_azure,env_digitalocean,env_gce,consul,vault"
     "driver.allowlist" = "exec,raw_exec"
-    "user.denylist" = "none"
   }
 }
 plugin "raw_exec" {
@@ -58,7 +62,10 @@ if [ -e /run/drivebay/nomad.pid ]; then
 fi
 setsid nomad agent -config /etc/nomad.d >>/var/lib/nomad.log 2>&1 </dev/null &
 echo $! >/run/drivebay/nomad.pid
-until nomad node status -self 2>/dev/null | grep -q '^Status  *= ready'; do sleep 0.5; done"#;
+until nomad node status -self 2>/dev/null | grep -q '^Status  *= ready'; do
+    kill -0 "$(cat /run/drivebay/nomad.pid)" || { tail -n 5 /var/lib/nomad.log >&2; exit 1; }
+    sleep 0.5
+done"#;
 
 /// A host with Nomad's configuration, a drive and the agent's program.
 struct Host {
@@ -231,7 +238,12 @@ fn an_agent_that_nomad_runs_serves_its_volumes_to_nomads_jobs_through_csi() {
     let volumes = host.volumes();
     assert_eq!(volumes.len(), 1, "{volumes:#?}");
     assert_eq!(volumes[0]["name"], "db");
-    host.run("nomad job run -detach deploy/nomad/csi-job.nomad.hcl");
+    // As the job's file says.
+    let job = "deploy/nomad/csi-job.nomad.hcl";
+    let own = "drivebay-agent volume mount db /mnt && chmod 0777 /mnt && drivebay-agent volume unmount db";
+    host.run(&format!(
+        "grep -qF '{own}' {job}\n{own}\nnomad job run -detach {job}"
+    ));
     let log = "nomad alloc logs -job drivebay-csi writer | grep UTC | tail -n 1";
     eprintln!("{}", host.until("the job has logged", log));
     let mounts = host.run("findmnt -rno TARGET,FSTYPE | grep /opt/nomad/data/client/csi");
