@@ -73,6 +73,9 @@ pub const KEPT_FOR_CLAIM: [&str; 3] = [KEPT_CLAIM, KEPT_CLAIM_NAMESPACE, KEPT_PE
 /// Among the parameters that are kept with a volume: it was made by hand, on its node. Its value is "true".
 pub const KEPT_BY_HAND: &str = "byHand";
 
+/// Among the parameters that are kept with a volume: when it was created, seconds since 1970.
+pub const KEPT_CREATED_AT: &str = "createdAt";
+
 /// Filesystems Drivebay makes, as mount(2) and CSI write them, with the smallest device in bytes that
 /// mkfs accepts with its defaults and that leaves room for data (mkfs.xfs 6.1 refuses under 300 MiB,
 /// btrfs cannot be resized below 256 MiB; ext4 by choice).

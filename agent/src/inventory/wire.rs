@@ -1,12 +1,15 @@
 //! Snapshots in the words of the agent protocol. Pure.
 
+use std::{collections::HashMap, time::Duration};
+
 use drivebay_proto::{VolumeId, agent as wire};
 
 use super::delta::delta;
+use crate::fs::jobs::Usage;
 use crate::model::{
     CheckMethod, ClassConfig, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode, Snapshot,
     Volume,
-    created_for::{is_by_hand, requested},
+    created_for::{CreatedFor, created_at, is_by_hand, requested},
     health::{Overridden, SmartFinding, SmartReport},
     unreadable::UnreadableRange,
 };
@@ -38,6 +41,23 @@ impl Sender {
                 .collect(),
             ..self.frame(snapshot)
         }
+    }
+
+    /// The same, with how full volumes are: for the agent's own socket.
+    pub fn full_with_usage(
+        &self,
+        snapshot: &Snapshot,
+        samples: &HashMap<uuid::Uuid, (Usage, Duration)>,
+    ) -> wire::InventoryUpdate {
+        let mut update = self.full(snapshot);
+        // In the order of the snapshot.
+        let told = update.volumes.iter_mut().zip(snapshot.volumes.values());
+        let mounted = |volume: &Volume| volume.in_use && volume.placed.record.mode == Mode::Mount;
+        for (told, volume) in told.filter(|(_, volume)| mounted(volume)) {
+            let sample = samples.get(&volume.uuid);
+            told.usage = sample.and_then(|(sample, age)| usage(sample, *age));
+        }
+        update
     }
 
     /// What changed since `old`.
@@ -186,8 +206,30 @@ impl Sender {
             erase_eta_seconds: volume.erasing.map_or(0, |erasing| erasing.eta_seconds),
             parameters: requested(&record.parameters).into_iter().collect(),
             by_hand: is_by_hand(&record.parameters),
+            usage: None,
+            created_at: created_at(&record.parameters).unwrap_or(0),
+            created_for: created_for(CreatedFor::of(record)),
         }
     }
+}
+
+fn created_for(known: CreatedFor) -> Option<wire::CreatedFor> {
+    (known != CreatedFor::default()).then(|| wire::CreatedFor {
+        claim: known.claim,
+        namespace: known.namespace,
+        persistent_volume: known.persistent_volume,
+    })
+}
+
+/// A sample of a volume, and how old it is.
+fn usage(usage: &Usage, age: Duration) -> Option<wire::VolumeUsage> {
+    let answers = usage.unreadable.is_none() && usage.total_bytes > 0;
+    answers.then(|| wire::VolumeUsage {
+        total_bytes: usage.total_bytes,
+        used_bytes: usage.used_bytes,
+        available_bytes: usage.available_bytes,
+        age_seconds: age.as_secs(),
+    })
 }
 
 fn check(check: &LastCheck) -> wire::FilesystemCheck {

@@ -1,5 +1,6 @@
 //! Which PersistentVolumeClaim a volume was created for, as Kubernetes' provisioner named it. For people and metrics: nothing
-//! is decided by it, so a value that is unusable is left out and fails no creation. And whether it was made by hand instead.
+//! is decided by it, so a value that is unusable is left out and fails no creation. And whether it was made by hand instead, and
+//! when.
 //!
 //! It is kept among the volume's parameters, since every release keeps those on either layout.
 
@@ -94,10 +95,23 @@ pub fn is_by_hand(kept: &BTreeMap<String, String>) -> bool {
     kept.contains_key(names::KEPT_BY_HAND)
 }
 
+/// Notes among the parameters that are kept with a volume when it is created, seconds since 1970.
+pub fn keep_created_at(now: u64, parameters: &mut BTreeMap<String, String>) {
+    parameters.insert(names::KEPT_CREATED_AT.to_owned(), now.to_string());
+}
+
+/// When a volume was created, seconds since 1970. None: not noted, as of older volumes.
+pub fn created_at(kept: &BTreeMap<String, String>) -> Option<u64> {
+    kept.get(names::KEPT_CREATED_AT)?.parse().ok()
+}
+
 /// The parameters of a request among those that are kept with its volume: by these a repeat is compared, and these are shown.
 pub fn requested(kept: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let is_requested =
-        |key: &String| key != names::KEPT_BY_HAND && !names::KEPT_FOR_CLAIM.contains(&key.as_str());
+    let is_requested = |key: &String| {
+        let key = key.as_str();
+        let noted = [names::KEPT_BY_HAND, names::KEPT_CREATED_AT];
+        !noted.contains(&key) && !names::KEPT_FOR_CLAIM.contains(&key)
+    };
     let requested = kept.iter().filter(|(key, _)| is_requested(key));
     requested
         .map(|(key, value)| (key.clone(), value.clone()))
@@ -191,7 +205,10 @@ mod tests {
         assert!(!is_by_hand(&parameters));
         keep_by_hand(&mut parameters);
         assert!(is_by_hand(&parameters));
-        assert_eq!(parameters.len(), 5);
+        assert_eq!(created_at(&parameters), None);
+        keep_created_at(1_700_000_000, &mut parameters);
+        assert_eq!(created_at(&parameters), Some(1_700_000_000));
+        assert_eq!(parameters.len(), 6);
         assert_eq!(requested(&parameters), request);
     }
 }

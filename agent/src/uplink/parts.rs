@@ -54,10 +54,12 @@ impl<S: Stream<Item = Result<InventoryUpdate, Status>>> Stream for Parts<S> {
     }
 }
 
-/// Names of files stay on the node, with the ranges that they are told of; what a controller needs is in the conditions.
+/// Names of files stay on the node, with the ranges that they are told of; what a controller needs is in the conditions. How full
+/// volumes are would be true for a moment only.
 fn without_names(mut update: InventoryUpdate) -> InventoryUpdate {
     for volume in &mut update.volumes {
         volume.unreadable.clear();
+        volume.usage = None;
     }
     for health in update.drives.iter_mut().flat_map(|drive| &mut drive.health) {
         health.unreadable.clear();

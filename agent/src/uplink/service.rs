@@ -96,9 +96,10 @@ impl Agent for AgentService {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let mut snapshots = self.volumes.inventory().subscribe();
         let words = self.volumes.sender().clone();
+        let samples = self.volumes.last_samples();
         tokio::spawn(async move {
             let mut last: Arc<Snapshot> = snapshots.borrow_and_update().clone();
-            let mut update = words.full(&last);
+            let mut update = words.full_with_usage(&last, &samples);
             loop {
                 // A reader that went away ends the task at its next update.
                 if sender.send(Ok(update)).await.is_err() {

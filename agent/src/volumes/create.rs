@@ -21,9 +21,10 @@ use crate::{
     model::{
         ClassConfig, CreatedFor, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot,
         Volume, VolumeSpec, VolumeState,
-        created_for::{is_by_hand, keep_by_hand, requested},
+        created_for::{is_by_hand, keep_by_hand, keep_created_at, requested},
     },
     state::{Doubt, merge::is_acknowledged},
+    sys::clock::unix_seconds,
     worker::{RunError, Slot},
 };
 
@@ -296,6 +297,7 @@ impl Volumes {
         if request.by_hand {
             keep_by_hand(&mut parameters);
         }
+        keep_created_at(unix_seconds(), &mut parameters);
         let mut spec = VolumeSpec {
             uuid: Uuid::nil(),
             name: request.name.clone(),
