@@ -99,6 +99,22 @@ pub(super) fn acknowledge(
     done.iter().map(to_smart_finding).collect()
 }
 
+/// Whether there is nothing that an acknowledgement would change: what it would take as known (`done`) is known already, and
+/// nothing but what the drive says of its state counts against the drive (`counts`). Pure.
+pub(super) fn is_nothing(history: &History, done: &[SmartFinding], counts: &[Finding]) -> bool {
+    let known = |one: &SmartFinding| {
+        history.findings().iter().any(|finding| {
+            finding.acknowledged
+                && (finding.code.as_str(), &finding.subject) == (&one.code, &one.subject)
+        })
+    };
+    let says_itself = |one: &Finding| {
+        let mut reasons = history.reasons().iter();
+        reasons.any(|reason| reason.code.as_str() == one.code)
+    };
+    done.iter().all(known) && counts.iter().all(says_itself)
+}
+
 /// A finding in the inventory's words.
 pub(super) fn to_smart_finding(finding: &rules::Finding) -> SmartFinding {
     SmartFinding {
@@ -108,5 +124,48 @@ pub(super) fn to_smart_finding(finding: &rules::Finding) -> SmartFinding {
         threshold: finding.threshold,
         message: finding.message.clone(),
         acknowledged: finding.acknowledged,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::smart::{Thresholds, collect, judge};
+
+    const DRIVES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/smart/fixtures/drives");
+
+    #[test]
+    fn an_acknowledgement_of_nothing_new_is_told_from_one_that_changes_something() {
+        let ack = Acknowledgement {
+            by: "ann".to_owned(),
+            note: String::new(),
+        };
+        let mut history = History::default();
+        let done = acknowledge(&mut history.clone(), &ack, 1);
+        assert!(is_nothing(&history, &done, &[]));
+        let of_kernel = Finding {
+            code: "Slow".to_owned(),
+            message: String::new(),
+        };
+        assert!(!is_nothing(&history, &done, &[of_kernel]));
+
+        let bytes = std::fs::read(format!("{DRIVES}/scsi-grown-defects.json")).unwrap();
+        let outcome = collect::of_bytes(&bytes);
+        judge(&outcome, &mut history, 1, &Thresholds::default(), None);
+        let mut known = history.clone();
+        let done = acknowledge(&mut known, &ack, 2);
+        assert!(!done.is_empty());
+        assert!(!is_nothing(&history, &done, &[]));
+        // Again, and what the drive says of its state goes on counting.
+        let counts: Vec<Finding> = known
+            .reasons()
+            .iter()
+            .map(|reason| Finding {
+                code: reason.code.as_str().to_owned(),
+                message: String::new(),
+            })
+            .collect();
+        let again = acknowledge(&mut known.clone(), &ack, 3);
+        assert!(is_nothing(&known, &again, &counts));
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    acknowledge::{AcknowledgeError, Done, Request, acknowledge, to_smart_finding},
+    acknowledge::{AcknowledgeError, Done, Request, acknowledge, is_nothing, to_smart_finding},
     logged::ReadEntries,
     slow,
 };
@@ -359,6 +359,15 @@ async fn acknowledged(
         .ok_or_else(|| AcknowledgeError::NotAsked(id.clone()))?;
     let mut history = tracked.history.clone();
     let mut acknowledged = acknowledge(&mut history, &request.ack, unix_seconds());
+    let counts = volumes.inventory().health(|registry| registry.drive(id));
+    if is_nothing(&tracked.history, &acknowledged, &counts.findings) {
+        return Ok(Done {
+            acknowledged: Vec::new(),
+            remaining: counts.findings,
+            verdict: counts.verdict,
+            revision: volumes.inventory().current().revision,
+        });
+    }
     let written = write(dir, id, &history).await;
     written.map_err(|source| AcknowledgeError::Write {
         drive: id.clone(),
