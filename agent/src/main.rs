@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use drivebay_agent::{
     app,
     cli::{self, Cli, Command, RunArgs},
@@ -13,7 +12,7 @@ fn main() -> ExitCode {
     if let Some(code) = worker::child::if_worker(jobs::dispatch) {
         return code;
     }
-    match Cli::parse().command {
+    match drivebay_common::parse::parse::<Cli>().command {
         Command::Run(run) => agent(run),
         other => ask(other),
     }
@@ -27,7 +26,7 @@ fn agent(RunArgs { config, options }: RunArgs) -> ExitCode {
             return ExitCode::from(match error {
                 // It does not get right by starting again, which a service manager may be told by this code.
                 config::ConfigError::Invalid { .. } => cli::BAD_CONFIG,
-                config::ConfigError::Read { .. } => drivebay_common::cli::FAILED,
+                config::ConfigError::Read { .. } => drivebay_common::cli::WRONG,
             });
         }
     };
@@ -46,7 +45,7 @@ fn ask(command: Command) -> ExitCode {
         Ok(runtime) => runtime.block_on(cli::run(command)),
         Err(error) => {
             cli::complain(&error);
-            ExitCode::from(drivebay_common::cli::FAILED)
+            ExitCode::from(drivebay_common::cli::WRONG)
         }
     }
 }

@@ -1,256 +1,22 @@
 //! The program as it is typed: exit codes, messages, and an agent at the other end of a real socket.
 
-#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run the program and fail loudly"
+)]
 
-use std::{
-    path::{Path, PathBuf},
-    process::Output,
-    time::{Duration, Instant},
-};
-
-use drivebay_proto::agent::{
-    self as proto, Drive, DriveHealth, Finding, InventoryUpdate, Reject, Volume, WipeDriveProgress,
-    agent_server::{Agent, AgentServer},
-};
-use tokio::net::UnixListener;
-use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
-use tonic::{Request, Response, Status, transport::Server};
-
-type Answer<T> = Result<Response<T>, Status>;
-
-/// An agent with one used drive; what it does when asked to wipe depends on the drive's name.
-struct FakeAgent {
-    drive: &'static str,
-    silent: bool,
+mod cli {
+    pub(crate) mod codes;
+    pub(crate) mod fake;
+    pub(crate) mod output;
 }
 
-#[tonic::async_trait]
-impl Agent for FakeAgent {
-    async fn refused(
-        &self,
-        _: Request<drivebay_proto::agent::RefusedRequest>,
-    ) -> Result<Response<drivebay_proto::agent::RefusedResponse>, Status> {
-        Err(Status::unimplemented("not asked by a command line"))
-    }
+use std::time::{Duration, Instant};
 
-    type WatchInventoryStream = ReceiverStream<Result<InventoryUpdate, Status>>;
-    type WipeDriveStream = ReceiverStream<Result<WipeDriveProgress, Status>>;
-
-    async fn watch_inventory(
-        &self,
-        _: Request<proto::WatchInventoryRequest>,
-    ) -> Answer<Self::WatchInventoryStream> {
-        let (sender, receiver) = tokio::sync::mpsc::channel(1);
-        let sick = self.drive == "wwn-sick";
-        let update = InventoryUpdate {
-            node_id: "node7".into(),
-            full: true,
-            ready: true,
-            drives: vec![Drive {
-                id: self.drive.into(),
-                kernel_name: "sdx".into(),
-                size_bytes: 1 << 40,
-                verdict: if sick { "BAD" } else { "UNKNOWN" }.into(),
-                health: Some(DriveHealth {
-                    findings: vec![
-                        Finding {
-                            code: "MediumReadOnly".into(),
-                            message: "replace the drive".into(),
-                            since: 0,
-                        };
-                        usize::from(sick)
-                    ],
-                    ..DriveHealth::default()
-                }),
-                state: if sick { "claimed" } else { "rejected" }.into(),
-                rejects: vec![Reject {
-                    code: "Filesystem".into(),
-                    detail: "ext4".into(),
-                }],
-                ..Drive::default()
-            }],
-            volumes: vec![Volume {
-                name: "pvc-1".into(),
-                state: "ready".into(),
-                ..Volume::default()
-            }],
-            ..InventoryUpdate::default()
-        };
-        let silent = self.silent;
-        tokio::spawn(async move {
-            if !silent {
-                let _ = sender.send(Ok(update)).await;
-            }
-            // A watch goes on for ever.
-            sender.closed().await;
-        });
-        Ok(Response::new(ReceiverStream::new(receiver)))
-    }
-
-    // As an agent of an earlier release.
-    async fn drive_latency(
-        &self,
-        _: Request<proto::DriveLatencyRequest>,
-    ) -> Result<Response<proto::DriveLatencyResponse>, Status> {
-        Err(Status::unimplemented("not known"))
-    }
-
-    async fn check_volume(
-        &self,
-        _: Request<proto::CheckVolumeRequest>,
-    ) -> Result<Response<proto::CheckVolumeResponse>, Status> {
-        Err(Status::unimplemented("not asked of this one"))
-    }
-
-    async fn adopt_drive(
-        &self,
-        _: Request<proto::AdoptDriveRequest>,
-    ) -> Result<Response<proto::AdoptDriveResponse>, Status> {
-        Err(Status::unimplemented("not asked of this one"))
-    }
-
-    async fn wipe_drive(
-        &self,
-        request: Request<proto::WipeDriveRequest>,
-    ) -> Answer<Self::WipeDriveStream> {
-        let request = request.into_inner();
-        assert_eq!(request.drive, self.drive);
-        if self.drive == "wwn-in-use" {
-            return Err(Status::failed_precondition(
-                "drive wwn-in-use is in use: mounted at /srv",
-            ));
-        }
-        if request.confirm.is_empty() {
-            return Err(Status::invalid_argument("confirm: spell out its identity"));
-        }
-        assert_eq!(request.confirm, self.drive);
-        let steps: &[u64] = if self.drive == "wwn-dies" {
-            &[1, 2]
-        } else {
-            &[1, 2, 3, 4]
-        };
-        let (sender, receiver) = tokio::sync::mpsc::channel(8);
-        for step in steps {
-            let progress = WipeDriveProgress {
-                done_bytes: step << 38,
-                total_bytes: 1 << 40,
-                finished: *step == 4,
-            };
-            let _ = sender.send(Ok(progress)).await;
-        }
-        Ok(Response::new(ReceiverStream::new(receiver)))
-    }
-
-    async fn acknowledge_drive(
-        &self,
-        request: Request<proto::AcknowledgeDriveRequest>,
-    ) -> Answer<proto::AcknowledgeDriveResponse> {
-        let request = request.into_inner();
-        if request.drive != self.drive {
-            return Err(Status::invalid_argument(format!(
-                "drive: no drive {:?} on this node",
-                request.drive
-            )));
-        }
-        assert_eq!(request.note, "seen it");
-        Ok(Response::new(proto::AcknowledgeDriveResponse {
-            drive: request.drive,
-            acknowledged: vec![proto::SmartFinding {
-                code: "ReportedUncorrect".into(),
-                subject: "ata-187".into(),
-                value: 3,
-                threshold: 1,
-                message: "reads failed".into(),
-                acknowledged: true,
-            }],
-            remaining: Vec::new(),
-            verdict: "GOOD".into(),
-            revision: 43,
-        }))
-    }
-
-    async fn rescan(&self, _: Request<proto::RescanRequest>) -> Answer<proto::RescanResponse> {
-        Ok(Response::new(proto::RescanResponse { revision: 42 }))
-    }
-
-    async fn prove(
-        &self,
-        _: Request<proto::ProveRequest>,
-    ) -> Result<Response<proto::ProveResponse>, Status> {
-        Err(Status::unimplemented("not asked here"))
-    }
-
-    async fn hello(&self, _: Request<proto::HelloRequest>) -> Answer<proto::HelloResponse> {
-        Err(Status::unimplemented(""))
-    }
-    async fn create_volume(
-        &self,
-        _: Request<proto::CreateVolumeRequest>,
-    ) -> Answer<proto::CreateVolumeResponse> {
-        Err(Status::unimplemented(""))
-    }
-    async fn delete_volume(
-        &self,
-        _: Request<proto::DeleteVolumeRequest>,
-    ) -> Answer<proto::DeleteVolumeResponse> {
-        Err(Status::unimplemented(""))
-    }
-    async fn expand_volume(
-        &self,
-        _: Request<proto::ExpandVolumeRequest>,
-    ) -> Answer<proto::ExpandVolumeResponse> {
-        Err(Status::unimplemented(""))
-    }
-}
-
-struct Served {
-    _dir: tempfile::TempDir,
-    socket: PathBuf,
-}
-
-fn serve(drive: &'static str, silent: bool) -> Served {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("agent.sock");
-    let listener = UnixListener::bind(&socket).unwrap();
-    let agent = AgentServer::new(FakeAgent { drive, silent });
-    tokio::spawn(
-        Server::builder()
-            .add_service(agent)
-            .serve_with_incoming(UnixListenerStream::new(listener)),
-    );
-    Served { _dir: dir, socket }
-}
-
-async fn run(args: &[&str]) -> Output {
-    tokio::process::Command::new(env!("CARGO_BIN_EXE_drivebay-agent"))
-        .args(args)
-        .stdin(std::process::Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .unwrap()
-}
-
-async fn ask(served: &Served, args: &[&str]) -> Output {
-    let socket = served.socket.to_str().unwrap();
-    let mut all = args.to_vec();
-    all.extend(["--socket", socket]);
-    run(&all).await
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn write(dir: &Path, text: &str) -> PathBuf {
-    let path = dir.join("drivebay.toml");
-    std::fs::write(&path, text).unwrap();
-    path
-}
+use cli::fake::{ask, err, out, run, serve, write};
 
 #[tokio::test]
 async fn without_an_agent_the_exit_code_is_3_and_the_message_helps() {
@@ -296,7 +62,7 @@ async fn health_has_one_exit_code_for_well_one_for_wrong_and_one_for_not_knowing
     assert_eq!(json.status.code(), Some(1));
     assert!(out(&json).contains("\"well\": false"), "{}", out(&json));
     let unknown = run(&["health", "--socket", "/nonexistent/agent.sock"]).await;
-    assert_eq!(unknown.status.code(), Some(2));
+    assert_eq!(unknown.status.code(), Some(3));
     assert!(
         err(&unknown).contains("no agent answers"),
         "{}",
@@ -318,7 +84,7 @@ async fn one_drive_and_one_volume_are_shown_by_any_name() {
         );
     }
     let output = ask(&served, &["drive", "show", "sdy"]).await;
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(6));
     assert!(
         err(&output).contains("there is no drive \"sdy\""),
         "{}",
@@ -349,9 +115,9 @@ async fn what_was_acknowledged_is_said_and_an_unknown_drive_is_refused() {
          drive wwn-sick is GOOD now; what was acknowledged counts again when it gets worse\n"
     );
     let output = ask(&served, &["drive", "ack", "wwn-other"]).await;
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(6));
     assert!(
-        err(&output).contains("no drive \"wwn-other\""),
+        err(&output).contains("there is no drive \"wwn-other\""),
         "{}",
         err(&output)
     );
@@ -400,7 +166,10 @@ async fn a_wipe_without_the_identity_only_shows_what_would_be_lost() {
     let text = err(&output);
     assert!(text.contains("Filesystem: ext4"), "{text}");
     assert!(
-        text.contains("drivebay-agent drive wipe wwn-x --confirm wwn-x"),
+        text.contains(&format!(
+            "drivebay-agent drive wipe wwn-x --confirm wwn-x --socket {}\n",
+            served.socket.display()
+        )),
         "{text}"
     );
     for wrong in ["sdx", "wwn", "WWN-X", ""] {
@@ -413,7 +182,7 @@ async fn a_wipe_without_the_identity_only_shows_what_would_be_lost() {
         );
     }
     let output = ask(&served, &["drive", "wipe", "sdy"]).await;
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(6));
 }
 
 #[tokio::test]
@@ -507,7 +276,7 @@ async fn help_says_what_to_do_first_and_what_exit_codes_mean() {
         "claim-plan --config",
         "check-config --config",
         "Exit codes",
-        "3  no agent answers",
+        "3  the program that is asked is not reachable",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }

@@ -64,7 +64,7 @@ impl HealthApi {
     long_about = "Drivebay's CSI Controller service: answers external-provisioner, external-resizer and \
 external-health-monitor from what the agents report, and has the agents create, grow and delete volumes. \
 It keeps nothing on disk: the volumes' records are on their drives.",
-    after_help = cli::args::EXIT_CODES,
+    after_help = drivebay_common::cli::exit_codes(&[]),
     max_term_width = 110,
     arg_required_else_help = true
 )]

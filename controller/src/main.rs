@@ -2,7 +2,6 @@
 
 use std::{error::Error, process::ExitCode};
 
-use clap::Parser;
 use drivebay_common::logging;
 use drivebay_controller::{
     app, cli,
@@ -10,7 +9,7 @@ use drivebay_controller::{
 };
 
 fn main() -> ExitCode {
-    let options = match Cli::parse().command {
+    let options = match drivebay_common::parse::parse::<Cli>().command {
         Command::Run(options) => options,
         #[cfg(feature = "certs")]
         Command::Certs(command) => return make(&command),

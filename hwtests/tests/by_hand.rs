@@ -14,4 +14,5 @@ mod by_hand {
     pub(crate) mod helpers;
     pub(crate) mod kept;
     pub(crate) mod life;
+    pub(crate) mod shown;
 }

@@ -153,7 +153,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     assert_eq!(text, "BAD");
 
     let unknown = rig.agent.ask(&["drive", "ack", "no-such"]).unwrap();
-    assert_eq!(unknown.status.code(), Some(1), "{}", said(&unknown));
+    assert_eq!(unknown.status.code(), Some(6), "{}", said(&unknown));
     let acked = rig
         .agent
         .ask(&["drive", "ack", &drive.id, "--note", "seen"])
@@ -168,6 +168,18 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
         volume_reasons(&rig, &volume.id, &volume.target)
             .await
             .is_empty()
+    );
+
+    // Again, with nothing left: the first one's words stay.
+    let again = rig
+        .agent
+        .ask(&["drive", "ack", &drive.id, "--note", "typed twice"])
+        .unwrap();
+    assert_eq!(again.status.code(), Some(0), "{}", said(&again));
+    assert!(
+        said(&again).contains("nothing to acknowledge; nothing was changed"),
+        "{}",
+        said(&again)
     );
 
     // It was durable before it was answered.

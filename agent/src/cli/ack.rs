@@ -2,16 +2,18 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use drivebay_common::{ask::AskError, table::printable};
+use drivebay_common::{pick::Part, table::printable};
 use drivebay_proto::agent::{AcknowledgeDriveRequest, AcknowledgeDriveResponse};
 
-use super::client::Client;
+use super::{client::Client, name, one_drive::OneDriveError};
 
 /// Acknowledges. Answers with what to print.
-pub async fn run(socket: &Path, drive: &str, note: &str) -> Result<String, AskError> {
+pub async fn run(socket: &Path, drive: &str, note: &str) -> Result<String, OneDriveError> {
     let mut client = Client::connect(socket).await?;
+    let inventory = client.inventory().await?;
+    let drive = name::drive(&inventory, drive, Part::Whole)?;
     let request = AcknowledgeDriveRequest {
-        drive: drive.to_owned(),
+        drive: drive.id.clone(),
         by: somebody(|name| std::env::var(name).ok()),
         note: note.to_owned(),
     };
@@ -33,7 +35,7 @@ fn somebody(variable: impl Fn(&str) -> Option<String>) -> String {
 fn told(answer: &AcknowledgeDriveResponse) -> String {
     let mut text = String::new();
     if answer.acknowledged.is_empty() {
-        text.push_str("the drive has no findings to acknowledge\n");
+        text.push_str("there is nothing to acknowledge; nothing was changed\n");
     }
     for finding in &answer.acknowledged {
         let told = format!(
@@ -47,9 +49,13 @@ fn told(answer: &AcknowledgeDriveResponse) -> String {
         let told = format!("still counts: {}: {}", finding.code, finding.message);
         let _ = writeln!(text, "{}", printable(&told));
     }
+    let afterwards = match answer.acknowledged.is_empty() {
+        true => "",
+        false => "; what was acknowledged counts again when it gets worse",
+    };
     let _ = writeln!(
         text,
-        "drive {} is {} now; what was acknowledged counts again when it gets worse",
+        "drive {} is {} now{afterwards}",
         printable(&answer.drive),
         printable(&answer.verdict)
     );
@@ -91,7 +97,7 @@ drive wwn-a is BAD now; what was acknowledged counts again when it gets worse
         );
         let nothing = told(&AcknowledgeDriveResponse::default());
         assert!(
-            nothing.starts_with("the drive has no findings"),
+            nothing.starts_with("there is nothing to acknowledge; nothing was changed\n"),
             "{nothing}"
         );
     }

@@ -2,10 +2,12 @@
 
 use std::{path::Path, time::Duration};
 
+use drivebay_common::pick::Part;
 use drivebay_proto::agent::AdoptDriveRequest;
 
 use super::{
     client::Client,
+    name,
     one_drive::{self, DriveAction, OneDriveError},
 };
 
@@ -27,7 +29,7 @@ pub async fn run(
 ) -> Result<String, OneDriveError> {
     let mut client = Client::connect(socket).await?;
     let inventory = client.inventory().await?;
-    let drive = one_drive::find(&inventory, name)?;
+    let drive = name::drive(&inventory, name, Part::Whole)?;
     one_drive::confirmed(&inventory, drive, name, confirm, &ADOPT)?;
     let request = AdoptDriveRequest {
         drive: drive.id.clone(),

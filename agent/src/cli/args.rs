@@ -1,25 +1,30 @@
 //! What can be typed. The help is the manual: each command says what it does, what it changes, and shows how.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
+use drivebay_common::cli::exit_codes;
 pub use drivebay_common::logging::LogFormat;
 pub use drivebay_controller::cli::Format;
-use drivebay_controller::cli::args::{HEALTH_EXIT_CODES, PvClaimArgs};
+use drivebay_controller::cli::args::{DriveSort, ListArgs, PvClaimArgs, VolumeSort};
 
+use super::schema::Of;
 use crate::{
     config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HealthApi, units::parse_size},
     smart::collect::DeviceType,
 };
 
-const EXIT_CODES: &str = "\
-Exit codes:
-  0  done
-  1  failed; the message says what and what to do
-  2  wrong usage, or a confirmation is missing; nothing was done
-  3  no agent answers
-  78 run: the config has a mistake";
+/// Exit codes that only some commands have.
+pub const FURTHER_EXIT_CODES: [(u8, &str); 4] = [
+    (10, "smart explain: the verdict is SUSPECT"),
+    (20, "smart explain: the verdict is BAD"),
+    (
+        30,
+        "smart explain: the verdict is UNKNOWN: the drive is asleep, or the answer holds no health data",
+    ),
+    (78, "run: the config has a mistake"),
+];
 
 const HEALTH_EXAMPLES: &str = "\
 Examples:
@@ -33,15 +38,6 @@ Examples:
   drivebay-agent smart explain -d megaraid,3 /dev/sda
   drivebay-agent smart explain dump.json -o json | jq -r .verdict";
 
-const EXPLAIN_EXIT_CODES: &str = "\
-Exit codes:
-  0   GOOD
-  10  SUSPECT
-  20  BAD
-  30  UNKNOWN: the drive is asleep, or the answer holds no health data
-  1   nothing could be read; the message says what and what to do
-  2   wrong usage";
-
 const START: &str = "\
 Start here:
   drivebay-agent check-config --config FILE   is the config right?
@@ -54,7 +50,7 @@ No drive is written to unless a class in the config selects it and it is provabl
 
 /// Drivebay's agent: turns this machine's drives into CSI volumes.
 #[derive(Debug, Parser)]
-#[command(name = "drivebay-agent", version, after_help = format!("{START}\n\n{EXIT_CODES}"), max_term_width = 110)]
+#[command(name = "drivebay-agent", version, after_help = format!("{START}\n\n{}", exit_codes(&FURTHER_EXIT_CODES)), max_term_width = 110)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -75,7 +71,7 @@ Examples:
   DRIVEBAY_LOG=debug drivebay-agent run --log-format json       what to log: as tracing's EnvFilter reads it")]
     Run(RunArgs),
     /// Say what is wrong on this host, worst first, and what to do about it
-    #[command(after_help = format!("{HEALTH_EXAMPLES}\n\n{HEALTH_EXIT_CODES}"))]
+    #[command(after_help = HEALTH_EXAMPLES)]
     Health {
         /// How to show it, and where the agent is.
         #[command(flatten)]
@@ -92,26 +88,19 @@ States:
 
 Examples:
   drivebay-agent drives
-  drivebay-agent drives -o wide
+  drivebay-agent drives sdb wwn-0x5000c5                                    these, by any name or a beginning of one
+  drivebay-agent drives --abnormal --sort health
+  drivebay-agent drives --class fast -o name
   drivebay-agent drives -o json | jq -r '.drives[] | select(.state == \"rejected\") | .id, .rejects[].code'")]
-    Drives {
-        /// How to show them, and where the agent is.
-        #[command(flatten)]
-        show: Show,
-        /// Virtual devices and partitions too (loop, ram, dm, ...)
-        #[arg(long)]
-        all: bool,
-    },
-    /// Show the volumes of this node as the running agent sees them
+    Drives(DrivesArgs),
+    /// Show the volumes of this node as the running agent sees them: how full, for whom, and what is wrong
     #[command(after_help = "\
 Examples:
   drivebay-agent volumes
+  drivebay-agent volumes db pvc-3f2c9d1e                                    these, by any name or a beginning of one
+  drivebay-agent volumes --drive sdb --sort full --watch
   drivebay-agent volumes -o json | jq -r '.volumes[] | select(.state == \"erasing\") | .name'")]
-    Volumes {
-        /// How to show them, and where the agent is.
-        #[command(flatten)]
-        show: Show,
-    },
+    Volumes(VolumesArgs),
     /// Show which drives would be claimed with this config, and why the others would not
     ///
     /// Looks at the drives itself (as root) and needs no running agent. Writes nothing to any drive.
@@ -174,6 +163,15 @@ Examples:
         #[command(flatten)]
         socket: SocketArg,
     },
+    /// Print what is in the JSON of a command: a JSON Schema
+    #[command(after_help = "\
+Examples:
+  drivebay-agent schema volumes | jq -r '.\"$defs\".VolumeJson.properties | to_entries[] | .key, .value.description'")]
+    Schema {
+        /// The command
+        #[arg(value_enum, value_name = "COMMAND")]
+        of: Of,
+    },
     /// Print the udev rule that keeps the host off what is inside volumes
     ///
     /// It belongs in /etc/udev/rules.d/09-drivebay.rules of the host.
@@ -187,6 +185,46 @@ Examples:
         #[command(flatten)]
         config: ConfigArg,
     },
+}
+
+impl Command {
+    /// The socket that it asks.
+    pub fn socket(&self) -> Option<&Path> {
+        let socket = match self {
+            Self::Health { show } => &show.socket,
+            Self::Drives(args) => &args.socket,
+            Self::Volumes(args) | Self::Volume(VolumeCommand::List(args)) => &args.socket,
+            Self::Rescan { socket } | Self::LogLevel { socket, .. } => socket,
+            Self::Drive(command) => match command {
+                DriveCommand::Show(args) => &args.show.socket,
+                DriveCommand::Ack { socket, .. }
+                | DriveCommand::Wipe { socket, .. }
+                | DriveCommand::Release { socket, .. }
+                | DriveCommand::Adopt { socket, .. } => socket,
+            },
+            Self::Volume(command) => match command {
+                VolumeCommand::Show(args) => &args.show.socket,
+                VolumeCommand::Create(args) => &args.show.socket,
+                VolumeCommand::Expand { show, .. } => &show.socket,
+                VolumeCommand::Mount(args) => &args.socket,
+                VolumeCommand::Pv(args) => &args.socket,
+                VolumeCommand::List(args) => &args.socket,
+                VolumeCommand::Check { socket, .. }
+                | VolumeCommand::Unmount { socket, .. }
+                | VolumeCommand::Delete { socket, .. } => socket,
+            },
+            _ => return None,
+        };
+        Some(&socket.socket)
+    }
+
+    /// The config that it reads, where the command asks an agent, too.
+    pub fn config(&self) -> Option<&Path> {
+        match self {
+            Self::Drive(DriveCommand::Wipe { config, .. }) => Some(&config.config),
+            _ => None,
+        }
+    }
 }
 
 /// What can be done to one drive.
@@ -207,7 +245,7 @@ Examples:
 Examples:
   drivebay-agent drive ack sdb --note 'the errors came from the old cable'")]
     Ack {
-        /// Its identity, or its kernel name (sdb, /dev/sdb)
+        /// Its identity, kernel name (sdb, /dev/sdb), link below /dev/disk/by-id, or serial number; whole
         drive: String,
         /// Why, for whoever looks next
         #[arg(long, value_name = "TEXT", default_value = "")]
@@ -226,7 +264,7 @@ Examples:
   drivebay-agent drive wipe sdb                                             shows what is on it
   drivebay-agent drive wipe sdb --confirm wwn-0x5000c500a1b2c3d4            wipes it")]
     Wipe {
-        /// Its identity, or its kernel name (sdb, /dev/sdb)
+        /// Its identity, kernel name (sdb, /dev/sdb), link below /dev/disk/by-id, or serial number; whole
         drive: String,
         /// Its identity, spelled out in full
         #[arg(long, value_name = "IDENTITY")]
@@ -248,7 +286,7 @@ Examples:
   drivebay-agent drive release sdb                                          shows what is on it
   drivebay-agent drive release sdb --confirm wwn-0x5000c500a1b2c3d4         releases it")]
     Release {
-        /// Its identity, or its kernel name (sdb, /dev/sdb)
+        /// Its identity, kernel name (sdb, /dev/sdb), link below /dev/disk/by-id, or serial number; whole
         drive: String,
         /// Its identity, spelled out in full
         #[arg(long, value_name = "IDENTITY")]
@@ -266,7 +304,7 @@ Examples:
   drivebay-agent drive adopt sdb                                            shows whose it is
   drivebay-agent drive adopt sdb --confirm wwn-0x5000c500a1b2c3d4           adopts it")]
     Adopt {
-        /// Its identity, or its kernel name (sdb, /dev/sdb)
+        /// Its identity, kernel name (sdb, /dev/sdb), link below /dev/disk/by-id, or serial number; whole
         drive: String,
         /// Its identity, spelled out in full
         #[arg(long, value_name = "IDENTITY")]
@@ -284,7 +322,7 @@ pub enum SmartCommand {
     ///
     /// Reads what `smartctl --json -x DEVICE` printed, from a file or from standard input (-), or asks a device with smartctl
     /// (as root). Needs no running agent and no config, and writes nothing. One answer shows no growth: rules on it need an agent.
-    #[command(after_help = format!("{EXPLAIN_EXAMPLES}\n\n{EXPLAIN_EXIT_CODES}"))]
+    #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
 }
 
@@ -315,12 +353,13 @@ Examples:
     ///
     /// The agent chooses how, so that the answer can be believed: the volume itself when it is mounted nowhere, a snapshot of it
     /// (layout lvm), btrfs' scrub; or it says why there is no such way. A pod that wants the volume ends the check.
-    /// Exit code 1 when the filesystem is damaged.
+    /// Exit code 1 when the filesystem is damaged, 5 when that could not be found out.
     #[command(after_help = "\
 Examples:
+  drivebay-agent volume check db
   drivebay-agent volume check 5b0c3c5e-6f0b-4a6e-9a57-0d5d8f0c8a11@rack1-node7")]
     Check {
-        /// The volume's id, or its uuid
+        /// Its name, uuid, id, PersistentVolume, claim or device, or a beginning that no other has
         volume: String,
         /// Where the agent is.
         #[command(flatten)]
@@ -370,7 +409,7 @@ Examples:
 Examples:
   drivebay-agent volume expand db --size 200GiB")]
     Expand {
-        /// Its name, its uuid or its id
+        /// Its name, uuid, id, PersistentVolume, claim or device; whole
         name: String,
         /// Its new size in all, such as 200GiB
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -388,11 +427,14 @@ Examples:
   drivebay-agent volume delete db                                           shows it
   drivebay-agent volume delete db --confirm db                              deletes it")]
     Delete {
-        /// Its name, its uuid or its id
+        /// Its name, uuid, id, PersistentVolume, claim or device; whole
         name: String,
         /// Its name, spelled out in full
         #[arg(long, value_name = "NAME")]
         confirm: Option<String>,
+        /// Wait until its space is erased, and show how far that is
+        #[arg(long, requires = "confirm")]
+        wait: bool,
         /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,
@@ -402,11 +444,7 @@ Examples:
 Examples:
   drivebay-agent volume list
   drivebay-agent volume list -o json | jq -r '.mounts[] | select(.persist) | .path'")]
-    List {
-        /// How to show them, and where the agent is.
-        #[command(flatten)]
-        show: Show,
-    },
+    List(VolumesArgs),
     /// Print the PersistentVolume for a volume, so that Kubernetes can use it
     ///
     /// For one that was made by hand, or whose PersistentVolume is lost. What to do before it is applied goes to stderr.
@@ -452,7 +490,7 @@ pub struct CreateArgs {
 /// Options of `volume mount`.
 #[derive(Debug, Args)]
 pub struct MountArgs {
-    /// Its name, its uuid or its id
+    /// Its name, uuid, id, PersistentVolume, claim or device; whole
     #[arg(required_unless_present = "persisted", conflicts_with = "persisted")]
     pub name: Option<String>,
     /// An existing directory; a file, for a raw volume. Left out: where it is mounted at each start of the host
@@ -478,7 +516,7 @@ pub struct MountArgs {
 /// Options of `volume pv`.
 #[derive(Debug, Args)]
 pub struct PvArgs {
-    /// Its name, its id, its device, or a beginning of one of them that no other has
+    /// Its name, uuid, id, claim or device, or a beginning that no other has
     pub name: String,
     /// For whom.
     #[command(flatten)]
@@ -491,12 +529,87 @@ pub struct PvArgs {
 /// What is shown, and how.
 #[derive(Debug, Args)]
 pub struct ShowOne {
-    /// Its identity or id, its name, its device, or a beginning of one of them that no other has
+    /// A drive's identity, kernel name, link below /dev/disk/by-id or serial number; a volume's name, uuid, id,
+    /// PersistentVolume, claim or device; or a beginning that no other has
     #[arg(value_name = "ID")]
     pub id: String,
     /// How to show it, and where the agent is.
     #[command(flatten)]
     pub show: Show,
+}
+
+/// Options of `drives`.
+#[derive(Debug, Args)]
+pub struct DrivesArgs {
+    /// Only these, by any name or a beginning of one
+    #[arg(value_name = "DRIVE")]
+    pub names: Vec<String>,
+    /// How to show them.
+    #[command(flatten)]
+    pub list: ListArgs,
+    /// How often.
+    #[command(flatten)]
+    pub watch: WatchArg,
+    /// Virtual devices and partitions too (loop, ram, dm, ...)
+    #[arg(long)]
+    pub all: bool,
+    /// Only drives of this class
+    #[arg(long, value_name = "CLASS")]
+    pub class: Option<String>,
+    /// Only drives that are not well: missing, or with a verdict other than GOOD and UNKNOWN
+    #[arg(long)]
+    pub abnormal: bool,
+    /// Sorted by this instead of by identity
+    #[arg(long, value_enum, value_name = "BY")]
+    pub sort: Option<DriveSort>,
+    /// Where the agent is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// Options of `volumes` and `volume list`.
+#[derive(Debug, Args)]
+pub struct VolumesArgs {
+    /// Only these, by any name or a beginning of one
+    #[arg(value_name = "VOLUME")]
+    pub names: Vec<String>,
+    /// How to show them.
+    #[command(flatten)]
+    pub list: ListArgs,
+    /// How often.
+    #[command(flatten)]
+    pub watch: WatchArg,
+    /// Only volumes of this class of drives
+    #[arg(long, value_name = "CLASS")]
+    pub class: Option<String>,
+    /// Only volumes on this drive, by any name of it
+    #[arg(long, value_name = "DRIVE")]
+    pub drive: Option<String>,
+    /// Only volumes with something wrong
+    #[arg(long)]
+    pub abnormal: bool,
+    /// Sorted by this instead of by uuid
+    #[arg(long, value_enum, value_name = "BY")]
+    pub sort: Option<VolumeSort>,
+    /// Where the agent is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// Whether a list is shown again and again.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct WatchArg {
+    /// Show it again whenever it has changed, asking every 2 seconds, or as often as is said
+    #[arg(
+        short,
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2",
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    pub watch: Option<u64>,
 }
 
 /// How the agent runs.
@@ -536,7 +649,7 @@ pub struct ConfigArg {
 #[derive(Debug, Args)]
 pub struct SocketArg {
     /// The agent's socket (`socket` under `[agent]` in its config)
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_AGENT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = "DRIVEBAY_SOCKET", default_value = DEFAULT_AGENT_SOCKET)]
     pub socket: PathBuf,
 }
 

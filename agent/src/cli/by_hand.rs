@@ -5,11 +5,17 @@
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
-use drivebay_common::ask::AskError;
+use drivebay_common::{
+    ask::AskError,
+    cli::{NOT_FOUND, USAGE, WRONG},
+    pick::{Part, PickError},
+    progress::{Progress, waiting},
+};
 use drivebay_controller::{
     cli::{
         pv::{Manifest, PvError, manifest},
-        show::{PickError, VolumeSheetJson},
+        show::VolumeSheetJson,
+        volumes::state,
     },
     placement::Want,
     size::{self, SizeError},
@@ -18,8 +24,8 @@ use drivebay_controller::{
 use drivebay_proto::{
     VolumeId,
     agent::{
-        Class, CreateVolumeRequest, DeleteVolumeRequest, ExpandVolumeRequest, GetDriverRequest,
-        InventoryUpdate, Volume,
+        Class, CreateVolumeRequest, DeleteVolumeRequest, Drive, ExpandVolumeRequest,
+        GetDriverRequest, InventoryUpdate, Volume,
     },
     controller::{GetVolumeResponse, VolumeOnNode},
     names,
@@ -28,7 +34,7 @@ use drivebay_proto::{
 use super::{
     args::{CreateArgs, Format, PvArgs, Show},
     client::Client,
-    health,
+    name,
     table::{human_size, printable},
 };
 
@@ -51,7 +57,7 @@ pub enum ByHandError {
     Pick(#[from] PickError),
     #[error(transparent)]
     Pv(#[from] PvError),
-    #[error("volume {0:?} does not exist on this node; `drivebay-agent volume list` shows all")]
+    #[error("volume {0:?} does not exist on this node; `drivebay-agent volumes` shows all")]
     NoSuchVolume(String),
     #[error("the size must be more than 0")]
     NoSize,
@@ -87,16 +93,24 @@ fn place(at: &[String]) -> String {
 }
 
 impl ByHandError {
-    /// Whether the command line was at fault and nothing was done.
-    pub fn is_usage(&self) -> bool {
-        matches!(
-            self,
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Client(error) => error.code(),
+            Self::Pick(error) => error.code(),
+            Self::NoSuchVolume(_) => NOT_FOUND,
             Self::Invalid(_)
-                | Self::NoSize
-                | Self::ClassNotNamed(_)
-                | Self::NotConfirmed(_)
-                | Self::WrongConfirmation { .. }
-        )
+            | Self::NoSize
+            | Self::ClassNotNamed(_)
+            | Self::NotConfirmed(_)
+            | Self::WrongConfirmation { .. } => USAGE,
+            Self::Size(_)
+            | Self::Pv(_)
+            | Self::NoClasses
+            | Self::UnknownClass { .. }
+            | Self::InUse { .. }
+            | Self::Json(_) => WRONG,
+        }
     }
 }
 
@@ -106,8 +120,10 @@ pub async fn create(args: &CreateArgs) -> Result<String, ByHandError> {
     let inventory = client.inventory().await?;
     let request = request(args, &inventory)?;
     let is_there = client.find_volume(&args.name).await?.is_some();
+    let what = creating(&inventory, &request);
     let call = client.by_hand.create_volume(request);
-    let answer = client.asked.answered_within(CREATE_DEADLINE, call).await?;
+    let answer = client.asked.answered_within(CREATE_DEADLINE, call);
+    let answer = waiting(&what, answer).await?;
     let volume = answer.into_inner().volume;
     let volume = volume.ok_or_else(|| client.asked.senseless("no volume"))?;
     let mut text = format!(
@@ -129,6 +145,20 @@ pub async fn create(args: &CreateArgs) -> Result<String, ByHandError> {
         printable(&volume.name)
     ));
     shown(&inventory, &volume, &args.show, text)
+}
+
+/// What is done, in words. A drive that has to be claimed takes longer.
+fn creating(inventory: &InventoryUpdate, request: &CreateVolumeRequest) -> String {
+    let has_room = |drive: &Drive| {
+        drive.class == request.class
+            && drive.state == "claimed"
+            && drive.largest_free_bytes >= request.required_bytes
+    };
+    let claims = match inventory.drives.iter().any(has_room) {
+        true => "",
+        false => ", on a drive that is claimed first",
+    };
+    format!("creating volume {}{claims}", printable(&request.name))
 }
 
 /// As JSON, or in these words.
@@ -251,15 +281,16 @@ pub async fn expand(name: &str, bytes: u64, show: &Show) -> Result<String, ByHan
     }
     let mut client = Client::connect(&show.socket.socket).await?;
     let inventory = client.inventory().await?;
-    let before = client.find_volume(name).await?;
+    let before = live(&mut client, &inventory, name).await?;
     let before = before.ok_or_else(|| ByHandError::NoSuchVolume(name.to_owned()))?;
+    let what = format!("expanding volume {}", printable(&before.name));
     let call = client.by_hand.expand_volume(ExpandVolumeRequest {
         id: before.id.clone(),
         required_bytes: bytes,
         limit_bytes: 0,
     });
-    let answer = client.asked.answered_within(EXPAND_DEADLINE, call).await?;
-    let answer = answer.into_inner();
+    let answer = client.asked.answered_within(EXPAND_DEADLINE, call);
+    let answer = waiting(&what, answer).await?.into_inner();
     let volume = answer.volume;
     let volume = volume.ok_or_else(|| client.asked.senseless("no volume"))?;
     let filesystem = match (volume.mode.as_str(), answer.filesystem_grown) {
@@ -279,14 +310,37 @@ pub async fn expand(name: &str, bytes: u64, show: &Show) -> Result<String, ByHan
     shown(&inventory, &volume, show, text)
 }
 
+/// The volume that is to be changed. None: there is none of this name for certain.
+async fn live(
+    client: &mut Client,
+    inventory: &InventoryUpdate,
+    name: &str,
+) -> Result<Option<Volume>, ByHandError> {
+    let deleted = |volume: &Volume| matches!(volume.state.as_str(), "erasing" | "quarantined");
+    match name::volume(inventory, name, Part::Whole) {
+        Ok(volume) if !deleted(volume) => Ok(Some(volume.clone())),
+        Err(error) if !error.is_none() => Err(error.into()),
+        _ => Ok(client.find_volume(name).await?),
+    }
+}
+
 /// Shows or deletes. Answers with what to print.
 pub async fn delete(
     socket: &Path,
     name: &str,
     confirm: Option<&str>,
+    wait: bool,
 ) -> Result<String, ByHandError> {
     let mut client = Client::connect(socket).await?;
-    let Some(volume) = client.find_volume(name).await? else {
+    let inventory = client.inventory().await?;
+    let found = match live(&mut client, &inventory, name).await {
+        // Whoever confirms this name has typed all of it: a repeated command, and the volume is gone.
+        Err(ByHandError::Pick(PickError::OnlyBeginning { .. })) if confirm == Some(name) => {
+            client.find_volume(name).await?
+        }
+        found => found?,
+    };
+    let Some(volume) = found else {
         return Ok(format!("there is no volume {name:?}; nothing to delete\n"));
     };
     may_delete(&volume, confirm)?;
@@ -296,6 +350,10 @@ pub async fn delete(
     });
     client.asked.answered_within(DELETE_DEADLINE, call).await?;
     let what = match volume.state.as_str() {
+        _ if wait => {
+            erased(&mut client, &volume).await?;
+            "its space is erased, and is offered again"
+        }
         "missing" => {
             "its drive is missing; if it comes back, the volume is kept for a while and then erased"
         }
@@ -305,6 +363,27 @@ pub async fn delete(
         "volume {} is deleted; {what}\n",
         printable(&volume.name)
     ))
+}
+
+/// Waits until nothing of a deleted volume is left, or it stays for another reason than that it is being erased.
+async fn erased(client: &mut Client, volume: &Volume) -> Result<(), AskError> {
+    let mut progress = Progress::begin();
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        ticks.tick().await;
+        let inventory = client.inventory().await?;
+        let left = inventory.volumes.iter().find(|one| one.id == volume.id);
+        match left {
+            Some(left) if left.state == "erasing" => {
+                progress.show(&format!(
+                    "volume {}: {}",
+                    printable(&left.name),
+                    state(left)
+                ));
+            }
+            _ => return Ok(()),
+        }
+    }
 }
 
 /// Says first what stands in the way, then what is to be confirmed. Pure.
@@ -342,7 +421,7 @@ fn may_delete(volume: &Volume, confirm: Option<&str>) -> Result<(), ByHandError>
 pub async fn pv(args: &PvArgs) -> Result<Manifest, ByHandError> {
     let mut client = Client::connect(&args.socket.socket).await?;
     let inventory = client.inventory().await?;
-    let volume = health::volume(&inventory, &args.name)?.clone();
+    let volume = name::volume(&inventory, &args.name, Part::Beginning)?.clone();
     let call = client.by_hand.get_driver(GetDriverRequest {});
     let driver = client.asked.answered(call).await?.into_inner();
     let id: VolumeId = volume
@@ -461,7 +540,7 @@ mod tests {
             ],
         ] {
             let error = request(&args(line), &one).unwrap_err();
-            assert!(error.is_usage(), "{line:?}: {error}");
+            assert_eq!(error.code(), USAGE, "{line:?}: {error}");
         }
         let (none, two) = (inventory(&[]), inventory(&["fast", "bulk"]));
         let asked = args(&["db", "--size", "1GiB"]);
@@ -492,12 +571,12 @@ mod tests {
         for confirm in [None, Some("db")] {
             let error = may_delete(&volume, confirm).unwrap_err();
             assert!(error.to_string().contains("at /srv/db"), "{error}");
-            assert!(!error.is_usage());
+            assert_eq!(error.code(), WRONG);
         }
         volume.published = false;
         assert!(may_delete(&volume, Some("db")).is_ok());
         for confirm in [None, Some("d"), Some("")] {
-            assert!(may_delete(&volume, confirm).unwrap_err().is_usage());
+            assert_eq!(may_delete(&volume, confirm).unwrap_err().code(), USAGE);
         }
         let said = may_delete(&volume, None).unwrap_err().to_string();
         assert!(said.contains("volume delete db --confirm db"), "{said}");

@@ -2,10 +2,17 @@
 
 use std::{path::Path, time::Duration};
 
-use drivebay_common::ask::AskError;
+use drivebay_common::{
+    ask::AskError,
+    cli::{UNKNOWN, WRONG},
+    pick::{Part, PickError},
+    progress::waiting,
+    table::printable,
+};
 use drivebay_proto::agent::CheckVolumeRequest;
+use tonic::Code;
 
-use super::client::Client;
+use super::{client::Client, name};
 
 /// The agent ends a check at its own limit (`[checks] timeout`); a day is past every one that makes sense.
 const DEADLINE: Duration = Duration::from_secs(24 * 3600);
@@ -16,6 +23,17 @@ pub enum CheckVolumeError {
     /// The agent.
     #[error(transparent)]
     Client(#[from] AskError),
+    /// More than one could be meant.
+    #[error(transparent)]
+    Pick(#[from] PickError),
+    /// It was not found out.
+    #[error("volume {volume} could not be checked: {what}")]
+    NotChecked {
+        /// As it was named.
+        volume: String,
+        /// Why.
+        what: String,
+    },
     /// The filesystem is damaged.
     #[error("volume {volume}: {what}")]
     Damaged {
@@ -26,14 +44,35 @@ pub enum CheckVolumeError {
     },
 }
 
+impl CheckVolumeError {
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            // A call wanted the volume meanwhile.
+            Self::Client(AskError::Refused { status, .. }) if status.code() == Code::Aborted => {
+                UNKNOWN
+            }
+            Self::Client(error) => error.code(),
+            Self::Pick(error) => error.code(),
+            Self::NotChecked { .. } => UNKNOWN,
+            Self::Damaged { .. } => WRONG,
+        }
+    }
+}
+
 /// Checks. Answers with what to print.
 pub async fn run(socket: &Path, volume: &str) -> Result<String, CheckVolumeError> {
     let mut client = Client::connect(socket).await?;
-    let request = CheckVolumeRequest {
-        volume_id: volume.to_owned(),
+    let inventory = client.inventory().await?;
+    let volume_id = match name::volume(&inventory, volume, Part::Beginning) {
+        Ok(volume) => volume.id.clone(),
+        // The agent says whether there is none, or cannot tell.
+        Err(none) if none.is_none() => volume.to_owned(),
+        Err(error) => return Err(error.into()),
     };
-    let call = client.raw.check_volume(request);
-    let answer = client.asked.answered_within(DEADLINE, call).await?;
+    let call = client.raw.check_volume(CheckVolumeRequest { volume_id });
+    let answer = client.asked.answered_within(DEADLINE, call);
+    let answer = waiting(&format!("checking volume {}", printable(volume)), answer).await?;
     let answer = answer.into_inner();
     let how = if answer.method.is_empty() {
         String::new()
@@ -46,11 +85,10 @@ pub async fn run(socket: &Path, volume: &str) -> Result<String, CheckVolumeError
         )
     };
     let what = format!("{}{how}", answer.detail);
-    if answer.outcome == "corrupt" {
-        return Err(CheckVolumeError::Damaged {
-            volume: volume.to_owned(),
-            what,
-        });
+    let volume = volume.to_owned();
+    match answer.outcome.as_str() {
+        "clean" => Ok(format!("{volume}: {what}\n")),
+        "corrupt" => Err(CheckVolumeError::Damaged { volume, what }),
+        _ => Err(CheckVolumeError::NotChecked { volume, what }),
     }
-    Ok(format!("{volume}: {what}\n"))
 }

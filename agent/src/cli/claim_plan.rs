@@ -5,6 +5,9 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
+use drivebay_common::{cli::RUN_AS_ROOT, terminal::Terminal};
+use drivebay_controller::cli::drives::{are_unwanted, in_short};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -19,7 +22,7 @@ use crate::{
         survey::{self, Settings, SurveyError, Surveyed},
     },
     model::Transport,
-    sys::statefile,
+    sys::{statefile, user},
     worker::{Pool, PoolConfig},
 };
 
@@ -37,43 +40,64 @@ pub enum PlanError {
     /// Looking.
     #[error(transparent)]
     Survey(#[from] SurveyError),
+    /// Every drive would look as if it could not be used.
+    #[error("cannot look at drives: {RUN_AS_ROOT}")]
+    NotRoot,
     /// Showing.
     #[error("cannot write the plan as JSON")]
     Json(#[from] serde_json::Error),
 }
 
 /// A drive in JSON. Field names are stable; sizes are bytes.
-#[derive(Debug, Serialize)]
-struct PlanJson<'a> {
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PlanJson<'a> {
+    /// The node id.
     node: &'a str,
+    /// As the config names it.
     cluster: &'a str,
+    /// All drives, virtual devices too.
     drives: Vec<PlanDriveJson<'a>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct PlanDriveJson<'a> {
+    /// Stable identity.
     id: &'a str,
+    /// The kernel's name of the device now; empty when it is missing.
     kernel_name: &'a str,
     /// `would-be-claimed`, `claimed` or `not-used`.
     outcome: &'static str,
+    /// The class of drives; empty when no class selects it.
     class: &'a str,
+    /// hdd, ssd or nvme.
     media: String,
+    /// sata, sas, nvme, usb, virtio, loop or another bus.
     transport: &'a str,
+    /// As the drive says.
     model: &'a str,
+    /// As the drive says.
     serial: &'a str,
+    /// Its size.
     size_bytes: u64,
+    /// How many volumes are on it; null of one that is not claimed.
     volumes: Option<usize>,
+    /// Every reason why it may not be used.
     rejects: Vec<PlanRejectJson<'a>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct PlanRejectJson<'a> {
+    /// Stable, CamelCase.
     code: &'static str,
+    /// What was seen, in words.
     detail: &'a str,
 }
 
 /// Looks at all drives and says what would be done with each.
 pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, PlanError> {
+    if !user::is_root() {
+        return Err(PlanError::NotRoot);
+    }
     let workers = |what| move |source| PlanError::Workers { what, source };
     let notes = NotesDir(
         statefile::make_private_dir("drivebay-claim-plan-")
@@ -99,7 +123,8 @@ pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, P
     let surveyed = survey::survey(&pool, &rules, &settings, None, Vec::new()).await;
     // A worker stuck in the kernel stays behind; it holds nothing of ours.
     pool.shutdown(Duration::from_secs(1)).await;
-    Ok(render(config, &surveyed?.drives, format, all)?)
+    let terminal = Terminal::of_stdout();
+    Ok(render(config, &surveyed?.drives, format, all, terminal)?)
 }
 
 /// Removed with the plan.
@@ -118,6 +143,7 @@ pub fn render(
     drives: &[Surveyed],
     format: Format,
     all: bool,
+    terminal: Terminal,
 ) -> serde_json::Result<String> {
     if format == Format::Json {
         let drives = drives.iter().map(json).collect();
@@ -137,7 +163,7 @@ pub fn render(
     let mut text = String::new();
     let mut group = |title: &str, members: Vec<&Surveyed>| {
         if !members.is_empty() {
-            text.push_str(&format!("{title}:\n{}\n", table(&members, wide)));
+            text.push_str(&format!("{title}:\n{}\n", table(&members, wide, terminal)));
         }
     };
     group(
@@ -147,7 +173,13 @@ pub fn render(
     group("Claimed already", of("claimed").collect());
     let (shown, hidden): (Vec<&Surveyed>, Vec<&Surveyed>) =
         of("not-used").partition(|drive| all || !is_noise(drive));
-    group("Not used, because", shown);
+    // Those that no class wants come last.
+    let (unwanted, wanted): (Vec<&Surveyed>, Vec<&Surveyed>) =
+        shown.into_iter().partition(|drive| is_unwanted(drive));
+    group(
+        "Not used, because",
+        wanted.into_iter().chain(unwanted).collect(),
+    );
     let bytes: u64 = of("would-be-claimed")
         .map(|drive| drive.facts.size_bytes)
         .sum();
@@ -184,6 +216,19 @@ fn is_noise(drive: &Surveyed) -> bool {
     is_nobodys(&codes, drive.facts.transport == Transport::Loop)
 }
 
+fn codes(drive: &Surveyed) -> Vec<&'static str> {
+    match &drive.judgement {
+        Judgement::Rejected { reasons, .. } => {
+            reasons.iter().map(|reject| reject.code.as_str()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn is_unwanted(drive: &Surveyed) -> bool {
+    drive.trouble.is_none() && are_unwanted(&codes(drive))
+}
+
 fn json(drive: &Surveyed) -> PlanDriveJson<'_> {
     let (outcome, class) = outcome(drive);
     let rejects = match &drive.judgement {
@@ -214,7 +259,7 @@ fn json(drive: &Surveyed) -> PlanDriveJson<'_> {
     }
 }
 
-fn table(drives: &[&Surveyed], wide: bool) -> String {
+fn table(drives: &[&Surveyed], wide: bool, terminal: Terminal) -> String {
     use Align::{Left, Right};
     let mut columns = vec![
         ("DRIVE", Left),
@@ -226,7 +271,8 @@ fn table(drives: &[&Surveyed], wide: bool) -> String {
     if wide {
         columns.extend([("BUS", Left), ("MODEL", Left), ("SERIAL", Left)]);
     }
-    let mut table = Table::new(&columns);
+    let dispensable = if wide { &[][..] } else { &["MEDIA", "CLASS"] };
+    let mut table = Table::new(&columns).on(terminal, dispensable);
     for drive in drives {
         let facts = &drive.facts;
         let mut cells = vec![
@@ -242,6 +288,12 @@ fn table(drives: &[&Surveyed], wide: bool) -> String {
                 facts.model.clone(),
                 facts.serial.clone(),
             ]);
+        }
+        if !wide && is_unwanted(drive) {
+            // Without a class.
+            cells.truncate(cells.len() - 1);
+            table.line(cells, &in_short(&codes(drive)));
+            continue;
         }
         let mut below: Vec<String> = match &drive.judgement {
             Judgement::Rejected { reasons, .. } => reasons

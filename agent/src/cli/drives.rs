@@ -1,42 +1,84 @@
-//! `drivebay-agent drives`: every drive of the node, and every reason against it. Rendering is pure.
+//! `drivebay-agent drives`: the drives of the node, and every reason against each that a class selects. Rendering is pure.
 
-use drivebay_controller::cli::drives::{DriveJson, cells, columns, is_noise};
 pub use drivebay_controller::cli::drives::{below, hidden_note, is_nobodys, reason};
+use drivebay_controller::cli::{
+    args::ListFormat,
+    drives::{DISPENSABLE, DriveJson, columns, in_trouble, is_noise, row, sort},
+};
 use drivebay_proto::agent::{Drive, InventoryUpdate};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{args::Format, table::Table};
+use super::{
+    CommandError,
+    args::DrivesArgs,
+    name,
+    table::{Table, printable},
+    watch::Look,
+};
 
-#[derive(Debug, Serialize)]
-struct DrivesJson<'a> {
+/// What `drives -o json` prints.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct DrivesJson<'a> {
+    /// The node id.
     node: &'a str,
+    /// False while the agent is still scanning its drives.
     ready: bool,
+    /// The drives.
     drives: Vec<DriveJson<'a>>,
 }
 
-/// The drives of an inventory as text. `all`: devices that could never be used (loop, ram, dm, …) too;
-/// JSON always has everything.
+/// The drives of an inventory as text. JSON always has devices that could never be used (loop, ram, dm, …), too.
 pub fn render(
     inventory: &InventoryUpdate,
-    format: Format,
-    all: bool,
-) -> serde_json::Result<String> {
-    if format == Format::Json {
-        let drives = inventory.drives.iter().map(DriveJson::from).collect();
+    args: &DrivesArgs,
+    look: Look,
+) -> Result<String, CommandError> {
+    let mut drives = name::drives(inventory, &args.names)?;
+    let all = drives.len();
+    drives.retain(|drive| {
+        let class = args
+            .class
+            .as_ref()
+            .is_none_or(|class| *class == drive.class);
+        class && (!args.abnormal || in_trouble(drive))
+    });
+    if args.list.output == ListFormat::Json {
+        // As they are known, unless it is said otherwise.
+        if args.sort.is_some() {
+            sort(&mut drives, args.sort, |drive| drive);
+        }
         let whole = DrivesJson {
             node: &inventory.node_id,
             ready: inventory.ready,
-            drives,
+            drives: drives.into_iter().map(DriveJson::from).collect(),
         };
         return Ok(serde_json::to_string_pretty(&whole)? + "\n");
     }
-    let (shown, hidden): (Vec<&Drive>, Vec<&Drive>) = inventory
-        .drives
+    let named = !args.names.is_empty();
+    let (mut shown, hidden): (Vec<&Drive>, Vec<&Drive>) = drives
         .iter()
-        .partition(|drive| all || !is_noise(drive));
-    let mut text = table(&shown, format == Format::Wide);
-    if shown.is_empty() {
-        text = "no drives\n".into();
+        .copied()
+        .partition(|drive| args.all || named || !is_noise(drive));
+    sort(&mut shown, args.sort, |drive| drive);
+    if args.list.output == ListFormat::Name {
+        return Ok(shown
+            .iter()
+            .map(|drive| printable(&drive.id) + "\n")
+            .collect());
+    }
+    let mut text = match (shown.is_empty(), all) {
+        (false, _) => table(&shown, args, look),
+        (true, 0) => "no drives\n".into(),
+        (true, _) if hidden.is_empty() => format!("none of {all} drives\n"),
+        (true, _) => "no drives\n".into(),
+    };
+    if args.list.no_headers {
+        return Ok(if shown.is_empty() {
+            String::new()
+        } else {
+            text
+        });
     }
     text.push_str(&hidden_note(hidden.len()));
     if !inventory.ready {
@@ -45,10 +87,19 @@ pub fn render(
     Ok(text)
 }
 
-fn table(drives: &[&Drive], wide: bool) -> String {
-    let mut table = Table::new(&columns(wide));
+fn table(drives: &[&Drive], args: &DrivesArgs, look: Look) -> String {
+    let wide = args.list.output.is_wide();
+    let dispensable = if wide { &[][..] } else { &DISPENSABLE };
+    let mut table = Table::new(&columns(wide)).on(look.terminal, dispensable);
+    if args.list.no_headers {
+        table = table.without_header();
+    }
     for drive in drives {
-        table.row(cells(drive, wide), below(drive));
+        let row = row(drive, wide, !args.names.is_empty(), look.now);
+        match row.tail {
+            Some(tail) => table.line(row.cells, &tail),
+            None => table.row(row.cells, row.below),
+        }
     }
     table.render()
 }

@@ -6,7 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use drivebay_common::table::{human_size, printable};
+use drivebay_common::{
+    cli::{NOT_FOUND, NOT_PERMITTED, RUN_AS_ROOT, USAGE, WRONG},
+    table::{human_size, printable},
+};
+use drivebay_controller::cli::denied;
 use serde::Serialize;
 
 use super::{
@@ -65,7 +69,7 @@ pub enum ExplainError {
         detail: String,
     },
     /// The device may not be opened.
-    #[error("cannot open {}: permission denied; run this as root", path.display())]
+    #[error("cannot open {}: {RUN_AS_ROOT}", path.display())]
     Permission {
         /// The device.
         path: PathBuf,
@@ -78,6 +82,19 @@ pub enum ExplainError {
         /// Why, and what to do.
         detail: String,
     },
+}
+
+impl ExplainError {
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => NOT_FOUND,
+            Self::Permission { .. } => NOT_PERMITTED,
+            Self::NotADevice { .. } => USAGE,
+            error if denied(error) => NOT_PERMITTED,
+            _ => WRONG,
+        }
+    }
 }
 
 /// What is known of a drive from one answer.

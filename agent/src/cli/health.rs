@@ -1,11 +1,12 @@
 //! `drivebay-agent health`, `drive show` and `volume show`: what the running agent knows. Rendering is pure.
 
-use drivebay_common::paint::Paint;
+use drivebay_common::terminal::Terminal;
 use drivebay_controller::cli::{
-    show::{self, DriveSheetJson, PickError, VolumeSheetJson, drive_names, pick, volume_names},
+    show::{self, VolumeSheetJson},
     wrong::{Health, Problem, Reason},
 };
 use drivebay_proto::agent::{Drive, DriveLatencyResponse, InventoryUpdate, Volume};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -20,8 +21,8 @@ pub struct Look {
     pub format: Format,
     /// Seconds since 1970.
     pub now: u64,
-    /// Colours.
-    pub paint: Paint,
+    /// Where.
+    pub terminal: Terminal,
 }
 
 /// What is wrong on this host, and whether nothing is.
@@ -49,7 +50,7 @@ pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(St
             reasons: vec![Reason {
                 code: String::new(),
                 message: "the agent is still scanning its drives; try again".to_owned(),
-                since: 0,
+                since: None,
             }],
             volumes: Vec::new(),
         });
@@ -59,28 +60,18 @@ pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(St
         Format::Json => serde_json::to_string_pretty(&health)? + "\n",
         format => {
             let wide = format == Format::Wide;
-            health.text(&inventory.node_id, false, wide, look.now, look.paint)
+            health.text(&inventory.node_id, false, wide, look.now, look.terminal)
         }
     };
     Ok((text, health.well))
 }
 
-/// The drive that is meant.
-pub fn drive<'a>(inventory: &'a InventoryUpdate, name: &str) -> Result<&'a Drive, PickError> {
-    let list = "drivebay-agent drives --all";
-    pick(&inventory.drives, name, "drive", list, drive_names)
-}
-
-/// The volume that is meant.
-pub fn volume<'a>(inventory: &'a InventoryUpdate, name: &str) -> Result<&'a Volume, PickError> {
-    let list = "drivebay-agent volumes";
-    pick(&inventory.volumes, name, "volume", list, volume_names)
-}
-
-#[derive(Serialize)]
-struct DriveJson<'a> {
+/// What `drive show -o json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct DriveSheetJson<'a> {
     #[serde(flatten)]
-    sheet: DriveSheetJson<'a>,
+    sheet: show::DriveSheetJson<'a>,
+    /// Left out of an agent that does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     latency: Option<LatencyJson>,
 }
@@ -97,12 +88,12 @@ pub fn show_drive(
         .iter()
         .filter(|volume| volume.drive == drive.id)
         .collect();
-    let json = || DriveJson {
-        sheet: DriveSheetJson::new(&inventory.node_id, drive, &volumes),
+    let json = || DriveSheetJson {
+        sheet: show::DriveSheetJson::new(&inventory.node_id, drive, &volumes),
         latency: latency.map(LatencyJson::from),
     };
     let text = |wide| {
-        let sheet = show::drive(None, drive, &volumes, wide, look.now, look.paint);
+        let sheet = show::drive(None, drive, &volumes, wide, look.now, look.terminal);
         sheet + &latency.map_or_else(String::new, |latency| latency::text(latency, look.now))
     };
     shown(look.format, json, text)
@@ -119,7 +110,7 @@ pub fn show_volume(
         .iter()
         .find(|drive| drive.id == volume.drive);
     let json = || VolumeSheetJson::new(&inventory.node_id, volume, drive);
-    let text = |wide| show::volume(None, volume, drive, wide, look.now, look.paint);
+    let text = |wide| show::volume(None, volume, drive, wide, look.now, look.terminal);
     shown(look.format, json, text)
 }
 

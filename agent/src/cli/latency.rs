@@ -3,37 +3,55 @@
 use std::fmt::Write as _;
 
 use drivebay_common::table::{human_seconds, human_size};
+use drivebay_controller::cli::moment;
 use drivebay_proto::agent::{DirectionLatency, DriveLatencyResponse};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::health::slow::rounded;
 
 /// In JSON. Field names are stable; moments are seconds since 1970.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct LatencyJson {
-    at: u64,
+    /// End of the last minute; null when there was none yet.
+    at: Option<u64>,
+    /// model, media or nothing.
     compared_with: String,
+    /// How many drives it is compared with.
     peers: u32,
+    /// Of reads.
     read: DirectionJson,
+    /// Of writes.
     write: DirectionJson,
 }
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 struct DirectionJson {
+    /// Of the last minute.
     bytes_per_second: f64,
+    /// Of the last minute.
     requests_per_second: f64,
+    /// Mean of the last minute; null: too few requests.
     latency_ms: Option<f64>,
+    /// What the load should take by the other drives; null when none had such a load.
     expected_ms: Option<f64>,
+    /// Median of the minutes that are kept.
     usual_ms: Option<f64>,
+    /// Mean of each of the last minutes, the latest last; null: too few requests.
     history_ms: Vec<Option<f64>>,
+    /// Set while it is slow.
     slow: Option<SlowJson>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct SlowJson {
+    /// As it was found.
     observed_ms: f64,
+    /// What the load should take by the other drives; null when none had such a load.
     expected_ms: f64,
+    /// Since when.
     since: u64,
+    /// Known to an operator, and no worse since: it does not count.
     acknowledged: bool,
 }
 
@@ -57,7 +75,7 @@ impl From<&DriveLatencyResponse> for LatencyJson {
             }
         };
         Self {
-            at: told.at,
+            at: moment(told.at),
             compared_with: told.compared_with.clone(),
             peers: told.peers,
             read: direction(&told.read),

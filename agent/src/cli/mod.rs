@@ -2,11 +2,14 @@
 //!
 //! Everything but `run` is here; `run` is the caller's, since it builds a runtime of its own.
 
-use std::{error::Error, io, process::ExitCode};
+use std::{borrow::Cow, error::Error, io, path::Path, process::ExitCode, sync::OnceLock};
 
 use drivebay_proto::agent::InventoryUpdate;
 
-use crate::{config, model::Verdict};
+use crate::{
+    config::{self, DEFAULT_AGENT_SOCKET, DEFAULT_PATH},
+    model::Verdict,
+};
 
 pub mod ack;
 pub mod adopt;
@@ -22,20 +25,26 @@ pub mod health;
 mod latency;
 pub mod logging;
 pub mod mounts;
+pub mod name;
 pub mod one_drive;
 pub mod release;
 pub mod rules;
+pub mod schema;
 pub mod volumes;
+pub mod watch;
 pub mod wipe;
 
 pub use drivebay_common::table;
 use drivebay_common::{
     ask::AskError,
-    cli::{self, FAILED, NO_ANSWER, UNKNOWN, UNWELL, USAGE, chain},
+    cli::{self, NOT_PERMITTED, RUN_AS_ROOT, WRONG, chain},
     logging as log,
-    paint::Paint,
+    pick::{Part, PickError},
+    printed::{Given, option},
+    progress::waiting,
+    terminal::Terminal,
 };
-use drivebay_controller::cli::{show::PickError, unix_seconds};
+use drivebay_controller::cli::{denied, unix_seconds};
 
 pub use args::{
     Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions, SmartCommand, VolumeCommand,
@@ -46,7 +55,6 @@ use args::Show;
 use client::{AGENT, Client};
 use drivebay_controller::cli::args::LogLevelArgs;
 use health::Look;
-use one_drive::OneDriveError;
 
 /// `run` was given a config with a mistake (EX_CONFIG of sysexits.h).
 pub const BAD_CONFIG: u8 = 78;
@@ -102,67 +110,110 @@ impl CommandError {
     /// The exit code.
     pub fn code(&self) -> u8 {
         match self {
-            Self::Client(error)
-            | Self::Adopt(OneDriveError::Client(error))
-            | Self::Check(check::CheckVolumeError::Client(error))
-            | Self::ByHand(by_hand::ByHandError::Client(error))
-            | Self::Mount(mounts::MountError::Client(error))
-            | Self::Wipe(wipe::WipeError::Drive(OneDriveError::Client(error)))
-                if error.is_absence() =>
-            {
-                NO_ANSWER
-            }
-            Self::Wipe(wipe::WipeError::NoConfig { .. }) => NO_ANSWER,
-            Self::Adopt(error) | Self::Wipe(wipe::WipeError::Drive(error)) if error.is_usage() => {
-                USAGE
-            }
-            Self::ByHand(error) if error.is_usage() => USAGE,
-            _ => FAILED,
+            Self::Client(error) => error.code(),
+            Self::Plan(claim_plan::PlanError::NotRoot) => NOT_PERMITTED,
+            Self::Wipe(error) => error.code(),
+            Self::Adopt(error) => error.code(),
+            Self::Pick(error) => error.code(),
+            Self::Check(error) => error.code(),
+            Self::ByHand(error) => error.code(),
+            Self::Mount(error) => error.code(),
+            Self::Explain(error) => error.code(),
+            Self::Verdict(verdict) => explain::exit_code(*verdict),
+            error if denied(error) => NOT_PERMITTED,
+            _ => WRONG,
         }
+    }
+
+    /// Whether it is an answer, which has been printed.
+    fn is_answer(&self) -> bool {
+        matches!(self, Self::Unwell | Self::Verdict(_))
     }
 }
 
 /// Runs any command but `run`.
 pub async fn run(command: Command) -> ExitCode {
-    let is_health = matches!(command, Command::Health { .. });
+    // A second call finds it as it is.
+    let _ = GIVEN.set(given(&command));
     match execute(command).await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(CommandError::Unwell) => ExitCode::from(UNWELL),
-        Err(CommandError::Verdict(verdict)) => ExitCode::from(explain::exit_code(verdict)),
-        Err(error) if is_health => {
-            complain(&error);
-            // Of this one, 1 is an answer.
-            ExitCode::from(UNKNOWN)
-        }
         Err(error) => {
-            complain(&error);
+            if !error.is_answer() {
+                complain(&error);
+            }
             ExitCode::from(error.code())
         }
     }
 }
 
+/// What was given at the command line, for the commands that are printed.
+static GIVEN: OnceLock<Given> = OnceLock::new();
+
+fn given(command: &Command) -> Given {
+    let socket = command.socket().filter(|socket| {
+        let known = std::env::var_os("DRIVEBAY_SOCKET").unwrap_or(DEFAULT_AGENT_SOCKET.into());
+        socket.as_os_str() != known
+    });
+    let config = command
+        .config()
+        .filter(|config| *config != Path::new(DEFAULT_PATH));
+    let told = |name, path: Option<&Path>| match path {
+        Some(path) => option(name, &path.display().to_string()),
+        None => String::new(),
+    };
+    Given {
+        program: "drivebay-agent",
+        socket: told("socket", socket),
+        config: told("config", config),
+        socket_commands: &[
+            "drives",
+            "drive",
+            "volumes",
+            "volume",
+            "health",
+            "rescan",
+            "log-level",
+        ],
+        config_commands: &["drive wipe"],
+    }
+}
+
+/// A text with the commands in it as they are to be typed.
+fn printed(text: &str) -> Cow<'_, str> {
+    match GIVEN.get() {
+        Some(given) => given.repeated_in(text),
+        None => Cow::Borrowed(text),
+    }
+}
+
 /// An error as a person at a prompt sees it, with its reasons.
 pub fn complain(error: &(dyn Error + 'static)) {
-    eprintln!("drivebay-agent: {}", chain(error));
+    let mut text = chain(error);
+    if denied(error) && !text.contains(RUN_AS_ROOT) {
+        text.push_str("; run as root");
+    }
+    eprintln!("drivebay-agent: {}", printed(&text));
 }
 
 async fn execute(command: Command) -> Result<(), CommandError> {
     match command {
         // The caller has taken `run` out; it does nothing here.
         Command::Run(_) => Ok(()),
-        Command::Drives { show, all } => {
-            let inventory = Client::connect(&show.socket.socket)
-                .await?
-                .inventory()
-                .await?;
-            print(&drives::render(&inventory, show.output, all)?)
+        Command::Drives(args) => {
+            watch::show(
+                &args.socket.socket,
+                args.watch.watch,
+                async |client, look| drives::render(&client.inventory().await?, &args, look),
+            )
+            .await
         }
-        Command::Volumes { show } => {
-            let inventory = Client::connect(&show.socket.socket)
-                .await?
-                .inventory()
-                .await?;
-            print(&volumes::render(&inventory, show.output)?)
+        Command::Volumes(args) => {
+            watch::show(
+                &args.socket.socket,
+                args.watch.watch,
+                async |client, look| volumes::render(&client.inventory().await?, &args, look),
+            )
+            .await
         }
         Command::Health { show } => {
             let (inventory, look) = asked(&show).await?;
@@ -176,7 +227,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         }
         Command::Drive(DriveCommand::Show(args)) => {
             let (inventory, look) = asked(&args.show).await?;
-            let drive = health::drive(&inventory, &args.id)?;
+            let drive = name::drive(&inventory, &args.id, Part::Beginning)?;
             let mut client = Client::connect(&args.show.socket.socket).await?;
             let latency = client.drive_latency(&drive.id).await?;
             print(&health::show_drive(
@@ -193,7 +244,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         }) => print(&ack::run(&socket.socket, &drive, &note).await?),
         Command::Volume(VolumeCommand::Show(args)) => {
             let (inventory, look) = asked(&args.show).await?;
-            let volume = health::volume(&inventory, &args.id)?;
+            let volume = name::volume(&inventory, &args.id, Part::Beginning)?;
             print(&health::show_volume(&inventory, volume, look)?)
         }
         Command::ClaimPlan {
@@ -238,16 +289,25 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         Command::Volume(VolumeCommand::Delete {
             name,
             confirm,
+            wait,
             socket,
-        }) => print(&by_hand::delete(&socket.socket, &name, confirm.as_deref()).await?),
-        Command::Volume(VolumeCommand::List { show }) => print(&mounts::list(&show).await?),
+        }) => print(&by_hand::delete(&socket.socket, &name, confirm.as_deref(), wait).await?),
+        Command::Volume(VolumeCommand::List(args)) => {
+            watch::show(
+                &args.socket.socket,
+                args.watch.watch,
+                async |client, look| mounts::list(client, &args, look).await,
+            )
+            .await
+        }
         Command::Volume(VolumeCommand::Pv(args)) => {
             let made = by_hand::pv(&args).await?;
-            eprintln!("{}\n", made.first.join("\n"));
+            eprintln!("{}\n", printed(&made.first.join("\n")));
             print(&(serde_json::to_string_pretty(&made.value)? + "\n"))
         }
         Command::Rescan { socket } => {
-            let revision = Client::connect(&socket.socket).await?.rescan().await?;
+            let mut client = Client::connect(&socket.socket).await?;
+            let revision = waiting("scanning drives", client.rescan()).await?;
             print(&format!(
                 "rescanned; the inventory is at revision {revision}\n"
             ))
@@ -266,6 +326,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             }
         }
         Command::Rules { output } => print(&rules::render(output)?),
+        Command::Schema { of } => print(&schema::render(of)?),
         Command::UdevRule => print(crate::sys::host_udev::RULE),
         Command::CheckConfig { config } => {
             let checked = config::load(&config.config)?;
@@ -281,13 +342,18 @@ async fn asked(show: &Show) -> Result<(InventoryUpdate, Look), CommandError> {
     let look = Look {
         format: show.output,
         now: unix_seconds(),
-        paint: Paint::of_stdout(),
+        terminal: Terminal::of_stdout(),
     };
     Ok((client.inventory().await?, look))
 }
 
 fn print(text: &str) -> Result<(), CommandError> {
-    cli::print(&mut io::stdout().lock(), text).map_err(CommandError::Output)
+    // In JSON there are no commands for a person.
+    let text = match text.starts_with(['{', '[']) {
+        true => Cow::Borrowed(text),
+        false => printed(text),
+    };
+    cli::print(&mut io::stdout().lock(), &text).map_err(CommandError::Output)
 }
 
 #[cfg(test)]

@@ -6,18 +6,30 @@ use std::{
     time::Duration,
 };
 
-use drivebay_common::ask::AskError;
-use drivebay_controller::cli::volumes::{VolumeJson, below, cells, columns};
+use drivebay_common::{
+    ask::AskError,
+    cli::WRONG,
+    pick::{Part, PickError},
+    progress::waiting,
+};
+use drivebay_controller::cli::{
+    args::ListFormat,
+    volumes::{DISPENSABLE, VolumeJson, below, cells, columns},
+};
 use drivebay_proto::agent::{
     HandMount, InventoryUpdate, ListMountsRequest, MountVolumeRequest, UnmountVolumeRequest, Volume,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    args::{Format, MountArgs, Show},
+    CommandError,
+    args::{MountArgs, VolumesArgs},
     client::Client,
-    complain,
+    complain, name,
     table::{Align::Left, Table, printable},
+    volumes::{chosen, text},
+    watch::Look,
 };
 
 /// The filesystem of a large, slow drive may be repaired first, for hours; the agent ends that.
@@ -35,8 +47,29 @@ pub enum MountError {
     NotText(PathBuf),
     #[error("{failed} of {all} volumes could not be mounted")]
     Some { failed: usize, all: usize },
-    #[error("cannot write the answer as JSON")]
-    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Pick(#[from] PickError),
+}
+
+impl MountError {
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Client(error) => error.code(),
+            Self::Pick(error) => error.code(),
+            Self::Directory(..) | Self::NotText(_) | Self::Some { .. } => WRONG,
+        }
+    }
+}
+
+/// The id of the volume that is meant; what was typed where none is, for the agent to say what that means.
+async fn meant(client: &mut Client, typed: &str) -> Result<String, MountError> {
+    let inventory = client.inventory().await?;
+    match name::volume(&inventory, typed, Part::Whole) {
+        Ok(volume) => Ok(volume.id.clone()),
+        Err(none) if none.is_none() => Ok(typed.to_owned()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Mounts one volume, or all that are kept. Answers with what to print.
@@ -51,7 +84,7 @@ pub async fn mount(args: &MountArgs) -> Result<String, MountError> {
     };
     let options = args.options.iter().flat_map(|options| options.split(','));
     let request = MountVolumeRequest {
-        volume: name.clone(),
+        volume: meant(&mut client, name).await?,
         path,
         mount_flags: options
             .map(str::trim)
@@ -65,8 +98,10 @@ pub async fn mount(args: &MountArgs) -> Result<String, MountError> {
 }
 
 async fn mount_one(client: &mut Client, request: MountVolumeRequest) -> Result<String, MountError> {
+    let what = format!("mounting volume {}", printable(&request.volume));
     let call = client.by_hand.mount_volume(request);
-    let answer = client.asked.answered_within(MOUNT_DEADLINE, call).await?;
+    let answer = client.asked.answered_within(MOUNT_DEADLINE, call);
+    let answer = waiting(&what, answer).await?;
     let mount = answer.into_inner().mount.unwrap_or_default();
     let kept = match mount.persist {
         true => ", also after each start of the host",
@@ -122,7 +157,11 @@ pub async fn unmount(socket: &Path, what: &str) -> Result<String, MountError> {
     let is_path = what.contains('/') || what == "." || what == "..";
     let named = match is_path {
         true => absolute(Path::new(what))?,
-        false => what.to_owned(),
+        false => match meant(&mut client, what).await {
+            // It may be unmounted and gone, as it is to be; that must not mean another.
+            Err(MountError::Pick(PickError::OnlyBeginning { .. })) => what.to_owned(),
+            meant => meant?,
+        },
     };
     let request = UnmountVolumeRequest { what: named };
     let call = client.by_hand.unmount_volume(request);
@@ -143,43 +182,60 @@ fn absolute(dir: &Path) -> Result<String, MountError> {
 }
 
 /// Shows volumes and mounts.
-pub async fn list(show: &Show) -> Result<String, MountError> {
-    let mut client = Client::connect(&show.socket.socket).await?;
+pub async fn list(
+    client: &mut Client,
+    args: &VolumesArgs,
+    look: Look,
+) -> Result<String, CommandError> {
     let inventory = client.inventory().await?;
-    let mounts = list_mounts(&mut client).await?;
-    Ok(render(&inventory, &mounts, show.output)?)
+    let mounts = list_mounts(client).await?;
+    render(&inventory, &mounts, args, look)
 }
 
-#[derive(Debug, Serialize)]
-struct ListJson<'a> {
+/// What `volume list -o json` prints.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ListJson<'a> {
+    /// The node id.
     node: &'a str,
+    /// False while the agent is still scanning its drives.
     ready: bool,
+    /// The volumes.
     volumes: Vec<VolumeJson<'a>>,
+    /// What was mounted by hand, and what is to be mounted at each start of the host.
     mounts: Vec<MountJson<'a>>,
 }
 
 /// A mount made by hand. Field names are stable.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct MountJson<'a> {
+    /// Id of the volume.
     volume: &'a str,
+    /// The volume's CSI name.
     name: &'a str,
+    /// Where.
     path: &'a str,
+    /// Mount options.
     options: &'a [String],
+    /// Never writable.
     read_only: bool,
+    /// It is mounted at each start of the host.
     persist: bool,
+    /// It is mounted there now.
     mounted: bool,
 }
 
 fn render(
     inventory: &InventoryUpdate,
     mounts: &[HandMount],
-    format: Format,
-) -> serde_json::Result<String> {
-    if format == Format::Json {
+    args: &VolumesArgs,
+    look: Look,
+) -> Result<String, CommandError> {
+    let volumes = chosen(inventory, args)?;
+    if args.list.output == ListFormat::Json {
         let list = ListJson {
             node: &inventory.node_id,
             ready: inventory.ready,
-            volumes: inventory.volumes.iter().map(VolumeJson::from).collect(),
+            volumes: volumes.into_iter().map(VolumeJson::from).collect(),
             mounts: mounts
                 .iter()
                 .map(|one| MountJson {
@@ -195,11 +251,12 @@ fn render(
         };
         return Ok(serde_json::to_string_pretty(&list)? + "\n");
     }
-    let mut text = if inventory.volumes.is_empty() {
-        "no volumes\n".to_owned()
-    } else {
-        table(inventory, mounts, format == Format::Wide)
-    };
+    let mut text = text(inventory, &volumes, args, |wide| {
+        table(&volumes, mounts, wide, look)
+    });
+    if args.list.no_headers || args.list.output == ListFormat::Name {
+        return Ok(text);
+    }
     for mount in mounts {
         if !inventory
             .volumes
@@ -207,29 +264,36 @@ fn render(
             .any(|one| one.id == mount.volume_id)
         {
             let line = format!(
-                "{} is to be mounted at {}, and there is no such volume; forget it with `drivebay-agent volume unmount {}`",
+                "({} is to be mounted at {}, and there is no such volume; forget it with `drivebay-agent volume unmount {}`)",
                 mount.name, mount.path, mount.path
             );
-            text.push_str(&format!("({})\n", printable(&line)));
+            text.push_str(&look.terminal.wrapped("", &printable(&line)));
         }
-    }
-    if !inventory.ready {
-        text.push_str("(the agent is still scanning its drives)\n");
     }
     Ok(text)
 }
 
-fn table(inventory: &InventoryUpdate, mounts: &[HandMount], wide: bool) -> String {
-    let mut columns = columns(wide);
-    columns.extend([("MADE", Left), ("MOUNTED AT", Left)]);
-    let mut table = Table::new(&columns);
-    for volume in &inventory.volumes {
-        let mut row = cells(volume, wide);
+/// Instead of whom a volume is for, who made it and where it is mounted.
+fn table(volumes: &[&Volume], mounts: &[HandMount], wide: bool, look: Look) -> Table {
+    let mut columns = columns(wide, true);
+    let used_by = columns.iter().position(|(name, _)| *name == "USED-BY");
+    columns.retain(|(name, _)| *name != "USED-BY");
+    columns.extend([("MADE", Left), ("MOUNTED-AT", Left)]);
+    let dispensable = match wide {
+        true => Vec::new(),
+        false => [&DISPENSABLE[..], &["MADE"]].concat(),
+    };
+    let mut table = Table::new(&columns).on(look.terminal, &dispensable);
+    for volume in volumes {
+        let mut row = cells(volume, wide, true, None, look.now);
+        if let Some(at) = used_by.filter(|at| *at < row.len()) {
+            row.remove(at);
+        }
         row.push(if volume.by_hand { "by hand" } else { "CSI" }.to_owned());
         row.push(mounted_at(volume, mounts));
         table.row(row, below(volume));
     }
-    table.render()
+    table
 }
 
 /// Where a volume is mounted, and whether by a person and for long.
@@ -245,7 +309,11 @@ fn mounted_at(volume: &Volume, mounts: &[HandMount]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use drivebay_common::terminal::Terminal;
+
     use super::*;
+    use crate::cli::{Cli, Command, VolumeCommand};
 
     #[test]
     fn the_list_says_who_made_a_volume_and_where_it_is_mounted() {
@@ -286,18 +354,28 @@ mod tests {
             mount("logs", "/srv/logs", true, false),
             mount("lost", "/srv/lost", true, false),
         ];
+        let args = |line: &[&str]| match Cli::parse_from(["x", "volume", "list"].iter().chain(line))
+            .command
+        {
+            Command::Volume(VolumeCommand::List(args)) => args,
+            other => panic!("{other:?}"),
+        };
+        let look = Look {
+            now: 0,
+            terminal: Terminal::NONE,
+        };
         assert_eq!(
-            render(&inventory, &mounts, Format::Table).unwrap(),
+            render(&inventory, &mounts, &args(&[]), look).unwrap(),
             "\
-NAME   CLASS   SIZE  USE   STATE          CONDITION  DRIVE  MADE     MOUNTED AT
-db     fast   1 GiB  ext4  ready, in use  ok         wwn-a  by hand  /srv/db (persisted)
-logs   fast   1 GiB  ext4  ready          ok         wwn-a  by hand  /srv/logs (persisted, not mounted now)
-pvc-1  fast   1 GiB  ext4  ready, in use  ok         wwn-a  CSI      /pods/1
-spare  fast   1 GiB  ext4  ready          ok         wwn-a  by hand  -
+NAME   CLASS   SIZE  USED  AVAIL  USE%  FS    STATE          CONDITION  AGE  DRIVE  MADE     MOUNTED-AT
+db     fast   1 GiB     -      -     -  ext4  ready, in use  ok           -  wwn-a  by hand  /srv/db (persisted)
+logs   fast   1 GiB     -      -     -  ext4  ready          ok           -  wwn-a  by hand  /srv/logs (persisted, not mounted now)
+pvc-1  fast   1 GiB     -      -     -  ext4  ready, in use  ok           -  wwn-a  CSI      /pods/1
+spare  fast   1 GiB     -      -     -  ext4  ready          ok           -  wwn-a  by hand  -
 (lost is to be mounted at /srv/lost, and there is no such volume; forget it with `drivebay-agent volume unmount /srv/lost`)
 "
         );
-        let json = render(&inventory, &mounts, Format::Json).unwrap();
+        let json = render(&inventory, &mounts, &args(&["-o", "json"]), look).unwrap();
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["volumes"][0]["by_hand"], true);
         assert_eq!(json["mounts"][1]["mounted"], false);

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use drivebay_common::ask::AskError;
+use drivebay_common::{ask::AskError, cli::USAGE, pick::PickError};
 use drivebay_proto::agent::{Drive, InventoryUpdate, Volume};
 use tonic::Code;
 
@@ -28,19 +28,9 @@ pub enum OneDriveError {
     /// The agent.
     #[error(transparent)]
     Client(#[from] AskError),
-    /// No such drive.
-    #[error(
-        "there is no drive {0:?} on this node; `drivebay-agent drives --all` shows all of them"
-    )]
-    NoSuchDrive(String),
-    /// Two drives could be meant.
-    #[error("{name:?} could be {}; name the drive by its identity", ids.join(" or "))]
-    SeveralDrives {
-        /// As typed.
-        name: String,
-        /// Identities.
-        ids: Vec<String>,
-    },
+    /// No such drive, or not one alone.
+    #[error(transparent)]
+    Pick(#[from] PickError),
     /// Nothing was confirmed.
     #[error("{0}")]
     NotConfirmed(String),
@@ -56,9 +46,13 @@ pub enum OneDriveError {
 }
 
 impl OneDriveError {
-    /// Whether the command line was at fault and nothing was done.
-    pub fn is_usage(&self) -> bool {
-        matches!(self, Self::NotConfirmed(_) | Self::WrongConfirmation { .. })
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Client(error) => error.code(),
+            Self::Pick(error) => error.code(),
+            Self::NotConfirmed(_) | Self::WrongConfirmation { .. } => USAGE,
+        }
     }
 }
 
@@ -104,27 +98,6 @@ pub fn refused_first<T>(
     match confirmed {
         Err(unconfirmed) if only_unconfirmed => Err(unconfirmed),
         _ => Ok(answer?),
-    }
-}
-
-/// The drive of this identity or kernel name. An identity wins over a kernel name.
-pub fn find<'a>(inventory: &'a InventoryUpdate, name: &str) -> Result<&'a Drive, OneDriveError> {
-    if let Some(drive) = inventory.drives.iter().find(|drive| drive.id == name) {
-        return Ok(drive);
-    }
-    let kernel_name = name.strip_prefix("/dev/").unwrap_or(name);
-    let named: Vec<&Drive> = inventory
-        .drives
-        .iter()
-        .filter(|drive| !kernel_name.is_empty() && drive.kernel_name == kernel_name)
-        .collect();
-    match named.as_slice() {
-        [] => Err(OneDriveError::NoSuchDrive(name.to_owned())),
-        [drive] => Ok(drive),
-        several => Err(OneDriveError::SeveralDrives {
-            name: name.to_owned(),
-            ids: several.iter().map(|drive| drive.id.clone()).collect(),
-        }),
     }
 }
 
@@ -184,7 +157,10 @@ pub fn shown(inventory: &InventoryUpdate, drive: &Drive, action: &DriveAction) -
 
 #[cfg(test)]
 mod tests {
+    use drivebay_common::pick::Part;
+
     use super::*;
+    use crate::cli::name;
 
     fn inventory() -> InventoryUpdate {
         let drive = |id: &str, kernel_name: &str| Drive {
@@ -219,12 +195,18 @@ mod tests {
     #[test]
     fn a_drive_is_found_by_identity_before_kernel_name() {
         let inventory = inventory();
-        let id = |name: &str| find(&inventory, name).map(|drive| drive.id.clone()).ok();
+        let found = |name: &str| name::drive(&inventory, name, Part::Whole);
+        let id = |name: &str| found(name).map(|drive| drive.id.clone()).ok();
         assert_eq!(id("wwn-a").as_deref(), Some("wwn-a"));
         assert_eq!(id("/dev/sda").as_deref(), Some("wwn-a"));
         assert_eq!(id("sda").as_deref(), Some("sda"), "an identity wins");
         assert_eq!(id("sdb").as_deref(), Some("sda"));
         assert_eq!((id(""), id("/dev/"), id("sdc")), (None, None, None));
+        assert_eq!(
+            id("wwn-g"),
+            None,
+            "a beginning is not enough to change anything"
+        );
     }
 
     #[test]

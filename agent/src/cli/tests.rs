@@ -1,8 +1,17 @@
 //! What the tables and the JSON look like, literally: people read them, scripts parse them.
 
-use drivebay_proto::agent::{Condition, Drive, InventoryUpdate, Reject, Volume};
+use drivebay_proto::agent::{
+    Condition, CreatedFor, Drive, DriveHealth, InventoryUpdate, Reading, Reject, SmartReport,
+    Volume, VolumeUsage,
+};
 
-use super::{args::Format, claim_plan, drives, table::human_size, volumes};
+use clap::Parser;
+use drivebay_common::{paint::Paint, terminal::Terminal};
+
+use super::{
+    Cli, Command, CommandError, args::Format, claim_plan, drives, table::human_size, volumes,
+    watch::Look,
+};
 use crate::{
     config::{self, HostFacts},
     discovery::{claim::Judgement, survey::Surveyed},
@@ -10,6 +19,30 @@ use crate::{
 };
 
 const GIB: u64 = 1 << 30;
+const NOW: u64 = 1_000_000;
+
+fn look(width: Option<usize>) -> Look {
+    Look {
+        now: NOW,
+        terminal: Terminal {
+            width,
+            ..Terminal::NONE
+        },
+    }
+}
+
+fn shown(inventory: &InventoryUpdate, line: &[&str], look: Look) -> Result<String, CommandError> {
+    match Cli::parse_from(["x"].iter().chain(line)).command {
+        Command::Drives(args) => drives::render(inventory, &args, look),
+        Command::Volumes(args) => volumes::render(inventory, &args, look),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// As a pipe gets it.
+fn piped(inventory: &InventoryUpdate, line: &[&str]) -> String {
+    shown(inventory, line, look(None)).unwrap()
+}
 
 fn drive(id: &str, kernel_name: &str, state: &str) -> Drive {
     Drive {
@@ -35,6 +68,20 @@ fn inventory() -> InventoryUpdate {
     claimed.free_bytes = 3000 * GIB;
     claimed.largest_free_bytes = 2000 * GIB;
     claimed.notes = vec!["the backup table was repaired".into()];
+    claimed.verdict = "GOOD".into();
+    claimed.health = Some(DriveHealth {
+        smart: Some(SmartReport {
+            verdict_since: NOW - 3 * 86_400,
+            readings: [("temperature-celsius", 41), ("wear-percent", 7)]
+                .map(|(name, value)| Reading {
+                    name: name.into(),
+                    value,
+                })
+                .into(),
+            ..SmartReport::default()
+        }),
+        ..DriveHealth::default()
+    });
     let mut rejected = drive("wwn-0x5000c500a1b2c3d4", "sda", "rejected");
     rejected.media = "hdd".into();
     rejected.rejects = vec![
@@ -51,6 +98,14 @@ fn inventory() -> InventoryUpdate {
             detail: String::new(),
         },
     ];
+    let mut taken = drive("wwn-0x5000c500a1b2c3d5", "sdb", "rejected");
+    taken.class = "bulk".into();
+    taken.rejects = vec![Reject {
+        code: "Filesystem".into(),
+        detail:
+            "xfs, label \"scratch space of the batch jobs\"; wipe the drive if it is not needed"
+                .into(),
+    }];
     let mut noise = drive("loop-0", "loop0", "rejected");
     noise.rejects = vec![Reject {
         code: "NotADisk".into(),
@@ -59,27 +114,114 @@ fn inventory() -> InventoryUpdate {
     InventoryUpdate {
         node_id: "node7".into(),
         ready: true,
-        drives: vec![claimed, rejected, noise, drive("wwn-gone", "", "missing")],
+        drives: vec![
+            claimed,
+            rejected,
+            taken,
+            noise,
+            drive("wwn-gone", "", "missing"),
+        ],
         ..InventoryUpdate::default()
     }
 }
 
 #[test]
-fn drives_are_shown_with_every_reason() {
+fn drives_are_shown_with_every_reason_and_those_that_no_class_wants_last_in_one_line() {
     assert_eq!(
-        drives::render(&inventory(), Format::Table, false).unwrap(),
+        piped(&inventory(), &["drives"]),
         "\
-DRIVE                   DEVICE   MEDIA     SIZE  STATE     CLASS     FREE  HEALTH
-eui-0025385b21404321    nvme0n1  nvme   3.4 TiB  claimed   fast   2.9 TiB  UNKNOWN
+DRIVE                   DEVICE   MEDIA     SIZE  STATE     CLASS     FREE  HEALTH   TEMP  WEAR  SINCE
+eui-0025385b21404321    nvme0n1  nvme   3.4 TiB  claimed   fast   2.9 TiB  GOOD      41C    7%     3d
     note: the backup table was repaired
-wwn-0x5000c500a1b2c3d4  sda      hdd    3.4 TiB  rejected  -            -  UNKNOWN
-    Filesystem: ext4, label \"backup\"
-    Mounted: /srv
-    NotSelected
-wwn-gone                -        nvme   3.4 TiB  missing   -            -  UNKNOWN
+wwn-0x5000c500a1b2c3d5  sdb      nvme   3.4 TiB  rejected  bulk         -  UNKNOWN     -     -      -
+    Filesystem: xfs, label \"scratch space of the batch jobs\"; wipe the drive if it is not needed
+wwn-gone                -        nvme   3.4 TiB  missing   -            -  UNKNOWN     -     -      -
+wwn-0x5000c500a1b2c3d4  sda      hdd    3.4 TiB  rejected  Filesystem, Mounted
 (1 virtual device is not shown; --all shows it)
 "
     );
+    // Asked for by name: everything.
+    let one = piped(&inventory(), &["drives", "sda"]);
+    assert!(
+        one.contains("\n    Mounted: /srv\n    NotSelected\n"),
+        "{one}"
+    );
+}
+
+#[test]
+fn a_narrow_terminal_breaks_reasons_and_leaves_columns_out() {
+    let text = shown(&inventory(), &["drives"], look(Some(80))).unwrap();
+    assert_eq!(
+        text,
+        "\
+DRIVE                   DEVICE      SIZE  STATE     CLASS     FREE  HEALTH
+eui-0025385b21404321    nvme0n1  3.4 TiB  claimed   fast   2.9 TiB  GOOD
+    note: the backup table was repaired
+wwn-0x5000c500a1b2c3d5  sdb      3.4 TiB  rejected  bulk         -  UNKNOWN
+    Filesystem: xfs, label \"scratch space of the batch jobs\"; wipe the drive if
+      it is not needed
+wwn-gone                -        3.4 TiB  missing   -            -  UNKNOWN
+wwn-0x5000c500a1b2c3d4  sda      3.4 TiB  rejected  Filesystem, Mounted
+(SINCE, WEAR, MEDIA, TEMP do not fit; -o wide shows them)
+(1 virtual device is not shown; --all shows it)
+"
+    );
+    let text = shown(&inventory(), &["drives"], look(Some(200))).unwrap();
+    assert_eq!(text, piped(&inventory(), &["drives"]));
+}
+
+#[test]
+fn health_is_coloured_on_a_terminal() {
+    let mut inventory = inventory();
+    inventory.drives.truncate(1);
+    inventory.drives[0].verdict = "BAD".into();
+    let painted = Look {
+        terminal: Terminal {
+            width: Some(200),
+            paint: Paint::COLOURED,
+        },
+        ..look(None)
+    };
+    let text = shown(&inventory, &["drives"], painted).unwrap();
+    assert!(text.contains("  \u{1b}[31mBAD\u{1b}[0m  "), "{text}");
+}
+
+#[test]
+fn lists_are_filtered_sorted_and_named() {
+    let inventory = inventory();
+    let names = |line: &[&str]| {
+        let mut words = vec!["drives", "-o", "name"];
+        words.extend(line);
+        piped(&inventory, &words)
+    };
+    assert_eq!(
+        names(&[]),
+        "eui-0025385b21404321\nwwn-0x5000c500a1b2c3d5\nwwn-gone\nwwn-0x5000c500a1b2c3d4\n"
+    );
+    assert_eq!(names(&["--class", "bulk"]), "wwn-0x5000c500a1b2c3d5\n");
+    assert_eq!(names(&["--abnormal"]), "wwn-gone\n");
+    assert_eq!(
+        names(&["--sort", "device"]),
+        "wwn-gone\neui-0025385b21404321\nwwn-0x5000c500a1b2c3d5\nwwn-0x5000c500a1b2c3d4\n"
+    );
+    assert_eq!(
+        names(&["nvme0n1", "wwn-g"]),
+        "eui-0025385b21404321\nwwn-gone\n"
+    );
+    assert_eq!(names(&["loop0"]), "loop-0\n");
+    let rows = piped(&inventory, &["drives", "--no-headers", "--class", "fast"]);
+    assert!(rows.starts_with("eui-0025385b21404321  nvme0n1"), "{rows}");
+    assert_eq!(rows.lines().count(), 2, "{rows}");
+    assert_eq!(
+        piped(&inventory, &["drives", "--class", "none"]),
+        "none of 5 drives\n"
+    );
+    assert_eq!(
+        piped(&inventory, &["drives", "--class", "none", "--no-headers"]),
+        ""
+    );
+    let error = shown(&inventory, &["drives", "sdz"], look(None)).unwrap_err();
+    assert_eq!(error.code(), 6, "{error}");
 }
 
 #[test]
@@ -96,16 +238,16 @@ fn an_empty_loop_device_is_nobodys_drive_and_a_real_one_without_size_is_shown() 
 #[test]
 fn wide_and_all_show_the_rest() {
     let mut inventory = inventory();
-    inventory.drives.truncate(3);
-    inventory.drives.remove(1);
+    inventory.drives.truncate(4);
+    inventory.drives.drain(1..3);
     inventory.ready = false;
     assert_eq!(
-        drives::render(&inventory, Format::Wide, true).unwrap(),
+        shown(&inventory, &["drives", "--all", "-o", "wide"], look(Some(80))).unwrap(),
         "\
-DRIVE                 DEVICE   MEDIA     SIZE  STATE     CLASS     FREE  HEALTH   LARGEST  BUS   MODEL         SERIAL    FIRMWARE    SECTOR
-eui-0025385b21404321  nvme0n1  nvme   3.4 TiB  claimed   fast   2.9 TiB  UNKNOWN  1.9 TiB  nvme  MZWLJ3T8HBLS  S4YPNC0R  EPK9      512/4096
+DRIVE                 DEVICE   MEDIA     SIZE  STATE     CLASS     FREE  HEALTH   TEMP  WEAR  SINCE  LARGEST  BUS   MODEL         SERIAL    FIRMWARE    SECTOR
+eui-0025385b21404321  nvme0n1  nvme   3.4 TiB  claimed   fast   2.9 TiB  GOOD      41C    7%     3d  1.9 TiB  nvme  MZWLJ3T8HBLS  S4YPNC0R  EPK9      512/4096
     note: the backup table was repaired
-loop-0                loop0    nvme   3.4 TiB  rejected  -            -  UNKNOWN        -  nvme  MZWLJ3T8HBLS  S4YPNC0R  EPK9      512/4096
+loop-0                loop0    nvme   3.4 TiB  rejected  -            -  UNKNOWN     -     -      -        -  nvme  MZWLJ3T8HBLS  S4YPNC0R  EPK9      512/4096
     NotADisk: loop
 (the agent is still scanning its drives)
 "
@@ -118,7 +260,7 @@ fn json_has_every_drive_in_bytes_under_stable_names() {
     inventory.drives.remove(0);
     inventory.drives.truncate(1);
     assert_eq!(
-        drives::render(&inventory, Format::Json, false).unwrap(),
+        piped(&inventory, &["drives", "-o", "json"]),
         r#"{
   "node": "node7",
   "ready": true,
@@ -183,10 +325,28 @@ fn volume(name: &str, mode: &str, fs_type: &str, state: &str) -> Volume {
 fn volume_inventory() -> InventoryUpdate {
     let mut used = volume("pvc-数据", "mount", "xfs", "ready");
     used.published = true;
+    used.mounts = vec!["/srv/db".into()];
+    used.created_at = NOW - 2 * 86_400;
+    used.created_for = Some(CreatedFor {
+        claim: "data-db-0".into(),
+        namespace: "shop".into(),
+        persistent_volume: "pv-1".into(),
+    });
+    used.usage = Some(VolumeUsage {
+        total_bytes: 10 * GIB,
+        used_bytes: 15 * GIB / 2,
+        available_bytes: 2 * GIB,
+        age_seconds: 4,
+    });
     let mut erasing = volume("pvc-2", "block", "", "erasing");
+    erasing.id = "7b1d5c1e-0000-4000-8000-000000000002@node7".into();
+    erasing.device = String::new();
     erasing.erased_bytes = 4 * GIB;
     erasing.erase_eta_seconds = 3700;
     let mut bad = volume("pvc-3", "mount", "ext4", "missing");
+    bad.id = "7b1d5c1e-0000-4000-8000-000000000003@node7".into();
+    bad.device = String::new();
+    bad.drive = "wwn-b".into();
     bad.conditions = vec![
         Condition {
             abnormal: true,
@@ -212,22 +372,66 @@ fn volume_inventory() -> InventoryUpdate {
 }
 
 #[test]
-fn volumes_are_shown_with_their_conditions() {
+fn volumes_are_shown_with_their_use_and_their_conditions() {
     assert_eq!(
-        volumes::render(&volume_inventory(), Format::Table).unwrap(),
+        piped(&volume_inventory(), &["volumes"]),
         "\
-NAME      CLASS    SIZE  USE    STATE                    CONDITION     DRIVE
-pvc-数据  fast   10 GiB  xfs    ready, in use            ok            wwn-a
-pvc-2     fast   10 GiB  block  erasing 40%, 1h01m left  ok            wwn-a
-pvc-3     fast   10 GiB  ext4   missing                  INACCESSIBLE  wwn-a
+NAME      CLASS    SIZE     USED   AVAIL  USE%  FS     STATE                    CONDITION     AGE  USED-BY         DRIVE
+pvc-数据  fast   10 GiB  7.5 GiB  2 GiB   79%  xfs    ready, in use            ok              2d  shop/data-db-0  wwn-a
+pvc-2     fast   10 GiB        -       -     -  block  erasing 40%, 1h01m left  ok               -  -               wwn-a
+pvc-3     fast   10 GiB        -       -     -  ext4   missing                  INACCESSIBLE     -  -               wwn-b
     ReadOnly: mounted read-only
     DriveMissing: drive wwn-a is not here
 "
+        .replace("2 GiB   79%", " 2 GiB   79%")
     );
     assert_eq!(
-        volumes::render(&InventoryUpdate::default(), Format::Table).unwrap(),
+        piped(&InventoryUpdate::default(), &["volumes"]),
         "no volumes\n(the agent is still scanning its drives)\n"
     );
+    assert_eq!(
+        shown(&volume_inventory(), &["volumes"], look(Some(80))).unwrap(),
+        "\
+NAME        SIZE  USE%  FS     STATE                    CONDITION     USED-BY
+pvc-数据  10 GiB   79%  xfs    ready, in use            ok            shop/data-db-0
+pvc-2     10 GiB     -  block  erasing 40%, 1h01m left  ok            -
+pvc-3     10 GiB     -  ext4   missing                  INACCESSIBLE  -
+    ReadOnly: mounted read-only
+    DriveMissing: drive wwn-a is not here
+(DRIVE, AGE, CLASS, AVAIL, USED do not fit; -o wide shows them)
+"
+    );
+}
+
+#[test]
+fn volumes_are_found_by_every_name_and_filtered() {
+    let mut inventory = volume_inventory();
+    inventory.drives = vec![
+        drive("wwn-a", "sda", "claimed"),
+        drive("wwn-b", "", "missing"),
+    ];
+    let names = |line: &[&str]| {
+        let mut words = vec!["volumes", "-o", "name"];
+        words.extend(line);
+        piped(&inventory, &words)
+    };
+    for typed in [
+        "pvc-数据",
+        "pv-1",
+        "shop/data-db-0",
+        "sda2",
+        "/dev/sda2",
+        "/srv/db",
+    ] {
+        assert_eq!(names(&[typed]), "pvc-数据\n", "{typed}");
+    }
+    assert_eq!(names(&["7b1d5c1e-0000-4000-8000-000000000003"]), "pvc-3\n");
+    assert_eq!(names(&["pvc-"]), "pvc-数据\npvc-2\npvc-3\n");
+    assert_eq!(names(&["--drive", "sda"]), "pvc-数据\npvc-2\n");
+    assert_eq!(names(&["--abnormal"]), "pvc-3\n");
+    assert_eq!(names(&["--sort", "condition"]), "pvc-3\npvc-数据\npvc-2\n");
+    let error = shown(&inventory, &["volumes", "--drive", "wwn"], look(None)).unwrap_err();
+    assert_eq!(error.code(), 2, "{error}");
 }
 
 #[test]
@@ -245,17 +449,17 @@ fn volume_json_is_in_bytes_and_sorted() {
     }];
     inventory.volumes.remove(0);
     assert_eq!(
-        volumes::render(&inventory, Format::Json).unwrap(),
+        piped(&inventory, &["volumes", "-o", "json"]),
         r#"{
   "node": "node7",
   "ready": true,
   "volumes": [
     {
-      "id": "7b1d5c1e-0000-4000-8000-000000000001@node7",
+      "id": "7b1d5c1e-0000-4000-8000-000000000002@node7",
       "name": "pvc-2",
       "class": "fast",
       "drive": "wwn-a",
-      "device": "sda2",
+      "device": "",
       "size_bytes": 10737418240,
       "mode": "block",
       "fs_type": "",
@@ -268,7 +472,7 @@ fn volume_json_is_in_bytes_and_sorted() {
           "status": "",
           "reason": "",
           "message": "fine",
-          "since": 0
+          "since": null
         }
       ],
       "checks": [],
@@ -278,7 +482,10 @@ fn volume_json_is_in_bytes_and_sorted() {
         "class": "fast",
         "fsType": "xfs"
       },
-      "by_hand": false
+      "by_hand": false,
+      "created_at": null,
+      "created_for": null,
+      "usage": null
     }
   ]
 }
@@ -395,7 +602,7 @@ fn plan() -> (config::Config, Vec<Surveyed>) {
 fn a_plan_says_what_would_happen_to_each_drive_and_why() {
     let (config, drives) = plan();
     assert_eq!(
-        claim_plan::render(&config, &drives, Format::Table, false).unwrap(),
+        claim_plan::render(&config, &drives, Format::Table, false, Terminal::NONE).unwrap(),
         "\
 Would be claimed when a volume needs it:
 DRIVE    DEVICE  MEDIA   SIZE  CLASS
@@ -424,7 +631,7 @@ wwn-sdd  sdd     hdd    1 TiB  bulk
 #[test]
 fn a_plan_in_json_has_all_drives() {
     let (config, drives) = plan();
-    let text = claim_plan::render(&config, &drives, Format::Json, false).unwrap();
+    let text = claim_plan::render(&config, &drives, Format::Json, false, Terminal::NONE).unwrap();
     let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(plan["node"], "node7");
     let outcomes: Vec<&str> = plan["drives"]

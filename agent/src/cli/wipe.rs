@@ -4,24 +4,31 @@
 //! The agent checks everything again; what is here only helps a person not to make a mistake.
 
 use std::{
-    io::{self, IsTerminal, Write as _},
+    io::{self, Write as _},
     path::Path,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use drivebay_common::ask::AskError;
+use drivebay_common::{
+    ask::AskError,
+    cli::{NOT_PERMITTED, RUN_AS_ROOT, UNREACHABLE, WRONG},
+    pick::Part,
+    progress::Progress,
+};
 use drivebay_proto::agent::{Drive, WipeDriveProgress, WipeDriveRequest};
 use tokio::sync::mpsc;
 
 use super::{
     check_config,
     client::Client,
+    name,
     one_drive::{self, DriveAction, OneDriveError},
     table::{human_seconds, human_size},
 };
 use crate::{
     config::{self, ConfigError},
     offline::{Offline, OfflineError},
+    sys::user,
     volumes::VolumeError,
 };
 
@@ -67,6 +74,20 @@ pub enum WipeError {
     Refused(#[from] Box<VolumeError>),
     #[error("the wipe ended by itself; this is a bug of drivebay-agent")]
     Lost,
+    #[error("no agent runs, and a drive cannot be wiped without one: {RUN_AS_ROOT}")]
+    NotRoot,
+}
+
+impl WipeError {
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Drive(error) => error.code(),
+            Self::NoConfig { .. } => UNREACHABLE,
+            Self::NotRoot => NOT_PERMITTED,
+            Self::Unfinished { .. } | Self::Offline(_) | Self::Refused(_) | Self::Lost => WRONG,
+        }
+    }
 }
 
 /// Shows or wipes.
@@ -85,7 +106,7 @@ pub async fn run(
 
 async fn by_agent(mut client: Client, name: &str, confirm: Option<&str>) -> Result<(), WipeError> {
     let inventory = client.inventory().await.map_err(OneDriveError::from)?;
-    let drive = one_drive::find(&inventory, name)?;
+    let drive = name::drive(&inventory, name, Part::Whole).map_err(OneDriveError::from)?;
     let confirmed = one_drive::confirmed(&inventory, drive, name, confirm, &WIPE);
     let request = WipeDriveRequest {
         drive: drive.id.clone(),
@@ -139,6 +160,9 @@ async fn alone(
         source,
     })?;
     check_config::warn(config, &checked.warnings);
+    if !user::is_root() {
+        return Err(WipeError::NotRoot);
+    }
     eprintln!("no agent runs; scanning the drives without one");
     let offline = Offline::begin(checked.config).await?;
     let wiped = wipe_offline(&offline, name, confirm).await;
@@ -152,7 +176,7 @@ async fn wipe_offline(
     confirm: Option<&str>,
 ) -> Result<(), WipeError> {
     let inventory = offline.inventory();
-    let drive = one_drive::find(&inventory, name)?;
+    let drive = name::drive(&inventory, name, Part::Whole).map_err(OneDriveError::from)?;
     let confirmed = one_drive::confirmed(&inventory, drive, name, confirm, &WIPE);
     let volumes = offline.volumes().clone();
     let begun = volumes.begin_wipe(&drive.id, &one_drive::spelled_out(drive, &confirmed));
@@ -189,31 +213,26 @@ async fn wipe_offline(
 /// Progress on stderr: one line rewritten on a terminal, else one line for every tenth.
 struct Meter<'a> {
     drive: &'a Drive,
-    started: Instant,
     last: WipeDriveProgress,
     tenth: Option<u64>,
-    terminal: bool,
+    progress: Progress,
 }
 
 impl<'a> Meter<'a> {
     fn new(drive: &'a Drive) -> Self {
         Self {
             drive,
-            started: Instant::now(),
             last: WipeDriveProgress::default(),
             tenth: None,
-            terminal: io::stderr().is_terminal(),
+            progress: Progress::begin(),
         }
     }
 
     fn show(&mut self, progress: &WipeDriveProgress) {
         self.last = *progress;
-        let line = progress_line(&self.drive.id, progress, self.started.elapsed());
-        let mut stderr = io::stderr().lock();
-        // Nobody reading along is no reason to stop.
-        if self.terminal {
-            let _ = write!(stderr, "\r\x1b[K{line}");
-            let _ = stderr.flush();
+        let line = progress_line(&self.drive.id, progress, self.progress.elapsed());
+        if self.progress.is_on_terminal() {
+            self.progress.show(&line);
             return;
         }
         let tenth = progress
@@ -222,14 +241,13 @@ impl<'a> Meter<'a> {
             .checked_div(progress.total_bytes);
         if tenth != self.tenth {
             self.tenth = tenth;
-            let _ = writeln!(stderr, "{line}");
+            // Nobody reading along is no reason to stop.
+            let _ = writeln!(io::stderr(), "{line}");
         }
     }
 
-    fn end(&self) {
-        if self.terminal {
-            eprintln!();
-        }
+    fn end(&mut self) {
+        self.progress.end();
     }
 
     fn unfinished(&self) -> WipeError {

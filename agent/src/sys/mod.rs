@@ -42,6 +42,7 @@ pub mod statefile;
 pub mod sysfs;
 pub mod tool_namespace;
 pub mod uevent;
+pub mod user;
 pub mod walk;
 pub mod worker_server;
 pub mod worker_socket;

@@ -1,30 +1,15 @@
 //! What can be asked of a running controller at the command line. The help is the manual: each command says
 //! what it does, what it changes, and shows how.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use drivebay_proto::{VolumeId, volume_id::is_node_id};
+use drivebay_proto::volume_id::is_node_id;
 
 use super::kube::{self, ClaimRef};
 
 /// Where the controller's command line finds it when nobody says otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/drivebay/controller.sock";
-
-/// For the end of the help.
-pub const EXIT_CODES: &str = "\
-Exit codes:
-  0  done
-  1  failed; the message says what and what to do
-  2  wrong usage, or a confirmation is missing; nothing was done
-  3  no controller answers";
-
-/// For the end of the help of `health`, of both command lines.
-pub const HEALTH_EXIT_CODES: &str = "\
-Exit codes:
-  0  nothing is wrong
-  1  something is wrong
-  2  that could not be found out; the message says why";
 
 const HEALTH_EXAMPLES: &str = "\
 Examples:
@@ -36,7 +21,7 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub enum Ask {
     /// Say what is wrong in the cluster, worst first, and what to do about it
-    #[command(after_help = format!("{HEALTH_EXAMPLES}\n\n{HEALTH_EXIT_CODES}"))]
+    #[command(after_help = HEALTH_EXAMPLES)]
     Health(Show),
     /// Show the nodes: connected or not, and with what conditions
     #[command(after_help = "\
@@ -57,7 +42,8 @@ Examples:
 States are those of `drivebay-agent drives`: claimed, available, rejected, missing, unprobed.
 
 Examples:
-  drivebay-controller drives --trouble
+  drivebay-controller drives --abnormal
+  drivebay-controller drives sdb wwn-0x5000c5 --node n7              these, by any name or a beginning of one
   drivebay-controller drives --node n7 --node n8 -o wide
   drivebay-controller drives -o json | jq -r '.drives[] | select(.verdict == \"BAD\") | .serial'")]
     Drives(DrivesArgs),
@@ -70,7 +56,7 @@ names no volume here at all is refused. One that names a volume on the wrong nod
 
 Examples:
   drivebay-controller volumes --abnormal
-  drivebay-controller volumes --node n7 --class fast -o wide
+  drivebay-controller volumes --node n7 --class fast -o wide --sort size
   drivebay-controller volumes --unclaimed
   kubectl get pv -o json | drivebay-controller volumes --unclaimed -
   drivebay-controller volumes --deleted -o json | grep '\"state\":\"quarantined\"'")]
@@ -92,6 +78,27 @@ Examples:
   drivebay-controller log-level info,drivebay_controller=trace
   drivebay-controller log-level reset                            as it was started")]
     LogLevel(LogLevelArgs),
+}
+
+impl Ask {
+    /// The socket that it asks; None: it asks nobody.
+    pub fn socket(&self) -> Option<&Path> {
+        let socket = match self {
+            Self::Health(show) => &show.socket,
+            Self::Nodes(args) => &args.show.socket,
+            Self::Drives(args) => &args.show.socket,
+            Self::Volumes(args) => &args.show.socket,
+            Self::Drive(DriveCommand::Show(args)) | Self::Volume(VolumeCommand::Show(args)) => {
+                &args.show.socket
+            }
+            Self::Volume(VolumeCommand::Pv(args)) => &args.socket,
+            Self::Node(NodeCommand::Show(args)) => &args.socket,
+            Self::Node(NodeCommand::Forget(args)) => &args.socket,
+            Self::Node(NodeCommand::Remember(_)) => return None,
+            Self::LogLevel(args) => &args.socket,
+        };
+        Some(&socket.socket)
+    }
 }
 
 /// What is to be logged.
@@ -126,7 +133,7 @@ Examples:
 /// What is shown, and how.
 #[derive(Debug, Args)]
 pub struct ShowOneArgs {
-    /// Its identity or name, or a beginning of it that no other has
+    /// Its identity or id, another name of it (name, PersistentVolume, claim, device, serial), or a beginning that no other has
     #[arg(value_name = "ID")]
     pub id: String,
     /// How to show it.
@@ -151,6 +158,7 @@ Examples:
 Examples:
   ID=7b1d5c1e-58f3-4f0e-9d1a-2f6c1f0b3a77@n1
   drivebay-controller volume pv $ID --pvc shop/data-db-0 --storage-class fast > pv.json
+  drivebay-controller volume pv pvc-3f2c9d1e --pvc shop/data-db-0    a beginning that no other has
   kubectl apply -f pv.json")]
     Pv(PvArgs),
 }
@@ -205,7 +213,7 @@ pub struct ShowNodeArgs {
 #[derive(Debug, Args)]
 pub struct SocketArg {
     /// The controller's socket for its command line
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", env = "DRIVEBAY_CONTROLLER_SOCKET", default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,
 }
 
@@ -223,7 +231,7 @@ pub struct Show {
     pub socket: SocketArg,
 }
 
-/// How a table is shown.
+/// How one thing is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Aligned columns.
@@ -234,12 +242,99 @@ pub enum Format {
     Json,
 }
 
+/// How a list is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ListFormat {
+    /// Aligned columns; where the terminal is too narrow, without some of them
+    Table,
+    /// All columns
+    Wide,
+    /// Bytes, and stable field names
+    Json,
+    /// Names alone, one a line
+    Name,
+}
+
+impl ListFormat {
+    /// Whether it has every column.
+    pub fn is_wide(self) -> bool {
+        self == Self::Wide
+    }
+}
+
+/// How a list is shown, and which part of it.
+#[derive(Debug, Clone, Args)]
+pub struct ListArgs {
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = ListFormat::Table)]
+    pub output: ListFormat,
+    /// Rows alone, without a header and notes
+    #[arg(long)]
+    pub no_headers: bool,
+}
+
+/// Options of a list of all nodes.
+#[derive(Debug, Args)]
+pub struct ShowList {
+    /// How to show it.
+    #[command(flatten)]
+    pub list: ListArgs,
+    /// Only this node; may be given again
+    #[arg(long = "node", value_name = "NODE")]
+    pub nodes: Vec<String>,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// What a list of drives is sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DriveSort {
+    /// Kernel name
+    Device,
+    /// Largest first
+    Size,
+    /// Most free first
+    Free,
+    /// Class
+    Class,
+    /// State
+    State,
+    /// Worst first
+    Health,
+    /// Hottest first
+    Temperature,
+    /// Most worn first
+    Wear,
+}
+
+/// What a list of volumes is sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum VolumeSort {
+    /// Name
+    Name,
+    /// Class
+    Class,
+    /// Drive
+    Drive,
+    /// Largest first
+    Size,
+    /// Most used first
+    Used,
+    /// Fullest first
+    Full,
+    /// Oldest first
+    Age,
+    /// Worst first
+    Condition,
+}
+
 /// Options of `nodes`.
 #[derive(Debug, Args)]
 pub struct NodesArgs {
     /// How to show them.
     #[command(flatten)]
-    pub show: Show,
+    pub show: ShowList,
     /// Only nodes in this state
     #[arg(long, value_enum)]
     pub state: Option<NodeState>,
@@ -273,44 +368,62 @@ impl NodeState {
 /// Options of `drives`.
 #[derive(Debug, Args)]
 pub struct DrivesArgs {
+    /// Only these, by any name or a beginning of one
+    #[arg(value_name = "DRIVE")]
+    pub names: Vec<String>,
     /// How to show them.
     #[command(flatten)]
-    pub show: Show,
+    pub show: ShowList,
     /// Virtual devices and partitions too (loop, ram, dm, ...)
     #[arg(long)]
     pub all: bool,
+    /// Only drives of this class
+    #[arg(long, value_name = "CLASS")]
+    pub class: Option<String>,
     /// Only drives that are not well: missing, or with a verdict other than GOOD and UNKNOWN
-    #[arg(long)]
-    pub trouble: bool,
+    #[arg(long, alias = "trouble")]
+    pub abnormal: bool,
+    /// Sorted by this instead of by node and identity
+    #[arg(long, value_enum, value_name = "BY")]
+    pub sort: Option<DriveSort>,
 }
 
 /// Options of `volumes`.
 #[derive(Debug, Args)]
 pub struct VolumesArgs {
+    /// Only these, by any name or a beginning of one
+    #[arg(value_name = "VOLUME")]
+    pub names: Vec<String>,
     /// How to show them.
     #[command(flatten)]
-    pub show: Show,
+    pub show: ShowList,
     /// Only volumes of this class of drives
     #[arg(long, value_name = "CLASS")]
     pub class: Option<String>,
+    /// Only volumes on this drive, by its identity
+    #[arg(long, value_name = "DRIVE")]
+    pub drive: Option<String>,
     /// Only volumes with something wrong
     #[arg(long)]
     pub abnormal: bool,
+    /// Sorted by this instead of by id
+    #[arg(long, value_enum, value_name = "BY")]
+    pub sort: Option<VolumeSort>,
     /// Deleted ones too: being erased, or quarantined
     #[arg(long)]
     pub deleted: bool,
     /// Only volumes that no PersistentVolume names. PVS is what `kubectl get pv -o json` prints, or - for
     /// standard input; without it, those that the controller has not seen named for ten minutes (run --kubernetes)
-    #[arg(long, value_name = "PVS", conflicts_with = "deleted", num_args = 0..=1)]
+    #[arg(long, value_name = "PVS", conflicts_with_all = ["deleted", "names"], num_args = 0..=1)]
     pub unclaimed: Option<Option<PathBuf>>,
 }
 
 /// Options of `volume pv`.
 #[derive(Debug, Args)]
 pub struct PvArgs {
-    /// The volume's id, as a PersistentVolume's volumeHandle or `drivebay-controller volumes -o wide` shows it
-    #[arg(value_name = "ID", value_parser = volume_id)]
-    pub id: VolumeId,
+    /// Its id, another name of it, or a beginning that no other has; an id of the node that its drive was moved from, too
+    #[arg(value_name = "ID")]
+    pub id: String,
     /// For whom.
     #[command(flatten)]
     pub claim: PvClaimArgs,
@@ -369,10 +482,6 @@ pub struct RememberArgs {
     /// The controller's config, to be changed
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-}
-
-fn volume_id(text: &str) -> Result<VolumeId, drivebay_proto::ParseVolumeIdError> {
-    text.parse()
 }
 
 fn node_id(text: &str) -> Result<String, &'static str> {

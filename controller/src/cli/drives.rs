@@ -1,21 +1,28 @@
 //! A drive as both command lines show it: cells of a table, JSON, the lines below. And
 //! `drivebay-controller drives`: those of all nodes.
 
-use std::io::Write;
+use std::{cmp::Reverse, collections::BTreeSet, io::Write, rc::Rc};
 
-use drivebay_proto::agent::{Drive, DriveHealth, Finding, SmartReport};
+use drivebay_common::pick::{Typed, select};
+use drivebay_proto::{
+    agent::{Drive, DriveHealth, Finding, SmartReport},
+    controller::NodeDrives,
+};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
     CommandError,
-    args::{DrivesArgs, Format},
+    args::{DriveSort, DrivesArgs, ListFormat},
     client::Client,
-    listing::Listing,
-    nodes,
+    listing::{Listing, Row},
+    moment, nodes,
+    show::{DRIVE, drive_names},
     table::{
         Align::{self, Left, Right},
-        human_size,
+        human_seconds, human_size,
     },
+    terminal::Terminal,
     unreadable::{self, UnreadableJson},
 };
 
@@ -23,84 +30,133 @@ use super::{
 const NOISE: [&str; 2] = ["NotADisk", "Partition"];
 
 /// One drive in JSON. Field names are stable; sizes are bytes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct DriveJson<'a> {
+    /// Stable identity, such as wwn-0x5000c500a1b2c3d4.
     id: &'a str,
+    /// The kernel's name of the device now; empty when it is missing.
     kernel_name: &'a str,
+    /// claimed, available, rejected, missing or unprobed.
     state: &'a str,
+    /// The class of drives; empty when no class selects it.
     class: &'a str,
+    /// GOOD, SUSPECT, BAD or UNKNOWN.
     verdict: &'a str,
+    /// hdd, ssd or nvme.
     media: &'a str,
+    /// sata, sas, nvme, usb, virtio, loop or another bus.
     transport: &'a str,
+    /// As the drive says.
     model: &'a str,
+    /// As the drive says.
     serial: &'a str,
+    /// As the drive says; empty when it has none.
     wwn: &'a str,
+    /// As the drive says.
     firmware: &'a str,
+    /// Its size.
     size_bytes: u64,
+    /// What volumes could have in all, net of label and alignment.
     usable_bytes: u64,
+    /// What volumes can still have.
     free_bytes: u64,
+    /// The largest volume that could be made.
     largest_free_bytes: u64,
+    /// Size of a logical sector.
     logical_sector_bytes: u32,
+    /// Size of a physical sector.
     physical_sector_bytes: u32,
+    /// Every reason why it may not be used.
     rejects: Vec<RejectJson<'a>>,
+    /// What a person should know of it, in words.
     notes: &'a [String],
+    /// Why it gives no answer; empty when it does.
     trouble: &'a str,
+    /// What the verdict rests on; null of an agent that does not say.
     health: Option<HealthJson<'a>>,
 }
 
-/// What a verdict rests on, in JSON. Moments are seconds since 1970, 0 when there is none.
-#[derive(Debug, Serialize)]
+/// What a verdict rests on, in JSON. Moments are seconds since 1970, null when there is none.
+#[derive(Debug, Serialize, JsonSchema)]
 struct HealthJson<'a> {
+    /// What speaks against the drive.
     findings: Vec<FindingJson<'a>>,
+    /// What a person should know besides: wear, heat, cables.
     conditions: Vec<FindingJson<'a>>,
+    /// Its rated endurance is used up.
     worn_out: bool,
+    /// Set when an operator decides the verdict.
     overridden: Option<OverriddenJson<'a>>,
+    /// What the drive says of itself; null when it was never asked.
     smart: Option<SmartJson<'a>>,
     /// Only the node's own agent knows it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<UnreadableJson<'a>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct FindingJson<'a> {
+    /// Stable, CamelCase; empty when there is none.
     code: &'a str,
+    /// What it is, and what to do.
     message: &'a str,
-    since: u64,
+    /// Since when; null when that is not known.
+    since: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct OverriddenJson<'a> {
+    /// The operator's words.
     reason: &'a str,
-    until: u64,
+    /// It holds before this moment; null: until it is taken out of the config.
+    until: Option<u64>,
+    /// What the evidence alone adds up to, as a verdict.
     otherwise: &'a str,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct SmartJson<'a> {
-    answered_at: u64,
-    verdict_since: u64,
+    /// When the drive last answered; null: never.
+    answered_at: Option<u64>,
+    /// Since when the verdict by these answers is held; null: there is none.
+    verdict_since: Option<u64>,
+    /// How smartctl talks to it, its -d.
     device_type: &'a str,
+    /// It slept when it was asked last, and was left alone.
     asleep: bool,
+    /// Why it could not be asked the last time; empty when it could.
     failure: &'a str,
+    /// What speaks against the drive.
     findings: Vec<SmartFindingJson<'a>>,
+    /// Numbers by stable name, with the unit in the name.
     readings: std::collections::BTreeMap<&'a str, i64>,
+    /// The acknowledgement that was given last; null: none.
     acknowledged: Option<AcknowledgedJson<'a>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct SmartFindingJson<'a> {
+    /// Stable, CamelCase; empty when there is none.
     code: &'a str,
+    /// What was read, such as ata-197.
     subject: &'a str,
+    /// The number that was read.
     value: u64,
-    threshold: u64,
+    /// What it was compared with; null: with nothing.
+    threshold: Option<u64>,
+    /// What it is, and what to do.
     message: &'a str,
+    /// Known to an operator, and no worse since: it does not count.
     acknowledged: bool,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct AcknowledgedJson<'a> {
+    /// When.
     at: u64,
+    /// Who.
     by: &'a str,
+    /// Why.
     note: &'a str,
 }
 
@@ -110,7 +166,7 @@ impl<'a> From<&'a DriveHealth> for HealthJson<'a> {
             let told = findings.iter().map(|finding| FindingJson {
                 code: &finding.code,
                 message: &finding.message,
-                since: finding.since,
+                since: moment(finding.since),
             });
             told.collect()
         };
@@ -120,7 +176,7 @@ impl<'a> From<&'a DriveHealth> for HealthJson<'a> {
             worn_out: health.worn_out,
             overridden: health.overridden.as_ref().map(|given| OverriddenJson {
                 reason: &given.reason,
-                until: given.until,
+                until: moment(given.until),
                 otherwise: &given.otherwise,
             }),
             smart: health.smart.as_ref().map(SmartJson::from),
@@ -135,14 +191,14 @@ impl<'a> From<&'a SmartReport> for SmartJson<'a> {
             code: &finding.code,
             subject: &finding.subject,
             value: finding.value,
-            threshold: finding.threshold,
+            threshold: moment(finding.threshold),
             message: &finding.message,
             acknowledged: finding.acknowledged,
         });
         let readings = report.readings.iter();
         Self {
-            answered_at: report.answered_at,
-            verdict_since: report.verdict_since,
+            answered_at: moment(report.answered_at),
+            verdict_since: moment(report.verdict_since),
             device_type: &report.device_type,
             asleep: report.asleep,
             failure: &report.failure,
@@ -157,9 +213,11 @@ impl<'a> From<&'a SmartReport> for SmartJson<'a> {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct RejectJson<'a> {
+    /// Stable, CamelCase; empty when there is none.
     code: &'a str,
+    /// What was seen, in words.
     detail: &'a str,
 }
 
@@ -234,6 +292,9 @@ pub fn columns(wide: bool) -> Vec<(&'static str, Align)> {
         ("CLASS", Left),
         ("FREE", Right),
         ("HEALTH", Left),
+        ("TEMP", Right),
+        ("WEAR", Right),
+        ("SINCE", Right),
     ];
     if wide {
         columns.extend([
@@ -248,8 +309,14 @@ pub fn columns(wide: bool) -> Vec<(&'static str, Align)> {
     columns
 }
 
-/// The cells of a drive, one per column.
-pub fn cells(drive: &Drive, wide: bool) -> Vec<String> {
+/// The first columns, up to STATE, say something of any drive.
+const ALWAYS: usize = 5;
+
+/// Columns that a narrow terminal can do without, the first ones first.
+pub const DISPENSABLE: [&str; 6] = ["SINCE", "WEAR", "MEDIA", "TEMP", "CLASS", "FREE"];
+
+/// The cells of a drive, one per column. `now`: seconds since 1970.
+pub fn cells(drive: &Drive, wide: bool, now: u64) -> Vec<String> {
     let offers = matches!(drive.state.as_str(), "claimed" | "available");
     let size = |bytes: u64| {
         if offers {
@@ -258,6 +325,10 @@ pub fn cells(drive: &Drive, wide: bool) -> Vec<String> {
             String::new()
         }
     };
+    let read = |value: Option<i64>, unit: &str| {
+        value.map_or_else(String::new, |value| format!("{value}{unit}"))
+    };
+    let since = since(drive).map(|since| human_seconds(now.saturating_sub(since)));
     let mut cells = vec![
         drive.id.clone(),
         drive.kernel_name.clone(),
@@ -267,6 +338,9 @@ pub fn cells(drive: &Drive, wide: bool) -> Vec<String> {
         drive.class.clone(),
         size(drive.free_bytes),
         drive.verdict.clone(),
+        read(temperature(drive), "C"),
+        read(wear(drive), "%"),
+        since.unwrap_or_default(),
     ];
     if wide {
         cells.extend([
@@ -282,6 +356,114 @@ pub fn cells(drive: &Drive, wide: bool) -> Vec<String> {
         ]);
     }
     cells
+}
+
+fn smart(drive: &Drive) -> Option<&SmartReport> {
+    drive.health.as_ref()?.smart.as_ref()
+}
+
+fn reading(drive: &Drive, name: &str) -> Option<i64> {
+    let mut readings = smart(drive)?.readings.iter();
+    Some(readings.find(|one| one.name == name)?.value)
+}
+
+/// Degrees Celsius, as the drive last said.
+fn temperature(drive: &Drive) -> Option<i64> {
+    reading(drive, "temperature-celsius")
+}
+
+/// Per cent of its rated endurance that is used, as the drive last said.
+fn wear(drive: &Drive) -> Option<i64> {
+    reading(drive, "wear-percent")
+}
+
+/// Since when its health is what it is, seconds since 1970.
+fn since(drive: &Drive) -> Option<u64> {
+    let health = drive.health.as_ref()?;
+    let findings = health.findings.iter().map(|finding| finding.since);
+    // The verdict rests on the findings; the drive's own word is older where nothing is found.
+    let oldest = findings.filter(|since| *since > 0).min();
+    oldest.or_else(|| {
+        smart(drive)
+            .map(|smart| smart.verdict_since)
+            .filter(|since| *since > 0)
+    })
+}
+
+/// Whether no class wants the drive, and it holds nothing of Drivebay: it is of little interest.
+pub fn is_unwanted(drive: &Drive) -> bool {
+    let codes: Vec<&str> = drive.rejects.iter().map(|one| one.code.as_str()).collect();
+    let is_well =
+        drive.trouble.is_empty() && matches!(drive.verdict.as_str(), "" | "GOOD" | "UNKNOWN");
+    drive.state == "rejected" && is_well && are_unwanted(&codes)
+}
+
+/// The same, by the codes of what speaks against using it.
+pub fn are_unwanted(codes: &[&str]) -> bool {
+    codes.contains(&"NotSelected") && !codes.iter().any(|code| code.starts_with("Ours"))
+}
+
+/// Codes of what speaks against a drive that no class wants, in one line.
+pub fn in_short(codes: &[&str]) -> String {
+    let others: Vec<&str> = codes
+        .iter()
+        .copied()
+        .filter(|code| *code != "NotSelected")
+        .collect();
+    match others.is_empty() {
+        true => "NotSelected".to_owned(),
+        false => others.join(", "),
+    }
+}
+
+/// A drive as a row: one line when it is of little interest and not asked for by name.
+pub fn row(drive: &Drive, wide: bool, whole: bool, now: u64) -> Row {
+    let mut cells = cells(drive, wide, now);
+    if wide || whole || !is_unwanted(drive) {
+        return Row {
+            cells,
+            below: below(drive),
+            tail: None,
+        };
+    }
+    let codes: Vec<&str> = drive.rejects.iter().map(|one| one.code.as_str()).collect();
+    // What follows says nothing of such a drive.
+    cells.truncate(ALWAYS);
+    Row {
+        cells,
+        below: Vec::new(),
+        tail: Some(in_short(&codes)),
+    }
+}
+
+/// Puts drives into the order that is wanted; those that no class wants come last.
+pub fn sort<T>(drives: &mut [T], by: Option<DriveSort>, of: impl Fn(&T) -> &Drive) {
+    fn text(text: &str) -> (Reverse<i128>, String) {
+        (Reverse(0), text.to_owned())
+    }
+    fn number(number: impl Into<i128>) -> (Reverse<i128>, String) {
+        (Reverse(number.into()), String::new())
+    }
+    drives.sort_by_cached_key(|one| {
+        let drive = of(one);
+        let key = match by {
+            None => text(""),
+            Some(DriveSort::Device) => text(&drive.kernel_name),
+            Some(DriveSort::Size) => number(drive.size_bytes),
+            Some(DriveSort::Free) => number(drive.free_bytes),
+            Some(DriveSort::Class) => text(&drive.class),
+            Some(DriveSort::State) => text(&drive.state),
+            Some(DriveSort::Health) => number(match drive.verdict.as_str() {
+                "BAD" => 3,
+                "SUSPECT" => 2,
+                "UNKNOWN" => 1,
+                _ => 0,
+            }),
+            Some(DriveSort::Temperature) => number(temperature(drive).unwrap_or(i64::MIN)),
+            Some(DriveSort::Wear) => number(wear(drive).unwrap_or(i64::MIN)),
+        };
+        (is_unwanted(drive), key)
+    });
 }
 
 /// Every reason, then every note, one per line.
@@ -309,9 +491,11 @@ pub fn in_trouble(drive: &Drive) -> bool {
     drive.state == "missing" || !matches!(drive.verdict.as_str(), "" | "GOOD" | "UNKNOWN")
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct OnNodeJson<'a> {
+    /// The node id.
     node: &'a str,
+    /// The node's state, as `nodes` shows it.
     node_state: &'a str,
     #[serde(flatten)]
     drive: DriveJson<'a>,
@@ -321,44 +505,82 @@ struct OnNodeJson<'a> {
 pub async fn run(
     client: &mut Client,
     args: &DrivesArgs,
+    now: u64,
+    terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let known = nodes::known(client, &args.show.nodes).await?;
-    let format = args.show.output;
-    let wide = format == Format::Wide;
+    let list = &args.show.list;
+    let wide = list.output.is_wide();
     let mut columns = columns(wide);
     columns.insert(0, ("NODE", Left));
-    let mut listing = Listing::new(out, format, "drives", &columns);
+    let mut listing = Listing::new(out, list, terminal, "drives", &columns, &DISPENSABLE);
     let (mut all, mut hidden) = (0, 0);
+    let mut show = |node: &NodeDrives, drive: &Drive| {
+        let whole = !args.names.is_empty();
+        if list.output != ListFormat::Json && !args.all && !whole && is_noise(drive) {
+            hidden += 1;
+            return Ok(());
+        }
+        all += 1;
+        let class = args
+            .class
+            .as_ref()
+            .is_none_or(|class| *class == drive.class);
+        if !class || (args.abnormal && !in_trouble(drive)) {
+            return Ok(());
+        }
+        let row = || {
+            let mut row = row(drive, wide, whole, now);
+            row.cells.insert(0, node.node_id.clone());
+            row
+        };
+        let json = || OnNodeJson {
+            node: &node.node_id,
+            node_state: &node.state,
+            drive: drive.into(),
+        };
+        listing.add(row, json, &drive.id)
+    };
     let mut incoming = client.drives(&args.show.nodes).await?;
-    while let Some(node) = incoming.next().await? {
-        for drive in &node.drives {
-            if format != Format::Json && !args.all && is_noise(drive) {
-                hidden += 1;
-                continue;
+    if args.sort.is_none() && args.names.is_empty() {
+        while let Some(mut node) = incoming.next().await? {
+            let mut drives = std::mem::take(&mut node.drives);
+            sort(&mut drives, None, |drive| drive);
+            for drive in &drives {
+                show(&node, drive)?;
             }
-            all += 1;
-            if args.trouble && !in_trouble(drive) {
-                continue;
-            }
-            let row = || {
-                let mut cells = cells(drive, wide);
-                cells.insert(0, node.node_id.clone());
-                (cells, below(drive))
-            };
-            let json = || OnNodeJson {
-                node: &node.node_id,
-                node_state: &node.state,
-                drive: drive.into(),
-            };
-            listing.add(row, json)?;
+        }
+    } else {
+        let mut found: Vec<(Rc<NodeDrives>, Drive)> = Vec::new();
+        while let Some(mut node) = incoming.next().await? {
+            let drives = std::mem::take(&mut node.drives);
+            let node = Rc::new(node);
+            found.extend(drives.into_iter().map(|drive| (node.clone(), drive)));
+        }
+        let mut chosen = BTreeSet::new();
+        for name in &args.names {
+            let typed = Typed::new(name, None);
+            chosen.extend(select(&found, typed, DRIVE, |(_, drive)| {
+                drive_names(drive)
+            })?);
+        }
+        let all_of_them = args.names.is_empty();
+        let found = found.into_iter().enumerate();
+        let found = found.filter(|(at, _)| all_of_them || chosen.contains(at));
+        let mut found: Vec<_> = found.map(|(_, one)| one).collect();
+        sort(&mut found, args.sort, |(_, drive)| drive);
+        for (node, drive) in &found {
+            show(node, drive)?;
         }
     }
-    let nothing = match (all, args.trouble) {
+    let filtered = args.abnormal || args.class.is_some();
+    let nothing = match (all, args.abnormal) {
         (0, _) => "no drives\n".to_owned(),
-        _ => format!("no drive of {all} is in trouble\n"),
+        (_, true) => format!("no drive of {all} is in trouble\n"),
+        (_, false) => format!("none of {all} drives\n"),
     };
-    let hidden = if args.trouble {
+    let hidden = if filtered {
         String::new()
     } else {
         hidden_note(hidden)

@@ -14,8 +14,8 @@ use super::{
     client::Client,
     listing::write,
     nodes,
-    paint::Paint,
     table::human_seconds,
+    terminal::Terminal,
     wrong::{Health, Problem, Reason},
 };
 use crate::health::NODE_UNREACHABLE;
@@ -25,7 +25,7 @@ pub async fn run(
     client: &mut Client,
     args: &Show,
     now: u64,
-    paint: Paint,
+    terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let known = nodes::known(client, &args.nodes).await?;
@@ -88,7 +88,7 @@ pub async fn run(
         write(out, &(serde_json::to_string_pretty(&health)? + "\n"))?;
     } else {
         let wide = args.output == Format::Wide;
-        write(out, &health.text("the cluster", true, wide, now, paint))?;
+        write(out, &health.text("the cluster", true, wide, now, terminal))?;
     }
     if health.well {
         Ok(())
@@ -107,7 +107,7 @@ fn reason(message: &str) -> Reason {
     Reason {
         code: String::new(),
         message: message.to_owned(),
-        since: 0,
+        since: None,
     }
 }
 

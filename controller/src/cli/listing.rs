@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::{
     CommandError,
-    args::Format,
+    args::{ListArgs, ListFormat},
     table::{Align, Table},
+    terminal::Terminal,
 };
 
 /// Rows that are aligned with each other and kept in memory. Shorter lists are shown whole or, when the
@@ -20,66 +21,94 @@ pub struct Listing<'w> {
     // What JSON calls the list.
     key: &'static str,
     rows: Rows,
+    // Lines for a person around the rows.
+    notes: bool,
     shown: usize,
 }
 
 enum Rows {
     Table(Table),
     Json(String),
+    Names(String),
+}
+
+/// One of a list as rows have it.
+#[derive(Debug, Default)]
+pub struct Row {
+    pub cells: Vec<String>,
+    /// Lines below the row.
+    pub below: Vec<String>,
+    /// Instead of them, words at the end of the row.
+    pub tail: Option<String>,
 }
 
 impl<'w> Listing<'w> {
-    /// A list without anything in it yet.
+    /// A list without anything in it yet. `dispensable`: columns that a narrow terminal can do without, the first ones first.
     pub fn new(
         out: &'w mut dyn Write,
-        format: Format,
+        args: &ListArgs,
+        terminal: Terminal,
         key: &'static str,
         columns: &[(&'static str, Align)],
+        dispensable: &[&'static str],
     ) -> Self {
-        let rows = match format {
-            Format::Json => Rows::Json(String::new()),
-            Format::Table | Format::Wide => Rows::Table(Table::new(columns)),
+        let rows = match args.output {
+            ListFormat::Json => Rows::Json(String::new()),
+            ListFormat::Name => Rows::Names(String::new()),
+            ListFormat::Table => Rows::Table(table(args, columns).on(terminal, dispensable)),
+            ListFormat::Wide => Rows::Table(table(args, columns).on(terminal, &[])),
         };
         Self {
             out,
             key,
             rows,
+            notes: !args.no_headers,
             shown: 0,
         }
     }
 
-    /// Adds one: its cells with the lines below them, or its JSON; only the one that is wanted is made.
+    /// Adds one: as a row, in JSON, or by its name; only what is wanted is made.
     pub fn add<J: Serialize>(
         &mut self,
-        cells: impl FnOnce() -> (Vec<String>, Vec<String>),
+        row: impl FnOnce() -> Row,
         json: impl FnOnce() -> J,
+        name: &str,
     ) -> Result<(), CommandError> {
-        match &mut self.rows {
+        self.shown += 1;
+        let block = match &mut self.rows {
             Rows::Table(table) => {
-                let (cells, below) = cells();
-                table.row(cells, below);
-                self.shown += 1;
+                let row = row();
+                match row.tail {
+                    Some(tail) => table.line(row.cells, &tail),
+                    None => table.row(row.cells, row.below),
+                }
                 if table.len() < BLOCK {
                     return Ok(());
                 }
-                let block = table.take();
-                write(self.out, &block)
+                table.take()
             }
             Rows::Json(waiting) => {
-                if self.shown == 0 {
+                if self.shown == 1 {
                     *waiting = format!("{{\"{}\": [\n", self.key);
                 } else {
                     waiting.push_str(",\n");
                 }
                 waiting.push_str(&serde_json::to_string(&json())?);
-                self.shown += 1;
                 if !self.shown.is_multiple_of(BLOCK) {
                     return Ok(());
                 }
-                let block = std::mem::take(waiting);
-                write(self.out, &block)
+                std::mem::take(waiting)
             }
-        }
+            Rows::Names(waiting) => {
+                waiting.push_str(name);
+                waiting.push('\n');
+                if !self.shown.is_multiple_of(BLOCK) {
+                    return Ok(());
+                }
+                std::mem::take(waiting)
+            }
+        };
+        write(self.out, &block)
     }
 
     /// Ends it, with a word for a list with nothing in it and lines for a person below the table. How many
@@ -87,18 +116,30 @@ impl<'w> Listing<'w> {
     pub fn end(self, nothing: &str, below: &str) -> Result<usize, CommandError> {
         match self.rows {
             Rows::Table(mut table) => {
-                if self.shown == 0 {
+                if self.shown == 0 && self.notes {
                     write(self.out, nothing)?;
                 }
                 write(self.out, &table.take())?;
-                write(self.out, below)?;
+                if self.notes {
+                    write(self.out, &table.footnote())?;
+                    write(self.out, below)?;
+                }
             }
             Rows::Json(_) if self.shown == 0 => {
                 write(self.out, &format!("{{\"{}\": []}}\n", self.key))?;
             }
             Rows::Json(waiting) => write(self.out, &format!("{waiting}\n]}}\n"))?,
+            Rows::Names(waiting) => write(self.out, &waiting)?,
         }
         Ok(self.shown)
+    }
+}
+
+fn table(args: &ListArgs, columns: &[(&'static str, Align)]) -> Table {
+    let table = Table::new(columns);
+    match args.no_headers {
+        true => table.without_header(),
+        false => table,
     }
 }
 

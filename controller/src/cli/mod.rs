@@ -9,6 +9,7 @@ use std::{
     future::Future,
     io::{self, BufWriter, Write},
     process::ExitCode,
+    sync::OnceLock,
     time::SystemTime,
 };
 
@@ -33,17 +34,18 @@ pub use args::{Ask, Format};
 
 use drivebay_common::{
     ask::AskError,
-    cli::{FAILED, NO_ANSWER, UNKNOWN, UNWELL, USAGE, chain},
-    paint, table,
+    cli::{NOT_FOUND, NOT_PERMITTED, USAGE, WRONG, chain},
+    pick::PickError,
+    printed::{Given, option},
+    table, terminal,
 };
 
-use args::{DriveCommand, LogLevelArgs, NodeCommand, VolumeCommand};
+use args::{DEFAULT_SOCKET, DriveCommand, LogLevelArgs, NodeCommand, VolumeCommand};
 use claims::{Claims, ClaimsError};
 use client::{CONTROLLER, Client};
 use node::NodeError;
-use paint::Paint;
 use pv::PvError;
-use show::PickError;
+use terminal::Terminal;
 
 use crate::logging;
 
@@ -91,13 +93,14 @@ impl CommandError {
         match self {
             Self::Client(error)
             | Self::Claims(ClaimsError::Client(error))
-            | Self::Node(NodeError::Client(error))
-                if error.is_absence() =>
-            {
-                NO_ANSWER
-            }
+            | Self::Node(NodeError::Client(error)) => error.code(),
             Self::Node(error) if error.is_usage() => USAGE,
-            _ => FAILED,
+            Self::Pick(error) => error.code(),
+            Self::NoSuchNode(_) => NOT_FOUND,
+            error => match denied(error) {
+                true => NOT_PERMITTED,
+                false => WRONG,
+            },
         }
     }
 
@@ -107,31 +110,79 @@ impl CommandError {
     }
 }
 
+/// Whether what failed was not permitted, by the reasons of an error.
+pub fn denied(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let io = error.downcast_ref::<io::Error>();
+        if io.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// A moment or a limit as JSON has it: of the wire, 0 stands for none.
+pub fn moment(number: u64) -> Option<u64> {
+    (number > 0).then_some(number)
+}
+
 /// Runs any command but `run`; answers go to stdout, the rest to stderr.
 pub fn run(command: &Ask) -> ExitCode {
+    // A second call finds it as it is.
+    let _ = GIVEN.set(given(command));
     let mut out = BufWriter::new(io::stdout().lock());
-    let done = execute_painted(command, &mut out, &mut io::stderr(), Paint::of_stdout())
+    let done = execute_on(command, &mut out, &mut io::stderr(), Terminal::of_stdout())
         .and_then(|()| out.flush().map_err(CommandError::Output));
     // What is still in it after a failure has a reader, or would only fail again.
     let _ = out.flush();
     match done {
-        Err(CommandError::Unwell) => ExitCode::from(UNWELL),
+        // Said on standard output.
+        Err(CommandError::Unwell) => ExitCode::from(WRONG),
         Err(error) if !error.is_hang_up() => {
             complain(&error);
-            // Of this one, 1 is an answer.
-            let code = match command {
-                Ask::Health(_) => UNKNOWN,
-                _ => error.code(),
-            };
-            ExitCode::from(code)
+            ExitCode::from(error.code())
         }
         _ => ExitCode::SUCCESS,
     }
 }
 
+/// What was given at the command line, for the commands that are printed.
+static GIVEN: OnceLock<Given> = OnceLock::new();
+
+fn given(command: &Ask) -> Given {
+    let known = std::env::var_os("DRIVEBAY_CONTROLLER_SOCKET").unwrap_or(DEFAULT_SOCKET.into());
+    let socket = command
+        .socket()
+        .filter(|socket| socket.as_os_str() != known);
+    Given {
+        program: "drivebay-controller",
+        socket: socket.map_or_else(String::new, |socket| {
+            option("socket", &socket.display().to_string())
+        }),
+        config: String::new(),
+        socket_commands: &[
+            "nodes",
+            "drives",
+            "volumes",
+            "health",
+            "drive",
+            "volume",
+            "log-level",
+        ],
+        config_commands: &[],
+    }
+}
+
 /// An error as a person at a prompt sees it, with its reasons.
 pub fn complain(error: &(dyn Error + 'static)) {
-    eprintln!("drivebay-controller: {}", chain(error));
+    let text = chain(error);
+    let text = match GIVEN.get() {
+        Some(given) => given.repeated_in(&text),
+        None => text.as_str().into(),
+    };
+    eprintln!("drivebay-controller: {text}");
 }
 
 /// Runs any command but `run`, outside of any runtime: what answers the question goes to `out`, what a person
@@ -141,44 +192,53 @@ pub fn execute(
     out: &mut dyn Write,
     notes: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    execute_painted(command, out, notes, Paint::PLAIN)
+    execute_on(command, out, notes, Terminal::NONE)
 }
 
-/// The same, with colours where they are wanted.
-fn execute_painted(
+/// The same, as a terminal shows it.
+fn execute_on(
     command: &Ask,
     out: &mut dyn Write,
     notes: &mut dyn Write,
-    paint: Paint,
+    terminal: Terminal,
 ) -> Result<(), CommandError> {
     let now = unix_seconds();
     match command {
         Ask::Health(args) => wait(async {
             let mut client = Client::connect(&args.socket.socket).await?;
-            health::run(&mut client, args, now, paint, out).await
+            health::run(&mut client, args, now, terminal, out).await
         }),
         Ask::Drive(DriveCommand::Show(args)) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
-            one::drive(&mut client, args, now, paint, out).await
+            one::drive(&mut client, args, now, terminal, out).await
         }),
         Ask::Volume(VolumeCommand::Show(args)) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
-            one::volume(&mut client, args, now, paint, out).await
+            one::volume(&mut client, args, now, terminal, out).await
         }),
         Ask::Nodes(args) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
-            nodes::run(&mut client, args, out).await
+            nodes::run(&mut client, args, terminal, out).await
         }),
         Ask::Drives(args) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
-            drives::run(&mut client, args, out).await
+            drives::run(&mut client, args, now, terminal, out).await
         }),
         Ask::Volumes(args) => {
             let list = args.unclaimed.as_ref().and_then(Option::as_deref);
             let claims = list.map(Claims::read).transpose()?;
             wait(async {
                 let mut client = Client::connect(&args.show.socket.socket).await?;
-                volumes::run(&mut client, args, claims.as_ref(), out, notes).await
+                volumes::run(
+                    &mut client,
+                    args,
+                    claims.as_ref(),
+                    now,
+                    terminal,
+                    out,
+                    notes,
+                )
+                .await
             })
         }
         Ask::LogLevel(args) => wait(async {
@@ -192,7 +252,7 @@ fn execute_painted(
         }),
         Ask::Node(NodeCommand::Show(args)) => wait(async {
             let mut client = Client::connect(&args.socket.socket).await?;
-            one_node::run(&mut client, args, now, paint, out).await
+            one_node::run(&mut client, args, now, terminal, out).await
         }),
         Ask::Node(NodeCommand::Forget(args)) => {
             let ask = || {

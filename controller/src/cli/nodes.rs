@@ -7,13 +7,14 @@ use serde::Serialize;
 
 use super::{
     CommandError,
-    args::{Format, NodesArgs},
+    args::NodesArgs,
     client::Client,
-    listing::Listing,
+    listing::{Listing, Row},
     table::{
         Align::{self, Left, Right},
         human_seconds, human_size, printable,
     },
+    terminal::Terminal,
 };
 
 /// Nodes that a footnote names one by one.
@@ -92,16 +93,23 @@ impl<'a> From<&'a Class> for ClassJson<'a> {
 pub async fn run(
     client: &mut Client,
     args: &NodesArgs,
+    terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let nodes = known(client, &args.show.nodes).await?;
-    let wide = args.show.output == Format::Wide;
-    let mut listing = Listing::new(out, args.show.output, "nodes", &columns(wide));
+    let list = &args.show.list;
+    let wide = list.output.is_wide();
+    let mut listing = Listing::new(out, list, terminal, "nodes", &columns(wide), &DISPENSABLE);
     let wanted = |node: &Node| args.state.is_none_or(|state| node.state == state.as_str());
     for node in nodes.iter().filter(|node| wanted(node)) {
         listing.add(
-            || (cells(node, wide), below(node, wide)),
+            || Row {
+                cells: cells(node, wide),
+                below: below(node, wide),
+                tail: None,
+            },
             || NodeJson::from(node),
+            &node.node_id,
         )?;
     }
     let nothing = match args.state {
@@ -129,6 +137,9 @@ pub async fn known(client: &mut Client, names: &[String]) -> Result<Vec<Node>, C
         Err(CommandError::NoSuchNode(unknown))
     }
 }
+
+/// Columns that a narrow terminal can do without, the first ones first.
+const DISPENSABLE: [&str; 4] = ["VERSION", "FREE", "DRIVES", "VOLUMES"];
 
 fn columns(wide: bool) -> Vec<(&'static str, Align)> {
     let mut columns = vec![

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use drivebay_common::pick::{Names, Part, PickError, Typed, pick};
 use drivebay_proto::{
     VolumeId,
     agent::{Drive, Volume},
@@ -14,22 +15,20 @@ use super::{
     client::Client,
     listing::write,
     nodes,
-    paint::Paint,
-    show::{self, DriveSheetJson, VolumeSheetJson, drive_names, pick, volume_names},
+    show::{
+        self, DRIVE, DriveSheetJson, VOLUME, VolumeSheetJson, claim, drive_names, volume_names,
+    },
+    terminal::Terminal,
 };
 
 /// Something on a node.
-struct OnNode<T> {
-    node: String,
+pub(super) struct OnNode<T> {
+    pub(super) node: String,
+    // Of a volume: NAMESPACE/NAME, where it is known.
+    claim: String,
     // The node's agent is there.
     here: bool,
-    it: T,
-}
-
-/// Whether what was typed could mean it.
-fn may_be(typed: &str, names: &[&str]) -> bool {
-    let typed = typed.strip_prefix("/dev/").unwrap_or(typed);
-    names.iter().any(|name| name.starts_with(typed))
+    pub(super) it: T,
 }
 
 /// Finds a drive and shows it.
@@ -37,20 +36,22 @@ pub async fn drive(
     client: &mut Client,
     args: &ShowOneArgs,
     now: u64,
-    paint: Paint,
+    terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     nodes::known(client, &args.show.nodes).await?;
+    let typed = Typed::new(&args.id, None);
     let mut found: Vec<OnNode<Drive>> = Vec::new();
     let mut incoming = client.drives(&args.show.nodes).await?;
     while let Some(node) = incoming.next().await? {
         let meant = node
             .drives
             .into_iter()
-            .filter(|drive| may_be(&args.id, &drive_names(drive)));
+            .filter(|drive| typed.fits(&drive_names(drive)));
         let here = node.state != "away" && node.state != "forgotten";
         found.extend(meant.map(|it| OnNode {
             node: node.node_id.clone(),
+            claim: String::new(),
             here,
             it,
         }));
@@ -62,9 +63,10 @@ pub async fn drive(
         .map(|there| there.it.id.clone())
         .collect();
     found.retain(|there| there.here || !here.contains(&there.it.id));
-    let list = "drivebay-controller drives --all";
-    let drive = pick(&found, &args.id, "drive", list, |there| {
-        drive_names(&there.it)
+    let drive = pick(&found, typed, DRIVE, Part::Beginning, |there| {
+        let names = drive_names(&there.it);
+        let label = format!("node {}, {}", there.node, names.label);
+        Names { label, ..names }
     })?;
     let node = std::slice::from_ref(&drive.node);
     let mut volumes: Vec<Volume> = Vec::new();
@@ -74,7 +76,7 @@ pub async fn drive(
     }
     let volumes: Vec<&Volume> = volumes.iter().collect();
     let json = || DriveSheetJson::new(&drive.node, &drive.it, &volumes);
-    let text = |wide| show::drive(Some(&drive.node), &drive.it, &volumes, wide, now, paint);
+    let text = |wide| show::drive(Some(&drive.node), &drive.it, &volumes, wide, now, terminal);
     shown(args.show.output, json, text, out)
 }
 
@@ -83,39 +85,11 @@ pub async fn volume(
     client: &mut Client,
     args: &ShowOneArgs,
     now: u64,
-    paint: Paint,
+    terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     nodes::known(client, &args.show.nodes).await?;
-    let mut found: Vec<OnNode<Volume>> = Vec::new();
-    if args.id.parse::<VolumeId>().is_ok() {
-        // Also under the id of a node that it was moved from.
-        let answer = client.volume(&args.id).await?.volume.unwrap_or_default();
-        found.extend(answer.volume.map(|it| OnNode {
-            node: answer.node_id,
-            here: true,
-            it,
-        }));
-    } else {
-        let mut incoming = client.volumes(&args.show.nodes, true).await?;
-        while let Some(there) = incoming.next().await? {
-            let meant = there
-                .volume
-                .filter(|volume| may_be(&args.id, &volume_names(volume)));
-            found.extend(meant.map(|it| OnNode {
-                node: there.node_id,
-                here: true,
-                it,
-            }));
-        }
-    }
-    let list = "drivebay-controller volumes --deleted";
-    let volume = match found.as_slice() {
-        [one] => one,
-        all => pick(all, &args.id, "volume", list, |there| {
-            volume_names(&there.it)
-        })?,
-    };
+    let volume = find(client, &args.id, &args.show.nodes).await?;
     let node = std::slice::from_ref(&volume.node);
     let mut drive = None;
     let mut incoming = client.drives(node).await?;
@@ -127,8 +101,56 @@ pub async fn volume(
     }
     let drive = drive.as_ref();
     let json = || VolumeSheetJson::new(&volume.node, &volume.it, drive);
-    let text = |wide| show::volume(Some(&volume.node), &volume.it, drive, wide, now, paint);
+    let text = |wide| show::volume(Some(&volume.node), &volume.it, drive, wide, now, terminal);
     shown(args.show.output, json, text, out)
+}
+
+/// The volume that is meant, and where it is.
+pub(super) async fn find(
+    client: &mut Client,
+    name: &str,
+    nodes: &[String],
+) -> Result<OnNode<Volume>, CommandError> {
+    if name.parse::<VolumeId>().is_ok() {
+        // Also under the id of a node that it was moved from.
+        let answer = client.volume(name).await?.volume.unwrap_or_default();
+        let none = || PickError::None {
+            kind: VOLUME,
+            name: name.to_owned(),
+        };
+        return Ok(OnNode {
+            node: answer.node_id,
+            claim: answer.claim,
+            here: true,
+            it: answer.volume.ok_or_else(none)?,
+        });
+    }
+    let typed = Typed::new(name, None);
+    let mut found: Vec<OnNode<Volume>> = Vec::new();
+    let mut incoming = client.volumes(nodes, true).await?;
+    while let Some(there) = incoming.next().await? {
+        let Some(volume) = there.volume else { continue };
+        let claim = match there.claim.as_str() {
+            "" => claim(&volume),
+            _ => there.claim,
+        };
+        if typed.fits(&volume_names(&volume, &claim)) {
+            found.push(OnNode {
+                node: there.node_id,
+                claim,
+                here: true,
+                it: volume,
+            });
+        }
+    }
+    let meant = pick(&found, typed, VOLUME, Part::Beginning, |there| {
+        volume_names(&there.it, &there.claim)
+    })?;
+    let id = meant.it.id.clone();
+    let node = meant.node.clone();
+    let is_it = |one: &OnNode<Volume>| one.it.id == id && one.node == node;
+    let at = found.iter().position(is_it).unwrap_or_default();
+    Ok(found.swap_remove(at))
 }
 
 fn shown<J: Serialize>(

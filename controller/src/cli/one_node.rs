@@ -11,9 +11,9 @@ use super::{
     client::Client,
     listing::write,
     nodes::{self, NodeJson},
-    paint::Paint,
     show::Sheet,
     table::{human_seconds, printable},
+    terminal::Terminal,
 };
 
 /// One node in JSON. Field names are stable; moments are seconds since 1970.
@@ -50,7 +50,7 @@ pub(super) async fn run(
     client: &mut Client,
     args: &ShowNodeArgs,
     now: u64,
-    paint: Paint,
+    terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let Some(node) = client.node(&args.node).await? else {
@@ -63,17 +63,17 @@ pub(super) async fn run(
         };
         return write(out, &(serde_json::to_string_pretty(&sheet)? + "\n"));
     }
-    write(out, &text(&node, now, paint))
+    write(out, &text(&node, now, terminal))
 }
 
-fn text(node: &Node, now: u64, paint: Paint) -> String {
-    let mut sheet = Sheet::new(now);
+fn text(node: &Node, now: u64, terminal: Terminal) -> String {
+    let mut sheet = Sheet::new(now, terminal);
     sheet.title(&format!("Node {}", printable(&node.node_id)));
     let state = match (node.state.as_str(), node.away_seconds) {
         ("away", seconds @ 1..) => format!("away {}", human_seconds(seconds)),
         (state, _) => state.to_owned(),
     };
-    sheet.painted("state", &paint.word(&printable(&state)));
+    sheet.painted("state", &terminal.paint.word(&printable(&state)));
     sheet.line("version", &node.version);
     sheet.line("address", &node.address);
     sheet.line("machine", &node.machine_id);

@@ -17,6 +17,7 @@ use super::{
     client::Client,
     kube::{is_subdomain, resembling},
     listing::write,
+    one,
     table::{human_size, printable},
 };
 use crate::validate::{InvalidRequest, driver_name};
@@ -58,8 +59,17 @@ pub async fn run(
     out: &mut dyn Write,
     notes: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    let answer = client.volume(&args.id.to_string()).await?;
-    let manifest = manifest(&answer, &args.id, &args.claim)?;
+    // An id of the node that the drive was moved from names it, too: asked for as it was given.
+    let id: VolumeId = match args.id.parse() {
+        Ok(id) => id,
+        Err(_) => {
+            let volume = one::find(client, &args.id, &[]).await?.it;
+            let broken = |_| PvError::Answer("its volume id is none");
+            volume.id.parse().map_err(broken)?
+        }
+    };
+    let answer = client.volume(&id.to_string()).await?;
+    let manifest = manifest(&answer, &id, &args.claim)?;
     write(notes, &(manifest.first.join("\n") + "\n\n"))?;
     write(
         out,

@@ -1,104 +1,82 @@
 //! One drive and one volume, with everything that is known of them, as both command lines show them. Pure.
 
+use drivebay_common::pick::{Kind, Names};
 use drivebay_proto::agent::{Drive, Finding, SmartReport, Volume};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
     drives::{DriveJson, reason},
-    paint::Paint,
     table::{human_seconds, human_size, printable},
+    terminal::Terminal,
     unreadable,
     volumes::VolumeJson,
     wrong::Reason,
 };
 
-/// Why no single thing is meant by what was typed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PickError {
-    /// Nothing is.
-    #[error("there is no {kind} {name:?}; `{list}` shows all of them")]
-    None {
-        /// drive or volume.
-        kind: &'static str,
-        /// As typed.
-        name: String,
-        /// The command that lists them.
-        list: &'static str,
-    },
-    /// More than one is.
-    #[error("{name:?} could be {}; type more of it", ids.join(" or "))]
-    Several {
-        /// As typed.
-        name: String,
-        /// Some of those that it could be.
-        ids: Vec<String>,
-    },
+/// Drives, to be picked from.
+pub const DRIVE: Kind = Kind {
+    name: "drive",
+    list: "drivebay-controller drives --all",
+};
+/// Volumes, to be picked from.
+pub const VOLUME: Kind = Kind {
+    name: "volume",
+    list: "drivebay-controller volumes --deleted",
+};
+
+/// What a drive is called.
+pub fn drive_names(drive: &Drive) -> Names<'_> {
+    let label = [&drive.kernel_name, &drive.model].map(String::as_str);
+    let label: Vec<&str> = label.into_iter().filter(|word| !word.is_empty()).collect();
+    Names {
+        id: &drive.id,
+        others: vec![&drive.kernel_name, &drive.serial, &drive.wwn],
+        deleted: false,
+        label: label.join(", "),
+    }
 }
 
-/// What is meant by `name`: the one that is called so exactly (an identity before another name), else the only one whose
-/// identity or name begins so. `names`: the identity, then what else it is called; empty ones do not count.
-pub fn pick<'a, T>(
-    all: &'a [T],
-    name: &str,
-    kind: &'static str,
-    list: &'static str,
-    names: impl Fn(&'a T) -> Vec<&'a str>,
-) -> Result<&'a T, PickError> {
-    let wanted = name.strip_prefix("/dev/").unwrap_or(name);
-    let none = || PickError::None {
-        kind,
-        name: name.to_owned(),
-        list,
-    };
-    if wanted.is_empty() {
-        return Err(none());
+/// What a volume is called: its id and uuid, its name, its PersistentVolume, its claim, its device, where it is mounted.
+pub fn volume_names<'a>(volume: &'a Volume, claim: &'a str) -> Names<'a> {
+    let uuid = volume.id.split('@').next().unwrap_or_default();
+    let mut others = vec![uuid, &volume.name, &volume.device, claim];
+    if let Some(created_for) = &volume.created_for {
+        others.push(&created_for.persistent_volume);
     }
-    let by = |fits: &dyn Fn(&[&str]) -> bool| -> Vec<&'a T> {
-        all.iter().filter(|one| fits(&names(one))).collect()
-    };
-    let found = [
-        by(&|names| names.first().is_some_and(|id| *id == wanted)),
-        by(&|names| names.contains(&wanted)),
-        by(&|names| names.iter().any(|one| one.starts_with(wanted))),
-    ];
-    match found.into_iter().find(|some| !some.is_empty()) {
-        None => Err(none()),
-        Some(some) => match some.as_slice() {
-            [one] => Ok(one),
-            several => Err(PickError::Several {
-                name: name.to_owned(),
-                ids: several
-                    .iter()
-                    .take(5)
-                    .filter_map(|one| names(one).first().map(|id| (*id).to_owned()))
-                    .collect(),
-            }),
+    others.extend(volume.mounts.iter().map(String::as_str));
+    Names {
+        id: &volume.id,
+        others,
+        deleted: matches!(volume.state.as_str(), "erasing" | "quarantined"),
+        label: match volume.state.as_str() {
+            "ready" | "new" => volume.name.clone(),
+            state => format!("{}, {state}", volume.name),
         },
     }
 }
 
-/// What a drive can be called.
-pub fn drive_names(drive: &Drive) -> Vec<&str> {
-    vec![&drive.id, &drive.kernel_name, &drive.serial]
+/// The claim that a volume was created for, as NAMESPACE/NAME; empty where that is not known.
+pub fn claim(volume: &Volume) -> String {
+    match &volume.created_for {
+        Some(known) if !known.claim.is_empty() => format!("{}/{}", known.namespace, known.claim),
+        _ => String::new(),
+    }
 }
 
-/// What a volume can be called.
-pub fn volume_names(volume: &Volume) -> Vec<&str> {
-    vec![&volume.id, &volume.name, &volume.device]
-}
-
-/// Lines of a name and a value.
 /// Lines about one thing, each with a name in front.
 pub(super) struct Sheet {
     pub(super) text: String,
     now: u64,
+    terminal: Terminal,
 }
 
 impl Sheet {
-    pub(super) fn new(now: u64) -> Self {
+    pub(super) fn new(now: u64, terminal: Terminal) -> Self {
         Self {
             text: String::new(),
             now,
+            terminal,
         }
     }
 
@@ -112,7 +90,10 @@ impl Sheet {
 
     pub(super) fn line(&mut self, name: &str, value: &str) {
         let value = printable(value);
-        self.painted(name, if value.is_empty() { "-" } else { &value });
+        let value = if value.is_empty() { "-" } else { &value };
+        let beginning = format!("  {name:<11}");
+        self.text
+            .push_str(&self.terminal.wrapped(&beginning, value));
     }
 
     // A value that is already fit for a terminal.
@@ -122,7 +103,13 @@ impl Sheet {
 
     fn reason(&mut self, reason: &Reason) {
         let told = printable(&reason.one_line(self.now));
-        self.text.push_str(&format!("  {told}\n"));
+        self.item(&told);
+    }
+
+    // One of a list.
+    fn item(&mut self, told: &str) {
+        self.text
+            .push_str(&self.terminal.hanging("  ", "    ", told));
     }
 
     pub(super) fn ago(&self, moment: u64) -> String {
@@ -140,9 +127,10 @@ pub fn drive(
     volumes: &[&Volume],
     wide: bool,
     now: u64,
-    paint: Paint,
+    terminal: Terminal,
 ) -> String {
-    let mut sheet = Sheet::new(now);
+    let paint = terminal.paint;
+    let mut sheet = Sheet::new(now, terminal);
     let empty = Default::default();
     let health = drive.health.as_ref().unwrap_or(&empty);
     sheet.title(&format!("Drive {}", printable(&drive.id)));
@@ -328,7 +316,7 @@ fn list(sheet: &mut Sheet, title: &str, lines: impl Iterator<Item = String>) {
         if index == 0 {
             sheet.title(title);
         }
-        sheet.text.push_str(&format!("  {}\n", printable(&line)));
+        sheet.item(&printable(&line));
     }
 }
 
@@ -339,9 +327,10 @@ pub fn volume(
     its_drive: Option<&Drive>,
     wide: bool,
     now: u64,
-    paint: Paint,
+    terminal: Terminal,
 ) -> String {
-    let mut sheet = Sheet::new(now);
+    let paint = terminal.paint;
+    let mut sheet = Sheet::new(now, terminal);
     sheet.title(&format!("Volume {}", printable(&volume.name)));
     sheet.line("id", &volume.id);
     if let Some(node) = node {
@@ -356,6 +345,27 @@ pub fn volume(
         _ => &volume.fs_type,
     };
     sheet.line("size", &format!("{}, {fs}", human_size(volume.size_bytes)));
+    if let Some(usage) = &volume.usage {
+        let text = format!(
+            "{} ({}), {} free",
+            human_size(usage.used_bytes),
+            super::volumes::full(usage).map_or_else(String::new, |full| format!("{full}%")),
+            human_size(usage.available_bytes)
+        );
+        let age = match usage.age_seconds {
+            0..120 => String::new(),
+            age => format!(", {} ago", human_seconds(age)),
+        };
+        sheet.line("used", &(text + &age));
+    }
+    if volume.created_at > 0 {
+        let ago = sheet.ago(volume.created_at);
+        sheet.line("created", &ago);
+    }
+    let claim = claim(volume);
+    if !claim.is_empty() {
+        sheet.line("claim", &claim);
+    }
     sheet.line("state", &super::volumes::state(volume));
     let condition = super::volumes::condition(volume);
     sheet.painted("condition", &paint.word(&printable(&condition)));
@@ -427,11 +437,13 @@ pub fn volume(
 }
 
 /// A drive with its health and its volumes, in JSON. Field names are stable; moments are seconds since 1970.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct DriveSheetJson<'a> {
+    /// The node id.
     node: &'a str,
     #[serde(flatten)]
     drive: DriveJson<'a>,
+    /// The volumes on it.
     volumes: Vec<VolumeJson<'a>>,
 }
 
@@ -447,11 +459,13 @@ impl<'a> DriveSheetJson<'a> {
 }
 
 /// A volume with its drive, in JSON.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct VolumeSheetJson<'a> {
+    /// The node id.
     node: &'a str,
     #[serde(flatten)]
     volume: VolumeJson<'a>,
+    /// Its drive; null when that is not known.
     its_drive: Option<DriveJson<'a>>,
 }
 

@@ -1,20 +1,29 @@
 //! What of a drive or volume does not read, for a person and in JSON. Pure.
 
 use drivebay_proto::agent::{Drive, UnreadableRange, Volume};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::table::printable;
 
 /// One range in JSON. Places and lengths are bytes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct UnreadableJson<'a> {
+    /// First byte, from the start of the drive.
     start: u64,
+    /// Number of bytes.
     len: u64,
+    /// Id of the volume; empty: of none.
     volume: &'a str,
+    /// First byte, from the volume's start.
     offset: u64,
+    /// What is there: drivebay-metadata, unallocated, foreign, not-claimed, erasing, unformatted, raw-block, files, filesystem-metadata, filesystem-free or unknown.
     holds: &'a str,
+    /// What was seen, in words.
     detail: &'a str,
+    /// Paths from the root of the filesystem, escaped for display.
     files: &'a [String],
+    /// Further files, which are not named.
     more_files: u32,
 }
 

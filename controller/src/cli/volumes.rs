@@ -1,68 +1,134 @@
 //! A volume as both command lines show it: cells of a table, JSON, the lines below. And
 //! `drivebay-controller volumes`: those of all nodes.
 
-use std::{collections::BTreeMap, io::Write};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+};
 
-use drivebay_proto::{agent::Volume, controller::VolumeOnNode};
+use drivebay_common::pick::{Typed, select};
+use drivebay_proto::{
+    agent::{Volume, VolumeUsage},
+    controller::VolumeOnNode,
+};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
     CommandError,
-    args::{Format, VolumesArgs},
+    args::{ListFormat, VolumeSort, VolumesArgs},
     claims::{Claim, Claims, Tally, claim_as_followed, claim_of, is_unclaimed},
     client::Client,
-    listing::{Listing, write},
-    nodes,
+    listing::{Listing, Row, write},
+    moment, nodes,
+    show::{VOLUME, claim, volume_names},
     table::{
         Align::{self, Left, Right},
         human_seconds, human_size,
     },
+    terminal::Terminal,
     unreadable::{self, UnreadableJson},
 };
 
-/// One volume in JSON. Field names are stable; sizes are bytes.
-#[derive(Debug, Serialize)]
+/// One volume in JSON. Field names are stable; sizes are bytes, moments seconds since 1970.
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct VolumeJson<'a> {
+    /// uuid@node.
     id: &'a str,
+    /// The CSI name that it was created with.
     name: &'a str,
+    /// The class of drives that it was made from.
     class: &'a str,
+    /// Identity of its drive.
     drive: &'a str,
+    /// The kernel's name of its device; empty when it has none.
     device: &'a str,
+    /// Its size; of a volume that is only expected, 0.
     size_bytes: u64,
+    /// mount or block.
     mode: &'a str,
+    /// ext4, xfs or btrfs; empty for a raw volume.
     fs_type: &'a str,
+    /// new, ready, erasing, ambiguous, quarantined or missing.
     state: &'a str,
+    /// It is staged or published on this node.
     in_use: bool,
+    /// Where it is mounted or published; some of the places when there are many.
     mounts: &'a [String],
+    /// What is wrong with it, or is not.
     conditions: Vec<ConditionJson<'a>>,
+    /// The last check of its filesystem that said something, then the last attempt if that is another.
     checks: Vec<CheckJson<'a>>,
+    /// Bytes erased so far, while it is being erased.
     erased_bytes: u64,
-    erase_eta_seconds: u64,
+    /// Null when it is not being erased, and while that is not known.
+    erase_eta_seconds: Option<u64>,
     /// Sorted: a map of the wire has no order.
     parameters: BTreeMap<&'a str, &'a str>,
     /// Made by hand on its node, and not through CSI.
     by_hand: bool,
+    /// When it was created; null of a volume that an older agent made.
+    created_at: Option<u64>,
+    /// What it was created for in Kubernetes; null when that is not known.
+    created_for: Option<CreatedForJson<'a>>,
+    /// How full its filesystem is; null of a volume that is not mounted, and where the node's own agent is not asked.
+    usage: Option<UsageJson>,
     /// Only the node's own agent knows it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<UnreadableJson<'a>>,
 }
 
-#[derive(Debug, Serialize)]
+/// The claim and the PersistentVolume; empty where one is not known.
+#[derive(Debug, Serialize, JsonSchema)]
+struct CreatedForJson<'a> {
+    /// Its name; empty when that is not known.
+    claim: &'a str,
+    /// Of the claim.
+    namespace: &'a str,
+    /// Its name.
+    persistent_volume: &'a str,
+}
+
+/// The last sample of a mounted filesystem.
+#[derive(Debug, Serialize, JsonSchema)]
+struct UsageJson {
+    /// Size of the filesystem.
+    total_bytes: u64,
+    /// In use.
+    used_bytes: u64,
+    /// What an ordinary user can still write.
+    available_bytes: u64,
+    /// How old the sample is.
+    age_seconds: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
 struct ConditionJson<'a> {
+    /// Something is wrong.
     abnormal: bool,
+    /// DEGRADED, INACCESSIBLE or DATA_LOSS; empty when nothing is wrong.
     status: &'a str,
+    /// Stable code; empty when nothing is wrong.
     reason: &'a str,
+    /// What it is, and what to do.
     message: &'a str,
-    since: u64,
+    /// Since when; null when that is not known.
+    since: Option<u64>,
 }
 
 /// A read-only check of the filesystem.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct CheckJson<'a> {
+    /// When it ended.
     at: u64,
+    /// Of a check: clean, corrupt, inconclusive or not-checkable.
     outcome: &'a str,
+    /// The same in words.
     text: &'a str,
+    /// unmounted, snapshot, scrub or repeated; empty when it was not begun.
     method: &'a str,
+    /// The command without the device; empty when there was none.
     tool: &'a str,
 }
 
@@ -88,7 +154,7 @@ impl<'a> From<&'a Volume> for VolumeJson<'a> {
                     status: &condition.status,
                     reason: &condition.reason,
                     message: &condition.message,
-                    since: condition.since,
+                    since: moment(condition.since),
                 })
                 .collect(),
             checks: volume
@@ -103,9 +169,21 @@ impl<'a> From<&'a Volume> for VolumeJson<'a> {
                 })
                 .collect(),
             by_hand: volume.by_hand,
+            created_at: moment(volume.created_at),
+            created_for: volume.created_for.as_ref().map(|known| CreatedForJson {
+                claim: &known.claim,
+                namespace: &known.namespace,
+                persistent_volume: &known.persistent_volume,
+            }),
+            usage: volume.usage.as_ref().map(|usage| UsageJson {
+                total_bytes: usage.total_bytes,
+                used_bytes: usage.used_bytes,
+                available_bytes: usage.available_bytes,
+                age_seconds: usage.age_seconds,
+            }),
             unreadable: unreadable::json(&volume.unreadable),
             erased_bytes: volume.erased_bytes,
-            erase_eta_seconds: volume.erase_eta_seconds,
+            erase_eta_seconds: moment(volume.erase_eta_seconds),
             parameters: volume
                 .parameters
                 .iter()
@@ -115,25 +193,39 @@ impl<'a> From<&'a Volume> for VolumeJson<'a> {
     }
 }
 
-/// The columns of a volume.
-pub fn columns(wide: bool) -> Vec<(&'static str, Align)> {
-    let mut columns = vec![
-        ("NAME", Left),
-        ("CLASS", Left),
-        ("SIZE", Right),
-        ("USE", Left),
+/// The columns of a volume. `usage`: how full it is can be known, which only the node's own agent tells.
+pub fn columns(wide: bool, usage: bool) -> Vec<(&'static str, Align)> {
+    let mut columns = vec![("NAME", Left), ("CLASS", Left), ("SIZE", Right)];
+    if usage {
+        columns.extend([("USED", Right), ("AVAIL", Right), ("USE%", Right)]);
+    }
+    columns.extend([
+        ("FS", Left),
         ("STATE", Left),
         ("CONDITION", Left),
+        ("AGE", Right),
+        ("USED-BY", Left),
         ("DRIVE", Left),
-    ];
+    ]);
     if wide {
         columns.extend([("DEVICE", Left), ("ID", Left)]);
     }
     columns
 }
 
-/// The cells of a volume, one per column.
-pub fn cells(volume: &Volume, wide: bool) -> Vec<String> {
+/// Columns that a narrow terminal can do without, the first ones first.
+pub const DISPENSABLE: [&str; 9] = [
+    "DRIVE", "AGE", "CLASS", "AVAIL", "USED", "FS", "USED-BY", "USE%", "STATE",
+];
+
+/// The cells of a volume, one per column. `used_by`: where that is known better. `now`: seconds since 1970.
+pub fn cells(
+    volume: &Volume,
+    wide: bool,
+    usage: bool,
+    used_by: Option<String>,
+    now: u64,
+) -> Vec<String> {
     let mut cells = vec![
         volume.name.clone(),
         volume.class.clone(),
@@ -142,6 +234,19 @@ pub fn cells(volume: &Volume, wide: bool) -> Vec<String> {
             0 => String::new(),
             bytes => human_size(bytes),
         },
+    ];
+    if usage {
+        cells.extend(match &volume.usage {
+            None => [String::new(), String::new(), String::new()],
+            Some(usage) => [
+                human_size(usage.used_bytes),
+                human_size(usage.available_bytes),
+                full(usage).map_or_else(String::new, |full| format!("{full}%")),
+            ],
+        });
+    }
+    let age = moment(volume.created_at).map(|at| human_seconds(now.saturating_sub(at)));
+    cells.extend([
         if volume.mode == "block" {
             "block".into()
         } else {
@@ -149,12 +254,73 @@ pub fn cells(volume: &Volume, wide: bool) -> Vec<String> {
         },
         state(volume),
         condition(volume),
+        age.unwrap_or_default(),
+        used_by.unwrap_or_else(|| self::used_by(volume)),
         volume.drive.clone(),
-    ];
+    ]);
     if wide {
         cells.extend([volume.device.clone(), volume.id.clone()]);
     }
     cells
+}
+
+/// How full a filesystem is, in per cent, as df says it: rounded up, of what an ordinary user can have.
+pub fn full(usage: &VolumeUsage) -> Option<u128> {
+    let used = u128::from(usage.used_bytes);
+    let all = used + u128::from(usage.available_bytes);
+    (used * 100 + all.saturating_sub(1)).checked_div(all)
+}
+
+/// Whom it is for: the claim, else where it is mounted, a pod's by the pod.
+fn used_by(volume: &Volume) -> String {
+    let claim = claim(volume);
+    if !claim.is_empty() {
+        return claim;
+    }
+    let pod = |path: &String| {
+        let (_, inside) = path.split_once("/pods/")?;
+        let (uid, _) = inside.split_once('/')?;
+        Some(format!("pod {uid}"))
+    };
+    let mut pods = volume.mounts.iter().filter_map(pod);
+    let first = pods.next().or_else(|| volume.mounts.first().cloned());
+    first.unwrap_or_default()
+}
+
+/// Puts volumes into the order that is wanted.
+pub fn sort<T>(volumes: &mut [T], by: Option<VolumeSort>, of: impl Fn(&T) -> &Volume) {
+    fn text(text: &str) -> (Reverse<u128>, String) {
+        (Reverse(0), text.to_owned())
+    }
+    fn number(number: impl Into<u128>) -> (Reverse<u128>, String) {
+        (Reverse(number.into()), String::new())
+    }
+    let Some(by) = by else { return };
+    volumes.sort_by_cached_key(|one| {
+        let volume = of(one);
+        match by {
+            VolumeSort::Name => text(&volume.name),
+            VolumeSort::Class => text(&volume.class),
+            VolumeSort::Drive => text(&volume.drive),
+            VolumeSort::Size => number(volume.size_bytes),
+            VolumeSort::Used => number(volume.usage.map_or(0, |usage| usage.used_bytes)),
+            VolumeSort::Full => number(volume.usage.as_ref().and_then(full).unwrap_or(0)),
+            // What is not known is oldest.
+            VolumeSort::Age => number(u64::MAX - volume.created_at),
+            VolumeSort::Condition => number(match condition(volume).as_str() {
+                "ok" => 0_u64,
+                "DEGRADED" => 2,
+                "INACCESSIBLE" => 3,
+                "DATA_LOSS" => 4,
+                _ => 1,
+            }),
+        }
+    });
+}
+
+/// Whether something is wrong with it.
+pub fn is_abnormal(volume: &Volume) -> bool {
+    volume.conditions.iter().any(|condition| condition.abnormal)
 }
 
 /// Every abnormal condition, one per line.
@@ -210,9 +376,11 @@ fn unclaimed(there: &VolumeOnNode) -> Option<String> {
     })
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct OnNodeJson<'a> {
+    /// The node id.
     node: &'a str,
+    /// The node's state, as `nodes` shows it.
     node_state: &'a str,
     #[serde(flatten)]
     volume: VolumeJson<'a>,
@@ -224,17 +392,54 @@ struct OnNodeJson<'a> {
 }
 
 /// Where the controller follows PersistentVolumes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct ClaimedJson<'a> {
+    /// The PersistentVolume that names it; empty when none does.
     persistent_volume: &'a str,
+    /// The claim that one is bound to, NAMESPACE/NAME; empty when it is to none.
     claim: &'a str,
+    /// For how long none has been seen to name it; 0 when one does.
     unclaimed_seconds: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct ElsewhereJson<'a> {
+    /// The one that names it.
     persistent_volume: &'a str,
+    /// The node id.
     node: &'a str,
+}
+
+/// Those that are asked for, in the order that is asked for.
+fn ordered(args: &VolumesArgs, all: Vec<VolumeOnNode>) -> Result<Vec<VolumeOnNode>, CommandError> {
+    let described: Vec<(Volume, String)> = all
+        .iter()
+        .map(|there| {
+            let volume = there.volume.clone().unwrap_or_default();
+            let claim = match there.claim.as_str() {
+                "" => claim(&volume),
+                claim => claim.to_owned(),
+            };
+            (volume, claim)
+        })
+        .collect();
+    let mut chosen = BTreeSet::new();
+    for name in &args.names {
+        let typed = Typed::new(name, None);
+        chosen.extend(select(&described, typed, VOLUME, |(volume, claim)| {
+            volume_names(volume, claim)
+        })?);
+    }
+    let mut order: Vec<(usize, &Volume)> = described
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| args.names.is_empty() || chosen.contains(at))
+        .map(|(at, (volume, _))| (at, volume))
+        .collect();
+    sort(&mut order, args.sort, |(_, volume)| volume);
+    let mut all: Vec<Option<VolumeOnNode>> = all.into_iter().map(Some).collect();
+    let wanted = order.iter().filter_map(|(at, _)| all.get_mut(*at)?.take());
+    Ok(wanted.collect())
 }
 
 /// `drivebay-controller volumes`: asks and shows. Lines for a person go to `notes` when the list is JSON.
@@ -242,6 +447,8 @@ pub async fn run(
     client: &mut Client,
     args: &VolumesArgs,
     claims: Option<&Claims>,
+    now: u64,
+    terminal: Terminal,
     out: &mut dyn Write,
     notes: &mut dyn Write,
 ) -> Result<(), CommandError> {
@@ -250,27 +457,28 @@ pub async fn run(
         claims.must_fit(client).await?;
     }
     let wants_unclaimed = args.unclaimed.is_some();
-    let format = args.show.output;
-    let wide = format == Format::Wide;
-    let mut columns = columns(wide);
+    let list = &args.show.list;
+    let wide = list.output.is_wide();
+    let mut columns = columns(wide, false);
     columns.insert(0, ("NODE", Left));
-    let mut listing = Listing::new(out, format, "volumes", &columns);
+    let mut listing = Listing::new(out, list, terminal, "volumes", &columns, &DISPENSABLE);
     let (mut all, mut tally) = (0, Tally::default());
-    let mut incoming = client.volumes(&args.show.nodes, args.deleted).await?;
-    while let Some(there) = incoming.next().await? {
+    let mut waiting: Vec<VolumeOnNode> = Vec::new();
+    let at_once = args.sort.is_none() && args.names.is_empty();
+    let mut show = |client: &Client, there: &VolumeOnNode| {
         let Some(volume) = &there.volume else {
             return Err(client.senseless("a volume without a description").into());
         };
         all += 1;
         let claim = match claims {
             Some(claims) => claim_of(client, claims, volume)?,
-            None if wants_unclaimed => claim_as_followed(&there)?,
+            None if wants_unclaimed => claim_as_followed(there)?,
             None => Claim::Nobody,
         };
         if wants_unclaimed {
             // What a person made by hand waits for no claim.
             if claim == Claim::Nobody && volume.by_hand {
-                continue;
+                return Ok(());
             }
             tally.count(claim);
         }
@@ -278,19 +486,28 @@ pub async fn run(
             .class
             .as_ref()
             .is_none_or(|class| *class == volume.class);
-        let abnormal = volume.conditions.iter().any(|condition| condition.abnormal);
-        if !class || (args.abnormal && !abnormal) || claim == Claim::Here {
-            continue;
+        let drive = args
+            .drive
+            .as_ref()
+            .is_none_or(|drive| *drive == volume.drive);
+        let abnormal = !args.abnormal || is_abnormal(volume);
+        if !class || !drive || !abnormal || claim == Claim::Here {
+            return Ok(());
         }
         let row = || {
-            let mut cells = cells(volume, wide);
+            let claimed = Some(there.claim.clone()).filter(|claim| !claim.is_empty());
+            let mut cells = cells(volume, wide, false, claimed, now);
             cells.insert(0, there.node_id.clone());
             let mut below = below(volume);
             if wants_unclaimed {
                 below.extend(claim.note(volume));
             }
-            below.extend(unclaimed(&there));
-            (cells, below)
+            below.extend(unclaimed(there));
+            Row {
+                cells,
+                below,
+                tail: None,
+            }
         };
         let json = || OnNodeJson {
             node: &there.node_id,
@@ -309,7 +526,17 @@ pub async fn run(
                 Claim::Here | Claim::Nobody => None,
             },
         };
-        listing.add(row, json)?;
+        listing.add(row, json, &volume.name)
+    };
+    let mut incoming = client.volumes(&args.show.nodes, args.deleted).await?;
+    while let Some(there) = incoming.next().await? {
+        match at_once {
+            true => show(client, &there)?,
+            false => waiting.push(there),
+        }
+    }
+    for there in ordered(args, waiting)? {
+        show(client, &there)?;
     }
     let nothing = match all {
         0 => "no volumes\n".to_owned(),
@@ -322,7 +549,7 @@ pub async fn run(
     };
     let below = nodes::footnotes(&known) + &told;
     listing.end(&nothing, &below)?;
-    if format == Format::Json {
+    if matches!(list.output, ListFormat::Json | ListFormat::Name) {
         write(notes, &told)?;
     }
     Ok(())

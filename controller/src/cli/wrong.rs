@@ -6,11 +6,13 @@ use drivebay_proto::{
     agent::{Condition, Drive, Finding, Volume},
     condition,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    paint::Paint,
+    moment,
     table::{human_seconds, printable},
+    terminal::Terminal,
 };
 
 /// Volumes of a drive that are named in a table.
@@ -19,13 +21,14 @@ const NAMED: usize = 5;
 const WEAR: &str = "Wear";
 
 /// One thing that is wrong: with a node, or with a drive and the volumes that suffer from it, or with a volume alone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Problem {
     /// `DATA_LOSS`, `INACCESSIBLE`, `AWAY`, `MISSING`, `NO_ANSWER`, `DAMAGED`, `BAD`, `DEGRADED`, `SUSPECT`, `WARNING` or
     /// `STARTING`.
     pub severity: &'static str,
     /// `node`, `drive` or `volume`.
     pub kind: &'static str,
+    /// The node.
     pub node: String,
     /// Identity, or volume id; the node again for a node.
     pub id: String,
@@ -38,14 +41,14 @@ pub struct Problem {
 }
 
 /// Why something is wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Reason {
     /// Stable code; empty when there is none.
     pub code: String,
     /// What it is and what to do.
     pub message: String,
-    /// Seconds since 1970; 0 when not known.
-    pub since: u64,
+    /// Seconds since 1970; null when not known.
+    pub since: Option<u64>,
 }
 
 impl From<&Finding> for Reason {
@@ -53,7 +56,7 @@ impl From<&Finding> for Reason {
         Self {
             code: finding.code.clone(),
             message: finding.message.clone(),
-            since: finding.since,
+            since: moment(finding.since),
         }
     }
 }
@@ -63,13 +66,13 @@ impl From<&Condition> for Reason {
         Self {
             code: condition.reason.clone(),
             message: condition.message.clone(),
-            since: condition.since,
+            since: moment(condition.since),
         }
     }
 }
 
 /// Everything that was found, of one node or of many.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Health {
     /// Nothing is wrong.
     pub well: bool,
@@ -155,7 +158,7 @@ impl Health {
     }
 
     /// For a person. `of`: what is well, or is not. `nodes`: each is named. `now`: seconds since 1970.
-    pub fn text(&self, of: &str, nodes: bool, wide: bool, now: u64, paint: Paint) -> String {
+    pub fn text(&self, of: &str, nodes: bool, wide: bool, now: u64, terminal: Terminal) -> String {
         let count = |count: u64, what: &str| match count {
             1 => format!("1 {what}"),
             _ => format!("{count} {what}s"),
@@ -175,25 +178,20 @@ impl Health {
             format!("{}: {wrong}\n\n", printable(of))
         };
         for problem in &self.problems {
-            problem.write(&mut text, nodes, wide, now, paint);
+            problem.write(&mut text, nodes, wide, now, terminal);
         }
         if !self.notes.is_empty() {
             text.push_str("\nGood to know:\n");
         }
         for note in &self.notes {
-            text.push_str(&format!("    {}\n", printable(note)));
+            text.push_str(&terminal.hanging("    ", "      ", &printable(note)));
         }
         text
     }
 }
 
 impl Problem {
-    fn write(&self, text: &mut String, nodes: bool, wide: bool, now: u64, paint: Paint) {
-        let mut line = |indent: &str, told: &str| {
-            text.push_str(indent);
-            text.push_str(told);
-            text.push('\n');
-        };
+    fn write(&self, text: &mut String, nodes: bool, wide: bool, now: u64, terminal: Terminal) {
         let node = if nodes && self.kind != "node" {
             format!("{}: ", self.node)
         } else {
@@ -205,10 +203,14 @@ impl Problem {
             _ if self.name.is_empty() => format!("{node}{} {}", self.kind, self.id),
             _ => format!("{node}{} {} ({})", self.kind, self.id, self.name),
         };
-        line(
-            "",
-            &format!("{}  {}", paint.word(self.severity), printable(&what)),
-        );
+        text.push_str(&format!(
+            "{}  {}\n",
+            terminal.paint.word(self.severity),
+            printable(&what)
+        ));
+        let mut line = |indent: &str, told: &str| {
+            text.push_str(&terminal.hanging(indent, "      ", told));
+        };
         for reason in &self.reasons {
             line("    ", &printable(&reason.one_line(now)));
         }
@@ -236,8 +238,8 @@ impl Reason {
     /// In one line, with how long it has been so.
     pub fn one_line(&self, now: u64) -> String {
         let since = match self.since {
-            0 => String::new(),
-            since => format!(" (for {})", human_seconds(now.saturating_sub(since))),
+            None => String::new(),
+            Some(since) => format!(" (for {})", human_seconds(now.saturating_sub(since))),
         };
         match self.code.as_str() {
             "" => format!("{}{since}", self.message),
@@ -287,7 +289,7 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
     let say = |code: &str, message: &str| Reason {
         code: code.to_owned(),
         message: message.to_owned(),
-        since: 0,
+        since: None,
     };
     let mut severity: Option<&'static str> = None;
     let worse = |word: &'static str, than: Option<&'static str>| match than {

@@ -53,7 +53,7 @@ fn health(drives: &[Drive], volumes: &[Volume]) -> Health {
 }
 
 fn text(health: &Health) -> String {
-    health.text("n1", false, false, NOW, Paint::PLAIN)
+    health.text("n1", false, false, NOW, Terminal::NONE)
 }
 
 #[test]
@@ -153,7 +153,7 @@ Good to know:
     drive wwn-g is GOOD: overridden by the operator: old cable (the evidence alone says SUSPECT)
 "
     );
-    let wide = found.text("n1", true, true, NOW, Paint::PLAIN);
+    let wide = found.text("n1", true, true, NOW, Terminal::NONE);
     assert!(
         wide.contains("DATA_LOSS  n1: volume lost-id@n1 (lost)\n"),
         "{wide}"

@@ -21,7 +21,7 @@ async fn a_drive_with_a_volume_or_an_unfinished_erase_is_not_released() {
     let available = rig.drive_is("a", "available").await;
     let line = format!("drive release {0} --confirm {0}", available.id);
     say(&rig, &line).refused(1, &["is not released", "available"]);
-    say(&rig, "drive release sdnone").refused(1, &["no drive"]);
+    say(&rig, "drive release sdnone").refused(6, &["no drive"]);
     say(&rig, "volume create db --size 128MiB --block").ok();
     rig.drive_is("a", "claimed").await;
     let before = print(&rig, "a");

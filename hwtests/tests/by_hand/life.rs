@@ -197,7 +197,7 @@ async fn wrong_names_and_places_and_a_full_drive_are_refused_in_words_and_leave_
         "volume expand nothing --size 1GiB".to_owned(),
         "volume unmount nothing".to_owned(),
     ] {
-        say(&rig, &line).refused(1, &["nothing", "not exist"]);
+        say(&rig, &line).refused(6, &["nothing", "not exist"]);
     }
     say(&rig, "volume expand nothing2 --size 0").refused(2, &["more than 0"]);
     say(&rig, "volume expand db --size 1GiB").refused(1, &["cannot grow"]);
@@ -255,8 +255,8 @@ async fn without_root_and_without_an_agent_the_commands_say_what_to_do() {
             .output()
             .unwrap();
         let said = String::from_utf8(nobody.stderr).unwrap();
-        assert_eq!(nobody.status.code(), Some(3), "{said}");
-        assert!(said.contains("run the command as root"), "{said}");
+        assert_eq!(nobody.status.code(), Some(4), "{said}");
+        assert!(said.contains("permission denied; run as root"), "{said}");
     }
     rig.agent.stop().unwrap();
     for line in [

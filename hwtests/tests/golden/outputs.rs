@@ -4,10 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// Where each value is, and of what type; members of arrays are one. Null says nothing of a type.
+/// Ends of the names of moments and of what is counted from them.
+const MOMENTS: [&str; 4] = ["since", "_at", "until", "_eta_seconds"];
+
+/// Where each value is, and of what type; members of arrays are one. Null says nothing of a type, nor does the 0 that the first
+/// release had where a moment never was, and that is null today (CHANGELOG).
 fn shape(value: &Value, at: &str, into: &mut BTreeMap<String, BTreeSet<&'static str>>) {
+    let never = || *value == 0 && MOMENTS.iter().any(|end| at.ends_with(end));
     let kind = match value {
         Value::Null => return,
+        Value::Number(_) if never() => return,
         Value::Bool(_) => "boolean",
         Value::Number(_) => "number",
         Value::String(_) => "string",
@@ -104,6 +110,17 @@ fn what_is_gone_or_of_another_type_is_noticed() {
         &[],
     );
     has_every_field("left", golden, r#"{"d": "x"}"#, &[".a"]);
+    let never = r#"{"since": 0, "erase_eta_seconds": 0}"#;
+    has_every_field(
+        "never",
+        never,
+        r#"{"since": null, "erase_eta_seconds": null}"#,
+        &[],
+    );
+    let noticed = std::panic::catch_unwind(|| {
+        has_every_field("since", r#"{"since": 7}"#, r#"{"since": null}"#, &[]);
+    });
+    assert!(noticed.is_err());
     for worse in [
         r#"{"a": [{"B": 1}], "d": "x"}"#,
         r#"{"a": [{"b": "1"}], "d": "x"}"#,

@@ -141,6 +141,9 @@ fn lasting(volumes: &str) -> Vec<Value> {
         }
         // New since (CHANGELOG): no volume of that time was made by hand.
         assert_ne!(members.remove("by_hand"), Some(Value::Bool(true)));
+        assert_eq!(members.remove("created_at"), Some(Value::Null));
+        assert_eq!(members.remove("created_for"), Some(Value::Null));
+        assert!(members.remove("usage").is_some());
         // Its check was tried after the output was taken, and before the state was.
         if members["name"] == "pvc-troubled" {
             members.remove("checks");

@@ -10,7 +10,10 @@ use std::{
 use tokio::time::timeout;
 use tonic::{Code, Status, transport::Channel};
 
-use crate::dial;
+use crate::{
+    cli::{NOT_FOUND, NOT_PERMITTED, RUN_AS_ROOT, UNREACHABLE, WRONG},
+    dial,
+};
 
 /// Largest answer that is taken, bytes: a full snapshot of a thousand volumes is below 1 MiB. tonic's own limit is 4 MiB.
 pub const MAX_ANSWER: usize = 64 << 20;
@@ -36,12 +39,10 @@ pub enum AskError {
         #[source]
         source: dial::DialError,
     },
-    #[error("may not connect to the {} at {}; run the command as root", program.name, socket.display())]
+    #[error("cannot connect to the {} at {}: {RUN_AS_ROOT}", program.name, socket.display())]
     Denied {
         program: &'static Program,
         socket: PathBuf,
-        #[source]
-        source: dial::DialError,
     },
     #[error(
         "the {} at {} did not answer within {} s; see its log",
@@ -75,12 +76,26 @@ pub enum AskError {
 }
 
 impl AskError {
-    /// Whether nobody is there at all (exit code 3), as opposed to one that says no.
+    /// Whether no answer came, so that a further question would not be answered either.
     pub fn is_absence(&self) -> bool {
         matches!(
             self,
             Self::Nobody { .. } | Self::Denied { .. } | Self::Silent { .. } | Self::Ended { .. }
         )
+    }
+
+    /// The exit code of a command that ends with this.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Nobody { .. } | Self::Silent { .. } | Self::Ended { .. } => UNREACHABLE,
+            Self::Denied { .. } => NOT_PERMITTED,
+            Self::Senseless { .. } => WRONG,
+            Self::Refused { status, .. } => match status.code() {
+                Code::PermissionDenied | Code::Unauthenticated => NOT_PERMITTED,
+                Code::NotFound => NOT_FOUND,
+                _ => WRONG,
+            },
+        }
     }
 }
 
@@ -107,11 +122,7 @@ impl Asked {
             .map_err(|source| {
                 let socket = socket.to_owned();
                 match source.is_denied() {
-                    true => AskError::Denied {
-                        program,
-                        socket,
-                        source,
-                    },
+                    true => AskError::Denied { program, socket },
                     false => AskError::Nobody {
                         program,
                         socket,

@@ -5,16 +5,51 @@ use std::{
     io::{self, Write},
 };
 
-/// Failed.
-pub const FAILED: u8 = 1;
-/// Wrong usage, or a confirmation is missing. Also clap's own.
+/// Failed, or an answer that something is wrong.
+pub const WRONG: u8 = 1;
+/// Wrong usage, an ambiguous name, or a confirmation is missing; nothing was done. Also clap's own.
 pub const USAGE: u8 = 2;
 /// The program that was to be asked does not answer.
-pub const NO_ANSWER: u8 = 3;
-/// `health`: something is wrong.
-pub const UNWELL: u8 = 1;
-/// `health`: whether something is wrong could not be found out.
-pub const UNKNOWN: u8 = 2;
+pub const UNREACHABLE: u8 = 3;
+/// Not permitted to whoever runs the command.
+pub const NOT_PERMITTED: u8 = 4;
+/// What was asked could not be found out.
+pub const UNKNOWN: u8 = 5;
+/// There is nothing of the name that was given.
+pub const NOT_FOUND: u8 = 6;
+
+/// What every exit code of every command means. Those of `smart explain` and `run` are besides these.
+pub const EXIT_CODES: [(u8, &str); 7] = [
+    (0, "done; nothing is wrong"),
+    (
+        WRONG,
+        "failed or refused, or something is wrong; the message says what and what to do",
+    ),
+    (
+        USAGE,
+        "wrong usage, an ambiguous name, or a confirmation is missing; nothing was done",
+    ),
+    (UNREACHABLE, "the program that is asked is not reachable"),
+    (NOT_PERMITTED, "permission denied; run as root"),
+    (
+        UNKNOWN,
+        "the answer could not be found out, as of a filesystem that cannot be checked now",
+    ),
+    (
+        NOT_FOUND,
+        "there is no drive, volume, node or file of this name",
+    ),
+];
+
+/// The table of exit codes for the end of a help, with rows that only this program has.
+pub fn exit_codes(further: &[(u8, &str)]) -> String {
+    let rows = EXIT_CODES.iter().chain(further);
+    let rows = rows.map(|(code, meaning)| format!("\n  {code:<3}{meaning}"));
+    format!("Exit codes:{}", rows.collect::<String>())
+}
+
+/// What is said to whoever lacks the rights for something.
+pub const RUN_AS_ROOT: &str = "permission denied; run as root";
 
 /// An error and all its reasons in one line, for logs, gRPC messages and a person at a prompt.
 pub fn chain(error: &(dyn Error + 'static)) -> String {

@@ -23,9 +23,14 @@ pub mod logging;
 pub mod manager;
 pub mod metrics;
 pub mod paint;
+pub mod parse;
+pub mod pick;
+pub mod printed;
+pub mod progress;
 pub mod rpc;
 pub mod socket;
 pub mod table;
+pub mod terminal;
 pub mod tls;
 
 pub use identity::{IdentityConfig, IdentityService};

@@ -9,6 +9,8 @@ pub struct Paint(bool);
 impl Paint {
     /// Not at all.
     pub const PLAIN: Self = Self(false);
+    /// Always.
+    pub const COLOURED: Self = Self(true);
 
     /// As standard output takes it.
     pub fn of_stdout() -> Self {
@@ -20,10 +22,9 @@ impl Paint {
     /// A verdict, a status or the like: red for what is lost or failing, yellow for what may be, green for what is well.
     pub fn word(self, word: &str) -> String {
         let colour = match word {
-            "DATA_LOSS" | "INACCESSIBLE" | "MISSING" | "NO_ANSWER" | "DAMAGED" | "BAD" | "AWAY" => {
-                31
-            }
-            "DEGRADED" | "SUSPECT" | "WARNING" | "STARTING" => 33,
+            "DATA_LOSS" | "INACCESSIBLE" | "MISSING" | "NO_ANSWER" | "DAMAGED" | "BAD" | "AWAY"
+            | "missing" | "away" => 31,
+            "DEGRADED" | "SUSPECT" | "WARNING" | "STARTING" | "abnormal" | "ambiguous" => 33,
             "GOOD" | "ok" => 32,
             _ => return word.to_owned(),
         };

@@ -1,6 +1,8 @@
 //! Tables for a terminal: columns aligned by display width, nothing in a cell that could move the cursor. Pure.
 
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::{paint::Paint, terminal::Terminal};
 
 /// Between two columns.
 const GAP: &str = "  ";
@@ -14,29 +16,72 @@ pub enum Align {
     Right,
 }
 
+/// Columns whose cells are coloured by how bad it is.
+const PAINTED: [&str; 3] = ["HEALTH", "CONDITION", "STATE"];
+
 /// Rows under a header; a row may have lines of its own below it.
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<(&'static str, Align)>,
     widths: Vec<usize>,
-    rows: Vec<(Vec<String>, Vec<String>)>,
+    rows: Vec<Row>,
+    terminal: Terminal,
+    // Columns that are left out where not all fit, the first ones first.
+    dispensable: Vec<&'static str>,
+    left_out: Vec<&'static str>,
+    header: bool,
     // Whether `take` has shown the header.
     begun: bool,
 }
 
+#[derive(Debug)]
+struct Row {
+    cells: Vec<String>,
+    // After the last column, cut at the terminal's width.
+    tail: String,
+    below: Vec<String>,
+}
+
 impl Table {
-    /// A table with these columns.
+    /// A table with these columns, as a pipe gets it.
     pub fn new(columns: &[(&'static str, Align)]) -> Self {
         Self {
             columns: columns.to_vec(),
             widths: columns.iter().map(|(name, _)| name.width()).collect(),
             rows: Vec::new(),
+            terminal: Terminal::NONE,
+            dispensable: Vec::new(),
+            left_out: Vec::new(),
+            header: true,
             begun: false,
         }
     }
 
+    /// Shown there. Where it is too narrow, columns are left out, in this order, and said to be.
+    pub fn on(mut self, terminal: Terminal, dispensable: &[&'static str]) -> Self {
+        self.terminal = terminal;
+        self.dispensable = dispensable.to_vec();
+        self
+    }
+
+    /// Rows alone.
+    pub fn without_header(mut self) -> Self {
+        self.header = false;
+        self
+    }
+
     /// Adds a row, and lines to be shown indented below it. An empty cell is shown as `-`.
     pub fn row(&mut self, cells: Vec<String>, below: Vec<String>) {
+        let below = below.iter().map(|line| printable(line)).collect();
+        self.add(cells, String::new(), below);
+    }
+
+    /// Adds a row that is one line: its first cells, and a few words instead of the others.
+    pub fn line(&mut self, cells: Vec<String>, tail: &str) {
+        self.add(cells, printable(tail), Vec::new());
+    }
+
+    fn add(&mut self, cells: Vec<String>, tail: String, below: Vec<String>) {
         let cells: Vec<String> = cells
             .into_iter()
             .map(|cell| {
@@ -50,8 +95,7 @@ impl Table {
         for (width, cell) in self.widths.iter_mut().zip(&cells) {
             *width = (*width).max(cell.width());
         }
-        let below = below.iter().map(|line| printable(line)).collect();
-        self.rows.push((cells, below));
+        self.rows.push(Row { cells, tail, below });
     }
 
     /// Rows that were added and not yet taken.
@@ -65,10 +109,11 @@ impl Table {
     }
 
     /// The text, each line ended by a newline; no spaces at line ends.
-    pub fn render(&self) -> String {
-        let mut text = self.header();
+    pub fn render(mut self) -> String {
+        self.fit();
+        let mut text = self.head();
         self.body(&mut text);
-        text
+        text + &self.footnote()
     }
 
     /// The rows so far, which are then forgotten, so that a table of any length fits into memory: the
@@ -80,7 +125,8 @@ impl Table {
         let mut text = if self.begun {
             String::new()
         } else {
-            self.header()
+            self.fit();
+            self.head()
         };
         self.begun = true;
         self.body(&mut text);
@@ -88,44 +134,109 @@ impl Table {
         text
     }
 
-    fn header(&self) -> String {
-        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
-        self.line(&names)
+    /// Which columns were left out.
+    pub fn footnote(&self) -> String {
+        let note = match self.left_out.as_slice() {
+            [] => return String::new(),
+            [one] => format!("({one} does not fit; -o wide shows it)"),
+            several => format!("({} do not fit; -o wide shows them)", several.join(", ")),
+        };
+        self.terminal.hanging("", " ", &note)
     }
 
-    fn body(&self, text: &mut String) {
-        for (cells, below) in &self.rows {
-            let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
-            text.push_str(&self.line(&cells));
-            for line in below {
-                text.push_str("    ");
-                text.push_str(line);
-                text.push('\n');
+    fn fit(&mut self) {
+        let Some(most) = self.terminal.width else {
+            return;
+        };
+        for name in self.dispensable.clone() {
+            let shown = self
+                .widths
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| self.shows(*at));
+            let wide: usize = shown.map(|(_, width)| width + GAP.len()).sum();
+            if wide.saturating_sub(GAP.len()) <= most {
+                break;
+            }
+            if self.columns.iter().any(|(column, _)| *column == name) {
+                self.left_out.push(name);
             }
         }
     }
 
-    fn line(&self, cells: &[&str]) -> String {
+    fn shows(&self, column: usize) -> bool {
+        let name = self.columns.get(column).map(|(name, _)| name);
+        name.is_some_and(|name| !self.left_out.contains(name))
+    }
+
+    fn head(&self) -> String {
+        if !self.header {
+            return String::new();
+        }
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        self.cells(&names, "", Paint::PLAIN)
+    }
+
+    fn body(&self, text: &mut String) {
+        for row in &self.rows {
+            let cells: Vec<&str> = row.cells.iter().map(String::as_str).collect();
+            text.push_str(&self.cells(&cells, &row.tail, self.terminal.paint));
+            for line in &row.below {
+                // What follows the code or the name at its beginning is below itself.
+                let hang = "      ".to_owned();
+                text.push_str(&self.terminal.hanging("    ", &hang, line));
+            }
+        }
+    }
+
+    fn cells(&self, cells: &[&str], tail: &str, paint: Paint) -> String {
         let mut line = String::new();
-        for ((cell, width), (_, align)) in cells.iter().zip(&self.widths).zip(&self.columns) {
-            if !line.is_empty() {
-                line.push_str(GAP);
-            }
+        let mut wide = 0;
+        let columns = cells.iter().zip(&self.widths).zip(&self.columns);
+        let shown = columns.enumerate().filter(|(at, _)| self.shows(*at));
+        let mut padding_before = String::new();
+        for (_, ((cell, width), (name, align))) in shown {
             let padding = " ".repeat(width.saturating_sub(cell.width()));
-            match align {
-                Align::Left => {
-                    line.push_str(cell);
-                    line.push_str(&padding);
-                }
-                Align::Right => {
-                    line.push_str(&padding);
-                    line.push_str(cell);
-                }
+            line.push_str(&padding_before);
+            if *align == Align::Right {
+                line.push_str(&padding);
             }
+            match PAINTED.contains(name) {
+                true => line.push_str(&paint.word(cell)),
+                false => line.push_str(cell),
+            }
+            padding_before = match align {
+                Align::Left => padding + GAP,
+                Align::Right => GAP.to_owned(),
+            };
+            wide += width + GAP.len();
+        }
+        if !tail.is_empty() {
+            line.push_str(&padding_before);
+            let room = self.terminal.width.map(|width| width.saturating_sub(wide));
+            line.push_str(&cut(tail, room));
         }
         line.truncate(line.trim_end().len());
         line.push('\n');
         line
+    }
+}
+
+/// Text that takes at most this many columns.
+fn cut(text: &str, room: Option<usize>) -> String {
+    let Some(room) = room.filter(|room| text.width() > *room) else {
+        return text.to_owned();
+    };
+    let mut short = String::new();
+    for c in text.chars() {
+        if short.width() + c.width().unwrap_or(0) + 1 > room {
+            break;
+        }
+        short.push(c);
+    }
+    match short.is_empty() {
+        true => short,
+        false => short + "…",
     }
 }
 
@@ -233,6 +344,74 @@ mod tests {
         pieces.row(vec!["a longer name".into(), String::new()], Vec::new());
         pieces.row(vec!["c".into(), "1".into()], Vec::new());
         assert_eq!(pieces.take(), "a longer name  -\nc              1\n");
+    }
+
+    #[test]
+    fn what_does_not_fit_a_terminal_is_broken_cut_or_left_out_and_said_to_be() {
+        let table = |terminal| {
+            let columns = [
+                ("NAME", Align::Left),
+                ("SIZE", Align::Right),
+                ("HEALTH", Align::Left),
+                ("WEAR", Align::Right),
+            ];
+            let mut table = Table::new(&columns).on(terminal, &["SIZE", "NONE", "WEAR"]);
+            let row = ["wwn-0x5000c500a1b2c3d4", "10 GiB", "BAD", "100%"];
+            let row = row.map(str::to_owned).to_vec();
+            table.row(
+                row.clone(),
+                vec!["Code: some words about it, more than fit".into()],
+            );
+            table.line(row, "Filesystem, Mounted");
+            table.render()
+        };
+        assert_eq!(
+            table(Terminal::NONE),
+            "\
+NAME                      SIZE  HEALTH  WEAR
+wwn-0x5000c500a1b2c3d4  10 GiB  BAD     100%
+    Code: some words about it, more than fit
+wwn-0x5000c500a1b2c3d4  10 GiB  BAD     100%  Filesystem, Mounted
+"
+        );
+        let narrow = |width| Terminal {
+            width: Some(width),
+            ..Terminal::NONE
+        };
+        assert_eq!(
+            table(narrow(43)),
+            "\
+NAME                    HEALTH  WEAR
+wwn-0x5000c500a1b2c3d4  BAD     100%
+    Code: some words about it, more than
+      fit
+wwn-0x5000c500a1b2c3d4  BAD     100%  File…
+(SIZE does not fit; -o wide shows it)
+"
+        );
+        let text = table(narrow(22));
+        assert!(
+            text.ends_with("(SIZE, WEAR do not\n fit; -o wide shows\n them)\n"),
+            "{text}"
+        );
+        let text = table(narrow(200));
+        assert_eq!(text, table(Terminal::NONE));
+    }
+
+    #[test]
+    fn colours_change_no_alignment_and_come_in_their_columns_alone() {
+        let painted = Terminal {
+            width: None,
+            paint: Paint::COLOURED,
+        };
+        let columns = [
+            ("NAME", Align::Left),
+            ("HEALTH", Align::Left),
+            ("N", Align::Left),
+        ];
+        let mut table = Table::new(&columns).on(painted, &[]).without_header();
+        table.row(vec!["BAD".into(), "BAD".into(), "1".into()], Vec::new());
+        assert_eq!(table.render(), "BAD   \u{1b}[31mBAD\u{1b}[0m     1\n");
     }
 
     #[test]

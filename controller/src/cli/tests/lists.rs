@@ -146,13 +146,13 @@ fn drives_are_shown_with_their_node_and_every_reason() {
     assert_eq!(
         drives(&["drives"]),
         "\
-NODE  DRIVE  DEVICE  MEDIA      SIZE  STATE     CLASS  FREE  HEALTH
-n1    wwn-a  sda     nvme   1000 GiB  claimed   -       0 B  GOOD
-n1    wwn-b  sdb     nvme   1000 GiB  claimed   -       0 B  BAD
+NODE  DRIVE  DEVICE  MEDIA      SIZE  STATE     CLASS  FREE  HEALTH   TEMP  WEAR  SINCE
+n1    wwn-a  sda     nvme   1000 GiB  claimed   -       0 B  GOOD        -     -      -
+n1    wwn-b  sdb     nvme   1000 GiB  claimed   -       0 B  BAD         -     -      -
     note: 12 pending sectors\\u{1b}[2J
-n1    wwn-c  sdc     nvme   1000 GiB  rejected  -         -  UNKNOWN
+n1    wwn-c  sdc     nvme   1000 GiB  rejected  -         -  UNKNOWN     -     -      -
     Mounted: /
-n2    wwn-d  -       nvme   1000 GiB  missing   -         -  GOOD
+n2    wwn-d  -       nvme   1000 GiB  missing   -         -  GOOD        -     -      -
 (1 virtual device is not shown; --all shows it)
 (n2 is away: shown as last reported)
 (n3 is starting: still scanning its drives)
@@ -161,10 +161,10 @@ n2    wwn-d  -       nvme   1000 GiB  missing   -         -  GOOD
     assert_eq!(
         drives(&["drives", "--trouble"]),
         "\
-NODE  DRIVE  DEVICE  MEDIA      SIZE  STATE    CLASS  FREE  HEALTH
-n1    wwn-b  sdb     nvme   1000 GiB  claimed  -       0 B  BAD
+NODE  DRIVE  DEVICE  MEDIA      SIZE  STATE    CLASS  FREE  HEALTH  TEMP  WEAR  SINCE
+n1    wwn-b  sdb     nvme   1000 GiB  claimed  -       0 B  BAD        -     -      -
     note: 12 pending sectors\\u{1b}[2J
-n2    wwn-d  -       nvme   1000 GiB  missing  -         -  GOOD
+n2    wwn-d  -       nvme   1000 GiB  missing  -         -  GOOD       -     -      -
 (n2 is away: shown as last reported)
 (n3 is starting: still scanning its drives)
 "
@@ -189,10 +189,10 @@ fn volumes_are_shown_with_their_node_and_filtered() {
     assert_eq!(
         volumes(&["volumes"]),
         "\
-NODE  NAME   CLASS    SIZE  USE   STATE          CONDITION     DRIVE
-n1    pvc-1  fast   10 GiB  ext4  ready          ok            wwn-a
-n1    pvc-2  bulk   10 GiB  ext4  ready, in use  ok            wwn-a
-n2    pvc-3  fast   10 GiB  ext4  ready          INACCESSIBLE  wwn-a
+NODE  NAME   CLASS    SIZE  FS    STATE          CONDITION     AGE  USED-BY  DRIVE
+n1    pvc-1  fast   10 GiB  ext4  ready          ok              -  -        wwn-a
+n1    pvc-2  bulk   10 GiB  ext4  ready, in use  ok              -  -        wwn-a
+n2    pvc-3  fast   10 GiB  ext4  ready          INACCESSIBLE    -  -        wwn-a
     NodeAway: node n2 is not connected
 (n2 is away: shown as last reported)
 (n3 is starting: still scanning its drives)
@@ -218,6 +218,18 @@ n2    pvc-3  fast   10 GiB  ext4  ready          INACCESSIBLE  wwn-a
         volumes(&["volumes", "--class", "none", "--node", "n1"]),
         "none of 2 volumes\n"
     );
+    assert_eq!(names(&["pvc-2", "pvc-1"]), ["pvc-1", "pvc-2"]);
+    assert_eq!(
+        names(&["pvc", "--sort", "condition"]),
+        ["pvc-3", "pvc-1", "pvc-2"]
+    );
+    assert_eq!(names(&["--drive", "wwn-b"]), [""; 0]);
+    assert_eq!(
+        volumes(&["volumes", "-o", "name", "--class", "bulk"]),
+        "pvc-2\n"
+    );
+    let rows = volumes(&["volumes", "--no-headers", "--node", "n1", "--class", "fast"]);
+    assert_eq!(rows.lines().count(), 1, "{rows}");
     let wide = volumes(&["volumes", "-o", "wide"]);
     assert!(wide.contains(&id(1, "n1")), "{wide}");
 }
@@ -233,7 +245,7 @@ fn volume_json_says_where_it_is() {
     assert_eq!(
         text,
         r#"{"volumes": [
-{"node":"n1","node_state":"connected","id":"00000000-0000-4000-8000-000000000002@n1","name":"pvc-2","class":"bulk","drive":"wwn-a","device":"sda2","size_bytes":10737418240,"mode":"mount","fs_type":"ext4","state":"ready","in_use":true,"mounts":[],"conditions":[],"checks":[],"erased_bytes":0,"erase_eta_seconds":0,"parameters":{},"by_hand":false}
+{"node":"n1","node_state":"connected","id":"00000000-0000-4000-8000-000000000002@n1","name":"pvc-2","class":"bulk","drive":"wwn-a","device":"sda2","size_bytes":10737418240,"mode":"mount","fs_type":"ext4","state":"ready","in_use":true,"mounts":[],"conditions":[],"checks":[],"erased_bytes":0,"erase_eta_seconds":null,"parameters":{},"by_hand":false,"created_at":null,"created_for":null,"usage":null}
 ]}
 "#
     );
@@ -245,7 +257,7 @@ fn a_node_that_is_not_known_is_an_error_and_not_a_node_without_trouble() {
     for list in ["nodes", "drives", "volumes"] {
         let (error, code) = ask(&served.socket(), &[list, "--node", "n1", "--node", "n9"]).error();
         assert!(error.starts_with("no node n9 is known"), "{error}");
-        assert_eq!(code, 1);
+        assert_eq!(code, 6);
     }
 }
 

@@ -6,8 +6,8 @@ use drivebay_proto::agent::{
 };
 
 use super::{fake::Fake, *};
-use crate::cli::{paint::Paint, show};
-use drivebay_common::cli::UNWELL;
+use crate::cli::{show, terminal::Terminal};
+use drivebay_common::cli::WRONG;
 
 const NOW: u64 = 1_000_000;
 
@@ -95,7 +95,7 @@ fn on_it() -> Volume {
 fn a_drive_is_shown_with_all_that_its_verdict_rests_on() {
     let (drive, volume) = (sick(), on_it());
     assert_eq!(
-        show::drive(Some("n1"), &drive, &[&volume], false, NOW, Paint::PLAIN),
+        show::drive(Some("n1"), &drive, &[&volume], false, NOW, Terminal::NONE),
         "\
 Drive wwn-0x5000b
   node       n1
@@ -133,7 +133,7 @@ Volumes on it:
         otherwise: "BAD".into(),
     });
     let told = "overridden by the operator: old cable (the evidence alone says BAD)";
-    let text = show::drive(None, &calmed, &[], true, NOW, Paint::PLAIN);
+    let text = show::drive(None, &calmed, &[], true, NOW, Terminal::NONE);
     assert!(text.contains(&format!("{told}\n")), "{text}");
     calmed
         .health
@@ -143,7 +143,7 @@ Volumes on it:
         .as_mut()
         .unwrap()
         .until = NOW + 7200;
-    let text = show::drive(None, &calmed, &[], true, NOW, Paint::PLAIN);
+    let text = show::drive(None, &calmed, &[], true, NOW, Terminal::NONE);
     assert!(
         text.contains(&format!("{told}, for another 2h\n")),
         "{text}"
@@ -154,7 +154,7 @@ Volumes on it:
 fn a_volume_is_shown_with_where_it_is_and_how_its_drive_is() {
     let (drive, volume) = (sick(), on_it());
     assert_eq!(
-        show::volume(None, &volume, Some(&drive), false, NOW, Paint::PLAIN),
+        show::volume(None, &volume, Some(&drive), false, NOW, Terminal::NONE),
         format!(
             "\
 Volume pvc-2
@@ -222,7 +222,7 @@ fn the_clusters_health_is_told_worst_first_with_a_code_for_scripts() {
     let served = cluster().serve();
     let said = ask(&served.socket(), &["health"]);
     let error = said.result.unwrap_err();
-    assert_eq!(error.code(), UNWELL);
+    assert_eq!(error.code(), WRONG);
     let lines: Vec<&str> = said
         .out
         .lines()
@@ -294,13 +294,16 @@ fn one_is_found_by_any_beginning_that_is_its_alone() {
     assert!(text.contains("  node       n1\n"), "{text}");
     let text = ask(&socket, &["drive", "show", "sdb", "--node", "n1"]).ok();
     assert!(text.contains("pvc-2 (10 GiB"), "{text}");
-    for (typed, says) in [
-        ("wwn-0x5", "could be"),
-        ("sdz", "there is no drive \"sdz\""),
-        ("", "there is no drive"),
+    for (typed, says, expected) in [
+        ("wwn-0x5", "could be\n  wwn-0x5000a (node n1, sda)\n", 2),
+        ("sdz", "there is no drive \"sdz\"", 6),
+        ("", "there is no drive", 6),
     ] {
         let (message, code) = ask(&socket, &["drive", "show", typed]).error();
-        assert!(message.contains(says) && code == 1, "{typed}: {message}");
+        assert!(
+            message.contains(says) && code == expected,
+            "{typed}: {message}"
+        );
     }
     for typed in ["pvc-2", &id(2, "n1"), &id(2, "n1")[..36]] {
         let text = ask(&socket, &["volume", "show", typed]).ok();

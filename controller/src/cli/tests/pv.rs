@@ -23,7 +23,7 @@ fn answer(there: VolumeOnNode) -> GetVolumeResponse {
 }
 
 fn manifest(answer: &GetVolumeResponse, args: &PvArgs) -> Result<Manifest, PvError> {
-    pv::manifest(answer, &args.id, &args.claim)
+    pv::manifest(answer, &args.id.parse().unwrap(), &args.claim)
 }
 
 fn args(line: &[&str]) -> PvArgs {
@@ -118,7 +118,11 @@ The policy stays Retain: set it to Delete once all is well, if it was that befor
     assert_eq!(json["spec"]["storageClassName"], "");
     let (error, code) = ask(&served.socket(), &["volume", "pv", &id(8, "n1")]).error();
     assert!(error.contains("there is no volume"), "{error}");
-    assert_eq!(code, 1);
+    assert_eq!(code, 6);
+    let named = ask(&served.socket(), &["volume", "pv", "pvc-7"]).ok();
+    assert!(named.contains(&id(7, "n2")), "a beginning will do: {named}");
+    let (_, code) = ask(&served.socket(), &["volume", "pv", "none"]).error();
+    assert_eq!(code, 6);
 }
 
 #[test]
@@ -208,7 +212,6 @@ fn an_answer_that_does_not_fit_makes_no_manifest() {
 fn ids_and_names_are_checked_where_they_are_typed() {
     let good = id(7, "n1");
     for line in [
-        vec!["x"],
         vec![&*good, "--pvc", "data"],
         vec![&*good, "--pvc", "a/b/c"],
         vec![&*good, "--pvc", "shop/Data"],

@@ -1,0 +1,46 @@
+//! `drivebay-agent schema`: what is in the JSON of a command, as a JSON Schema made from the types that write it. Pure.
+
+use clap::ValueEnum;
+use drivebay_controller::cli::{show::VolumeSheetJson, wrong::Health};
+use schemars::generate::SchemaSettings;
+
+use super::{
+    claim_plan::PlanJson, drives::DrivesJson, health::DriveSheetJson, mounts::ListJson,
+    volumes::VolumesJson,
+};
+
+/// A command with `-o json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Of {
+    /// drives
+    Drives,
+    /// volumes
+    Volumes,
+    /// volume list
+    VolumeList,
+    /// health
+    Health,
+    /// drive show
+    DriveShow,
+    /// volume show, create and expand
+    VolumeShow,
+    /// claim-plan
+    ClaimPlan,
+}
+
+/// The schema.
+pub fn render(of: Of) -> serde_json::Result<String> {
+    let generator = SchemaSettings::draft2020_12()
+        .for_serialize()
+        .into_generator();
+    let schema = match of {
+        Of::Drives => generator.into_root_schema_for::<DrivesJson<'_>>(),
+        Of::Volumes => generator.into_root_schema_for::<VolumesJson<'_>>(),
+        Of::VolumeList => generator.into_root_schema_for::<ListJson<'_>>(),
+        Of::Health => generator.into_root_schema_for::<Health>(),
+        Of::DriveShow => generator.into_root_schema_for::<DriveSheetJson<'_>>(),
+        Of::VolumeShow => generator.into_root_schema_for::<VolumeSheetJson<'_>>(),
+        Of::ClaimPlan => generator.into_root_schema_for::<PlanJson<'_>>(),
+    };
+    Ok(serde_json::to_string_pretty(&schema)? + "\n")
+}

@@ -1,0 +1,407 @@
+//! An agent on a socket, with what a test gives it, and the program that asks it.
+
+use std::{
+    io::Read,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    process::{Output, Stdio},
+};
+
+use drivebay_proto::agent::{
+    self as proto, Drive, DriveHealth, Finding, InventoryUpdate, Reject, Volume, WipeDriveProgress,
+    agent_server::{Agent, AgentServer},
+    by_hand_server::{ByHand, ByHandServer},
+};
+use nix::pty::{Winsize, openpty};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tonic::{Request, Response, Status, transport::Server};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// An agent with one used drive; what it does when asked to wipe depends on the drive's name.
+pub(crate) struct FakeAgent {
+    pub(crate) drive: &'static str,
+    pub(crate) silent: bool,
+    /// Instead of the one drive.
+    pub(crate) inventory: Option<InventoryUpdate>,
+}
+
+#[tonic::async_trait]
+impl Agent for FakeAgent {
+    async fn refused(
+        &self,
+        _: Request<drivebay_proto::agent::RefusedRequest>,
+    ) -> Result<Response<drivebay_proto::agent::RefusedResponse>, Status> {
+        Err(Status::unimplemented("not asked by a command line"))
+    }
+
+    type WatchInventoryStream = ReceiverStream<Result<InventoryUpdate, Status>>;
+    type WipeDriveStream = ReceiverStream<Result<WipeDriveProgress, Status>>;
+
+    async fn watch_inventory(
+        &self,
+        _: Request<proto::WatchInventoryRequest>,
+    ) -> Answer<Self::WatchInventoryStream> {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let sick = self.drive == "wwn-sick";
+        let update = InventoryUpdate {
+            node_id: "node7".into(),
+            full: true,
+            ready: true,
+            drives: vec![Drive {
+                id: self.drive.into(),
+                kernel_name: "sdx".into(),
+                size_bytes: 1 << 40,
+                verdict: if sick { "BAD" } else { "UNKNOWN" }.into(),
+                health: Some(DriveHealth {
+                    findings: vec![
+                        Finding {
+                            code: "MediumReadOnly".into(),
+                            message: "replace the drive".into(),
+                            since: 0,
+                        };
+                        usize::from(sick)
+                    ],
+                    ..DriveHealth::default()
+                }),
+                state: if sick { "claimed" } else { "rejected" }.into(),
+                rejects: vec![Reject {
+                    code: "Filesystem".into(),
+                    detail: "ext4".into(),
+                }],
+                ..Drive::default()
+            }],
+            volumes: vec![Volume {
+                name: "pvc-1".into(),
+                state: "ready".into(),
+                ..Volume::default()
+            }],
+            ..InventoryUpdate::default()
+        };
+        let update = self.inventory.clone().unwrap_or(update);
+        let silent = self.silent;
+        tokio::spawn(async move {
+            if !silent {
+                let _ = sender.send(Ok(update)).await;
+            }
+            // A watch goes on for ever.
+            sender.closed().await;
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    // As an agent of an earlier release.
+    async fn drive_latency(
+        &self,
+        _: Request<proto::DriveLatencyRequest>,
+    ) -> Result<Response<proto::DriveLatencyResponse>, Status> {
+        Err(Status::unimplemented("not known"))
+    }
+
+    // What comes of it is in the volume's id.
+    async fn check_volume(
+        &self,
+        request: Request<proto::CheckVolumeRequest>,
+    ) -> Result<Response<proto::CheckVolumeResponse>, Status> {
+        let id = request.into_inner().volume_id;
+        let outcomes = ["clean", "corrupt", "inconclusive", "not-checkable"];
+        let outcome = outcomes.into_iter().find(|outcome| id.starts_with(outcome));
+        let outcome = outcome.ok_or_else(|| Status::not_found(format!("no volume {id}")))?;
+        // Long enough for a terminal to be told of it.
+        tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
+        Ok(Response::new(proto::CheckVolumeResponse {
+            method: "unmounted".into(),
+            tool: "e2fsck".into(),
+            outcome: outcome.into(),
+            detail: format!("it is {outcome}"),
+            took_ms: 2500,
+        }))
+    }
+
+    async fn adopt_drive(
+        &self,
+        _: Request<proto::AdoptDriveRequest>,
+    ) -> Result<Response<proto::AdoptDriveResponse>, Status> {
+        Err(Status::unimplemented("not asked of this one"))
+    }
+
+    async fn wipe_drive(
+        &self,
+        request: Request<proto::WipeDriveRequest>,
+    ) -> Answer<Self::WipeDriveStream> {
+        let request = request.into_inner();
+        assert_eq!(request.drive, self.drive);
+        if self.drive == "wwn-in-use" {
+            return Err(Status::failed_precondition(
+                "drive wwn-in-use is in use: mounted at /srv",
+            ));
+        }
+        if request.confirm.is_empty() {
+            return Err(Status::invalid_argument("confirm: spell out its identity"));
+        }
+        assert_eq!(request.confirm, self.drive);
+        let steps: &[u64] = if self.drive == "wwn-dies" {
+            &[1, 2]
+        } else {
+            &[1, 2, 3, 4]
+        };
+        let (sender, receiver) = tokio::sync::mpsc::channel(8);
+        for step in steps {
+            let progress = WipeDriveProgress {
+                done_bytes: step << 38,
+                total_bytes: 1 << 40,
+                finished: *step == 4,
+            };
+            let _ = sender.send(Ok(progress)).await;
+        }
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn acknowledge_drive(
+        &self,
+        request: Request<proto::AcknowledgeDriveRequest>,
+    ) -> Answer<proto::AcknowledgeDriveResponse> {
+        let request = request.into_inner();
+        if request.drive != self.drive {
+            return Err(Status::invalid_argument(format!(
+                "drive: no drive {:?} on this node",
+                request.drive
+            )));
+        }
+        assert_eq!(request.note, "seen it");
+        Ok(Response::new(proto::AcknowledgeDriveResponse {
+            drive: request.drive,
+            acknowledged: vec![proto::SmartFinding {
+                code: "ReportedUncorrect".into(),
+                subject: "ata-187".into(),
+                value: 3,
+                threshold: 1,
+                message: "reads failed".into(),
+                acknowledged: true,
+            }],
+            remaining: Vec::new(),
+            verdict: "GOOD".into(),
+            revision: 43,
+        }))
+    }
+
+    async fn rescan(&self, _: Request<proto::RescanRequest>) -> Answer<proto::RescanResponse> {
+        Ok(Response::new(proto::RescanResponse { revision: 42 }))
+    }
+
+    async fn prove(
+        &self,
+        _: Request<proto::ProveRequest>,
+    ) -> Result<Response<proto::ProveResponse>, Status> {
+        Err(Status::unimplemented("not asked here"))
+    }
+
+    async fn hello(&self, _: Request<proto::HelloRequest>) -> Answer<proto::HelloResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn create_volume(
+        &self,
+        _: Request<proto::CreateVolumeRequest>,
+    ) -> Answer<proto::CreateVolumeResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn delete_volume(
+        &self,
+        _: Request<proto::DeleteVolumeRequest>,
+    ) -> Answer<proto::DeleteVolumeResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn expand_volume(
+        &self,
+        _: Request<proto::ExpandVolumeRequest>,
+    ) -> Answer<proto::ExpandVolumeResponse> {
+        Err(Status::unimplemented(""))
+    }
+}
+
+pub(crate) struct Served {
+    _dir: tempfile::TempDir,
+    pub(crate) socket: PathBuf,
+}
+
+pub(crate) fn serve(drive: &'static str, silent: bool) -> Served {
+    serve_it(FakeAgent {
+        drive,
+        silent,
+        inventory: None,
+    })
+}
+
+/// An agent that has seen this.
+pub(crate) fn serve_inventory(inventory: InventoryUpdate) -> Served {
+    serve_it(FakeAgent {
+        drive: "wwn-0x5000c500a1b2c3d4",
+        silent: false,
+        inventory: Some(inventory),
+    })
+}
+
+fn serve_it(agent: FakeAgent) -> Served {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("agent.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let by_hand = ByHandServer::new(FakeByHand(agent.inventory.clone().unwrap_or_default()));
+    tokio::spawn(
+        Server::builder()
+            .add_service(AgentServer::new(agent))
+            .add_service(by_hand)
+            .serve_with_incoming(UnixListenerStream::new(listener)),
+    );
+    Served { _dir: dir, socket }
+}
+
+pub(crate) async fn run(args: &[&str]) -> Output {
+    tokio::process::Command::new(env!("CARGO_BIN_EXE_drivebay-agent"))
+        .args(args)
+        .stdin(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap()
+}
+
+pub(crate) async fn ask(served: &Served, args: &[&str]) -> Output {
+    let socket = served.socket.to_str().unwrap();
+    let mut all = args.to_vec();
+    all.extend(["--socket", socket]);
+    run(&all).await
+}
+
+pub(crate) fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub(crate) fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+pub(crate) fn write(dir: &Path, text: &str) -> PathBuf {
+    let path = dir.join("drivebay.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// What a terminal of this width gets, standard error with it, and the exit code.
+pub(crate) async fn on_terminal(
+    served: &Served,
+    width: u16,
+    args: &[&str],
+) -> (String, Option<i32>) {
+    let size = Winsize {
+        ws_row: 50,
+        ws_col: width,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let pty = openpty(Some(&size), None).unwrap();
+    let to_it = || Stdio::from(pty.slave.try_clone().unwrap());
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_drivebay-agent"));
+    command
+        .args(args)
+        .arg("--socket")
+        .arg(&served.socket)
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::null())
+        .stdout(to_it())
+        .stderr(to_it());
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    drop(pty.slave);
+    let master = pty.master;
+    let said = tokio::task::spawn_blocking(move || read_all(master));
+    let code = child.wait().await.unwrap().code();
+    (said.await.unwrap().replace("\r\n", "\n"), code)
+}
+
+/// Until the other end is closed, which a terminal says as an error.
+fn read_all(master: OwnedFd) -> String {
+    let (mut file, mut all) = (std::fs::File::from(master), Vec::new());
+    let mut piece = [0; 4096];
+    while let Ok(read @ 1..) = file.read(&mut piece) {
+        all.extend(&piece[..read]);
+    }
+    String::from_utf8(all).unwrap()
+}
+
+/// What a person does by hand: only finding volumes.
+struct FakeByHand(InventoryUpdate);
+
+#[tonic::async_trait]
+impl ByHand for FakeByHand {
+    async fn find_volume(
+        &self,
+        request: Request<proto::FindVolumeRequest>,
+    ) -> Answer<proto::FindVolumeResponse> {
+        let called = request.into_inner().volume;
+        let found = self.0.volumes.iter().find(|one| one.name == called);
+        let volume = found.ok_or_else(|| Status::not_found("no such volume"))?;
+        Ok(Response::new(proto::FindVolumeResponse {
+            volume: Some(volume.clone()),
+        }))
+    }
+
+    async fn create_volume(
+        &self,
+        _: Request<proto::CreateVolumeRequest>,
+    ) -> Answer<proto::CreateVolumeResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn expand_volume(
+        &self,
+        _: Request<proto::ExpandVolumeRequest>,
+    ) -> Answer<proto::ExpandVolumeByHandResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn mount_volume(
+        &self,
+        request: Request<proto::MountVolumeRequest>,
+    ) -> Answer<proto::MountVolumeResponse> {
+        let request = request.into_inner();
+        Ok(Response::new(proto::MountVolumeResponse {
+            mount: Some(proto::HandMount {
+                name: request.volume,
+                path: request.path,
+                ..proto::HandMount::default()
+            }),
+        }))
+    }
+
+    async fn unmount_volume(
+        &self,
+        _: Request<proto::UnmountVolumeRequest>,
+    ) -> Answer<proto::UnmountVolumeResponse> {
+        Ok(Response::new(proto::UnmountVolumeResponse { mount: None }))
+    }
+
+    async fn list_mounts(
+        &self,
+        _: Request<proto::ListMountsRequest>,
+    ) -> Answer<proto::ListMountsResponse> {
+        Ok(Response::new(proto::ListMountsResponse {
+            mounts: Vec::new(),
+        }))
+    }
+
+    async fn release_drive(
+        &self,
+        _: Request<proto::ReleaseDriveRequest>,
+    ) -> Answer<proto::ReleaseDriveResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn get_driver(
+        &self,
+        _: Request<proto::GetDriverRequest>,
+    ) -> Answer<proto::GetDriverResponse> {
+        Err(Status::unimplemented(""))
+    }
+}
