@@ -193,7 +193,7 @@ fn a_device_is_asked_and_what_hinders_it_is_named() {
     std::fs::write(&denied, text).unwrap();
     let error = asked_with(&denied.display().to_string(), 2).unwrap_err();
     assert!(matches!(error, ExplainError::Permission { .. }), "{error}");
-    assert!(error.to_string().contains("run this as root"), "{error}");
+    assert!(error.to_string().contains("run as root"), "{error}");
 
     let missing = dir.path().join("no-smartctl-here/smartctl");
     let error = asked(Path::new("/dev/null"), None, Some(missing)).unwrap_err();

@@ -235,6 +235,32 @@ n2    pvc-3  fast   10 GiB  ext4  ready          INACCESSIBLE    -  -        wwn
 }
 
 #[test]
+fn a_narrow_terminal_leaves_columns_out_and_says_so() {
+    let served = cluster().serve();
+    let socket = served.socket();
+    let shown = |list: &str, width: usize| {
+        let words = ["x", list, "--socket", socket.to_str().unwrap()];
+        let Command::Ask(command) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("not a question");
+        };
+        let terminal = Terminal {
+            width: Some(width),
+            ..Terminal::NONE
+        };
+        let mut out = Vec::new();
+        execute_on(&command, &mut out, &mut Vec::new(), terminal).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    for list in ["nodes", "drives", "volumes"] {
+        let narrow = shown(list, 60);
+        let widest = narrow.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(60), "{narrow}");
+        assert!(narrow.contains("; -o wide shows"), "{narrow}");
+        assert_eq!(shown(list, 200), ask(&socket, &[list]).ok());
+    }
+}
+
+#[test]
 fn volume_json_says_where_it_is() {
     let served = cluster().serve();
     let text = ask(
