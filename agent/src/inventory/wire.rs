@@ -214,7 +214,7 @@ impl Sender {
 }
 
 fn created_for(known: CreatedFor) -> Option<wire::CreatedFor> {
-    (known != CreatedFor::default()).then(|| wire::CreatedFor {
+    (known != CreatedFor::default()).then_some(wire::CreatedFor {
         claim: known.claim,
         namespace: known.namespace,
         persistent_volume: known.persistent_volume,
@@ -224,7 +224,7 @@ fn created_for(known: CreatedFor) -> Option<wire::CreatedFor> {
 /// A sample of a volume, and how old it is.
 fn usage(usage: &Usage, age: Duration) -> Option<wire::VolumeUsage> {
     let answers = usage.unreadable.is_none() && usage.total_bytes > 0;
-    answers.then(|| wire::VolumeUsage {
+    answers.then_some(wire::VolumeUsage {
         total_bytes: usage.total_bytes,
         used_bytes: usage.used_bytes,
         available_bytes: usage.available_bytes,
