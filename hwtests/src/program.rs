@@ -14,6 +14,12 @@ pub fn controller() -> io::Result<PathBuf> {
     built("DRIVEBAY_CONTROLLER", name, name)
 }
 
+/// `DRIVEBAY_PAGES`, else `drivebay-pages` there.
+pub fn pages() -> io::Result<PathBuf> {
+    let name = "drivebay-pages";
+    built("DRIVEBAY_PAGES", name, name)
+}
+
 /// `DRIVEBAY_FLEET`, else `drivebay-fleet` there.
 pub fn fleet() -> io::Result<PathBuf> {
     built("DRIVEBAY_FLEET", "drivebay-fleet", "drivebay-hwtests")
