@@ -59,7 +59,7 @@ impl HealthApi {
 /// `drivebay-controller`.
 #[derive(Debug, Parser)]
 #[command(
-    version,
+    version = drivebay_common::VERSION,
     about = "Drivebay's CSI Controller service",
     long_about = "Drivebay's CSI Controller service: answers external-provisioner, external-resizer and \
 external-health-monitor from what the agents report, and has the agents create, grow and delete volumes. \

@@ -54,7 +54,7 @@ No drive is written to unless a class in the config selects it and it is provabl
 
 /// Drivebay's agent: turns this machine's drives into CSI volumes.
 #[derive(Debug, Parser)]
-#[command(name = "drivebay-agent", version, after_help = format!("{START}\n\n{EXIT_CODES}"), max_term_width = 110)]
+#[command(name = "drivebay-agent", version = drivebay_common::VERSION, after_help = format!("{START}\n\n{EXIT_CODES}"), max_term_width = 110)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -29,3 +29,6 @@ pub mod table;
 pub mod tls;
 
 pub use identity::{IdentityConfig, IdentityService};
+
+/// What `--version` says: the version, and in a release build the commit.
+pub const VERSION: &str = env!("DRIVEBAY_VERSION");

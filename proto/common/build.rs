@@ -1,0 +1,44 @@
+//! What `--version` says: the workspace's version, and the commit in a release build.
+
+use std::{env, process::Command};
+
+/// Set: the commit (where there is no git, as in a container's build); set and empty: say none.
+const GIVEN: &str = "DRIVEBAY_COMMIT";
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed={GIVEN}");
+    let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    // Not asked of git in a debug build: everything depends on this crate, and each commit would build all of it again.
+    let commit = env::var(GIVEN)
+        .ok()
+        .or_else(|| is_release.then(from_git).flatten());
+    let version = env!("CARGO_PKG_VERSION");
+    let said = match commit.filter(|commit| !commit.is_empty()) {
+        Some(commit) => format!("{version} ({commit})"),
+        None => version.to_owned(),
+    };
+    println!("cargo::rustc-env=DRIVEBAY_VERSION={said}");
+}
+
+/// The commit of this checkout; None without git, or where these sources lie in somebody else's repository.
+fn from_git() -> Option<String> {
+    let said = git(&["rev-parse", "--show-prefix", "--short=12", "HEAD"])?;
+    let (prefix, commit) = said.split_once('\n')?;
+    if prefix != "proto/common/" {
+        return None;
+    }
+    // It changes with each commit and checkout. A path that is not there would have this run with every build.
+    let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
+    if std::path::Path::new(&log).exists() {
+        println!("cargo::rerun-if-changed={log}");
+    }
+    Some(commit.to_owned())
+}
+
+#[allow(clippy::disallowed_methods, reason = "a build script is no agent")]
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).output().ok()?;
+    let said = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| said.trim_end().to_owned())
+}
