@@ -1,0 +1,221 @@
+//! What is published: one version everywhere, man pages that render, completions that complete, and a release that refuses what
+//! is not one.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests run tools and fail loudly"
+)]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use clap::CommandFactory;
+use drivebay_hwtests::{need, program};
+use tempfile::TempDir;
+
+/// The workspace's.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Every text file below a directory of the repository.
+fn texts(dir: &Path, into: &mut Vec<(PathBuf, String)>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            texts(&path, into);
+        } else if let Ok(text) = fs::read_to_string(&path) {
+            into.push((path, text));
+        }
+    }
+}
+
+/// What stands behind a mark in a text, as far as it is a version.
+fn versions<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
+    text.match_indices(mark).filter_map(move |(at, _)| {
+        let rest = &text[at + mark.len()..];
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !".-".contains(c));
+        let version = &rest[..end.unwrap_or(rest.len())];
+        let is_version = version.starts_with(|c: char| c.is_ascii_digit()) && version.contains('.');
+        is_version.then_some(version.trim_end_matches('.'))
+    })
+}
+
+#[test]
+fn every_file_that_names_a_version_names_the_one_of_cargo_toml() {
+    let mut files = Vec::new();
+    texts(&repository().join("deploy"), &mut files);
+    for name in ["README.md", "agent/README.md", "controller/README.md"] {
+        let path = repository().join(name);
+        files.push((path.clone(), fs::read_to_string(path).unwrap()));
+    }
+    let mut seen = 0;
+    for (path, text) in &files {
+        for mark in [
+            "/drivebay:",
+            "helm.sh/chart: drivebay-",
+            "app.kubernetes.io/version: \"",
+            "\nappVersion: ",
+        ] {
+            for version in versions(text, mark) {
+                assert_eq!(version, VERSION, "{}: behind {mark:?}", path.display());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 50, "manifests and documents name more: {seen}");
+    let chart = fs::read_to_string(repository().join("deploy/chart/Chart.yaml")).unwrap();
+    assert!(
+        chart.contains(&format!("\nversion: {VERSION}\n")),
+        "{chart}"
+    );
+    // What this test finds, and what it leaves alone.
+    let found = |text| versions(text, "/drivebay:").collect::<Vec<_>>();
+    assert_eq!(
+        found("x/drivebay:1.2.3-rc.1 y/drivebay:try."),
+        ["1.2.3-rc.1"]
+    );
+}
+
+#[test]
+fn a_program_says_its_version() {
+    for (name, program) in [
+        ("drivebay-agent", program::agent()),
+        ("drivebay-controller", program::controller()),
+    ] {
+        let said = text(&Command::new(program.unwrap()).arg("--version").output());
+        let begins = format!("{name} {VERSION}");
+        let commit = said.trim_end().strip_prefix(&begins);
+        // A release build has its commit behind.
+        let is_commit = |of: &str| of.starts_with(" (") && of.ends_with(')');
+        assert!(
+            commit.is_some_and(|of| of.is_empty() || is_commit(of)),
+            "{said}"
+        );
+    }
+}
+
+fn text(output: &std::io::Result<Output>) -> String {
+    let output = output.as_ref().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Man pages and completions, as packages have them.
+fn pages() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    text(
+        &Command::new(program::pages().unwrap())
+            .arg(dir.path())
+            .output(),
+    );
+    dir
+}
+
+/// Each command that help shows, with its page's name and its long options.
+fn commands(command: &clap::Command, name: &str, into: &mut Vec<(String, Vec<String>)>) {
+    let options = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let options = options.filter_map(|arg| arg.get_long());
+    into.push((name.to_owned(), options.map(str::to_owned).collect()));
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        commands(sub, &format!("{name}-{}", sub.get_name()), into);
+    }
+}
+
+#[test]
+fn every_command_has_a_man_page_with_its_options_and_it_renders_without_warnings() {
+    need!(tool "man");
+    let dir = pages();
+    let man = dir.path().join("man");
+    let mut expected = Vec::new();
+    for program in [
+        drivebay_agent::cli::Cli::command(),
+        drivebay_controller::config::Cli::command(),
+    ] {
+        let name = program.get_name().to_owned();
+        commands(&program, &name, &mut expected);
+    }
+    assert!(expected.len() > 40, "{expected:#?}");
+    for (name, options) in &expected {
+        let page = man.join(format!("{name}.1"));
+        let rendered = Command::new("man")
+            .args(["--warnings", "--encoding=UTF-8", "--local-file"])
+            .arg(&page)
+            .envs([
+                ("LC_ALL", "C.UTF-8"),
+                ("MANWIDTH", "100"),
+                ("MANROFFOPT", "-c"),
+            ])
+            .output();
+        let warned = String::from_utf8_lossy(&rendered.as_ref().unwrap().stderr).into_owned();
+        assert_eq!(warned, "", "{name}");
+        let shown = text(&rendered);
+        for option in options {
+            assert!(
+                shown.contains(&format!("--{option}")),
+                "{name}: {option}: {shown}"
+            );
+        }
+    }
+    // None of a command that is no more.
+    let expected: BTreeSet<String> = expected.into_iter().map(|(name, _)| name).collect();
+    for entry in fs::read_dir(&man).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let is_help = name.ends_with("-help") || name.contains("-help-");
+        assert!(is_help || expected.contains(&name), "{name}");
+    }
+}
+
+#[test]
+fn bash_completes_commands_and_their_options() {
+    need!(tool "bash");
+    let dir = pages();
+    for (program, words, expected) in [
+        ("drivebay-agent", "volume cr", "create"),
+        ("drivebay-agent", "volume create --bl", "--block"),
+        ("drivebay-controller", "no", "nodes"),
+        ("drivebay-controller", "certs in", "init"),
+    ] {
+        let file = dir.path().join(format!("completions/{program}.bash"));
+        // What bash does at the Tab key: the function that `complete -p` names, with the words and which of them it is at.
+        let script = r#"set -eu; . "$1"; function=$(complete -p "$2" | sed 's/.*-F \([^ ]*\).*/\1/')
+            COMP_WORDS=("$2" $3); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()
+            set +eu; "$function" "$2" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+            printf '%s\n' "${COMPREPLY[@]}""#;
+        let said = Command::new("bash")
+            .args(["-c", script, "bash"])
+            .args([file.as_os_str(), program.as_ref(), words.as_ref()])
+            .output();
+        let offered = text(&said);
+        assert!(
+            offered.lines().any(|word| word == expected),
+            "{program} {words}: {offered}"
+        );
+    }
+}
+
+#[test]
+fn a_release_is_refused_for_a_tag_that_is_not_this_version_and_for_a_checkout_that_is_not_of_it() {
+    need!(tool "git");
+    let release = |args: &[&str]| {
+        let done = Command::new(repository().join("deploy/release"))
+            .args(args)
+            .output()
+            .unwrap();
+        assert!(!done.status.success(), "{done:?}");
+        String::from_utf8(done.stderr).unwrap()
+    };
+    let said = release(&["v0.0.0-none"]);
+    assert!(said.contains(&format!("it has to be v{VERSION}")), "{said}");
+    let said = release(&["--programs", ".", &format!("v{VERSION}")]);
+    assert!(said.contains("--programs goes with --try"), "{said}");
+}
