@@ -1,4 +1,4 @@
-//! A host's life by deploy/README.md, its own commands run as they are written there: installed from nothing, volumes
+//! A host's life by deploy/README.md without packages, its own commands run as they are written there: installed, volumes
 //! served, rebooted, upgraded under a writer, uninstalled with all data left, installed again.
 #![allow(
     clippy::disallowed_methods,
@@ -83,11 +83,11 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     let machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
     let guest = machine.guest().clone();
     bring_repository(&guest);
-    let hosts = blocks("## Hosts, without Kubernetes", "## Nomad");
+    let hosts = blocks("### From the repository", "## Nomad");
     let [programs, service] = hosts.as_slice() else {
         panic!("two blocks of commands: {hosts:?}");
     };
-    let uninstall = blocks("On a host:", "Installed again");
+    let uninstall = blocks("A host from the repository", "Installed again");
 
     // From nothing to the plan: as it comes, no drive is selected.
     type_in(&guest, programs);

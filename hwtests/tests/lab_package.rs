@@ -1,0 +1,195 @@
+//! A host's life with the Debian package: installed from nothing, rebooted, upgraded under a writer, removed, purged, installed
+//! again, and a mounted volume through all of it.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a failed helper is a failed test"
+)]
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use drivebay_hwtests::{
+    GIB,
+    lab::{
+        DriveSpec, Guest, Machine, MachineSpec, Writer,
+        image::{self, target_dir},
+        letters::LAB_LIMIT,
+    },
+    long,
+};
+
+const CONFIG: &str = "/etc/drivebay/drivebay.toml";
+const RULE: &str = "/etc/udev/rules.d/09-drivebay.rules";
+const MOUNT: &str = "/srv/db";
+/// An initramfs is made within it, in an emulated machine.
+const APT_LIMIT: Duration = Duration::from_secs(900);
+/// An older version than any: the same programs, packed with this one.
+const OLDER: &str = "0.0.1";
+
+/// Where the guest finds the agent's package of a version, made of the release agent and the rest of the debug build.
+fn package(version: &str) -> PathBuf {
+    let target = target_dir().unwrap();
+    let dir = target.join("lab-packages").join(version);
+    let programs = dir.join("programs");
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&programs).unwrap();
+    for (profile, program) in [
+        ("release", "drivebay-agent"),
+        ("debug", "drivebay-controller"),
+        ("debug", "drivebay-pages"),
+    ] {
+        let built = target.join(profile).join(program);
+        assert!(built.is_file(), "no {}", built.display());
+        symlink(built, programs.join(program)).unwrap();
+    }
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let made = Command::new(repository.join("deploy/package"))
+        .args(["--fast", "--programs"])
+        .arg(&programs)
+        .args(["--version", version])
+        .args([dir.as_os_str(), "deb".as_ref()])
+        .status()
+        .unwrap();
+    assert!(made.success(), "deploy/package");
+    let file = dir.join(format!("drivebay-agent_{version}-1_amd64.deb"));
+    image::in_guest(&file).unwrap()
+}
+
+/// As an administrator does, without anything that could ask; answers with what it printed.
+fn apt(guest: &Guest, what: &str) -> String {
+    eprintln!("apt-get {what}");
+    let script = format!("DEBIAN_FRONTEND=noninteractive apt-get -y -q {what} </dev/null 2>&1");
+    let ran = guest.try_run(&script, APT_LIMIT).unwrap();
+    assert!(ran.ok(), "{ran:?}");
+    ran.stdout
+}
+
+fn process(guest: &Guest) -> String {
+    guest.run("systemctl show --property=MainPID --value drivebay-agent")
+}
+
+fn is_up(guest: &Guest) {
+    guest.wait_until(LAB_LIMIT, "the agent is up", |guest| {
+        let is_active = guest.ran("systemctl is-active drivebay-agent").ok();
+        is_active.then_some(())
+    });
+}
+
+/// The mount itself: another one at the same place has another number.
+fn mounted(guest: &Guest) -> String {
+    guest.run(&format!("findmnt --task 1 -no ID,SOURCE {MOUNT}"))
+}
+
+fn letter(guest: &Guest) -> String {
+    guest.run(&format!(
+        "dd if={MOUNT}/letter iflag=nocache count=0 status=none; sha256sum <{MOUNT}/letter"
+    ))
+}
+
+#[test]
+#[ignore = "needs the lab: hwtests/lab"]
+fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_again() {
+    long!();
+    let (older, newer) = (package(OLDER), package(env!("CARGO_PKG_VERSION")));
+    let drives = vec![DriveSpec::nvme("data", 2 * GIB)];
+    let mut machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
+    let guest = machine.guest().clone();
+
+    // From nothing: it runs, it is in the initramfs, and it claims nothing.
+    apt(&guest, &format!("install {}", older.display()));
+    is_up(&guest);
+    let rules = "lsinitramfs /boot/initrd.img-* | grep -c 09-drivebay.rules";
+    assert_eq!(guest.run(rules).trim(), "1");
+    // Once is enough: each takes a minute or more.
+    guest.run("echo update_initramfs=no >/etc/initramfs-tools/update-initramfs.conf");
+    let plan = guest.run("drivebay-agent claim-plan");
+    assert!(plan.contains("NotSelected"), "{plan}");
+    let drives = guest.run("drivebay-agent drives -o json");
+    assert!(
+        !drives.contains("\"claimed\"") && !drives.contains("\"available\""),
+        "{drives}"
+    );
+    let health = guest.run("drivebay-agent health || true");
+    assert!(!health.contains("HostReadsVolumes"), "{health}");
+
+    // A volume, which comes back with the boot.
+    let class = "\n[[class]]\nname = \"of-mine\"\n[class.select]\nmedia = [\"nvme\"]\n";
+    guest.run(&format!(
+        "printf '%s' '{class}' >>{CONFIG}; systemctl restart drivebay-agent"
+    ));
+    let create = "drivebay-agent volume create db --size 256MiB --class of-mine";
+    guest.wait_until(LAB_LIMIT, "the volume is created", |guest| {
+        guest.ran(create).ok().then_some(())
+    });
+    guest.run(&format!(
+        "mkdir -p {MOUNT}; drivebay-agent volume mount db {MOUNT} --persist; \
+         head -c 2M /dev/urandom >{MOUNT}/letter; sync -f {MOUNT}"
+    ));
+    let written = letter(&guest);
+    machine.reboot().unwrap();
+    guest.wait_until(LAB_LIMIT, "the volume is mounted by itself", |guest| {
+        let there = guest.ran(&format!("mountpoint --quiet {MOUNT}"));
+        there.ok().then_some(())
+    });
+    assert_eq!(letter(&guest), written);
+
+    // Upgraded while a process writes: another agent, the same mount.
+    is_up(&guest);
+    let writer = Writer::start(&guest, "writer", Path::new(MOUNT));
+    let (agent, mount) = (process(&guest), mounted(&guest));
+    apt(&guest, &format!("install {}", newer.display()));
+    is_up(&guest);
+    assert_ne!(process(&guest), agent);
+    assert_eq!(mounted(&guest), mount, "it was mounted anew");
+    writer.advances();
+    let configuration = guest.run(&format!("cat {CONFIG}"));
+    assert!(configuration.contains("of-mine"), "{configuration}");
+
+    // Removed: no agent; configuration, rule, state, and the mount under its writer stay.
+    apt(&guest, "remove drivebay-agent");
+    let left = guest.run("ps -eo args= | grep '[d]rivebay-agent' || true");
+    assert_eq!(left, "");
+    assert_eq!(mounted(&guest), mount);
+    writer.advances();
+    guest.run(&format!(
+        "grep -q of-mine {CONFIG}; test -s {RULE}; test -s /var/lib/drivebay/known.json"
+    ));
+
+    // Purged: configuration and rule are gone, and it says what stays.
+    let said = apt(&guest, "purge drivebay-agent");
+    assert!(
+        said.contains("kept: the state directory /var/lib/drivebay"),
+        "{said}"
+    );
+    assert!(
+        said.contains("kept: claimed drives with their volumes"),
+        "{said}"
+    );
+    guest.run(&format!(
+        "test ! -e {CONFIG}; test ! -e {RULE}; test -s /var/lib/drivebay/known.json"
+    ));
+    assert_eq!(mounted(&guest), mount);
+    writer.advances();
+    eprintln!(
+        "lines written over upgrade, removal and purge: {}",
+        writer.finish()
+    );
+
+    // Installed again: no class selects a drive, and yet the volume is known by its drive's label.
+    apt(&guest, &format!("install {}", newer.display()));
+    is_up(&guest);
+    let listed = guest.wait_until(LAB_LIMIT, "the volume is listed", |guest| {
+        let listed = guest.ran("drivebay-agent volume list");
+        listed.stdout.contains("db").then_some(listed.stdout)
+    });
+    assert!(listed.contains(MOUNT), "{listed}");
+    assert_eq!(mounted(&guest), mount);
+    assert_eq!(letter(&guest), written);
+    guest.run("drivebay-agent volume unmount db; drivebay-agent volume delete db --confirm db");
+}
