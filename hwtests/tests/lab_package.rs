@@ -121,14 +121,14 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
     // A volume, which comes back with the boot.
     let class = "\n[[class]]\nname = \"of-mine\"\n[class.select]\nmedia = [\"nvme\"]\n";
     guest.run(&format!(
-        "printf '%s' '{class}' >>{CONFIG}; systemctl restart drivebay-agent"
+        "set -e; printf '%s' '{class}' >>{CONFIG}; systemctl restart drivebay-agent"
     ));
     let create = "drivebay-agent volume create db --size 256MiB --class of-mine";
     guest.wait_until(LAB_LIMIT, "the volume is created", |guest| {
         guest.ran(create).ok().then_some(())
     });
     guest.run(&format!(
-        "mkdir -p {MOUNT}; drivebay-agent volume mount db {MOUNT} --persist; \
+        "set -e; mkdir -p {MOUNT}; drivebay-agent volume mount db {MOUNT} --persist; \
          head -c 2M /dev/urandom >{MOUNT}/letter; sync -f {MOUNT}"
     ));
     let written = letter(&guest);
@@ -158,7 +158,7 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
     assert_eq!(mounted(&guest), mount);
     writer.advances();
     guest.run(&format!(
-        "grep -q of-mine {CONFIG}; test -s {RULE}; test -s /var/lib/drivebay/known.json"
+        "set -e; grep -q of-mine {CONFIG}; test -s {RULE}; test -s /var/lib/drivebay/known.json"
     ));
 
     // Purged: configuration and rule are gone, and it says what stays.
@@ -172,7 +172,7 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
         "{said}"
     );
     guest.run(&format!(
-        "test ! -e {CONFIG}; test ! -e {RULE}; test -s /var/lib/drivebay/known.json"
+        "set -e; test ! -e {CONFIG}; test ! -e {RULE}; test -s /var/lib/drivebay/known.json"
     ));
     assert_eq!(mounted(&guest), mount);
     writer.advances();
@@ -191,5 +191,7 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
     assert!(listed.contains(MOUNT), "{listed}");
     assert_eq!(mounted(&guest), mount);
     assert_eq!(letter(&guest), written);
-    guest.run("drivebay-agent volume unmount db; drivebay-agent volume delete db --confirm db");
+    guest.run(
+        "set -e; drivebay-agent volume unmount db; drivebay-agent volume delete db --confirm db",
+    );
 }

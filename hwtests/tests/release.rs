@@ -204,7 +204,7 @@ fn bash_completes_commands_and_their_options() {
 }
 
 #[test]
-fn a_release_is_refused_for_a_tag_that_is_not_this_version_and_for_a_checkout_that_is_not_of_it() {
+fn a_release_is_refused_for_a_tag_that_is_not_this_version_and_for_programs_that_it_did_not_build() {
     need!(tool "git");
     let release = |args: &[&str]| {
         let done = Command::new(repository().join("deploy/release"))
