@@ -39,6 +39,7 @@ pub mod scrape;
 pub mod settings;
 pub mod shelf;
 pub mod slow_traces;
+pub mod stage;
 pub mod starts;
 pub mod tap;
 pub mod tools;

@@ -1,0 +1,151 @@
+//! A host of its own for the commands of a document: they run as they stand there, and what they write to `/etc`, `/opt`, `/srv`,
+//! `/usr/local`, `/var/lib` and `/run/drivebay` is gone afterwards. Processes that they leave end with it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use crate::{Trouble, children::Process, tools, wait};
+
+/// Directories that are written to, each on top of this machine's.
+const OVER: [&str; 5] = ["etc", "opt", "srv", "usr/local", "var/lib"];
+/// Namespaces are made within this, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The repository, where documents' commands are typed.
+pub const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// The host. Mounts of this machine reach it, and none of its mounts reaches this machine.
+#[derive(Debug)]
+pub struct Stage {
+    dir: PathBuf,
+    first: u32,
+    _process: Process,
+}
+
+impl Stage {
+    /// Makes it, with its files below `dir`.
+    ///
+    /// # Errors
+    /// Its namespaces or its mounts cannot be made.
+    pub fn new(dir: &Path) -> Result<Self, Trouble> {
+        let dir = dir.join("stage");
+        fs::create_dir_all(&dir)?;
+        let at = dir.display();
+        let over = OVER.join(" ");
+        // A process that ends without a parent is reaped by the first one.
+        let script = format!(
+            "for name in {over}; do mkdir -p {at}/$name/up {at}/$name/work; \
+             mount -t overlay overlay -o lowerdir=/$name,upperdir={at}/$name/up,workdir={at}/$name/work /$name; done; \
+             mkdir -p /run/drivebay; mount -t tmpfs tmpfs /run/drivebay; mkdir -p /usr/local/bin; \
+             touch {at}/ready; while :; do sleep 1000 & wait $!; done"
+        );
+        let words = [
+            "--fork",
+            "--kill-child",
+            "--pid",
+            "--mount",
+            "--mount-proc",
+            "--propagation",
+            "slave",
+            "bash",
+            "-euc",
+            &script,
+        ];
+        let log = dir.join("stage.log");
+        let mut process = Process::start("unshare", &words, &log)?;
+        let is_up = || (dir.join("ready").exists() || process.ended().is_some()).then_some(());
+        wait::poll(LIMIT, is_up);
+        if !dir.join("ready").exists() {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            return Err(Trouble::new(format!("the stage is not up: {said}")));
+        }
+        let parent = process.pid().to_string();
+        let first = tools::run("pgrep", &["--parent", &parent])?;
+        let first = first.trim().parse().map_err(|_| {
+            Trouble::new(format!("the stage's first process is not found: {first}"))
+        })?;
+        Ok(Self {
+            dir,
+            first,
+            _process: process,
+        })
+    }
+
+    /// A program of this machine, by this name in /usr/local/bin.
+    ///
+    /// # Errors
+    /// It cannot be put there.
+    pub fn program(&self, name: &str, program: &Path) -> Result<(), Trouble> {
+        let program = program.canonicalize()?;
+        let at = program.display();
+        self.run(&format!("install -m 755 '{at}' /usr/local/bin/{name}"))
+            .map(drop)
+    }
+
+    /// A script in the place of a program that is not there, such as systemctl.
+    ///
+    /// # Errors
+    /// It cannot be put there.
+    pub fn stand_in(&self, name: &str, script: &str) -> Result<(), Trouble> {
+        let file = self.dir.join(name);
+        fs::write(&file, format!("#!/bin/sh\nset -eu\n{script}\n"))?;
+        let script = format!("install -m 755 '{}' /usr/local/bin/{name}", file.display());
+        self.run(&script).map(drop)
+    }
+
+    /// Runs a script in the repository as a person would type it, to its end.
+    ///
+    /// # Errors
+    /// The shell cannot be started.
+    pub fn say(&self, script: &str) -> Result<Output, Trouble> {
+        let target = self.first.to_string();
+        let output = Command::new("nsenter")
+            .args([
+                "--target", &target, "--mount", "--pid", "--", "bash", "-euo", "pipefail", "-c",
+            ])
+            .arg(format!("cd '{REPOSITORY}'\n{script}"))
+            .env(
+                "PATH",
+                "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin",
+            )
+            .stdin(Stdio::null())
+            .output()?;
+        Ok(output)
+    }
+
+    /// As [`Stage::say`]: what it printed.
+    ///
+    /// # Errors
+    /// It failed: with what it said.
+    pub fn run(&self, script: &str) -> Result<String, Trouble> {
+        let output = self.say(script)?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() {
+            return Ok(text(&output.stdout));
+        }
+        Err(Trouble::new(format!(
+            "{script}\nended with {}: {}{}",
+            output.status,
+            text(&output.stdout),
+            text(&output.stderr)
+        )))
+    }
+}
+
+/// The commands of a section of the first page: its indented lines, those of one paragraph after the other.
+///
+/// # Panics
+/// There is no such section.
+pub fn lines_of(readme: &str, section: &str) -> Vec<String> {
+    let start = format!("\n## {section}\n");
+    let (_, text) = readme
+        .split_once(&start)
+        .unwrap_or_else(|| panic!("no section {section}"));
+    let text = text.split("\n## ").next().unwrap_or(text);
+    let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
+    lines.map(str::to_owned).collect()
+}
