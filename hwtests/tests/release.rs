@@ -204,7 +204,8 @@ fn bash_completes_commands_and_their_options() {
 }
 
 #[test]
-fn a_release_is_refused_for_a_tag_that_is_not_this_version_and_for_programs_that_it_did_not_build() {
+fn a_release_is_refused_for_a_tag_that_is_not_this_version_and_for_programs_that_it_did_not_build()
+{
     need!(tool "git");
     let release = |args: &[&str]| {
         let done = Command::new(repository().join("deploy/release"))
