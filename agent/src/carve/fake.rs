@@ -35,6 +35,8 @@ pub(super) struct FakeDrive {
     pub(super) fail_after: Cell<Option<usize>>,
     /// BLKPG calls after this many fail with EBUSY.
     pub(super) kernel_refuses: Cell<bool>,
+    /// How often the kernel's partitions were listed.
+    pub(super) listings: Cell<usize>,
     /// A run that does not read (EIO) until it is written, as a drive replaces a bad sector.
     pub(super) unreadable: Cell<Option<Extent>>,
     /// A run that cannot be written (EIO).
@@ -53,6 +55,7 @@ impl FakeDrive {
             in_use: RefCell::default(),
             fail_after: Cell::new(None),
             kernel_refuses: Cell::new(false),
+            listings: Cell::default(),
             unreadable: Cell::new(None),
             unwritable: Cell::new(None),
         }
@@ -258,6 +261,7 @@ fn busy() -> io::Error {
 
 impl Kernel for FakeDrive {
     fn partitions(&self) -> io::Result<Vec<PartitionFacts>> {
+        self.listings.set(self.listings.get() + 1);
         Ok(self
             .kernel
             .borrow()

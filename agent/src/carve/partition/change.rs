@@ -38,7 +38,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
     }
 
     fn changed(&self) -> Result<Contents, CarveError> {
-        let mut again = Session::open(self.dev, &self.id, false)?;
+        let mut again = self.reopen()?;
         again.notes = self.notes.iter().cloned().chain(again.notes).collect();
         again.everything()
     }
@@ -119,7 +119,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
                     .record(uuid)
                     .is_some_and(|now| now.state == placed.record.state)
             {
-                let _ = self.dev.add(number, placed.record.extent);
+                let _ = self.to_change().add(number, placed.record.extent);
             }
             return Err(error);
         }
@@ -201,7 +201,7 @@ impl<D: Device + Kernel> Session<'_, D> {
         self.commit_label(intent)?;
         let entry = Entry::new(VOLUME_TYPE, spec.uuid, extent, self.table.sector);
         self.commit_table(self.table.with(number, entry))?;
-        self.dev
+        self.to_change()
             .add(number, extent)
             .map_err(io_error(&self.id, "giving the kernel the new partition"))?;
         self.commit_label(
@@ -223,7 +223,7 @@ impl<D: Device + Kernel> Session<'_, D> {
             .unwrap_or(Entry::UNUSED)
             .with_extent(new, self.table.sector);
         self.commit_table(self.table.with(number, entry))?;
-        self.dev
+        self.to_change()
             .resize(number, new)
             .map_err(io_error(&self.id, "telling the kernel of the new size"))?;
         let content = self.label.content.with(uuid, |record| {

@@ -2,7 +2,7 @@
 //! good ones, interrupted changes are completed or undone, the kernel gets the partitions that
 //! the table has. Whatever cannot be explained is left exactly as it is.
 
-use std::io;
+use std::{cell::RefCell, io};
 
 use crate::carve::{
     device::{Device, Kernel},
@@ -11,7 +11,7 @@ use crate::carve::{
     plan::{self, Step, View},
     record::{self, Content, Other},
 };
-use crate::model::{Cause, Contents, DriveId, ERASING_TYPE, Placed, Record};
+use crate::model::{Cause, Contents, DriveId, ERASING_TYPE, Placed, Record, drive::PartitionFacts};
 
 use super::begun;
 
@@ -27,12 +27,30 @@ pub(crate) struct Session<'a, D> {
     pub(in crate::carve) table: Table,
     pub(in crate::carve) label: record::Read,
     pub(super) notes: Vec<String>,
+    /// The kernel's partitions, until this session changes them: reading them takes some twenty system calls for each. Filled
+    /// when they are first asked for.
+    kernel: RefCell<Option<Vec<PartitionFacts>>>,
 }
 
 impl<'a, D: Device + Kernel> Session<'a, D> {
     /// Reads table and label; repairs both, and what was interrupted, when asked to. The caller
     /// holds the lock when it asks.
     pub(crate) fn open(dev: &'a D, id: &DriveId, repair: bool) -> Result<Self, CarveError> {
+        Self::open_over(dev, id, repair, None)
+    }
+
+    /// Reads what was written again from the medium. The kernel's partitions are those that this session knows, unless it
+    /// changed them.
+    pub(super) fn reopen(&self) -> Result<Self, CarveError> {
+        Self::open_over(self.dev, &self.id, false, self.kernel.borrow().clone())
+    }
+
+    fn open_over(
+        dev: &'a D,
+        id: &DriveId,
+        repair: bool,
+        kernel: Option<Vec<PartitionFacts>>,
+    ) -> Result<Self, CarveError> {
         let io = |what: &str| io_error(id, what);
         let mut notes = Vec::new();
         let found = gpt::read(dev).map_err(io("reading the partition table"))?;
@@ -101,6 +119,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             table,
             label,
             notes,
+            kernel: RefCell::new(kernel),
         };
         if repair {
             session.rewrite(rewrite, !mbr)?;
@@ -207,13 +226,13 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             Step::RemovePartition { number } => return self.take_from_kernel(number),
             Step::AddPartition { number, extent } => {
                 return self.kernel_took(
-                    self.dev.add(number, extent),
+                    self.to_change().add(number, extent),
                     "giving the kernel a partition",
                 );
             }
             Step::ResizePartition { number, extent } => {
                 return self.kernel_took(
-                    self.dev.resize(number, extent),
+                    self.to_change().resize(number, extent),
                     "telling the kernel of a partition's size",
                 );
             }
@@ -236,11 +255,14 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         number: u32,
         del: impl FnOnce(&D, u32) -> io::Result<()>,
     ) -> Result<bool, CarveError> {
-        let has = self.kernel()?.iter().any(|facts| facts.number == number);
+        let has = self.listed()?.iter().any(|facts| facts.number == number);
         if !has {
             return Ok(true);
         }
-        self.kernel_took(del(self.dev, number), "taking a partition from the kernel")
+        self.kernel_took(
+            del(self.to_change(), number),
+            "taking a partition from the kernel",
+        )
     }
 
     fn kernel_took(&self, result: io::Result<()>, what: &str) -> Result<bool, CarveError> {
@@ -251,10 +273,17 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         }
     }
 
-    fn kernel(&self) -> Result<Vec<crate::model::drive::PartitionFacts>, CarveError> {
+    /// The kernel's partitions as they are now.
+    fn listed(&self) -> Result<Vec<PartitionFacts>, CarveError> {
         self.dev
             .partitions()
             .map_err(io_error(&self.id, "reading the kernel's partitions"))
+    }
+
+    /// To change the kernel's partitions by: what is known of them is over.
+    pub(super) fn to_change(&self) -> &D {
+        self.kernel.take();
+        self.dev
     }
 
     /// Writes the table, durably, and goes on with it.
@@ -288,7 +317,11 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             .iter()
             .map(|stored| stored.record.clone())
             .collect();
-        Ok(plan::reconcile(&self.table, &records, &self.kernel()?))
+        let known = self.kernel.take();
+        let kernel = known.map_or_else(|| self.listed(), Ok)?;
+        let view = plan::reconcile(&self.table, &records, &kernel);
+        self.kernel.replace(Some(kernel));
+        Ok(view)
     }
 
     /// A volume that is on the drive, whatever its state.

@@ -153,6 +153,30 @@ const CHANGES: &[(&str, Change)] = &[
     }),
 ];
 
+#[test]
+fn the_kernels_partitions_are_listed_once_for_a_call_and_again_only_where_it_changed_them() {
+    type Call = fn(&FakeDrive);
+    let calls: [(&str, Call, usize); 6] = [
+        (
+            "look",
+            |drive| drop(Session::open(drive, &id(), false).unwrap().contents()),
+            1,
+        ),
+        ("look and repair", |drive| drop(look(drive)), 1),
+        ("advance", |drive| CHANGES[2].1(drive).unwrap(), 1),
+        ("create", |drive| CHANGES[0].1(drive).unwrap(), 2),
+        ("expand", |drive| CHANGES[1].1(drive).unwrap(), 2),
+        // It must know at the moment whether there is one to take from the kernel.
+        ("delete", |drive| CHANGES[3].1(drive).unwrap(), 3),
+    ];
+    for (name, call, listings) in calls {
+        let drive = furnished(512);
+        drive.listings.set(0);
+        call(&drive);
+        assert_eq!(drive.listings.get(), listings, "{name}");
+    }
+}
+
 /// Everything that must hold after any interruption.
 fn holds(drive: &FakeDrive, what: &str, allowed: &[&Contents]) -> Contents {
     let found = match Session::open(drive, &id(), true) {
