@@ -277,8 +277,8 @@ async fn answer(
     while repairs.join_next().await.is_some() {}
     let result = match result {
         Ok(revision) if repaired => volumes
-            .refresh_mounts()
-            .map(|later| later.max(revision))
+            .reread_mounts()
+            .map(|later| later.revision.max(revision))
             .map_err(|error| chain(&error)),
         result => result,
     };
@@ -381,8 +381,8 @@ impl Surveyor {
             }
         }
         self.volumes
-            .refresh_mounts()
-            .map(|later| (later.max(revision), repairs))
+            .reread_mounts()
+            .map(|later| (later.revision.max(revision), repairs))
             .map_err(|error| chain(&error))
     }
 

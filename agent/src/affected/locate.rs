@@ -156,13 +156,13 @@ fn mounted(at: &Path, partition: &Partition) -> Result<Directory, FsError> {
     let failed = |error| device::io_error("opening", at, error);
     let directory = Directory::open(at).map_err(failed)?;
     let facts = directory.facts().map_err(failed)?;
-    let entries = mountinfo::read().map_err(|error| {
+    let stack = mountinfo::at(&mountinfo::resolve(at)).map_err(|error| {
         device::io_error("reading mountinfo for", at, std::io::Error::other(error))
     })?;
     let is_it = facts.mount_root
-        && entries
-            .iter()
-            .any(|entry| entry.id == facts.mount_id && device::is_mount_of(entry, partition.dev));
+        && stack.last().is_some_and(|entry| {
+            entry.id == facts.mount_id && device::is_mount_of(entry, partition.dev)
+        });
     if is_it {
         return Ok(directory);
     }

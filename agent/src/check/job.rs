@@ -342,10 +342,9 @@ fn mark(partition: &Partition) -> Result<Vec<u8>, CheckError> {
 }
 
 fn is_mounted_at(partition: &Partition, at: &Path) -> Result<bool, CheckError> {
-    let entries = mountinfo::read()
+    let stack = mountinfo::at(&mountinfo::resolve(at))
         .map_err(|error| device::io_error("reading mountinfo for", at, io::Error::other(error)))?;
-    let resolved = mountinfo::resolve(at);
-    Ok(mountinfo::mounts_at(&entries, &resolved)
+    Ok(stack
         .last()
         .is_some_and(|entry| device::is_mount_of(entry, partition.dev)))
 }

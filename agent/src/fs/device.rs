@@ -312,6 +312,16 @@ pub fn flush_source(entry: &MountEntry) -> io::Result<()> {
     open_node(&std::fs::canonicalize(&entry.source)?, 0)?.sync_all()
 }
 
+/// The kernel's name of the device that a mount is of.
+pub fn kernel_name(entry: &MountEntry) -> Option<String> {
+    let (major, minor) = match entry.dev.0 {
+        0 => source_number(entry)?,
+        _ => entry.dev,
+    };
+    let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    Some(device.file_name()?.to_str()?.to_owned())
+}
+
 /// The number of a mount's source, when that is a device which still exists.
 pub fn source_number(entry: &MountEntry) -> Option<(u32, u32)> {
     let name = entry.source.strip_prefix("/dev").ok()?.to_str()?;

@@ -26,14 +26,14 @@ pub(super) fn grow(
         });
     }
     context.step("looking at the mounts");
-    let entries = mountinfo::read().map_err(|error| mount_info_error(&job.path, &error))?;
+    let failed = |error| mount_info_error(&job.path, &error);
+    let stack = mountinfo::at(&mountinfo::resolve(&job.path)).map_err(failed)?;
     let not_here = |why: &str| FsError::NotHere {
         path: job.path.display().to_string(),
         why: why.to_owned(),
     };
-    let here = mountinfo::mounts_at(&entries, &mountinfo::resolve(&job.path))
+    let here = stack
         .last()
-        .copied()
         .ok_or_else(|| not_here("nothing is mounted there"))?;
     if !device::is_mount_of(here, job.device.dev) {
         return Err(not_here("another device is mounted there"));
@@ -44,14 +44,14 @@ pub(super) fn grow(
     let is_writable_twin = |entry: &&MountEntry| {
         entry.root == here.root && entry.dev == here.dev && !entry.read_only()
     };
-    let path = if here.read_only() {
-        entries
-            .iter()
-            .find(is_writable_twin)
-            .map_or(&here.mount_point, |entry| &entry.mount_point)
-    } else {
-        &here.mount_point
+    let others = match here.read_only() {
+        true => mountinfo::read().map_err(failed)?,
+        false => Vec::new(),
     };
+    let path = others
+        .iter()
+        .find(is_writable_twin)
+        .map_or(&here.mount_point, |entry| &entry.mount_point);
     let changed = grow::grow(
         backend,
         fs_type,

@@ -20,22 +20,25 @@ use crate::{
 /// Runs a publish job; false when it was so already.
 pub fn publish(job: &Publish, context: &mut Context) -> Result<bool, FsError> {
     context.step("looking at the mounts");
-    let entries = mountinfo::read().map_err(|error| mount_info_error(&job.target, &error))?;
+    let target = at(&job.target)?;
     match &job.staging_path {
-        Some(staging) => publish_mount(job, staging, &entries, context),
-        None => publish_block(job, &entries, context),
+        Some(staging) => publish_mount(job, staging, target.last(), context),
+        None => publish_block(job, target.last(), context),
     }
+}
+
+fn at(path: &Path) -> Result<Vec<MountEntry>, FsError> {
+    mountinfo::at(&mountinfo::resolve(path)).map_err(|error| mount_info_error(path, &error))
 }
 
 fn publish_mount(
     job: &Publish,
     staging: &Path,
-    entries: &[MountEntry],
+    target: Option<&MountEntry>,
     context: &mut Context,
 ) -> Result<bool, FsError> {
-    let staged = mountinfo::mounts_at(entries, &mountinfo::resolve(staging))
-        .last()
-        .copied()
+    let staged = at(staging)?
+        .pop()
         .filter(|entry| device::is_mount_of(entry, job.device.dev) && entry.root == Path::new("/"))
         .ok_or_else(|| FsError::NotStaged {
             uuid: job.uuid,
@@ -43,7 +46,7 @@ fn publish_mount(
         })?;
     // A bind of a read-only mount is read-only too.
     let read_only = job.read_only || staged.read_only();
-    if let Some(top) = mountinfo::mounts_at(entries, &mountinfo::resolve(&job.target)).last() {
+    if let Some(top) = target {
         if top.dev != staged.dev || top.root != staged.root {
             return Err(conflict(
                 job,
@@ -74,13 +77,13 @@ fn publish_mount(
 /// because it records what was asked: it tells a repeat of this call from one that contradicts it.
 fn publish_block(
     job: &Publish,
-    entries: &[MountEntry],
+    target: Option<&MountEntry>,
     context: &mut Context,
 ) -> Result<bool, FsError> {
     // Fails when name and number belong to another device by now; while it is open, neither is given to another.
     let _open = device::hold(&job.device)?;
     let dev = job.device.dev;
-    if let Some(top) = mountinfo::mounts_at(entries, &mountinfo::resolve(&job.target)).last() {
+    if let Some(top) = target {
         // statx of a device node asks devtmpfs, not the drive.
         return match path::facts(&job.target) {
             Ok(found) if found.kind == Kind::Block && found.rdev == dev => {

@@ -24,7 +24,8 @@ use crate::{
     carve::jobs::CarveError,
     model::{Cause, Contents, FsType, Mode, Placed, RecordState},
     sys::{
-        mount, mountinfo,
+        mount,
+        mountinfo::{self, MountEntry},
         path::{self, Kind},
     },
     worker::Context,
@@ -36,18 +37,26 @@ pub fn stage(
     job: &Stage,
     context: &mut Context,
 ) -> Result<Staged, FsError> {
+    let Some(wanted) = &job.mount else {
+        context.step("reading the label");
+        let contents = backend.look(&job.drive, false)?;
+        return match find(&contents, job)?.device {
+            Some(_) => block(backend, job, contents, context),
+            None => {
+                context.step("bringing its device back");
+                let contents = backend.look(&job.drive, true)?;
+                block(backend, job, contents, context)
+            }
+        };
+    };
+    context.step("looking at the mounts");
+    let here = mountinfo::at(&mountinfo::resolve(&wanted.path))
+        .map_err(|error| mount_info_error(&wanted.path, &error))?;
     context.step("reading the label");
-    let contents = backend.look(&job.drive, false)?;
+    // Once: a volume that is going to be mounted must be whole, and of one that is mounted nothing is to be repaired.
+    let contents = backend.look(&job.drive, here.is_empty())?;
     let placed = find(&contents, job)?;
-    match &job.mount {
-        None if placed.device.is_none() => {
-            context.step("bringing its device back");
-            let contents = backend.look(&job.drive, true)?;
-            block(backend, job, contents, context)
-        }
-        None => block(backend, job, contents, context),
-        Some(wanted) => Staging::new(backend, job, wanted, placed)?.run(placed, context),
-    }
+    Staging::new(backend, job, wanted, placed)?.run(&here, placed, context)
 }
 
 /// The volume's entry, when it is whole and alive.
@@ -166,11 +175,14 @@ impl<'a> Staging<'a> {
         })
     }
 
-    fn run(self, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
-        context.step("looking at the mounts");
-        let resolved = mountinfo::resolve(&self.mount.path);
-        let entries = mountinfo::read().map_err(|error| self.mount_info(&error))?;
-        let here = mountinfo::mounts_at(&entries, &resolved);
+    /// `here`: the mounts at the path. When there are none the drive was read with repair.
+    fn run(
+        self,
+        here: &[MountEntry],
+        placed: &Placed,
+        context: &mut Context,
+    ) -> Result<Staged, FsError> {
+        let here: Vec<_> = here.iter().collect();
         let plan = plan_mount(&here, &self.wanted, |entry| {
             placed
                 .dev
@@ -187,7 +199,7 @@ impl<'a> Staging<'a> {
                 self.mount_syscall(&device, libc::MS_REMOUNT, context)?;
                 self.already(placed, context)
             }
-            MountPlan::Mount => self.stage_device(context),
+            MountPlan::Mount => self.stage_device(placed, context),
         }
     }
 
@@ -235,16 +247,13 @@ impl<'a> Staging<'a> {
         })
     }
 
-    fn stage_device(mut self, context: &mut Context) -> Result<Staged, FsError> {
+    fn stage_device(mut self, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
         let target = path::facts(&self.mount.path)
             .map_err(|error| io_error("looking at", &self.mount.path, error))?;
         if target.kind != Kind::Directory {
             let error = std::io::Error::from_raw_os_error(libc::ENOTDIR);
             return Err(io_error("mounting at", &self.mount.path, error));
         }
-        context.step("reading the label");
-        let contents = self.backend.look(&self.job.drive, true)?;
-        let placed = find(&contents, self.job)?;
         let partition = device::open(&self.job.drive, placed)?;
         context.step(&format!("probing {}", partition.device));
         let probed = self.backend.probe(&partition.node);
@@ -310,9 +319,9 @@ impl<'a> Staging<'a> {
         was_mounted: bool,
         context: &mut Context,
     ) -> Result<bool, FsError> {
-        let entries = mountinfo::read().map_err(|error| self.mount_info(&error))?;
         let resolved = mountinfo::resolve(&self.mount.path);
-        let top = mountinfo::mounts_at(&entries, &resolved).last().copied();
+        let here = mountinfo::at(&resolved).map_err(|error| self.mount_info(&error))?;
+        let top = here.last();
         if !top.is_some_and(|entry| device::is_mount_of(entry, partition.dev)) {
             return Err(FsError::Conflict {
                 path: self.path(),

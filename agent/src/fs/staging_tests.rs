@@ -145,6 +145,15 @@ fn a_raw_volume_without_its_device_gets_it_back() {
 }
 
 #[test]
+fn the_drive_is_read_once_before_a_volume_is_mounted() {
+    let label = Label::new(samples::placed(1, RecordState::New));
+    // There is no such directory, which shows after the drive was read.
+    let refused = run(&label, Some(at_path(None)));
+    assert!(matches!(refused, Err(FsError::Io { .. })), "{refused:?}");
+    assert_eq!(*label.repairs.lock().unwrap(), [true]);
+}
+
+#[test]
 fn a_volume_is_staged_only_as_what_it_was_created_as() {
     let mut other = raw(RecordState::New);
     other.record.fs_type = Some(FsType::Ext4);

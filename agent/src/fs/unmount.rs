@@ -24,7 +24,7 @@ use crate::{
     model::{Cause, FsType},
     sys::{
         mount,
-        mountinfo::{self, MountEntry},
+        mountinfo::{self, MountEntry, MountInfoError},
         path as paths,
     },
     worker::Context,
@@ -43,8 +43,8 @@ pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsErro
         detached: false,
     };
     loop {
-        let entries = mountinfo::read().map_err(|error| mount_info_error(&job.path, &error))?;
-        let Some(top) = mountinfo::mounts_at(&entries, &path).last().copied() else {
+        let stack = mountinfo::at(&path).map_err(|error| mount_info_error(&job.path, &error))?;
+        let Some(top) = stack.last() else {
             break;
         };
         if job
@@ -57,7 +57,8 @@ pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsErro
                 what: format!("{} ({})", top.source.display(), top.fs_type),
             });
         }
-        if !could_be_a_volume(top, &entries) {
+        let could_be_ours = could_be_a_volume(top);
+        if !could_be_ours.map_err(|error| mount_info_error(&job.path, &error))? {
             return Err(FsError::NotAVolume {
                 path: job.path.display().to_string(),
                 what: format!("{} ({})", top.source.display(), top.fs_type),
@@ -76,7 +77,7 @@ pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsErro
                 done.count += 1;
                 done.detached |= detached;
                 if !job.may_detach {
-                    flush(top, &entries, context);
+                    flush(top, context);
                 }
             }
             // Somebody else was faster; look again.
@@ -116,9 +117,9 @@ fn take_away(job: &Unmount, path: &Path, id: u64) -> io::Result<bool> {
 /// Has the drive flush its cache after the last mount of a filesystem went: ext4 and btrfs write last that they are
 /// clean, and flush it on no drive. Everything that matters was flushed by the unmount itself, and unmounting needs
 /// nothing from the drive: one that fails here is for the log.
-fn flush(gone: &MountEntry, before: &[MountEntry], context: &mut Context) {
-    let same = before.iter().filter(|entry| entry.dev == gone.dev);
-    if FsType::parse(&gone.fs_type).is_none() || same.count() > 1 {
+fn flush(gone: &MountEntry, context: &mut Context) {
+    let still_used = || device::kernel_name(gone).is_some_and(|name| superblock_lives(&name));
+    if FsType::parse(&gone.fs_type).is_none() || still_used() {
         return;
     }
     context.step("flushing the drive after unmounting");
@@ -128,11 +129,7 @@ fn flush(gone: &MountEntry, before: &[MountEntry], context: &mut Context) {
 }
 
 fn is_mounted(path: &Path, id: u64) -> bool {
-    mountinfo::read().map_or(true, |entries| {
-        mountinfo::mounts_at(&entries, path)
-            .iter()
-            .any(|entry| entry.id == id)
-    })
+    mountinfo::at(path).map_or(true, |stack| stack.iter().any(|entry| entry.id == id))
 }
 
 /// Whether a mount is provably of another device. A bind of a device node has the number of devtmpfs, btrfs one
@@ -190,17 +187,18 @@ pub fn is_system_place(path: &Path) -> bool {
 /// Whether a mount looks like something this driver makes: one of its filesystems on a device the system
 /// does not live on, or a device node bound onto a file. Tells /proc and the root filesystem from volumes
 /// even when nothing else is known of the volume.
-fn could_be_a_volume(entry: &MountEntry, entries: &[MountEntry]) -> bool {
-    match FsType::parse(&entry.fs_type) {
-        Some(_) => !SYSTEM.iter().any(|place| {
-            mountinfo::mounts_at(entries, Path::new(place))
-                .iter()
-                .any(|system| system.dev == entry.dev)
-        }),
-        None => {
-            matches!(entry.fs_type.as_str(), "devtmpfs" | "tmpfs") && entry.root != Path::new("/")
+fn could_be_a_volume(entry: &MountEntry) -> Result<bool, MountInfoError> {
+    if FsType::parse(&entry.fs_type).is_none() {
+        let is_node = matches!(entry.fs_type.as_str(), "devtmpfs" | "tmpfs");
+        return Ok(is_node && entry.root != Path::new("/"));
+    }
+    for place in SYSTEM {
+        let system = mountinfo::at(Path::new(place))?;
+        if system.iter().any(|system| system.dev == entry.dev) {
+            return Ok(false);
         }
     }
+    Ok(true)
 }
 
 fn failed(job: &Unmount, path: &Path, error: io::Error) -> FsError {

@@ -45,7 +45,7 @@ fn mounted(job: &Stats) -> Result<Usage, FsError> {
     if !found.mount_root {
         return Err(not_here(job, "nothing is mounted there".to_owned()));
     }
-    if found.dev != job.device.dev && !is_btrfs_of(job, &found)? {
+    if found.dev != job.device.dev && !is_btrfs_of(job, &job.path, &found)? {
         return Err(not_here(
             job,
             format!(
@@ -158,25 +158,27 @@ fn is_staged(job: &Stats) -> bool {
     match path::facts(staging) {
         Ok(found) => {
             found.mount_root
-                && (found.dev == job.device.dev || matches!(is_btrfs_of(job, &found), Ok(true)))
+                && (found.dev == job.device.dev
+                    || matches!(is_btrfs_of(job, staging, &found), Ok(true)))
         }
         Err(error) => is_unreadable(&error),
     }
 }
 
 /// btrfs answers with numbers of its own: its mount is found by id and compared by source.
-fn is_btrfs_of(job: &Stats, found: &Facts) -> Result<bool, FsError> {
-    let entries = mountinfo::read().map_err(|error| mount_info_error(&job.path, &error))?;
-    Ok(entries
-        .iter()
-        .any(|entry| entry.id == found.mount_id && device::is_mount_of(entry, job.device.dev)))
+fn is_btrfs_of(job: &Stats, path: &Path, found: &Facts) -> Result<bool, FsError> {
+    let top = top_at(path)?;
+    Ok(
+        top.is_some_and(|top| {
+            top.id == found.mount_id && device::is_mount_of(&top, job.device.dev)
+        }),
+    )
 }
 
 fn top_at(path: &Path) -> Result<Option<MountEntry>, FsError> {
-    let entries = mountinfo::read().map_err(|error| mount_info_error(path, &error))?;
-    Ok(mountinfo::mounts_at(&entries, &mountinfo::resolve(path))
-        .last()
-        .map(|&entry| entry.clone()))
+    let mut stack =
+        mountinfo::at(&mountinfo::resolve(path)).map_err(|error| mount_info_error(path, &error))?;
+    Ok(stack.pop())
 }
 
 fn block(job: &Stats) -> Result<Usage, FsError> {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use tokio::{
     sync::watch,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -23,6 +23,9 @@ use crate::{
 
 /// Without a change in the table there can be one on the other side: a drive comes back as another device.
 const TICK: Duration = Duration::from_secs(10);
+/// Which mounts come and go is seen at each change of the table; how others changed is read this much later, once for all
+/// changes in between: reading thousands of mounts at each would keep a busy host busy.
+const REREAD_AFTER: Duration = Duration::from_secs(1);
 
 /// Whether a mount is of the volume: of its device, or for block its device's node.
 pub fn is_of(mount: &MountEntry, placed: &Placed) -> bool {
@@ -50,6 +53,7 @@ pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: C
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut snapshots = volumes.inventory().subscribe();
     let mut ready = false;
+    let mut reread_at: Option<Instant> = None;
     loop {
         let changed = async {
             match &table {
@@ -57,26 +61,47 @@ pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: C
                 None => std::future::pending().await,
             }
         };
+        let due = async {
+            match reread_at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut reread = true;
         tokio::select! {
             () = stop.cancelled() => return,
             _ = ticks.tick() => {}
-            () = volumes.expected().changed() => {}
+            () = due => {}
+            () = volumes.expected().changed() => reread = false,
             // The first look must not wait for a tick.
             known = snapshots.wait_for(|snapshot| snapshot.ready), if !ready => ready = known.is_ok(),
-            changed = changed => if let Err(error) = changed {
-                tracing::error!(%error, "mount table watch failed; polling it instead");
-                table = None;
+            changed = changed => match changed {
+                Ok(()) => {
+                    reread = false;
+                    reread_at.get_or_insert_with(|| Instant::now() + REREAD_AFTER);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "mount table watch failed; polling it instead");
+                    table = None;
+                }
             },
         }
-        check_mounts(&volumes, &mounted);
+        if reread {
+            reread_at = None;
+        }
+        check_mounts(&volumes, &mounted, reread);
     }
 }
 
-fn check_mounts(volumes: &Volumes, mounted: &watch::Sender<Vec<Mounted>>) {
+fn check_mounts(volumes: &Volumes, mounted: &watch::Sender<Vec<Mounted>>, reread: bool) {
     let expected = volumes.expected();
     let before = expected.now();
-    let mounts = match volumes.read_mounts() {
-        Ok((mounts, _)) => mounts,
+    let read = match reread {
+        true => volumes.reread_mounts(),
+        false => volumes.refresh_mounts(),
+    };
+    let mounts = match read {
+        Ok(read) => read.mounts,
         Err(error) => {
             tracing::error!(error = %chain(&error), "cannot read the mount table");
             return;

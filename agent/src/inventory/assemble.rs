@@ -21,9 +21,6 @@ use crate::{
     state::{KnownDrive, Merged, Sight, merge, merge::is_acknowledged},
 };
 
-/// Places of one volume that are named.
-const PLACES: usize = 16;
-
 /// Puts the drives that are here together with what is remembered.
 pub fn remember(known: &Known, now: u64, elapsed: Duration, quarantine: Duration) -> Merged {
     let here = known
@@ -379,13 +376,7 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
         drive: drive.id.clone(),
         placed: placed.clone(),
         state,
-        in_use: placed
-            .device
-            .as_ref()
-            .is_some_and(|device| known.in_use.contains(device))
-            || placed
-                .dev
-                .is_some_and(|(major, minor)| known.in_use.contains(&format!("{major}:{minor}"))),
+        in_use: known.mounts.is_in_use(placed),
         conditions,
         since: BTreeMap::new(),
         checks: known
@@ -394,7 +385,7 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
             .map(Checked::to_show)
             .unwrap_or_default(),
         unreadable,
-        mounts: mounts(known, placed),
+        mounts: known.mounts.places(placed),
         erasing: match record.state {
             RecordState::Erasing { done_bytes, .. } => {
                 Some(known.erasing.get(&record.uuid).copied().unwrap_or(Erasing {
@@ -405,17 +396,6 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
             _ => None,
         },
     }
-}
-
-/// Where the volume is mounted or published.
-fn mounts(known: &Known, placed: &Placed) -> Vec<String> {
-    let number = placed.dev.map(|(major, minor)| format!("{major}:{minor}"));
-    let names = placed.device.iter().chain(&number);
-    let found: std::collections::BTreeSet<&String> = names
-        .filter_map(|name| known.places.get(name))
-        .flatten()
-        .collect();
-    found.into_iter().take(PLACES).cloned().collect()
 }
 
 /// Whether a volume of this state still counts as existing for CSI.

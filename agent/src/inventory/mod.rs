@@ -7,11 +7,13 @@ pub mod assemble;
 pub mod delta;
 mod drive_end;
 pub mod layouts;
+pub mod mount_view;
 mod since;
 pub mod wire;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -22,6 +24,7 @@ use std::{
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use self::mount_view::MountView;
 use crate::{
     evidence::{self, HealthRegistry, registry::Source},
     model::{
@@ -42,8 +45,8 @@ pub struct Known {
     pub remembered: state::Known,
     /// Volumes deleted while their drive was away.
     pub tombstones: state::Tombstones,
-    /// Kernel names of devices that are mounted or published here.
-    pub in_use: BTreeSet<String>,
+    /// What is mounted or published here.
+    pub mounts: Arc<MountView>,
     /// What the last sample of a volume showed to be wrong.
     pub conditions: BTreeMap<Uuid, Vec<Condition>>,
     /// How far erasing is, by volume.
@@ -56,8 +59,6 @@ pub struct Known {
     pub checked: BTreeMap<Uuid, Checked>,
     /// Volumes with a mount that was detached and may live on.
     pub detached: BTreeSet<Uuid>,
-    /// Where devices are mounted, by kernel name and by number.
-    pub places: BTreeMap<String, BTreeSet<String>>,
     /// Verdicts that an operator decides.
     pub overrides: Vec<Override>,
     /// Of the last change, seconds since 1970.
@@ -160,6 +161,12 @@ impl Inventory {
         let revision = next.revision;
         self.sender.send_replace(Arc::new(next));
         (revision, due)
+    }
+
+    /// Whether the mount at this path is read-only by its own flag.
+    pub fn is_mounted_read_only(&self, path: &Path) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.mounts.is_read_only(path)
     }
 
     /// Whether a step on this drive hangs.

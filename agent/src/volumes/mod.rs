@@ -15,7 +15,6 @@ pub mod expand;
 pub mod guard;
 pub mod in_flight;
 pub mod locate;
-pub mod mount_view;
 pub mod mounting;
 pub mod placement;
 pub mod release;
@@ -36,13 +35,13 @@ use crate::{
     config::Config,
     evidence::{mounts::Expected, suspects::Suspects},
     fs::{device, jobs::Usage},
-    inventory::{Inventory, wire::Sender},
+    inventory::{Inventory, mount_view::MountView, wire::Sender},
     keeper::Keeper,
     model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState},
     slow::LatestSpeeds,
     smart::LatestPolls,
     state::{hand_mounts::HandMounts, underway::Underway},
-    sys::mountinfo::{self, MountEntry},
+    sys::mountinfo::{Change, MountEntry, MountInfoError, Table},
     worker::{Job, Pool, RunError, Slot},
 };
 pub use error::VolumeError;
@@ -64,6 +63,14 @@ pub struct Volumes {
     inner: Arc<Inner>,
 }
 
+/// The mounts that were published.
+#[derive(Debug, Clone)]
+pub struct Mounts {
+    pub mounts: Arc<Vec<MountEntry>>,
+    /// The inventory's revision that shows them.
+    pub revision: u64,
+}
+
 #[derive(Debug)]
 struct Inner {
     config: Config,
@@ -73,7 +80,6 @@ struct Inner {
     guards: Guards,
     checks: checks::Checks,
     samples: stats::Samples,
-    mounts: Mutex<Arc<mount_view::MountView>>,
     tasks: TaskTracker,
     keeper: Keeper,
     /// Creations that drives have not answered.
@@ -87,7 +93,7 @@ struct Inner {
     /// What should be mounted.
     expected: Expected,
     /// Held while the mount table is read and published, so that an older look never replaces a newer one.
-    looking: Mutex<()>,
+    table: Mutex<Table>,
     /// What the drives said when they were asked.
     told: LatestPolls,
     /// Places that may not read.
@@ -118,12 +124,11 @@ impl Volumes {
                 creations: in_flight::Creations::default(),
                 checks: checks::Checks::default(),
                 samples: stats::Samples::default(),
-                mounts: Mutex::default(),
                 tasks: TaskTracker::new(),
                 keeper,
                 asked: Notify::new(),
                 expected: Expected::default(),
-                looking: Mutex::default(),
+                table: Mutex::default(),
                 told: LatestPolls::default(),
                 suspects: Suspects::default(),
                 speeds: LatestSpeeds::default(),
@@ -326,31 +331,39 @@ impl Volumes {
         self.inner.guards.is_held(&Key::Volume(uuid))
     }
 
-    /// Reads mountinfo again and publishes which volumes are in use. Answers the revision that shows it.
-    pub fn refresh_mounts(&self) -> Result<u64, VolumeError> {
-        self.read_mounts().map(|(_, revision)| revision)
+    /// Takes in mounts that are new or gone, and publishes which volumes are in use. What was changed of others is not
+    /// seen: after calls that mount and unmount, at a cost that does not grow with what else is mounted.
+    pub fn refresh_mounts(&self) -> Result<Mounts, VolumeError> {
+        self.publish_mounts(|table| table.refresh().map(Some))
     }
 
-    /// The same; answers the mounts, too.
-    pub fn read_mounts(&self) -> Result<(Vec<MountEntry>, u64), VolumeError> {
-        let _looking = self
+    /// The same with every mount read again.
+    pub fn reread_mounts(&self) -> Result<Mounts, VolumeError> {
+        self.publish_mounts(|table| {
+            table.read_all()?;
+            Ok(None)
+        })
+    }
+
+    /// `update`: None when everything was read again.
+    fn publish_mounts(
+        &self,
+        update: impl FnOnce(&mut Table) -> Result<Option<Change>, MountInfoError>,
+    ) -> Result<Mounts, VolumeError> {
+        let mut table = self
             .inner
-            .looking
+            .table
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
-        let view = Arc::new(mount_view::view(&mounts, device::source_number));
-        let (in_use, places) = (view.in_use.clone(), view.places.clone());
-        *self
-            .inner
-            .mounts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = view;
-        let revision = self.inner.inventory.update(|known| {
-            known.in_use = in_use;
-            known.places = places;
-        });
-        Ok((mounts, revision))
+        let change = update(&mut table).map_err(|source| VolumeError::Mountinfo { source })?;
+        let mounts = table.entries();
+        if change == Some(Change::default()) {
+            let revision = self.inner.inventory.current().revision;
+            return Ok(Mounts { mounts, revision });
+        }
+        let view = Arc::new(MountView::new(&mounts, device::source_number));
+        let revision = self.inner.inventory.update(|known| known.mounts = view);
+        Ok(Mounts { mounts, revision })
     }
 }
 
@@ -374,15 +387,6 @@ fn reach_in(snapshot: &Snapshot, volume: &Volume) -> Result<DriveRef, VolumeErro
             }
         }
         _ => Err(VolumeError::DriveAway { uuid, drive: id }),
-    }
-}
-
-impl Inner {
-    fn mounts(&self) -> Arc<mount_view::MountView> {
-        self.mounts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
     }
 }
 

@@ -54,7 +54,7 @@ pub struct PublishRequest {
 impl Volumes {
     /// Whether this path was made read-only on purpose.
     pub(super) fn meant_read_only(&self, path: &str) -> bool {
-        self.inner.mounts().read_only.contains(Path::new(path))
+        self.inner.inventory.is_mounted_read_only(Path::new(path))
     }
 
     /// Stages the volume.
@@ -123,8 +123,11 @@ impl Volumes {
         if let Some(contents) = staged.contents {
             self.inner.inventory.put_contents(&volume.drive, contents);
         }
-        self.refresh_mounts()?;
-        if !staged.already {
+        if staged.already {
+            // It may have been remounted.
+            self.reread_mounts()?;
+        } else {
+            self.refresh_mounts()?;
             self.inner.inventory.mounted_afresh(volume.uuid);
             self.inner.inventory.put_conditions(volume.uuid, Vec::new());
         }
@@ -254,9 +257,9 @@ impl Volumes {
     ) -> Result<(), VolumeError> {
         let device = device_of(volume)?;
         if request.exclusive {
-            let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
+            let now = self.refresh_mounts()?;
             let other = other_target(
-                &mounts,
+                &now.mounts,
                 |mount| is_of_device(mount, &device.name, device.dev),
                 self.inner.expected.targets(volume.uuid),
                 &mountinfo::resolve(&request.target),

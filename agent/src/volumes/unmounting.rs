@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{MOUNT_DEADLINE, VolumeError, Volumes, guard::Key};
+use super::{MOUNT_DEADLINE, Mounts, VolumeError, Volumes, guard::Key};
 use crate::{
     evidence::stalls,
     fs::{
         jobs::{Device, FsError, Unmount, Unmounted},
         unmount,
     },
-    model::{DriveId, DriveState, Volume},
+    model::{Cause, DriveId, DriveState, Volume},
     sys::{blockstat, mountinfo},
     worker::{RunError, Slot},
 };
@@ -146,13 +146,28 @@ impl Volumes {
             // What a sample saw at that path is over.
             self.inner.inventory.put_conditions(volume.uuid, Vec::new());
         }
-        self.refresh_mounts()?;
+        self.publish_unmounted(&place)?;
         if let Some(volume) = volume
             && done.count > 0
         {
             self.note_unmounted(volume.uuid);
         }
         Ok(())
+    }
+
+    /// Publishes that it is unmounted. A mount that another one hides, at a directory above, is not reached by the path, and
+    /// is still there.
+    fn publish_unmounted(&self, place: &Path) -> Result<(), VolumeError> {
+        let is_there = |now: Mounts| !mountinfo::mounts_at(&now.mounts, place).is_empty();
+        if !is_there(self.refresh_mounts()?) || !is_there(self.reread_mounts()?) {
+            return Ok(());
+        }
+        let error = std::io::Error::from_raw_os_error(libc::EINVAL);
+        Err(VolumeError::Fs(RunError::Job(FsError::Unmount {
+            path: place.display().to_string(),
+            hint: "another mount, at a directory above, hides it; unmount that first".to_owned(),
+            source: Cause::from(error),
+        })))
     }
 
     /// Whether a path lies below the kubelet's directory, links followed.
@@ -231,6 +246,7 @@ async fn completed(device: Option<&str>) -> Option<u64> {
 
 /// Of a volume that is not known: answered when nothing is mounted there, else refused.
 pub(super) fn not_mounted(path: &Path) -> Result<(), VolumeError> {
+    // The table: this process touches no path that may lie on a drive.
     let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
     match mountinfo::mounts_at(&mounts, &mountinfo::resolve(path)).last() {
         None => Ok(()),

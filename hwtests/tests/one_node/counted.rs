@@ -1,9 +1,11 @@
 //! Counted, not timed: reads and repeats start no process once a drive's worker is warm.
 
-use std::time::Duration;
+use std::{fs, path::Path, time::Duration};
 
-use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, starts::Starts, wait};
+use drivebay_agent::sys::mountinfo;
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, agent, csi, need, starts::Starts, wait};
 use drivebay_proto::csi::volume_capability::{AccessType, MountVolume, access_mode::Mode};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 /// Windows looked at. Something else (another loop device coming, a rescan) may start a
 /// worker in one of them; a call that needs a process would show in every one.
@@ -26,7 +28,8 @@ async fn publish_stats_list_and_capacity_start_no_process_once_warm() {
 
     let mut windows = Vec::new();
     for window in 0..WINDOWS {
-        // Warm: the drive's worker has just answered.
+        // Warm: the drive's worker, and the one that takes samples, have just answered.
+        rig.publish(&volume).await;
         rig.csi.stats(&volume.id, &target).await.unwrap();
         let mut others = Vec::new();
         let starts = Starts::watch(rig.agent.pid(), rig.dir()).unwrap();
@@ -122,4 +125,76 @@ async fn a_filesystem_is_marked_once_for_its_errors_and_not_again_when_it_is_to_
     // The volume's conditions are looked at once more after each change of the mount table.
     let seen = marks.finish().unwrap();
     assert_eq!(seen.len(), CALLS, "{seen:#?}");
+}
+
+/// Mounts of somebody else, all gone when dropped.
+struct Others(std::path::PathBuf);
+
+impl Others {
+    fn new(dir: &Path, count: usize) -> Self {
+        let none = None::<&str>;
+        let root = dir.join("others");
+        fs::create_dir(&root).unwrap();
+        mount(Some("others"), &root, Some("tmpfs"), MsFlags::empty(), none).unwrap();
+        let others = Self(root);
+        for number in 0..count {
+            let point = others.0.join(number.to_string());
+            fs::create_dir(&point).unwrap();
+            mount(Some(dir), &point, none, MsFlags::MS_BIND, none).unwrap();
+        }
+        others
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+/// Bytes that the agent and its workers have read so far; those that have ended count with the agent.
+fn bytes_read(agent: u32) -> u64 {
+    let mut pids = agent::descendants(agent);
+    pids.push(agent);
+    let of = |pid: &u32| {
+        let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+        let line = io.lines().find_map(|line| line.strip_prefix("rchar: "))?;
+        line.parse::<u64>().ok()
+    };
+    pids.iter().filter_map(of).sum()
+}
+
+#[tokio::test]
+async fn publish_and_unpublish_do_not_read_the_mounts_of_others() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    if !mountinfo::tells_single_mounts() {
+        return;
+    }
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let capability = csi::capability(
+        AccessType::Mount(MountVolume::default()),
+        Mode::SingleNodeMultiWriter,
+    );
+    let volume = rig.volume("one of many", 256 * MIB, &capability).await;
+    rig.use_volume(&volume).await;
+    let others = Others::new(rig.dir(), 1000);
+    let table = fs::read("/proc/self/mountinfo").unwrap().len() as u64;
+    let mut windows = Vec::new();
+    for _ in 0..WINDOWS {
+        let before = bytes_read(rig.agent.pid());
+        for round in 0..CALLS {
+            let other = volume.target.with_file_name(format!("other-{round}"));
+            rig.csi
+                .publish(&volume.id, &volume.staging, &other, &capability, false)
+                .await
+                .unwrap();
+            rig.csi.unpublish(&volume.id, &other).await.unwrap();
+        }
+        windows.push(bytes_read(rig.agent.pid()) - before);
+    }
+    drop(others);
+    rig.leave_volume(&volume).await;
+    // Less than the table once, in twenty calls; a drive that is sampled meanwhile is read, too.
+    let least = windows.iter().min().copied();
+    assert!(least < Some(table), "{windows:?}, the table has {table}");
 }

@@ -1,0 +1,167 @@
+//! On real mounts, in a namespace of the thread's own: mountinfo is the reference. Without root they are skipped.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use super::*;
+
+/// A namespace of this thread, with an empty tmpfs to mount in; None: this may not be tried here.
+fn namespace() -> Option<PathBuf> {
+    if !nix::unistd::geteuid().is_root() || !statmount::is_supported() {
+        return None;
+    }
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+    let dir = PathBuf::from("/mnt");
+    tmpfs(&dir, MsFlags::empty());
+    Some(dir)
+}
+
+fn tmpfs(at: &Path, flags: MsFlags) {
+    mount(Some("some where"), at, Some("tmpfs"), flags, None::<&str>).unwrap();
+}
+
+fn bind(from: &Path, to: &Path) {
+    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+}
+
+fn change(at: &Path, flags: MsFlags) {
+    mount(None::<&str>, at, None::<&str>, flags, None::<&str>).unwrap();
+}
+
+fn made(path: PathBuf) -> PathBuf {
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// Whatever a host may have: nested, stacked, bound, read-only in both ways, propagated, of deleted things, with odd names.
+fn mounts_of_every_kind(dir: &Path) -> Vec<PathBuf> {
+    let odd = made(dir.join(OsStr::from_bytes(b"a b\tc\nd\\040e#f\xff\xc3")));
+    tmpfs(
+        &odd,
+        MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
+    );
+    let nested = made(odd.join("nested"));
+    tmpfs(&nested, MsFlags::MS_NOATIME | MsFlags::MS_NODIRATIME);
+    let stacked = made(dir.join("stacked"));
+    for flags in [
+        MsFlags::empty(),
+        MsFlags::MS_RDONLY,
+        MsFlags::MS_SYNCHRONOUS,
+    ] {
+        tmpfs(&stacked, flags);
+    }
+    let bound = made(dir.join("bound"));
+    bind(&made(odd.join("of this")), &bound);
+    change(
+        &bound,
+        MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY,
+    );
+    let whole = made(dir.join("whole"));
+    tmpfs(&whole, MsFlags::MS_STRICTATIME);
+    change(&whole, MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY);
+    let deleted = made(dir.join("deleted"));
+    let source = made(dir.join("source"));
+    bind(&source, &deleted);
+    fs::remove_dir(&source).unwrap();
+    let file = dir.join("file");
+    fs::write(&file, "").unwrap();
+    bind(Path::new("/dev/null"), &file);
+    let shared = made(dir.join("shared"));
+    tmpfs(&shared, MsFlags::empty());
+    change(&shared, MsFlags::MS_SHARED);
+    let slave = made(dir.join("slave"));
+    bind(&shared, &slave);
+    change(&slave, MsFlags::MS_SLAVE);
+    let both = made(dir.join("both"));
+    bind(&slave, &both);
+    change(&both, MsFlags::MS_SHARED);
+    let lonely = made(dir.join("lonely"));
+    tmpfs(&lonely, MsFlags::empty());
+    change(&lonely, MsFlags::MS_UNBINDABLE);
+    vec![
+        odd, nested, stacked, bound, whole, deleted, file, shared, slave, both, lonely,
+    ]
+}
+
+#[test]
+fn single_mounts_are_read_as_mountinfo_tells_them() {
+    let Some(dir) = namespace() else { return };
+    let paths = mounts_of_every_kind(&dir);
+    let reference = read().unwrap();
+    let mut table = Table::default();
+    table.read_all().unwrap();
+    assert_eq!(*table.entries(), reference);
+    let not_mounted = [made(dir.join("plain")), dir.join("no/such")];
+    for path in paths.iter().chain(&not_mounted).chain([&dir, &"/".into()]) {
+        let expected: Vec<_> = mounts_at(&reference, path).into_iter().cloned().collect();
+        assert_eq!(at(path).unwrap(), expected, "{}", path.display());
+    }
+    assert_eq!(at(&paths[2]).unwrap().len(), 3);
+}
+
+#[test]
+fn a_mount_that_another_one_hides_is_not_at_its_path() {
+    let Some(dir) = namespace() else { return };
+    let hidden = made(dir.join("above/hidden"));
+    tmpfs(&hidden, MsFlags::empty());
+    tmpfs(&dir.join("above"), MsFlags::empty());
+    assert_eq!(at(&hidden).unwrap(), []);
+    made(hidden.clone());
+    assert_eq!(at(&hidden).unwrap(), []);
+    assert_eq!(mounts_at(&read().unwrap(), &hidden).len(), 1);
+}
+
+#[test]
+fn a_refresh_reads_what_is_new_alone() {
+    let Some(dir) = namespace() else { return };
+    for number in 0..300 {
+        tmpfs(&made(dir.join(number.to_string())), MsFlags::empty());
+    }
+    let mut table = Table::default();
+    assert!(table.refresh().unwrap().read > 300);
+    let refreshed = |table: &mut Table, read, gone| {
+        assert_eq!(table.refresh().unwrap(), Change { read, gone });
+        assert_eq!(*table.entries(), super::read().unwrap());
+    };
+    refreshed(&mut table, 0, 0);
+    tmpfs(&made(dir.join("new")), MsFlags::empty());
+    refreshed(&mut table, 1, 0);
+    tmpfs(&dir.join("new"), MsFlags::empty());
+    umount2(&dir.join("7"), MntFlags::empty()).unwrap();
+    umount2(&dir.join("299"), MntFlags::empty()).unwrap();
+    refreshed(&mut table, 1, 2);
+    // At the same path is another one.
+    umount2(&dir.join("new"), MntFlags::empty()).unwrap();
+    tmpfs(&dir.join("new"), MsFlags::MS_RDONLY);
+    refreshed(&mut table, 1, 1);
+
+    change(&dir.join("8"), MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY);
+    assert_eq!(table.refresh().unwrap(), Change::default());
+    table.read_all().unwrap();
+    assert_eq!(*table.entries(), super::read().unwrap());
+}
+
+#[test]
+fn thousands_of_mounts_are_all_in_the_table() {
+    let Some(dir) = namespace() else { return };
+    let one = made(dir.join("one"));
+    for _ in 0..IDS_AND_MORE {
+        bind(&one, &one);
+    }
+    let mut table = Table::default();
+    table.refresh().unwrap();
+    let stacked = mounts_at(&table.entries(), &one).len();
+    assert_eq!(stacked, IDS_AND_MORE);
+    umount2(&dir, MntFlags::MNT_DETACH).unwrap();
+}
+
+/// More than one listmount(2) tells.
+const IDS_AND_MORE: usize = 4200;
