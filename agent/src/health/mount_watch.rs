@@ -18,13 +18,13 @@ use crate::{
     fs::device,
     model::{Mode, Placed, cause::chain},
     sys::{mountinfo::MountEntry, mountwatch::MountWatch},
-    volumes::Volumes,
+    volumes::{Mounts, VolumeError, Volumes},
 };
 
 /// Without a change in the table there can be one on the other side: a drive comes back as another device.
 const TICK: Duration = Duration::from_secs(10);
-/// Which mounts come and go is seen at each change of the table; how others changed is read this much later, once for all
-/// changes in between: reading thousands of mounts at each would keep a busy host busy.
+/// Which mounts come and go is seen at each change of the table. How those of volumes changed is read this much later, once for
+/// all changes in between; how others did, each tick: reading thousands of mounts at each change would keep a busy host busy.
 const REREAD_AFTER: Duration = Duration::from_secs(1);
 
 /// Whether a mount is of the volume: of its device, or for block its device's node.
@@ -67,17 +67,20 @@ pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: C
                 None => std::future::pending().await,
             }
         };
-        let mut reread = true;
+        let mut read: Read = Volumes::reread_mounts;
         tokio::select! {
             () = stop.cancelled() => return,
             _ = ticks.tick() => {}
-            () = due => {}
-            () = volumes.expected().changed() => reread = false,
+            () = due => {
+                reread_at = None;
+                read = Volumes::reread_mounts_of_volumes;
+            }
+            () = volumes.expected().changed() => read = Volumes::refresh_mounts,
             // The first look must not wait for a tick.
             known = snapshots.wait_for(|snapshot| snapshot.ready), if !ready => ready = known.is_ok(),
             changed = changed => match changed {
                 Ok(()) => {
-                    reread = false;
+                    read = Volumes::refresh_mounts;
                     reread_at.get_or_insert_with(|| Instant::now() + REREAD_AFTER);
                 }
                 Err(error) => {
@@ -86,21 +89,17 @@ pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: C
                 }
             },
         }
-        if reread {
-            reread_at = None;
-        }
-        check_mounts(&volumes, &mounted, reread);
+        check_mounts(&volumes, &mounted, read);
     }
 }
 
-fn check_mounts(volumes: &Volumes, mounted: &watch::Sender<Vec<Mounted>>, reread: bool) {
+/// How much of the table is read.
+type Read = fn(&Volumes) -> Result<Mounts, VolumeError>;
+
+fn check_mounts(volumes: &Volumes, mounted: &watch::Sender<Vec<Mounted>>, read: Read) {
     let expected = volumes.expected();
     let before = expected.now();
-    let read = match reread {
-        true => volumes.reread_mounts(),
-        false => volumes.refresh_mounts(),
-    };
-    let mounts = match read {
+    let mounts = match read(volumes) {
         Ok(read) => read.mounts,
         Err(error) => {
             tracing::error!(error = %chain(&error), "cannot read the mount table");

@@ -23,7 +23,9 @@ mod unmounting;
 pub mod wipe;
 
 use std::{
+    collections::HashSet,
     future::Future,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -345,7 +347,30 @@ impl Volumes {
         })
     }
 
-    /// `update`: None when everything was read again.
+    /// The same with the mounts of volumes read again: their flags may have changed.
+    pub fn reread_mounts_of_volumes(&self) -> Result<Mounts, VolumeError> {
+        let snapshot = self.inner.inventory.current();
+        let placed = || snapshot.volumes.values().map(|volume| &volume.placed);
+        let numbers: HashSet<_> = placed().filter_map(|placed| placed.dev).collect();
+        let names: HashSet<_> = placed()
+            .filter_map(|placed| placed.device.as_deref())
+            .collect();
+        let is_named = |path: &Path, parent: &str| {
+            let name = path.strip_prefix(parent).ok().and_then(Path::to_str);
+            name.is_some_and(|name| names.contains(name))
+        };
+        let is_of_a_volume = |mount: &MountEntry| {
+            numbers.contains(&mount.dev)
+                || mount.fs_type == "btrfs"
+                || (mount.fs_type == "devtmpfs" && is_named(&mount.root, "/"))
+        };
+        self.publish_mounts(|table| {
+            table.reread(is_of_a_volume)?;
+            Ok(None)
+        })
+    }
+
+    /// `update`: None when mounts were read again.
     fn publish_mounts(
         &self,
         update: impl FnOnce(&mut Table) -> Result<Option<Change>, MountInfoError>,

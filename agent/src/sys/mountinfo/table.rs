@@ -70,7 +70,7 @@ impl Table {
     }
 
     /// Takes in which mounts there are, and reads those that are new. A mount that was known and was changed (remounted,
-    /// moved, a directory above it renamed) stays as it was until `read_all`.
+    /// moved, a directory above it renamed) stays as it was until it is read again.
     pub fn refresh(&mut self) -> Result<Change, MountInfoError> {
         if !statmount::is_supported() {
             return self.read_all();
@@ -91,6 +91,28 @@ impl Table {
             Ok(change) => Ok(change),
             Err(_) => self.read_mountinfo(),
         }
+    }
+
+    /// As `refresh`, and reads those of the known mounts again that are `wanted`.
+    pub fn reread(
+        &mut self,
+        wanted: impl Fn(&MountEntry) -> bool,
+    ) -> Result<Change, MountInfoError> {
+        let mut change = self.refresh()?;
+        if self.ids.is_empty() {
+            return Ok(change);
+        }
+        let entries = Arc::make_mut(&mut self.entries);
+        for (id, entry) in self.ids.iter().zip(entries) {
+            if wanted(entry)
+                // What is gone by now is taken out by the next one.
+                && let Ok(stated) = statmount::stat(*id)
+            {
+                change.read += 1;
+                *entry = stated.entry;
+            }
+        }
+        Ok(change)
     }
 
     fn read_mountinfo(&mut self) -> Result<Change, MountInfoError> {

@@ -143,8 +143,18 @@ fn a_refresh_reads_what_is_new_alone() {
     tmpfs(&dir.join("new"), MsFlags::MS_RDONLY);
     refreshed(&mut table, 1, 1);
 
-    change(&dir.join("8"), MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY);
+    for name in ["8", "9"] {
+        change(&dir.join(name), MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY);
+    }
     assert_eq!(table.refresh().unwrap(), Change::default());
+    let wanted = |entry: &MountEntry| entry.mount_point == dir.join("8");
+    let read = Change { read: 1, gone: 0 };
+    assert_eq!(table.reread(wanted).unwrap(), read);
+    let is_read_only = |table: &Table, name: &str| {
+        let entries = table.entries();
+        mounts_at(&entries, &dir.join(name))[0].super_read_only()
+    };
+    assert!(is_read_only(&table, "8") && !is_read_only(&table, "9"));
     table.read_all().unwrap();
     assert_eq!(*table.entries(), super::read().unwrap());
 }
