@@ -438,3 +438,53 @@ async fn a_creation_that_was_cut_off_is_undone_before_it_is_answered_with_ok() {
         stand.rig.csi.delete(&volume.id).await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_sample_that_hangs_leaves_the_samples_of_other_drives_fresh() {
+    need!(root, loop, tool "mkfs.ext4", tool "blockdev", fs "ext4");
+    let stand = Stand::new().await;
+    let healthy = stand.volume("demo", "healthy").await;
+    let hung = stand.volume("hung", "hung").await;
+    for volume in [&healthy, &hung] {
+        stand.rig.use_volume(volume).await;
+        stand
+            .rig
+            .csi
+            .stats(&volume.id, &volume.target)
+            .await
+            .unwrap();
+    }
+    // So that reading the root directory needs the drive. It was never written to, or its journal would keep it in memory.
+    let run = |program: &str, args: &[&std::ffi::OsStr]| {
+        let status = std::process::Command::new(program).args(args).status();
+        assert!(status.unwrap().success(), "{program}");
+    };
+    run("sync", &["-f".as_ref(), hung.target.as_os_str()]);
+    let device = stand.rig.device(&hung).await;
+    run("blockdev", &["--flushbufs".as_ref(), device.as_os_str()]);
+
+    stand.hang.hang();
+    for round in 0..3 {
+        stand.the_hung_volume_is_sampled(&hung).await;
+        assert!(stand.hang.hanging() > 0, "sampling did not read the drive");
+        let used = async || {
+            let stats = stand.rig.csi.stats(&healthy.id, &healthy.target);
+            prompt("NodeGetVolumeStats", stats).await.unwrap().usage[0].used
+        };
+        let before = used().await;
+        let file = fs::File::create(healthy.target.join(format!("{round}"))).unwrap();
+        file.write_all_at(&vec![1; 4 << 20], 0).unwrap();
+        file.sync_all().unwrap();
+        assert!(used().await >= before + (4 << 20), "round {round}");
+    }
+    stand.hang.resume();
+    wait::until_async(
+        Duration::from_secs(30),
+        "the volume is well again",
+        async || (!stand.condition(&hung.id).await.abnormal).then_some(()),
+    )
+    .await;
+    for volume in [&hung, &healthy] {
+        stand.rig.leave_volume(volume).await;
+    }
+}

@@ -18,6 +18,7 @@ pub mod locate;
 pub mod mounting;
 pub mod placement;
 pub mod release;
+pub mod samplers;
 pub mod stats;
 mod unmounting;
 pub mod wipe;
@@ -82,6 +83,7 @@ struct Inner {
     guards: Guards,
     checks: checks::Checks,
     samples: stats::Samples,
+    samplers: samplers::Samplers,
     tasks: TaskTracker,
     keeper: Keeper,
     /// Creations that drives have not answered.
@@ -126,6 +128,7 @@ impl Volumes {
                 creations: in_flight::Creations::default(),
                 checks: checks::Checks::default(),
                 samples: stats::Samples::default(),
+                samplers: samplers::Samplers::default(),
                 tasks: TaskTracker::new(),
                 keeper,
                 asked: Notify::new(),

@@ -15,7 +15,7 @@ use crate::{
     evidence::{mounts, registry::Source, space},
     fs::jobs::{Device, FsError, Stats, Usage},
     model::{
-        Mode, Volume,
+        DriveId, Mode, Volume,
         condition::{Condition, Reason},
     },
     sys::mountinfo,
@@ -136,10 +136,7 @@ impl Volumes {
             device,
             block: volume.placed.record.mode == Mode::Block,
         };
-        match self
-            .run(&volume.drive, Slot::Foreground, job, STATS_DEADLINE)
-            .await
-        {
+        match self.sample(&volume.drive, job).await {
             Ok(usage) => {
                 let mut found = conditions(&usage, staging.is_some());
                 if self.meant_read_only(path) {
@@ -193,6 +190,39 @@ impl Volumes {
                 }
             }
         }
+    }
+
+    /// Takes a sample by the worker that the drive shares with others, or by its own once it hung in that one.
+    async fn sample(&self, drive: &DriveId, job: Stats) -> Result<Usage, RunError<FsError>> {
+        let (samplers, pool) = (&self.inner.samplers, &self.inner.pool);
+        let shared = || {
+            samplers
+                .of(drive)
+                .filter(|_| !self.inner.inventory.is_stuck(drive))
+        };
+        // A second time where the worker was lost already, e.g. to an agent before this one.
+        for _ in 0..2 {
+            let Some(shared) = shared() else {
+                break;
+            };
+            let (worker, job) = (shared.worker(), job.clone());
+            match pool
+                .run(&worker, Slot::Foreground, job, STATS_DEADLINE)
+                .await
+            {
+                Err(RunError::Stuck { .. }) => samplers.is_lost(shared),
+                Err(error @ RunError::Deadline { .. }) => {
+                    samplers.hangs(shared, drive);
+                    return Err(error);
+                }
+                done => return done,
+            }
+        }
+        let done = self.run(drive, Slot::Foreground, job, STATS_DEADLINE).await;
+        if matches!(done, Ok(_) | Err(RunError::Job(_))) {
+            samplers.answers(drive);
+        }
+        done
     }
 
     /// Leave to look into the volume's filesystem without a call for it, until it is dropped; None while a call is

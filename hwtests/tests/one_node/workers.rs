@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
+use drivebay_agent::volumes::samplers;
 use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, memory::Tree, need, wait};
 
 /// Drives, each with a volume in use.
-const DRIVES: u64 = 6;
+const DRIVES: u64 = 8;
+/// Workers that stay for samples, of all drives.
+const KEPT: u64 = samplers::LANES as u64;
 /// What an idle worker of a debug build has for itself, in KiB.
 const PRIVATE: u64 = 1536;
 /// A worker that is not kept leaves after seconds; the machine may be busy.
 const GONE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn one_small_worker_of_each_drive_stays_when_nothing_is_asked() {
+async fn a_few_small_workers_for_all_drives_stay_when_nothing_is_asked() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let names = (0..DRIVES).map(|number| format!("d{number}"));
     let drives = names.map(|name| DriveSpec::blank(&name, 2 * GIB)).collect();
@@ -38,11 +41,11 @@ async fn one_small_worker_of_each_drive_stays_when_nothing_is_asked() {
         "staging has workers of its own: {:?}",
         tree()
     );
-    let few = || Some(tree()).filter(|tree| tree.workers.processes <= DRIVES);
+    let few = || Some(tree()).filter(|tree| tree.workers.processes <= KEPT);
     let idle = wait::until(GONE, "the other workers are gone", few);
-    assert_eq!(idle.workers.processes, DRIVES, "{idle:?}");
+    assert!(idle.workers.processes > 0, "{idle:?}");
     assert_eq!(idle.server.processes, 1, "{idle:?}");
-    assert!(idle.workers.private <= DRIVES * PRIVATE, "{idle:?}");
+    assert!(idle.workers.private <= KEPT * PRIVATE, "{idle:?}");
     for volume in &volumes {
         rig.leave_volume(volume).await;
     }
