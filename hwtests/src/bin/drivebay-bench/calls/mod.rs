@@ -8,20 +8,23 @@ mod nodes;
 mod stats;
 mod volumes;
 
-use std::fs;
+use std::{fs, path::Path};
 
 use clap::{Args, ValueEnum};
-use drivebay_hwtests::{Trouble, agent};
+use drivebay_hwtests::{Trouble, agent, tools};
 
 use self::table::Table;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
+    /// Two rounds and small sizes, as without an option; two or three minutes on a machine that does nothing else.
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
     /// Sixty rounds, and larger sizes; half an hour and more.
     #[arg(long)]
     full: bool,
     /// Rounds of each measurement.
-    #[arg(long, default_value_t = 6, default_value_if("full", "true", "60"))]
+    #[arg(long, default_value_t = 2, default_value_if("full", "true", "60"))]
     rounds: usize,
     /// These parts alone.
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -37,7 +40,7 @@ enum Part {
     Mounts,
     /// NodeGetVolumeStats, by number of mounts and clients.
     Stats,
-    /// Many calls at once, start, scrape and hotplug, by number of drives.
+    /// Many calls at once, start, scrape, hotplug and idling, by number of drives.
     Nodes,
     /// How many drives that answer late work at the same time.
     Late,
@@ -46,20 +49,24 @@ enum Part {
 }
 
 pub(crate) async fn run(options: Options) -> Result<(), Trouble> {
-    let mut table = Table::begin(&head()?);
+    let rounds = match options.quick {
+        true => 2,
+        false => options.rounds,
+    };
+    let mut table = Table::begin(&head(rounds)?);
     let parts = match options.only.is_empty() {
         true => Part::value_variants(),
         false => &options.only,
     };
     for part in parts {
         match part {
-            Part::Volumes => volumes::measure(&mut table, options.rounds).await?,
-            Part::Mounts => mounts::measure(&mut table, options.rounds).await?,
-            Part::Stats => stats::measure(&mut table, options.rounds, options.full).await?,
-            Part::Nodes => nodes::measure(&mut table, options.rounds).await?,
-            Part::Late => nodes::late::measure(&mut table, nodes::long(options.rounds)).await?,
+            Part::Volumes => volumes::measure(&mut table, rounds, options.full).await?,
+            Part::Mounts => mounts::measure(&mut table, rounds).await?,
+            Part::Stats => stats::measure(&mut table, rounds, options.full).await?,
+            Part::Nodes => nodes::measure(&mut table, rounds, options.full).await?,
+            Part::Late => nodes::late::measure(&mut table, nodes::long(rounds)).await?,
             Part::Hung => {
-                nodes::start::beside_hung(&mut table, nodes::long(options.rounds)).await?;
+                nodes::start::beside_hung(&mut table, nodes::long(rounds)).await?;
             }
         }
     }
@@ -67,7 +74,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Trouble> {
 }
 
 /// The machine, and what is measured.
-fn head() -> Result<Vec<String>, Trouble> {
+fn head(rounds: usize) -> Result<Vec<String>, Trouble> {
     let cpus = fs::read_to_string("/proc/cpuinfo")?;
     let model = cpus.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -89,8 +96,29 @@ fn head() -> Result<Vec<String>, Trouble> {
             "agent: {} build, layout partition; drives: loop devices over sparse files",
             build.unwrap_or_default().to_string_lossy()
         ),
+        format!("{rounds} rounds; {}", size(&program)?),
         "Milliseconds. p99 of fewer than 100 is the largest. ratio: our median to that of the command beside"
             .to_owned(),
         "it, in the same run. growth: to the line above, the same at a smaller size.".to_owned(),
     ])
+}
+
+/// How large the program is without its symbols.
+fn size(program: &Path) -> Result<String, Trouble> {
+    let dir = tempfile::tempdir()?;
+    let stripped = dir.path().join("stripped");
+    let [from, to] = [program, &stripped].map(|path| path.display().to_string());
+    let what = match tools::run("strip", &["-o", &to, &from]) {
+        Ok(_) => "without symbols",
+        Err(_) => "with symbols",
+    };
+    let file = [stripped.as_path(), program]
+        .into_iter()
+        .find_map(|path| fs::metadata(path).ok());
+    let bytes = file.map_or(0, |file| file.len());
+    Ok(format!(
+        "{} of {:.1} MB {what}",
+        program.file_name().unwrap_or_default().to_string_lossy(),
+        bytes as f64 / 1e6
+    ))
 }

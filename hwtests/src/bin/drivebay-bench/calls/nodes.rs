@@ -1,5 +1,6 @@
 //! Nodes with few and with many drives: many calls at once, scrapes, a drive that is plugged in, and the agent's start.
 
+mod idle;
 pub(super) mod late;
 pub(super) mod start;
 
@@ -24,6 +25,13 @@ const DRIVES: [usize; 2] = [8, 64];
 /// Volumes made, at once and one after another.
 const VOLUMES: usize = 64;
 const VOLUME: u64 = 64 * MIB;
+/// Volumes beside these on the node of most drives, not in use: for a scrape of many.
+const MANY: usize = 256 - VOLUMES;
+const MANY_FULL: usize = 1000 - VOLUMES;
+const SMALL: u64 = 16 * MIB;
+/// How long idling is measured.
+const IDLE: Duration = Duration::from_secs(20);
+const IDLE_FULL: Duration = Duration::from_secs(120);
 /// A plugged drive is listed within this, or something is wrong.
 const LISTED: Duration = Duration::from_secs(60);
 
@@ -35,14 +43,17 @@ struct Figures {
     /// Each of them.
     each: Pair,
     scrape: Times,
+    /// With so many volumes.
+    many: Option<(usize, Times)>,
+    idle: idle::Idle,
     plug: Times,
     start: Started,
 }
 
-pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
+pub(super) async fn measure(table: &mut Table, rounds: usize, full: bool) -> Result<(), Trouble> {
     let mut all = Vec::new();
     for drives in DRIVES {
-        all.push(of(drives, rounds).await?);
+        all.push(of(drives, rounds, full).await?);
     }
     table.section(
         "64 volumes created and staged (ext4) at once, beside: one after another. Placement spread",
@@ -58,6 +69,9 @@ pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trou
     for of in &all {
         table.alone("scrape", &size(of), &of.scrape);
     }
+    for (count, times) in all.iter().filter_map(|of| of.many.as_ref()) {
+        table.alone("scrape", &format!("{count} volumes"), times);
+    }
     for of in &all {
         table.alone("drive plugged until listed", &size(of), &of.plug);
     }
@@ -71,6 +85,9 @@ pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trou
             &of.start.complete,
         );
     }
+    for of in &all {
+        table.note(&format!("    idle, {}: {}", size(of), of.idle));
+    }
     Ok(())
 }
 
@@ -79,13 +96,15 @@ pub(super) fn long(rounds: usize) -> usize {
     rounds.div_ceil(12)
 }
 
-async fn of(drives: usize, rounds: usize) -> Result<Figures, Trouble> {
+async fn of(drives: usize, rounds: usize, full: bool) -> Result<Figures, Trouble> {
     let (mut wall, mut each) = (Pair::default(), Pair::default());
     let mut last = None;
+    let many = if full { MANY_FULL } else { MANY };
+    let more = if drives == DRIVES[1] { many } else { 0 };
     for _ in 0..long(rounds) {
         // Blank drives both times: the first volume of a drive claims it.
         drop(last.take());
-        let rig = rig(drives).await;
+        let rig = rig(drives, 0).await;
         let (volumes, time) = timed(make(&rig.node, VOLUMES, 1)).await;
         wall.bare.push(time);
         let (volumes, times) = volumes?;
@@ -93,7 +112,7 @@ async fn of(drives: usize, rounds: usize) -> Result<Figures, Trouble> {
         leave(&rig.node, volumes).await;
         drop(rig);
 
-        let rig = self::rig(drives).await;
+        let rig = self::rig(drives, more).await;
         let (volumes, time) = timed(make(&rig.node, VOLUMES, VOLUMES)).await;
         wall.ours.push(time);
         let (volumes, times) = volumes?;
@@ -102,23 +121,31 @@ async fn of(drives: usize, rounds: usize) -> Result<Figures, Trouble> {
     }
     let (mut rig, volumes) = last.ok_or_else(|| Trouble::new("no round"))?;
     let scrape = scrapes(&rig, 20 * rounds)?;
+    let idle = idle::measure(rig.agent.pid(), if full { IDLE_FULL } else { IDLE }).await?;
     let plug = plug(&mut rig, rounds).await?;
     let start = start::measure(&mut rig, drives, rounds).await?;
     leave(&rig.node, volumes).await;
+    let mut many = None;
+    if more > 0 {
+        add(&rig.node, more).await?;
+        many = Some((VOLUMES + more, scrapes(&rig, 20 * rounds)?));
+    }
     Ok(Figures {
         drives,
         wall,
         each,
         scrape,
+        many,
+        idle,
         plug,
         start,
     })
 }
 
 /// A node with so many blank drives, all of them listed.
-async fn rig(drives: usize) -> Rig {
-    let per_drive = VOLUMES.div_ceil(drives) as u64;
-    let bytes = 64 * MIB + per_drive * VOLUME;
+async fn rig(drives: usize, more: usize) -> Rig {
+    let [per_drive, more] = [VOLUMES, more].map(|all| all.div_ceil(drives) as u64);
+    let bytes = 64 * MIB + per_drive * VOLUME + more * SMALL;
     let specs = (0..drives).map(|number| DriveSpec::blank(&format!("d{number}"), bytes));
     let rig = Rig::tuned(specs.collect(), |settings| {
         "partition".clone_into(&mut settings.layout);
@@ -168,6 +195,24 @@ async fn make(
         times.push(time);
     }
     Ok((volumes, times))
+}
+
+/// Creates so many that nobody uses.
+async fn add(node: &Node, volumes: usize) -> Result<(), Trouble> {
+    let turns = Arc::new(Semaphore::new(DRIVES[0]));
+    let mut making = JoinSet::new();
+    for number in 0..volumes {
+        let (node, turns) = (node.clone(), Arc::clone(&turns));
+        making.spawn(async move {
+            let _turn = turns.acquire_owned().await;
+            let name = format!("more{number}");
+            node.csi.create(&name, SMALL, &csi::block()).await
+        });
+    }
+    for made in making.join_all().await {
+        made?;
+    }
+    Ok(())
 }
 
 /// Unstages all: quicker than the shelf, which unmounts one after another.

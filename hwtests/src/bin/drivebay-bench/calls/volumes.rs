@@ -11,7 +11,8 @@ use super::{
 
 const FILESYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 /// Other volumes on the drive: the table of layout partition has 128 places.
-const OTHERS: [usize; 2] = [0, 100];
+const OTHERS: [usize; 2] = [0, 60];
+const OTHERS_FULL: [usize; 3] = [0, 60, 100];
 const OTHER_MIB: u64 = 16;
 const VOLUME_MIB: u64 = 512;
 /// An event of the kernel leads to a scan within this, which is no part of the next call.
@@ -29,10 +30,14 @@ struct Figures {
     sgdisk: Pair,
 }
 
-pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
+pub(super) async fn measure(table: &mut Table, rounds: usize, full: bool) -> Result<(), Trouble> {
+    let all: &[usize] = match full {
+        true => &OTHERS_FULL,
+        false => &OTHERS,
+    };
     let mut sizes = Vec::new();
-    for others in OTHERS {
-        sizes.push((format!("{others} others"), of(others, rounds).await?));
+    for others in all {
+        sizes.push((format!("{others} others"), of(*others, rounds).await?));
     }
     table.section("A volume of 512 MiB, beside: sfdisk, partx; mkfs and mount; mount --bind. By other volumes of the drive");
     let mut lines = |what: &str, figure: &dyn Fn(&Figures) -> Pair| {

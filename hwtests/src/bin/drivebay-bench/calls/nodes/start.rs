@@ -65,7 +65,7 @@ async fn with_hung_drive(rounds: usize) -> Result<Started, Trouble> {
             self.0.resume();
         }
     }
-    let mut rig = rig(BESIDE_HUNG).await;
+    let mut rig = rig(BESIDE_HUNG, 0).await;
     let path = hung.file();
     let class = format!(
         "[[class]]\nname = \"hung\"\nlayout = \"partition\"\n[class.select]\npath = [\"{}\"]\n",

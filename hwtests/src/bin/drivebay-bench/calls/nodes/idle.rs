@@ -1,0 +1,76 @@
+//! What an agent does when nobody asks it: processor time, and how often its threads wake up.
+
+use std::{fmt, fs, path::Path, time::Duration};
+
+use drivebay_hwtests::{Trouble, agent, memory::Tree};
+
+/// Clock ticks of a second in /proc, on every Linux of today.
+const TICKS: f64 = 100.0;
+
+/// Over some time.
+#[derive(Debug)]
+pub(super) struct Idle {
+    over: Duration,
+    ticks: u64,
+    wakes: u64,
+    tree: Tree,
+}
+
+impl fmt::Display for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.over.as_secs_f64();
+        let all = self.tree.all();
+        write!(
+            f,
+            "{:.2} % of a core, {:.1} wake-ups/s of the agent, over {seconds} s; {} processes, {:.1} MiB PSS",
+            100.0 * self.ticks as f64 / TICKS / seconds,
+            self.wakes as f64 / seconds,
+            all.processes,
+            all.pss as f64 / 1024.0
+        )
+    }
+}
+
+pub(super) async fn measure(pid: u32, over: Duration) -> Result<Idle, Trouble> {
+    let (ticks, wakes) = (ticks(pid), wakes(pid)?);
+    tokio::time::sleep(over).await;
+    Ok(Idle {
+        over,
+        ticks: self::ticks(pid).saturating_sub(ticks),
+        wakes: self::wakes(pid)?.saturating_sub(wakes),
+        tree: Tree::of(pid),
+    })
+}
+
+/// Of the agent and its workers, also of those that have ended.
+fn ticks(pid: u32) -> u64 {
+    let mut pids = agent::descendants(pid);
+    pids.push(pid);
+    let of = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // utime, stime, and both of children that were waited for; the name may have blanks.
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let fields = rest.split(' ').skip(11).take(4);
+        Some(
+            fields
+                .filter_map(|field| field.parse::<u64>().ok())
+                .sum::<u64>(),
+        )
+    };
+    pids.iter().filter_map(of).sum()
+}
+
+/// Context switches of all threads of the agent that waited for something.
+fn wakes(pid: u32) -> Result<u64, Trouble> {
+    let mut all = 0;
+    for task in fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"))? {
+        let status = fs::read_to_string(task?.path().join("status")).unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        all += line
+            .and_then(|count| count.trim().parse::<u64>().ok())
+            .unwrap_or(0);
+    }
+    Ok(all)
+}
