@@ -280,14 +280,14 @@ fn a_host_is_used_by_hand_with_the_commands_of_the_documents() {
     run("drivebay-agent check-config");
     let plan = run("drivebay-agent claim-plan");
     assert!(
-        plan.contains("NotSelected") && !plan.contains("available"),
+        plan.contains("NotSelected") && !plan.contains("Would be claimed"),
         "{plan}"
     );
     run(&format!(
         "sed -i '/^#\\[\\[class\\]\\]/,/^$/s/^#\\([^ ]\\)/\\1/' {CONFIG}"
     ));
     let plan = run("drivebay-agent claim-plan");
-    assert!(plan.contains("available"), "{plan}");
+    assert!(plan.contains("Would be claimed"), "{plan}");
     run("systemctl restart drivebay-agent");
     is_up(&guest);
 
