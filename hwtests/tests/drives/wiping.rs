@@ -24,7 +24,7 @@ async fn a_wipe_needs_the_identity_spelled_out_and_makes_the_drive_blank_and_ava
     let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.kernel_name]);
     assert_eq!(code, Some(2), "{said}");
     let (code, said) = wipe(&rig, &["loop-other", "--confirm", "loop-other"]);
-    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(code, Some(6), "{said}");
     assert_eq!(print(&rig, "raw"), before, "nothing was confirmed");
 
     let (code, said) = wipe(&rig, &[&drive.kernel_name, "--confirm", &drive.id]);
