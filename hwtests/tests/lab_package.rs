@@ -339,7 +339,7 @@ fn a_host_is_used_by_hand_with_the_commands_of_the_documents() {
     }
     assert_eq!(letter(&guest), written);
 
-    // Deleted, and the drive given back.
+    // Deleted, and the drive given back: by its identity, since its kernel name may be another one now.
     run(unmount);
     run(delete);
     guest.wait_until(LAB_LIMIT, "the space is erased", |guest| {
@@ -349,7 +349,7 @@ fn a_host_is_used_by_hand_with_the_commands_of_the_documents() {
     let drive = guest.run("drivebay-agent drives -o name");
     let identity = drive.lines().find(|line| line.contains("data")).unwrap();
     run(&release
-        .replace("sdb", "/dev/nvme0n1")
+        .replace("sdb", identity)
         .replace("wwn-0x5000c500a1b2c3d4", identity));
     let drives = run("drivebay-agent drives");
     assert!(!drives.contains("claimed"), "{drives}");
