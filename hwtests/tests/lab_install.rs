@@ -40,6 +40,29 @@ fn blocks(document: &str, from: &str) -> Vec<String> {
     blocks
 }
 
+/// To install the programs, to set up the service, and to uninstall.
+fn commands() -> ([String; 2], Vec<String>) {
+    let install = blocks(INSTALL, "\n## From the repository\n");
+    let uninstall = blocks(UNINSTALL, "\nA host from the repository");
+    (install.try_into().unwrap(), uninstall)
+}
+
+#[test]
+fn the_documents_have_the_commands_that_are_run_here() {
+    let ([programs, service], uninstall) = commands();
+    assert!(programs.contains("install -m 755"), "{programs}");
+    assert!(
+        service.contains("systemctl enable --now drivebay-agent"),
+        "{service}"
+    );
+    assert!(
+        uninstall
+            .concat()
+            .contains("systemctl disable --now drivebay-agent"),
+        "{uninstall:?}"
+    );
+}
+
 /// Runs a block as an operator would who stops at the first mistake; answers with what it printed.
 fn type_in(guest: &Guest, block: &str) -> String {
     eprintln!("{block}");
@@ -85,14 +108,10 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     let machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
     let guest = machine.guest().clone();
     bring_repository(&guest);
-    let hosts = blocks(INSTALL, "\n## From the repository\n");
-    let [programs, service] = hosts.as_slice() else {
-        panic!("two blocks of commands: {hosts:?}");
-    };
-    let uninstall = blocks(UNINSTALL, "\nA host from the repository");
+    let ([programs, service], uninstall) = commands();
 
     // From nothing to the plan: as it comes, no drive is selected.
-    type_in(&guest, programs);
+    type_in(&guest, &programs);
     let plan = guest.run("drivebay-agent claim-plan");
     assert!(plan.contains("NotSelected"), "{plan}");
     let class =
@@ -101,7 +120,7 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     let headless = "[Service]\nExecStart=\nExecStart=/usr/bin/drivebay-agent run --headless --config /etc/drivebay/drivebay.toml\n";
     let drop_in = "/etc/systemd/system/drivebay-agent.service.d/override.conf";
     guest.write(Path::new(drop_in), headless.as_bytes());
-    let listed = type_in(&guest, service);
+    let listed = type_in(&guest, &service);
     assert!(
         listed.contains("available") && listed.contains("of-mine"),
         "{listed}"
@@ -170,7 +189,7 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     assert_eq!(read.split_whitespace().next(), Some(written.as_str()));
 
     // Installed again, everything is as it was.
-    type_in(&guest, service);
+    type_in(&guest, &service);
     let lab = LabRig::found(lab.machine).await;
     lab.volume_is(&volume.id, "ready").await;
     lab.serve(&volume).await;
