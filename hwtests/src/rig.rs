@@ -1,7 +1,10 @@
 //! A shelf, an agent on it, and a client: what most tests begin with. Dropped in order:
 //! the agent is stopped before its drives go.
 
-use std::ops::{Deref, DerefMut};
+use std::{
+    ops::{Deref, DerefMut},
+    path::Path,
+};
 
 use drivebay_proto::agent as wire;
 
@@ -73,7 +76,16 @@ impl Rig {
 
     /// What the agent says of the drive with this shelf name, if it lists it.
     pub async fn drive(&self, name: &str) -> Option<wire::Drive> {
-        self.node.drive_where(named(name)).await
+        let named = named(name);
+        let ours = |drive: &wire::Drive| named(drive) && self.is_ours(drive);
+        self.node.drive_where(ours).await
+    }
+
+    /// False for a drive that another shelf left behind: names are the same on every shelf.
+    fn is_ours(&self, drive: &wire::Drive) -> bool {
+        let file = format!("/sys/block/{}/loop/backing_file", drive.kernel_name);
+        let file = std::fs::read_to_string(file).unwrap_or_default();
+        file.is_empty() || Path::new(file.trim_end()).starts_with(self.shelf.dir())
     }
 
     /// Waits until the agent says a state of a drive; answers with the drive.
@@ -81,7 +93,9 @@ impl Rig {
     /// # Panics
     /// When that takes longer than an event needs; the slow rescan comes later.
     pub async fn drive_is(&self, name: &str, state: &str) -> wire::Drive {
-        self.node.drive_where_is(name, state, named(name)).await
+        let named = named(name);
+        let ours = |drive: &wire::Drive| named(drive) && self.is_ours(drive);
+        self.node.drive_where_is(name, state, ours).await
     }
 
     /// The shelf name of the drive that is refused for this reason.
@@ -91,7 +105,9 @@ impl Rig {
     pub async fn holding(&self, code: &str) -> String {
         let inventory = self.inventory().await;
         let found = inventory.drives.iter().find(|drive| {
-            drive.id.starts_with("loop-") && drive.rejects.iter().any(|reject| reject.code == code)
+            drive.id.starts_with("loop-")
+                && self.is_ours(drive)
+                && drive.rejects.iter().any(|reject| reject.code == code)
         });
         let id = &found
             .unwrap_or_else(|| panic!("no drive is refused for {code}"))

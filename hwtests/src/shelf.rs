@@ -225,6 +225,16 @@ impl Shelf {
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
+        // What a killed run left on this number would be found on the drive, with what the kernel kept of it in memory.
+        tree::release(&kernel_name);
+        let left = tree::partitions(&kernel_name);
+        if !left.is_empty() {
+            tree::detach(&kernel_name);
+            return Err(Trouble::new(format!(
+                "{} has partitions of a drive that is gone, and something still uses them: {left:?}",
+                device.display()
+            )));
+        }
         let drive = Drive {
             name,
             file,
@@ -309,12 +319,13 @@ impl Drop for Shelf {
         if self.keep {
             return;
         }
-        let left = tree::sweep(&self.dir);
-        tree::sweep_detached(&self.unplugged);
+        let mut left = tree::sweep(&self.dir);
         if left.is_empty() {
             let _ = fs::remove_dir_all(&self.dir);
-        } else {
-            // The files stay, so that what is left can still be found by its name.
+        }
+        left.extend(tree::sweep_detached(&self.unplugged));
+        if !left.is_empty() {
+            // The files of what is mounted or looped stay, so that it can still be found by its name.
             eprintln!("left behind: {}", left.join("; "));
         }
     }

@@ -187,7 +187,10 @@ pub fn sweep(dir: &Path) -> Vec<String> {
         }
         gone.then_some(())
     });
-    leftovers(dir)
+    let names: Vec<_> = devices.into_iter().map(|device| device.name).collect();
+    let mut left = leftovers(dir);
+    left.extend(sweep_detached(&names));
+    left
 }
 
 /// Whether a loop device without a file has partitions: whoever gets its number next would find them on its drive.
@@ -196,13 +199,21 @@ fn is_stale(name: &str) -> bool {
     !has_file && !partitions(name).is_empty()
 }
 
-/// Takes from the kernel the partitions of loop devices that were detached while they were in use.
-pub fn sweep_detached(names: &[String]) {
+/// Takes from the kernel the partitions of loop devices that were detached while they were in use. Answers with what still
+/// has some.
+pub fn sweep_detached(names: &[String]) -> Vec<String> {
+    let mut stale = Vec::new();
     wait::poll(Duration::from_secs(10), || {
-        let stale: Vec<_> = names.iter().filter(|name| is_stale(name)).collect();
+        stale = names
+            .iter()
+            .filter(|name| is_stale(name))
+            .cloned()
+            .collect();
         stale.iter().for_each(|name| release(name));
         stale.is_empty().then_some(())
     });
+    let said = |name: String| format!("/dev/{name} has partitions of a drive that is gone");
+    stale.into_iter().map(said).collect()
 }
 
 /// Takes a loop device's partitions and LVs from the kernel, then its file. In use: it goes with its last user.

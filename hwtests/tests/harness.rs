@@ -57,6 +57,24 @@ fn partitions_that_were_added_one_by_one_go_with_their_drive() {
     assert!(!Path::new("/sys/class/block").join(partition).exists());
 }
 
+#[test]
+fn a_drive_has_no_partitions_that_a_killed_run_left_on_its_number() {
+    need!(root, loop, tool "addpart");
+    let mut shelf = Shelf::new().unwrap();
+    let file = shelf.dir().join("killed.img");
+    fs::File::create(&file).unwrap().set_len(64 * MIB).unwrap();
+    let node = tools::run("losetup", &["--find", "--show", file.to_str().unwrap()]).unwrap();
+    let node = node.trim();
+    tools::run("addpart", &[node, "2", "2048", "8192"]).unwrap();
+    tools::run("losetup", &["--detach", node]).unwrap();
+    assert_eq!(tree::partitions(&node.replace("/dev/", "")).len(), 1);
+
+    // The lowest free number is given first.
+    let drive = shelf.add(DriveSpec::blank("a", 64 * MIB)).unwrap();
+    assert_eq!(drive.device, Path::new(node));
+    assert_eq!(tree::partitions(&drive.kernel_name), []);
+}
+
 /// The kernel keeps an unplugged drive for its last user, and its partitions for ever.
 #[test]
 fn partitions_of_a_drive_that_was_unplugged_in_use_go_with_the_shelf() {
