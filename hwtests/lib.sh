@@ -219,6 +219,28 @@ need_clients() {
     fi
 }
 
+# need_go_program NAME MODULE VERSION [DIRECTORY]: builds a program of somebody else's, of that directory of the module, into
+# target/tools, once. In a module of our own, since `go install` asks the proxy for a list of its versions, which it refuses.
+need_go_program() {
+    local tools go work
+    tools=$(realpath -m "$(target_dir)/tools")
+    if [ -x "$tools/$1" ] && [ "$(cat "$tools/$1.version" 2>/dev/null)" = "$3" ]; then return 0; fi
+    need_packages "downloading Go modules" ca-certificates
+    go=$(go_program) || exit 1
+    say "$1 $3: building with $("$go" env GOVERSION)"
+    mkdir -p "$tools"
+    work=$(mktemp -d "$tools/$1.XXXXXX")
+    (
+        cd "$work"
+        export GOFLAGS="-mod=mod -modcacherw -trimpath -buildvcs=false" GOWORK=off GOTOOLCHAIN=auto CGO_ENABLED=0
+        "$go" mod init drivebay.test/tools 2>/dev/null
+        "$go" mod edit "-require=$2@$3"
+        "$go" build -ldflags "-s -w" -o "$tools/$1" "$2${4:+/$4}"
+    ) || die "building $1 $3 failed"
+    rm -rf "$work"
+    say "$3" >"$tools/$1.version"
+}
+
 # guest_sources: this machine's sources of the guest's release, if it has them; else mmdebstrap's own default.
 guest_sources() {
     local file

@@ -5,27 +5,10 @@ STATE_METRICS_VERSION=v2.18.0
 CLUSTER_PACKAGES=(containerd runc containernetworking-plugins conntrack iptables iproute2 openssl jq busybox-static
     procps util-linux mmdebstrap ca-certificates)
 
-# need_state_metrics: builds kube-state-metrics, once: STATE_METRICS. In a module of our own, since `go install` asks the proxy
-# for a list of its versions, which it refuses.
+# need_state_metrics: builds kube-state-metrics, once: STATE_METRICS.
 need_state_metrics() {
-    local module=k8s.io/kube-state-metrics/v2 tools go work
-    tools=$(realpath -m "$(target_dir)/tools")
-    STATE_METRICS="$tools/kube-state-metrics"
-    [ "$(cat "$STATE_METRICS.version" 2>/dev/null)" != "$STATE_METRICS_VERSION" ] || return 0
-    need_packages "downloading Go modules" ca-certificates
-    go=$(go_program) || exit 1
-    say "kube-state-metrics $STATE_METRICS_VERSION: building"
-    mkdir -p "$tools"
-    work=$(mktemp -d "$tools/kube-state-metrics.XXXXXX")
-    (
-        cd "$work"
-        export GOFLAGS="-mod=mod -modcacherw -trimpath -buildvcs=false" GOWORK=off GOTOOLCHAIN=auto CGO_ENABLED=0
-        "$go" mod init drivebay.test/tools 2>/dev/null
-        "$go" mod edit "-require=$module@$STATE_METRICS_VERSION"
-        "$go" build -ldflags "-s -w" -o "$STATE_METRICS" "$module"
-    ) || die "building kube-state-metrics $STATE_METRICS_VERSION failed"
-    rm -rf "$work"
-    say "$STATE_METRICS_VERSION" >"$STATE_METRICS.version"
+    need_go_program kube-state-metrics k8s.io/kube-state-metrics/v2 "$STATE_METRICS_VERSION"
+    STATE_METRICS="$(realpath -m "$(target_dir)")/tools/kube-state-metrics"
 }
 
 # cluster_auth DIRECTORY: a certificate authority, a certificate for each program, and what they dial with.

@@ -38,6 +38,28 @@ pub struct Tally {
 }
 
 impl Guest {
+    /// What runs a program of the target directory in the guest, beside the agent that is installed there.
+    ///
+    /// # Errors
+    /// One of the two is not built, or the agent cannot be copied.
+    pub fn script(
+        &self,
+        program: &Path,
+        words: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<String, Trouble> {
+        agent::install(self)?;
+        let mut script = format!("cd /; exec env DRIVEBAY_AGENT={}", agent::PROGRAM);
+        for (key, value) in variables {
+            script.push_str(&format!(" {key}={}", quote(value)));
+        }
+        script.push_str(&format!(" {}", quoted(&in_guest(program)?)));
+        for word in words {
+            script.push_str(&format!(" {}", quote(word)));
+        }
+        Ok(script)
+    }
+
     /// Runs a test program (e.g. "one_node") in the guest, one test at a time, with these words of the
     /// test runner (filters, options) and variables. Its lines are shown as they come.
     ///
@@ -49,20 +71,15 @@ impl Guest {
         words: &[&str],
         variables: &[(&str, &str)],
     ) -> Result<Tally, Trouble> {
-        let program = in_guest(&built(name)?)?;
-        agent::install(self)?;
-        let mut script = format!("cd /; exec env DRIVEBAY_AGENT={}", agent::PROGRAM);
+        let program = built(name)?;
         let sanity = target_dir()?.join("tools/csi-sanity");
-        if sanity.is_file() {
-            script.push_str(&format!(" CSI_SANITY={}", quoted(&in_guest(&sanity)?)));
+        let mut all = variables.to_vec();
+        let there = in_guest(&sanity).map(|path| path.display().to_string());
+        if let Ok(there) = &there {
+            all.push(("CSI_SANITY", there));
         }
-        for (key, value) in variables {
-            script.push_str(&format!(" {key}={}", quote(value)));
-        }
-        script.push_str(&format!(" {} --test-threads=1", quoted(&program)));
-        for word in words {
-            script.push_str(&format!(" {}", quote(word)));
-        }
+        let words = [&["--test-threads=1"], words].concat();
+        let script = self.script(&program, &words, &all)?;
         say(format!("running {name} in the guest"));
         let mut lines = self.stream(&script)?;
         let mut tally = Tally::default();

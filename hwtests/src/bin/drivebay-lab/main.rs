@@ -5,12 +5,17 @@
     reason = "a tool of the harness runs tools and waits"
 )]
 
-use std::{io::Write, process::ExitCode};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use clap::{Parser, Subcommand};
 use drivebay_hwtests::{
     GIB, Trouble,
-    lab::{self, DriveSpec, Machine, MachineSpec, image::Image},
+    lab::{self, DriveSpec, Machine, MachineSpec, image},
 };
 
 /// The lab's helper.
@@ -26,16 +31,29 @@ enum Ask {
     Snapshot,
     /// A guest to look around in, until its shell ends.
     Shell,
+    /// Runs a built program in a guest, with its output on this one's.
+    Run {
+        /// A variable of its environment, `NAME=VALUE`; a value that is a file below the target directory is named as the
+        /// guest sees it.
+        #[arg(long)]
+        env: Vec<String>,
+        /// The program, below the target directory.
+        program: PathBuf,
+        /// Its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Takes away what killed runs left.
     Sweep,
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().command {
-        Ask::Snapshot => Image::find()
+        Ask::Snapshot => image::Image::find()
             .and_then(|image| lab::snapshot::booted(&image))
             .map(drop),
         Ask::Shell => shell(),
+        Ask::Run { env, program, args } => run(&env, &program, &args),
         Ask::Sweep => lab::rundir::sweep(),
     };
     match done {
@@ -54,6 +72,37 @@ fn drives() -> MachineSpec {
         DriveSpec::scsi("sas1", 8 * GIB).rotating(7200),
         DriveSpec::virtio("virtio1", 8 * GIB),
     ])
+}
+
+/// A line of a program that measures comes after a round, which an emulated machine takes minutes for.
+const LINE_LIMIT: Duration = Duration::from_secs(1800);
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+fn run(variables: &[String], program: &Path, args: &[String]) -> Result<(), Trouble> {
+    let machine = Machine::restored(MachineSpec::new("run"))?;
+    let mut pairs = Vec::new();
+    for variable in variables {
+        let (name, value) = variable.split_once('=').unwrap_or((variable, ""));
+        let there = image::in_guest(Path::new(value)).map(|path| path.display().to_string());
+        pairs.push((name, there.unwrap_or_else(|_| value.to_owned())));
+    }
+    let pairs: Vec<_> = pairs
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let script = machine.guest().script(program, &args, &pairs)?;
+    let mut lines = machine.guest().stream(&script)?;
+    while let Some(line) = lines.next(LINE_LIMIT) {
+        writeln!(std::io::stdout(), "{line}")?;
+    }
+    match lines.code(END_LIMIT)? {
+        0 => Ok(()),
+        code => Err(Trouble::new(format!(
+            "{} ended with {code} in the guest",
+            program.display()
+        ))),
+    }
 }
 
 fn shell() -> Result<(), Trouble> {

@@ -1,6 +1,8 @@
 //! What calls take, beside the administrator's commands for the same: run in turns with ours, in this process.
 
 mod admin;
+mod carver;
+mod lvmd;
 mod table;
 
 mod mounts;
@@ -13,7 +15,7 @@ use std::{fs, path::Path};
 use clap::{Args, ValueEnum};
 use drivebay_hwtests::{Trouble, agent, tools};
 
-use self::table::Table;
+use self::{carver::Layout, table::Table};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -29,6 +31,9 @@ pub(crate) struct Options {
     /// These parts alone.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
+    /// How drives are carved; with `lvm`, volumes alone.
+    #[arg(long, value_enum, default_value = "partition")]
+    layout: Layout,
 }
 
 /// A part of the table.
@@ -53,14 +58,17 @@ pub(crate) async fn run(options: Options) -> Result<(), Trouble> {
         true => 2,
         false => options.rounds,
     };
-    let mut table = Table::begin(&head(rounds)?);
-    let parts = match options.only.is_empty() {
-        true => Part::value_variants(),
-        false => &options.only,
+    let mut table = Table::begin(&head(rounds, options.layout)?);
+    let parts = match (options.only.is_empty(), options.layout) {
+        (true, Layout::Partition) => Part::value_variants(),
+        (true, Layout::Lvm) => &[Part::Volumes],
+        (false, _) => &options.only,
     };
     for part in parts {
         match part {
-            Part::Volumes => volumes::measure(&mut table, rounds, options.full).await?,
+            Part::Volumes => {
+                volumes::measure(&mut table, options.layout, rounds, options.full).await?;
+            }
             Part::Mounts => mounts::measure(&mut table, rounds).await?,
             Part::Stats => stats::measure(&mut table, rounds, options.full).await?,
             Part::Nodes => nodes::measure(&mut table, rounds, options.full).await?,
@@ -74,7 +82,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Trouble> {
 }
 
 /// The machine, and what is measured.
-fn head(rounds: usize) -> Result<Vec<String>, Trouble> {
+fn head(rounds: usize, layout: Layout) -> Result<Vec<String>, Trouble> {
     let cpus = fs::read_to_string("/proc/cpuinfo")?;
     let model = cpus.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -84,6 +92,7 @@ fn head(rounds: usize) -> Result<Vec<String>, Trouble> {
     let load = fs::read_to_string("/proc/loadavg")?;
     let program = agent::program()?;
     let build = program.parent().and_then(|dir| dir.file_name());
+    let build = build.filter(|name| ["debug", "release"].iter().any(|known| name == known));
     Ok(vec![
         format!(
             "{} x {}, Linux {}, load {} at the start",
@@ -93,8 +102,9 @@ fn head(rounds: usize) -> Result<Vec<String>, Trouble> {
             load.split(' ').next().unwrap_or_default(),
         ),
         format!(
-            "agent: {} build, layout partition; drives: loop devices over sparse files",
-            build.unwrap_or_default().to_string_lossy()
+            "agent: {} build, layout {}; drives: loop devices over sparse files",
+            build.unwrap_or("given".as_ref()).to_string_lossy(),
+            layout.name()
         ),
         format!("{rounds} rounds; {}", size(&program)?),
         "Milliseconds. p99 of fewer than 100 is the largest. ratio: our median to that of the command beside"

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, Trouble, csi, node::Placed};
+use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, Trouble, csi, memory::Tree, node::Placed};
 
 use super::{
     admin::Admin,
+    carver::Layout,
+    lvmd::Lvmd,
     table::{Pair, Table, clocked, timed},
 };
 
@@ -27,19 +29,36 @@ struct Figures {
     /// By filesystem.
     stage: Vec<Pair>,
     all: Vec<Pair>,
+    /// Layout partition.
     sgdisk: Pair,
+    /// Layout lvm, where lvmd is there.
+    lvmd_create: Pair,
+    lvmd_delete: Pair,
+    /// KiB of lvmd, and of the agent with everything below it, after all of it.
+    memory: Option<(u64, u64)>,
 }
 
-pub(super) async fn measure(table: &mut Table, rounds: usize, full: bool) -> Result<(), Trouble> {
+pub(super) async fn measure(
+    table: &mut Table,
+    layout: Layout,
+    rounds: usize,
+    full: bool,
+) -> Result<(), Trouble> {
     let all: &[usize] = match full {
         true => &OTHERS_FULL,
         false => &OTHERS,
     };
     let mut sizes = Vec::new();
     for others in all {
-        sizes.push((format!("{others} others"), of(*others, rounds).await?));
+        sizes.push((
+            format!("{others} others"),
+            of(layout, *others, rounds).await?,
+        ));
     }
-    table.section("A volume of 512 MiB, beside: sfdisk, partx; mkfs and mount; mount --bind. By other volumes of the drive");
+    table.section(&format!(
+        "A volume of 512 MiB, beside: {}; mkfs and mount; mount --bind. By other volumes of the drive",
+        layout.tools()
+    ));
     let mut lines = |what: &str, figure: &dyn Fn(&Figures) -> Pair| {
         for (size, figures) in &sizes {
             table.pair(what, size, &figure(figures));
@@ -55,18 +74,36 @@ pub(super) async fn measure(table: &mut Table, rounds: usize, full: bool) -> Res
         lines(&what, &|of| of.all[at].clone());
     }
     lines("delete until answered", &|of| of.delete.clone());
-    lines("create, beside: sgdisk", &|of| of.sgdisk.clone());
+    match layout {
+        Layout::Partition => lines("create, beside: sgdisk", &|of| of.sgdisk.clone()),
+        Layout::Lvm if sizes.iter().any(|(_, of)| of.memory.is_some()) => {
+            lines("create, beside: lvmd", &|of| of.lvmd_create.clone());
+            lines("delete, beside: lvmd", &|of| of.lvmd_delete.clone());
+        }
+        Layout::Lvm => table.note("without lvmd: hwtests/bench lab builds it"),
+    }
+    for (size, figures) in &sizes {
+        if let Some((lvmd, own)) = figures.memory {
+            table.note(&format!(
+                "memory, {size}: agent and all below it {own} KiB, lvmd alone {lvmd} KiB (PSS)"
+            ));
+        }
+    }
     Ok(())
 }
 
-async fn of(others: usize, rounds: usize) -> Result<Figures, Trouble> {
+async fn of(layout: Layout, others: usize, rounds: usize) -> Result<Figures, Trouble> {
     let bytes = 8 * GIB;
     let rig = Rig::tuned(vec![DriveSpec::blank("a", bytes)], |settings| {
-        "partition".clone_into(&mut settings.layout);
+        layout.name().clone_into(&mut settings.layout);
         "info".clone_into(&mut settings.log);
     })
     .await;
-    let admin = Admin::new(&rig.shelf, bytes, others, OTHER_MIB)?;
+    let admin = Admin::new(&rig.shelf, layout, bytes, others, OTHER_MIB)?;
+    let lvmd = match layout {
+        Layout::Partition => None,
+        Layout::Lvm => Lvmd::start(&rig.shelf, bytes, others, OTHER_MIB).await?,
+    };
     for number in 0..others {
         let (name, size) = (format!("other-{number}"), OTHER_MIB * MIB);
         rig.csi.create(&name, size, &csi::block()).await?;
@@ -85,15 +122,60 @@ async fn of(others: usize, rounds: usize) -> Result<Figures, Trouble> {
         figures.stage.extend(of_type.stage);
         figures.all.extend(of_type.all);
     }
-    for _ in 0..3 {
-        tokio::time::sleep(QUIET).await;
-        let (created, bare) = clocked(|| admin.create_by_sgdisk(VOLUME_MIB));
-        created?;
-        admin.delete()?;
-        figures.sgdisk.bare.push(bare);
+    if layout == Layout::Partition {
+        for _ in 0..3 {
+            tokio::time::sleep(QUIET).await;
+            let (created, bare) = clocked(|| admin.carver.create_by_sgdisk(VOLUME_MIB));
+            created?;
+            admin.carver.delete()?;
+            figures.sgdisk.bare.push(bare);
+        }
+        figures.sgdisk.ours = figures.create.ours.clone();
     }
-    figures.sgdisk.ours = figures.create.ours.clone();
+    if let Some(lvmd) = lvmd {
+        for number in 0..rounds {
+            beside_lvmd(&rig, &lvmd, &mut figures, number).await?;
+        }
+        let own = Tree::of(rig.agent.pid());
+        figures.memory = Some((lvmd.memory()?.pss, own.all().pss));
+    }
     Ok(figures)
+}
+
+/// A volume of each, made and deleted, ours first in every other round.
+async fn beside_lvmd(
+    rig: &Rig,
+    lvmd: &Lvmd,
+    figures: &mut Figures,
+    number: usize,
+) -> Result<(), Trouble> {
+    let (name, size) = (format!("lvmd-{number}"), VOLUME_MIB * MIB);
+    let mut own = None;
+    let mut peer = None;
+    for ours in [number.is_multiple_of(2), !number.is_multiple_of(2)] {
+        tokio::time::sleep(QUIET).await;
+        if ours {
+            let (volume, time) = timed(rig.csi.create(&name, size, &csi::block())).await;
+            own = Some((volume?, time));
+        } else {
+            let (created, time) = timed(lvmd.create(&name, size)).await;
+            created?;
+            peer = Some(time);
+        }
+    }
+    let Some((volume, time)) = own else {
+        return Ok(());
+    };
+    figures.lvmd_create.push(time, peer.unwrap_or_default());
+    tokio::time::sleep(QUIET).await;
+    let (deleted, own) = timed(rig.csi.delete(&volume.volume_id)).await;
+    deleted?;
+    rig.erased().await;
+    tokio::time::sleep(QUIET).await;
+    let (removed, peer) = timed(lvmd.remove(&name)).await;
+    removed?;
+    figures.lvmd_delete.push(own, peer);
+    Ok(())
 }
 
 impl Figures {
@@ -141,7 +223,7 @@ async fn round(
     deleted?;
     rig.erased().await;
     tokio::time::sleep(QUIET).await;
-    let (deleted, bare) = clocked(|| admin.delete());
+    let (deleted, bare) = clocked(|| admin.carver.delete());
     deleted?;
     figures.delete.push(own, bare);
     tokio::time::sleep(QUIET).await;
@@ -160,7 +242,7 @@ async fn ours(rig: &Rig, name: &str, fs_type: &str) -> Result<(Placed, [Duration
 }
 
 fn bare(admin: &Admin, fs_type: &str) -> Result<[Duration; 3], Trouble> {
-    let (created, create) = clocked(|| admin.create(VOLUME_MIB));
+    let (created, create) = clocked(|| admin.carver.create(VOLUME_MIB));
     created?;
     let (staged, stage) = clocked(|| admin.stage(fs_type));
     staged?;
