@@ -219,6 +219,14 @@ need_clients() {
     fi
 }
 
+# debian_mirror: the mirror that this machine takes Debian's packages from.
+debian_mirror() {
+    local mirror
+    mirror=$(grep -hE '^(deb |URIs:)' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
+        sed -nE 's/^deb (\[[^]]*\] )?//; s/^URIs: *//; s/ .*//; 1p') || true
+    say "${mirror:-http://deb.debian.org/debian}"
+}
+
 # guest_sources: this machine's sources of the guest's release, if it has them; else mmdebstrap's own default.
 guest_sources() {
     local file
