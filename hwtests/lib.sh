@@ -37,14 +37,18 @@ need_root() {
 
 # need_packages WHY PACKAGE...: installs those that are missing, and says so.
 need_packages() {
-    local why=$1 package missing=()
+    local why=$1 package here of missing=()
+    here=$(dpkg --print-architecture 2>/dev/null || true)
     shift
     if ! command -v dpkg-query >/dev/null; then
         say "packages: this is not Debian; please have the like of these for $why: $*"
         return 0
     fi
+    # Of a package that is there for another architecture too, dpkg-query shows both.
     for package in "$@"; do
-        if ! dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed; then
+        of=$here
+        [[ $package != *:* ]] || of=${package#*:}
+        if ! dpkg-query -W -f='${Architecture} ${db:Status-Status}\n' "$package" 2>/dev/null | grep -qxE "($of|all) installed"; then
             missing+=("$package")
         fi
     done
