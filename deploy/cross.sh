@@ -1,4 +1,4 @@
-# Shared by deploy/release and deploy/try-foreign, sourced after hwtests/lib.sh: building for another processor on Debian 12.
+# Shared by the scripts of a release, sourced after hwtests/lib.sh: building for another processor on Debian 12, and running that.
 
 # What Debian 12 has: a program that asks for a newer one does not start there.
 GLIBC_AT_MOST=2.36
@@ -88,7 +88,7 @@ need_emulation() {
     local name
     name=$(target_of "$1")
     name="qemu-${name%%-*}"
-    need_packages "running programs for $1" qemu-user-static binfmt-support
+    need_packages "roots for $1" qemu-user-static binfmt-support arch-test
     [ -e /proc/sys/fs/binfmt_misc/register ] || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc ||
         die "this kernel cannot hand programs for $1 to qemu: it has no binfmt_misc"
     [ -e "/proc/sys/fs/binfmt_misc/$name" ] || update-binfmts --enable "$name" || die "update-binfmts --enable $name failed"
