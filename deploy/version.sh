@@ -1,5 +1,5 @@
-# Shared by deploy/release and deploy/package, sourced after hwtests/lib.sh: which version this is, and archives that come out the
-# same each time.
+# Shared by deploy/release, deploy/package and deploy/try-packages, sourced after hwtests/lib.sh: which version this is, who answers
+# for it, and archives that come out the same each time.
 
 # The version, of which Cargo.toml is the only source.
 workspace_version() {
@@ -9,6 +9,23 @@ workspace_version() {
 # When the last commit was made; without git, when CHANGELOG.md was written.
 source_date() {
     git log -1 --format=%ct 2>/dev/null || stat --format %Y CHANGELOG.md
+}
+
+# maintainer [TAG]: who answers for packages: DEBFULLNAME and DEBEMAIL, as for Debian's tools; else whoever made the tag, since a
+# release is published by a person; without a tag nobody, and the name says so.
+maintainer() {
+    local tagger=''
+    if [ -n "${DEBFULLNAME:-}" ] && [ -n "${DEBEMAIL:-}" ]; then
+        say "$DEBFULLNAME <$DEBEMAIL>"
+        return 0
+    fi
+    if [ $# = 0 ]; then
+        say "Not a release of Drivebay <nobody@example.org>"
+        return 0
+    fi
+    tagger=$(git for-each-ref --format '%(taggername) %(taggeremail)' "refs/tags/$1")
+    [[ $tagger == *?' <'?*@?*'>' ]] || die "the tag $1 does not say who made it: git tag -a $1; or set DEBFULLNAME and DEBEMAIL"
+    say "$tagger"
 }
 
 # archive DIRECTORY NAME FILE: a tarball of NAME in DIRECTORY, without what differs between two runs.

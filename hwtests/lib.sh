@@ -37,14 +37,18 @@ need_root() {
 
 # need_packages WHY PACKAGE...: installs those that are missing, and says so.
 need_packages() {
-    local why=$1 package missing=()
+    local why=$1 package here of missing=()
+    here=$(dpkg --print-architecture 2>/dev/null || true)
     shift
     if ! command -v dpkg-query >/dev/null; then
         say "packages: this is not Debian; please have the like of these for $why: $*"
         return 0
     fi
+    # Of a package that is there for another architecture too, dpkg-query shows both.
     for package in "$@"; do
-        if ! dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed; then
+        of=$here
+        [[ $package != *:* ]] || of=${package#*:}
+        if ! dpkg-query -W -f='${Architecture} ${db:Status-Status}\n' "$package" 2>/dev/null | grep -qxE "($of|all) installed"; then
             missing+=("$package")
         fi
     done
@@ -239,6 +243,15 @@ need_go_program() {
     ) || die "building $1 $3 failed"
     rm -rf "$work"
     say "$3" >"$tools/$1.version"
+}
+
+# debian_mirror: the mirror that this machine takes Debian's packages from.
+debian_mirror() {
+    local mirror
+    mirror=$(grep -hE '^(deb |URIs:)' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
+        sed -nE 's/^deb (\[[^]]*\] )?//; s/^URIs: *//; s/ .*//; 1p') || true
+    [ -n "$mirror" ] || die "this machine's apt has no source of Debian's packages to take another release's from"
+    say "$mirror"
 }
 
 # guest_sources: this machine's sources of the guest's release, if it has them; else mmdebstrap's own default.

@@ -220,3 +220,92 @@ fn a_release_is_refused_for_a_tag_that_is_not_this_version_and_for_programs_that
     let said = release(&["--programs", ".", &format!("v{VERSION}")]);
     assert!(said.contains("--programs goes with --try"), "{said}");
 }
+
+/// A program that asks for a symbol of a glibc that there is not, as one does that was linked on a newer system.
+fn program_for_glibc(version: &str, at: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: String| fs::write(dir.path().join(name), text).unwrap();
+    file("libc.c", "void newer(void) {}".to_owned());
+    file("libc.map", format!("GLIBC_{version} {{ newer; }};"));
+    file(
+        "main.c",
+        "void newer(void); int main(void) { newer(); }".to_owned(),
+    );
+    let script = "gcc -shared -nostdlib -Wl,-soname,libc-newer.so,--version-script,libc.map -o libc-newer.so libc.c \
+        && gcc -o \"$0\" main.c ./libc-newer.so";
+    let made = Command::new("sh")
+        .args(["-c", script])
+        .arg(at)
+        .current_dir(dir.path())
+        .output();
+    text(&made);
+}
+
+#[test]
+fn packing_refuses_a_program_that_debian_12_cannot_start() {
+    need!(tool "gcc");
+    need!(tool "dpkg-query");
+    let pack = |version: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let agent = dir.path().join("drivebay-agent");
+        program_for_glibc(version, &agent);
+        let done = Command::new(repository().join("deploy/package"))
+            .arg("--programs")
+            .args([dir.path(), &dir.path().join("packages")])
+            .output()
+            .unwrap();
+        assert!(!done.status.success(), "{done:?}");
+        String::from_utf8(done.stderr).unwrap()
+    };
+    let refused = pack("2.38");
+    assert!(
+        refused.contains("needs glibc 2.38, and Debian 12 has 2.36"),
+        "{refused}"
+    );
+    // This one would start; the other program is not there.
+    let accepted = pack("2.36");
+    assert!(accepted.contains("no drivebay-controller in"), "{accepted}");
+}
+
+#[test]
+fn a_package_names_who_made_the_tag_as_its_maintainer() {
+    need!(tool "git");
+    let dir = tempfile::tempdir().unwrap();
+    let run = |script: &str| {
+        let script = format!(
+            "set -euo pipefail; say() {{ printf '%s\\n' \"$*\"; }}; die() {{ say \"$*\" >&2; exit 1; }}\n{script}"
+        );
+        Command::new("bash")
+            .args(["-c", &script, "bash"])
+            .arg(repository().join("deploy/version.sh"))
+            .current_dir(dir.path())
+            .env_remove("DEBFULLNAME")
+            .env_remove("DEBEMAIL")
+            .output()
+    };
+    text(&run(
+        "git init -q; git config user.name 'A Person'; git config user.email person@example.net
+        git commit -q --allow-empty -m 1; git tag -a -m 1 v1; git tag v2",
+    ));
+    let maintainer = |arguments: &str| run(&format!(". \"$1\"; {arguments}"));
+    assert_eq!(
+        text(&maintainer("maintainer v1")),
+        "A Person <person@example.net>\n"
+    );
+    assert_eq!(
+        text(&maintainer(
+            "DEBFULLNAME='B C' DEBEMAIL=b@example.net maintainer v1"
+        )),
+        "B C <b@example.net>\n"
+    );
+    // Nobody answers for what is not a release, and a tag without a person is none.
+    let none = text(&maintainer("maintainer"));
+    assert!(none.starts_with("Not a release"), "{none}");
+    let refused = maintainer("maintainer v2").unwrap();
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(
+        String::from_utf8(refused.stderr)
+            .unwrap()
+            .contains("git tag -a v2")
+    );
+}
