@@ -19,22 +19,6 @@ pub struct ShowOne {
     pub show: Show,
 }
 
-/// Whether a list is shown again and again.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct WatchArg {
-    /// Show it again whenever it has changed, asking every 2 seconds, or as often as is said
-    #[arg(
-        short,
-        long,
-        value_name = "SECONDS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "2",
-        value_parser = clap::value_parser!(u64).range(1..=86_400)
-    )]
-    pub watch: Option<u64>,
-}
-
 /// Where the config is.
 #[derive(Debug, Args)]
 pub struct ConfigArg {
@@ -54,7 +38,7 @@ pub struct SocketArg {
 /// How to show what the agent knows.
 #[derive(Debug, Args)]
 pub struct Show {
-    /// How to show it; JSON has bytes and stable field names
+    /// How to show it; JSON and YAML have bytes and stable field names
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
     /// Where the agent is.

@@ -2,9 +2,12 @@
 
 use clap::{Args, Subcommand};
 
-use drivebay_controller::cli::args::{DriveSort, ListArgs};
+use drivebay_controller::cli::{
+    args::{DriveSort, ListArgs},
+    watch::WatchArg,
+};
 
-use super::{ConfigArg, ShowOne, SocketArg, WatchArg};
+use super::{ConfigArg, ShowOne, SocketArg};
 
 /// What can be done to one drive.
 #[derive(Debug, Subcommand)]

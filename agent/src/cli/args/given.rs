@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Command, DriveCommand, VolumeCommand};
+use super::{Command, DriveCommand, SmartCommand, VolumeCommand};
 
 impl Command {
     /// The socket that it asks.
@@ -33,6 +33,29 @@ impl Command {
             _ => return None,
         };
         Some(&socket.socket)
+    }
+
+    /// Whether its answer is for programs: JSON or YAML, in which no command is for a person to type.
+    pub fn is_for_programs(&self) -> bool {
+        let document = match self {
+            Self::Health { show } => show.output.document(),
+            Self::Drives(args) => args.list.output.document(),
+            Self::Volumes(args) | Self::Volume(VolumeCommand::List(args)) => {
+                args.list.output.document()
+            }
+            Self::Drive(DriveCommand::Show(args)) | Self::Volume(VolumeCommand::Show(args)) => {
+                args.show.output.document()
+            }
+            Self::Volume(VolumeCommand::Create(args)) => args.show.output.document(),
+            Self::Volume(VolumeCommand::Expand { show, .. }) => show.output.document(),
+            Self::ClaimPlan { output, .. } | Self::Rules { output } => output.document(),
+            Self::Smart(SmartCommand::Explain(args)) => args.output.document(),
+            Self::Volume(VolumeCommand::Pv(_)) | Self::Schema { .. } | Self::NomadPlugin(_) => {
+                return true;
+            }
+            _ => None,
+        };
+        document.is_some()
     }
 
     /// The config that it reads, where the command asks an agent, too.

@@ -15,7 +15,7 @@ mod run;
 mod smart;
 mod volume;
 
-pub use common::{ConfigArg, Show, ShowOne, SocketArg, WatchArg};
+pub use common::{ConfigArg, Show, ShowOne, SocketArg};
 pub use drive::{DriveCommand, DrivesArgs};
 pub use run::{RunArgs, RunOptions};
 pub use smart::{ExplainArgs, SmartCommand};

@@ -34,7 +34,7 @@ pub struct ExplainArgs {
     /// How smartctl reaches the device (its -d), such as megaraid,0 or sat
     #[arg(short, long, value_name = "TYPE", value_parser = DeviceType::parse)]
     pub device_type: Option<DeviceType>,
-    /// How to show it; JSON has stable field names
+    /// How to show it; JSON and YAML have stable field names
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
 }

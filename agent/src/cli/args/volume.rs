@@ -4,9 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use drivebay_controller::cli::args::{ListArgs, PvClaimArgs, VolumeSort};
+use drivebay_controller::cli::{
+    args::{ListArgs, PvClaimArgs, VolumeSort},
+    watch::WatchArg,
+};
 
-use super::{Show, ShowOne, SocketArg, WatchArg};
+use super::{Show, ShowOne, SocketArg};
 use crate::config::units::parse_size;
 
 /// What can be asked of one volume, or done to it.
