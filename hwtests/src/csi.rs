@@ -334,15 +334,34 @@ impl Csi {
         capability: &VolumeCapability,
         readonly: bool,
     ) -> Result<(), Status> {
+        self.publish_with(id, staging, target, capability, readonly, &[])
+            .await
+    }
+
+    /// NodePublishVolume with a volume context, in which the kubelet names the pod.
+    ///
+    /// # Errors
+    /// As answered.
+    pub async fn publish_with(
+        &self,
+        id: &str,
+        staging: &Path,
+        target: &Path,
+        capability: &VolumeCapability,
+        readonly: bool,
+        context: &[(&str, &str)],
+    ) -> Result<(), Status> {
         if let Some(parent) = target.parent() {
             (self.make_dir)(parent)?;
         }
+        let word = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let request = wire::NodePublishVolumeRequest {
             volume_id: id.to_owned(),
             staging_target_path: text(staging),
             target_path: text(target),
             volume_capability: Some(capability.clone()),
             readonly,
+            volume_context: context.iter().map(word).collect(),
             ..Default::default()
         };
         self.node().node_publish_volume(request).await.map(drop)

@@ -16,10 +16,10 @@ use drivebay_hwtests::{
 const README: &str = include_str!("../../README.md");
 
 /// What systemd does for the units that the line names.
-const SYSTEMCTL: &str = r#"[ "$*" = "enable --now drivebay-agent drivebay-mounts" ]
+const SYSTEMCTL: &str = r#"[ "$*" = "enable drivebay-agent drivebay-mounts" ] && exit 0
+[ "$*" = "restart drivebay-agent" ]
 setsid drivebay-agent run >/var/lib/agent.log 2>&1 </dev/null &
-until drivebay-agent drives -o json 2>/dev/null | grep -q '"ready": true'; do sleep 0.2; done
-drivebay-agent volume mount --persisted"#;
+until drivebay-agent drives -o json 2>/dev/null | grep -q '"ready": true'; do sleep 0.2; done"#;
 
 #[test]
 fn the_first_pages_five_lines_for_a_host_end_with_a_volume_that_is_mounted() {

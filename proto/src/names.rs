@@ -107,5 +107,10 @@ pub const CLAIM_NAMESPACE: &str = "csi.storage.k8s.io/pvc/namespace";
 /// Metadata key of the PersistentVolume's name.
 pub const PERSISTENT_VOLUME_NAME: &str = "csi.storage.k8s.io/pv/name";
 
+/// Key of the pod's name in the volume context of NodePublishVolume, where the CSIDriver object has `podInfoOnMount`.
+pub const POD_NAME: &str = "csi.storage.k8s.io/pod.name";
+/// Key of the pod's namespace in it.
+pub const POD_NAMESPACE: &str = "csi.storage.k8s.io/pod.namespace";
+
 /// Metadata keys that the provisioner adds with `--extra-create-metadata`.
 pub const CREATE_METADATA: [&str; 3] = [CLAIM_NAME, CLAIM_NAMESPACE, PERSISTENT_VOLUME_NAME];

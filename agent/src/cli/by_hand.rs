@@ -32,7 +32,7 @@ use drivebay_proto::{
 };
 
 use super::{
-    args::{CreateArgs, Format, PvArgs, Show},
+    args::{CreateArgs, PvArgs, Show},
     client::Client,
     name,
     table::{human_size, printable},
@@ -81,7 +81,7 @@ pub enum ByHandError {
     NotConfirmed(String),
     #[error("--confirm says {typed:?}, but the volume's name is {name:?}; nothing was deleted")]
     WrongConfirmation { typed: String, name: String },
-    #[error("cannot write the answer as JSON")]
+    #[error("cannot write the answer as JSON or YAML")]
     Json(#[from] serde_json::Error),
 }
 
@@ -161,22 +161,22 @@ fn creating(inventory: &InventoryUpdate, request: &CreateVolumeRequest) -> Strin
     format!("creating volume {}{claims}", printable(&request.name))
 }
 
-/// As JSON, or in these words.
+/// For programs, or in these words.
 fn shown(
     inventory: &InventoryUpdate,
     volume: &Volume,
     show: &Show,
     text: String,
 ) -> Result<String, ByHandError> {
-    if show.output != Format::Json {
+    let Some(document) = show.output.document() else {
         return Ok(text);
-    }
+    };
     let drive = inventory
         .drives
         .iter()
         .find(|drive| drive.id == volume.drive);
     let sheet = VolumeSheetJson::new(&inventory.node_id, volume, drive);
-    Ok(serde_json::to_string_pretty(&sheet)? + "\n")
+    Ok(document.write(&sheet)?)
 }
 
 /// Its size, use, class and drive.

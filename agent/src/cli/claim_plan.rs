@@ -44,7 +44,7 @@ pub enum PlanError {
     #[error("cannot look at drives: {RUN_AS_ROOT}")]
     NotRoot,
     /// Showing.
-    #[error("cannot write the plan as JSON")]
+    #[error("cannot write the plan as JSON or YAML")]
     Json(#[from] serde_json::Error),
 }
 
@@ -150,14 +150,14 @@ pub fn render(
     all: bool,
     terminal: Terminal,
 ) -> serde_json::Result<String> {
-    if format == Format::Json {
+    if let Some(document) = format.document() {
         let drives = drives.iter().map(json).collect();
         let plan = PlanJson {
             node: &config.node_id,
             cluster: &config.cluster,
             drives,
         };
-        return Ok(serde_json::to_string_pretty(&plan)? + "\n");
+        return document.write(&plan);
     }
     let wide = format == Format::Wide;
     let of = |wanted: &'static str| {

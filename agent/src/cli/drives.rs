@@ -43,7 +43,7 @@ pub fn render(
             .is_none_or(|class| *class == drive.class);
         class && (!args.abnormal || in_trouble(drive))
     });
-    if args.list.output == ListFormat::Json {
+    if let Some(document) = args.list.output.document() {
         // As they are known, unless it is said otherwise.
         if args.sort.is_some() {
             sort(&mut drives, args.sort, |drive| drive);
@@ -53,7 +53,7 @@ pub fn render(
             ready: inventory.ready,
             drives: drives.into_iter().map(DriveJson::from).collect(),
         };
-        return Ok(serde_json::to_string_pretty(&whole)? + "\n");
+        return Ok(document.write(&whole)?);
     }
     let named = !args.names.is_empty();
     let (mut shown, hidden): (Vec<&Drive>, Vec<&Drive>) = drives

@@ -246,11 +246,11 @@ impl Explained {
         }
     }
 
-    /// As text, or as JSON.
+    /// As text, or for programs.
     pub fn render(&self, format: Format) -> serde_json::Result<String> {
-        match format {
-            Format::Json => self.json(),
-            Format::Table | Format::Wide => Ok(self.text()),
+        match format.document() {
+            Some(document) => document.write(&self.json()),
+            None => Ok(self.text()),
         }
     }
 
@@ -315,10 +315,10 @@ impl Explained {
         conditions.map(line).collect()
     }
 
-    fn json(&self) -> serde_json::Result<String> {
+    fn json(&self) -> Json<'_> {
         let facts = self.facts();
         let text = |of: fn(&Facts) -> &str| facts.map(of).unwrap_or_default();
-        let json = Json {
+        Json {
             model: text(|facts| &facts.model),
             serial: text(|facts| &facts.serial),
             firmware: text(|facts| &facts.firmware),
@@ -335,8 +335,7 @@ impl Explained {
                 .collect(),
             findings: self.findings(),
             conditions: self.conditions(),
-        };
-        Ok(serde_json::to_string_pretty(&json)? + "\n")
+        }
     }
 
     fn text(&self) -> String {

@@ -17,7 +17,7 @@ use super::{
 /// How something is shown.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
-    /// As a table, wide, or as JSON.
+    /// As a table, wide, or for programs.
     pub format: Format,
     /// Seconds since 1970.
     pub now: u64,
@@ -56,10 +56,10 @@ pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(St
         });
     }
     let health = health.done();
-    let text = match look.format {
-        Format::Json => serde_json::to_string_pretty(&health)? + "\n",
-        format => {
-            let wide = format == Format::Wide;
+    let text = match look.format.document() {
+        Some(document) => document.write(&health)?,
+        None => {
+            let wide = look.format == Format::Wide;
             health.text(&inventory.node_id, false, wide, look.now, look.terminal)
         }
     };
@@ -119,8 +119,8 @@ fn shown<J: Serialize>(
     json: impl FnOnce() -> J,
     text: impl FnOnce(bool) -> String,
 ) -> serde_json::Result<String> {
-    match format {
-        Format::Json => Ok(serde_json::to_string_pretty(&json())? + "\n"),
-        format => Ok(text(format == Format::Wide)),
+    match format.document() {
+        Some(document) => document.write(&json()),
+        None => Ok(text(format == Format::Wide)),
     }
 }

@@ -109,8 +109,8 @@ pub enum CommandError {
     /// Writing the answer.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
-    /// Making JSON.
-    #[error("cannot write the answer as JSON")]
+    /// Making JSON or YAML.
+    #[error("cannot write the answer as JSON or YAML")]
     Json(#[from] serde_json::Error),
 }
 
@@ -143,8 +143,9 @@ impl CommandError {
 
 /// Runs any command but `run`.
 pub async fn run(command: Command) -> ExitCode {
-    // A second call finds it as it is.
+    // A second call finds them as they are.
     let _ = GIVEN.set(given(&command));
+    let _ = FOR_PROGRAMS.set(command.is_for_programs());
     match execute(command).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -158,6 +159,9 @@ pub async fn run(command: Command) -> ExitCode {
 
 /// What was given at the command line, for the commands that are printed.
 static GIVEN: OnceLock<Given> = OnceLock::new();
+
+/// Whether the answer is for programs.
+static FOR_PROGRAMS: OnceLock<bool> = OnceLock::new();
 
 fn given(command: &Command) -> Given {
     let socket = command.socket().filter(|socket| {
@@ -193,6 +197,14 @@ fn printed(text: &str) -> Cow<'_, str> {
     match GIVEN.get() {
         Some(given) => given.repeated_in(text),
         None => Cow::Borrowed(text),
+    }
+}
+
+/// The same of an answer: in one for programs there are no commands for a person.
+fn answered(text: &str) -> Cow<'_, str> {
+    match FOR_PROGRAMS.get() {
+        Some(true) => Cow::Borrowed(text),
+        _ => printed(text),
     }
 }
 
@@ -313,7 +325,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         Command::Volume(VolumeCommand::Pv(args)) => {
             let made = by_hand::pv(&args).await?;
             eprintln!("{}\n", printed(&made.first.join("\n")));
-            print(&(serde_json::to_string_pretty(&made.value)? + "\n"))
+            print(&args.claim.output.document().write(&made.value)?)
         }
         Command::NomadPlugin(args) => match nomad::run(&args).await {
             Ok(answer) => print(&answer),
@@ -374,12 +386,7 @@ async fn asked(show: &Show) -> Result<(InventoryUpdate, Look), CommandError> {
 }
 
 fn print(text: &str) -> Result<(), CommandError> {
-    // In JSON there are no commands for a person.
-    let text = match text.starts_with(['{', '[']) {
-        true => Cow::Borrowed(text),
-        false => printed(text),
-    };
-    cli::print(&mut io::stdout().lock(), &text).map_err(CommandError::Output)
+    cli::print(&mut io::stdout().lock(), &answered(text)).map_err(CommandError::Output)
 }
 
 #[cfg(test)]

@@ -27,7 +27,10 @@ use super::{
     args::{MountArgs, VolumesArgs},
     client::Client,
     complain, name,
-    table::{Align::Left, Table, printable},
+    table::{
+        Align::{self, Left},
+        Table, printable,
+    },
     volumes::{chosen, text},
     watch::Look,
 };
@@ -231,7 +234,7 @@ fn render(
     look: Look,
 ) -> Result<String, CommandError> {
     let volumes = chosen(inventory, args)?;
-    if args.list.output == ListFormat::Json {
+    if let Some(document) = args.list.output.document() {
         let list = ListJson {
             node: &inventory.node_id,
             ready: inventory.ready,
@@ -249,7 +252,7 @@ fn render(
                 })
                 .collect(),
         };
-        return Ok(serde_json::to_string_pretty(&list)? + "\n");
+        return Ok(document.write(&list)?);
     }
     let mut text = text(inventory, &volumes, args, |wide| {
         table(&volumes, mounts, wide, look)
@@ -275,9 +278,9 @@ fn render(
 
 /// Instead of whom a volume is for, who made it and where it is mounted.
 fn table(volumes: &[&Volume], mounts: &[HandMount], wide: bool, look: Look) -> Table {
-    let mut columns = columns(wide, true);
-    let used_by = columns.iter().position(|(name, _)| *name == "USED-BY");
-    columns.retain(|(name, _)| *name != "USED-BY");
+    let all = columns(wide, true);
+    let is_kept = |(name, _): &(&str, Align)| !matches!(*name, "USED-BY" | "MOUNTED-AT");
+    let mut columns: Vec<_> = all.iter().copied().filter(is_kept).collect();
     columns.extend([("MADE", Left), ("MOUNTED-AT", Left)]);
     let dispensable = match wide {
         true => Vec::new(),
@@ -285,10 +288,11 @@ fn table(volumes: &[&Volume], mounts: &[HandMount], wide: bool, look: Look) -> T
     };
     let mut table = Table::new(&columns).on(look.terminal, &dispensable);
     for volume in volumes {
-        let mut row = cells(volume, wide, true, None, look.now);
-        if let Some(at) = used_by.filter(|at| *at < row.len()) {
-            row.remove(at);
-        }
+        let cells = all.iter().zip(cells(volume, wide, true, None, look.now));
+        let mut row: Vec<String> = cells
+            .filter(|(column, _)| is_kept(column))
+            .map(|(_, cell)| cell)
+            .collect();
         row.push(if volume.by_hand { "by hand" } else { "CSI" }.to_owned());
         row.push(mounted_at(volume, mounts));
         table.row(row, below(volume));

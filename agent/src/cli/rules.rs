@@ -13,8 +13,8 @@ const NARROW: usize = 24;
 /// The rules with the default thresholds.
 pub fn render(format: Format) -> serde_json::Result<String> {
     let rows = table::rows(&Thresholds::default());
-    if format == Format::Json {
-        return Ok(serde_json::to_string_pretty(&rows)? + "\n");
+    if let Some(document) = format.document() {
+        return document.write(&rows);
     }
     let mut text = String::new();
     if format == Format::Wide {

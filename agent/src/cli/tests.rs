@@ -326,6 +326,7 @@ fn volume_inventory() -> InventoryUpdate {
     let mut used = volume("pvc-数据", "mount", "xfs", "ready");
     used.published = true;
     used.mounts = vec!["/srv/db".into()];
+    used.pods = vec!["shop/db-0".into()];
     used.created_at = NOW - 2 * 86_400;
     used.created_for = Some(CreatedFor {
         claim: "data-db-0".into(),
@@ -384,6 +385,13 @@ pvc-3     fast   10 GiB        -      -     -  ext4   missing                  I
     DriveMissing: drive wwn-a is not here
 "
     );
+    let wide = piped(&volume_inventory(), &["volumes", "-o", "wide"]);
+    let row = wide.lines().nth(1).unwrap();
+    assert!(row.ends_with("  shop/db-0  /srv/db"), "{wide}");
+    let mut unclaimed = volume_inventory();
+    unclaimed.volumes[0].created_for = None;
+    let shown_for = piped(&unclaimed, &["volumes"]);
+    assert!(shown_for.contains("  pod shop/db-0  "), "{shown_for}");
     assert_eq!(
         piped(&InventoryUpdate::default(), &["volumes"]),
         "no volumes\n(the agent is still scanning its drives)\n"
@@ -434,6 +442,55 @@ fn volumes_are_found_by_every_name_and_filtered() {
 }
 
 #[test]
+fn yaml_has_what_json_has() {
+    for (list, inventory) in [("drives", inventory()), ("volumes", volume_inventory())] {
+        let json: serde_json::Value =
+            serde_json::from_str(&piped(&inventory, &[list, "-o", "json"])).unwrap();
+        let yaml = piped(&inventory, &[list, "-o", "yaml"]);
+        assert!(
+            yaml.starts_with(&format!("node: node7\nready: true\n{list}:\n- id: ")),
+            "{yaml}"
+        );
+        let first = yaml.split("\n- ").nth(1).unwrap();
+        for key in json[list][0].as_object().unwrap().keys() {
+            assert!(first.contains(&format!("{key}:")), "{key} in {first}");
+        }
+        let items = yaml.lines().filter(|line| line.starts_with("- ")).count();
+        assert_eq!(items, json[list].as_array().unwrap().len(), "{yaml}");
+    }
+}
+
+#[test]
+fn what_is_for_programs_repeats_no_command_line() {
+    let is_for_programs = |line: &[&str]| {
+        Cli::parse_from(["x"].iter().chain(line))
+            .command
+            .is_for_programs()
+    };
+    for list in [
+        &["drives"][..],
+        &["volumes"],
+        &["volume", "list"],
+        &["health"],
+        &["drive", "show", "sda"],
+        &["volume", "show", "db"],
+        &["volume", "create", "db", "--size", "1GiB"],
+        &["volume", "expand", "db", "--size", "1GiB"],
+        &["claim-plan"],
+        &["rules"],
+        &["smart", "explain", "-"],
+    ] {
+        assert!(!is_for_programs(list), "{list:?}");
+        for format in ["json", "yaml"] {
+            let line = [list, &["-o", format]].concat();
+            assert!(is_for_programs(&line), "{line:?}");
+        }
+    }
+    assert!(is_for_programs(&["volume", "pv", "db"]));
+    assert!(!is_for_programs(&["drives", "-o", "name"]));
+}
+
+#[test]
 fn volume_json_is_in_bytes_and_sorted() {
     let mut inventory = volume_inventory();
     inventory.volumes.truncate(2);
@@ -465,6 +522,7 @@ fn volume_json_is_in_bytes_and_sorted() {
       "state": "erasing",
       "in_use": false,
       "mounts": [],
+      "pods": [],
       "conditions": [
         {
           "abnormal": false,

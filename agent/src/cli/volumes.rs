@@ -88,13 +88,13 @@ pub fn render(
     look: Look,
 ) -> Result<String, CommandError> {
     let volumes = chosen(inventory, args)?;
-    if args.list.output == ListFormat::Json {
+    if let Some(document) = args.list.output.document() {
         let whole = VolumesJson {
             node: &inventory.node_id,
             ready: inventory.ready,
             volumes: volumes.into_iter().map(VolumeJson::from).collect(),
         };
-        return Ok(serde_json::to_string_pretty(&whole)? + "\n");
+        return Ok(document.write(&whole)?);
     }
     Ok(text(inventory, &volumes, args, |wide| {
         let dispensable = if wide { &[][..] } else { &DISPENSABLE };

@@ -1,18 +1,11 @@
-//! A list once, or again and again: on a terminal in place, else after each change.
+//! A list once, or again and again.
 
-use std::{
-    io::{self, Write},
-    path::Path,
-    time::Duration,
-};
+use std::{io, path::Path};
 
 use drivebay_common::terminal::Terminal;
-use drivebay_controller::cli::unix_seconds;
+use drivebay_controller::cli::{unix_seconds, watch::Screen};
 
-use super::{CommandError, client::Client, printed};
-
-/// Takes what is on the screen away.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+use super::{CommandError, answered, client::Client};
 
 /// How something is shown.
 #[derive(Debug, Clone, Copy)]
@@ -43,29 +36,16 @@ pub(super) async fn show(
         let text = answer(&mut client, Look::now()).await?;
         return super::print(&text);
     };
-    let mut ticks = tokio::time::interval(Duration::from_secs(seconds));
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut before = String::new();
+    let mut screen = Screen::new(seconds);
     loop {
-        ticks.tick().await;
+        screen.tick().await;
         let look = Look::now();
         let text = answer(&mut client, look).await?;
-        if text == before {
-            continue;
-        }
-        let shown = match look.terminal.width {
-            Some(_) => format!(
-                "{CLEAR}{}(every {seconds} s; Ctrl-C ends it)\n",
-                printed(&text)
-            ),
-            None => printed(&text).into_owned(),
-        };
-        let mut out = io::stdout().lock();
-        match out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
-            Ok(()) => before = text,
+        let shown = screen.show(&answered(&text), look.terminal, &mut io::stdout().lock());
+        match shown {
             // The reader has heard enough.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            Err(error) => return Err(CommandError::Output(error)),
+            shown => shown.map_err(CommandError::Output)?,
         }
     }
 }

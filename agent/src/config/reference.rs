@@ -9,7 +9,10 @@ use super::{
     schema::{self, Key},
     tests::{EXAMPLE, bare},
 };
+use crate::smart::Thresholds;
 
+/// Its keys are explained where the rules' numbers are.
+const THRESHOLDS: &str = "[smart.thresholds]";
 const HEAD: &str = "\
 # Configuration of drivebay-agent
 
@@ -124,18 +127,34 @@ pub(super) fn document(example: &str, keys: &[Key]) -> String {
             };
             let is_it = |key: &&Key| key.section == entry.section && key.name == entry.key;
             let words = keys.iter().find(is_it).map_or(&[][..], |key| key.words);
+            let (mut values, mut meaning) = (words.join(", "), entry.remark.as_str());
+            if entry.section == THRESHOLDS {
+                let range = Thresholds::range(entry.key).expect("a threshold");
+                values = match *range.end() {
+                    i32::MAX => format!("{} or more", range.start()),
+                    end => format!("{} to {end}", range.start()),
+                };
+                meaning = Thresholds::meaning(entry.key).expect("a threshold");
+            }
             let _ = writeln!(
                 text,
                 "| `{}` | {} | {} | {} | {} |",
                 entry.key,
                 code(default),
                 code(example),
-                words.join(", "),
-                cell(&entry.remark)
+                values,
+                cell(meaning)
             );
         }
     }
     text
+}
+
+#[test]
+fn every_key_of_the_configuration_is_explained() {
+    let document = document(EXAMPLE, &schema::keys::<Raw>());
+    let silent = document.lines().filter(|line| line.ends_with("|  |"));
+    assert_eq!(silent.collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 use super::{
     health,
     status::status,
-    validate::{capability, path, required},
+    validate::{capability, path, pod, required},
 };
 use crate::volumes::{
     VolumeError, Volumes,
@@ -108,6 +108,7 @@ impl Node for NodeService {
                     mode: wanted.mode,
                     read_only: request.readonly || wanted.read_only,
                     exclusive: wanted.exclusive,
+                    pod: pod(&request.volume_context),
                 })
                 .await?;
             Ok(csi::NodePublishVolumeResponse {})

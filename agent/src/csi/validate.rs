@@ -1,10 +1,16 @@
 //! Checks of Node requests, before anything is looked up. Pure.
 
-use std::path::{Component, PathBuf};
+use std::{
+    collections::HashMap,
+    path::{Component, PathBuf},
+};
 
-use drivebay_proto::csi::{
-    VolumeCapability,
-    volume_capability::{AccessType, access_mode::Mode as Access},
+use drivebay_proto::{
+    csi::{
+        VolumeCapability,
+        volume_capability::{AccessType, access_mode::Mode as Access},
+    },
+    names::{POD_NAME, POD_NAMESPACE},
 };
 
 use crate::{
@@ -137,9 +143,43 @@ pub fn capability(capability: Option<&VolumeCapability>) -> Result<Use, VolumeEr
     }
 }
 
+/// The pod that a volume is published to, NAMESPACE/NAME; none where the caller names none, or one that Kubernetes cannot have.
+pub fn pod(context: &HashMap<String, String>) -> Option<String> {
+    let is_name = |text: &&String| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+        (1..=253).contains(&text.len()) && text.bytes().all(allowed)
+    };
+    let namespace = context.get(POD_NAMESPACE).filter(is_name)?;
+    let name = context.get(POD_NAME).filter(is_name)?;
+    Some(format!("{namespace}/{name}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_is_named_by_the_kubelets_words_and_by_nothing_else() {
+        let named = |namespace: &str, name: &str| {
+            let word = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+            pod(&HashMap::from([
+                word(POD_NAMESPACE, namespace),
+                word(POD_NAME, name),
+                word("csi.storage.k8s.io/pod.uid", "1"),
+            ]))
+        };
+        assert_eq!(named("shop", "db-0").as_deref(), Some("shop/db-0"));
+        for (namespace, name) in [
+            ("", "db-0"),
+            ("shop", ""),
+            ("shop", "a/b"),
+            ("a\nb", "db-0"),
+        ] {
+            assert_eq!(named(namespace, name), None);
+        }
+        assert_eq!(named("shop", &"a".repeat(254)), None);
+        assert_eq!(pod(&HashMap::new()), None);
+    }
 
     #[test]
     fn only_plain_absolute_paths_are_taken() {

@@ -45,6 +45,9 @@ pub struct Place {
     pub role: Role,
     /// It was asked for read-only.
     pub read_only: bool,
+    /// The pod that it was published to, NAMESPACE/NAME, if the call named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
     /// Which call asked for it: the same path asked for again is another place.
     #[serde(skip)]
     pub call: u64,
@@ -74,7 +77,14 @@ impl Expected {
     }
 
     /// From now on the volume should be mounted at this resolved path.
-    pub fn expect(&self, path: PathBuf, volume: Uuid, role: Role, read_only: bool) {
+    pub fn expect(
+        &self,
+        path: PathBuf,
+        volume: Uuid,
+        role: Role,
+        read_only: bool,
+        pod: Option<String>,
+    ) {
         let mut inner = self.lock();
         inner.calls += 1;
         let call = inner.calls;
@@ -86,6 +96,7 @@ impl Expected {
             volume,
             role,
             read_only,
+            pod,
             call,
         };
         inner.places.insert(path, place);
@@ -122,6 +133,17 @@ impl Expected {
         let of = |place: &Place| place.volume == volume && place.role == Role::Target;
         let targets = inner.places.iter().filter(|(_, place)| of(place));
         targets.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// The pods that each volume is published to, where that is known.
+    pub fn pods(&self) -> HashMap<Uuid, Vec<String>> {
+        let mut pods: HashMap<Uuid, Vec<String>> = HashMap::new();
+        for place in self.lock().places.values() {
+            if let Some(pod) = &place.pod {
+                pods.entry(place.volume).or_default().push(pod.clone());
+            }
+        }
+        pods
     }
 
     /// Where the volume should be mounted: the staging path first.
@@ -168,6 +190,7 @@ impl Expected {
                     volume: volume.uuid,
                     role,
                     read_only,
+                    pod: None,
                     call: 0,
                 });
             }

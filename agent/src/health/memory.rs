@@ -285,6 +285,7 @@ mod tests {
             volume: Uuid::from_u128(7),
             role: Role::Target,
             read_only: false,
+            pod: Some("shop/db-0".into()),
             call: 0,
         };
         Remembered {

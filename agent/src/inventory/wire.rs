@@ -43,19 +43,22 @@ impl Sender {
         }
     }
 
-    /// The same, with how full volumes are: for the agent's own socket.
+    /// The same, with how full volumes are and the pods that they are published to: for the agent's own socket.
     pub fn full_with_usage(
         &self,
         snapshot: &Snapshot,
         samples: &HashMap<uuid::Uuid, (Usage, Duration)>,
+        mut pods: HashMap<uuid::Uuid, Vec<String>>,
     ) -> wire::InventoryUpdate {
         let mut update = self.full(snapshot);
         // In the order of the snapshot.
         let told = update.volumes.iter_mut().zip(snapshot.volumes.values());
-        let mounted = |volume: &Volume| volume.in_use && volume.placed.record.mode == Mode::Mount;
-        for (told, volume) in told.filter(|(_, volume)| mounted(volume)) {
-            let sample = samples.get(&volume.uuid);
-            told.usage = sample.and_then(|(sample, age)| usage(sample, *age));
+        for (told, volume) in told.filter(|(_, volume)| volume.in_use) {
+            told.pods = pods.remove(&volume.uuid).unwrap_or_default();
+            if volume.placed.record.mode == Mode::Mount {
+                let sample = samples.get(&volume.uuid);
+                told.usage = sample.and_then(|(sample, age)| usage(sample, *age));
+            }
         }
         update
     }
@@ -207,6 +210,7 @@ impl Sender {
             parameters: requested(&record.parameters).into_iter().collect(),
             by_hand: is_by_hand(&record.parameters),
             usage: None,
+            pods: Vec::new(),
             created_at: created_at(&record.parameters).unwrap_or(0),
             created_for: created_for(CreatedFor::of(record)),
         }

@@ -28,6 +28,15 @@ macro_rules! thresholds {
                 }
             }
 
+            /// What it is compared with, and why it is that number, for the reference of the configuration.
+            #[cfg(test)]
+            pub fn meaning(key: &str) -> Option<&'static str> {
+                match key {
+                    $($key => Some(concat!($($doc),+).trim()),)+
+                    _ => None,
+                }
+            }
+
             /// The value of one; None when there is none of this name.
             pub fn value(&self, key: &str) -> Option<i64> {
                 match key {
@@ -62,77 +71,83 @@ const PERCENT: RangeInclusive<i32> = 1..=1000;
 const DEGREES: RangeInclusive<i32> = 30..=120;
 
 thresholds! {
-    /// ATA 197, BAD. A few pending sectors can be a power cut's torn writes; dozens are a failing medium.
+    /// ATA attribute 197, pending sectors: BAD from this count on. A few can be writes torn by a power cut; dozens are a failing medium.
     pending_bad, "pending-bad": u64 = 40, COUNT;
-    /// ATA 197, SUSPECT. One sector that does not read is one block of somebody's data at stake.
+    /// ATA attribute 197, pending sectors: SUSPECT from this count on. One sector that cannot be read is one block of somebody's data at
+    /// stake.
     pending_suspect, "pending-suspect": u64 = 1, COUNT;
-    /// ATA 198, BAD. These stayed unreadable when the drive tried again by itself.
+    /// ATA attribute 198, offline uncorrectable sectors: BAD from this count on. They stayed unreadable when the drive tried again by
+    /// itself.
     offline_uncorrectable_bad, "offline-uncorrectable-bad": u64 = 10, COUNT;
-    /// ATA 198, SUSPECT. As for 197.
+    /// ATA attribute 198, offline uncorrectable sectors: SUSPECT from this count on, as for 197.
     offline_uncorrectable_suspect, "offline-uncorrectable-suspect": u64 = 1, COUNT;
-    /// ATA 5, BAD when growing too. Published failures rise steeply in the hundreds, and growth says
-    /// that it is not an old, settled patch.
+    /// ATA attribute 5, reallocated sectors: BAD from this count on, if it grows too. Published failure rates rise steeply in the
+    /// hundreds, and growth says that it is not an old, settled patch.
     reallocated_bad, "reallocated-bad": u64 = 260, COUNT;
-    /// ATA 5 of a turning drive, SUSPECT. Single remaps are within what drives are made for.
+    /// ATA attribute 5, reallocated sectors of a rotating drive: SUSPECT from this count on. Drives are made to remap single sectors.
     reallocated_suspect, "reallocated-suspect": u64 = 16, COUNT;
-    /// ATA 5 of a turning drive, SUSPECT: growth in seven days. A healthy drive does not remap.
+    /// ATA attribute 5, reallocated sectors of a rotating drive: SUSPECT from this growth in seven days on. A healthy drive does not
+    /// remap.
     reallocated_growth, "reallocated-growth": u64 = 1, COUNT;
-    /// Polls in a row in which 5, 187, 197 or 198 grew, BAD. One step is an incident, three are a trend.
+    /// Polls in a row in which ATA attribute 5, 187, 197 or 198 grew: BAD from this number on. One step is an incident, three are a
+    /// trend.
     growing_polls, "growing-polls": u32 = 3, COUNT;
-    /// ATA 187 over what was acknowledged, SUSPECT. Each is a read that failed the host.
+    /// ATA attribute 187, reported uncorrectable errors since they were acknowledged: SUSPECT from this count on. Each is a read that
+    /// failed for the host.
     reported_uncorrect, "reported-uncorrect": u64 = 1, COUNT;
-    /// ATA 184 where it is the end-to-end check, SUSPECT. Data was damaged inside the drive.
+    /// ATA attribute 184, where it counts end-to-end errors: SUSPECT from this count on. Data was damaged inside the drive.
     end_to_end, "end-to-end": u64 = 1, COUNT;
-    /// ATA 10 of a turning drive, SUSPECT. The spindle did not come up at once.
+    /// ATA attribute 10, spin retries of a rotating drive: SUSPECT from this count on. The spindle did not come up at once.
     spin_retries, "spin-retries": u64 = 1, COUNT;
-    /// Pending defects by the log (ATA, SCSI), SUSPECT. As for 197.
+    /// Entries in the pending defects log (ATA, SCSI): SUSPECT from this count on, as for 197.
     pending_defects, "pending-defects": u64 = 1, COUNT;
-    /// SCSI uncorrected errors or grown defects in 24 hours, BAD. That fast is no settled patch.
+    /// SCSI uncorrected errors, or grown defects: BAD from this growth in 24 hours on. Growth that fast is no settled patch.
     scsi_growth_bad, "scsi-growth-bad": u64 = 10, COUNT;
-    /// SCSI uncorrected errors, SUSPECT. Each is data that was not read or not written.
+    /// SCSI uncorrected errors: SUSPECT from this count on. Each is data that was not read or not written.
     scsi_uncorrected, "scsi-uncorrected": u64 = 1, COUNT;
-    /// SCSI grown defects, SUSPECT. A few are within what drives are made for.
+    /// SCSI grown defects: SUSPECT from this count on. Drives are made to have a few.
     grown_defects, "grown-defects": u64 = 10, COUNT;
-    /// SCSI grown defects, BAD. The spare sectors of a drive are in the thousands.
+    /// SCSI grown defects: BAD from this count on. A drive has some thousands of spare sectors.
     grown_defects_bad, "grown-defects-bad": u64 = 1000, COUNT;
-    /// SCSI grown defects, SUSPECT: growth in seven days.
+    /// SCSI grown defects: SUSPECT from this growth in seven days on.
     grown_defects_growth, "grown-defects-growth": u64 = 1, COUNT;
-    /// Places that a SCSI background scan could not recover, SUSPECT. Each is data at stake, found before a host read it.
+    /// Places that a SCSI background scan could not recover: SUSPECT from this count on. Each is data at stake, found before a host read
+    /// it.
     background_errors, "background-errors": u64 = 1, COUNT;
-    /// Helium level of an ATA drive below which it is SUSPECT. A sealed drive keeps 100.
+    /// Helium level of a sealed ATA drive: SUSPECT below it. A drive that does not leak keeps 100.
     helium_level, "helium-level": u64 = 100, 1..=100;
-    /// NVMe media errors in 24 hours, BAD.
+    /// NVMe media errors: BAD from this growth in 24 hours on.
     media_errors_bad, "media-errors-bad": u64 = 10, COUNT;
-    /// NVMe media errors over what was acknowledged, SUSPECT. Each is data lost by the medium.
+    /// NVMe media errors since they were acknowledged: SUSPECT from this count on. Each is data that the medium lost.
     media_errors, "media-errors": u64 = 1, COUNT;
-    /// NVMe: spare left at or under the drive's threshold divided by this, BAD. Under the threshold
-    /// the drive warns by itself; at half of it there is little left to remap to.
+    /// NVMe available spare: BAD at or below the drive's own threshold divided by this. At its threshold the drive warns by itself; at
+    /// half of it there is little left to remap to.
     spare_divisor, "spare-divisor": u64 = 2, COUNT;
-    /// Timeouts in a row of a drive that used to answer, SUSPECT. One can be a busy drive.
+    /// Polls in a row that timed out, of a drive that answered before: SUSPECT from this number on. One can be a busy drive.
     timeouts, "timeouts": u32 = 3, COUNT;
-    /// Wear in percent, for information.
+    /// Percent of the rated endurance that are used: from here on it is shown.
     wear_info, "wear-info": u64 = 80, PERCENT;
-    /// Wear in percent at which a replacement should be planned.
+    /// Percent of the rated endurance that are used: from here on a replacement should be planned.
     wear_warn, "wear-warn": u64 = 90, PERCENT;
-    /// Wear in percent from which on the drive gets no new volumes: its rated endurance is used up.
+    /// Percent of the rated endurance that are used: from here on the drive gets no new volumes.
     wear_full, "wear-full": u64 = 100, PERCENT;
-    /// Degrees Celsius for a turning drive without a limit of its own: 60 is the common maximum.
+    /// Degrees Celsius from which on a rotating drive is too hot, if it reports no limit of its own. 60 is the common maximum.
     hot_hdd, "hot-hdd": i32 = 60, DEGREES;
-    /// Degrees Celsius for a solid state drive without a limit of its own: 70 is the common maximum.
+    /// Degrees Celsius from which on a SATA or SAS solid state drive is too hot, if it reports no limit of its own. 70 is the common
+    /// maximum.
     hot_ssd, "hot-ssd": i32 = 70, DEGREES;
-    /// Degrees Celsius for an NVMe drive without a limit of its own: they throttle from about 80 on.
+    /// Degrees Celsius from which on an NVMe drive is too hot, if it reports no limit of its own. Drives throttle from about 80 on.
     hot_nvme, "hot-nvme": i32 = 80, DEGREES;
-    /// Degrees that it must have cooled by before it is no longer hot, or the condition would flap.
+    /// Degrees by which a drive must have cooled below its limit before it is no longer too hot, so that the condition does not flap.
     cool_by, "cool-by": i32 = 5, 0..=30;
-    /// ATA 199 in seven days: the cable, not the medium. A condition.
+    /// ATA attribute 199, CRC errors: a condition from this growth in seven days on. They are the cable's, not the medium's.
     crc_growth, "crc-growth": u64 = 1, COUNT;
-    /// ATA 188 (its low 16 bits) in seven days. A condition: power, cable or controller as often as
-    /// the drive, and single ones come with every reset.
+    /// ATA attribute 188, command timeouts (its low 16 bits): a condition from this growth in seven days on. Power, cable or controller
+    /// cause them as often as the drive, and every reset causes one.
     command_timeout_growth, "command-timeout-growth": u64 = 10, COUNT;
-    /// Clean polls before SUSPECT is left.
+    /// Polls without a finding before SUSPECT clears.
     clean_polls, "clean-polls": u32 = 3, COUNT;
-    /// Seconds that the polls must have been clean before SUSPECT is left: a day has seen the
-    /// drive's whole routine.
+    /// Seconds without a finding before SUSPECT clears. A day has seen the drive's whole routine.
     clean_seconds, "clean-seconds": u64 = 24 * 3600, COUNT;
 }
 

@@ -55,11 +55,12 @@ impl<S: Stream<Item = Result<InventoryUpdate, Status>>> Stream for Parts<S> {
 }
 
 /// Names of files stay on the node, with the ranges that they are told of; what a controller needs is in the conditions. How full
-/// volumes are would be true for a moment only.
+/// volumes are would be true for a moment only, and which pods use them Kubernetes knows.
 fn without_names(mut update: InventoryUpdate) -> InventoryUpdate {
     for volume in &mut update.volumes {
         volume.unreadable.clear();
         volume.usage = None;
+        volume.pods.clear();
     }
     for health in update.drives.iter_mut().flat_map(|drive| &mut drive.health) {
         health.unreadable.clear();

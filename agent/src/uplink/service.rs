@@ -97,9 +97,10 @@ impl Agent for AgentService {
         let mut snapshots = self.volumes.inventory().subscribe();
         let words = self.volumes.sender().clone();
         let samples = self.volumes.last_samples();
+        let pods = self.volumes.pods();
         tokio::spawn(async move {
             let mut last: Arc<Snapshot> = snapshots.borrow_and_update().clone();
-            let mut update = words.full_with_usage(&last, &samples);
+            let mut update = words.full_with_usage(&last, &samples, pods);
             loop {
                 // A reader that went away ends the task at its next update.
                 if sender.send(Ok(update)).await.is_err() {

@@ -206,6 +206,7 @@ impl Volumes {
             mode: Mode::Block,
             read_only: mount.read_only,
             exclusive: false,
+            pod: None,
         };
         self.publish_guarded(volume, publish).await
     }

@@ -176,6 +176,11 @@ impl Volumes {
         self.inner.samples.all()
     }
 
+    /// The pods that each volume is published to, NAMESPACE/NAME, where the kubelet named them.
+    pub fn pods(&self) -> std::collections::HashMap<uuid::Uuid, Vec<String>> {
+        self.inner.expected.pods()
+    }
+
     /// The inventory that calls read and change.
     pub fn inventory(&self) -> &Arc<Inventory> {
         &self.inner.inventory

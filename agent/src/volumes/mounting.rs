@@ -49,6 +49,8 @@ pub struct PublishRequest {
     pub read_only: bool,
     /// One target only (SINGLE_NODE_SINGLE_WRITER).
     pub exclusive: bool,
+    /// For whom, NAMESPACE/NAME, where the caller says so.
+    pub pod: Option<String>,
 }
 
 impl Volumes {
@@ -134,7 +136,7 @@ impl Volumes {
         if let Some(path) = staging {
             self.inner
                 .expected
-                .expect(path, volume.uuid, Role::Staging, read_only);
+                .expect(path, volume.uuid, Role::Staging, read_only, None);
         }
         tracing::info!(volume = %volume.uuid, formatted = staged.formatted, grown = staged.grown, already = staged.already, "volume staged");
         Ok(())
@@ -171,9 +173,10 @@ impl Volumes {
         }
         self.refresh_mounts()?;
         let target = mountinfo::resolve(&request.target);
+        let (read_only, pod) = (request.read_only, request.pod);
         self.inner
             .expected
-            .expect(target, volume.uuid, Role::Target, request.read_only);
+            .expect(target, volume.uuid, Role::Target, read_only, pod);
         Ok(())
     }
 

@@ -3,10 +3,17 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{
+    Args, Subcommand, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use drivebay_proto::volume_id::is_node_id;
 
-use super::kube::{self, ClaimRef};
+use super::{
+    document::Document,
+    kube::{self, ClaimRef},
+    watch::WatchArg,
+};
 
 /// Where the controller's command line finds it when nobody says otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/drivebay/controller.sock";
@@ -54,9 +61,13 @@ doubt or because the PersistentVolume was lost. A volume that is just being crea
 yet, so look twice, some minutes apart. The list must be of all PersistentVolumes of this cluster; one that \
 names no volume here at all is refused. One that names a volume on the wrong node (its drive was moved) is noted.
 
+How full a volume is, the controller does not know: `drivebay-agent volumes` on its node shows it, and so do \
+the node's metrics.
+
 Examples:
   drivebay-controller volumes --abnormal
   drivebay-controller volumes --node n7 --class fast -o wide --sort size
+  drivebay-controller volumes --drive wwn-0x5000c500a1b2c3d4 --watch=10
   drivebay-controller volumes --unclaimed
   kubectl get pv -o json | drivebay-controller volumes --unclaimed -
   drivebay-controller volumes --deleted -o json | grep '\"state\":\"quarantined\"'")]
@@ -201,7 +212,7 @@ pub struct ShowNodeArgs {
     /// Its name
     #[arg(value_name = "NODE")]
     pub node: String,
-    /// How to show it; JSON has bytes and stable field names
+    /// How to show it; JSON and YAML have bytes and stable field names
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
     /// Where the controller is.
@@ -220,7 +231,7 @@ pub struct SocketArg {
 /// How a list is shown.
 #[derive(Debug, Args)]
 pub struct Show {
-    /// How to show it; JSON has bytes and stable field names
+    /// How to show it; JSON and YAML have bytes and stable field names
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
     /// Only this node; may be given again
@@ -240,6 +251,19 @@ pub enum Format {
     Wide,
     /// For programs.
     Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+impl Format {
+    /// The format for programs; none: it is for people.
+    pub fn document(self) -> Option<Document> {
+        match self {
+            Self::Json => Some(Document::Json),
+            Self::Yaml => Some(Document::Yaml),
+            Self::Table | Self::Wide => None,
+        }
+    }
 }
 
 /// How a list is shown.
@@ -251,6 +275,8 @@ pub enum ListFormat {
     Wide,
     /// Bytes, and stable field names
     Json,
+    /// The same as YAML
+    Yaml,
     /// Names alone, one a line
     Name,
 }
@@ -259,6 +285,15 @@ impl ListFormat {
     /// Whether it has every column.
     pub fn is_wide(self) -> bool {
         self == Self::Wide
+    }
+
+    /// The format for programs; none: it is for people.
+    pub fn document(self) -> Option<Document> {
+        match self {
+            Self::Json => Some(Document::Json),
+            Self::Yaml => Some(Document::Yaml),
+            Self::Table | Self::Wide | Self::Name => None,
+        }
     }
 }
 
@@ -279,6 +314,9 @@ pub struct ShowList {
     /// How to show it.
     #[command(flatten)]
     pub list: ListArgs,
+    /// How often.
+    #[command(flatten)]
+    pub watch: WatchArg,
     /// Only this node; may be given again
     #[arg(long = "node", value_name = "NODE")]
     pub nodes: Vec<String>,
@@ -407,7 +445,7 @@ pub struct VolumesArgs {
     #[arg(long)]
     pub abnormal: bool,
     /// Sorted by this instead of by id
-    #[arg(long, value_enum, value_name = "BY")]
+    #[arg(long, value_name = "BY", value_parser = sort_without_usage())]
     pub sort: Option<VolumeSort>,
     /// Deleted ones too: being erased, or quarantined
     #[arg(long)]
@@ -416,6 +454,15 @@ pub struct VolumesArgs {
     /// standard input; without it, those that the controller has not seen named for ten minutes (run --kubernetes)
     #[arg(long, value_name = "PVS", conflicts_with_all = ["deleted", "names"], num_args = 0..=1)]
     pub unclaimed: Option<Option<PathBuf>>,
+}
+
+/// What volumes of all nodes can be sorted by: not by how full they are, which only each node's own agent knows.
+fn sort_without_usage() -> impl TypedValueParser<Value = VolumeSort> {
+    let known = VolumeSort::value_variants()
+        .iter()
+        .filter(|by| !matches!(by, VolumeSort::Used | VolumeSort::Full))
+        .filter_map(ValueEnum::to_possible_value);
+    PossibleValuesParser::new(known).try_map(|word| VolumeSort::from_str(&word, false))
 }
 
 /// Options of `volume pv`.
@@ -451,6 +498,18 @@ pub struct PvClaimArgs {
 pub enum PvFormat {
     /// What to do first goes to stderr.
     Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+impl PvFormat {
+    /// The format for programs.
+    pub fn document(self) -> Document {
+        match self {
+            Self::Json => Document::Json,
+            Self::Yaml => Document::Yaml,
+        }
+    }
 }
 
 /// Options of `node forget`.

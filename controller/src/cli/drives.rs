@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::{
     CommandError,
-    args::{DriveSort, DrivesArgs, ListFormat},
+    args::{DriveSort, DrivesArgs},
     client::Client,
     listing::{Listing, Row},
     moment, nodes,
@@ -518,7 +518,7 @@ pub async fn run(
     let (mut all, mut hidden) = (0, 0);
     let mut show = |node: &NodeDrives, drive: &Drive| {
         let whole = !args.names.is_empty();
-        if list.output != ListFormat::Json && !args.all && !whole && is_noise(drive) {
+        if list.output.document().is_none() && !args.all && !whole && is_noise(drive) {
             hidden += 1;
             return Ok(());
         }

@@ -84,8 +84,8 @@ pub async fn run(
         });
     }
     let health = health.done();
-    if args.output == Format::Json {
-        write(out, &(serde_json::to_string_pretty(&health)? + "\n"))?;
+    if let Some(document) = args.output.document() {
+        write(out, &document.write(&health)?)?;
     } else {
         let wide = args.output == Format::Wide;
         write(out, &health.text("the cluster", true, wide, now, terminal))?;

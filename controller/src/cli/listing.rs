@@ -1,4 +1,4 @@
-//! A list of any length, shown as it comes: rows of a table in blocks, or JSON one object per line.
+//! A list of any length, shown as it comes: rows of a table in blocks, JSON with one object per line, or YAML.
 
 use std::io::{self, Write};
 
@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{
     CommandError,
     args::{ListArgs, ListFormat},
+    document::yaml,
     table::{Align, Table},
     terminal::Terminal,
 };
@@ -18,7 +19,7 @@ const BLOCK: usize = 10_000;
 /// A list on its way out.
 pub struct Listing<'w> {
     out: &'w mut dyn Write,
-    // What JSON calls the list.
+    // What JSON and YAML call the list.
     key: &'static str,
     rows: Rows,
     // Lines for a person around the rows.
@@ -29,6 +30,7 @@ pub struct Listing<'w> {
 enum Rows {
     Table(Table),
     Json(String),
+    Yaml(String),
     Names(String),
 }
 
@@ -54,6 +56,7 @@ impl<'w> Listing<'w> {
     ) -> Self {
         let rows = match args.output {
             ListFormat::Json => Rows::Json(String::new()),
+            ListFormat::Yaml => Rows::Yaml(String::new()),
             ListFormat::Name => Rows::Names(String::new()),
             ListFormat::Table => Rows::Table(table(args, columns).on(terminal, dispensable)),
             ListFormat::Wide => Rows::Table(table(args, columns).on(terminal, &[])),
@@ -67,7 +70,7 @@ impl<'w> Listing<'w> {
         }
     }
 
-    /// Adds one: as a row, in JSON, or by its name; only what is wanted is made.
+    /// Adds one: as a row, in JSON or YAML, or by its name; only what is wanted is made.
     pub fn add<J: Serialize>(
         &mut self,
         row: impl FnOnce() -> Row,
@@ -94,6 +97,16 @@ impl<'w> Listing<'w> {
                     waiting.push_str(",\n");
                 }
                 waiting.push_str(&serde_json::to_string(&json())?);
+                if !self.shown.is_multiple_of(BLOCK) {
+                    return Ok(());
+                }
+                std::mem::take(waiting)
+            }
+            Rows::Yaml(waiting) => {
+                if self.shown == 1 {
+                    *waiting = format!("{}:\n", self.key);
+                }
+                waiting.push_str(&yaml(&[json()])?);
                 if !self.shown.is_multiple_of(BLOCK) {
                     return Ok(());
                 }
@@ -129,7 +142,8 @@ impl<'w> Listing<'w> {
                 write(self.out, &format!("{{\"{}\": []}}\n", self.key))?;
             }
             Rows::Json(waiting) => write(self.out, &format!("{waiting}\n]}}\n"))?,
-            Rows::Names(waiting) => write(self.out, &waiting)?,
+            Rows::Yaml(_) if self.shown == 0 => write(self.out, &format!("{}: []\n", self.key))?,
+            Rows::Yaml(waiting) | Rows::Names(waiting) => write(self.out, &waiting)?,
         }
         Ok(self.shown)
     }

@@ -16,6 +16,7 @@ use std::{
 pub mod args;
 pub mod claims;
 pub mod client;
+pub mod document;
 pub mod drives;
 pub mod health;
 pub mod kube;
@@ -28,6 +29,7 @@ pub mod pv;
 pub mod show;
 mod unreadable;
 pub mod volumes;
+pub mod watch;
 pub mod wrong;
 
 pub use args::{Ask, Format};
@@ -82,8 +84,8 @@ pub enum CommandError {
     /// Writing the answer.
     #[error("cannot write the answer")]
     Output(#[source] io::Error),
-    /// Making JSON.
-    #[error("cannot write the answer as JSON")]
+    /// Making JSON or YAML.
+    #[error("cannot write the answer as JSON or YAML")]
     Json(#[from] serde_json::Error),
 }
 
@@ -218,26 +220,27 @@ fn execute_on(
         }),
         Ask::Nodes(args) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
-            nodes::run(&mut client, args, terminal, out).await
+            watch::show(args.show.watch, terminal, out, async |_, out| {
+                nodes::run(&mut client, args, terminal, out).await
+            })
+            .await
         }),
         Ask::Drives(args) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
-            drives::run(&mut client, args, now, terminal, out).await
+            watch::show(args.show.watch, terminal, out, async |now, out| {
+                drives::run(&mut client, args, now, terminal, out).await
+            })
+            .await
         }),
         Ask::Volumes(args) => {
             let list = args.unclaimed.as_ref().and_then(Option::as_deref);
             let claims = list.map(Claims::read).transpose()?;
             wait(async {
                 let mut client = Client::connect(&args.show.socket.socket).await?;
-                volumes::run(
-                    &mut client,
-                    args,
-                    claims.as_ref(),
-                    now,
-                    terminal,
-                    out,
-                    notes,
-                )
+                watch::show(args.show.watch, terminal, out, async |now, out| {
+                    let claims = claims.as_ref();
+                    volumes::run(&mut client, args, claims, now, terminal, out, notes).await
+                })
                 .await
             })
         }

@@ -159,8 +159,8 @@ fn shown<J: Serialize>(
     text: impl FnOnce(bool) -> String,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    match format {
-        Format::Json => write(out, &(serde_json::to_string_pretty(&json())? + "\n")),
-        format => write(out, &text(format == Format::Wide)),
+    match format.document() {
+        Some(document) => write(out, &document.write(&json())?),
+        None => write(out, &text(format == Format::Wide)),
     }
 }

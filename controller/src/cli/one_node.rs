@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     CommandError,
-    args::{Format, ShowNodeArgs},
+    args::ShowNodeArgs,
     client::Client,
     listing::write,
     nodes::{self, NodeJson},
@@ -56,12 +56,12 @@ pub(super) async fn run(
     let Some(node) = client.node(&args.node).await? else {
         return Err(CommandError::NoSuchNode(vec![args.node.clone()]));
     };
-    if args.output == Format::Json {
+    if let Some(document) = args.output.document() {
         let sheet = SheetJson {
             node: (&node).into(),
             history: node.history.iter().map(Into::into).collect(),
         };
-        return write(out, &(serde_json::to_string_pretty(&sheet)? + "\n"));
+        return write(out, &document.write(&sheet)?);
     }
     write(out, &text(&node, now, terminal))
 }

@@ -71,10 +71,7 @@ pub async fn run(
     let answer = client.volume(&id.to_string()).await?;
     let manifest = manifest(&answer, &id, &args.claim)?;
     write(notes, &(manifest.first.join("\n") + "\n\n"))?;
-    write(
-        out,
-        &(serde_json::to_string_pretty(&manifest.value)? + "\n"),
-    )
+    write(out, &args.claim.output.document().write(&manifest.value)?)
 }
 
 /// The manifest for a volume as its node's agent or the controller knows it.

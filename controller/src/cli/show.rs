@@ -394,6 +394,9 @@ pub fn volume(
             sheet.painted("", &format!("{word}, {asked}"));
         }
     }
+    for (index, pod) in volume.pods.iter().enumerate() {
+        sheet.line(if index == 0 { "pods" } else { "" }, pod);
+    }
     for (index, place) in volume.mounts.iter().enumerate() {
         sheet.line(if index == 0 { "mounted at" } else { "" }, place);
     }

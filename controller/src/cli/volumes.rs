@@ -56,6 +56,8 @@ pub struct VolumeJson<'a> {
     in_use: bool,
     /// Where it is mounted or published; some of the places when there are many.
     mounts: &'a [String],
+    /// Pods that it is published to, NAMESPACE/NAME; empty where that is not known, and where the node's own agent is not asked.
+    pods: &'a [String],
     /// What is wrong with it, or is not.
     conditions: Vec<ConditionJson<'a>>,
     /// The last check of its filesystem that said something, then the last attempt if that is another.
@@ -146,6 +148,7 @@ impl<'a> From<&'a Volume> for VolumeJson<'a> {
             state: &volume.state,
             in_use: volume.published,
             mounts: &volume.mounts,
+            pods: &volume.pods,
             conditions: volume
                 .conditions
                 .iter()
@@ -193,7 +196,7 @@ impl<'a> From<&'a Volume> for VolumeJson<'a> {
     }
 }
 
-/// The columns of a volume. `usage`: how full it is can be known, which only the node's own agent tells.
+/// The columns of a volume. `usage`: how full it is and which pods have it can be known, which only the node's own agent tells.
 pub fn columns(wide: bool, usage: bool) -> Vec<(&'static str, Align)> {
     let mut columns = vec![("NAME", Left), ("CLASS", Left), ("SIZE", Right)];
     if usage {
@@ -209,6 +212,10 @@ pub fn columns(wide: bool, usage: bool) -> Vec<(&'static str, Align)> {
     ]);
     if wide {
         columns.extend([("DEVICE", Left), ("ID", Left)]);
+        if usage {
+            columns.push(("POD", Left));
+        }
+        columns.push(("MOUNTED-AT", Left));
     }
     columns
 }
@@ -260,6 +267,10 @@ pub fn cells(
     ]);
     if wide {
         cells.extend([volume.device.clone(), volume.id.clone()]);
+        if usage {
+            cells.push(volume.pods.join(", "));
+        }
+        cells.push(volume.mounts.join(", "));
     }
     cells
 }
@@ -271,11 +282,14 @@ pub fn full(usage: &VolumeUsage) -> Option<u128> {
     (used * 100 + all.saturating_sub(1)).checked_div(all)
 }
 
-/// Whom it is for: the claim, else where it is mounted, a pod's by the pod.
+/// Whom it is for: the claim, else the pod, else where it is mounted.
 fn used_by(volume: &Volume) -> String {
     let claim = claim(volume);
     if !claim.is_empty() {
         return claim;
+    }
+    if let Some(pod) = volume.pods.first() {
+        return format!("pod {pod}");
     }
     let pod = |path: &String| {
         let (_, inside) = path.split_once("/pods/")?;
@@ -549,7 +563,7 @@ pub async fn run(
     };
     let below = nodes::footnotes(&known) + &told;
     listing.end(&nothing, &below)?;
-    if matches!(list.output, ListFormat::Json | ListFormat::Name) {
+    if list.output.document().is_some() || list.output == ListFormat::Name {
         write(notes, &told)?;
     }
     Ok(())

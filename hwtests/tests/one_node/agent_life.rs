@@ -60,6 +60,41 @@ async fn volumes_are_found_again_after_a_restart() {
 }
 
 #[tokio::test]
+async fn the_pod_of_a_volume_is_shown_by_its_name_also_by_the_next_agent() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let mount = csi::mount("ext4");
+    let volume = rig.volume("shown", 256 * MIB, &mount).await;
+    let staged = rig.csi.stage(&volume.id, &volume.staging, &mount).await;
+    staged.unwrap();
+    let pod = [
+        ("csi.storage.k8s.io/pod.name", "db-0"),
+        ("csi.storage.k8s.io/pod.namespace", "shop"),
+        ("csi.storage.k8s.io/pod.uid", "5b0c3c5e"),
+    ];
+    let (staging, target) = (&volume.staging, &volume.target);
+    let published = rig
+        .csi
+        .publish_with(&volume.id, staging, target, &mount, false, &pod);
+    published.await.unwrap();
+    let pods = |rig: &Rig| {
+        let list = rig.agent.ask(&["volumes", "-o", "json"]).unwrap();
+        let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+        list["volumes"][0]["pods"].clone()
+    };
+    assert_eq!(pods(&rig), serde_json::json!(["shop/db-0"]));
+    let list = rig.agent.ask(&["volumes"]).unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    assert!(list.contains("  pod shop/db-0  "), "{list}");
+
+    rig.agent.stop().unwrap();
+    rig.start_again().await;
+    assert_eq!(pods(&rig), serde_json::json!(["shop/db-0"]));
+    rig.leave_volume(&volume).await;
+    assert_eq!(pods(&rig), serde_json::json!([]));
+}
+
+#[tokio::test]
 async fn a_stopped_agent_is_gone_within_ten_seconds_with_its_workers_and_leaves_mounts() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let mut rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;

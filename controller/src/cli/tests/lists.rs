@@ -57,6 +57,7 @@ fn cluster() -> Fake {
     let mut bulky = volume(2, "n1", "pvc-2");
     inside(&mut bulky).class = "bulk".into();
     inside(&mut bulky).published = true;
+    inside(&mut bulky).mounts = vec!["/staging".into(), "/pods/1".into()];
     let mut lost = volume(3, "n2", "pvc-3");
     lost.node_state = "away".into();
     inside(&mut lost).conditions = vec![trouble(
@@ -140,6 +141,100 @@ fn node_json_is_in_bytes_under_stable_names() {
 }
 
 #[test]
+fn yaml_of_a_list_has_what_json_has() {
+    let served = cluster().serve();
+    let list = |words: &[&str]| ask(&served.socket(), words).ok();
+    assert_eq!(
+        list(&["nodes", "-o", "yaml", "--state", "away"]),
+        "\
+nodes:
+- node: n2
+  state: away
+  version: \"0.1.0\"
+  instance: \"\"
+  machine_id: \"\"
+  address: \"\"
+  away_seconds: 7380
+  drives: 0
+  drives_in_trouble: 0
+  volumes: 0
+  volumes_abnormal: 0
+  classes: []
+  notes:
+  - another machine calls itself n2 and was refused
+  revision: 0
+  expected: false
+"
+    );
+    assert_eq!(
+        list(&["nodes", "-o", "yaml", "--state", "forgotten"]),
+        "nodes: []\n"
+    );
+    for name in ["drives", "volumes"] {
+        let json: serde_json::Value = serde_json::from_str(&list(&[name, "-o", "json"])).unwrap();
+        let one = json[name][0].as_object().unwrap();
+        let yaml = list(&[name, "-o", "yaml"]);
+        assert!(
+            yaml.starts_with(&format!("{name}:\n- node: n1\n")),
+            "{yaml}"
+        );
+        let first = yaml.split("\n- ").nth(1).unwrap();
+        for key in one.keys() {
+            assert!(first.contains(&format!("{key}:")), "{key} in {first}");
+        }
+        let items = yaml.lines().filter(|line| line.starts_with("- ")).count();
+        assert_eq!(items, json[name].as_array().unwrap().len(), "{yaml}");
+        assert!(!yaml.contains('\u{1b}'), "{yaml}");
+    }
+}
+
+#[test]
+fn a_list_is_shown_again_when_it_has_changed() {
+    /// Takes this many answers.
+    struct Reader(usize, Vec<u8>);
+    impl Write for Reader {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(1).ok_or(io::ErrorKind::BrokenPipe)?;
+            self.1.extend(text);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut fake = cluster();
+    // Its age changes each second.
+    inside(&mut fake.volumes[0]).created_at = unix_seconds();
+    let served = fake.serve();
+    let socket = served.socket();
+    let words = [
+        "x",
+        "volumes",
+        "--watch=1",
+        "--socket",
+        socket.to_str().unwrap(),
+    ];
+    let Command::Ask(command) = Cli::try_parse_from(words).unwrap().command else {
+        panic!("not a question");
+    };
+    let mut reader = Reader(2, Vec::new());
+    let end = execute(&command, &mut reader, &mut Vec::new()).unwrap_err();
+    assert!(end.is_hang_up(), "{end}");
+    let shown = String::from_utf8(reader.1).unwrap();
+    assert_eq!(shown.matches("NODE  NAME").count(), 2, "{shown}");
+    assert!(!shown.contains('\u{1b}'), "{shown}");
+}
+
+#[test]
+fn volumes_of_all_nodes_are_not_sorted_by_how_full_they_are() {
+    for by in ["used", "full"] {
+        assert!(Cli::try_parse_from(["x", "volumes", "--sort", by]).is_err());
+    }
+    assert!(Cli::try_parse_from(["x", "volumes", "--sort", "size"]).is_ok());
+}
+
+#[test]
 fn drives_are_shown_with_their_node_and_every_reason() {
     let served = cluster().serve();
     let drives = |line: &[&str]| ask(&served.socket(), line).ok();
@@ -189,10 +284,10 @@ fn volumes_are_shown_with_their_node_and_filtered() {
     assert_eq!(
         volumes(&["volumes"]),
         "\
-NODE  NAME   CLASS    SIZE  FS    STATE          CONDITION     AGE  USED-BY  DRIVE
-n1    pvc-1  fast   10 GiB  ext4  ready          ok              -  -        wwn-a
-n1    pvc-2  bulk   10 GiB  ext4  ready, in use  ok              -  -        wwn-a
-n2    pvc-3  fast   10 GiB  ext4  ready          INACCESSIBLE    -  -        wwn-a
+NODE  NAME   CLASS    SIZE  FS    STATE          CONDITION     AGE  USED-BY   DRIVE
+n1    pvc-1  fast   10 GiB  ext4  ready          ok              -  -         wwn-a
+n1    pvc-2  bulk   10 GiB  ext4  ready, in use  ok              -  /staging  wwn-a
+n2    pvc-3  fast   10 GiB  ext4  ready          INACCESSIBLE    -  -         wwn-a
     NodeAway: node n2 is not connected
 (n2 is away: shown as last reported)
 (n3 is starting: still scanning its drives)
@@ -232,6 +327,8 @@ n2    pvc-3  fast   10 GiB  ext4  ready          INACCESSIBLE    -  -        wwn
     assert_eq!(rows.lines().count(), 1, "{rows}");
     let wide = volumes(&["volumes", "-o", "wide"]);
     assert!(wide.contains(&id(1, "n1")), "{wide}");
+    let row = wide.lines().find(|line| line.contains(&id(2, "n1")));
+    assert!(row.unwrap().ends_with("  /staging, /pods/1"), "{wide}");
 }
 
 #[test]
@@ -271,7 +368,7 @@ fn volume_json_says_where_it_is() {
     assert_eq!(
         text,
         r#"{"volumes": [
-{"node":"n1","node_state":"connected","id":"00000000-0000-4000-8000-000000000002@n1","name":"pvc-2","class":"bulk","drive":"wwn-a","device":"sda2","size_bytes":10737418240,"mode":"mount","fs_type":"ext4","state":"ready","in_use":true,"mounts":[],"conditions":[],"checks":[],"erased_bytes":0,"erase_eta_seconds":null,"parameters":{},"by_hand":false,"created_at":null,"created_for":null,"usage":null}
+{"node":"n1","node_state":"connected","id":"00000000-0000-4000-8000-000000000002@n1","name":"pvc-2","class":"bulk","drive":"wwn-a","device":"sda2","size_bytes":10737418240,"mode":"mount","fs_type":"ext4","state":"ready","in_use":true,"mounts":["/staging","/pods/1"],"pods":[],"conditions":[],"checks":[],"erased_bytes":0,"erase_eta_seconds":null,"parameters":{},"by_hand":false,"created_at":null,"created_for":null,"usage":null}
 ]}
 "#
     );

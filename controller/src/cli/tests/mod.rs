@@ -17,7 +17,7 @@ use drivebay_proto::{
     controller::{Node, NodeDrives, VolumeOnNode},
 };
 
-use super::{CommandError, execute, execute_on, terminal::Terminal};
+use super::{CommandError, execute, execute_on, terminal::Terminal, unix_seconds};
 use crate::config::{Cli, Command};
 
 const GIB: u64 = 1 << 30;

@@ -1,0 +1,47 @@
+//! What many commands take: where the agent and the config are, and how an answer is shown.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::Format;
+use crate::config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH};
+
+/// What is shown, and how.
+#[derive(Debug, Args)]
+pub struct ShowOne {
+    /// A drive's identity, kernel name, link below /dev/disk/by-id or serial number; a volume's name, uuid, id,
+    /// PersistentVolume, claim or device; or a beginning that no other has
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// How to show it, and where the agent is.
+    #[command(flatten)]
+    pub show: Show,
+}
+
+/// Where the config is.
+#[derive(Debug, Args)]
+pub struct ConfigArg {
+    /// The config file (TOML)
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
+    pub config: PathBuf,
+}
+
+/// Where the agent is.
+#[derive(Debug, Args)]
+pub struct SocketArg {
+    /// The agent's socket (`socket` under `[agent]` in its config)
+    #[arg(long, value_name = "PATH", env = "DRIVEBAY_SOCKET", default_value = DEFAULT_AGENT_SOCKET)]
+    pub socket: PathBuf,
+}
+
+/// How to show what the agent knows.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// How to show it; JSON and YAML have bytes and stable field names
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// Where the agent is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}

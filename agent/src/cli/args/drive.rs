@@ -1,0 +1,127 @@
+//! `drives` and `drive`.
+
+use clap::{Args, Subcommand};
+
+use drivebay_controller::cli::{
+    args::{DriveSort, ListArgs},
+    watch::WatchArg,
+};
+
+use super::{ConfigArg, ShowOne, SocketArg};
+
+/// What can be done to one drive.
+#[derive(Debug, Subcommand)]
+pub enum DriveCommand {
+    /// Show everything about a drive: its findings, its SMART data, its volumes
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive show sdb
+  drivebay-agent drive show wwn-0x5000c5 -o wide                            a beginning that no other has")]
+    Show(ShowOne),
+    /// Acknowledge a drive's findings: they count again when they get worse
+    ///
+    /// Errors that are counted up to now speak no longer against the drive, and a verdict of BAD that rests on them is
+    /// left. What the drive says of its state now, such as that it fails, cannot be acknowledged; see
+    /// [[health.override]] in the config. It is kept with the drive's history, with who and why.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive ack sdb --note 'the errors came from the old cable'")]
+    Ack {
+        /// Its identity, kernel name (sdb, /dev/sdb), link below /dev/disk/by-id, or serial number; whole
+        drive: String,
+        /// Why, for whoever looks next
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        note: String,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+    /// Make a used drive blank: EVERYTHING ON IT IS LOST
+    ///
+    /// Overwrites the whole drive with zeros. Refused while anything uses the drive, with what to do first. Without --confirm
+    /// nothing is done: the drive is shown, and the identity to spell out. Where no agent runs, the command does it itself, as
+    /// root, with the agent's config, and no agent can start meanwhile.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive wipe sdb                                             shows what is on it
+  drivebay-agent drive wipe sdb --confirm wwn-0x5000c500a1b2c3d4            wipes it")]
+    Wipe {
+        /// Its identity, kernel name (sdb, /dev/sdb), link below /dev/disk/by-id, or serial number; whole
+        drive: String,
+        /// Its identity, spelled out in full
+        #[arg(long, value_name = "IDENTITY")]
+        confirm: Option<String>,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+        /// Read where no agent runs.
+        #[command(flatten)]
+        config: ConfigArg,
+    },
+    /// Give a claimed drive without volumes back: takes Drivebay's label from it
+    ///
+    /// The drive is as blank afterwards as it was before it was claimed, and a class that selects it may claim it again. Refused
+    /// while a volume is on it, also a deleted one that is not erased yet, or when anything of it cannot be read. Without
+    /// --confirm nothing is done: the drive is shown, and the identity to spell out.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive release sdb                                          shows what is on it
+  drivebay-agent drive release sdb --confirm wwn-0x5000c500a1b2c3d4         releases it")]
+    Release {
+        /// Its identity, kernel name (sdb, /dev/sdb), link below /dev/disk/by-id, or serial number; whole
+        drive: String,
+        /// Its identity, spelled out in full
+        #[arg(long, value_name = "IDENTITY")]
+        confirm: Option<String>,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+    /// Take over a drive that was moved here from another node, with the volumes on it
+    ///
+    /// Changes only whose the drive is; no volume is touched. Without --confirm nothing is done: the drive
+    /// is shown, and the identity to spell out.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive adopt sdb                                            shows whose it is
+  drivebay-agent drive adopt sdb --confirm wwn-0x5000c500a1b2c3d4           adopts it")]
+    Adopt {
+        /// Its identity, kernel name (sdb, /dev/sdb), link below /dev/disk/by-id, or serial number; whole
+        drive: String,
+        /// Its identity, spelled out in full
+        #[arg(long, value_name = "IDENTITY")]
+        confirm: Option<String>,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+}
+
+/// Options of `drives`.
+#[derive(Debug, Args)]
+pub struct DrivesArgs {
+    /// Only these, by any name or a beginning of one
+    #[arg(value_name = "DRIVE")]
+    pub names: Vec<String>,
+    /// How to show them.
+    #[command(flatten)]
+    pub list: ListArgs,
+    /// How often.
+    #[command(flatten)]
+    pub watch: WatchArg,
+    /// Virtual devices and partitions too (loop, ram, dm, ...)
+    #[arg(long)]
+    pub all: bool,
+    /// Only drives of this class
+    #[arg(long, value_name = "CLASS")]
+    pub class: Option<String>,
+    /// Only drives that are not well: missing, or with a verdict other than GOOD and UNKNOWN
+    #[arg(long)]
+    pub abnormal: bool,
+    /// Sorted by this instead of by identity
+    #[arg(long, value_enum, value_name = "BY")]
+    pub sort: Option<DriveSort>,
+    /// Where the agent is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}

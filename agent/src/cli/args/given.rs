@@ -1,0 +1,68 @@
+//! What a command line says of its surroundings.
+
+use std::path::Path;
+
+use super::{Command, DriveCommand, SmartCommand, VolumeCommand};
+
+impl Command {
+    /// The socket that it asks.
+    pub fn socket(&self) -> Option<&Path> {
+        let socket = match self {
+            Self::Health { show } => &show.socket,
+            Self::Drives(args) => &args.socket,
+            Self::Volumes(args) | Self::Volume(VolumeCommand::List(args)) => &args.socket,
+            Self::Rescan { socket } | Self::LogLevel { socket, .. } => socket,
+            Self::Drive(command) => match command {
+                DriveCommand::Show(args) => &args.show.socket,
+                DriveCommand::Ack { socket, .. }
+                | DriveCommand::Wipe { socket, .. }
+                | DriveCommand::Release { socket, .. }
+                | DriveCommand::Adopt { socket, .. } => socket,
+            },
+            Self::Volume(command) => match command {
+                VolumeCommand::Show(args) => &args.show.socket,
+                VolumeCommand::Create(args) => &args.show.socket,
+                VolumeCommand::Expand { show, .. } => &show.socket,
+                VolumeCommand::Mount(args) => &args.socket,
+                VolumeCommand::Pv(args) => &args.socket,
+                VolumeCommand::List(args) => &args.socket,
+                VolumeCommand::Check { socket, .. }
+                | VolumeCommand::Unmount { socket, .. }
+                | VolumeCommand::Delete { socket, .. } => socket,
+            },
+            _ => return None,
+        };
+        Some(&socket.socket)
+    }
+
+    /// Whether its answer is for programs: JSON or YAML, in which no command is for a person to type.
+    pub fn is_for_programs(&self) -> bool {
+        let document = match self {
+            Self::Health { show } => show.output.document(),
+            Self::Drives(args) => args.list.output.document(),
+            Self::Volumes(args) | Self::Volume(VolumeCommand::List(args)) => {
+                args.list.output.document()
+            }
+            Self::Drive(DriveCommand::Show(args)) | Self::Volume(VolumeCommand::Show(args)) => {
+                args.show.output.document()
+            }
+            Self::Volume(VolumeCommand::Create(args)) => args.show.output.document(),
+            Self::Volume(VolumeCommand::Expand { show, .. }) => show.output.document(),
+            Self::ClaimPlan { output, .. } | Self::Rules { output } => output.document(),
+            Self::Smart(SmartCommand::Explain(args)) => args.output.document(),
+            Self::Volume(VolumeCommand::Pv(_)) | Self::Schema { .. } | Self::NomadPlugin(_) => {
+                return true;
+            }
+            _ => None,
+        };
+        document.is_some()
+    }
+
+    /// The config that it reads, where the command asks an agent, too.
+    pub fn config(&self) -> Option<&Path> {
+        match self {
+            Self::Drive(DriveCommand::Wipe { config, .. }) => Some(&config.config),
+            _ => None,
+        }
+    }
+}

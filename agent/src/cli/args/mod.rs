@@ -1,0 +1,230 @@
+//! What can be typed. The help is the manual: each command says what it does, what it changes, and shows how.
+
+use clap::{Parser, Subcommand};
+
+use drivebay_common::cli::exit_codes;
+pub use drivebay_common::logging::LogFormat;
+pub use drivebay_controller::cli::Format;
+
+use super::schema::Of;
+
+mod common;
+mod drive;
+mod given;
+mod run;
+mod smart;
+mod volume;
+
+pub use common::{ConfigArg, Show, ShowOne, SocketArg};
+pub use drive::{DriveCommand, DrivesArgs};
+pub use run::{RunArgs, RunOptions};
+pub use smart::{ExplainArgs, SmartCommand};
+pub use volume::{CreateArgs, MountArgs, PvArgs, VolumeCommand, VolumesArgs};
+
+/// Exit codes that only some commands have.
+pub const FURTHER_EXIT_CODES: [(u8, &str); 4] = [
+    (10, "smart explain: the verdict is SUSPECT"),
+    (20, "smart explain: the verdict is BAD"),
+    (
+        30,
+        "smart explain: the verdict is UNKNOWN: the drive is asleep, or the answer holds no health data",
+    ),
+    (78, "there is no config; run: it has a mistake"),
+];
+
+const HEALTH_EXAMPLES: &str = "\
+Examples:
+  drivebay-agent health
+  drivebay-agent health -o json | jq -r '.problems[] | .severity, .id'";
+
+const START: &str = "\
+Start here:
+  drivebay-agent init                         a first config from the drives of this host, which claims none (as root)
+  drivebay-agent check-config --config FILE   is the config right?
+  drivebay-agent claim-plan --config FILE     which drives would be used, which not, and why
+  drivebay-agent run --config FILE            the agent (as root)
+  drivebay-agent drives                       what the running agent sees
+  drivebay-agent health                       what is wrong, and what to do about it
+
+No drive is written to unless a class in the config selects it and it is provably blank.";
+
+/// Drivebay's agent: turns this machine's drives into CSI volumes.
+#[derive(Debug, Parser)]
+#[command(name = "drivebay-agent", version = drivebay_common::VERSION, after_help = format!("{START}\n\n{}", exit_codes(&FURTHER_EXIT_CODES)), max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Every command.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the agent (as root; one per machine)
+    ///
+    /// Discovers drives, carves volumes from those the config allows, and serves CSI on a unix socket.
+    /// SIGTERM stops it; mounted volumes stay mounted and in use.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent run --config /etc/drivebay/drivebay.toml
+  drivebay-agent run --config drivebay.toml --headless          one machine, no controller: CSI Controller too
+  DRIVEBAY_LOG=debug drivebay-agent run --log-format json       what to log: as tracing's EnvFilter reads it")]
+    Run(RunArgs),
+    /// Say what is wrong on this host, worst first, and what to do about it
+    #[command(after_help = HEALTH_EXAMPLES)]
+    Health {
+        /// How to show it, and where the agent is.
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Show the drives of this node as the running agent sees them, with every reason against each
+    #[command(after_help = "\
+States:
+  claimed    carries Drivebay's label for this node; volumes live on it
+  available  selected by a class and provably blank; nothing was written to it yet
+  rejected   may not be used; the lines below it say why
+  missing    known from before, not here now
+  unprobed   not looked at yet, or it does not answer
+
+Examples:
+  drivebay-agent drives
+  drivebay-agent drives sdb wwn-0x5000c5                                    these, by any name or a beginning of one
+  drivebay-agent drives --abnormal --sort health
+  drivebay-agent drives --class fast -o name
+  drivebay-agent drives -o json | jq -r '.drives[] | select(.state == \"rejected\") | .id, .rejects[].code'")]
+    Drives(DrivesArgs),
+    /// Show the volumes of this node as the running agent sees them: how full, for whom, and what is wrong
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volumes
+  drivebay-agent volumes db pvc-3f2c9d1e                                    these, by any name or a beginning of one
+  drivebay-agent volumes --drive sdb --sort full --watch
+  drivebay-agent volumes -o json | jq -r '.volumes[] | select(.state == \"erasing\") | .name'")]
+    Volumes(VolumesArgs),
+    /// Show which drives would be claimed with this config, and why the others would not
+    ///
+    /// Looks at the drives itself (as root) and needs no running agent. Writes nothing to any drive.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent claim-plan --config drivebay.toml
+  drivebay-agent claim-plan --config drivebay.toml -o json")]
+    ClaimPlan {
+        /// The config.
+        #[command(flatten)]
+        config: ConfigArg,
+        /// How to show it
+        #[arg(short, long, value_enum, default_value_t = Format::Table)]
+        output: Format,
+        /// Virtual devices and partitions too (loop, ram, dm, ...)
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show one drive, or act on it
+    #[command(subcommand, arg_required_else_help = true)]
+    Drive(DriveCommand),
+    /// Judge SMART data without a running agent
+    #[command(subcommand, arg_required_else_help = true)]
+    Smart(SmartCommand),
+    /// Show the rules that SMART data is judged by
+    ///
+    /// The table is made from the data that the agent executes, with the default thresholds; `[smart.thresholds]` in the config changes
+    /// them. JSON adds what each finding means, what to do, and whether it can be acknowledged.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent rules
+  drivebay-agent rules -o wide                         with meaning and action
+  drivebay-agent rules -o json | jq -r '.[] | select(.verdict == \"BAD\") | .code'")]
+    Rules {
+        /// How to show them
+        #[arg(short, long, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
+    /// Show one volume, check it, or use volumes by hand: create, mount, expand, unmount, delete
+    #[command(subcommand, arg_required_else_help = true)]
+    Volume(VolumeCommand),
+    /// Be Nomad's dynamic host volume plugin (Nomad executes this; 1.10 or newer)
+    ///
+    /// /usr/lib/drivebay/nomad/drivebay calls it; put that into the client's host_volume_plugin_dir. Volumes are made as by `volume
+    /// create`, called nomad-ID, and mounted in Nomad's directory of volumes. The answer is JSON on standard output.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent nomad-plugin fingerprint                                   what Nomad asks when it starts")]
+    NomadPlugin(super::nomad::NomadArgs),
+    /// Have the running agent look at all drives again, now
+    Rescan {
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+    /// Show what the running agent logs, or change it until it ends
+    #[command(after_help = "\
+Examples:
+  drivebay-agent log-level                             what is logged
+  drivebay-agent log-level debug
+  drivebay-agent log-level info,drivebay_agent=trace
+  drivebay-agent log-level reset                       as it was started")]
+    LogLevel {
+        /// off, error, warn, info, debug, trace; or target=level, separated by commas; or reset
+        #[arg(value_name = "LEVEL")]
+        level: Option<String>,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
+    /// Print what is in the JSON of a command: a JSON Schema
+    #[command(after_help = "\
+Examples:
+  drivebay-agent schema volumes | jq -r '.\"$defs\".VolumeJson.properties | to_entries[] | .key, .value.description'")]
+    Schema {
+        /// The command
+        #[arg(value_enum, value_name = "COMMAND")]
+        of: Of,
+    },
+    /// Print the udev rule that keeps the host off what is inside volumes
+    ///
+    /// It belongs in /etc/udev/rules.d/09-drivebay.rules of the host.
+    UdevRule,
+    /// Write a first config from the drives of this host; it claims none of them
+    ///
+    /// Scans the drives (as root) and lists each in the file, with what stands against claiming it. The classes are commented out:
+    /// take the "#" away where a drive may be used. The layout is lvm where that works. An existing file is left as it is.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent init                              writes /etc/drivebay/drivebay.toml
+  drivebay-agent init --print                      shows what it would write")]
+    Init {
+        /// Where it is written to.
+        #[command(flatten)]
+        config: ConfigArg,
+        /// Print it and write nothing
+        #[arg(long)]
+        print: bool,
+        /// Loop devices count as drives, for demos and tests
+        #[arg(long)]
+        allow_loop: bool,
+    },
+    /// Check a config: OK with a summary, or every mistake with its line
+    ///
+    /// Mount options are checked by this host's kernel (as root), which loads the filesystem's module for it. Rules about several options,
+    /// and some about values (XFS: logbufs), are seen only when a filesystem is mounted.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent check-config --config drivebay.toml")]
+    CheckConfig {
+        /// The config.
+        #[command(flatten)]
+        config: ConfigArg,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

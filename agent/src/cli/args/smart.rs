@@ -1,0 +1,40 @@
+//! `smart`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::Format;
+use crate::smart::collect::DeviceType;
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  drivebay-agent smart explain /dev/sda
+  smartctl --json -x /dev/sda | drivebay-agent smart explain -
+  drivebay-agent smart explain -d megaraid,3 /dev/sda
+  drivebay-agent smart explain dump.json -o json | jq -r .verdict";
+
+/// What can be done with SMART data.
+#[derive(Debug, Subcommand)]
+pub enum SmartCommand {
+    /// Show the facts, findings and verdict of one drive, with the rule behind each
+    ///
+    /// Reads what `smartctl --json -x DEVICE` printed, from a file or from standard input (-), or asks a device with smartctl
+    /// (as root). Needs no running agent and no config, and writes nothing. One answer shows no growth: rules on it need an agent.
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
+}
+
+/// What is explained, and how.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// A file with smartctl's JSON, a device, or - for standard input
+    #[arg(value_name = "FILE|DEVICE|-")]
+    pub source: PathBuf,
+    /// How smartctl reaches the device (its -d), such as megaraid,0 or sat
+    #[arg(short, long, value_name = "TYPE", value_parser = DeviceType::parse)]
+    pub device_type: Option<DeviceType>,
+    /// How to show it; JSON and YAML have stable field names
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+}
