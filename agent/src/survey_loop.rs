@@ -278,7 +278,7 @@ async fn answer(
     let result = match result {
         Ok(revision) if repaired => volumes
             .reread_mounts()
-            .map(|later| later.revision.max(revision))
+            .map(|later| later.max(revision))
             .map_err(|error| chain(&error)),
         result => result,
     };
@@ -382,7 +382,7 @@ impl Surveyor {
         }
         self.volumes
             .reread_mounts()
-            .map(|later| (later.revision.max(revision), repairs))
+            .map(|later| (later.max(revision), repairs))
             .map_err(|error| chain(&error))
     }
 

@@ -13,6 +13,10 @@ use crate::{Trouble, agent, memory};
 /// The calls that start programs and processes.
 const STARTS: &str = "execve,execveat,?fork,?vfork,clone,clone3";
 
+/// For statmount(2), listmount(2), and what tells the same on older kernels: not every strace knows their names or takes their
+/// numbers, but all show them.
+const MOUNTS: &str = "all";
+
 /// A running count.
 #[derive(Debug)]
 pub struct Starts {
@@ -54,6 +58,33 @@ impl Starts {
         })
     }
 
+    /// Of a process and all its present and future descendants: counts the calls that tell the mounts of the host. statmount(2) tells
+    /// one, listmount(2) the ids of all.
+    ///
+    /// # Errors
+    /// strace cannot attach.
+    pub fn watch_mounts(pid: u32, dir: &Path) -> Result<Self, Trouble> {
+        let mut pids = agent::descendants(pid);
+        pids.push(pid);
+        Self::watch_these(&pids, dir, MOUNTS, |line| {
+            is_statmount(line) || is_listmount(line) || line.contains("mountinfo")
+        })
+    }
+
+    /// Of a process and all its present and future descendants: counts files opened and flushes, with their paths.
+    ///
+    /// # Errors
+    /// strace cannot attach.
+    pub fn watch_files(pid: u32, dir: &Path) -> Result<Self, Trouble> {
+        let mut pids = agent::descendants(pid);
+        pids.push(pid);
+        Self::watch_these(&pids, dir, "openat,fsync,fdatasync", |line| {
+            ["openat(", "fsync(", "fdatasync("]
+                .iter()
+                .any(|call| line.contains(call))
+        })
+    }
+
     fn watch_these(
         pids: &[u32],
         dir: &Path,
@@ -63,7 +94,7 @@ impl Starts {
         let record = dir.join("starts.strace");
         let mut command = Command::new("strace");
         command
-            .args(["-f", "-e", &format!("trace={calls}")])
+            .args(["-f", "-y", "-e", &format!("trace={calls}")])
             .args(["-e", "signal=none", "-o"])
             .arg(&record);
         for pid in pids {
@@ -124,6 +155,16 @@ impl Starts {
             .map(str::to_owned)
             .collect())
     }
+}
+
+/// Whether a line is of a call that tells one mount.
+pub fn is_statmount(line: &str) -> bool {
+    line.contains("statmount(") || line.contains("syscall_0x1c9(")
+}
+
+/// Whether a line is of a call that lists all mounts.
+pub fn is_listmount(line: &str) -> bool {
+    line.contains("listmount(") || line.contains("syscall_0x1ca(")
 }
 
 /// A new program or a new process; a new thread is neither.

@@ -10,7 +10,7 @@ use crate::{
         Placed, Snapshot, VolumeState,
         condition::{Condition, Reason, Status},
     },
-    sys::{mountinfo::parse_dev, statefile},
+    sys::{attribute, mountinfo::parse_dev},
 };
 
 /// What the kernel has under a name.
@@ -29,15 +29,13 @@ pub struct Seen {
     pub suspended: bool,
 }
 
-/// Bytes of a sysfs attribute.
-const MAX: u64 = 4096;
 /// Sizes and starts in sysfs count in these, whatever the drive's own sectors are.
 const SECTOR: u64 = 512;
 
 /// Reads it from below a sysfs directory; None when the kernel has no such name.
 pub fn read(sysfs: &Path, name: &str) -> io::Result<Option<Seen>> {
     let dir = sysfs.join("class/block").join(name.replace('/', "!"));
-    let text = |file: &str| match statefile::read_text(&dir.join(file), MAX) {
+    let text = |file: &str| match attribute::read_text(&dir.join(file)) {
         Ok(text) => Ok(Some(text.trim().to_owned())),
         Err(error)
             if error.kind() == io::ErrorKind::NotFound
@@ -58,13 +56,18 @@ pub fn read(sysfs: &Path, name: &str) -> io::Result<Option<Seen>> {
     let Some(dev) = text("dev")? else {
         return Ok(None);
     };
+    // The kernel names no other device so.
+    let of_dm = |file: &str| match name.starts_with("dm-") {
+        true => text(file),
+        false => Ok(None),
+    };
     Ok(Some(Seen {
         dev: parse_dev(&dev),
         size_bytes: bytes("size")?.unwrap_or(0),
         start_bytes: bytes("start")?,
         read_only: text("ro")?.is_some_and(|text| text == "1"),
-        dm_uuid: text("dm/uuid")?,
-        suspended: text("dm/suspended")?.is_some_and(|text| text == "1"),
+        dm_uuid: of_dm("dm/uuid")?,
+        suspended: of_dm("dm/suspended")?.is_some_and(|text| text == "1"),
     }))
 }
 

@@ -5,7 +5,9 @@
 //! the boot. Pure, but for the lock.
 
 use std::{
+    borrow::Borrow,
     collections::{BTreeMap, HashMap, HashSet},
+    ffi::OsStr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -159,10 +161,10 @@ impl Expected {
 
     /// Takes back what an earlier agent of this boot knew, and notes the mounts in the kubelet's places that may be of
     /// volumes. Before any call is served.
-    pub fn begin(&self, places: Places, mounts: &[MountEntry], kubelet_dir: &Path) {
+    pub fn begin(&self, places: Places, mounts: &[impl Borrow<MountEntry>], kubelet_dir: &Path) {
         let mut inner = self.lock();
         inner.places = places;
-        for mount in mounts {
+        for mount in mounts.iter().map(Borrow::borrow) {
             if let Some(role) = role_in(kubelet_dir, &mount.mount_point) {
                 let found = (mount.clone(), role);
                 inner.found.insert(mount.mount_point.clone(), found);
@@ -235,14 +237,16 @@ fn role_in(kubelet_dir: &Path, path: &Path) -> Option<Role> {
 pub fn judge(
     before: &Places,
     after: &Places,
-    mounts: &[MountEntry],
+    mounts: &[impl Borrow<MountEntry>],
     snapshot: &Snapshot,
     is_of: impl Fn(&MountEntry, &Placed) -> bool,
 ) -> BTreeMap<Uuid, Vec<Condition>> {
-    let mut at: HashMap<&Path, Vec<MountEntry>> = HashMap::new();
-    for mount in mounts {
-        if let Some((path, _)) = after.get_key_value(&mount.mount_point) {
-            at.entry(path.as_path()).or_default().push(mount.clone());
+    let expected = after.keys().map(|path| (path.as_os_str(), Vec::new()));
+    // By their bytes: paths are compared part by part, which counts with thousands of mounts.
+    let mut at: HashMap<&OsStr, Vec<&MountEntry>> = expected.collect();
+    for mount in mounts.iter().map(Borrow::borrow) {
+        if let Some(here) = at.get_mut(mount.mount_point.as_os_str()) {
+            here.push(mount);
         }
     }
     // A filesystem that was staged read-only is so everywhere.
@@ -259,7 +263,7 @@ pub fn judge(
         let Some(volume) = snapshot.volumes.get(&place.volume) else {
             continue;
         };
-        let stack = at.get(path.as_path()).map(Vec::as_slice);
+        let stack = at.get(path.as_os_str()).map(Vec::as_slice);
         let top = stack.and_then(|stack| mountinfo::mounts_at(stack, path).last().copied());
         let read_only = place.read_only || reading.contains(&place.volume);
         if let Some(what) = wrong_at(place.role, read_only, top, &volume.placed, &is_of) {

@@ -133,7 +133,14 @@ fn a_device_that_was_bound_and_is_gone_is_told_as_that_and_not_while_its_drive_i
 #[test]
 fn what_our_own_calls_change_while_the_table_is_read_is_no_trouble() {
     let told = |before: &Places, after: &Places| {
-        judge(before, after, &[], &snapshot(Some((8, 2))), is_of).len()
+        judge(
+            before,
+            after,
+            &[] as &[MountEntry],
+            &snapshot(Some((8, 2))),
+            is_of,
+        )
+        .len()
     };
     let expected = expected(false);
     let before = expected.now();

@@ -15,6 +15,7 @@ use crate::{
     carve::jobs::Snapshot,
     model::{Cause, DriveRef, Placed},
     sys::{
+        attribute,
         dm::{self, DmDevice},
         mountinfo::{MountEntry, parse_dev},
         path::{self, Kind},
@@ -43,7 +44,7 @@ fn sysfs(device: &str) -> PathBuf {
 }
 
 fn attribute(device: &str, name: &str) -> io::Result<String> {
-    std::fs::read_to_string(sysfs(device).join(name)).map(|text| text.trim().to_owned())
+    attribute::read_text(&sysfs(device).join(name)).map(|text| text.trim().to_owned())
 }
 
 /// Device number of a kernel name, from sysfs; None when there is no such device now.

@@ -64,6 +64,15 @@ pub struct Publish {
     pub read_only: bool,
 }
 
+/// What publishing did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// False when it was so already.
+    pub changed: bool,
+    /// The new mount's id that no later one has, where the kernel has such ids.
+    pub mount: Option<u64>,
+}
+
 /// Unmounts one path as often as it is mounted there. Needs nothing from the disk: decides from
 /// mountinfo alone. Runs in the unmount slot.
 #[derive(Debug, Clone, Serialize, Deserialize)]

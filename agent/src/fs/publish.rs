@@ -1,10 +1,10 @@
 //! Publishing: a bind of the staged mount, or of the partition's device node.
 
-use std::path::Path;
+use std::{os::fd::AsFd, path::Path};
 
 use super::{
     device::{self, io_error},
-    jobs::{FsError, Publish},
+    jobs::{FsError, Publish, Published},
     staging::mount_info_error,
 };
 use crate::{
@@ -17,8 +17,8 @@ use crate::{
     worker::Context,
 };
 
-/// Runs a publish job; false when it was so already.
-pub fn publish(job: &Publish, context: &mut Context) -> Result<bool, FsError> {
+/// Runs a publish job.
+pub fn publish(job: &Publish, context: &mut Context) -> Result<Published, FsError> {
     context.step("looking at the mounts");
     let target = at(&job.target)?;
     match &job.staging_path {
@@ -36,7 +36,7 @@ fn publish_mount(
     staging: &Path,
     target: Option<&MountEntry>,
     context: &mut Context,
-) -> Result<bool, FsError> {
+) -> Result<Published, FsError> {
     let staged = at(staging)?
         .pop()
         .filter(|entry| device::is_mount_of(entry, job.device.dev) && entry.root == Path::new("/"))
@@ -79,7 +79,7 @@ fn publish_block(
     job: &Publish,
     target: Option<&MountEntry>,
     context: &mut Context,
-) -> Result<bool, FsError> {
+) -> Result<Published, FsError> {
     // Fails when name and number belong to another device by now; while it is open, neither is given to another.
     let _open = device::hold(&job.device)?;
     let dev = job.device.dev;
@@ -115,7 +115,7 @@ fn attach(
     make_target: impl Fn(&Path) -> std::io::Result<bool>,
     context: &mut Context,
     is_right: impl Fn(&path::Facts) -> bool,
-) -> Result<bool, FsError> {
+) -> Result<Published, FsError> {
     context.step("binding");
     let failed = |error: std::io::Error| {
         let hint = match error.raw_os_error() {
@@ -151,17 +151,22 @@ fn attach(
         tree.set_read_only().map_err(&failed)?;
     }
     let made = make_target(&job.target).map_err(|error| io_error("making", &job.target, error))?;
+    // A mount keeps its id when it is attached.
+    let mount = mountinfo::unique_id(tree.as_fd());
     if let Err(error) = tree.attach(&job.target) {
         if made && let Err(error) = path::remove_empty(&job.target) {
             tracing::error!(path = %job.target.display(), %error, "cannot remove the target of a failed publish");
         }
         return Err(failed(error));
     }
-    Ok(true)
+    Ok(Published {
+        changed: true,
+        mount,
+    })
 }
 
 /// What is published already serves the call if it is read-only exactly when that is asked.
-fn same_access(job: &Publish, top: &MountEntry, read_only: bool) -> Result<bool, FsError> {
+fn same_access(job: &Publish, top: &MountEntry, read_only: bool) -> Result<Published, FsError> {
     match (top.read_only(), read_only) {
         (false, true) => Err(conflict(
             job,
@@ -171,7 +176,10 @@ fn same_access(job: &Publish, top: &MountEntry, read_only: bool) -> Result<bool,
             job,
             "read-only where writing was asked".to_owned(),
         )),
-        _ => Ok(false),
+        _ => Ok(Published {
+            changed: false,
+            mount: None,
+        }),
     }
 }
 

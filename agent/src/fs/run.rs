@@ -3,7 +3,9 @@
 use super::{
     backend::Real,
     growing,
-    jobs::{FsError, GrowFs, Grown, Publish, Stage, Staged, Stats, Unmount, Unmounted, Usage},
+    jobs::{
+        FsError, GrowFs, Grown, Publish, Published, Stage, Staged, Stats, Unmount, Unmounted, Usage,
+    },
     publish, staging, unmount, usage,
 };
 use crate::worker::{Context, Job};
@@ -19,10 +21,9 @@ impl Job for Stage {
 
 impl Job for Publish {
     const NAME: &'static str = "publish";
-    /// True when it was published by this call, false when it was so already.
-    type Answer = bool;
+    type Answer = Published;
     type Error = FsError;
-    fn run(self, context: &mut Context) -> Result<bool, FsError> {
+    fn run(self, context: &mut Context) -> Result<Published, FsError> {
         publish::publish(&self, context)
     }
 }

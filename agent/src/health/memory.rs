@@ -127,7 +127,9 @@ impl PersistedEvidence {
         let unreadable = old.unreadable.clone();
         let (notes, heard, places) = recall(old, &boot_id, now(), unix_seconds());
         match volumes.refresh_mounts() {
-            Ok(now) => volumes.expected().begin(places, &now.mounts, &kubelet_dir),
+            Ok(_) => volumes
+                .expected()
+                .begin(places, &volumes.mounts(), &kubelet_dir),
             Err(error) => tracing::error!(error = %chain(&error), "cannot read the mount table"),
         }
         volumes.inventory().update(|known| {

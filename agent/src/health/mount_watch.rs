@@ -1,6 +1,10 @@
 //! The task that follows the mount table: which volumes are in use, and whether what should be mounted is.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+    time::Duration,
+};
 
 use tokio::{
     sync::watch,
@@ -18,13 +22,18 @@ use crate::{
     fs::device,
     model::{Mode, Placed, cause::chain},
     sys::{mountinfo::MountEntry, mountwatch::MountWatch},
-    volumes::{Mounts, VolumeError, Volumes},
+    volumes::{VolumeError, Volumes},
 };
 
-/// Without a change in the table there can be one on the other side: a drive comes back as another device.
+/// Without a change in the table there can be one on the other side: a drive comes back as another device, a filesystem turns
+/// read-only.
 const TICK: Duration = Duration::from_secs(10);
-/// Which mounts come and go is seen at each change of the table. How those of volumes changed is read this much later, once for
-/// all changes in between; how others did, each tick: reading thousands of mounts at each change would keep a busy host busy.
+/// Every so many ticks the mounts of others are read, too: a directory above them may have another name.
+const ALL_EVERY: u32 = 6;
+/// Which mounts come and go is taken in this much after the first change, once for all changes in between: calls take in what
+/// they change themselves, and a host with thousands of mounts is not kept busy by each of them.
+const REFRESH_AFTER: Duration = Duration::from_millis(100);
+/// How the mounts of volumes changed is read this much later.
 const REREAD_AFTER: Duration = Duration::from_secs(1);
 
 /// Whether a mount is of the volume: of its device, or for block its device's node.
@@ -53,7 +62,9 @@ pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: C
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut snapshots = volumes.inventory().subscribe();
     let mut ready = false;
+    let mut count = 0_u32;
     let mut reread_at: Option<Instant> = None;
+    let mut refresh_at: Option<Instant> = None;
     loop {
         let changed = async {
             match &table {
@@ -61,51 +72,68 @@ pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: C
                 None => std::future::pending().await,
             }
         };
-        let due = async {
-            match reread_at {
-                Some(at) => sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
-        let mut read: Read = Volumes::reread_mounts;
-        tokio::select! {
+        let is_refresh_due = refresh_at.is_some();
+        let read: Read = tokio::select! {
             () = stop.cancelled() => return,
-            _ = ticks.tick() => {}
-            () = due => {
-                reread_at = None;
-                read = Volumes::reread_mounts_of_volumes;
+            _ = ticks.tick() => {
+                count = count.wrapping_add(1);
+                match count.is_multiple_of(ALL_EVERY) {
+                    true => Volumes::reread_mounts,
+                    false => Volumes::reread_mounts_of_volumes,
+                }
             }
-            () = volumes.expected().changed() => read = Volumes::refresh_mounts,
+            () = due(reread_at) => {
+                reread_at = None;
+                Volumes::reread_mounts_of_volumes
+            }
+            () = due(refresh_at) => Volumes::refresh_mounts,
             // The first look must not wait for a tick.
-            known = snapshots.wait_for(|snapshot| snapshot.ready), if !ready => ready = known.is_ok(),
-            changed = changed => match changed {
+            known = snapshots.wait_for(|snapshot| snapshot.ready), if !ready => {
+                ready = known.is_ok();
+                Volumes::reread_mounts
+            }
+            // Nobody is woken by what comes before the next look at the table; the kernel's signal is kept.
+            () = volumes.expected().changed(), if !is_refresh_due => {
+                refresh_at = Some(Instant::now() + REFRESH_AFTER);
+                continue;
+            }
+            changed = changed, if !is_refresh_due => match changed {
                 Ok(()) => {
-                    read = Volumes::refresh_mounts;
+                    refresh_at = Some(Instant::now() + REFRESH_AFTER);
                     reread_at.get_or_insert_with(|| Instant::now() + REREAD_AFTER);
+                    continue;
                 }
                 Err(error) => {
                     tracing::error!(%error, "mount table watch failed; polling it instead");
                     table = None;
+                    Volumes::reread_mounts
                 }
             },
-        }
+        };
+        // Each of them takes in what came and went.
+        refresh_at = None;
         check_mounts(&volumes, &mounted, read);
     }
 }
 
+async fn due(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// How much of the table is read.
-type Read = fn(&Volumes) -> Result<Mounts, VolumeError>;
+type Read = fn(&Volumes) -> Result<u64, VolumeError>;
 
 fn check_mounts(volumes: &Volumes, mounted: &watch::Sender<Vec<Mounted>>, read: Read) {
     let expected = volumes.expected();
     let before = expected.now();
-    let mounts = match read(volumes) {
-        Ok(read) => read.mounts,
-        Err(error) => {
-            tracing::error!(error = %chain(&error), "cannot read the mount table");
-            return;
-        }
-    };
+    if let Err(error) = read(volumes) {
+        tracing::error!(error = %chain(&error), "cannot read the mount table");
+        return;
+    }
+    let mounts = volumes.mounts();
     let after = expected.now();
     let snapshot = volumes.inventory().current();
     if !snapshot.ready {
@@ -123,10 +151,10 @@ fn check_mounts(volumes: &Volumes, mounted: &watch::Sender<Vec<Mounted>>, read: 
         .filter(|place| place.role == Role::Staging)
         .map(|place| (place.volume, place.call))
         .collect();
-    let by_dev: BTreeMap<(u32, u32), &MountEntry> = mounts
+    let by_dev: HashMap<(u32, u32), &MountEntry> = mounts
         .iter()
         .rev()
-        .map(|mount| (mount.dev, mount))
+        .map(|mount| (mount.dev, &**mount))
         .collect();
     let with_filesystem = snapshot.volumes.values().filter_map(|volume| {
         let mount = by_dev.get(&volume.placed.dev?)?;

@@ -46,7 +46,7 @@ pub struct Known {
     /// Volumes deleted while their drive was away.
     pub tombstones: state::Tombstones,
     /// What is mounted or published here.
-    pub mounts: Arc<MountView>,
+    pub mounts: MountView,
     /// What the last sample of a volume showed to be wrong.
     pub conditions: BTreeMap<Uuid, Vec<Condition>>,
     /// How far erasing is, by volume.

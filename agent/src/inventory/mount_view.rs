@@ -2,80 +2,105 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::Hash,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use crate::{model::Placed, sys::mountinfo::MountEntry};
+use crate::{
+    model::Placed,
+    sys::mountinfo::{Change, MountEntry},
+};
 
-/// Places kept of one device. The host's root filesystem may be bound thousands of times, and nobody asks for it.
-const KEPT: usize = 64;
+/// Places looked at of one device. The host's root filesystem may be bound thousands of times.
+const MOST: usize = 64;
 /// Places shown of one volume.
 const SHOWN: usize = 16;
 
-/// What the mount table says, as far as volumes are concerned. Built after each call that mounts or unmounts, whatever else
-/// the host has mounted: a mount costs two look-ups.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+type Number = (u32, u32);
+/// Mounts by their ids.
+type Mounts = BTreeMap<u64, Arc<MountEntry>>;
+
+/// What the mount table says, as far as volumes are concerned. Kept up to date after each call that mounts or unmounts, at a
+/// cost that does not grow with what the host has mounted.
+#[derive(Debug, Default, Clone)]
 pub struct MountView {
-    numbers: HashMap<(u32, u32), Vec<PathBuf>>,
+    numbers: HashMap<Number, Mounts>,
     /// Kernel names, also of device nodes that are bound somewhere.
-    names: HashMap<Vec<u8>, Vec<PathBuf>>,
-    read_only: HashSet<PathBuf>,
+    names: HashMap<Vec<u8>, Mounts>,
+    read_only: HashMap<PathBuf, BTreeSet<u64>>,
+    /// The device number of each mount's source, by the mount's id.
+    btrfs: HashMap<u64, Number>,
 }
 
 impl MountView {
-    /// Derives the view. Pure but for `number_of`: the device number of a mount's source. It is asked for btrfs
+    /// Takes in what is different. Pure but for `number_of`: the device number of a mount's source. It is asked for btrfs
     /// alone, whose mounts have a number of their own and may name an LV by its link in /dev/mapper.
-    pub fn new(
-        mounts: &[MountEntry],
-        number_of: impl Fn(&MountEntry) -> Option<(u32, u32)>,
-    ) -> Self {
-        let mut view = Self::default();
-        for mount in mounts {
-            if mount.read_only() {
-                view.read_only.insert(mount.mount_point.clone());
-            }
-            let source = mount.source.as_os_str().as_bytes();
-            let name = source.strip_prefix(b"/dev/");
-            if mount.dev.0 != 0 {
-                keep(view.numbers.entry(mount.dev).or_default(), mount);
-            }
-            if let Some(name) = name {
-                view.name(name, mount);
-            }
-            match mount.fs_type.as_str() {
-                "btrfs" => {
-                    if let Some(number) = number_of(mount) {
-                        keep(view.numbers.entry(number).or_default(), mount);
-                    }
-                }
-                // A raw block volume: a device node of /dev, bound onto a file.
-                "devtmpfs" => {
-                    let node = mount.root.as_os_str().as_bytes();
-                    if let Some(name) = node.strip_prefix(b"/").filter(|name| !name.is_empty()) {
-                        view.name(name, mount);
-                    }
-                }
-                _ => {}
-            }
+    pub fn apply(&mut self, change: &Change, number_of: impl Fn(&MountEntry) -> Option<Number>) {
+        for mount in &change.gone {
+            self.remove(mount);
         }
-        view
+        for mount in &change.new {
+            if mount.fs_type == "btrfs"
+                && let Some(number) = number_of(mount)
+            {
+                self.btrfs.insert(mount.id, number);
+            }
+            self.add(mount);
+        }
     }
 
-    fn name(&mut self, name: &[u8], mount: &MountEntry) {
-        match self.names.get_mut(name) {
-            Some(places) => keep(places, mount),
-            None => drop(
-                self.names
-                    .insert(name.to_owned(), vec![mount.mount_point.clone()]),
-            ),
+    fn add(&mut self, mount: &Arc<MountEntry>) {
+        if mount.read_only() {
+            let here = self.read_only.entry(mount.mount_point.clone());
+            here.or_default().insert(mount.id);
         }
+        for number in self.numbers_of(mount) {
+            let here = self.numbers.entry(number).or_default();
+            here.insert(mount.id, mount.clone());
+        }
+        for name in names_of(mount) {
+            // Without a copy of the name where it is known: the host's root filesystem is bound often.
+            match self.names.get_mut(name) {
+                Some(here) => drop(here.insert(mount.id, mount.clone())),
+                None => {
+                    let here = Mounts::from([(mount.id, mount.clone())]);
+                    self.names.insert(name.to_owned(), here);
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, mount: &MountEntry) {
+        let id = mount.id;
+        let at = mount.mount_point.as_path();
+        take(&mut self.read_only, at, |here| {
+            here.remove(&id);
+            here.is_empty()
+        });
+        let without = |here: &mut Mounts| {
+            here.remove(&id);
+            here.is_empty()
+        };
+        for number in self.numbers_of(mount) {
+            take(&mut self.numbers, &number, without);
+        }
+        self.btrfs.remove(&id);
+        for name in names_of(mount) {
+            take(&mut self.names, name, without);
+        }
+    }
+
+    fn numbers_of(&self, mount: &MountEntry) -> impl Iterator<Item = Number> + use<> {
+        let own = (mount.dev.0 != 0).then_some(mount.dev);
+        own.into_iter().chain(self.btrfs.get(&mount.id).copied())
     }
 
     /// Whether the mount point is read-only by its own flag (asked for), not by its filesystem's.
     pub fn is_read_only(&self, path: &Path) -> bool {
-        self.read_only.contains(path)
+        self.read_only.contains_key(path)
     }
 
     /// Whether the volume is mounted or published.
@@ -95,13 +120,32 @@ impl MountView {
         let by_name = placed.device.as_ref().map(|name| name.as_bytes());
         let by_name = by_name.and_then(|name| self.names.get(name));
         let by_number = placed.dev.and_then(|dev| self.numbers.get(&dev));
-        by_name.into_iter().chain(by_number).flatten()
+        let all = by_name.into_iter().chain(by_number);
+        let few = all.flat_map(|mounts| mounts.values().take(MOST));
+        few.map(|mount| &mount.mount_point)
     }
 }
 
-fn keep(places: &mut Vec<PathBuf>, mount: &MountEntry) {
-    if places.len() < KEPT {
-        places.push(mount.mount_point.clone());
+/// The kernel names that a mount is known by: of its source, and of the device node that is bound there, which is how a raw
+/// block volume is published.
+fn names_of(mount: &MountEntry) -> impl Iterator<Item = &[u8]> {
+    let source = mount.source.as_os_str().as_bytes();
+    let root = mount.root.as_os_str().as_bytes();
+    let node = (mount.fs_type == "devtmpfs")
+        .then(|| root.strip_prefix(b"/"))
+        .flatten()
+        .filter(|name| !name.is_empty());
+    source.strip_prefix(b"/dev/").into_iter().chain(node)
+}
+
+/// Takes something out of an entry, and the entry out of the map when nothing is left in it.
+fn take<K, Q, V>(map: &mut HashMap<K, V>, key: &Q, is_empty_after: impl FnOnce(&mut V) -> bool)
+where
+    K: std::borrow::Borrow<Q> + Eq + Hash,
+    Q: Eq + Hash + ?Sized,
+{
+    if map.get_mut(key).is_some_and(is_empty_after) {
+        map.remove(key);
     }
 }
 
@@ -113,15 +157,30 @@ mod tests {
         sys::mountinfo,
     };
 
-    fn view(rows: &str) -> MountView {
+    fn mounts(rows: &str) -> Vec<Arc<MountEntry>> {
         let mounts = mountinfo::parse(rows.as_bytes()).unwrap();
-        MountView::new(&mounts, |mount| {
+        mounts.into_iter().map(Arc::new).collect()
+    }
+
+    fn apply(view: &mut MountView, gone: &[Arc<MountEntry>], new: &[Arc<MountEntry>]) {
+        let change = Change {
+            gone: gone.to_vec(),
+            new: new.to_vec(),
+            read: new.len(),
+        };
+        view.apply(&change, |mount| {
             assert_eq!(
                 mount.fs_type, "btrfs",
                 "others are told by their own number"
             );
             Some((253, 3))
-        })
+        });
+    }
+
+    fn view(rows: &str) -> MountView {
+        let mut view = MountView::default();
+        apply(&mut view, &[], &mounts(rows));
+        view
     }
 
     fn placed(device: &str, dev: (u32, u32)) -> Placed {
@@ -155,17 +214,40 @@ mod tests {
     }
 
     #[test]
-    fn of_a_device_with_thousands_of_mounts_a_few_are_kept() {
+    fn what_is_taken_out_again_leaves_nothing_and_what_is_new_takes_its_place() {
+        let all = mounts(
+            "1 2 0:50 / /a ro - btrfs /dev/mapper/vg-lv rw\n2 2 0:5 /sdb2 /b rw - devtmpfs udev rw\n3 2 8:1 / /c ro - ext4 /dev/sda1 rw\n4 2 8:1 / /c ro - ext4 /dev/sda1 rw\n",
+        );
+        let mut view = MountView::default();
+        apply(&mut view, &[], &all);
+        // One of two at the same path.
+        apply(&mut view, &all[3..], &[]);
+        assert!(view.is_in_use(&placed("sda1", (8, 1))) && view.is_read_only(Path::new("/c")));
+        // Remounted, under the same id.
+        let writable = mounts("3 2 8:1 / /c rw - ext4 /dev/sda1 rw\n");
+        apply(&mut view, &all[2..3], &writable);
+        assert!(view.is_in_use(&placed("sda1", (8, 1))) && !view.is_read_only(Path::new("/c")));
+        apply(&mut view, &all[..2], &[]);
+        assert!(!view.is_in_use(&placed("dm-3", (253, 3))));
+        assert!(!view.is_in_use(&placed("sdb2", (8, 18))));
+        apply(&mut view, &writable, &[]);
+        let MountView {
+            numbers,
+            names,
+            read_only,
+            btrfs,
+        } = &view;
+        assert!(numbers.is_empty() && names.is_empty() && read_only.is_empty() && btrfs.is_empty());
+    }
+
+    #[test]
+    fn of_a_device_with_thousands_of_mounts_a_few_are_looked_at() {
         let rows: String = (0..5000)
             .map(|n| format!("{n} 2 8:1 / /x/{n} rw - ext4 /dev/sda1 rw\n"))
             .collect();
         let view = view(&rows);
-        assert!(
-            view.numbers
-                .values()
-                .chain(view.names.values())
-                .all(|all| all.len() == KEPT)
-        );
-        assert_eq!(view.places(&placed("sda1", (8, 1))).len(), SHOWN);
+        let placed = placed("sda1", (8, 1));
+        assert_eq!(view.all(&placed).count(), 2 * MOST);
+        assert_eq!(view.places(&placed).len(), SHOWN);
     }
 }

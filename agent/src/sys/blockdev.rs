@@ -52,7 +52,10 @@ pub struct BlockDev {
 impl BlockDev {
     /// Opens for reading and checks that it is the drive that was meant.
     pub fn open(drive: &DriveRef) -> Result<Self, OpenError> {
-        let reader = drive::open(drive, false, libc::O_DIRECT)?;
+        Self::over(drive, drive::open(drive, false, libc::O_DIRECT)?)
+    }
+
+    fn over(drive: &DriveRef, reader: File) -> Result<Self, OpenError> {
         let sector =
             ioctl::logical_sector(reader.as_fd()).map_err(|source| io_error(drive, source))?;
         Ok(Self {
@@ -68,7 +71,8 @@ impl BlockDev {
     /// held. The exclusive descriptor is the one that writes, for as long as this lives.
     pub fn open_exclusive(drive: &DriveRef) -> Result<Self, OpenError> {
         let writer = drive::open(drive, true, libc::O_DIRECT | libc::O_EXCL)?;
-        let mut dev = Self::open(drive)?;
+        let reader = drive::open_beside(drive, &writer, false, libc::O_DIRECT)?;
+        let mut dev = Self::over(drive, reader)?;
         dev.writer = OnceCell::from(writer);
         Ok(dev)
     }
@@ -95,7 +99,7 @@ impl BlockDev {
         if self.lock.is_some() {
             return Ok(());
         }
-        let file = drive::open(&self.drive, false, libc::O_DIRECT)?;
+        let file = drive::open_beside(&self.drive, &self.reader, false, libc::O_DIRECT)?;
         let begin = Instant::now();
         let mut pause = Duration::from_millis(1);
         while !ioctl::try_flock(file.as_fd(), exclusive)
@@ -175,12 +179,13 @@ impl BlockDev {
         direct::write_zeros(writer, start, len)
     }
 
-    /// Opened, and checked again, when the first write comes.
+    /// Opened, and compared with the one that was checked, when the first write comes.
     fn writer(&self) -> io::Result<&File> {
         if let Some(file) = self.writer.get() {
             return Ok(file);
         }
-        let file = drive::open(&self.drive, true, libc::O_DIRECT).map_err(|error| match error {
+        let file = drive::open_beside(&self.drive, &self.reader, true, libc::O_DIRECT);
+        let file = file.map_err(|error| match error {
             OpenError::Io { source, .. } => source,
             other => io::Error::other(other.to_string()),
         })?;

@@ -1,9 +1,9 @@
 //! Counters that the kernel keeps of block devices and filesystems, in sysfs. Reading them never waits for a drive
 //! (linux.md, "Hung disk": all of /sys/block/X returns at once).
 
-use std::{fs, io, path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, time::Duration};
 
-use super::offload::offload;
+use super::{attribute, offload::offload};
 
 /// What a device is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +104,7 @@ fn read(under: &str, name: &str, file: &str) -> io::Result<Option<String>> {
         return Ok(None);
     }
     let path: PathBuf = [under, name, file].iter().collect();
-    match fs::read_to_string(path) {
+    match attribute::read_text(&path) {
         Ok(text) => Ok(Some(text)),
         // Gone between its name and its counters.
         Err(error)

@@ -48,7 +48,35 @@ pub enum OpenError {
 /// Opens the drive's node for reading, and for writing when asked, with these further flags of open(2),
 /// and verifies it.
 pub fn open(drive: &DriveRef, write: bool, flags: i32) -> Result<File, OpenError> {
-    let file = OpenOptions::new()
+    let file = open_node(drive, write, flags)?;
+    verify(drive, &file)?;
+    Ok(file)
+}
+
+/// Opens it once more, beside a descriptor that was verified: while that one is open, its number is given to no other drive,
+/// so what has the number is the same drive.
+pub fn open_beside(
+    drive: &DriveRef,
+    verified: &File,
+    write: bool,
+    flags: i32,
+) -> Result<File, OpenError> {
+    let number = |file: &File| file.metadata().map(|metadata| metadata.rdev());
+    let failed = |source| io_error(drive, source);
+    let file = open_node(drive, write, flags)?;
+    let (known, seen) = (
+        number(verified).map_err(failed)?,
+        verify_device(drive, &file)?,
+    );
+    if known != libc::makedev(seen.0, seen.1) {
+        let seen = format!("device number {}:{}", seen.0, seen.1);
+        return Err(other(drive, seen));
+    }
+    Ok(file)
+}
+
+fn open_node(drive: &DriveRef, write: bool, flags: i32) -> Result<File, OpenError> {
+    OpenOptions::new()
         .read(true)
         .write(write)
         .custom_flags(libc::O_CLOEXEC | flags)
@@ -60,31 +88,16 @@ pub fn open(drive: &DriveRef, write: bool, flags: i32) -> Result<File, OpenError
                 source,
             },
             _ => io_error(drive, source),
-        })?;
-    verify(drive, &file)?;
-    Ok(file)
+        })
 }
 
 /// That what was opened is the drive that was meant: device number, size and appearance of the open
 /// device; then what sysfs says of the name now, the identity (WWN, serial, …) above all. With the
 /// descriptor open and its number compared, the name cannot have been given to another drive since.
 pub fn verify(drive: &DriveRef, file: &File) -> Result<(), OpenError> {
+    let number = verify_device(drive, file)?;
     let failed = |source| io_error(drive, source);
-    let metadata = file.metadata().map_err(failed)?;
-    if !metadata.file_type().is_block_device() {
-        return Err(other(drive, "not a block device".to_owned()));
-    }
-    let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
-    if number != (drive.major, drive.minor) {
-        let seen = format!("device number {}:{}", number.0, number.1);
-        return Err(other(drive, seen));
-    }
-    let size = ioctl::size_bytes(file.as_fd()).map_err(failed)?;
-    compare_size(drive, size)?;
-    if drive.diskseq != 0 {
-        compare_diskseq(drive, ioctl::diskseq(file.as_fd()).map_err(failed)?)?;
-    }
-    let facts = match sysfs::read(Path::new("/sys"), &drive.kernel_name) {
+    let facts = match sysfs::identify(Path::new("/sys"), &drive.kernel_name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(other(drive, "no device".to_owned()));
         }
@@ -101,6 +114,26 @@ pub fn verify(drive: &DriveRef, file: &File) -> Result<(), OpenError> {
         compare_diskseq(drive, facts.diskseq)?;
     }
     compare_size(drive, facts.size_bytes)
+}
+
+/// Of the open device alone; its number.
+fn verify_device(drive: &DriveRef, file: &File) -> Result<(u32, u32), OpenError> {
+    let failed = |source| io_error(drive, source);
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.file_type().is_block_device() {
+        return Err(other(drive, "not a block device".to_owned()));
+    }
+    let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+    if number != (drive.major, drive.minor) {
+        let seen = format!("device number {}:{}", number.0, number.1);
+        return Err(other(drive, seen));
+    }
+    let size = ioctl::size_bytes(file.as_fd()).map_err(failed)?;
+    compare_size(drive, size)?;
+    if drive.diskseq != 0 {
+        compare_diskseq(drive, ioctl::diskseq(file.as_fd()).map_err(failed)?)?;
+    }
+    Ok(number)
 }
 
 fn compare_size(drive: &DriveRef, size: u64) -> Result<(), OpenError> {

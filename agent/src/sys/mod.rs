@@ -9,6 +9,7 @@
     reason = "the bans fence side effects into this folder"
 )]
 
+pub(crate) mod attribute;
 pub mod blkid;
 pub mod blockdev;
 pub mod blockstat;

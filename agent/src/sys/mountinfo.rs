@@ -10,9 +10,10 @@ mod statmount;
 mod table;
 
 pub use statmount::is_supported as tells_single_mounts;
-pub use table::{Change, Table, at};
+pub use table::{Change, Table, at, unique_id};
 
 use std::{
+    borrow::Borrow,
     ffi::OsString,
     fs, io,
     os::unix::ffi::{OsStrExt, OsStringExt},
@@ -215,9 +216,13 @@ pub fn resolve(path: &Path) -> PathBuf {
 
 /// Every mount at exactly this (resolved) path, the visible one last. Bytes are compared, whole:
 /// `/x/mount` is not `/x/mount2`.
-pub fn mounts_at<'a>(entries: &'a [MountEntry], resolved: &Path) -> Vec<&'a MountEntry> {
-    let mut here: Vec<_> = entries
+pub fn mounts_at<'a>(
+    entries: &'a [impl Borrow<MountEntry>],
+    resolved: &Path,
+) -> Vec<&'a MountEntry> {
+    let mut here: Vec<&MountEntry> = entries
         .iter()
+        .map(Borrow::borrow)
         .filter(|entry| entry.mount_point.as_os_str().as_bytes() == resolved.as_os_str().as_bytes())
         .collect();
     // Of stacked mounts each sits on the one below it: the bottom has a parent elsewhere.

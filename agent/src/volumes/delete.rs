@@ -71,8 +71,16 @@ impl Volumes {
         drop(guard);
     }
 
+    /// What somebody else unmounted is published a little later.
+    fn is_in_use_now(&self, volume: &Volume) -> Result<bool, VolumeError> {
+        self.refresh_mounts()?;
+        let now = self.inner.inventory.current();
+        let volume = now.volumes.get(&volume.uuid);
+        Ok(volume.is_some_and(|volume| volume.in_use))
+    }
+
     async fn delete_guarded(&self, volume: &Volume, quarantine: bool) -> Result<u64, VolumeError> {
-        if volume.in_use {
+        if volume.in_use && self.is_in_use_now(volume)? {
             return Err(VolumeError::InUse { uuid: volume.uuid });
         }
         self.call_off_check(volume.uuid).await;

@@ -24,10 +24,10 @@ mod unmounting;
 pub mod wipe;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     future::Future,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -38,7 +38,7 @@ use crate::{
     config::Config,
     evidence::{mounts::Expected, suspects::Suspects},
     fs::{device, jobs::Usage},
-    inventory::{Inventory, mount_view::MountView, wire::Sender},
+    inventory::{Inventory, wire::Sender},
     keeper::Keeper,
     model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState},
     slow::LatestSpeeds,
@@ -64,14 +64,6 @@ pub const STATS_DEADLINE: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone)]
 pub struct Volumes {
     inner: Arc<Inner>,
-}
-
-/// The mounts that were published.
-#[derive(Debug, Clone)]
-pub struct Mounts {
-    pub mounts: Arc<Vec<MountEntry>>,
-    /// The inventory's revision that shows them.
-    pub revision: u64,
 }
 
 #[derive(Debug)]
@@ -341,22 +333,24 @@ impl Volumes {
         self.inner.guards.is_held(&Key::Volume(uuid))
     }
 
+    /// The mounts, as they were last read.
+    pub fn mounts(&self) -> Vec<Arc<MountEntry>> {
+        self.table().entries()
+    }
+
     /// Takes in mounts that are new or gone, and publishes which volumes are in use. What was changed of others is not
-    /// seen: after calls that mount and unmount, at a cost that does not grow with what else is mounted.
-    pub fn refresh_mounts(&self) -> Result<Mounts, VolumeError> {
-        self.publish_mounts(|table| table.refresh().map(Some))
+    /// seen. The revision that shows it.
+    pub fn refresh_mounts(&self) -> Result<u64, VolumeError> {
+        self.publish_mounts(false, Table::refresh)
     }
 
     /// The same with every mount read again.
-    pub fn reread_mounts(&self) -> Result<Mounts, VolumeError> {
-        self.publish_mounts(|table| {
-            table.read_all()?;
-            Ok(None)
-        })
+    pub fn reread_mounts(&self) -> Result<u64, VolumeError> {
+        self.publish_mounts(true, Table::read_all)
     }
 
     /// The same with the mounts of volumes read again: their flags may have changed.
-    pub fn reread_mounts_of_volumes(&self) -> Result<Mounts, VolumeError> {
+    pub fn reread_mounts_of_volumes(&self) -> Result<u64, VolumeError> {
         let snapshot = self.inner.inventory.current();
         let placed = || snapshot.volumes.values().map(|volume| &volume.placed);
         let numbers: HashSet<_> = placed().filter_map(|placed| placed.dev).collect();
@@ -372,31 +366,59 @@ impl Volumes {
                 || mount.fs_type == "btrfs"
                 || (mount.fs_type == "devtmpfs" && is_named(&mount.root, "/"))
         };
-        self.publish_mounts(|table| {
-            table.reread(is_of_a_volume)?;
-            Ok(None)
-        })
+        self.publish_mounts(true, |table| table.reread(is_of_a_volume))
     }
 
-    /// `update`: None when mounts were read again.
-    fn publish_mounts(
-        &self,
-        update: impl FnOnce(&mut Table) -> Result<Option<Change>, MountInfoError>,
-    ) -> Result<Mounts, VolumeError> {
-        let mut table = self
-            .inner
+    /// Takes in one mount that was made just now: what else is mounted costs nothing. None: its id is not known.
+    fn take_in_mount(&self, id: Option<u64>) -> Result<u64, VolumeError> {
+        match id {
+            Some(id) => self.publish_mounts(false, |table| table.take_in_one(id)),
+            None => self.refresh_mounts(),
+        }
+    }
+
+    /// Lets go what was known at a resolved path and is gone: what else is mounted costs nothing. How many mounts are still
+    /// known there.
+    fn drop_mounts_at(&self, place: &Path) -> Result<usize, VolumeError> {
+        self.publish_mounts(false, |table| table.drop_gone_at(place))?;
+        Ok(self.table().count_at(place))
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.inner
             .table
             .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let change = update(&mut table).map_err(|source| VolumeError::Mountinfo { source })?;
-        let mounts = table.entries();
-        if change == Some(Change::default()) {
-            let revision = self.inner.inventory.current().revision;
-            return Ok(Mounts { mounts, revision });
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `again`: mounts that were known are read again. A btrfs that did not change may be of another device by now.
+    fn publish_mounts(
+        &self,
+        again: bool,
+        update: impl FnOnce(&mut Table) -> Result<Change, MountInfoError>,
+    ) -> Result<u64, VolumeError> {
+        let mut table = self.table();
+        let mut change = update(&mut table).map_err(|source| VolumeError::Mountinfo { source })?;
+        if again {
+            let mounts = table.entries().into_iter();
+            let btrfs: Vec<_> = mounts.filter(|mount| mount.fs_type == "btrfs").collect();
+            change.gone.extend(btrfs.iter().cloned());
+            change.new.extend(btrfs);
         }
-        let view = Arc::new(MountView::new(&mounts, device::source_number));
-        let revision = self.inner.inventory.update(|known| known.mounts = view);
-        Ok(Mounts { mounts, revision })
+        if change.is_empty() {
+            return Ok(self.inner.inventory.current().revision);
+        }
+        let numbers: HashMap<u64, _> = change
+            .new
+            .iter()
+            .filter(|mount| mount.fs_type == "btrfs")
+            .filter_map(|mount| Some((mount.id, device::source_number(mount)?)))
+            .collect();
+        let number_of = |mount: &MountEntry| numbers.get(&mount.id).copied();
+        Ok(self
+            .inner
+            .inventory
+            .update(|known| known.mounts.apply(&change, number_of)))
     }
 }
 

@@ -1,6 +1,9 @@
 //! Stage, publish, and growing a filesystem: which job for which drive.
 
-use std::path::{Path, PathBuf};
+use std::{
+    borrow::Borrow,
+    path::{Path, PathBuf},
+};
 
 use super::{MOUNT_DEADLINE, STAGE_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
@@ -8,7 +11,7 @@ use crate::{
     evidence::mounts::Role,
     fs::{
         device,
-        jobs::{Device, FsError, GrowFs, Publish, Stage, StageMount},
+        jobs::{Device, FsError, GrowFs, Publish, Published, Stage, StageMount},
     },
     model::{DriveId, DriveRef, DriveState, FsType, Mode, Volume},
     sys::mountinfo::{self, MountEntry},
@@ -160,18 +163,18 @@ impl Volumes {
         request: PublishRequest,
     ) -> Result<(), VolumeError> {
         self.call_off_check(volume.uuid).await;
-        match self.publish_once(volume, &request).await {
+        let published = match self.publish_once(volume, &request).await {
             // Whoever closes a drive that he wrote to, makes udev take partitions that nobody uses from the kernel and
             // give them back, maybe under another number.
             Err(VolumeError::Fs(RunError::Job(FsError::NotHere { .. })))
                 if request.mode == Mode::Block =>
             {
                 let volume = self.look_again(volume).await?;
-                self.publish_once(&volume, &request).await?;
+                self.publish_once(&volume, &request).await?
             }
             done => done?,
-        }
-        self.refresh_mounts()?;
+        };
+        self.take_in_mount(published.mount)?;
         let target = mountinfo::resolve(&request.target);
         let (read_only, pod) = (request.read_only, request.pod);
         self.inner
@@ -239,7 +242,7 @@ impl Volumes {
         &self,
         volume: &Volume,
         request: &PublishRequest,
-    ) -> Result<(), VolumeError> {
+    ) -> Result<Published, VolumeError> {
         let (drive, volume) = &self.reach_settled(volume).await?;
         match self.publish_as_known(drive.clone(), volume, request).await {
             // An LV has another device since somebody deactivated and activated it: the drive says which.
@@ -257,12 +260,12 @@ impl Volumes {
         drive: DriveRef,
         volume: &Volume,
         request: &PublishRequest,
-    ) -> Result<(), VolumeError> {
+    ) -> Result<Published, VolumeError> {
         let device = device_of(volume)?;
         if request.exclusive {
-            let now = self.refresh_mounts()?;
+            self.refresh_mounts()?;
             let other = other_target(
-                &now.mounts,
+                &self.mounts(),
                 |mount| is_of_device(mount, &device.name, device.dev),
                 self.inner.expected.targets(volume.uuid),
                 &mountinfo::resolve(&request.target),
@@ -282,9 +285,8 @@ impl Volumes {
             target: request.target.clone(),
             read_only: request.read_only,
         };
-        self.run(&volume.drive, Slot::Foreground, job, MOUNT_DEADLINE)
-            .await?;
-        Ok(())
+        let published = self.run(&volume.drive, Slot::Foreground, job, MOUNT_DEADLINE);
+        Ok(published.await?)
     }
 
     /// Grows the filesystem to its device. Answers the device's size in bytes.
@@ -347,7 +349,7 @@ pub(super) fn is_of_device(mount: &MountEntry, device: &str, dev: (u32, u32)) ->
 /// Only the targets of our own calls count. The kubelet binds what is published once more, a subPath or a raw volume's
 /// device, and does so below directories that only it knows.
 fn other_target(
-    mounts: &[MountEntry],
+    mounts: &[impl Borrow<MountEntry>],
     is_of_volume: impl Fn(&MountEntry) -> bool,
     targets: Vec<PathBuf>,
     target: &Path,

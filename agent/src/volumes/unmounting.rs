@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{MOUNT_DEADLINE, Mounts, VolumeError, Volumes, guard::Key};
+use super::{MOUNT_DEADLINE, VolumeError, Volumes, guard::Key};
 use crate::{
     evidence::stalls,
     fs::{
@@ -146,7 +146,7 @@ impl Volumes {
             // What a sample saw at that path is over.
             self.inner.inventory.put_conditions(volume.uuid, Vec::new());
         }
-        self.publish_unmounted(&place)?;
+        self.publish_unmounted(&place, done.count)?;
         if let Some(volume) = volume
             && done.count > 0
         {
@@ -157,9 +157,16 @@ impl Volumes {
 
     /// Publishes that it is unmounted. A mount that another one hides, at a directory above, is not reached by the path, and
     /// is still there.
-    fn publish_unmounted(&self, place: &Path) -> Result<(), VolumeError> {
-        let is_there = |now: Mounts| !mountinfo::mounts_at(&now.mounts, place).is_empty();
-        if !is_there(self.refresh_mounts()?) || !is_there(self.reread_mounts()?) {
+    fn publish_unmounted(&self, place: &Path, count: u32) -> Result<(), VolumeError> {
+        if count == 0 {
+            // What somebody else has just mounted there, out of the path's reach, may not be known yet.
+            self.refresh_mounts()?;
+        }
+        if self.drop_mounts_at(place)? == 0 {
+            return Ok(());
+        }
+        self.reread_mounts()?;
+        if self.table().count_at(place) == 0 {
             return Ok(());
         }
         let error = std::io::Error::from_raw_os_error(libc::EINVAL);

@@ -283,7 +283,7 @@ impl Bench {
             target: self.path("pods").join(target),
             read_only,
         };
-        publish::publish(&job, &mut Context::silent())
+        publish::publish(&job, &mut Context::silent()).map(|published| published.changed)
     }
 
     /// The volume's device.

@@ -3,7 +3,11 @@
 use std::{fs, path::Path, time::Duration};
 
 use drivebay_agent::sys::mountinfo;
-use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, agent, csi, need, starts::Starts, wait};
+use drivebay_hwtests::{
+    DriveSpec, GIB, MIB, Rig, agent, csi, need,
+    starts::{self, Starts},
+    wait,
+};
 use drivebay_proto::csi::volume_capability::{AccessType, MountVolume, access_mode::Mode};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
@@ -12,6 +16,10 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 const WINDOWS: usize = 5;
 /// Calls of each kind in a window.
 const CALLS: usize = 10;
+/// What an agent does when mounts have changed is over.
+const SETTLED: Duration = Duration::from_millis(1500);
+/// Mounts that one publish or unpublish asks for: of the target, the staging path, and the system's places.
+const MOUNTS: usize = 30;
 
 #[tokio::test]
 async fn publish_stats_list_and_capacity_start_no_process_once_warm() {
@@ -162,6 +170,134 @@ fn bytes_read(agent: u32) -> u64 {
         line.parse::<u64>().ok()
     };
     pids.iter().filter_map(of).sum()
+}
+
+#[tokio::test]
+async fn publish_and_unpublish_ask_for_the_mounts_of_the_volume_alone() {
+    need!(root, loop, tool "strace", tool "mkfs.ext4", fs "ext4");
+    if !mountinfo::tells_single_mounts() {
+        return;
+    }
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let capability = csi::capability(
+        AccessType::Mount(MountVolume::default()),
+        Mode::SingleNodeMultiWriter,
+    );
+    let volume = rig.volume("one of many", 256 * MIB, &capability).await;
+    rig.use_volume(&volume).await;
+    let others = Others::new(rig.dir(), 1000);
+    let target = volume.target.with_file_name("other");
+    // The lines of each call, in the window that has the fewest: what others mount is taken in a moment after each change.
+    let mut least: [Option<Vec<String>>; 2] = [None, None];
+    for _ in 0..2 * WINDOWS {
+        for (call, least) in least.iter_mut().enumerate() {
+            tokio::time::sleep(SETTLED).await;
+            let lines = Starts::watch_mounts(rig.agent.pid(), rig.dir()).unwrap();
+            let csi = &rig.csi;
+            let done = match call {
+                0 => {
+                    csi.publish(&volume.id, &volume.staging, &target, &capability, false)
+                        .await
+                }
+                _ => csi.unpublish(&volume.id, &target).await,
+            };
+            done.unwrap();
+            let seen = lines.so_far().unwrap();
+            lines.finish().unwrap();
+            if least.as_ref().is_none_or(|least| seen.len() < least.len()) {
+                *least = Some(seen);
+            }
+        }
+    }
+    drop(others);
+    rig.leave_volume(&volume).await;
+    for seen in least.into_iter().flatten() {
+        let count = |of: fn(&str) -> bool| seen.iter().filter(|line| of(line)).count();
+        assert_eq!(count(starts::is_listmount), 0, "{seen:#?}");
+        assert!(
+            (1..=MOUNTS).contains(&count(starts::is_statmount)),
+            "{seen:#?}"
+        );
+        assert!(
+            !seen.iter().any(|line| line.contains("mountinfo")),
+            "{seen:#?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_first_stage_opens_and_flushes_its_drive_a_few_times() {
+    need!(root, loop, layout "partition", tool "strace", tool "mkfs.ext4", fs "ext4");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let mut windows = Vec::new();
+    for window in 0..WINDOWS {
+        let volume = rig
+            .volume(&format!("{window}"), 128 * MIB, &csi::mount("ext4"))
+            .await;
+        tokio::time::sleep(SETTLED).await;
+        let lines = Starts::watch_files(rig.agent.pid(), rig.dir()).unwrap();
+        rig.use_volume(&volume).await;
+        let seen = lines.finish().unwrap();
+        rig.leave_volume(&volume).await;
+        windows.push(Staged::of(&seen));
+    }
+    let best = windows
+        .iter()
+        .min_by_key(|staged| staged.attributes)
+        .unwrap();
+    assert_eq!(best.flushes, STAGED.flushes, "{windows:?}");
+    assert_eq!(best.opens, STAGED.opens, "{windows:?}");
+    assert!(best.attributes <= STAGED.attributes, "{windows:?}");
+    assert!(best.attributes > 0, "{windows:?}");
+}
+
+/// What the process that stages does in its first stage of a volume.
+#[derive(Debug, Default)]
+struct Staged {
+    /// Flushes of the drive and of the volume's device.
+    flushes: usize,
+    /// Opened nodes of the drive and of the volume's device.
+    opens: usize,
+    /// Opened files of sysfs.
+    attributes: usize,
+}
+
+/// To read the label: the drive, and to lock it. To open, probe, take and probe the volume again: its device, four times, and
+/// once for its size, once more when it is to grow. To write the record: the drive, to lock it, to write to it. Flushed are the
+/// new filesystem, and two copies of the record. mkfs is not counted.
+const STAGED: Staged = Staged {
+    flushes: 3,
+    opens: 10,
+    attributes: 120,
+};
+
+impl Staged {
+    fn of(lines: &[String]) -> Self {
+        let is_flush = |line: &&String| line.contains("sync(") && line.contains("</dev/loop");
+        // mkfs flushes the volume's device alone, whose name has a `p`.
+        let is_of_drive = |line: &&String| {
+            let name = line.split("</dev/loop").nth(1).unwrap_or_default();
+            name.split('>')
+                .next()
+                .is_some_and(|number| number.parse::<u32>().is_ok())
+        };
+        let worker = lines.iter().filter(is_flush).find(is_of_drive);
+        let worker = worker.and_then(|line| line.split_whitespace().next());
+        let own = lines
+            .iter()
+            .filter(|line| line.split_whitespace().next() == worker);
+        let mut staged = Self::default();
+        for line in own {
+            if is_flush(&line) {
+                staged.flushes += 1;
+            } else if line.contains("\"/dev/loop") {
+                staged.opens += 1;
+            } else if line.contains("\"/sys/") {
+                staged.attributes += 1;
+            }
+        }
+        staged
+    }
 }
 
 #[tokio::test]

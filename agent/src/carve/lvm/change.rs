@@ -13,10 +13,11 @@ use crate::carve::{
     claimed::{ClaimedDrive, Erasable, in_doubt},
     device::Device,
     error::{CarveError, damaged, fit, in_use, io_error},
+    plan::advance::first_state,
     record::FreeSpace,
 };
 use crate::model::{
-    Contents, DriveId, Extent, Label, Mode, Placed, Placement, Record, RecordState, VolumeSpec,
+    Contents, DriveId, Extent, Label, Placed, Placement, Record, RecordState, VolumeSpec,
     cause::chain,
 };
 
@@ -308,19 +309,7 @@ pub(super) fn extents_of(runs: &[Extent]) -> String {
     (bytes / plan::EXTENT_BYTES).to_string()
 }
 
-/// What the tags of a new volume say: its state is decided here and now, so that the first stage has nothing to
-/// plan and a first raw publish nothing to write.
+/// What the tags of a new volume say. LVM knows where it lies.
 fn new_record(spec: &VolumeSpec) -> Record {
-    let state = match (spec.mode, spec.fs_type) {
-        (Mode::Mount, Some(fs_type)) => RecordState::Fs {
-            fs_type,
-            fs_uuid: Uuid::new_v4(),
-            mounted: false,
-        },
-        // Staging plans it.
-        (Mode::Mount, None) => RecordState::New,
-        (Mode::Block, _) => RecordState::Block,
-    };
-    // LVM knows where it lies.
-    Record::new(spec, Extent { start: 0, len: 0 }, state)
+    Record::new(spec, Extent { start: 0, len: 0 }, first_state(spec))
 }

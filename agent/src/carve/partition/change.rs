@@ -8,7 +8,7 @@ use crate::carve::{
     device::{Device, Kernel},
     error::{CarveError, ambiguous, in_use, io_error},
     gpt::{ENTRIES, Entry},
-    plan,
+    plan::{self, advance::first_state},
     record::{self, Content, FreeSpace, Stored},
 };
 use crate::model::{
@@ -204,10 +204,11 @@ impl<D: Device + Kernel> Session<'_, D> {
         self.to_change()
             .add(number, extent)
             .map_err(io_error(&self.id, "giving the kernel the new partition"))?;
+        let state = first_state(spec);
         self.commit_label(
             self.label
                 .content
-                .with(spec.uuid, |record| record.state = RecordState::New),
+                .with(spec.uuid, |record| record.state = state),
         )
     }
 

@@ -1,6 +1,23 @@
 //! The state machine that keeps a volume from being formatted twice. Pure.
 
-use crate::model::{Mode, Record, RecordState};
+use uuid::Uuid;
+
+use crate::model::{Mode, Record, RecordState, VolumeSpec};
+
+/// The state of a volume that has just been made: decided here and now, so that the first stage has nothing to plan and a first
+/// raw publish nothing to write.
+pub(in crate::carve) fn first_state(spec: &VolumeSpec) -> RecordState {
+    match (spec.mode, spec.fs_type) {
+        (Mode::Mount, Some(fs_type)) => RecordState::Fs {
+            fs_type,
+            fs_uuid: Uuid::new_v4(),
+            mounted: false,
+        },
+        // Staging plans it.
+        (Mode::Mount, None) => RecordState::New,
+        (Mode::Block, _) => RecordState::Block,
+    }
+}
 
 /// The state machine of design invariant 3.
 pub(in crate::carve) fn may(record: &Record, to: &RecordState) -> bool {

@@ -3,7 +3,10 @@
 use std::{fs, io, os::fd::AsFd, path::Path};
 
 use super::{BlockDev, sysfs_dir};
-use crate::{model::drive::PartitionFacts, sys::ioctl};
+use crate::{
+    model::drive::PartitionFacts,
+    sys::{attribute, ioctl, sysfs},
+};
 
 impl BlockDev {
     /// Partitions as the kernel has them now, by number.
@@ -11,6 +14,10 @@ impl BlockDev {
         let mut found = Vec::new();
         for entry in fs::read_dir(sysfs_dir(&self.drive))? {
             let entry = entry?;
+            let name = entry.file_name();
+            if !sysfs::is_partition_name(&self.drive.kernel_name, &name.to_string_lossy()) {
+                continue;
+            }
             match read_partition(&entry.path()) {
                 Ok(Some(facts)) => found.push(facts),
                 Ok(None) => {}
@@ -53,7 +60,7 @@ fn gone(error: &io::Error) -> bool {
 }
 
 fn read_partition(dir: &Path) -> io::Result<Option<PartitionFacts>> {
-    let read = |name: &str| fs::read_to_string(dir.join(name));
+    let read = |name: &str| attribute::read_text(&dir.join(name));
     let number = |text: &str| text.trim().parse::<u64>().map_err(io::Error::other);
     let index = match read("partition") {
         Ok(text) => number(&text)?,

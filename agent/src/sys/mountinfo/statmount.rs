@@ -4,9 +4,12 @@
 //! one, and where a filter of system calls forbids these, mountinfo is read.
 
 use std::{
-    ffi::{CString, OsString},
+    ffi::{CStr, CString, OsString},
     io,
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    os::{
+        fd::{AsRawFd, BorrowedFd, RawFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
     path::{Path, PathBuf},
     sync::OnceLock,
 };
@@ -149,6 +152,15 @@ pub(super) fn stat(id: UniqueId) -> io::Result<Stated> {
 pub(super) fn mount_of(path: &Path) -> io::Result<UniqueId> {
     let path = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    id_of(libc::AT_FDCWD, &path, 0)
+}
+
+/// The mount that an open file lies on.
+pub(super) fn mount_of_file(file: BorrowedFd<'_>) -> io::Result<UniqueId> {
+    id_of(file.as_raw_fd(), c"", libc::AT_EMPTY_PATH)
+}
+
+fn id_of(dir: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<UniqueId> {
     // struct file_handle without room for a handle, which the kernel refuses after it has told the mount.
     let mut handle = [0_u32; 2];
     let mut id: UniqueId = 0;
@@ -156,11 +168,11 @@ pub(super) fn mount_of(path: &Path) -> io::Result<UniqueId> {
     let result = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
-            libc::AT_FDCWD,
+            dir,
             path.as_ptr(),
             handle.as_mut_ptr(),
             &raw mut id,
-            AT_HANDLE_MNT_ID_UNIQUE | AT_HANDLE_FID,
+            AT_HANDLE_MNT_ID_UNIQUE | AT_HANDLE_FID | flags,
         )
     };
     let error = io::Error::last_os_error();

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fs,
-    os::unix::ffi::OsStrExt,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
 };
 
@@ -39,6 +39,16 @@ fn change(at: &Path, flags: MsFlags) {
 fn made(path: PathBuf) -> PathBuf {
     fs::create_dir_all(&path).unwrap();
     path
+}
+
+fn entries(table: &Table) -> Vec<MountEntry> {
+    let all = table.entries().into_iter();
+    all.map(|entry| (*entry).clone()).collect()
+}
+
+/// Mounts that were read, that are new or different, and that are gone or were different.
+fn counts(change: &Change) -> [usize; 3] {
+    [change.read, change.new.len(), change.gone.len()]
 }
 
 /// Whatever a host may have: nested, stacked, bound, read-only in both ways, propagated, of deleted things, with odd names.
@@ -98,7 +108,7 @@ fn single_mounts_are_read_as_mountinfo_tells_them() {
     let reference = read().unwrap();
     let mut table = Table::default();
     table.read_all().unwrap();
-    assert_eq!(*table.entries(), reference);
+    assert_eq!(entries(&table), reference);
     let not_mounted = [made(dir.join("plain")), dir.join("no/such")];
     for path in paths.iter().chain(&not_mounted).chain([&dir, &"/".into()]) {
         let expected: Vec<_> = mounts_at(&reference, path).into_iter().cloned().collect();
@@ -127,9 +137,9 @@ fn a_refresh_reads_what_is_new_alone() {
     }
     let mut table = Table::default();
     assert!(table.refresh().unwrap().read > 300);
-    let refreshed = |table: &mut Table, read, gone| {
-        assert_eq!(table.refresh().unwrap(), Change { read, gone });
-        assert_eq!(*table.entries(), super::read().unwrap());
+    let refreshed = |table: &mut Table, new, gone| {
+        assert_eq!(counts(&table.refresh().unwrap()), [new, new, gone]);
+        assert_eq!(entries(table), super::read().unwrap());
     };
     refreshed(&mut table, 0, 0);
     tmpfs(&made(dir.join("new")), MsFlags::empty());
@@ -146,17 +156,47 @@ fn a_refresh_reads_what_is_new_alone() {
     for name in ["8", "9"] {
         change(&dir.join(name), MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY);
     }
-    assert_eq!(table.refresh().unwrap(), Change::default());
+    assert!(table.refresh().unwrap().is_empty());
     let wanted = |entry: &MountEntry| entry.mount_point == dir.join("8");
-    let read = Change { read: 1, gone: 0 };
-    assert_eq!(table.reread(wanted).unwrap(), read);
+    assert_eq!(counts(&table.reread(wanted).unwrap()), [1, 1, 1]);
+    assert_eq!(counts(&table.reread(wanted).unwrap()), [1, 0, 0]);
     let is_read_only = |table: &Table, name: &str| {
         let entries = table.entries();
         mounts_at(&entries, &dir.join(name))[0].super_read_only()
     };
     assert!(is_read_only(&table, "8") && !is_read_only(&table, "9"));
-    table.read_all().unwrap();
-    assert_eq!(*table.entries(), super::read().unwrap());
+    let all = entries(&table).len();
+    assert_eq!(counts(&table.read_all().unwrap()), [all, 1, 1]);
+    assert_eq!(entries(&table), super::read().unwrap());
+}
+
+#[test]
+fn one_mount_is_taken_in_and_let_go_without_a_look_at_the_others() {
+    let Some(dir) = namespace() else { return };
+    let mut table = Table::default();
+    table.refresh().unwrap();
+    let (one, other) = (made(dir.join("one")), made(dir.join("other")));
+    tmpfs(&other, MsFlags::empty());
+    tmpfs(&one, MsFlags::empty());
+    let id = unique_id(fs::File::open(&one).unwrap().as_fd()).unwrap();
+    let change = table.take_in_one(id).unwrap();
+    assert_eq!(counts(&change), [0, 1, 0]);
+    assert_eq!(*change.new[0], *at(&one).unwrap().last().unwrap());
+    assert_eq!(counts(&table.take_in_one(id).unwrap()), [0, 0, 0]);
+    assert_eq!((table.count_at(&one), table.count_at(&other)), (1, 0));
+
+    // It is still there.
+    assert!(table.drop_gone_at(&one).unwrap().is_empty());
+    // Another one in its place, which nobody has told of.
+    umount2(&one, MntFlags::empty()).unwrap();
+    tmpfs(&one, MsFlags::empty());
+    let change = table.drop_gone_at(&one).unwrap();
+    assert_eq!(counts(&change), [0, 0, 1]);
+    assert_eq!(table.count_at(&one), 0);
+    assert!(table.take_in_one(id).unwrap().is_empty());
+    // What was not asked for is found all the same.
+    assert_eq!(counts(&table.refresh().unwrap()), [2, 2, 0]);
+    assert_eq!(entries(&table), super::read().unwrap());
 }
 
 #[test]

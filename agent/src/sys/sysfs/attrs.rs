@@ -6,6 +6,8 @@ use std::{
     path::PathBuf,
 };
 
+use crate::sys::attribute;
+
 /// A directory of sysfs.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
@@ -47,7 +49,7 @@ impl Node {
 
     /// Raw bytes of an optional attribute: None when the device does not have it or has nothing to say.
     pub(crate) fn bytes(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        match fs::read(self.path.join(name)) {
+        match attribute::read(&self.path.join(name)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(io::Error::new(

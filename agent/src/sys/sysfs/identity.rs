@@ -9,7 +9,7 @@ use crate::model::{DriveId, Transport};
 const LONGEST: usize = 180;
 
 /// Who a drive says it is.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Identity {
     pub(super) id: DriveId,
     pub(super) is_stable: bool,

@@ -15,7 +15,7 @@ use std::{
 
 use self::{attach::Place, attrs::Node, identity::Identity};
 use crate::model::{
-    DriveFacts, Media,
+    DriveFacts, DriveId, Media, Transport,
     drive::{Holder, PartitionFacts},
 };
 
@@ -48,6 +48,41 @@ pub fn enumerate(root: &Path) -> io::Result<Vec<DriveFacts>> {
 
 /// Facts of one disk; NotFound when it is gone.
 pub fn read(root: &Path, kernel_name: &str) -> io::Result<DriveFacts> {
+    unless_gone(root, kernel_name, |link| gather(root, link, kernel_name))
+}
+
+/// What tells which drive a disk is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identified {
+    pub id: DriveId,
+    pub major: u32,
+    pub minor: u32,
+    pub diskseq: u64,
+    pub size_bytes: u64,
+}
+
+/// Which drive a disk is, as `read` has it, by a tenth of its system calls; NotFound when it is gone.
+pub fn identify(root: &Path, kernel_name: &str) -> io::Result<Identified> {
+    unless_gone(root, kernel_name, |link| {
+        let disk = Disk::find(root, link, kernel_name)?;
+        let identified = Identified {
+            size_bytes: sectors(&disk.node, "size")?,
+            id: disk.identity.id.clone(),
+            major: disk.number.0,
+            minor: disk.number.1,
+            diskseq: disk.diskseq,
+        };
+        disk.is_still_the_same()?;
+        Ok(identified)
+    })
+}
+
+/// Reads something of a disk, by its link in sysfs.
+fn unless_gone<T>(
+    root: &Path,
+    kernel_name: &str,
+    read: impl FnOnce(&Path) -> io::Result<T>,
+) -> io::Result<T> {
     if kernel_name.is_empty() || kernel_name.starts_with('.') || kernel_name.contains('/') {
         return Err(io::Error::new(
             ErrorKind::InvalidInput,
@@ -55,8 +90,7 @@ pub fn read(root: &Path, kernel_name: &str) -> io::Result<DriveFacts> {
         ));
     }
     let link = root.join("class/block").join(kernel_name);
-    let facts = gather(root, &link, kernel_name);
-    match facts {
+    match read(&link) {
         // Whatever failed, failed because it went away: that is "gone", not an error of sysfs.
         Err(_)
             if std::fs::symlink_metadata(&link)
@@ -85,37 +119,70 @@ fn gone(kernel_name: &str) -> io::Error {
     )
 }
 
-fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts> {
-    let real_root = root.canonicalize()?;
-    let real = link.canonicalize()?;
-    let inside = real
-        .strip_prefix(&real_root)
-        .map_err(|_| io::Error::other(format!("{} leads out of sysfs", link.display())))?
-        .to_string_lossy()
-        .into_owned();
-    let disk = Node::at(real);
-    let place = Place::new(&real_root, format!("/{inside}"), kernel_name);
-    let diskseq = disk.number("diskseq")?.unwrap_or(0);
+/// A disk and who it is.
+struct Disk {
+    node: Node,
+    place: Place,
+    diskseq: u64,
+    hidden: bool,
+    number: (u32, u32),
+    backing_file: Option<PathBuf>,
+    transport: Transport,
+    identity: Identity,
+}
 
-    let hidden = disk.flag("hidden")?;
-    let (major, minor) = match disk.text("dev")? {
-        Some(text) => parse_dev(&text)?,
-        // Hidden disks (NVMe paths) have no device number.
-        None if hidden => (0, 0),
-        None => return Err(gone(kernel_name)),
-    };
-    let backing_file = disk.text("loop/backing_file")?.map(PathBuf::from);
-    let transport = attach::transport(&place, &disk)?;
-    let Identity {
-        id,
-        is_stable,
-        model,
-        serial,
-        wwn,
-        firmware,
-    } = identity::identify(&place, &disk, transport, backing_file.as_deref())?;
-    let partitions = partitions(&disk)?;
-    let mut holders = holders(root, &disk, kernel_name)?;
+impl Disk {
+    fn find(root: &Path, link: &Path, kernel_name: &str) -> io::Result<Self> {
+        let real_root = root.canonicalize()?;
+        let real = link.canonicalize()?;
+        let inside = real
+            .strip_prefix(&real_root)
+            .map_err(|_| io::Error::other(format!("{} leads out of sysfs", link.display())))?
+            .to_string_lossy()
+            .into_owned();
+        let node = Node::at(real);
+        let place = Place::new(&real_root, format!("/{inside}"), kernel_name);
+        let diskseq = node.number("diskseq")?.unwrap_or(0);
+        let hidden = node.flag("hidden")?;
+        let number = match node.text("dev")? {
+            Some(text) => parse_dev(&text)?,
+            // Hidden disks (NVMe paths) have no device number.
+            None if hidden => (0, 0),
+            None => return Err(gone(kernel_name)),
+        };
+        let backing_file = node.text("loop/backing_file")?.map(PathBuf::from);
+        let transport = attach::transport(&place, &node)?;
+        let identity = identity::identify(&place, &node, transport, backing_file.as_deref())?;
+        Ok(Self {
+            node,
+            place,
+            diskseq,
+            hidden,
+            number,
+            backing_file,
+            transport,
+            identity,
+        })
+    }
+
+    /// Fails when another device took the name meanwhile: half of what was read is of the one, half of the other.
+    fn is_still_the_same(&self) -> io::Result<()> {
+        if self.node.number("diskseq")?.unwrap_or(0) == self.diskseq {
+            return Ok(());
+        }
+        let kernel_name = self.place.kernel_name();
+        Err(io::Error::new(
+            ErrorKind::Interrupted,
+            format!("block device {kernel_name} changed while it was read; it will be read again"),
+        ))
+    }
+}
+
+fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts> {
+    let found = Disk::find(root, link, kernel_name)?;
+    let (disk, place) = (&found.node, &found.place);
+    let partitions = partitions(disk, kernel_name)?;
+    let mut holders = holders(root, disk, kernel_name)?;
     for partition in &partitions {
         holders.extend(self::holders(
             root,
@@ -124,47 +191,42 @@ fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts>
         )?);
     }
     let rotational = disk.flag("queue/rotational")?;
+    let identity = found.identity.clone();
     let facts = DriveFacts {
-        id,
-        identity_is_stable: is_stable,
+        id: identity.id,
+        identity_is_stable: identity.is_stable,
         kernel_name: kernel_name.to_owned(),
-        major,
-        minor,
-        diskseq,
-        model,
-        serial,
-        wwn,
-        firmware,
-        size_bytes: sectors(&disk, "size")?,
-        logical_sector: sector_size(&disk, "queue/logical_block_size")?,
-        physical_sector: sector_size(&disk, "queue/physical_block_size")?,
+        major: found.number.0,
+        minor: found.number.1,
+        diskseq: found.diskseq,
+        model: identity.model,
+        serial: identity.serial,
+        wwn: identity.wwn,
+        firmware: identity.firmware,
+        size_bytes: sectors(disk, "size")?,
+        logical_sector: sector_size(disk, "queue/logical_block_size")?,
+        physical_sector: sector_size(disk, "queue/physical_block_size")?,
         media: match (place.is_nvme(), rotational) {
             (true, _) => Media::Nvme,
             (false, true) => Media::Hdd,
             (false, false) => Media::Ssd,
         },
-        transport,
+        transport: found.transport,
         read_only: disk.required_flag("ro")?,
         removable: disk.flag("removable")?,
-        hidden,
+        hidden: found.hidden,
         zoned: disk
             .text("queue/zoned")?
             .is_some_and(|zoned| zoned != "none"),
         is_partition: disk.exists("partition")?,
-        virtual_kind: attach::virtual_kind(&place),
-        not_running: attach::not_running(&place, &disk)?,
+        virtual_kind: attach::virtual_kind(place),
+        not_running: attach::not_running(place, disk)?,
         holders,
         partitions,
         sysfs_path: format!("/sys{}", place.path()),
-        backing_file,
+        backing_file: found.backing_file.clone(),
     };
-    // Read while another device took the name: half of these facts are of the one, half of the other.
-    if disk.number("diskseq")?.unwrap_or(0) != diskseq {
-        return Err(io::Error::new(
-            ErrorKind::Interrupted,
-            format!("block device {kernel_name} changed while it was read; it will be read again"),
-        ));
-    }
+    found.is_still_the_same()?;
     Ok(facts)
 }
 
@@ -200,9 +262,12 @@ fn sector_size(node: &Node, name: &str) -> io::Result<u32> {
     })
 }
 
-fn partitions(disk: &Node) -> io::Result<Vec<PartitionFacts>> {
+fn partitions(disk: &Node, disk_name: &str) -> io::Result<Vec<PartitionFacts>> {
     let mut found = Vec::new();
     for kernel_name in disk.list()? {
+        if !is_partition_name(disk_name, &kernel_name) {
+            continue;
+        }
         let node = disk.child(&kernel_name);
         match partition(&node, kernel_name) {
             Ok(Some(facts)) => found.push(facts),
@@ -214,6 +279,15 @@ fn partitions(disk: &Node) -> io::Result<Vec<PartitionFacts>> {
     }
     found.sort_by_key(|facts| facts.number);
     Ok(found)
+}
+
+/// Whether a disk may have a partition of this name: the kernel puts a number behind the disk's own name, or `p` and a number.
+/// The some thirty attributes of a disk are not opened to see that they are none.
+pub(super) fn is_partition_name(disk: &str, name: &str) -> bool {
+    name.strip_prefix(disk).is_some_and(|rest| {
+        let number = rest.strip_prefix('p').unwrap_or(rest);
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 fn partition(node: &Node, kernel_name: String) -> io::Result<Option<PartitionFacts>> {
