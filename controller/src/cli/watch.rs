@@ -60,9 +60,9 @@ impl Screen {
             return Ok(());
         }
         match terminal.width {
-            Some(_) => write!(
+            Some(_) => writeln!(
                 out,
-                "{CLEAR}{text}(every {} s; Ctrl-C ends it)\n",
+                "{CLEAR}{text}(every {} s; Ctrl-C ends it)",
                 self.seconds
             )?,
             None => out.write_all(text.as_bytes())?,
