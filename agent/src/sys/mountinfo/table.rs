@@ -102,6 +102,9 @@ impl Hash for Point {
     }
 }
 
+/// Mounts that were read, by their ids.
+type Read = Vec<(UniqueId, MountEntry)>;
+
 /// All mounts, as they were when it was last brought up to date.
 #[derive(Debug, Default)]
 pub struct Table {
@@ -182,10 +185,7 @@ impl Table {
     }
 
     /// The ids of all mounts, and those that are new or `wanted`, read.
-    fn ask(
-        &self,
-        wanted: impl Fn(&MountEntry) -> bool,
-    ) -> io::Result<(Vec<UniqueId>, Vec<(UniqueId, MountEntry)>)> {
+    fn ask(&self, wanted: impl Fn(&MountEntry) -> bool) -> io::Result<(Vec<UniqueId>, Read)> {
         let mut now = statmount::list()?;
         let mut read = Vec::new();
         let mut known = self.mounts.iter().peekable();
@@ -208,7 +208,7 @@ impl Table {
     }
 
     /// `now`: the ids of all that there are, ascending.
-    fn take_in(&mut self, now: &[UniqueId], read: Vec<(UniqueId, MountEntry)>) -> Change {
+    fn take_in(&mut self, now: &[UniqueId], read: Read) -> Change {
         let mut change = Change {
             read: read.len(),
             ..Change::default()
