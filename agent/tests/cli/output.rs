@@ -310,13 +310,6 @@ async fn a_command_under_a_wrong_name_is_hinted_at() {
         assert_eq!(output.status.code(), Some(2), "{line}");
         assert!(err(&output).contains(hint), "{line}: {}", err(&output));
     }
-    let output = run(&["volumes", "-o", "yaml"]).await;
-    assert_eq!(output.status.code(), Some(2));
-    assert!(
-        err(&output).contains("-o json is YAML, too"),
-        "{}",
-        err(&output)
-    );
 }
 
 #[tokio::test]
