@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use drivebay_hwtests::{DriveSpec, GIB, Rig, authority::Authority, fleet::Controller, need, tree};
+use drivebay_hwtests::{DriveSpec, GIB, Rig, Settings, authority::Authority, fleet::Controller, need, tree};
 use tempfile::TempDir;
 
 /// The agent dials at once; the machine may be building at the same time.
@@ -64,14 +64,14 @@ const NOT_ADVERTISED: [&str; 16] = [
 #[tokio::test]
 async fn the_conformance_suite_passes_with_mounted_volumes() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4", sanity);
-    let rig = Rig::with(drives()).await;
+    let rig = Rig::tuned(drives(), spread).await;
     conforms("mount", rig, None, 49).await;
 }
 
 #[tokio::test]
 async fn the_conformance_suite_passes_with_block_volumes() {
     need!(root, loop, sanity);
-    let rig = Rig::with(drives()).await;
+    let rig = Rig::tuned(drives(), spread).await;
     conforms("block", rig, None, 49).await;
 }
 
@@ -102,6 +102,12 @@ fn drives() -> Vec<DriveSpec> {
         .into()
 }
 
+/// As classes do by default: with room to grow behind each volume. Packed, one that is made while the last one is erased may lie
+/// right before it, and could not grow then.
+fn spread(settings: &mut Settings) {
+    "spread".clone_into(&mut settings.placement);
+}
+
 /// An agent that serves the node, and a controller that it dials.
 async fn with_controller(options: &[&str]) -> (Rig, Central) {
     let dir = TempDir::with_prefix("drivebay-controller-").unwrap();
@@ -118,6 +124,7 @@ async fn with_controller(options: &[&str]) -> (Rig, Central) {
         files.key
     );
     let rig = Rig::tuned(drives(), |settings| {
+        spread(settings);
         settings.headless = false;
         settings.more = config;
     })
