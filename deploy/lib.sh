@@ -8,31 +8,13 @@ SCHEMAS_VERSION=1.37.0
 # Manifests are checked against the oldest Kubernetes that the chart installs on, and the newest there is.
 KUBERNETES_VERSIONS=(1.30.0 1.37.0)
 
-# go_tool NAME MODULE VERSION: builds a Go program into target/tools, once.
-go_tool() {
-    local name=$1 module=$2 version=$3 tools go
-    tools="$(target_dir)/tools"
-    if [ -x "$tools/$name" ] && [ "$(cat "$tools/$name.version" 2>/dev/null)" = "$version" ]; then
-        say "$name $version: there"
-        return 0
-    fi
-    need_packages "downloading Go modules" ca-certificates
-    go=$(go_program) || exit 1
-    say "$name $version: building"
-    mkdir -p "$tools"
-    # A newer Go than the installed one comes from the module proxy, if the program asks for it.
-    GOTOOLCHAIN=auto GOFLAGS=-modcacherw CGO_ENABLED=0 GOBIN="$tools" "$go" install "$module@$version" ||
-        die "building $name $version failed"
-    say "$version" >"$tools/$name.version"
-}
-
 need_helm() {
-    go_tool helm helm.sh/helm/v4/cmd/helm "$HELM_VERSION"
+    need_go_program helm helm.sh/helm/v4 "$HELM_VERSION" cmd/helm
     HELM="$(target_dir)/tools/helm"
 }
 
 need_kubeconform() {
-    go_tool kubeconform github.com/yannh/kubeconform/cmd/kubeconform "$KUBECONFORM_VERSION"
+    need_go_program kubeconform github.com/yannh/kubeconform "$KUBECONFORM_VERSION" cmd/kubeconform
     KUBECONFORM="$(target_dir)/tools/kubeconform"
 }
 

@@ -228,7 +228,10 @@ need_clients() {
 need_go_program() {
     local tools go work
     tools=$(realpath -m "$(target_dir)/tools")
-    if [ -x "$tools/$1" ] && [ "$(cat "$tools/$1.version" 2>/dev/null)" = "$3" ]; then return 0; fi
+    if [ -x "$tools/$1" ] && [ "$(cat "$tools/$1.version" 2>/dev/null)" = "$3" ]; then
+        say "$1 $3: there"
+        return 0
+    fi
     need_packages "downloading Go modules" ca-certificates
     go=$(go_program) || exit 1
     say "$1 $3: building with $("$go" env GOVERSION)"

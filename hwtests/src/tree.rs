@@ -173,23 +173,16 @@ pub fn sweep(dir: &Path) -> Vec<String> {
             );
         }
     }
-    // A worker or udev may still have a device open: then the loop device goes with its last user, and a partition stays. Left
-    // on the number, it would be found on the drive that gets this number next.
-    let devices = loops_below(dir);
+    let all: Vec<_> = loops_below(dir).into_iter().map(|of| of.name).collect();
+    // A worker or udev may still have a device open: then the loop device goes with its last user, and a partition stays.
     wait::poll(Duration::from_secs(10), || {
-        let mut gone = leftovers(dir).is_empty();
-        for device in &devices {
-            let is_ours = loops_below(dir).contains(device);
-            if is_ours || is_stale(&device.name) {
-                detach(&device.name);
-                gone = false;
-            }
+        for device in loops_below(dir) {
+            detach(&device.name);
         }
-        gone.then_some(())
+        leftovers(dir).is_empty().then_some(())
     });
-    let names: Vec<_> = devices.into_iter().map(|device| device.name).collect();
     let mut left = leftovers(dir);
-    left.extend(sweep_detached(&names));
+    left.extend(sweep_detached(&all));
     left
 }
 
@@ -199,8 +192,8 @@ fn is_stale(name: &str) -> bool {
     !has_file && !partitions(name).is_empty()
 }
 
-/// Takes from the kernel the partitions of loop devices that were detached while they were in use. Answers with what still
-/// has some.
+/// Takes from the kernel the partitions of loop devices that were detached while they were in use: left on the number, they
+/// would be found on the drive that gets it next. Answers with what still has some.
 pub fn sweep_detached(names: &[String]) -> Vec<String> {
     let mut stale = Vec::new();
     wait::poll(Duration::from_secs(10), || {

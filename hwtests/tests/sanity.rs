@@ -15,7 +15,9 @@ use std::{
     time::Duration,
 };
 
-use drivebay_hwtests::{DriveSpec, GIB, Rig, Settings, authority::Authority, fleet::Controller, need, tree};
+use drivebay_hwtests::{
+    DriveSpec, GIB, Rig, Settings, authority::Authority, fleet::Controller, need, tree,
+};
 use tempfile::TempDir;
 
 /// The agent dials at once; the machine may be building at the same time.

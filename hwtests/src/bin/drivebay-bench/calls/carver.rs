@@ -86,26 +86,29 @@ impl Carver {
     /// A volume in the first free space. partx, since not every kernel reads GPTs, nor tables of drives in use.
     pub(super) fn create(&self, mib: u64) -> Result<(), Trouble> {
         match self {
-            Self::Partition { device, .. } => {
+            Self::Partition { device, number } => {
                 sfdisk(device, &["--append"], &format!("size={mib}MiB\n"))?;
-                self.partx("--add")
+                partx("--add", device, *number)
             }
             Self::Lvm(vg) => vg.create(LV, mib),
         }
     }
 
-    /// The same by sgdisk; layout partition only.
+    /// The same by sgdisk, which knows partitions alone.
     pub(super) fn create_by_sgdisk(&self, mib: u64) -> Result<(), Trouble> {
-        if let Self::Partition { device, .. } = self {
-            tools::run("sgdisk", &[&format!("--new=0:0:+{mib}M"), device])?;
+        match self {
+            Self::Partition { device, number } => {
+                tools::run("sgdisk", &[&format!("--new=0:0:+{mib}M"), device])?;
+                partx("--add", device, *number)
+            }
+            Self::Lvm(_) => Err(Trouble::new("sgdisk makes no logical volumes")),
         }
-        self.partx("--add")
     }
 
     pub(super) fn delete(&self) -> Result<(), Trouble> {
         match self {
             Self::Partition { device, number } => {
-                self.partx("--delete")?;
+                partx("--delete", device, *number)?;
                 sfdisk(device, &["--delete", &number.to_string()], "")
             }
             Self::Lvm(vg) => vg.remove(LV),
@@ -119,15 +122,10 @@ impl Carver {
             Self::Lvm(VolumeGroup(vg)) => format!("/dev/{vg}/{LV}"),
         }
     }
+}
 
-    fn partx(&self, what: &str) -> Result<(), Trouble> {
-        match self {
-            Self::Partition { device, number } => {
-                tools::run("partx", &[what, "--nr", &number.to_string(), device]).map(drop)
-            }
-            Self::Lvm(_) => Ok(()),
-        }
-    }
+fn partx(what: &str, device: &str, number: usize) -> Result<(), Trouble> {
+    tools::run("partx", &[what, "--nr", &number.to_string(), device]).map(drop)
 }
 
 impl VolumeGroup {
