@@ -213,6 +213,37 @@ pub fn skipped(test: &str, reason: &str) {
     }
 }
 
+/// Whether what takes about a minute on drives is tested too (`hwtests/all-tests --long` sets DRIVEBAY_LONG).
+pub fn is_long() -> bool {
+    std::env::var_os("DRIVEBAY_LONG").is_some()
+}
+
+/// Returns from the test when it is to be left out, and says so with the reason.
+#[macro_export]
+macro_rules! left_out {
+    ($is:expr, $reason:expr) => {
+        if $is {
+            fn here() {}
+            let name = ::std::any::type_name_of_val(&here)
+                .trim_end_matches("::here")
+                .trim_end_matches("::{{closure}}");
+            $crate::need::skipped(name, $reason);
+            return;
+        }
+    };
+}
+
+/// Leaves a test on drives that takes about a minute for `hwtests/all-tests --long`, and says so.
+#[macro_export]
+macro_rules! long_on_drives {
+    () => {
+        $crate::left_out!(
+            !$crate::need::is_long(),
+            "takes long; hwtests/all-tests --long runs it"
+        );
+    };
+}
+
 /// Returns from the test when something it needs is missing.
 ///
 /// `need!(root, loop, tool "mkfs.xfs", fs "xfs", sanity)`

@@ -18,7 +18,8 @@ use std::{
 
 use drivebay_agent::sys::fanotify::FsErrors;
 use drivebay_hwtests::{
-    DriveSpec, GIB, MIB, Rig, csi, hang::HungDrive, need, rig::Placed, starts::Starts, wait,
+    DriveSpec, GIB, MIB, Rig, csi, hang::HungDrive, long_on_drives, need, rig::Placed,
+    starts::Starts, wait,
 };
 use drivebay_proto::csi as wire;
 
@@ -270,6 +271,7 @@ async fn with_every_drive_hung_volumes_are_inaccessible_and_samples_come_in_time
 #[tokio::test]
 async fn a_place_that_does_not_read_is_found_and_told_until_it_reads_again() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    long_on_drives!();
     let stand = Stand::new().await;
     let (bad, quiet) = (stand.volume(0).await, stand.volume(1).await);
     // Nobody reads there, so nobody but the agent can find it: the volume begins behind the label, of 4 MiB and more.

@@ -17,7 +17,7 @@ use std::{
 };
 
 use drivebay_hwtests::{
-    DriveSpec, GIB, MIB, Rig, csi, need, rig::Placed, tools::must as run, wait,
+    DriveSpec, GIB, MIB, Rig, csi, long_on_drives, need, rig::Placed, tools::must as run, wait,
 };
 use drivebay_proto::agent as wire;
 
@@ -211,6 +211,7 @@ impl Drop for Shared {
 async fn an_error_that_a_filesystem_tells_of_is_heard_without_the_kernel_log_and_listening_keeps_nothing_mounted()
  {
     need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "unshare");
+    long_on_drives!();
     let mut shared = None;
     let rig = Rig::tuned(vec![DriveSpec::blank("a", 4 * GIB)], |settings| {
         shared = Some(Shared::new(settings.dir.join("kubelet")));

@@ -179,12 +179,14 @@ async fn a_busy_ext4_is_never_called_damaged() {
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_busy_xfs_is_never_called_damaged() {
+    long!();
     no_false_alarm("xfs", times()).await;
 }
 
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_busy_btrfs_is_never_called_damaged() {
+    long!();
     no_false_alarm("btrfs", times()).await;
 }
 

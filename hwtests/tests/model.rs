@@ -27,7 +27,7 @@ use drivebay_hwtests::need;
 use model::cases;
 
 /// Steps of the short run.
-const SHORT: usize = 320;
+const SHORT: usize = 160;
 /// Of the long one.
 const LONG: usize = 10_000;
 /// How long a failing case of the short run is shrunk.

@@ -224,10 +224,12 @@ async fn a_drive_that_takes_3_10_or_50_times_as_long_is_found_and_no_other() {
 
 #[test]
 fn slow_drives_are_told_from_loaded_ones_on_generated_traces() {
-    let table = slow_traces::evaluate(7, 32);
+    // Three times as slow is missed now and then, which counts for more among few; `hwtests/slow` evaluates a thousand.
+    let (traces, least) = if need::is_long() { (32, 0.9) } else { (8, 0.7) };
+    let table = slow_traces::evaluate(7, traces);
     let all = table.all();
     assert!(
-        all.recall() >= 0.9,
+        all.recall() >= least,
         "{}\n{:#?}",
         table.render(),
         table.missed

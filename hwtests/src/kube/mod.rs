@@ -28,12 +28,10 @@ pub use install::{CHART, CLASS, DRIVER, Install, NAMESPACE};
 #[macro_export]
 macro_rules! long_scenario {
     ($cluster:expr) => {
-        if !$cluster.long() {
-            fn here() {}
-            let name = ::std::any::type_name_of_val(&here).trim_end_matches("::here");
-            $crate::need::skipped(name, "takes minutes; hwtests/kubernetes --long runs it");
-            return;
-        }
+        $crate::left_out!(
+            !$cluster.long(),
+            "takes minutes; hwtests/kubernetes --long runs it"
+        );
     };
 }
 

@@ -15,13 +15,9 @@ pub fn say(what: impl fmt::Display) {
 #[macro_export]
 macro_rules! long {
     () => {
-        if ::std::env::var_os("DRIVEBAY_LAB_LONG").is_none() {
-            fn here() {}
-            let name = ::std::any::type_name_of_val(&here)
-                .trim_end_matches("::here")
-                .trim_end_matches("::{{closure}}");
-            $crate::need::skipped(name, "takes long; hwtests/lab test --long runs it");
-            return;
-        }
+        $crate::left_out!(
+            ::std::env::var_os("DRIVEBAY_LAB_LONG").is_none(),
+            "takes long; hwtests/lab test --long runs it"
+        );
     };
 }

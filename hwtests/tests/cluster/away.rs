@@ -5,7 +5,7 @@ use std::time::Instant;
 use drivebay_hwtests::{
     cluster::{Cluster, Controller, LIMIT},
     fleet::Command,
-    need, wait,
+    long_on_drives, need, wait,
 };
 use drivebay_proto::csi::VolumeCondition;
 use tonic::Code;
@@ -29,6 +29,7 @@ async fn until_abnormal(controller: &Controller, id: &str) -> String {
 async fn a_node_that_is_cut_off_stays_listed_as_abnormal_in_stable_words_and_comes_back_by_itself()
 {
     need!(root, network, tool "ip", tool "nsenter");
+    long_on_drives!();
     let cluster = Cluster::new().unwrap();
     let mut controller = cluster.controller(1).await;
     let dial = [controller.address()];

@@ -5,7 +5,7 @@ use std::{fs, time::Duration};
 use drivebay_hwtests::{
     authority::{Authority, replace},
     cluster::{Cluster, LIMIT},
-    need, wait,
+    long_on_drives, need, wait,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,6 +31,7 @@ async fn an_agent_with_another_nodes_certificate_is_refused_by_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_last_as_long_as_their_certificates_and_new_ones_are_used_without_a_restart() {
     need!(root, network, tool "ip", tool "nsenter");
+    long_on_drives!();
     let cluster = Cluster::new().unwrap();
     let controller = cluster.controller(1).await;
     let dial = [controller.address()];

@@ -12,7 +12,7 @@ use std::{
 use drivebay_hwtests::{
     DriveSpec, GIB, Rig, csi,
     faults::{About, Case},
-    need,
+    long_on_drives, need,
     rig::Placed,
 };
 
@@ -92,6 +92,7 @@ async fn a_mount_that_is_made_read_only() {
 #[tokio::test]
 async fn a_device_that_is_made_read_only() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "blockdev");
+    long_on_drives!();
     let stand = Stand::new("ext4").await;
     let mut case = Case::new("read-only device", "blockdev --setro, loop drive");
     let device = stand.rig.device(&stand.troubled).await;
@@ -204,6 +205,7 @@ impl Full {
 #[tokio::test]
 async fn filesystems_without_room_or_inodes() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "mkfs.xfs", fs "xfs");
+    long_on_drives!();
     let drives = ["a", "b"].map(|name| DriveSpec::blank(name, 4 * GIB));
     let rig = Rig::with(drives.into()).await;
     let quiet = rig.volume("quiet", GIB, &csi::mount("ext4")).await;

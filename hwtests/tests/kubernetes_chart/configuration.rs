@@ -1,9 +1,12 @@
 //! `agent.config` and `agent.groups`.
 
-use drivebay_hwtests::kube::{
-    Cluster, Install, LIMIT, NAMESPACE,
-    manifest::{IDLE, claim, mounted, pod},
-    wait,
+use drivebay_hwtests::{
+    kube::{
+        Cluster, Install, LIMIT, NAMESPACE,
+        manifest::{IDLE, claim, mounted, pod},
+        wait,
+    },
+    long_scenario,
 };
 use serde_json::{Value, json};
 
@@ -49,6 +52,7 @@ fn a_mistake_in_the_configuration_stops_an_upgrade_with_the_agents_message() {
 #[ignore = "needs a cluster: hwtests/kubernetes"]
 fn an_override_given_as_a_value_decides_a_drives_verdict() {
     let cluster = Cluster::running();
+    long_scenario!(cluster);
     cluster.installed();
     let drives = verdicts(&cluster);
     let (drive, verdict) = drives.first().unwrap().clone();
@@ -72,6 +76,7 @@ fn an_override_given_as_a_value_decides_a_drives_verdict() {
 #[ignore = "needs a cluster: hwtests/kubernetes"]
 fn a_node_has_the_agent_of_its_group_and_keeps_its_volumes() {
     let cluster = Cluster::running();
+    long_scenario!(cluster);
     cluster.installed();
     let it = cluster.scenario("group");
     it.apply(&[

@@ -1,6 +1,9 @@
 //! The Prometheus operator's objects, with its kinds and without.
 
-use drivebay_hwtests::kube::{Cluster, Install, NAMESPACE};
+use drivebay_hwtests::{
+    kube::{Cluster, Install, NAMESPACE},
+    long_scenario,
+};
 use serde_json::{Value, json};
 
 /// A kind that the API server knows, without the operator's schema.
@@ -27,6 +30,7 @@ fn kind(kind: &str, plural: &str) -> Value {
 #[ignore = "needs a cluster: hwtests/kubernetes"]
 fn pod_monitors_and_rules_are_made_where_their_kinds_are_known_and_else_refused() {
     let cluster = Cluster::running();
+    long_scenario!(cluster);
     cluster.installed();
     let install = Install::with(json!({"metrics": {
         "enabled": true,

@@ -3,10 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drivebay_hwtests::kube::{
-    Cluster, Install, LIMIT, NAMESPACE, Scenario,
-    manifest::{IDLE, claim_of, mounted, pod},
-    wait,
+use drivebay_hwtests::{
+    kube::{
+        Cluster, Install, LIMIT, NAMESPACE, Scenario,
+        manifest::{IDLE, claim_of, mounted, pod},
+        wait,
+    },
+    long_scenario,
 };
 use serde_json::{Value, json};
 
@@ -94,6 +97,7 @@ fn values(pushed: &Images) -> Value {
 #[ignore = "needs a cluster: hwtests/kubernetes"]
 fn another_name_a_registry_digests_annotations_groups_and_spread_constraints_take_effect() {
     let cluster = Cluster::running();
+    long_scenario!(cluster);
     cluster.uninstall_if_installed();
     cluster.service("start", "registry");
     wait::until(LIMIT, "the registry answers", || {

@@ -1,14 +1,18 @@
 //! The agent's read-only root, and `helm test`.
 
-use drivebay_hwtests::kube::{
-    Cluster, DRIVER, NAMESPACE,
-    manifest::{IDLE, claim_of, class, mounted, pod},
+use drivebay_hwtests::{
+    kube::{
+        Cluster, DRIVER, NAMESPACE,
+        manifest::{IDLE, claim_of, class, mounted, pod},
+    },
+    long_scenario,
 };
 
 #[test]
 #[ignore = "needs a cluster: hwtests/kubernetes"]
 fn an_agent_that_cannot_write_to_its_root_makes_each_kind_of_filesystem() {
     let cluster = Cluster::running();
+    long_scenario!(cluster);
     cluster.installed();
     let exec = ["--namespace", NAMESPACE, "exec", "ds/drivebay-agent", "--"];
     let refused = cluster

@@ -8,7 +8,7 @@ use drivebay_hwtests::{
         manifest::{IDLE, claim, mounted, pod},
         wait,
     },
-    tools,
+    long_scenario, tools,
 };
 use serde_json::{Value, json};
 
@@ -58,6 +58,7 @@ fn has_condition(cluster: &Cluster, reason: &str) -> Value {
 #[ignore = "needs a cluster: hwtests/kubernetes"]
 fn volumes_of_an_absent_node_stay_listed_and_abnormal_while_both_controllers_are_replaced() {
     let cluster = Cluster::running();
+    long_scenario!(cluster);
     cluster.installed();
     let install = Install::with(json!({
         "controller": {"replicas": 2, "awayGrace": 5},
