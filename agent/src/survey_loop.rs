@@ -17,14 +17,14 @@ use crate::{
     carve::jobs::Look,
     discovery::{
         claim::{Judgement, Rules},
-        survey::{Settings, Surveyed, survey},
+        survey::{Answered, Questions, Settings, Surveyed, survey},
         system::HostUse,
         udev::Changed,
     },
     inventory::{assemble::keep_remembered, is_newer, layouts},
     model::{
         Contents, Drive, DriveId, DriveRef, DriveState, Placed, RecordState, Reject, RejectCode,
-        Snapshot, cause::chain,
+        Snapshot, Stamp, cause::chain,
     },
     sys::{
         dm::{self, DmDevice},
@@ -35,6 +35,9 @@ use crate::{
     worker::{RunError, Slot},
 };
 
+/// A drive that has not answered for so long holds up no survey. Most drives are read in a few milliseconds; one that has to
+/// spin up first is shown some seconds later.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Longest a repairing look may take.
 const REPAIR_DEADLINE: Duration = Duration::from_secs(60);
 /// Repairs at a time on the whole node; they start tools where the layout is `lvm`.
@@ -188,7 +191,9 @@ struct Surveyor {
 
 /// One scan of all drives for a command that needs no agent. Nothing is repaired.
 pub async fn scan_once(volumes: Volumes, rules: Rules) -> Result<(), String> {
-    Surveyor::new(volumes, rules).look(None).await.map(drop)
+    let mut surveyor = Surveyor::new(volumes, rules);
+    let looked = surveyor.look(None, None, &mut Questions::default()).await;
+    looked.map(drop)
 }
 
 /// Runs until stopped.
@@ -202,8 +207,10 @@ pub async fn run(
     let mut slow = tokio::time::interval(volumes.config().rescan);
     slow.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut surveyor = Surveyor::new(volumes, rules);
+    let mut questions = Questions::default();
     let mut events_end = false;
     loop {
+        let mut late = None;
         // The first tick comes at once: the first survey.
         let (only, mut waiting) = tokio::select! {
             () = stop.cancelled() => return,
@@ -216,6 +223,11 @@ pub async fn run(
                 None => return,
             },
             troubled = surveyor.troubled() => (troubled, Vec::new()),
+            Answered { kernel_name, again } = questions.answered() => {
+                let only = again.then(|| kernel_name.clone()).into_iter().collect();
+                late = Some(kernel_name);
+                (Some(only), Vec::new())
+            }
             changed = events.recv(), if !events_end => match changed {
                 Some(Changed { lost: true, .. }) => (None, Vec::new()),
                 Some(Changed { names, .. }) => (Some(names), Vec::new()),
@@ -231,12 +243,15 @@ pub async fn run(
             waiting.push(asked);
         }
         let only = only.filter(|_| waiting.is_empty());
+        // Who asked wants every drive's answer.
+        let patience = waiting.is_empty().then_some(PATIENCE);
         let surveyed = async {
             let only = match only {
                 Some(names) => Some(surveyor.with_moved(names).await),
                 None => None,
             };
-            (surveyor.once(only.as_ref()).await, only)
+            let surveyed = surveyor.once(only.as_ref(), patience, &mut questions);
+            (surveyed.await, only)
         };
         let (result, only) = tokio::select! {
             () = stop.cancelled() => return,
@@ -248,7 +263,10 @@ pub async fn run(
         };
         surveyor.failed = result.is_err();
         let silent = surveyor.silent(&surveyor.volumes.inventory().current());
-        if only.is_none_or(|only| silent.is_subset(&only)) {
+        if only.is_none_or(|mut only| {
+            only.extend(late);
+            silent.is_subset(&only)
+        }) {
             surveyor.asked = Instant::now();
         }
         if result.is_ok() {
@@ -359,8 +377,10 @@ impl Surveyor {
     async fn once(
         &mut self,
         only: Option<&BTreeSet<String>>,
+        patience: Option<Duration>,
+        questions: &mut Questions,
     ) -> Result<(u64, JoinSet<()>), String> {
-        let (revision, keys) = self.look(only).await?;
+        let (revision, keys) = self.look(only, patience, questions).await?;
         let mut repairs = JoinSet::new();
         for (key, drive) in keys.iter().zip(&self.last) {
             if drive.judgement == Judgement::Claimed
@@ -390,6 +410,8 @@ impl Surveyor {
     async fn look(
         &mut self,
         only: Option<&BTreeSet<String>>,
+        patience: Option<Duration>,
+        questions: &mut Questions,
     ) -> Result<(u64, Vec<DriveId>), String> {
         match only {
             Some(names) => tracing::debug!(?names, "scanning changed drives"),
@@ -397,14 +419,18 @@ impl Surveyor {
         }
         // A copy: a survey that fails or is cut off must not forget what the one before it saw.
         let mut previous = self.last.clone();
-        let begun = self.volumes.inventory().current();
-        refresh(&begun, &mut previous);
+        refresh(&self.volumes.inventory().current(), &mut previous);
+        let settings = Settings {
+            patience,
+            ..self.settings.clone()
+        };
         let seen = survey(
             self.volumes.pool(),
             &self.rules,
-            &self.settings,
+            &settings,
             only,
             previous,
+            questions,
         )
         .await
         .map_err(|error| chain(&error))?;
@@ -419,7 +445,7 @@ impl Surveyor {
         refuse_copies(&mut seen.drives);
         let keys = keys(&seen.drives);
         let host_udev = self.host_udev(&seen.host).await;
-        let revision = self.publish(&begun, &keys, &seen.drives, host_udev);
+        let revision = self.publish(&keys, &seen.drives, host_udev);
         self.last = seen.drives;
         Ok((revision, keys))
     }
@@ -442,13 +468,7 @@ impl Surveyor {
         }
     }
 
-    fn publish(
-        &self,
-        begun: &Snapshot,
-        keys: &[DriveId],
-        drives: &[Surveyed],
-        host_udev: Option<HostUdev>,
-    ) -> u64 {
+    fn publish(&self, keys: &[DriveId], drives: &[Surveyed], host_udev: Option<HostUdev>) -> u64 {
         self.volumes.inventory().update(|known| {
             known.host_udev = host_udev;
             let here: BTreeSet<&DriveId> = keys.iter().collect();
@@ -456,8 +476,7 @@ impl Surveyor {
             known.stuck.retain(|id, _| here.contains(id));
             for (key, seen) in keys.iter().zip(drives) {
                 let before = known.drives.remove(key);
-                let begun = begun.drives.get(key);
-                let drive = settle(shown(key, seen), before, begun);
+                let drive = settle(shown(key, seen), before, seen.begun);
                 match &seen.trouble {
                     Some(why) if seen.stuck => known.stuck.insert(key.clone(), why.clone()),
                     _ => known.stuck.remove(key),
@@ -514,18 +533,15 @@ fn label_of(contents: Option<&Contents>) -> Option<uuid::Uuid> {
     contents.map(|contents| contents.label.drive_uuid)
 }
 
-/// What stands of a drive after a survey that began when it was `begun`, and found it as `found`: an answer
+/// What stands of a drive after a look that began when its contents were `begun`, and found it as `found`: an answer
 /// of a job that came meanwhile (it is in `before` then) wins over an older look, whatever that made of the
 /// drive; without one the look wins, also over what was known. Pure.
-fn settle(mut found: Drive, before: Option<Drive>, begun: Option<&Drive>) -> Drive {
+fn settle(mut found: Drive, before: Option<Drive>, begun: Option<Stamp>) -> Drive {
     let Some(before) = before.filter(|before| before.facts.diskseq == found.facts.diskseq) else {
         return found;
     };
-    let stamp = |drive: &Drive| {
-        let contents = drive.contents.as_ref()?;
-        Some((contents.label.drive_uuid, contents.sequence))
-    };
-    let answered = stamp(&before).is_some() && stamp(&before) != begun.and_then(stamp);
+    let known = before.contents.as_ref().map(Contents::stamp);
+    let answered = known.is_some() && known != begun;
     let older = found
         .contents
         .as_ref()

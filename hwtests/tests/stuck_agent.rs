@@ -488,3 +488,41 @@ async fn a_sample_that_hangs_leaves_the_samples_of_other_drives_fresh() {
         stand.rig.leave_volume(volume).await;
     }
 }
+
+#[tokio::test]
+async fn the_first_scan_goes_on_without_a_drive_that_hangs() {
+    need!(root, loop, tool "mkfs.ext4", tool "blockdev", fs "ext4");
+    let mut stand = Stand::new().await;
+    let hung = stand.volume("hung", "hung").await;
+    stand.rig.agent.stop().unwrap();
+    let node = stand.hang.drive_ref().unwrap().node();
+    let flushed = std::process::Command::new("blockdev")
+        .arg("--flushbufs")
+        .arg(&node)
+        .status();
+    assert!(flushed.unwrap().success());
+    stand.hang.hang();
+    // It is ready while the worker still waits for the drive: the other drive is used, and nothing is decided of the volume.
+    stand.rig.start_again().await;
+    assert!(stand.hang.hanging() > 0, "the scan did not read the drive");
+    let told = stand.rig.volume_of(&hung.id).await.unwrap();
+    let messages = told.conditions.iter().map(|one| &one.message);
+    let messages: Vec<_> = messages.collect();
+    assert!(
+        messages
+            .iter()
+            .any(|message| message.contains("it has not answered the first scan yet")),
+        "{messages:#?}"
+    );
+    let healthy = stand.volume("demo", "healthy").await;
+    stand.rig.use_volume(&healthy).await;
+    let refused = stand.rig.csi.delete(&hung.id).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+
+    stand.hang.resume();
+    stand.rig.is_well(&hung).await;
+    stand.rig.use_volume(&hung).await;
+    for volume in [&hung, &healthy] {
+        stand.rig.leave_volume(volume).await;
+    }
+}

@@ -291,6 +291,7 @@ mod tests {
             stuck: false,
             late: 0,
             unread: 0,
+            begun: None,
             judgement,
         };
         let config = config::parse(EVERY_DRIVE, &HostFacts::here()).unwrap();

@@ -588,6 +588,7 @@ fn surveyed(name: &str, judgement: Judgement) -> Surveyed {
         stuck: false,
         late: 0,
         unread: 0,
+        begun: None,
         judgement,
     }
 }

@@ -4,30 +4,26 @@
 //! Drives are probed by their own workers, several at a time, each with a deadline: a drive that hangs
 //! costs its own entry and nothing else. Without a probe that succeeded no drive is ever available.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    future::Future,
-    io,
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, io, path::PathBuf, time::Duration};
 
-use tokio::{sync::Semaphore, task::JoinSet};
-
+use self::ask::{Seen, gather};
 use super::{
     claim::{self, Evidence, Judgement, Rules},
     system::{self, HostUse},
 };
-use crate::carve::probe::{Blankness, GptState, Probe, ProbeError, Probed};
-use crate::model::Signatures;
-use crate::sys::sysfs;
 use crate::{
-    carve::jobs::{CarveError, Look},
-    model::{ClaimPolicy, Contents, DriveFacts, DriveRef, Reject, RejectCode, cause::chain},
-    sys::offload::offload,
-    worker::{Pool, RunError, Slot},
+    carve::probe::{Blankness, GptState, ProbeError, Probed},
+    model::{
+        ClaimPolicy, Contents, DriveFacts, DriveRef, Reject, RejectCode, Signatures, Stamp,
+        cause::chain,
+    },
+    sys::{offload::offload, sysfs},
+    worker::Pool,
 };
+
+mod ask;
+
+pub use self::ask::{Answered, Questions};
 
 /// How to look.
 #[derive(Debug, Clone)]
@@ -42,6 +38,8 @@ pub struct Settings {
     pub at_once: usize,
     /// For each step on one drive, and for reading sysfs and /proc.
     pub deadline: Duration,
+    /// A survey goes on without a drive that has not answered for so long; None: it waits for each.
+    pub patience: Option<Duration>,
 }
 
 impl Settings {
@@ -53,6 +51,7 @@ impl Settings {
             kubelet_dir,
             at_once: 8,
             deadline: Duration::from_secs(10),
+            patience: None,
         }
     }
 }
@@ -79,6 +78,8 @@ pub struct Surveyed {
     pub late: u32,
     /// Looks in a row in which it answered and could not be read.
     pub unread: u32,
+    /// Of what state `contents` were when its worker was asked; None: nothing was known.
+    pub begun: Option<Stamp>,
     /// What comes of it.
     pub judgement: Judgement,
 }
@@ -116,17 +117,18 @@ pub enum SurveyError {
 /// Looks at all drives.
 ///
 /// `only`: kernel names to probe again; the others keep what `previous` knows of them, when it is still the same
-/// device and was seen well. None: probe all. Facts, host use and verdicts are always fresh.
+/// device and was seen well. None: probe all. `questions`: those that earlier surveys went on without. Facts, host use and verdicts are always fresh.
 pub async fn survey(
     pool: &Pool,
     rules: &Rules,
     settings: &Settings,
     only: Option<&BTreeSet<String>>,
     previous: Vec<Surveyed>,
+    questions: &mut Questions,
 ) -> Result<Survey, SurveyError> {
     let facts = enumerate(settings).await?;
     let targets = facts.iter().map(|facts| target(facts, rules)).collect();
-    let seen = gather(pool, targets, only, previous, settings).await;
+    let seen = gather(pool, targets, only, previous, settings, questions).await;
     // After the probes: what was mounted meanwhile counts.
     let host = host_use(settings).await?;
     let mut drives = Vec::with_capacity(facts.len());
@@ -159,6 +161,7 @@ pub async fn survey(
             stuck: seen.stuck,
             late: seen.late,
             unread: seen.unread,
+            begun: seen.begun,
             judgement,
         });
     }
@@ -236,186 +239,6 @@ fn target(facts: &DriveFacts, rules: &Rules) -> Target {
     Target {
         drive: DriveRef::from(facts),
         probe: (!claim::skips_probe(facts, rules)).then_some(policy),
-    }
-}
-
-/// What a worker saw of a drive.
-#[derive(Debug, Clone, Default)]
-struct Seen {
-    probed: Option<Result<Probed, ProbeError>>,
-    contents: Option<Contents>,
-    label_trouble: Option<String>,
-    /// A claim of ours was cut off before its label was written.
-    unfinished: bool,
-    trouble: Option<String>,
-    stuck: bool,
-    /// Looks in a row that it was too slow for.
-    late: u32,
-    /// Looks in a row in which it answered and could not be read.
-    unread: u32,
-}
-
-/// So many looks in a row may end by their deadline before a drive that was seen well counts as one that gives no
-/// answer. Its worker could be ended each time, so no request of it hangs: it is only slow, under its tenants' load most
-/// of all, and its volumes work. A drive on which requests stand still is reported by [`crate::health`] meanwhile.
-const LATE_MAX: u32 = 5;
-
-/// The two questions to a drive's worker, apart from the pool so that tests can answer them.
-trait DriveReader: Clone + Send + Sync + 'static {
-    fn probe(
-        &self,
-        job: Probe,
-        limit: Duration,
-    ) -> impl Future<Output = Result<Probed, RunError<ProbeError>>> + Send;
-    fn look(
-        &self,
-        job: Look,
-        limit: Duration,
-    ) -> impl Future<Output = Result<Contents, RunError<CarveError>>> + Send;
-}
-
-impl DriveReader for Pool {
-    async fn probe(&self, job: Probe, limit: Duration) -> Result<Probed, RunError<ProbeError>> {
-        let id = job.drive.id.clone();
-        self.run(&id, Slot::Foreground, job, limit).await
-    }
-
-    async fn look(&self, job: Look, limit: Duration) -> Result<Contents, RunError<CarveError>> {
-        let id = job.drive.id.clone();
-        self.run(&id, Slot::Foreground, job, limit).await
-    }
-}
-
-/// Looks at all targets, in their order.
-async fn gather(
-    reader: &impl DriveReader,
-    targets: Vec<Target>,
-    only: Option<&BTreeSet<String>>,
-    previous: Vec<Surveyed>,
-    settings: &Settings,
-) -> Vec<Seen> {
-    let mut before: BTreeMap<String, Surveyed> = previous
-        .into_iter()
-        .map(|drive| (drive.facts.kernel_name.clone(), drive))
-        .collect();
-    // Until a worker has answered, a drive is one that could not be looked at.
-    let unseen = Seen {
-        trouble: Some("it was not scanned".into()),
-        ..Seen::default()
-    };
-    let mut seen: Vec<Seen> = vec![unseen; targets.len()];
-    let permits = Arc::new(Semaphore::new(settings.at_once.max(1)));
-    let mut running = JoinSet::new();
-    for (index, target) in targets.into_iter().enumerate() {
-        let Some(policy) = target.probe else {
-            if let Some(slot) = seen.get_mut(index) {
-                *slot = Seen::default();
-            }
-            continue;
-        };
-        let old = before
-            .remove(&target.drive.kernel_name)
-            // A name moves; only the same device's past counts.
-            .filter(|old| DriveRef::from(&old.facts) == target.drive)
-            .map(|old| Seen {
-                probed: old.probed,
-                contents: old.contents,
-                label_trouble: old.label_trouble,
-                unfinished: old.unfinished,
-                trouble: old.trouble,
-                stuck: old.stuck,
-                late: old.late,
-                unread: old.unread,
-            });
-        let asked = only.is_none_or(|names| names.contains(&target.drive.kernel_name));
-        if let Some(old) = old.as_ref().filter(|old| !asked && old.is_well()) {
-            if let Some(slot) = seen.get_mut(index) {
-                *slot = old.clone();
-            }
-            continue;
-        }
-        let (reader, permits, limit) = (reader.clone(), Arc::clone(&permits), settings.deadline);
-        running.spawn(async move {
-            // The semaphore is never closed.
-            let _permit = permits.acquire_owned().await;
-            (index, see(&reader, target.drive, policy, old, limit).await)
-        });
-    }
-    while let Some(ended) = running.join_next().await {
-        // A task that panicked leaves its drive as one that was not looked at.
-        if let Ok((index, one)) = ended
-            && let Some(slot) = seen.get_mut(index)
-        {
-            *slot = one;
-        }
-    }
-    seen
-}
-
-async fn see(
-    reader: &impl DriveReader,
-    drive: DriveRef,
-    policy: Option<ClaimPolicy>,
-    old: Option<Seen>,
-    limit: Duration,
-) -> Seen {
-    let probe = Probe {
-        drive: drive.clone(),
-        policy,
-    };
-    let probed = match reader.probe(probe, limit).await {
-        Ok(probed) => Ok(probed),
-        Err(RunError::Job(error)) => Err(error),
-        Err(error) => return no_answer(&error, old),
-    };
-    let mut seen = Seen {
-        probed: Some(probed),
-        ..Seen::default()
-    };
-    if matches!(&seen.probed, Some(Ok(probed)) if probed.ours.is_some()) {
-        match reader
-            .look(
-                Look {
-                    drive,
-                    repair: false,
-                },
-                limit,
-            )
-            .await
-        {
-            Ok(contents) => seen.contents = Some(contents),
-            Err(RunError::Job(CarveError::Unlabelled { .. })) => seen.unfinished = true,
-            Err(RunError::Job(error)) => seen.label_trouble = Some(chain(&error)),
-            Err(error) => return no_answer(&error, old),
-        }
-    }
-    if seen.label_trouble.is_some() || matches!(seen.probed, Some(Err(_))) {
-        seen.unread = old.map_or(0, |old| old.unread).saturating_add(1);
-    }
-    seen
-}
-
-impl Seen {
-    fn is_well(&self) -> bool {
-        self.trouble.is_none() && self.probed.is_some()
-    }
-}
-
-/// A drive whose worker gave no answer keeps what was known of its volumes. Busy with an RPC is no trouble
-/// at all when it was seen well before, and neither is to be slow a few times.
-fn no_answer<E: std::error::Error + 'static>(error: &RunError<E>, old: Option<Seen>) -> Seen {
-    match (error, old) {
-        (RunError::Busy { .. }, Some(old)) if old.is_well() => old,
-        (RunError::Deadline { .. }, Some(old)) if old.is_well() && old.late < LATE_MAX => Seen {
-            late: old.late + 1,
-            ..old
-        },
-        (_, old) => Seen {
-            contents: old.and_then(|old| old.contents),
-            trouble: Some(error.trouble()),
-            stuck: matches!(error, RunError::Stuck { .. }),
-            ..Seen::default()
-        },
     }
 }
 

@@ -97,7 +97,15 @@ pub struct Contents {
     pub notes: Vec<String>,
 }
 
+/// Which state of a drive's metadata was read: the label's drive, and its sequence number.
+pub type Stamp = (Uuid, u64);
+
 impl Contents {
+    /// Which state of the drive this is of.
+    pub fn stamp(&self) -> Stamp {
+        (self.label.drive_uuid, self.sequence)
+    }
+
     /// Sum of the free runs, in bytes.
     pub fn free_bytes(&self) -> u64 {
         self.free.iter().map(|run| run.len).sum()

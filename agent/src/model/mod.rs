@@ -19,7 +19,7 @@ pub mod volume;
 pub use cause::Cause;
 pub use check::{CheckMethod, CheckOutcome, Checked, Inconclusive, LastCheck};
 pub use class::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Placement, Selector};
-pub use contents::{Contents, Extent, Label, Placed};
+pub use contents::{Contents, Extent, Label, Placed, Stamp};
 pub use created_for::CreatedFor;
 pub use drive::{DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport};
 pub use drivebay_proto::condition;

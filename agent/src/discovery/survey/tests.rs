@@ -1,12 +1,22 @@
 //! Drives that answer, fail, hang and are busy, read by a `DriveReader` that tests give.
 
 use std::sync::{
-    Mutex,
+    Arc, Mutex,
     atomic::{AtomicUsize, Ordering},
 };
 
-use super::*;
-use crate::model::{Cause, DriveId, Label, Media, Transport};
+use super::{
+    ask::{DriveReader, LATE_MAX},
+    *,
+};
+use crate::{
+    carve::{
+        jobs::{CarveError, Look},
+        probe::Probe,
+    },
+    model::{Cause, DriveId, Label, Media, Transport},
+    worker::RunError,
+};
 
 fn facts(name: &str) -> DriveFacts {
     DriveFacts {
@@ -147,6 +157,18 @@ impl DriveReader for Fake {
     }
 }
 
+/// A survey that waits for every drive.
+async fn gather(
+    fake: &Fake,
+    targets: Vec<Target>,
+    only: Option<&BTreeSet<String>>,
+    previous: Vec<Surveyed>,
+    settings: &Settings,
+) -> Vec<Seen> {
+    let mut questions = Questions::default();
+    ask::gather(fake, targets, only, previous, settings, &mut questions).await
+}
+
 fn settings() -> Settings {
     Settings::here("/var/lib/kubelet".into())
 }
@@ -172,6 +194,7 @@ fn before(name: &str, seen: Seen) -> Surveyed {
         stuck: seen.stuck,
         late: seen.late,
         unread: seen.unread,
+        begun: None,
         judgement: Judgement::Claimed,
     }
 }
@@ -215,6 +238,123 @@ async fn drives_that_hang_cost_their_own_entry_and_nothing_else() {
     assert_eq!(seen[3].contents, Some(contents("read")));
     assert!(matches!(seen[4].probed, Some(Err(ProbeError::Read { .. }))));
     assert!(seen[6].probed.is_none());
+}
+
+fn patient() -> Settings {
+    Settings {
+        patience: Some(Duration::from_secs(3)),
+        ..settings()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn drives_that_hang_delay_no_survey_and_their_answers_come_to_later_ones() {
+    let fake = Fake::default();
+    let mut questions = Questions::default();
+    let hung: Vec<String> = (0..20).map(|n| format!("slow{n:02}")).collect();
+    let names: Vec<&str> = hung.iter().map(String::as_str).chain(["ours"]).collect();
+    let settings = patient();
+    let started = tokio::time::Instant::now();
+    let ask = async |only: Option<&BTreeSet<String>>, previous, questions: &mut Questions| {
+        ask::gather(&fake, targets(&names), only, previous, &settings, questions).await
+    };
+    let seen = ask(None, Vec::new(), &mut questions).await;
+    // Three turns of eight, none as long as the limit.
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        started.elapsed()
+    );
+    assert_eq!(seen[20].contents, Some(contents("read")));
+    for seen in &seen[..20] {
+        let why = seen.trouble.as_deref();
+        assert_eq!(why, Some("it has not answered the first scan yet"));
+    }
+
+    // None is asked twice at a time, also when something happens to it.
+    let now = tokio::time::Instant::now();
+    let previous = |seen: Vec<Seen>| -> Vec<Surveyed> {
+        let drives = names.iter().zip(seen);
+        drives.map(|(name, seen)| before(name, seen)).collect()
+    };
+    let only = ["slow00".to_owned()].into();
+    let seen = ask(Some(&only), previous(seen), &mut questions).await;
+    assert_eq!(now.elapsed(), Duration::ZERO);
+    assert_eq!(fake.asked.lock().unwrap().len(), names.len());
+
+    let answered = questions.answered().await;
+    assert_eq!(answered.kernel_name, "slow00");
+    assert!(answered.again, "it is asked once more");
+    let answered = questions.answered().await;
+    assert!(!answered.again);
+    let at = names.iter().position(|name| *name == answered.kernel_name);
+    let none = BTreeSet::new();
+    let seen = ask(Some(&none), previous(seen), &mut questions).await;
+    let trouble = seen[at.unwrap()].trouble.as_deref().unwrap();
+    assert!(trouble.contains("did not end within 10000 ms"), "{trouble}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drive_that_was_well_stays_so_while_it_does_not_answer() {
+    let fake = Fake::default();
+    let mut questions = Questions::default();
+    let previous = vec![before("slow1", seen_well())];
+    let settings = patient();
+    let seen = ask::gather(
+        &fake,
+        targets(&["slow1"]),
+        None,
+        previous,
+        &settings,
+        &mut questions,
+    )
+    .await;
+    assert_eq!(seen[0].trouble, None);
+    assert_eq!(seen[0].contents, Some(contents("old")));
+    questions.answered().await;
+    // Another device of the same name has not been asked.
+    let mut other = targets(&["slow1"]);
+    other[0].drive.diskseq += 1;
+    let asked = fake.asked.lock().unwrap().len();
+    let none = BTreeSet::new();
+    ask::gather(
+        &fake,
+        other,
+        Some(&none),
+        Vec::new(),
+        &settings,
+        &mut questions,
+    )
+    .await;
+    assert_eq!(fake.asked.lock().unwrap().len(), asked + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_every_drive_has_the_answers_of_now() {
+    let fake = Fake::default();
+    let mut questions = Questions::default();
+    let names = ["slow1", "ours"];
+    ask::gather(
+        &fake,
+        targets(&names),
+        None,
+        Vec::new(),
+        &patient(),
+        &mut questions,
+    )
+    .await;
+    let seen = ask::gather(
+        &fake,
+        targets(&names),
+        None,
+        Vec::new(),
+        &settings(),
+        &mut questions,
+    )
+    .await;
+    let trouble = seen[0].trouble.as_deref().unwrap();
+    assert!(trouble.contains("did not end within 10000 ms"), "{trouble}");
+    assert_eq!(fake.asked.lock().unwrap().len(), 4);
 }
 
 #[tokio::test(start_paused = true)]

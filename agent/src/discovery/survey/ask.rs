@@ -1,0 +1,353 @@
+//! Asks drives' workers what is on their drives, several at a time. A drive that hangs costs its own entry and nothing
+//! else: after a while the survey goes on without it, and a later one has its answer.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    future::Future,
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Semaphore, mpsc},
+    task::{self, JoinSet},
+    time::timeout,
+};
+
+use super::{Settings, Surveyed, Target};
+use crate::{
+    carve::{
+        jobs::{CarveError, Look},
+        probe::{Probe, ProbeError, Probed},
+    },
+    model::{ClaimPolicy, Contents, DriveRef, Stamp, cause::chain},
+    worker::{Pool, RunError, Slot},
+};
+
+/// What a worker saw of a drive.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seen {
+    pub probed: Option<Result<Probed, ProbeError>>,
+    pub contents: Option<Contents>,
+    pub label_trouble: Option<String>,
+    /// A claim of ours was cut off before its label was written.
+    pub unfinished: bool,
+    pub trouble: Option<String>,
+    pub stuck: bool,
+    /// Looks in a row that it was too slow for.
+    pub late: u32,
+    /// Looks in a row in which it answered and could not be read.
+    pub unread: u32,
+    /// What was known of it when its worker was asked.
+    pub begun: Option<Stamp>,
+}
+
+impl From<Surveyed> for Seen {
+    fn from(old: Surveyed) -> Self {
+        Self {
+            probed: old.probed,
+            begun: old.contents.as_ref().map(Contents::stamp),
+            contents: old.contents,
+            label_trouble: old.label_trouble,
+            unfinished: old.unfinished,
+            trouble: old.trouble,
+            stuck: old.stuck,
+            late: old.late,
+            unread: old.unread,
+        }
+    }
+}
+
+/// So many looks in a row may end by their deadline before a drive that was seen well counts as one that gives no
+/// answer. Its worker could be ended each time, so no request of it hangs: it is only slow, under its tenants' load most
+/// of all, and its volumes work. A drive on which requests stand still is reported by [`crate::health`] meanwhile.
+pub(super) const LATE_MAX: u32 = 5;
+
+/// The two questions to a drive's worker, apart from the pool so that tests can answer them.
+pub(super) trait DriveReader: Clone + Send + Sync + 'static {
+    fn probe(
+        &self,
+        job: Probe,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Probed, RunError<ProbeError>>> + Send;
+    fn look(
+        &self,
+        job: Look,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Contents, RunError<CarveError>>> + Send;
+}
+
+impl DriveReader for Pool {
+    async fn probe(&self, job: Probe, limit: Duration) -> Result<Probed, RunError<ProbeError>> {
+        let id = job.drive.id.clone();
+        self.run(&id, Slot::Foreground, job, limit).await
+    }
+
+    async fn look(&self, job: Look, limit: Duration) -> Result<Contents, RunError<CarveError>> {
+        let id = job.drive.id.clone();
+        self.run(&id, Slot::Foreground, job, limit).await
+    }
+}
+
+/// Questions to drives' workers. One that is not answered in `Settings::patience` stays open when the survey ends, which
+/// shows its drive as it was, and is answered to a later one: a drive that hangs delays no other.
+#[derive(Debug, Default)]
+pub struct Questions {
+    open: JoinSet<Seen>,
+    asked: HashMap<task::Id, Question>,
+    answers: Vec<(DriveRef, Seen)>,
+}
+
+#[derive(Debug)]
+struct Question {
+    drive: DriveRef,
+    /// Something happened to the drive meanwhile, so that it is asked once more.
+    again: bool,
+}
+
+/// A question was answered between two surveys.
+#[derive(Debug)]
+pub struct Answered {
+    /// The drive's.
+    pub kernel_name: String,
+    /// Something happened to the drive since it was asked: it is to be asked once more.
+    pub again: bool,
+}
+
+impl Questions {
+    /// Waits until an open question is answered; forever when there is none. The next survey shows the answer. Nothing is
+    /// lost when the caller stops waiting.
+    pub async fn answered(&mut self) -> Answered {
+        while let Some((_, question, seen)) = self.next().await {
+            let Some(question) = question else { continue };
+            let answered = Answered {
+                kernel_name: question.drive.kernel_name.clone(),
+                again: question.again,
+            };
+            self.ended(question, seen);
+            return answered;
+        }
+        std::future::pending().await
+    }
+
+    async fn next(&mut self) -> Option<(task::Id, Option<Question>, Seen)> {
+        let (id, seen) = match self.open.join_next_with_id().await? {
+            Ok(ended) => ended,
+            // One that panicked leaves its drive as one that was not looked at.
+            Err(error) => (error.id(), not_scanned()),
+        };
+        Some((id, self.asked.remove(&id), seen))
+    }
+
+    /// An answer to a question of an earlier survey.
+    fn ended(&mut self, question: Question, seen: Seen) {
+        if !question.again {
+            self.answers.push((question.drive, seen));
+        }
+    }
+
+    fn ask(
+        &mut self,
+        drive: DriveRef,
+        question: impl Future<Output = Seen> + Send + 'static,
+    ) -> task::Id {
+        let id = self.open.spawn(question).id();
+        let again = false;
+        self.asked.insert(id, Question { drive, again });
+        id
+    }
+
+    /// The answer to a question about this device that an earlier survey asked.
+    fn take(&mut self, drive: &DriveRef) -> Option<Seen> {
+        let at = self.answers.iter().position(|(of, _)| of == drive)?;
+        Some(self.answers.swap_remove(at).1)
+    }
+
+    fn of(&mut self, drive: &DriveRef) -> Option<&mut Question> {
+        let mut open = self.asked.values_mut();
+        open.find(|question| question.drive == *drive)
+    }
+}
+
+/// Until a worker has answered, a drive is one that could not be looked at.
+fn not_scanned() -> Seen {
+    Seen {
+        trouble: Some("it was not scanned".into()),
+        ..Seen::default()
+    }
+}
+
+/// Looks at all targets, in their order.
+pub(super) async fn gather(
+    reader: &impl DriveReader,
+    targets: Vec<Target>,
+    only: Option<&BTreeSet<String>>,
+    previous: Vec<Surveyed>,
+    settings: &Settings,
+    questions: &mut Questions,
+) -> Vec<Seen> {
+    let mut before: BTreeMap<String, Surveyed> = previous
+        .into_iter()
+        .map(|drive| (drive.facts.kernel_name.clone(), drive))
+        .collect();
+    if settings.patience.is_none() {
+        // Whoever waits for everything does not want what was asked before.
+        while questions.next().await.is_some() {}
+        questions.answers.clear();
+    }
+    let mut seen: Vec<Seen> = vec![not_scanned(); targets.len()];
+    let permits = Arc::new(Semaphore::new(settings.at_once.max(1)));
+    let (overdue, mut overdues) = mpsc::channel(targets.len().max(1));
+    // Those that this survey waits for.
+    let mut waiting: HashMap<task::Id, usize> = HashMap::new();
+    for (index, target) in targets.into_iter().enumerate() {
+        let Some(slot) = seen.get_mut(index) else {
+            continue;
+        };
+        let Some(policy) = target.probe else {
+            *slot = Seen::default();
+            continue;
+        };
+        let drive = target.drive;
+        let old = before
+            .remove(&drive.kernel_name)
+            // A name moves; only the same device's past counts.
+            .filter(|old| DriveRef::from(&old.facts) == drive)
+            .map(Seen::from);
+        let asked = only.is_none_or(|names| names.contains(&drive.kernel_name));
+        let answer = questions.take(&drive);
+        if let Some(answer) = answer.filter(|_| !asked) {
+            *slot = answer;
+            continue;
+        }
+        if let Some(open) = questions.of(&drive) {
+            open.again |= asked;
+            *slot = still_silent(old);
+            continue;
+        }
+        if let Some(old) = old.as_ref().filter(|old| !asked && old.is_well()) {
+            *slot = old.clone();
+            continue;
+        }
+        *slot = still_silent(old.clone());
+        let (reader, permits, overdue) = (reader.clone(), Arc::clone(&permits), overdue.clone());
+        let (limit, patience) = (settings.deadline, settings.patience);
+        let (of, begun) = (drive.clone(), old.as_ref().and_then(|old| old.begun));
+        let id = questions.ask(drive, async move {
+            // The semaphore is never closed.
+            let permit = permits.acquire_owned().await;
+            let mut seeing = pin!(async {
+                let seen = see(&reader, of, policy, old, limit).await;
+                Seen { begun, ..seen }
+            });
+            if let Some(patience) = patience {
+                if let Ok(seen) = timeout(patience, &mut seeing).await {
+                    return seen;
+                }
+                // Its turn is over: others are asked meanwhile.
+                drop(permit);
+                // The survey may have ended; there is room for every drive.
+                let _ = overdue.try_send(task::id());
+            }
+            seeing.await
+        });
+        waiting.insert(id, index);
+    }
+    while !waiting.is_empty() {
+        tokio::select! {
+            Some((id, question, answer)) = questions.next() => {
+                let slot = waiting.remove(&id).and_then(|index| seen.get_mut(index));
+                match (slot, question) {
+                    (Some(slot), _) => *slot = answer,
+                    (None, Some(question)) => questions.ended(question, answer),
+                    (None, None) => {}
+                }
+            }
+            Some(id) = overdues.recv() => {
+                waiting.remove(&id);
+            }
+        }
+    }
+    seen
+}
+
+/// A drive that has been asked and has not answered yet stays what it was; when nothing was known of it, that is why.
+fn still_silent(old: Option<Seen>) -> Seen {
+    match old {
+        Some(old) if old.is_well() || old.trouble.is_some() => old,
+        old => Seen {
+            begun: old.as_ref().and_then(|old| old.begun),
+            contents: old.and_then(|old| old.contents),
+            trouble: Some("it has not answered the first scan yet".into()),
+            ..Seen::default()
+        },
+    }
+}
+
+async fn see(
+    reader: &impl DriveReader,
+    drive: DriveRef,
+    policy: Option<ClaimPolicy>,
+    old: Option<Seen>,
+    limit: Duration,
+) -> Seen {
+    let probe = Probe {
+        drive: drive.clone(),
+        policy,
+    };
+    let probed = match reader.probe(probe, limit).await {
+        Ok(probed) => Ok(probed),
+        Err(RunError::Job(error)) => Err(error),
+        Err(error) => return no_answer(&error, old),
+    };
+    let mut seen = Seen {
+        probed: Some(probed),
+        ..Seen::default()
+    };
+    if matches!(&seen.probed, Some(Ok(probed)) if probed.ours.is_some()) {
+        match reader
+            .look(
+                Look {
+                    drive,
+                    repair: false,
+                },
+                limit,
+            )
+            .await
+        {
+            Ok(contents) => seen.contents = Some(contents),
+            Err(RunError::Job(CarveError::Unlabelled { .. })) => seen.unfinished = true,
+            Err(RunError::Job(error)) => seen.label_trouble = Some(chain(&error)),
+            Err(error) => return no_answer(&error, old),
+        }
+    }
+    if seen.label_trouble.is_some() || matches!(seen.probed, Some(Err(_))) {
+        seen.unread = old.map_or(0, |old| old.unread).saturating_add(1);
+    }
+    seen
+}
+
+impl Seen {
+    fn is_well(&self) -> bool {
+        self.trouble.is_none() && self.probed.is_some()
+    }
+}
+
+/// A drive whose worker gave no answer keeps what was known of its volumes. Busy with an RPC is no trouble
+/// at all when it was seen well before, and neither is to be slow a few times.
+fn no_answer<E: std::error::Error + 'static>(error: &RunError<E>, old: Option<Seen>) -> Seen {
+    match (error, old) {
+        (RunError::Busy { .. }, Some(old)) if old.is_well() => old,
+        (RunError::Deadline { .. }, Some(old)) if old.is_well() && old.late < LATE_MAX => Seen {
+            late: old.late + 1,
+            ..old
+        },
+        (_, old) => Seen {
+            contents: old.and_then(|old| old.contents),
+            trouble: Some(error.trouble()),
+            stuck: matches!(error, RunError::Stuck { .. }),
+            ..Seen::default()
+        },
+    }
+}
