@@ -17,7 +17,7 @@ use crate::{
     carve::jobs::Look,
     discovery::{
         claim::{Judgement, Rules},
-        survey::{Answered, Questions, Settings, Surveyed, survey},
+        survey::{Questions, Settings, Surveyed, survey},
         system::HostUse,
         udev::Changed,
     },
@@ -210,7 +210,7 @@ pub async fn run(
     let mut questions = Questions::default();
     let mut events_end = false;
     loop {
-        let mut late = None;
+        let mut late = BTreeSet::new();
         // The first tick comes at once: the first survey.
         let (only, mut waiting) = tokio::select! {
             () = stop.cancelled() => return,
@@ -223,10 +223,10 @@ pub async fn run(
                 None => return,
             },
             troubled = surveyor.troubled() => (troubled, Vec::new()),
-            Answered { kernel_name, again } = questions.answered() => {
-                let only = again.then(|| kernel_name.clone()).into_iter().collect();
-                late = Some(kernel_name);
-                (Some(only), Vec::new())
+            // After a survey that failed the next one asks all.
+            names = questions.answered(), if !surveyor.failed => {
+                late = names;
+                (Some(BTreeSet::new()), Vec::new())
             }
             changed = events.recv(), if !events_end => match changed {
                 Some(Changed { lost: true, .. }) => (None, Vec::new()),

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use drivebay_hwtests::kube::{
-    Cluster,
+    Cluster, NAMESPACE,
     manifest::{IDLE, claim, mounted, pod},
 };
 
@@ -27,6 +27,11 @@ fn a_claim_and_its_pod_keep_data_over_the_pods_replacement() {
     it.runs("writer");
     it.until(&["pvc", "data"], "/status/phase", "Bound");
     let digest = it.write("writer", "/data/letter", 8);
+    // As the kubelet names it.
+    let agent = ["--namespace", NAMESPACE, "exec", "ds/drivebay-agent", "--"];
+    let list = ["drivebay-agent", "volumes", "--no-headers"];
+    let list = cluster.kubectl(&[&agent[..], &list].concat());
+    assert!(list.contains("  pod claim/writer  "), "{list}");
     it.delete_pod("writer");
 
     it.apply(&[pod("reader", &[mounted("data", "/data")], IDLE)]);

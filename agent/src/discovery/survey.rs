@@ -23,7 +23,7 @@ use crate::{
 
 mod ask;
 
-pub use self::ask::{Answered, Questions};
+pub use self::ask::Questions;
 
 /// How to look.
 #[derive(Debug, Clone)]

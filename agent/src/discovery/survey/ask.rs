@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     future::Future,
+    mem,
     pin::pin,
     sync::Arc,
     time::Duration,
@@ -96,55 +97,70 @@ impl DriveReader for Pool {
 pub struct Questions {
     open: JoinSet<Seen>,
     asked: HashMap<task::Id, Question>,
+    /// For the next survey.
     answers: Vec<(DriveRef, Seen)>,
+    /// Kernel names of drives that the next survey asks once more.
+    again: BTreeSet<String>,
 }
 
 #[derive(Debug)]
 struct Question {
     drive: DriveRef,
-    /// Something happened to the drive meanwhile, so that it is asked once more.
+    /// Something happened to the drive meanwhile, so that the next survey asks once more.
     again: bool,
 }
 
-/// A question was answered between two surveys.
-#[derive(Debug)]
-pub struct Answered {
-    /// The drive's.
-    pub kernel_name: String,
-    /// Something happened to the drive since it was asked: it is to be asked once more.
-    pub again: bool,
-}
-
 impl Questions {
-    /// Waits until an open question is answered; forever when there is none. The next survey shows the answer. Nothing is
-    /// lost when the caller stops waiting.
-    pub async fn answered(&mut self) -> Answered {
-        while let Some((_, question, seen)) = self.next().await {
-            let Some(question) = question else { continue };
-            let answered = Answered {
-                kernel_name: question.drive.kernel_name.clone(),
-                again: question.again,
-            };
-            self.ended(question, seen);
-            return answered;
+    /// Waits until there are answers that no survey has shown, and names their drives; forever when there is no open
+    /// question. The next survey shows them. Nothing is lost when the caller stops waiting.
+    pub async fn answered(&mut self) -> BTreeSet<String> {
+        loop {
+            if !self.answers.is_empty() {
+                let answers = self.answers.iter();
+                return answers
+                    .map(|(drive, _)| drive.kernel_name.clone())
+                    .collect();
+            }
+            match self.next().await {
+                Some((_, Some(question), seen)) => self.ended(question, seen),
+                Some(_) => {}
+                None => std::future::pending().await,
+            }
         }
-        std::future::pending().await
     }
 
     async fn next(&mut self) -> Option<(task::Id, Option<Question>, Seen)> {
-        let (id, seen) = match self.open.join_next_with_id().await? {
+        let ended = self.open.join_next_with_id().await?;
+        Some(self.joined(ended))
+    }
+
+    /// Takes in what has been answered by now.
+    fn collect(&mut self) {
+        while let Some(ended) = self.open.try_join_next_with_id() {
+            if let (_, Some(question), seen) = self.joined(ended) {
+                self.ended(question, seen);
+            }
+        }
+    }
+
+    fn joined(
+        &mut self,
+        ended: Result<(task::Id, Seen), task::JoinError>,
+    ) -> (task::Id, Option<Question>, Seen) {
+        let (id, seen) = match ended {
             Ok(ended) => ended,
             // One that panicked leaves its drive as one that was not looked at.
             Err(error) => (error.id(), not_scanned()),
         };
-        Some((id, self.asked.remove(&id), seen))
+        (id, self.asked.remove(&id), seen)
     }
 
     /// An answer to a question of an earlier survey.
     fn ended(&mut self, question: Question, seen: Seen) {
-        if !question.again {
-            self.answers.push((question.drive, seen));
+        if question.again {
+            self.again.insert(question.drive.kernel_name.clone());
         }
+        self.answers.push((question.drive, seen));
     }
 
     fn ask(
@@ -156,12 +172,6 @@ impl Questions {
         let again = false;
         self.asked.insert(id, Question { drive, again });
         id
-    }
-
-    /// The answer to a question about this device that an earlier survey asked.
-    fn take(&mut self, drive: &DriveRef) -> Option<Seen> {
-        let at = self.answers.iter().position(|(of, _)| of == drive)?;
-        Some(self.answers.swap_remove(at).1)
     }
 
     fn of(&mut self, drive: &DriveRef) -> Option<&mut Question> {
@@ -196,9 +206,14 @@ pub(super) async fn gather(
         while questions.next().await.is_some() {}
         questions.answers.clear();
     }
+    questions.collect();
+    // Of drives that are gone by now, nobody wants them.
+    let mut answers = mem::take(&mut questions.answers);
+    let again = mem::take(&mut questions.again);
     let mut seen: Vec<Seen> = vec![not_scanned(); targets.len()];
     let permits = Arc::new(Semaphore::new(settings.at_once.max(1)));
     let (overdue, mut overdues) = mpsc::channel(targets.len().max(1));
+    let shows = only.is_some_and(BTreeSet::is_empty);
     // Those that this survey waits for.
     let mut waiting: HashMap<task::Id, usize> = HashMap::new();
     for (index, target) in targets.into_iter().enumerate() {
@@ -215,10 +230,14 @@ pub(super) async fn gather(
             // A name moves; only the same device's past counts.
             .filter(|old| DriveRef::from(&old.facts) == drive)
             .map(Seen::from);
-        let asked = only.is_none_or(|names| names.contains(&drive.kernel_name));
-        let answer = questions.take(&drive);
-        if let Some(answer) = answer.filter(|_| !asked) {
-            *slot = answer;
+        let asked = only.is_none_or(|names| names.contains(&drive.kernel_name))
+            || again.contains(&drive.kernel_name);
+        let answer = answers.iter().position(|(of, _)| *of == drive);
+        let answer = answer.map(|at| answers.swap_remove(at).1);
+        let is_shown = answer.is_some() && !asked;
+        let old = answer.or(old);
+        if let Some(answer) = old.as_ref().filter(|_| is_shown) {
+            *slot = answer.clone();
             continue;
         }
         if let Some(open) = questions.of(&drive) {
@@ -226,14 +245,17 @@ pub(super) async fn gather(
             *slot = still_silent(old);
             continue;
         }
-        if let Some(old) = old.as_ref().filter(|old| !asked && old.is_well()) {
+        // A survey that only shows answers asks none that failed again, or two of them would take turns for ever.
+        let is_kept = |old: &Seen| old.is_well() || (shows && old.trouble.is_some());
+        if let Some(old) = old.as_ref().filter(|old| !asked && is_kept(old)) {
             *slot = old.clone();
             continue;
         }
         *slot = still_silent(old.clone());
         let (reader, permits, overdue) = (reader.clone(), Arc::clone(&permits), overdue.clone());
         let (limit, patience) = (settings.deadline, settings.patience);
-        let (of, begun) = (drive.clone(), old.as_ref().and_then(|old| old.begun));
+        let known = old.as_ref().and_then(|old| old.contents.as_ref());
+        let (of, begun) = (drive.clone(), known.map(Contents::stamp));
         let id = questions.ask(drive, async move {
             // The semaphore is never closed.
             let permit = permits.acquire_owned().await;
