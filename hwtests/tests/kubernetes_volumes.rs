@@ -29,9 +29,9 @@ fn a_claim_and_its_pod_keep_data_over_the_pods_replacement() {
     let digest = it.write("writer", "/data/letter", 8);
     // As the kubelet names it.
     let agent = ["--namespace", NAMESPACE, "exec", "ds/drivebay-agent", "--"];
-    let list = ["drivebay-agent", "volumes", "--no-headers"];
+    let list = ["drivebay-agent", "volumes", "-o", "wide", "--no-headers"];
     let list = cluster.kubectl(&[&agent[..], &list].concat());
-    assert!(list.contains("  pod claim/writer  "), "{list}");
+    assert!(list.contains("  claim/writer  "), "{list}");
     it.delete_pod("writer");
 
     it.apply(&[pod("reader", &[mounted("data", "/data")], IDLE)]);
