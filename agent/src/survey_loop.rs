@@ -420,14 +420,11 @@ impl Surveyor {
         // A copy: a survey that fails or is cut off must not forget what the one before it saw.
         let mut previous = self.last.clone();
         refresh(&self.volumes.inventory().current(), &mut previous);
-        let settings = Settings {
-            patience,
-            ..self.settings.clone()
-        };
+        self.settings.patience = patience;
         let seen = survey(
             self.volumes.pool(),
             &self.rules,
-            &settings,
+            &self.settings,
             only,
             previous,
             questions,

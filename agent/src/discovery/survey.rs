@@ -117,7 +117,8 @@ pub enum SurveyError {
 /// Looks at all drives.
 ///
 /// `only`: kernel names to probe again; the others keep what `previous` knows of them, when it is still the same
-/// device and was seen well. None: probe all. `questions`: those that earlier surveys went on without. Facts, host use and verdicts are always fresh.
+/// device and was seen well. None: probe all. `questions`: those that earlier surveys went on without. Facts, host use
+/// and verdicts are always fresh.
 pub async fn survey(
     pool: &Pool,
     rules: &Rules,

@@ -149,7 +149,7 @@ impl Questions {
     ) -> (task::Id, Option<Question>, Seen) {
         let (id, seen) = match ended {
             Ok(ended) => ended,
-            // One that panicked leaves its drive as one that was not looked at.
+            // One that panicked leaves its drive unscanned.
             Err(error) => (error.id(), not_scanned()),
         };
         (id, self.asked.remove(&id), seen)
@@ -180,7 +180,7 @@ impl Questions {
     }
 }
 
-/// Until a worker has answered, a drive is one that could not be looked at.
+/// Of a drive whose worker has given no answer at all.
 fn not_scanned() -> Seen {
     Seen {
         trouble: Some("it was not scanned".into()),
