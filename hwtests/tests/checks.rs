@@ -293,8 +293,19 @@ async fn being_checked() -> (Rig, Placed, u32) {
     (rig, volume, tool)
 }
 
-fn is_alive(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+/// Whether anything lives of a tool, which leads a process group: itself, or what it started.
+fn is_alive(tool: u32) -> bool {
+    let stats = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
+    // After the name, which may contain anything: state, parent, process group.
+    let fields = |stat: String| -> Option<(String, u32)> {
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        Some((fields.next()?.to_owned(), fields.nth(1)?.parse().ok()?))
+    };
+    stats
+        .filter_map(fields)
+        .any(|(state, group)| group == tool && state != "Z")
 }
 
 #[tokio::test]

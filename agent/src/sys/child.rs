@@ -176,6 +176,9 @@ fn pidfd(pid: i32) -> Option<OwnedFd> {
     }
 }
 
+/// Rounds until it is left to the next call: each round but the last reaped somebody, or saw others than the one before.
+const ROUNDS: usize = 8;
+
 /// Reaps the children that nobody waits for and that have ended. True: no other is left, so nothing lives of any worker
 /// that was reaped. False: something may. Blocks, but on /proc only.
 pub fn reap_orphans() -> bool {
@@ -184,25 +187,53 @@ pub fn reap_orphans() -> bool {
     if !children.adopts || children.starting > 0 {
         return false;
     }
-    let (Ok(all), Ok(session)) = (all(), getsid(None)) else {
+    let Ok(session) = getsid(None) else {
         return false;
     };
-    let mut none = true;
-    for pid in all
-        .into_iter()
-        .filter(|pid| !children.awaited.contains(pid))
-    {
-        let Ok(Some(orphan)) = process::stat(pid) else {
-            none = false;
-            continue;
+    let list = || {
+        let mut all = all()?;
+        all.retain(|pid| !children.awaited.contains(pid));
+        Ok(all)
+    };
+    none_lives(list, |pid| {
+        let Some(orphan) = process::stat(pid)? else {
+            return Ok(None);
         };
-        match fate(&orphan, session.as_raw()) {
-            Fate::NotOurs => {}
-            Fate::Reap => none &= matches!(reap(pid), Ok(Some(_))),
-            Fate::Lives => none = false,
+        let fate = fate(&orphan, session.as_raw());
+        if fate == Fate::Reap && reap(pid)?.is_none() {
+            return Ok(None);
         }
+        Ok(Some(fate))
+    })
+}
+
+/// Whether no orphan is left, once the dead ones among them are reaped. `list` names the children that may be orphans;
+/// `settle` says what is to become of one and has done it, or that it cannot be known.
+///
+/// A child that dies leaves its own children to the agent: they are in no list that was read before. So only a list is
+/// believed in which nobody was to be reaped; and only when the one before was the same, since the kernel may leave a child
+/// out of a list while another is reaped (proc(5), children).
+fn none_lives(
+    mut list: impl FnMut() -> io::Result<Vec<i32>>,
+    mut settle: impl FnMut(i32) -> io::Result<Option<Fate>>,
+) -> bool {
+    let mut before = None;
+    for _ in 0..ROUNDS {
+        let Ok(all) = list() else { return false };
+        let mut reaped = false;
+        for pid in &all {
+            match settle(*pid) {
+                Ok(Some(Fate::NotOurs)) => {}
+                Ok(Some(Fate::Reap)) => reaped = true,
+                Ok(Some(Fate::Lives) | None) | Err(_) => return false,
+            }
+        }
+        if !reaped && before.as_ref() == Some(&all) {
+            return true;
+        }
+        before = Some(all);
     }
-    none
+    false
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -257,6 +288,8 @@ fn all() -> io::Result<Vec<i32>> {
 
 #[cfg(test)]
 mod tests {
+    use std::{cell::RefCell, collections::BTreeMap};
+
     use super::*;
 
     #[test]
@@ -272,6 +305,47 @@ mod tests {
         process.threads = 1;
         assert_eq!(fate(&process, other), Fate::Reap);
         assert_eq!(fate(&process, process.session), Fate::NotOurs);
+    }
+
+    /// A family: who is listed, whose children are whose, and who has died. The dead leave their children to the agent.
+    fn judge(listed: Vec<i32>, children: &BTreeMap<i32, Vec<i32>>, dead: &[i32]) -> (bool, usize) {
+        let listed = RefCell::new(listed);
+        let mut lists = 0;
+        let none = none_lives(
+            || {
+                lists += 1;
+                Ok(listed.borrow().clone())
+            },
+            |pid| {
+                if !dead.contains(&pid) {
+                    return Ok(Some(Fate::Lives));
+                }
+                let mut listed = listed.borrow_mut();
+                listed.retain(|other| *other != pid);
+                listed.extend(children.get(&pid).into_iter().flatten());
+                Ok(Some(Fate::Reap))
+            },
+        );
+        (none, lists)
+    }
+
+    #[test]
+    fn who_is_left_by_a_child_that_dies_meanwhile_is_not_overlooked() {
+        let children = BTreeMap::from([(1, vec![2]), (2, vec![3])]);
+        assert!(!judge(vec![1], &children, &[1]).0);
+        assert!(!judge(vec![1], &children, &[1, 2]).0);
+        assert!(judge(vec![1], &children, &[1, 2, 3]).0);
+        assert_eq!(judge(vec![], &children, &[]), (true, 2));
+    }
+
+    #[test]
+    fn a_child_that_one_list_leaves_out_is_not_overlooked() {
+        let mut lists = vec![vec![7], vec![7, 8], vec![7, 8]].into_iter();
+        let none = none_lives(
+            || lists.next().ok_or_else(|| io::ErrorKind::NotFound.into()),
+            |pid| Ok(Some(if pid == 7 { Fate::NotOurs } else { Fate::Lives })),
+        );
+        assert!(!none);
     }
 
     #[test]

@@ -1,29 +1,81 @@
 //! Drives that fail, hang, go and come back.
 
-use std::{fs::OpenOptions, io::Read, time::Duration};
+use std::{
+    fs::OpenOptions,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::mpsc::{self, RecvTimeoutError, Sender},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
 
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, csi,
     faults::{About, Case},
     hang::HungDrive,
-    need, wait,
+    need,
 };
 
 use drivebay_proto::csi as wire;
 
 use crate::stand::{Stand, sh};
 
-fn set_len(stand: &Stand, bytes: u64) {
-    let file = stand.rig.shelf.file(stand.drive);
+/// A loop drive whose file is cut off, and whose volume is read again and again, as a workload does. Dropped, it is whole.
+///
+/// Again and again, since whoever writes behind the cut makes the file whole, and since the kernel tells of ten failed
+/// requests in five seconds, of all drives together: the one before this test may have used them up.
+struct CutOff {
+    file: PathBuf,
+    bytes: u64,
+    reader: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl CutOff {
+    fn new(file: PathBuf, kept: u64, device: PathBuf) -> Self {
+        let bytes = file.metadata().unwrap().len();
+        let (stop, stopped) = mpsc::channel();
+        let cut = file.clone();
+        let reader = thread::spawn(move || {
+            loop {
+                set_len(&cut, kept);
+                read(&device);
+                match stopped.recv_timeout(Duration::from_secs(1)) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    _ => return,
+                }
+            }
+        });
+        Self {
+            file,
+            bytes,
+            reader: Some((stop, reader)),
+        }
+    }
+}
+
+impl Drop for CutOff {
+    fn drop(&mut self) {
+        if let Some((stop, reader)) = self.reader.take() {
+            drop(stop);
+            let _ = reader.join();
+        }
+        set_len(&self.file, self.bytes);
+    }
+}
+
+fn set_len(file: &Path, bytes: u64) {
     let file = OpenOptions::new().write(true).open(file).unwrap();
     file.set_len(bytes).unwrap();
 }
 
-/// Reads all of a device; an error is what is wanted.
-fn read(device: &std::path::Path) -> bool {
-    let mut sink = Vec::new();
-    let mut file = OpenOptions::new().read(true).open(device).unwrap();
-    file.read_to_end(&mut sink).is_ok()
+/// Reads the beginning of a device past the cache, where what was read before the cut would be found.
+fn read(device: &Path) {
+    let dd = Command::new("dd")
+        .arg(format!("if={}", device.display()))
+        .args(["of=/dev/null", "bs=1M", "count=64", "iflag=direct"])
+        .stderr(Stdio::null())
+        .status();
+    dd.unwrap();
 }
 
 #[tokio::test]
@@ -32,11 +84,11 @@ async fn a_drive_whose_requests_all_fail() {
     let stand = Stand::of(&csi::block(), |_| ()).await;
     let mut case = Case::new("all IO fails", "the file below the loop drive cut off");
     case.strikes();
-    // Whoever writes behind the cut makes the file whole again: then it is cut once more.
-    wait::until(Duration::from_secs(20), "requests fail", || {
-        set_len(&stand, 17 * MIB);
-        (!read(&stand.troubled.target)).then_some(())
-    });
+    let cut = CutOff::new(
+        stand.rig.shelf.file(stand.drive),
+        17 * MIB,
+        stand.troubled.target.clone(),
+    );
     let about = About {
         drives: &[stand.drive],
         volumes: &[&stand.troubled, &stand.beside],
@@ -45,7 +97,7 @@ async fn a_drive_whose_requests_all_fail() {
         .await;
     case.of_drive(&stand.rig, stand.drive, "SUSPECT", "KernelIoError", about)
         .await;
-    set_len(&stand, 4 * GIB);
+    drop(cut);
     case.stays("SUSPECT for 24 h without another");
     stand.leave().await;
 }
