@@ -1,7 +1,9 @@
 //! The volumes of all nodes in one order, for pages, for names and for what is on another node than its id says.
 //!
-//! A cluster may have a million volumes, so each is kept as the bytes it came in, without its id, which
-//! the order holds already: about 300 bytes each, decoded when it is shown.
+//! A cluster may have a million volumes, so each is kept as bytes, without its id, which the order holds already, and
+//! decoded when it is shown.
+
+mod packed;
 
 use std::{
     collections::{BTreeMap, BTreeSet, hash_map::RandomState},
@@ -14,6 +16,7 @@ use drivebay_proto::{VolumeId, agent::Volume};
 use prost::Message;
 use uuid::Uuid;
 
+use self::packed::{Kinds, Packed};
 use crate::health::{self, Whereabouts};
 
 /// Entries taken in one go, a page of CSI's and a few more; updates get their turn in between.
@@ -59,7 +62,7 @@ pub struct Marks {
 /// A volume as it is kept. Cheap to clone: shared with whoever looks at it, so that nothing is decoded while updates wait.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    bytes: Arc<[u8]>,
+    packed: Packed,
     /// What can be said of it as it is.
     pub marks: Marks,
 }
@@ -82,14 +85,12 @@ pub struct Brief {
 impl Entry {
     /// The most used of it.
     pub fn brief(&self) -> Brief {
-        // As below.
-        Brief::decode(self.bytes.as_ref()).unwrap_or_default()
+        self.packed.part()
     }
 
     /// All of it, with the id of its place.
     pub fn decode(&self, key: &Key) -> Volume {
-        // These are bytes that encoding a volume gave.
-        let mut volume = Volume::decode(self.bytes.as_ref()).unwrap_or_default();
+        let mut volume = self.packed.volume();
         volume.id = key.id().to_string();
         volume
     }
@@ -98,8 +99,9 @@ impl Entry {
 #[derive(Debug, Default)]
 struct Tables {
     volumes: BTreeMap<Key, Entry>,
-    // Uuids by a hash of the CSI name; only of volumes that exist, wherever they are.
-    names: BTreeSet<(u64, Uuid)>,
+    // Uuids by a hash of the CSI name, which others may have too; only of volumes that exist, wherever they are.
+    names: BTreeSet<(u32, Uuid)>,
+    kinds: Kinds,
 }
 
 impl Tables {
@@ -144,16 +146,20 @@ impl Catalog {
         self.tables.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn hash(&self, name: &str) -> u32 {
+        // The lower half of it.
+        self.hasher.hash_one(name) as u32
+    }
+
     /// Takes in what changed on one node: volumes new or changed, and volumes gone.
     pub fn change(&self, node: &Arc<str>, put: Vec<(Uuid, Volume)>, removed: &[Uuid]) {
-        let put: Vec<(Uuid, u64, Entry)> = put
+        let put: Vec<(Uuid, u32, Entry)> = put
             .into_iter()
-            .map(|(uuid, mut volume)| {
+            .map(|(uuid, volume)| {
                 let marks = marks(&volume);
-                let name = self.hasher.hash_one(&volume.name);
-                volume.id = String::new();
-                let bytes = volume.encode_to_vec().into();
-                (uuid, name, Entry { bytes, marks })
+                let name = self.hash(&volume.name);
+                let packed = Packed::of(volume);
+                (uuid, name, Entry { packed, marks })
             })
             .collect();
         let key = |uuid: Uuid| Key {
@@ -164,9 +170,10 @@ impl Catalog {
         for uuid in removed {
             self.take(&mut tables, &key(*uuid));
         }
-        for (uuid, name, entry) in put {
+        for (uuid, name, mut entry) in put {
             let key = key(uuid);
             self.take(&mut tables, &key);
+            tables.kinds.take_in(&mut entry.packed);
             if entry.marks.exists {
                 tables.names.insert((name, uuid));
             }
@@ -175,15 +182,17 @@ impl Catalog {
     }
 
     fn take(&self, tables: &mut Tables, key: &Key) {
-        if let Some(old) = tables.volumes.remove(key)
-            && old.marks.exists
-        {
+        let Some(old) = tables.volumes.remove(key) else {
+            return;
+        };
+        tables.kinds.release(&old.packed);
+        if old.marks.exists {
             let name = old.decode(key).name;
             let elsewhere = tables
                 .at(key.uuid)
                 .any(|(key, entry)| entry.marks.exists && entry.decode(key).name == name);
             if !elsewhere {
-                let name = self.hasher.hash_one(name);
+                let name = self.hash(&name);
                 tables.names.remove(&(name, key.uuid));
             }
         }
@@ -196,7 +205,7 @@ impl Catalog {
 
     /// The volumes of this CSI name that exist, wherever they are.
     pub fn named(&self, name: &str) -> Vec<(Key, Volume)> {
-        let hash = self.hasher.hash_one(name);
+        let hash = self.hash(name);
         let tables = self.read();
         tables
             .names
@@ -341,6 +350,7 @@ mod tests {
         }
         catalog.change(&node, vec![], &[uuid]);
         assert!(catalog.is_empty());
+        assert_eq!(catalog.read().kinds.len(), 0);
     }
 
     #[test]

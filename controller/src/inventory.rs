@@ -420,8 +420,8 @@ impl Inventory {
             troubled: 0,
         };
         for known in self.shown.iter().flat_map(|shown| shown.volumes.values()) {
-            counts.volumes += u64::from(known.exists);
-            counts.troubled += u64::from(known.exists && known.troubled);
+            counts.volumes += u64::from(known.exists());
+            counts.troubled += u64::from(known.exists() && known.troubled());
         }
         counts
     }
@@ -431,7 +431,7 @@ impl Inventory {
         let shown = self.shown.iter();
         shown
             .flat_map(|shown| shown.volumes.values())
-            .any(|known| !known.exists)
+            .any(|known| !known.exists())
     }
 
     /// All that is shown, as one full update; None when nothing ever was.

@@ -24,27 +24,37 @@ pub(super) struct InventoryBuilder {
     pub(super) bytes: usize,
 }
 
-/// What is known of a volume besides its place in the catalog.
+/// What is known of a volume besides its place in the catalog, in one number, since there may be a million: how many bytes it
+/// counts against the node's bound, far below 1 GiB, and two bits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
-    pub(super) exists: bool,
-    pub(super) troubled: bool,
-    // As counted against the node's bound; a volume's own bound is far below 4 GiB.
-    pub(super) bytes: u32,
-}
+pub(super) struct Known(u32);
 
 impl Known {
+    const EXISTS: u32 = 1 << 31;
+    const TROUBLED: u32 = 1 << 30;
+    const BYTES: u32 = Self::TROUBLED - 1;
+
     pub(super) fn of(volume: &Volume) -> Self {
         let marks = marks(volume);
-        Self {
-            exists: marks.exists,
-            troubled: marks.troubled,
-            bytes: u32::try_from(bounds::volume_bytes(volume)).unwrap_or(u32::MAX),
-        }
+        let bytes = u32::try_from(bounds::volume_bytes(volume)).unwrap_or(u32::MAX);
+        let mark = |is, bit| if is { bit } else { 0 };
+        Self(
+            bytes.min(Self::BYTES)
+                | mark(marks.exists, Self::EXISTS)
+                | mark(marks.troubled, Self::TROUBLED),
+        )
+    }
+
+    pub(super) fn exists(self) -> bool {
+        self.0 & Self::EXISTS != 0
+    }
+
+    pub(super) fn troubled(self) -> bool {
+        self.0 & Self::TROUBLED != 0
     }
 
     pub(super) fn bytes(self) -> usize {
-        self.bytes as usize
+        (self.0 & Self::BYTES) as usize
     }
 }
 

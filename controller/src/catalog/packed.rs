@@ -1,0 +1,215 @@
+//! A volume in few bytes. What many volumes say alike (class, drive, mode, filesystem, state, parameters) is kept once, apart
+//! from what each says for itself; a name that a provisioner makes is kept as the uuid in it.
+//!
+//! Both parts are encodings of one [`Volume`], which put one after the other are the encoding of all of it (the encoding
+//! guide of protocol buffers, "last one wins"): so any message that has some of its fields is read from them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use drivebay_proto::agent::Volume;
+use prost::Message;
+use uuid::Uuid;
+
+/// What external-provisioner puts before the claim's uid, unless it is told otherwise.
+const PREFIX: &str = "pvc-";
+
+/// What many volumes have in common. One pointer wide.
+type Kind = Arc<Box<[u8]>>;
+
+/// A volume, without its id.
+#[derive(Debug, Clone)]
+pub(super) struct Packed {
+    kind: Kind,
+    /// A byte that is 1 and the uuid of its name, or a byte that is 0; then the rest of it.
+    own: Arc<[u8]>,
+}
+
+impl Packed {
+    pub(super) fn of(mut volume: Volume) -> Self {
+        volume.id = String::new();
+        let kind = kind(&mut volume);
+        let mut own = Vec::new();
+        match provisioned(&volume.name) {
+            Some(uuid) => {
+                own.push(1);
+                own.extend(uuid.as_bytes());
+                volume.name = String::new();
+            }
+            None => own.push(0),
+        }
+        own.extend(volume.encode_to_vec());
+        Self {
+            kind: Arc::new(kind.into()),
+            own: own.into(),
+        }
+    }
+
+    /// Some of its fields; a name only when it is not of a provisioner.
+    pub(super) fn part<M: Message + Default>(&self) -> M {
+        let (_, rest) = self.name_and_rest();
+        let mut part = M::default();
+        for bytes in [&self.kind[..], rest] {
+            // These are bytes that encoding a volume gave.
+            let _ = part.merge(bytes);
+        }
+        part
+    }
+
+    /// All of it, but for the id.
+    pub(super) fn volume(&self) -> Volume {
+        let mut volume: Volume = self.part();
+        if let Some(uuid) = self.name_and_rest().0 {
+            volume.name = format!("{PREFIX}{uuid}");
+        }
+        volume
+    }
+
+    fn name_and_rest(&self) -> (Option<Uuid>, &[u8]) {
+        match self.own.split_first() {
+            Some((1, rest)) => match rest.split_first_chunk() {
+                Some((uuid, rest)) => (Some(Uuid::from_bytes(*uuid)), rest),
+                None => (None, rest),
+            },
+            Some((_, rest)) => (None, rest),
+            None => (None, &[]),
+        }
+    }
+}
+
+fn provisioned(name: &str) -> Option<Uuid> {
+    let uuid = name.strip_prefix(PREFIX)?.parse::<Uuid>().ok()?;
+    // Only the form that comes back.
+    (name[PREFIX.len()..] == uuid.to_string()).then_some(uuid)
+}
+
+/// Takes out of a volume what others have too. The same bytes for the same fields.
+fn kind(volume: &mut Volume) -> Vec<u8> {
+    let common = Volume {
+        class: std::mem::take(&mut volume.class),
+        drive: std::mem::take(&mut volume.drive),
+        mode: std::mem::take(&mut volume.mode),
+        fs_type: std::mem::take(&mut volume.fs_type),
+        state: std::mem::take(&mut volume.state),
+        ..Volume::default()
+    };
+    let mut bytes = common.encode_to_vec();
+    // A map is encoded in any order: each entry by itself, in the order of the names.
+    let parameters: BTreeMap<_, _> = volume.parameters.drain().collect();
+    for (name, value) in parameters {
+        let one = Volume {
+            parameters: [(name, value)].into(),
+            ..Volume::default()
+        };
+        bytes.extend(one.encode_to_vec());
+    }
+    bytes
+}
+
+/// The kinds of volumes that there are, and how many have each.
+#[derive(Debug, Default)]
+pub(super) struct Kinds(BTreeMap<Kind, usize>);
+
+impl Kinds {
+    /// Has a volume share its kind with others.
+    pub(super) fn take_in(&mut self, volume: &mut Packed) {
+        if let Some((known, _)) = self.0.get_key_value(&volume.kind) {
+            volume.kind = known.clone();
+        }
+        *self.0.entry(volume.kind.clone()).or_default() += 1;
+    }
+
+    /// A volume that was taken in is gone.
+    pub(super) fn release(&mut self, volume: &Packed) {
+        if let Some(count) = self.0.get_mut(&volume.kind) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&volume.kind);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use drivebay_proto::agent::Condition;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name() -> impl Strategy<Value = String> {
+        prop_oneof![
+            any::<u128>().prop_map(|n| format!("pvc-{}", Uuid::from_u128(n))),
+            any::<u128>().prop_map(|n| format!("pvc-{}", Uuid::from_u128(n).simple())),
+            "(pvc-)?[a-zA-Z0-9-]{0,40}",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_volume_comes_back_as_it_was(
+            name in name(), class in ".{0,3}", drive: String, size_bytes: u64, published: bool,
+            parameters in prop::collection::hash_map(".{0,3}", ".{0,3}", 0..4),
+            mounts in prop::collection::vec(".{0,3}", 0..3), ill: bool,
+        ) {
+            let volume = Volume {
+                name, class, drive, size_bytes, published, parameters, mounts,
+                conditions: vec![Condition::default(); usize::from(ill)],
+                ..Volume::default()
+            };
+            let packed = Packed::of(Volume { id: "v@n".into(), ..volume.clone() });
+            prop_assert_eq!(packed.volume(), volume);
+        }
+    }
+
+    #[test]
+    fn volumes_alike_share_what_they_have_in_common_until_the_last_is_gone() {
+        let of = |name: &str, drive: &str| {
+            let parameters =
+                [("a", "1"), ("b", "2"), ("c", "3")].map(|(n, v)| (n.into(), v.into()));
+            Packed::of(Volume {
+                name: name.into(),
+                drive: drive.into(),
+                // A map of its own, in an order of its own.
+                parameters: parameters.into(),
+                ..Volume::default()
+            })
+        };
+        let mut kinds = Kinds::default();
+        let mut volumes = [of("v", "a"), of("w", "a"), of("x", "b")];
+        for volume in &mut volumes {
+            kinds.take_in(volume);
+        }
+        assert!(Arc::ptr_eq(&volumes[0].kind, &volumes[1].kind));
+        assert_eq!(kinds.len(), 2);
+        let [v, w, x] = volumes;
+        kinds.release(&v);
+        kinds.release(&x);
+        assert_eq!(kinds.len(), 1);
+        kinds.release(&w);
+        assert_eq!(kinds.len(), 0);
+    }
+
+    #[test]
+    fn a_provisioners_volume_takes_few_bytes_of_its_own() {
+        let packed = Packed::of(Volume {
+            name: format!("pvc-{}", Uuid::from_u128(7)),
+            class: "bulk".into(),
+            drive: "wwn-0x5000c500a1b2c3d4".into(),
+            size_bytes: 20 << 30,
+            mode: "mount".into(),
+            fs_type: "ext4".into(),
+            state: "ready".into(),
+            published: true,
+            device: "nvme0n1p2".into(),
+            ..Volume::default()
+        });
+        // The name, the size, whether it is published, and its device.
+        assert_eq!(packed.own.len(), 1 + 16 + 6 + 2 + 11);
+    }
+}
