@@ -17,7 +17,14 @@ use std::{
     time::Duration,
 };
 
-use nix::{sys::prctl::set_child_subreaper, unistd::getsid};
+use nix::{
+    errno::Errno,
+    sys::{
+        prctl::set_child_subreaper,
+        wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid},
+    },
+    unistd::getsid,
+};
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::process::{self, ProcStat};
@@ -49,6 +56,13 @@ fn children() -> MutexGuard<'static, Children> {
 
 /// Makes the agent the parent of what its children leave behind. To be called before the first of them is started.
 pub(super) fn adopt_orphans() -> io::Result<()> {
+    adopt()?;
+    children().adopts = true;
+    Ok(())
+}
+
+/// Makes a worker the parent of what its tools leave behind. To be called before the first of them is started.
+pub fn adopt() -> io::Result<()> {
     set_child_subreaper(true)?;
     // Ignored, it would have the kernel reap children and give their numbers away.
     // SAFETY: system calls; the structure is plain data that the first one fills.
@@ -60,8 +74,28 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
         }
     }
-    children().adopts = true;
     Ok(())
+}
+
+/// Whether a child has ended that is not reaped yet, whoever is to reap it. One system call.
+pub fn any_has_ended() -> bool {
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    !matches!(
+        waitid(Id::All, look),
+        Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD)
+    )
+}
+
+/// In a worker that adopts and has no job: reaps whoever has ended, and says whether nobody is left. Does not block.
+pub fn is_alone() -> bool {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Err(Errno::ECHILD) => return true,
+            Ok(WaitStatus::StillAlive) => return false,
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return false,
+        }
+    }
 }
 
 /// While it exists, nobody reaps a child that nobody is known to wait for.

@@ -29,7 +29,7 @@ use crate::{
 const NOT_STARTED_BY_AGENT: u8 = 2;
 /// A call could not be read or an answer not be written.
 const CONNECTION_FAILED: u8 = 3;
-/// A tool was left that cannot be killed.
+/// A tool was left that cannot be killed, or something that one of them had started.
 const TOOL_LEFT: u8 = 4;
 
 /// When this process was started as `drivebay-agent worker`, or as the server that forks workers, is one, and says how to
@@ -56,7 +56,11 @@ fn start(begin: fn(OwnedFd) -> io::Result<Option<UnixStream>>) -> io::Result<Opt
     let socket = sys::worker_socket::socket_from_stdin()?;
     log_to_stderr();
     sys::tool_namespace::inherit()?;
-    begin(socket)
+    let begun = begin(socket)?;
+    if begun.is_some() {
+        sys::child::adopt()?;
+    }
+    Ok(begun)
 }
 
 /// Lines on stderr, which the agent reads. They may have no reader any more (the agent is gone);
@@ -93,7 +97,9 @@ fn serve(socket: UnixStream, dispatch: Dispatch) -> ExitCode {
     loop {
         let call: Call = match protocol::read(&mut input) {
             Ok(Some(call)) => call,
-            Ok(None) => return ExitCode::SUCCESS,
+            // Success says that nothing is left of this worker: then the agent need not search.
+            Ok(None) if sys::child::is_alone() => return ExitCode::SUCCESS,
+            Ok(None) => return ExitCode::from(TOOL_LEFT),
             Err(error) => {
                 tracing::error!(error = %chain(&error), "cannot read a call from the agent");
                 return ExitCode::from(CONNECTION_FAILED);
@@ -102,6 +108,10 @@ fn serve(socket: UnixStream, dispatch: Dispatch) -> ExitCode {
         let id = call.id;
         let outcome = run(call, &socket, dispatch);
         let retire = sys::cmd::left_behind();
+        if !retire {
+            // What a tool had started and was killed with it is this worker's to reap.
+            sys::child::is_alone();
+        }
         let reply = match outcome {
             Ok(outcome) => Reply::Done {
                 id,

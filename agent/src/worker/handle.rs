@@ -22,7 +22,7 @@ use super::{
 use crate::{
     model::cause::chain,
     sys::{
-        child::{Child, reap_orphans},
+        child::{Child, any_has_ended, reap_orphans},
         offload::blocking,
         process,
         start::Starter,
@@ -163,13 +163,15 @@ impl Worker {
         // An error leaves the search below to find out.
         let status = self.child.wait().await.ok();
         let reaped = status.is_some();
+        let alone = status.is_some_and(|status| status.success());
         let mut pause = Duration::from_millis(10);
         loop {
             let (pid, ticks) = (self.pid, self.start_ticks);
             let note = self.note.clone();
             let looked = blocking(move || {
-                // Reaped: what it left is among the agent's children. A search through all processes is for when some are.
-                let left = match reaped && reap_orphans() {
+                // Reaped: what it left is among the agent's children, and it has said so when that is nothing. A search through
+                // all processes is for when some are.
+                let left = match reaped && (alone && !any_has_ended() || reap_orphans()) {
                     true => Vec::new(),
                     false => process::kill_remains(pid, ticks)?,
                 };

@@ -29,6 +29,9 @@ const VOLUME: u64 = 64 * MIB;
 const MANY: usize = 256 - VOLUMES;
 const MANY_FULL: usize = 1000 - VOLUMES;
 const SMALL: u64 = 16 * MIB;
+/// Between the last call and idling: what follows on calls, and workers that are still there because of them, take minutes.
+const SETTLED: Duration = Duration::from_secs(20);
+const SETTLED_FULL: Duration = Duration::from_secs(180);
 /// How long idling is measured.
 const IDLE: Duration = Duration::from_secs(20);
 const IDLE_FULL: Duration = Duration::from_secs(120);
@@ -121,6 +124,7 @@ async fn of(drives: usize, rounds: usize, full: bool) -> Result<Figures, Trouble
     }
     let (mut rig, volumes) = last.ok_or_else(|| Trouble::new("no round"))?;
     let scrape = scrapes(&rig, 20 * rounds)?;
+    tokio::time::sleep(if full { SETTLED_FULL } else { SETTLED }).await;
     let idle = idle::measure(rig.agent.pid(), if full { IDLE_FULL } else { IDLE }).await?;
     let plug = plug(&mut rig, rounds).await?;
     let start = start::measure(&mut rig, drives, rounds).await?;
