@@ -210,7 +210,7 @@ fn pidfd(pid: i32) -> Option<OwnedFd> {
     }
 }
 
-/// Rounds until it is left to the next call: each round but the last reaped somebody, or saw others than the one before.
+/// Lists that are read at most; children that still change after that are looked at by the next call.
 const ROUNDS: usize = 8;
 
 /// Reaps the children that nobody waits for and that have ended. True: no other is left, so nothing lives of any worker

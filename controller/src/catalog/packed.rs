@@ -4,13 +4,16 @@
 //! Both parts are encodings of one [`Volume`], which put one after the other are the encoding of all of it (the encoding
 //! guide of protocol buffers, "last one wins"): so any message that has some of its fields is read from them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
 
 use drivebay_proto::agent::Volume;
 use prost::Message;
 use uuid::Uuid;
 
-/// What external-provisioner puts before the claim's uid, unless it is told otherwise.
+/// What external-provisioner puts before the claim's uid by default.
 const PREFIX: &str = "pvc-";
 
 /// What many volumes have in common. One pointer wide.
@@ -112,10 +115,15 @@ pub(super) struct Kinds(BTreeMap<Kind, usize>);
 impl Kinds {
     /// Has a volume share its kind with others.
     pub(super) fn take_in(&mut self, volume: &mut Packed) {
-        if let Some((known, _)) = self.0.get_key_value(&volume.kind) {
-            volume.kind = known.clone();
+        match self.0.entry(volume.kind.clone()) {
+            Entry::Occupied(mut known) => {
+                volume.kind = known.key().clone();
+                *known.get_mut() += 1;
+            }
+            Entry::Vacant(free) => {
+                free.insert(1);
+            }
         }
-        *self.0.entry(volume.kind.clone()).or_default() += 1;
     }
 
     /// A volume that was taken in is gone.

@@ -22,8 +22,8 @@ use crate::stand::{Stand, sh};
 
 /// A loop drive whose file is cut off, and whose volume is read again and again, as a workload does. Dropped, it is whole.
 ///
-/// Again and again, since whoever writes behind the cut makes the file whole, and since the kernel tells of ten failed
-/// requests in five seconds, of all drives together: the one before this test may have used them up.
+/// Again and again, since whoever writes behind the cut makes the file whole, and since the kernel logs ten failed
+/// requests in five seconds, of all drives together: the test before this one may have used them up.
 struct CutOff {
     file: PathBuf,
     bytes: u64,
