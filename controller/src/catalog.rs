@@ -203,6 +203,12 @@ impl Catalog {
         self.read().volumes.get(key).map(|entry| entry.decode(key))
     }
 
+    /// The same as an encoded [`Volume`].
+    pub fn encoded(&self, key: &Key) -> Option<Vec<u8>> {
+        let entry = self.read().volumes.get(key).cloned();
+        entry.map(|entry| entry.packed.encode(key.id().to_string()))
+    }
+
     /// The volumes of this CSI name that exist, wherever they are.
     pub fn named(&self, name: &str) -> Vec<(Key, Volume)> {
         let hash = self.hash(name);

@@ -436,13 +436,15 @@ impl Inventory {
 
     /// All that is shown, as one full update; None when nothing ever was.
     pub fn dump(&self, catalog: &Catalog) -> Option<InventoryUpdate> {
+        let mut update = self.dump_without_volumes()?;
+        let volumes = self.keys().filter_map(|key| catalog.get(&key));
+        update.volumes = volumes.collect();
+        Some(update)
+    }
+
+    /// The same, but for the volumes.
+    pub fn dump_without_volumes(&self) -> Option<InventoryUpdate> {
         let shown = self.shown.as_ref()?;
-        let volume = |uuid: &Uuid| {
-            catalog.get(&Key {
-                uuid: *uuid,
-                node: self.node.clone(),
-            })
-        };
         Some(InventoryUpdate {
             instance: shown.instance.clone(),
             revision: shown.revision,
@@ -454,9 +456,19 @@ impl Inventory {
                 .values()
                 .map(|drive| Drive::clone(drive))
                 .collect(),
-            volumes: shown.volumes.keys().filter_map(volume).collect(),
             classes: shown.classes.values().cloned().collect(),
             ..InventoryUpdate::default()
+        })
+    }
+
+    /// The places of all volumes that are shown.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        let shown = self.shown.iter();
+        shown.flat_map(|shown| {
+            shown.volumes.keys().map(|uuid| Key {
+                uuid: *uuid,
+                node: self.node.clone(),
+            })
         })
     }
 

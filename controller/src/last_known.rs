@@ -7,6 +7,7 @@ use std::{
     fs,
     io::{self, Read as _},
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,8 +20,9 @@ use prost::Message;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agents::{Agents, Facts, Identity},
+    agents::{Agent, Agents, Facts, Identity},
     bounds::{MAX_FILE_MEMORY, MAX_NODE_BYTES, decoded_file_bytes},
+    catalog::Catalog,
     files::{self, Durability},
 };
 
@@ -128,9 +130,9 @@ impl Store {
         Ok(count)
     }
 
-    fn write(&self, node: &str, known: &LastKnown) -> io::Result<()> {
+    fn write(&self, node: &str, bytes: &[u8]) -> io::Result<()> {
         // After a power failure the former file, or none, is as good.
-        files::replace(&self.path(node), &known.encode_to_vec(), Durability::Fast)
+        files::replace(&self.path(node), bytes, Durability::Fast)
     }
 
     fn remove(&self, node: &str) -> io::Result<()> {
@@ -211,6 +213,45 @@ fn proof(identity: Identity) -> Proof {
     Proof { of: Some(of) }
 }
 
+/// The volumes of a [`LastKnown`], each as it is encoded. Put after the encoding of the rest, they become part of the same
+/// message (the encoding guide of protocol buffers, "last one wins").
+#[derive(Clone, PartialEq, Message)]
+struct Volumes {
+    #[prost(message, optional, tag = "5")]
+    inventory: Option<Encoded>,
+}
+
+/// The volumes of an [`InventoryUpdate`](drivebay_proto::agent::InventoryUpdate).
+#[derive(Clone, PartialEq, Message)]
+struct Encoded {
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    volumes: Vec<Vec<u8>>,
+}
+
+/// The content of a node's file; None when nothing is known of it, or not any more. A million volumes are written within
+/// minutes, so they are not decoded for it.
+fn content(agent: &Agent, catalog: &Catalog) -> Option<Vec<u8>> {
+    let facts = agent.facts()?;
+    let (inventory, volumes) = agent.look(|inventory| {
+        let volumes = inventory.keys().filter_map(|key| catalog.encoded(&key));
+        Some((inventory.dump_without_volumes()?, volumes.collect()))
+    })?;
+    let known = LastKnown {
+        format: FORMAT,
+        machine_id: facts.machine_id,
+        version: facts.version,
+        address: facts.address,
+        inventory: Some(inventory),
+        proof: facts.identity.map(proof),
+    };
+    let mut bytes = known.encode_to_vec();
+    let volumes = Volumes {
+        inventory: Some(Encoded { volumes }),
+    };
+    bytes.extend(volumes.encode_to_vec());
+    Some(bytes)
+}
+
 /// What the file of a node holds.
 #[derive(Debug, Clone)]
 struct Written {
@@ -237,66 +278,97 @@ pub async fn keep(store: Store, agents: Agents, stop: CancellationToken) {
     }
 }
 
+/// How soon a node's file is to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// It went away, or was given up, since it was written: what the file says is not asked of it any more.
+    Now,
+    /// The next ones among those that were never written, or longest ago; those that are away first.
+    InTurn {
+        there: bool,
+        before: Option<Instant>,
+    },
+}
+
+/// A node whose file does not say what is known of it.
+#[derive(Debug)]
+struct Due {
+    turn: Turn,
+    agent: Arc<Agent>,
+    written: Written,
+}
+
+/// Whether a node is due.
+fn due(agent: Arc<Agent>, before: Option<&Written>, now: Instant, all: bool) -> Option<Due> {
+    let (instance, revision, there, known) = agent.look(|inventory| {
+        let (instance, revision) = inventory.shown();
+        let there = inventory.away_since().is_none();
+        (instance.to_owned(), revision, there, inventory.known())
+    });
+    let same = before
+        .is_some_and(|before| before.instance == instance && before.revision == revision && known);
+    let early = before.is_some_and(|before| before.at + WRITE_EVERY > now);
+    if same || (early && there && !all) || (!known && before.is_none()) {
+        return None;
+    }
+    let before = before.map(|before| before.at);
+    let turn = match before {
+        Some(_) if !there || !known => Turn::Now,
+        before => Turn::InTurn { there, before },
+    };
+    let at = now;
+    let written = Written {
+        instance,
+        revision,
+        at,
+    };
+    Some(Due {
+        turn,
+        agent,
+        written,
+    })
+}
+
+/// How many of this many nodes are written in their turn in one go: each comes within [`WRITE_EVERY`], and thousands that
+/// connected together are not written together, which would slow down everything else for seconds.
+fn in_turn(nodes: usize) -> usize {
+    let ticks = WRITE_EVERY.as_secs() / TICK.as_secs();
+    BATCH.max(nodes.div_ceil(ticks as usize))
+}
+
 async fn save(store: &Store, agents: &Agents, written: &mut BTreeMap<String, Written>, all: bool) {
     let now = Instant::now();
-    let mut due = Vec::new();
-    for agent in agents.all() {
-        let (instance, revision, away, known) = agent.look(|inventory| {
-            let (instance, revision) = inventory.shown();
-            (
-                instance.to_owned(),
-                revision,
-                inventory.away_since().is_some(),
-                inventory.known(),
-            )
-        });
-        let before = written.get(agent.node());
-        let same = before.is_some_and(|before| {
-            before.instance == instance && before.revision == revision && known
-        });
-        let early = before.is_some_and(|before| before.at + WRITE_EVERY > now);
-        if same || (early && !away && !all) || (!known && before.is_none()) {
-            continue;
-        }
-        let at = now;
-        due.push((
-            agent,
-            Written {
-                instance,
-                revision,
-                at,
-            },
-        ));
+    let nodes = agents.all();
+    let most = in_turn(nodes.len());
+    let mut due: Vec<Due> = nodes
+        .into_iter()
+        .filter_map(|agent| {
+            let before = written.get(agent.node());
+            due(agent, before, now, all)
+        })
+        .collect();
+    due.sort_by_key(|due| due.turn);
+    if !all {
+        let at_once = due.partition_point(|due| due.turn == Turn::Now);
+        due.truncate(at_once + most);
     }
     for batch in due.chunks(BATCH) {
-        let files: Vec<_> = batch
-            .iter()
-            .map(|(agent, _)| {
-                let inventory = agent.look(|inventory| inventory.dump(agents.catalog()));
-                let facts = agent.facts();
-                let known = inventory.zip(facts).map(|(inventory, facts)| LastKnown {
-                    format: FORMAT,
-                    machine_id: facts.machine_id,
-                    version: facts.version,
-                    address: facts.address,
-                    inventory: Some(inventory),
-                    proof: facts.identity.map(proof),
-                });
-                (agent.node().to_owned(), known)
-            })
-            .collect();
-        let store = store.clone();
+        let (store, agents) = (store.clone(), agents.clone());
+        let nodes: Vec<Arc<Agent>> = batch.iter().map(|due| due.agent.clone()).collect();
         let written_now = files::work(WRITE_DEADLINE, move || {
-            files.iter().try_for_each(|(node, known)| match known {
-                Some(known) => store.write(node, known),
-                // Given up.
-                None => store.remove(node),
+            let catalog = agents.catalog();
+            nodes.iter().try_for_each(|agent| {
+                match content(agent, catalog) {
+                    Some(bytes) => store.write(agent.node(), &bytes),
+                    // Given up.
+                    None => store.remove(agent.node()),
+                }
             })
         });
         match written_now.await {
             Ok(()) => {
-                for (agent, now_written) in batch {
-                    written.insert(agent.node().to_owned(), now_written.clone());
+                for due in batch {
+                    written.insert(due.agent.node().to_owned(), due.written.clone());
                 }
             }
             Err(error) => {
@@ -310,13 +382,15 @@ async fn save(store: &Store, agents: &Agents, written: &mut BTreeMap<String, Wri
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use drivebay_proto::agent::{InventoryUpdate, Volume};
+    use drivebay_proto::agent::{Class, InventoryUpdate, Volume};
     use tokio::sync::watch;
 
     use super::*;
     use crate::{agents::ForgottenNodes, notes::Notes};
 
     const ID: &str = "00000000-0000-4000-8000-000000000001@n1";
+    const OTHER: &str = "00000000-0000-4000-8000-000000000002@n1";
+    const PROVISIONED: &str = "pvc-00000000-0000-4000-8000-000000000003";
 
     fn agents() -> (Agents, watch::Sender<ForgottenNodes>) {
         let (sender, receiver) = watch::channel(ForgottenNodes::new());
@@ -344,11 +418,18 @@ mod tests {
             revision: 3,
             full: true,
             ready: true,
-            volumes: vec![Volume {
-                id: ID.into(),
-                name: "v".into(),
-                state: "ready".into(),
-                ..Volume::default()
+            volumes: [(ID, "v"), (OTHER, PROVISIONED)]
+                .map(|(id, name)| Volume {
+                    id: id.into(),
+                    name: name.into(),
+                    state: "ready".into(),
+                    drive: "wwn-a".into(),
+                    ..Volume::default()
+                })
+                .into(),
+            classes: vec![Class {
+                name: "bulk".into(),
+                ..Class::default()
             }],
             ..InventoryUpdate::default()
         }
@@ -365,7 +446,12 @@ mod tests {
 
         let (after, _keep) = agents();
         assert_eq!(store.load(&after).unwrap(), 1);
-        assert!(after.volume(ID).is_ok());
+        let dump = |agents: &Agents| {
+            let agent = agents.get("n1").unwrap();
+            agent.look(|inventory| inventory.dump(agents.catalog()))
+        };
+        assert_eq!(dump(&after), Some(inventory()));
+        assert_eq!(dump(&before), Some(inventory()));
         assert_eq!(after.get("n1").unwrap().facts(), Some(facts()));
         assert!(!after.get("n1").unwrap().connected());
 
@@ -374,6 +460,41 @@ mod tests {
         save(&store, &before, &mut written, false).await;
         let (last, _keep) = agents();
         assert_eq!(store.load(&last).unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn thousands_of_nodes_are_written_in_turns_and_one_that_went_away_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let (agents, _keep) = agents();
+        let nodes: Vec<String> = (0..1000).map(|n| format!("n{n}")).collect();
+        let recall = |node: &str, revision| {
+            let facts = Facts {
+                node: node.into(),
+                ..facts()
+            };
+            let update = InventoryUpdate {
+                node_id: node.into(),
+                revision,
+                volumes: Vec::new(),
+                ..inventory()
+            };
+            agents.recall(facts, update).unwrap();
+        };
+        for node in &nodes {
+            recall(node, 3);
+        }
+        let mut written = BTreeMap::new();
+        save(&store, &agents, &mut written, false).await;
+        assert_eq!(written.len(), 100, "a tenth of them");
+        let first = written.keys().next().unwrap().clone();
+        recall(&first, 4);
+        save(&store, &agents, &mut written, false).await;
+        assert_eq!(written.len(), 200);
+        assert_eq!(written.get(&first).unwrap().revision, 4);
+        save(&store, &agents, &mut written, true).await;
+        assert_eq!(written.len(), 1000, "all at the end");
+        assert_eq!(in_turn(3), BATCH);
     }
 
     #[tokio::test]
@@ -388,8 +509,12 @@ mod tests {
             }),
             ..LastKnown::default()
         };
-        store.write("n1", &known(FORMAT, "n2")).unwrap();
-        store.write("n2", &known(FORMAT - 1, "n2")).unwrap();
+        store
+            .write("n1", &known(FORMAT, "n2").encode_to_vec())
+            .unwrap();
+        store
+            .write("n2", &known(FORMAT - 1, "n2").encode_to_vec())
+            .unwrap();
         fs::write(store.path("n3"), b"\xff\xfe garbage").unwrap();
         fs::write(store.path("n4"), b"").unwrap();
         let (agents, _keep) = agents();
@@ -428,7 +553,7 @@ mod tests {
             inventory: Some(too_many),
             ..LastKnown::default()
         };
-        store.write("n3", &known).unwrap();
+        store.write("n3", &known.encode_to_vec()).unwrap();
         let (agents, _keep) = agents();
         assert_eq!(store.load(&agents).unwrap(), 0);
         assert!(agents.catalog().is_empty());

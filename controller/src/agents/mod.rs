@@ -17,7 +17,7 @@ pub mod unclaimed;
 mod updates;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, OnceLock, PoisonError, RwLock, Weak},
     time::{Duration, Instant},
 };
@@ -55,7 +55,8 @@ pub const AWAY_GRACE: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-type Map = BTreeMap<Arc<str>, Arc<Agent>>;
+// By hash: a page of a long list looks at as many agents as it has volumes.
+type Map = HashMap<Arc<str>, Arc<Agent>>;
 
 /// Nodes that an operator has given up, with the time in unix seconds.
 pub type ForgottenNodes = BTreeMap<String, u64>;
@@ -300,7 +301,10 @@ impl Inner {
 
     fn all(&self) -> Vec<Arc<Agent>> {
         let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
-        map.values().cloned().collect()
+        let mut all: Vec<_> = map.values().cloned().collect();
+        drop(map);
+        all.sort_unstable_by(|one, other| one.node().cmp(other.node()));
+        all
     }
 
     fn get(&self, node: &str) -> Option<Arc<Agent>> {

@@ -62,9 +62,24 @@ impl Packed {
     pub(super) fn volume(&self) -> Volume {
         let mut volume: Volume = self.part();
         if let Some(uuid) = self.name_and_rest().0 {
-            volume.name = format!("{PREFIX}{uuid}");
+            volume.name = name(uuid);
         }
         volume
+    }
+
+    /// The encoding of all of it, with this id.
+    pub(super) fn encode(&self, id: String) -> Vec<u8> {
+        let (uuid, rest) = self.name_and_rest();
+        let name = uuid.map(name).unwrap_or_default();
+        let mut bytes = Volume {
+            id,
+            name,
+            ..Volume::default()
+        }
+        .encode_to_vec();
+        bytes.extend_from_slice(&self.kind);
+        bytes.extend_from_slice(rest);
+        bytes
     }
 
     fn name_and_rest(&self) -> (Option<Uuid>, &[u8]) {
@@ -77,6 +92,10 @@ impl Packed {
             None => (None, &[]),
         }
     }
+}
+
+fn name(uuid: Uuid) -> String {
+    format!("{PREFIX}{uuid}")
 }
 
 fn provisioned(name: &str) -> Option<Uuid> {
@@ -170,8 +189,11 @@ mod tests {
                 conditions: vec![Condition::default(); usize::from(ill)],
                 ..Volume::default()
             };
-            let packed = Packed::of(Volume { id: "v@n".into(), ..volume.clone() });
+            let with_id = Volume { id: "v@n".into(), ..volume.clone() };
+            let packed = Packed::of(with_id.clone());
             prop_assert_eq!(packed.volume(), volume);
+            let encoded = packed.encode("v@n".into());
+            prop_assert_eq!(Volume::decode(&encoded[..]).unwrap(), with_id);
         }
     }
 
