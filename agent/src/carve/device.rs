@@ -30,6 +30,8 @@ pub trait Device: Medium {
 pub trait Kernel {
     /// Partitions as the kernel has them now.
     fn partitions(&self) -> io::Result<Vec<PartitionFacts>>;
+    /// The one of this number, if the kernel has it: after a change of that one there is no need to read the others again.
+    fn partition(&self, number: u32) -> io::Result<Option<PartitionFacts>>;
     /// Adds one.
     fn add(&self, number: u32, extent: Extent) -> io::Result<()>;
     /// Takes one away; EBUSY while anybody has it open.
@@ -69,6 +71,9 @@ impl Device for BlockDev {
 impl Kernel for BlockDev {
     fn partitions(&self) -> io::Result<Vec<PartitionFacts>> {
         Self::partitions(self)
+    }
+    fn partition(&self, number: u32) -> io::Result<Option<PartitionFacts>> {
+        Self::partition(self, number)
     }
     fn add(&self, number: u32, extent: Extent) -> io::Result<()> {
         self.add_partition(number, extent.start, extent.len)

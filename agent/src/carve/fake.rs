@@ -259,22 +259,27 @@ fn busy() -> io::Error {
     io::Error::from_raw_os_error(libc::EBUSY)
 }
 
+fn facts((&number, extent): (&u32, &Extent)) -> PartitionFacts {
+    PartitionFacts {
+        kernel_name: format!("fake{number}"),
+        number,
+        start_bytes: extent.start,
+        size_bytes: extent.len,
+        major: 259,
+        minor: number,
+    }
+}
+
 impl Kernel for FakeDrive {
     fn partitions(&self) -> io::Result<Vec<PartitionFacts>> {
         self.listings.set(self.listings.get() + 1);
-        Ok(self
-            .kernel
-            .borrow()
-            .iter()
-            .map(|(&number, extent)| PartitionFacts {
-                kernel_name: format!("fake{number}"),
-                number,
-                start_bytes: extent.start,
-                size_bytes: extent.len,
-                major: 259,
-                minor: number,
-            })
-            .collect())
+        let kernel = self.kernel.borrow();
+        Ok(kernel.iter().map(facts).collect())
+    }
+
+    fn partition(&self, number: u32) -> io::Result<Option<PartitionFacts>> {
+        let kernel = self.kernel.borrow();
+        Ok(kernel.get_key_value(&number).map(facts))
     }
 
     fn add(&self, number: u32, extent: Extent) -> io::Result<()> {

@@ -196,18 +196,25 @@ impl Device for Image {
     }
 }
 
+fn facts((number, extent): (&u32, &Extent)) -> PartitionFacts {
+    PartitionFacts {
+        kernel_name: format!("x{number}"),
+        number: *number,
+        start_bytes: extent.start,
+        size_bytes: extent.len,
+        major: 259,
+        minor: *number,
+    }
+}
+
 impl Kernel for Image {
     fn partitions(&self) -> io::Result<Vec<PartitionFacts>> {
+        Ok(self.kernel.borrow().iter().map(facts).collect())
+    }
+
+    fn partition(&self, number: u32) -> io::Result<Option<PartitionFacts>> {
         let kernel = self.kernel.borrow();
-        let facts = kernel.iter().map(|(number, extent)| PartitionFacts {
-            kernel_name: format!("x{number}"),
-            number: *number,
-            start_bytes: extent.start,
-            size_bytes: extent.len,
-            major: 259,
-            minor: *number,
-        });
-        Ok(facts.collect())
+        Ok(kernel.get_key_value(&number).map(facts))
     }
 
     fn add(&self, number: u32, extent: Extent) -> io::Result<()> {

@@ -13,7 +13,6 @@ use std::{
     fs::File,
     io,
     os::fd::AsFd,
-    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -199,9 +198,4 @@ fn unsupported(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL)
     )
-}
-
-/// `/sys/class/block/<disk>`.
-fn sysfs_dir(drive: &DriveRef) -> PathBuf {
-    Path::new("/sys/class/block").join(&drive.kernel_name)
 }

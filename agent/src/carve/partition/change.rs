@@ -119,7 +119,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
                     .record(uuid)
                     .is_some_and(|now| now.state == placed.record.state)
             {
-                let _ = self.to_change().add(number, placed.record.extent);
+                let _ = self.change(number, |dev| dev.add(number, placed.record.extent));
             }
             return Err(error);
         }
@@ -201,8 +201,7 @@ impl<D: Device + Kernel> Session<'_, D> {
         self.commit_label(intent)?;
         let entry = Entry::new(VOLUME_TYPE, spec.uuid, extent, self.table.sector);
         self.commit_table(self.table.with(number, entry))?;
-        self.to_change()
-            .add(number, extent)
+        self.change(number, |dev| dev.add(number, extent))
             .map_err(io_error(&self.id, "giving the kernel the new partition"))?;
         let state = first_state(spec);
         self.commit_label(
@@ -224,8 +223,7 @@ impl<D: Device + Kernel> Session<'_, D> {
             .unwrap_or(Entry::UNUSED)
             .with_extent(new, self.table.sector);
         self.commit_table(self.table.with(number, entry))?;
-        self.to_change()
-            .resize(number, new)
+        self.change(number, |dev| dev.resize(number, new))
             .map_err(io_error(&self.id, "telling the kernel of the new size"))?;
         let content = self.label.content.with(uuid, |record| {
             record.extent = new;
@@ -236,10 +234,8 @@ impl<D: Device + Kernel> Session<'_, D> {
 
     /// Only while the kernel still has the old length: a partition in use is never made shorter.
     fn shrink(&mut self, uuid: Uuid, number: u32, old: Extent) {
-        let shorter = self.dev.partitions().is_ok_and(|all| {
-            all.iter()
-                .any(|facts| facts.number == number && facts.size_bytes == old.len)
-        });
+        let kernel = self.dev.partition(number);
+        let shorter = kernel.is_ok_and(|has| has.is_some_and(|facts| facts.size_bytes == old.len));
         let entry = self
             .table
             .entry(number)

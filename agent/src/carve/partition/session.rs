@@ -27,8 +27,8 @@ pub(crate) struct Session<'a, D> {
     pub(in crate::carve) table: Table,
     pub(in crate::carve) label: record::Read,
     pub(super) notes: Vec<String>,
-    /// The kernel's partitions, until this session changes them: reading them takes some twenty system calls for each. Filled
-    /// when they are first asked for.
+    /// The kernel's partitions: reading them takes a dozen system calls for each. Filled when they are first asked for; of one
+    /// that this session changes, what the kernel then has takes its place.
     kernel: RefCell<Option<Vec<PartitionFacts>>>,
 }
 
@@ -39,8 +39,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         Self::open_over(dev, id, repair, None)
     }
 
-    /// Reads what was written again from the medium. The kernel's partitions are those that this session knows, unless it
-    /// changed them.
+    /// Reads what was written again from the medium. The kernel's partitions are those that this session knows.
     pub(super) fn reopen(&self) -> Result<Self, CarveError> {
         Self::open_over(self.dev, &self.id, false, self.kernel.borrow().clone())
     }
@@ -226,13 +225,13 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             Step::RemovePartition { number } => return self.take_from_kernel(number),
             Step::AddPartition { number, extent } => {
                 return self.kernel_took(
-                    self.to_change().add(number, extent),
+                    self.change(number, |dev| dev.add(number, extent)),
                     "giving the kernel a partition",
                 );
             }
             Step::ResizePartition { number, extent } => {
                 return self.kernel_took(
-                    self.to_change().resize(number, extent),
+                    self.change(number, |dev| dev.resize(number, extent)),
                     "telling the kernel of a partition's size",
                 );
             }
@@ -255,12 +254,13 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         number: u32,
         del: impl FnOnce(&D, u32) -> io::Result<()>,
     ) -> Result<bool, CarveError> {
-        let has = self.listed()?.iter().any(|facts| facts.number == number);
-        if !has {
+        // At this moment, whatever is known.
+        let has = self.dev.partition(number).map_err(self.listing())?;
+        if has.is_none() {
             return Ok(true);
         }
         self.kernel_took(
-            del(self.to_change(), number),
+            self.change(number, |dev| del(dev, number)),
             "taking a partition from the kernel",
         )
     }
@@ -273,17 +273,26 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         }
     }
 
-    /// The kernel's partitions as they are now.
-    fn listed(&self) -> Result<Vec<PartitionFacts>, CarveError> {
-        self.dev
-            .partitions()
-            .map_err(io_error(&self.id, "reading the kernel's partitions"))
+    fn listing(&self) -> impl FnOnce(io::Error) -> CarveError {
+        io_error(&self.id, "reading the kernel's partitions")
     }
 
-    /// To change the kernel's partitions by: what is known of them is over.
-    pub(super) fn to_change(&self) -> &D {
-        self.kernel.take();
-        self.dev
+    /// Changes one of the kernel's partitions. Afterwards the kernel is asked what it has of that one, also when it refused;
+    /// where that fails, nothing is known of any.
+    pub(super) fn change(
+        &self,
+        number: u32,
+        change: impl FnOnce(&D) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let known = self.kernel.take();
+        let changed = change(self.dev);
+        if let (Some(mut known), Ok(now)) = (known, self.dev.partition(number)) {
+            known.retain(|facts| facts.number != number);
+            known.extend(now);
+            known.sort_by_key(|facts| facts.number);
+            self.kernel.replace(Some(known));
+        }
+        changed
     }
 
     /// Writes the table, durably, and goes on with it.
@@ -318,7 +327,10 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             .map(|stored| stored.record.clone())
             .collect();
         let known = self.kernel.take();
-        let kernel = known.map_or_else(|| self.listed(), Ok)?;
+        let kernel = match known {
+            Some(known) => known,
+            None => self.dev.partitions().map_err(self.listing())?,
+        };
         let view = plan::reconcile(&self.table, &records, &kernel);
         self.kernel.replace(Some(kernel));
         Ok(view)

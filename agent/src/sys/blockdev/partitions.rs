@@ -1,33 +1,22 @@
 //! The kernel's partitions of a drive: read from sysfs, changed by BLKPG.
 
-use std::{fs, io, os::fd::AsFd, path::Path};
+use std::{io, os::fd::AsFd, path::Path};
 
-use super::{BlockDev, sysfs_dir};
+use super::BlockDev;
 use crate::{
     model::drive::PartitionFacts,
-    sys::{attribute, ioctl, sysfs},
+    sys::{ioctl, sysfs},
 };
 
 impl BlockDev {
     /// Partitions as the kernel has them now, by number.
     pub fn partitions(&self) -> io::Result<Vec<PartitionFacts>> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir(sysfs_dir(&self.drive))? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if !sysfs::is_partition_name(&self.drive.kernel_name, &name.to_string_lossy()) {
-                continue;
-            }
-            match read_partition(&entry.path()) {
-                Ok(Some(facts)) => found.push(facts),
-                Ok(None) => {}
-                // It went away while we looked.
-                Err(error) if gone(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        found.sort_by_key(|facts| facts.number);
-        Ok(found)
+        sysfs::partitions_of(Path::new("/sys"), &self.drive.kernel_name)
+    }
+
+    /// The one of this number, if the kernel has it.
+    pub fn partition(&self, number: u32) -> io::Result<Option<PartitionFacts>> {
+        sysfs::partition_of(Path::new("/sys"), &self.drive.kernel_name, number)
     }
 
     /// Tells the kernel of a partition. EBUSY when it overlaps one that the kernel has.
@@ -50,41 +39,4 @@ impl BlockDev {
             len,
         )
     }
-}
-
-fn gone(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO)
-    )
-}
-
-fn read_partition(dir: &Path) -> io::Result<Option<PartitionFacts>> {
-    let read = |name: &str| attribute::read_text(&dir.join(name));
-    let number = |text: &str| text.trim().parse::<u64>().map_err(io::Error::other);
-    let index = match read("partition") {
-        Ok(text) => number(&text)?,
-        Err(error) if gone(&error) || error.raw_os_error() == Some(libc::ENOTDIR) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
-    };
-    let dev = read("dev")?;
-    let (major, minor) = dev
-        .trim()
-        .split_once(':')
-        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))
-        .ok_or_else(|| io::Error::other(format!("device number {dev:?}")))?;
-    Ok(Some(PartitionFacts {
-        kernel_name: dir
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default(),
-        number: u32::try_from(index).map_err(io::Error::other)?,
-        // sysfs counts in 512 bytes whatever the sector size is.
-        start_bytes: number(&read("start")?)? * 512,
-        size_bytes: number(&read("size")?)? * 512,
-        major,
-        minor,
-    }))
 }

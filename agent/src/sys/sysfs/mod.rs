@@ -262,49 +262,78 @@ fn sector_size(node: &Node, name: &str) -> io::Result<u32> {
     })
 }
 
+/// The partitions of a disk as the kernel has them now, by number.
+pub fn partitions_of(root: &Path, kernel_name: &str) -> io::Result<Vec<PartitionFacts>> {
+    partitions(&disk_node(root, kernel_name), kernel_name)
+}
+
+/// The one of this number; None when the kernel has none. Of a disk with many it is read at a fraction of the cost of all.
+pub fn partition_of(
+    root: &Path,
+    kernel_name: &str,
+    number: u32,
+) -> io::Result<Option<PartitionFacts>> {
+    let disk = disk_node(root, kernel_name);
+    partition_unless_gone(&disk, partition_name(kernel_name, number), number)
+}
+
+fn disk_node(root: &Path, kernel_name: &str) -> Node {
+    Node::at(root.join("class/block").join(kernel_name))
+}
+
 fn partitions(disk: &Node, disk_name: &str) -> io::Result<Vec<PartitionFacts>> {
     let mut found = Vec::new();
     for kernel_name in disk.list()? {
-        if !is_partition_name(disk_name, &kernel_name) {
+        let Some(number) = partition_number(disk_name, &kernel_name) else {
             continue;
-        }
-        let node = disk.child(&kernel_name);
-        match partition(&node, kernel_name) {
-            Ok(Some(facts)) => found.push(facts),
-            Ok(None) => {}
-            // Taken away between listing and reading.
-            Err(error) if !node.exists("partition")? && error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
+        };
+        found.extend(partition_unless_gone(disk, kernel_name, number)?);
     }
     found.sort_by_key(|facts| facts.number);
     Ok(found)
 }
 
-/// Whether a disk may have a partition of this name: the kernel puts a number behind the disk's own name, or `p` and a number.
-/// The some thirty attributes of a disk are not opened to see that they are none.
-pub(super) fn is_partition_name(disk: &str, name: &str) -> bool {
-    name.strip_prefix(disk).is_some_and(|rest| {
-        let number = rest.strip_prefix('p').unwrap_or(rest);
-        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    })
+/// The kernel puts a partition's number behind the disk's own name, or `p` and the number where that ends with a digit.
+fn partition_name(disk: &str, number: u32) -> String {
+    let p = if disk.ends_with(|last: char| last.is_ascii_digit()) {
+        "p"
+    } else {
+        ""
+    };
+    format!("{disk}{p}{number}")
 }
 
-fn partition(node: &Node, kernel_name: String) -> io::Result<Option<PartitionFacts>> {
-    let Some(number) = node.number("partition")? else {
-        return Ok(None);
-    };
+/// The number of the disk's partition of this name. The some thirty attributes of a disk are not opened to see that they are
+/// none, nor that of a partition that says what its name says.
+fn partition_number(disk: &str, name: &str) -> Option<u32> {
+    let rest = name.strip_prefix(disk)?;
+    let number = rest.strip_prefix('p').unwrap_or(rest).parse().ok()?;
+    (partition_name(disk, number) == name).then_some(number)
+}
+
+fn partition_unless_gone(
+    disk: &Node,
+    kernel_name: String,
+    number: u32,
+) -> io::Result<Option<PartitionFacts>> {
+    let node = disk.child(&kernel_name);
+    match partition(&node, kernel_name, number) {
+        // Taken away between listing and reading.
+        Err(error) if error.kind() == ErrorKind::NotFound && !node.exists("dev")? => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+fn partition(node: &Node, kernel_name: String, number: u32) -> io::Result<PartitionFacts> {
     let (major, minor) = parse_dev(&node.required("dev")?)?;
-    Ok(Some(PartitionFacts {
+    Ok(PartitionFacts {
         kernel_name,
-        number: u32::try_from(number).map_err(|_| {
-            io::Error::new(ErrorKind::InvalidData, format!("partition number {number}"))
-        })?,
+        number,
         start_bytes: sectors(node, "start")?,
         size_bytes: sectors(node, "size")?,
         major,
         minor,
-    }))
+    })
 }
 
 fn holders(root: &Path, node: &Node, held: &str) -> io::Result<Vec<Holder>> {

@@ -287,6 +287,31 @@ fn a_drive_without_any_name_is_known_by_its_place_only() {
 }
 
 #[test]
+fn a_partitions_number_is_in_its_name() {
+    let disks = [
+        ("sda", "sda2"),
+        ("nvme0n1", "nvme0n1p2"),
+        ("loop7", "loop7p2"),
+    ];
+    for (disk, name) in disks {
+        assert_eq!(super::partition_name(disk, 2), name);
+        assert_eq!(super::partition_number(disk, name), Some(2));
+    }
+    for (disk, name) in [
+        ("sda", "sda"),
+        ("sda", "sdap2"),
+        ("sda", "sdaa2"),
+        ("sda", "sda02"),
+        ("sda", "sdb2"),
+        ("loop7", "loop72"),
+        ("nvme0n1", "nvme0n1"),
+        ("sda", "size"),
+    ] {
+        assert_eq!(super::partition_number(disk, name), None, "{name}");
+    }
+}
+
+#[test]
 fn partitions_and_the_holders_of_disk_and_partitions_are_listed() {
     let tree = Tree::new();
     let at = tree.disk(
