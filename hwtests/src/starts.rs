@@ -85,6 +85,14 @@ impl Starts {
         })
     }
 
+    /// Of the process alone: counts the lists of children that it reads.
+    ///
+    /// # Errors
+    /// strace cannot attach.
+    pub fn watch_searches(pid: u32, dir: &Path) -> Result<Self, Trouble> {
+        Self::watch_these(&[pid], dir, "openat", |line| line.contains("/children\""))
+    }
+
     fn watch_these(
         pids: &[u32],
         dir: &Path,

@@ -86,8 +86,8 @@ pub fn any_has_ended() -> bool {
     )
 }
 
-/// In a worker that adopts and has no job: reaps whoever has ended, and says whether nobody is left. Does not block.
-pub fn is_alone() -> bool {
+/// In a worker that adopts and has no job: reaps all children that have ended. True: it has no other. Does not block.
+pub fn reap_all() -> bool {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Err(Errno::ECHILD) => return true,

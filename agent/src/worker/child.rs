@@ -98,7 +98,7 @@ fn serve(socket: UnixStream, dispatch: Dispatch) -> ExitCode {
         let call: Call = match protocol::read(&mut input) {
             Ok(Some(call)) => call,
             // Success says that nothing is left of this worker: then the agent need not search.
-            Ok(None) if sys::child::is_alone() => return ExitCode::SUCCESS,
+            Ok(None) if sys::child::reap_all() => return ExitCode::SUCCESS,
             Ok(None) => return ExitCode::from(TOOL_LEFT),
             Err(error) => {
                 tracing::error!(error = %chain(&error), "cannot read a call from the agent");
@@ -110,7 +110,7 @@ fn serve(socket: UnixStream, dispatch: Dispatch) -> ExitCode {
         let retire = sys::cmd::left_behind();
         if !retire {
             // What a tool had started and was killed with it is this worker's to reap.
-            sys::child::is_alone();
+            sys::child::reap_all();
         }
         let reply = match outcome {
             Ok(outcome) => Reply::Done {

@@ -4,7 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use drivebay_agent::sys::mountinfo;
 use drivebay_hwtests::{
-    DriveSpec, GIB, MIB, Rig, agent, csi, need,
+    DriveSpec, GIB, MIB, Rig, agent, csi, memory, need,
     node::Placed,
     starts::{self, Starts},
     wait,
@@ -134,6 +134,38 @@ async fn a_filesystem_is_marked_once_for_its_errors_and_not_again_when_it_is_to_
     // The volume's conditions are looked at once more after each change of the mount table.
     let seen = marks.finish().unwrap();
     assert_eq!(seen.len(), CALLS, "{seen:#?}");
+}
+
+#[tokio::test]
+async fn a_worker_that_leaves_by_itself_has_the_agent_search_for_nobody() {
+    need!(root, loop, tool "strace", tool "mkfs.ext4", fs "ext4");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let agent = rig.agent.pid();
+    let workers = || {
+        let mut all = agent::descendants(agent);
+        all.retain(|pid| !memory::is_server(*pid));
+        all
+    };
+    let mut windows = Vec::new();
+    for window in 0..WINDOWS {
+        // Has run a tool, and has nothing to do.
+        let name = format!("v{window}");
+        let volume = rig.volume(&name, 256 * MIB, &csi::mount("ext4")).await;
+        rig.use_volume(&volume).await;
+        let before = workers();
+        let searches = Starts::watch_searches(agent, rig.dir()).unwrap();
+        wait::until(Duration::from_secs(60), "a worker leaves", || {
+            let now = workers();
+            before.iter().any(|pid| !now.contains(pid)).then_some(())
+        });
+        tokio::time::sleep(SETTLED).await;
+        let seen = searches.finish().unwrap();
+        if seen.is_empty() {
+            return;
+        }
+        windows.push(seen);
+    }
+    panic!("the agent searched in every window: {windows:#?}");
 }
 
 /// Mounts of somebody else, all gone when dropped.
