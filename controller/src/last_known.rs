@@ -41,8 +41,10 @@ const TICK: Duration = Duration::from_secs(30);
 const WRITE_EVERY: Duration = Duration::from_secs(300);
 /// A batch of files takes no longer, or the disk is in trouble.
 const WRITE_DEADLINE: Duration = Duration::from_secs(10);
-/// Files written in one go while others wait.
-const BATCH: usize = 64;
+/// Files written in one go, within [`WRITE_DEADLINE`] however many volumes their nodes have.
+const BATCH: usize = 16;
+/// So few nodes are written whenever they are due.
+const FEW: usize = 64;
 
 /// The files cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -333,7 +335,7 @@ fn due(agent: Arc<Agent>, before: Option<&Written>, now: Instant, all: bool) -> 
 /// connected together are not written together, which would slow down everything else for seconds.
 fn in_turn(nodes: usize) -> usize {
     let ticks = WRITE_EVERY.as_secs() / TICK.as_secs();
-    BATCH.max(nodes.div_ceil(ticks as usize))
+    FEW.max(nodes.div_ceil(ticks as usize))
 }
 
 async fn save(store: &Store, agents: &Agents, written: &mut BTreeMap<String, Written>, all: bool) {
@@ -494,7 +496,7 @@ mod tests {
         assert_eq!(written.get(&first).unwrap().revision, 4);
         save(&store, &agents, &mut written, true).await;
         assert_eq!(written.len(), 1000, "all at the end");
-        assert_eq!(in_turn(3), BATCH);
+        assert_eq!(in_turn(3), FEW);
     }
 
     #[tokio::test]
