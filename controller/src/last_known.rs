@@ -230,8 +230,8 @@ struct Encoded {
     volumes: Vec<Vec<u8>>,
 }
 
-/// The content of a node's file; None when nothing is known of it, or not any more. A million volumes are written within
-/// minutes, so they are not decoded for it.
+/// The content of a node's file; None for a node that never connected or was forgotten. Volumes are written as the catalog has
+/// them encoded: decoding a million of them takes seconds.
 fn content(agent: &Agent, catalog: &Catalog) -> Option<Vec<u8>> {
     let facts = agent.facts()?;
     let (inventory, volumes) = agent.look(|inventory| {
@@ -292,7 +292,7 @@ enum Turn {
     },
 }
 
-/// A node whose file does not say what is known of it.
+/// A node whose file is out of date.
 #[derive(Debug)]
 struct Due {
     turn: Turn,

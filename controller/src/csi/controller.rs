@@ -130,7 +130,7 @@ impl ControllerService {
 
     // A list that lacks volumes because nobody has looked yet must not be taken for the whole.
     fn known(&self) -> Result<(), Status> {
-        // A volume is of a node that somebody has looked at, and spares asking thousands of them for each page.
+        // A volume is listed only for a node of which something is known; so thousands of nodes are not asked for each page.
         if !self.agents.catalog().is_empty() {
             return Ok(());
         }

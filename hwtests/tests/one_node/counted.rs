@@ -152,8 +152,8 @@ async fn a_worker_that_leaves_by_itself_has_the_agent_search_for_nobody() {
         let name = format!("v{window}");
         let volume = rig.volume(&name, 256 * MIB, &csi::mount("ext4")).await;
         rig.use_volume(&volume).await;
-        let before = workers();
         let searches = Starts::watch_searches(agent, rig.dir()).unwrap();
+        let before = workers();
         wait::until(Duration::from_secs(60), "a worker leaves", || {
             let now = workers();
             before.iter().any(|pid| !now.contains(pid)).then_some(())

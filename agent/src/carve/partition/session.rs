@@ -27,7 +27,7 @@ pub(crate) struct Session<'a, D> {
     pub(in crate::carve) table: Table,
     pub(in crate::carve) label: record::Read,
     pub(super) notes: Vec<String>,
-    /// The kernel's partitions: reading them takes a dozen system calls for each. Filled when they are first asked for; of one
+    /// The kernel's partitions: reading them takes nine system calls for each. Filled when they are first asked for; of one
     /// that this session changes, what the kernel then has takes its place.
     kernel: RefCell<Option<Vec<PartitionFacts>>>,
 }
@@ -277,22 +277,22 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         io_error(&self.id, "reading the kernel's partitions")
     }
 
-    /// Changes one of the kernel's partitions. Afterwards the kernel is asked what it has of that one, also when it refused;
-    /// where that fails, nothing is known of any.
+    /// Changes one of the kernel's partitions, and asks the kernel what it then has of that one. When it refused, it may have
+    /// others than this session knows of: all are read again when they are needed.
     pub(super) fn change(
         &self,
         number: u32,
         change: impl FnOnce(&D) -> io::Result<()>,
     ) -> io::Result<()> {
         let known = self.kernel.take();
-        let changed = change(self.dev);
+        change(self.dev)?;
         if let (Some(mut known), Ok(now)) = (known, self.dev.partition(number)) {
             known.retain(|facts| facts.number != number);
             known.extend(now);
             known.sort_by_key(|facts| facts.number);
             self.kernel.replace(Some(known));
         }
-        changed
+        Ok(())
     }
 
     /// Writes the table, durably, and goes on with it.

@@ -318,8 +318,14 @@ fn partition_unless_gone(
 ) -> io::Result<Option<PartitionFacts>> {
     let node = disk.child(&kernel_name);
     match partition(&node, kernel_name, number) {
-        // Taken away between listing and reading.
-        Err(error) if error.kind() == ErrorKind::NotFound && !node.exists("dev")? => Ok(None),
+        // Taken away from a disk that is there. Of a disk that is gone nothing is known, least of all that it has no partition.
+        Err(error)
+            if error.kind() == ErrorKind::NotFound
+                && !node.exists("dev")?
+                && disk.exists("dev")? =>
+        {
+            Ok(None)
+        }
         other => other.map(Some),
     }
 }

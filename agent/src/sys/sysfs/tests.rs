@@ -312,6 +312,24 @@ fn a_partitions_number_is_in_its_name() {
 }
 
 #[test]
+fn a_partition_is_missing_only_on_a_disk_that_is_there() {
+    let tree = Tree::new();
+    let at = tree.disk(
+        "pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0",
+        "sda",
+        &[RUNNING],
+    );
+    for (name, value) in [("dev", "8:2"), ("start", "2048"), ("size", "4096")] {
+        tree.write(&format!("{at}/sda2/{name}"), value.as_bytes());
+    }
+    let of = |disk, number| super::partition_of(tree.root(), disk, number);
+    assert_eq!(of("sda", 2).unwrap().unwrap().start_bytes, 2048 * 512);
+    assert_eq!(of("sda", 3).unwrap(), None);
+    assert!(of("sdb", 2).is_err());
+    assert!(super::partitions_of(tree.root(), "sdb").is_err());
+}
+
+#[test]
 fn partitions_and_the_holders_of_disk_and_partitions_are_listed() {
     let tree = Tree::new();
     let at = tree.disk(
