@@ -4,6 +4,7 @@ use std::io;
 
 use super::Blankness;
 use crate::{
+    carve::device,
     model::MIB,
     sys::direct::{ALIGN, Aligned},
 };
@@ -57,7 +58,7 @@ pub(super) fn sample(
             buffer = Aligned::new(len as usize);
         }
         read(offset, &mut buffer).map_err(|error| (offset, error))?;
-        if let Some(at) = buffer.bytes().iter().position(|byte| *byte != 0) {
+        if let Some(at) = device::nonzero(buffer.bytes()) {
             return Ok(Blankness::DataAt(offset + at as u64));
         }
     }
