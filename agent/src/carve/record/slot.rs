@@ -109,68 +109,93 @@ pub(super) fn has_magic<D: Medium + ?Sized>(dev: &D, slot: u64) -> io::Result<bo
     Ok(first.starts_with(MAGIC))
 }
 
-/// Reads and judges one slot.
-pub(super) fn read<D: Medium + ?Sized>(dev: &D, slot: u64) -> io::Result<Slot> {
+/// One slot as it lies on the drive.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Raw {
+    header: Vec<u8>,
+    /// As long as the header says, without padding. Empty where the header is not whole; of a header of zeros alone, the
+    /// sector after it.
+    payload: Vec<u8>,
+}
+
+/// Reads one slot.
+pub(super) fn read<D: Medium + ?Sized>(dev: &D, slot: u64) -> io::Result<Raw> {
+    let sector = usize::try_from(dev.sector()).unwrap_or(HEADER_BYTES);
     let mut header = vec![0; HEADER_BYTES];
     dev.read_at(start_of(slot), &mut header)?;
-    if header.iter().all(|&byte| byte == 0) {
+    let length = match judge_header(&header) {
+        Ok(length) => length,
         // Nothing was begun here, unless a payload without its header says otherwise.
-        let sector = usize::try_from(dev.sector()).unwrap_or(HEADER_BYTES);
-        let mut next = vec![0; sector];
-        dev.read_at(start_of(slot) + HEADER_BYTES as u64, &mut next)?;
-        let zero = next.iter().all(|&byte| byte == 0);
-        return Ok(if zero {
-            Slot::Zero
-        } else {
-            Slot::Bad("no header".into())
-        });
+        Err(Slot::Zero) => sector,
+        Err(_) => 0,
+    };
+    let mut payload = vec![0; length.next_multiple_of(sector)];
+    if length > 0 {
+        dev.read_at(start_of(slot) + HEADER_BYTES as u64, &mut payload)?;
+    }
+    payload.truncate(length);
+    Ok(Raw { header, payload })
+}
+
+/// The payload's length, or what the slot is without a look at its payload.
+fn judge_header(header: &[u8]) -> Result<usize, Slot> {
+    if header.iter().all(|&byte| byte == 0) {
+        return Err(Slot::Zero);
     }
     if !header.starts_with(MAGIC) {
-        return Ok(Slot::Bad("no magic".into()));
+        return Err(Slot::Bad("no magic".into()));
     }
     let crc = crc32fast::hash(header.get(..HEADER_BYTES - 4).unwrap_or_default());
-    if crc != u32::from_le_bytes(field(&header, HEADER_BYTES - 4)) {
-        return Ok(Slot::Bad("header checksum".into()));
+    if crc != u32::from_le_bytes(field(header, HEADER_BYTES - 4)) {
+        return Err(Slot::Bad("header checksum".into()));
     }
-    let major = u16::from_le_bytes(field(&header, 8));
+    let major = u16::from_le_bytes(field(header, 8));
     if major != MAJOR {
-        return Ok(Slot::Newer(format!(
+        return Err(Slot::Newer(format!(
             "its format is {major}, and this version of Drivebay knows {MAJOR}; use the version that wrote it, or a later one"
         )));
     }
-    let length = u64::from_le_bytes(field(&header, 24));
-    if u32::from_le_bytes(field(&header, 12)) as usize != HEADER_BYTES
+    let length = u64::from_le_bytes(field(header, 24));
+    if u32::from_le_bytes(field(header, 12)) as usize != HEADER_BYTES
         || length > SLOT_BYTES - HEADER_BYTES as u64
     {
-        return Ok(Slot::Bad("lengths".into()));
+        return Err(Slot::Bad("lengths".into()));
     }
-    let length = usize::try_from(length).unwrap_or(0);
-    let mut payload =
-        vec![0; length.next_multiple_of(usize::try_from(dev.sector()).unwrap_or(HEADER_BYTES))];
-    dev.read_at(start_of(slot) + HEADER_BYTES as u64, &mut payload)?;
-    payload.truncate(length);
-    if crc32fast::hash(&payload) != u32::from_le_bytes(field(&header, 32)) {
-        return Ok(Slot::Bad("payload checksum".into()));
+    Ok(usize::try_from(length).unwrap_or(0))
+}
+
+/// Judges one slot.
+pub(super) fn judge(raw: &Raw) -> Slot {
+    let (header, payload) = (raw.header.as_slice(), raw.payload.as_slice());
+    match judge_header(header) {
+        Ok(_) => {}
+        Err(Slot::Zero) if payload.iter().any(|&byte| byte != 0) => {
+            return Slot::Bad("no header".into());
+        }
+        Err(slot) => return slot,
     }
-    let mut content = match Content::decode(&payload) {
+    if crc32fast::hash(payload) != u32::from_le_bytes(field(header, 32)) {
+        return Slot::Bad("payload checksum".into());
+    }
+    let mut content = match Content::decode(payload) {
         Ok(content) => content,
         // The checksum is right: this is not damage, but something that we do not understand.
         Err(error) => {
-            return Ok(Slot::Newer(format!(
+            return Slot::Newer(format!(
                 "its payload is not understood ({error}); use the version that wrote it"
-            )));
+            ));
         }
     };
-    content.minor = u16::from_le_bytes(field(&header, 10));
-    if Uuid::from_bytes(field(&header, 40)) != content.label.drive_uuid {
-        return Ok(Slot::Bad("drive UUID".into()));
+    content.minor = u16::from_le_bytes(field(header, 10));
+    if Uuid::from_bytes(field(header, 40)) != content.label.drive_uuid {
+        return Slot::Bad("drive UUID".into());
     }
-    let sequence = u64::from_le_bytes(field(&header, 16));
+    let sequence = u64::from_le_bytes(field(header, 16));
     if sequence == 0 || sequence == u64::MAX {
-        return Ok(Slot::Bad(format!("sequence {sequence}")));
+        return Slot::Bad(format!("sequence {sequence}"));
     }
-    Ok(Slot::Good {
+    Slot::Good {
         content: Box::new(content),
         sequence,
-    })
+    }
 }
