@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::sys::sysfs::attrs::Node;
+use crate::sys::sysfs::{self, attrs::Node};
 
 /// All block devices by name and number.
 #[derive(Debug)]
@@ -27,10 +27,52 @@ struct Device {
 
 impl Topology {
     pub(super) fn read(sys: &Path) -> io::Result<Self> {
+        let all = sys.join("class/block");
+        let names: BTreeSet<String> = Node::at(all.clone()).list()?.into_iter().collect();
         let mut devices = BTreeMap::new();
-        for name in Node::at(sys.join("class/block")).list()? {
-            if let Some(device) = Device::read(&sys.join("class/block").join(&name))? {
-                devices.insert(name, device);
+        // Opened once for a disk and its partitions, which come after it.
+        let mut disk: Option<(String, Node)> = None;
+        for name in &names {
+            let link = all.join(name);
+            let target = match std::fs::read_link(&link) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                other => other?,
+            };
+            // The directory of a partition is in that of its disk.
+            let parent = target.parent().and_then(Path::file_name);
+            let parent = parent.map(|parent| parent.to_string_lossy().into_owned());
+            let is_partition = |disk: &String| {
+                names.contains(disk) && sysfs::partition_number(disk, name).is_some()
+            };
+            let read = match parent {
+                Some(parent) if is_partition(&parent) => {
+                    let opened = match disk.take() {
+                        Some((open, node)) if open == parent => Ok(node),
+                        _ => Node::open(all.join(&parent)),
+                    };
+                    opened.and_then(|node| {
+                        let read = Device::partition(&node.child(name), parent.clone());
+                        disk = Some((parent, node));
+                        read
+                    })
+                }
+                parent => Node::open(link).and_then(|node| {
+                    // One whose disk was not listed, or whose name says nothing.
+                    let read = match parent.filter(|_| node.exists("partition").unwrap_or(false)) {
+                        Some(parent) => Device::partition(&node, parent),
+                        None => Device::whole(&node),
+                    };
+                    disk = Some((name.clone(), node));
+                    read
+                }),
+            };
+            match read {
+                Ok(device) => {
+                    devices.insert(name.clone(), device);
+                }
+                // It vanished.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(Self {
@@ -124,18 +166,19 @@ impl Topology {
 }
 
 impl Device {
-    /// None when it vanished.
-    fn read(link: &Path) -> io::Result<Option<Self>> {
-        let real = match link.canonicalize() {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
-        let parent = real
-            .parent()
-            .and_then(Path::file_name)
-            .map(|name| name.to_string_lossy().into_owned());
-        let node = Node::at(real);
-        let listed = match node.child("slaves").list() {
+    fn partition(node: &Node, disk: String) -> io::Result<Self> {
+        Ok(Self {
+            number: number(node)?,
+            parent: Some(disk),
+            slaves: Vec::new(),
+            dm_name: None,
+            backing_file: None,
+        })
+    }
+
+    fn whole(node: &Node) -> io::Result<Self> {
+        let below = node.child("slaves");
+        let listed = match below.list() {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
@@ -143,21 +186,25 @@ impl Device {
         // no disk any more, and may be so for as long as the mount lasts.
         let mut slaves = Vec::new();
         for slave in listed {
-            if node.child("slaves").exists(&slave)? {
+            if below.exists(&slave)? {
                 slaves.push(slave);
             }
         }
-        Ok(Some(Self {
-            number: node.text("dev")?.and_then(|text| {
-                let (major, minor) = text.split_once(':')?;
-                Some((major.parse().ok()?, minor.parse().ok()?))
-            }),
-            parent: parent.filter(|_| node.exists("partition").unwrap_or(false)),
+        Ok(Self {
+            number: number(node)?,
+            parent: None,
             slaves,
             dm_name: node.text("dm/name")?,
             backing_file: node.text("loop/backing_file")?,
-        }))
+        })
     }
+}
+
+fn number(node: &Node) -> io::Result<Option<(u32, u32)>> {
+    Ok(node.text("dev")?.and_then(|text| {
+        let (major, minor) = text.split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    }))
 }
 
 #[cfg(test)]
@@ -184,8 +231,65 @@ mod tests {
     }
 
     fn disks(sys: &Path) -> io::Result<Vec<String>> {
-        let disks = Topology::read(sys)?.whole_disks("dm-0")?;
+        disks_below(sys, "dm-0")
+    }
+
+    fn disks_below(sys: &Path, name: &str) -> io::Result<Vec<String>> {
+        let disks = Topology::read(sys)?.whole_disks(name)?;
         Ok(disks.into_iter().collect())
+    }
+
+    #[test]
+    fn a_partition_stands_on_its_disk_and_a_disk_inside_of_anothers_directory_on_itself() {
+        let sys = tempfile::tempdir().unwrap();
+        let link = sys.path().join("class/block");
+        fs::create_dir_all(&link).unwrap();
+        // As the kernel has a memory card with boot areas, which are disks, and one disk whose partition is named oddly.
+        for (place, number, partition) in [
+            ("mmcblk0", "179:0", false),
+            ("mmcblk0/mmcblk0p1", "179:1", true),
+            ("mmcblk0/mmcblk0boot0", "179:8", false),
+            ("odd", "8:0", false),
+            ("odd/odd-first", "8:1", true),
+        ] {
+            let path = sys.path().join("devices/mmc0/block").join(place);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("dev"), number).unwrap();
+            if partition {
+                fs::write(path.join("partition"), "1").unwrap();
+            }
+            let name = path.file_name().unwrap();
+            let target = Path::new("../../devices/mmc0/block").join(place);
+            symlink(target, link.join(name)).unwrap();
+        }
+        for (name, disk) in [
+            ("mmcblk0", "mmcblk0"),
+            ("mmcblk0p1", "mmcblk0"),
+            ("mmcblk0boot0", "mmcblk0boot0"),
+            ("odd-first", "odd"),
+        ] {
+            assert_eq!(disks_below(sys.path(), name).unwrap(), [disk], "{name}");
+        }
+        let topology = Topology::read(sys.path()).unwrap();
+        let numbers = [(179, 1), (179, 8), (8, 1)].map(|number| topology.by_number(number));
+        assert_eq!(
+            numbers.map(Option::unwrap),
+            ["mmcblk0p1", "mmcblk0boot0", "odd-first"]
+        );
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a directory of this test's own")]
+    fn a_partition_whose_disk_was_not_listed_is_no_disk() {
+        let sys = tempfile::tempdir().unwrap();
+        let partition = sys.path().join("devices/block/sda/sda1");
+        let link = sys.path().join("class/block");
+        fs::create_dir_all(&link).unwrap();
+        fs::create_dir_all(&partition).unwrap();
+        fs::write(partition.join("dev"), "8:1").unwrap();
+        fs::write(partition.join("partition"), "1").unwrap();
+        symlink(&partition, link.join("sda1")).unwrap();
+        assert!(disks_below(sys.path(), "sda1").is_err());
     }
 
     #[test]

@@ -12,7 +12,11 @@ const PAGE: usize = 4096;
 /// All of a file. One that is read to the end by one read is not read again, which is how sysfs tells: what does not fill the
 /// room is all of it.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+    read_open(File::open(path)?)
+}
+
+/// The same of one that is open.
+pub(crate) fn read_open(mut file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
         let mut page = [0; PAGE];

@@ -1,9 +1,19 @@
 //! Reading sysfs attributes: what is missing, what is unreadable, and what is an error.
 
 use std::{
-    fmt, fs,
+    fmt,
+    fs::File,
     io::{self, ErrorKind},
+    os::fd::OwnedFd,
     path::PathBuf,
+    sync::Arc,
+};
+
+use nix::{
+    dir::Dir,
+    errno::Errno,
+    fcntl::{AtFlags, OFlag, openat},
+    sys::stat::{Mode, fstatat},
 };
 
 use crate::sys::attribute;
@@ -12,6 +22,9 @@ use crate::sys::attribute;
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     path: PathBuf,
+    /// A directory that is open, and the way from it to this one. The kernel checks each directory on the way to a file, and
+    /// from the root to a partition's are a dozen with the links: most of the time that reading its attributes takes.
+    open: Option<(Arc<OwnedFd>, PathBuf)>,
 }
 
 impl fmt::Display for Node {
@@ -22,34 +35,64 @@ impl fmt::Display for Node {
 
 impl Node {
     pub(crate) fn at(path: PathBuf) -> Self {
-        Self { path }
+        Self { path, open: None }
+    }
+
+    /// Opened once for all that is read of it and below it, and so the same device's until the end.
+    pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let dir = nix::fcntl::open(&path, flags, Mode::empty())?;
+        Ok(Self {
+            path,
+            open: Some((Arc::new(dir), PathBuf::new())),
+        })
     }
 
     pub(crate) fn child(&self, name: &str) -> Self {
-        Self::at(self.path.join(name))
+        let open = self.open.as_ref();
+        Self {
+            path: self.path.join(name),
+            open: open.map(|(dir, way)| (Arc::clone(dir), way.join(name))),
+        }
     }
 
     /// Names in it, hidden ones left out.
     pub(crate) fn list(&self) -> io::Result<Vec<String>> {
-        let named =
-            |error: io::Error| io::Error::new(error.kind(), format!("cannot list {self}: {error}"));
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let dir = match &self.open {
+            Some((dir, way)) if way.as_os_str().is_empty() => {
+                Dir::openat(dir, ".", flags, Mode::empty())
+            }
+            Some((dir, way)) => Dir::openat(dir, way, flags, Mode::empty()),
+            None => Dir::open(&self.path, flags, Mode::empty()),
+        };
+        let named = |error: Errno| {
+            let error = io::Error::from(error);
+            io::Error::new(error.kind(), format!("cannot list {self}: {error}"))
+        };
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path).map_err(named)? {
-            let name = entry
-                .map_err(named)?
-                .file_name()
-                .to_string_lossy()
-                .into_owned();
+        for entry in dir.map_err(named)?.iter() {
+            let entry = entry.map_err(named)?;
+            let name = entry.file_name().to_string_lossy();
             if !name.starts_with('.') {
-                names.push(name);
+                names.push(name.into_owned());
             }
         }
         Ok(names)
     }
 
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let Some((dir, way)) = &self.open else {
+            return attribute::read(&self.path.join(name));
+        };
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let file = openat(dir, &way.join(name), flags, Mode::empty())?;
+        attribute::read_open(File::from(file))
+    }
+
     /// Raw bytes of an optional attribute: None when the device does not have it or has nothing to say.
     pub(crate) fn bytes(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        match attribute::read(&self.path.join(name)) {
+        match self.read(name) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(io::Error::new(
@@ -95,7 +138,14 @@ impl Node {
     }
 
     pub(crate) fn exists(&self, name: &str) -> io::Result<bool> {
-        self.path.join(name).try_exists()
+        let Some((dir, way)) = &self.open else {
+            return self.path.join(name).try_exists();
+        };
+        match fstatat(dir, &way.join(name), AtFlags::empty()) {
+            Ok(_) => Ok(true),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn parse(&self, name: &str, text: &str) -> io::Result<u64> {

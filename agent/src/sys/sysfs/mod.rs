@@ -9,6 +9,7 @@ pub(crate) mod identity;
 pub(crate) mod vpd;
 
 use std::{
+    collections::BTreeSet,
     io::{self, ErrorKind},
     path::{Path, PathBuf},
 };
@@ -26,19 +27,26 @@ const SYSFS_SECTOR: u64 = 512;
 /// A device that vanishes while it is read is left out.
 pub fn enumerate(root: &Path) -> io::Result<Vec<DriveFacts>> {
     let mut names = Node::at(root.join("class/block")).list()?;
+    // A disk before its partitions.
     names.sort();
-    let mut disks = Vec::new();
+    let mut disks: Vec<DriveFacts> = Vec::new();
+    let mut partitions = BTreeSet::new();
     for name in names {
-        if root
-            .join("class/block")
-            .join(&name)
-            .join("partition")
-            .try_exists()?
+        if partitions.contains(&name)
+            || root
+                .join("class/block")
+                .join(&name)
+                .join("partition")
+                .try_exists()?
         {
             continue;
         }
         match read(root, &name) {
-            Ok(facts) => disks.push(facts),
+            Ok(facts) => {
+                let of_disk = facts.partitions.iter();
+                partitions.extend(of_disk.map(|partition| partition.kernel_name.clone()));
+                disks.push(facts);
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -140,7 +148,7 @@ impl Disk {
             .map_err(|_| io::Error::other(format!("{} leads out of sysfs", link.display())))?
             .to_string_lossy()
             .into_owned();
-        let node = Node::at(real);
+        let node = Node::open(real)?;
         let place = Place::new(&real_root, format!("/{inside}"), kernel_name);
         let diskseq = node.number("diskseq")?.unwrap_or(0);
         let hidden = node.flag("hidden")?;
@@ -264,7 +272,7 @@ fn sector_size(node: &Node, name: &str) -> io::Result<u32> {
 
 /// The partitions of a disk as the kernel has them now, by number.
 pub fn partitions_of(root: &Path, kernel_name: &str) -> io::Result<Vec<PartitionFacts>> {
-    partitions(&disk_node(root, kernel_name), kernel_name)
+    partitions(&disk_node(root, kernel_name)?, kernel_name)
 }
 
 /// The one of this number; None when the kernel has none. Of a disk with many it is read at a fraction of the cost of all.
@@ -273,12 +281,12 @@ pub fn partition_of(
     kernel_name: &str,
     number: u32,
 ) -> io::Result<Option<PartitionFacts>> {
-    let disk = disk_node(root, kernel_name);
+    let disk = disk_node(root, kernel_name)?;
     partition_unless_gone(&disk, partition_name(kernel_name, number), number)
 }
 
-fn disk_node(root: &Path, kernel_name: &str) -> Node {
-    Node::at(root.join("class/block").join(kernel_name))
+fn disk_node(root: &Path, kernel_name: &str) -> io::Result<Node> {
+    Node::open(root.join("class/block").join(kernel_name))
 }
 
 fn partitions(disk: &Node, disk_name: &str) -> io::Result<Vec<PartitionFacts>> {
@@ -305,7 +313,7 @@ fn partition_name(disk: &str, number: u32) -> String {
 
 /// The number of the disk's partition of this name. The some thirty attributes of a disk are not opened to see that they are
 /// none, nor that of a partition that says what its name says.
-fn partition_number(disk: &str, name: &str) -> Option<u32> {
+pub(crate) fn partition_number(disk: &str, name: &str) -> Option<u32> {
     let rest = name.strip_prefix(disk)?;
     let number = rest.strip_prefix('p').unwrap_or(rest).parse().ok()?;
     (partition_name(disk, number) == name).then_some(number)
