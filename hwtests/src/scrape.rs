@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{Read, Write},
+    net::{SocketAddr, TcpStream},
     os::unix::net::UnixStream,
     path::Path,
     process::{Command, Stdio},
@@ -42,6 +43,24 @@ pub fn scrape(socket: &Path) -> Result<String, Trouble> {
         Ok(body)
     } else {
         Err(Trouble::new(format!("{status}: {body}")))
+    }
+}
+
+/// A whole scrape of a program that listens on TCP, in HTTP/1.0: an answer in one piece, uncompressed, and the connection is closed.
+///
+/// # Errors
+/// It was not answered with 200.
+pub fn scrape_at(address: SocketAddr) -> Result<String, Trouble> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    write!(stream, "GET /metrics HTTP/1.0\r\nHost: test\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    match answer.split_once("\r\n\r\n") {
+        Some((head, body)) if head.lines().next().unwrap_or_default().contains(" 200 ") => {
+            Ok(body.to_owned())
+        }
+        _ => Err(Trouble::new(format!("{address}: {answer}"))),
     }
 }
 

@@ -7,6 +7,7 @@ mod table;
 
 mod mounts;
 mod nodes;
+mod peers;
 mod stats;
 mod volumes;
 
@@ -51,6 +52,8 @@ enum Part {
     Late,
     /// The agent's start with a drive that hangs.
     Hung,
+    /// topolvm's node plugin and smartctl_exporter beside the agent, as far as they are named in the environment.
+    Peers,
 }
 
 pub(crate) async fn run(options: Options) -> Result<(), Trouble> {
@@ -76,6 +79,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Trouble> {
             Part::Hung => {
                 nodes::start::beside_hung(&mut table, nodes::long(rounds)).await?;
             }
+            Part::Peers => peers::measure(&mut table, rounds).await?,
         }
     }
     Ok(())

@@ -76,7 +76,11 @@ pub(super) async fn measure(table: &mut Table, rounds: usize, full: bool) -> Res
     Ok(())
 }
 
-async fn ask(clients: &[Csi], volumes: &[Placed], calls: usize) -> Result<Times, Trouble> {
+pub(super) async fn ask(
+    clients: &[Csi],
+    volumes: &[Placed],
+    calls: usize,
+) -> Result<Times, Trouble> {
     let mut asking = JoinSet::new();
     for (number, csi) in clients.iter().enumerate() {
         let (csi, volumes) = (csi.clone(), volumes.to_vec());

@@ -2,36 +2,55 @@
 
 use std::{fmt, fs, path::Path, time::Duration};
 
-use drivebay_hwtests::{Trouble, agent, memory::Tree};
+use drivebay_hwtests::{
+    Trouble, agent,
+    memory::{Memory, Tree},
+};
 
 /// Clock ticks of a second in /proc, on every Linux of today.
 const TICKS: f64 = 100.0;
 
 /// Over some time.
 #[derive(Debug)]
-pub(super) struct Idle {
+pub(crate) struct Idle {
     over: Duration,
     ticks: u64,
     wakes: u64,
     tree: Tree,
 }
 
+impl Idle {
+    /// Processor time, in percent of a core.
+    pub(crate) fn percent(&self) -> f64 {
+        100.0 * self.ticks as f64 / TICKS / self.over.as_secs_f64()
+    }
+
+    pub(crate) fn wakes_per_second(&self) -> f64 {
+        self.wakes as f64 / self.over.as_secs_f64()
+    }
+
+    /// Of the process and all below it.
+    pub(crate) fn all(&self) -> Memory {
+        self.tree.all()
+    }
+}
+
 impl fmt::Display for Idle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.over.as_secs_f64();
-        let all = self.tree.all();
+        let all = self.all();
         write!(
             f,
             "{:.2} % of a core, {:.1} wake-ups/s of the agent, over {seconds} s; {} processes, {:.1} MiB PSS",
-            100.0 * self.ticks as f64 / TICKS / seconds,
-            self.wakes as f64 / seconds,
+            self.percent(),
+            self.wakes_per_second(),
             all.processes,
             all.pss as f64 / 1024.0
         )
     }
 }
 
-pub(super) async fn measure(pid: u32, over: Duration) -> Result<Idle, Trouble> {
+pub(crate) async fn measure(pid: u32, over: Duration) -> Result<Idle, Trouble> {
     let (ticks, wakes) = (ticks(pid), wakes(pid)?);
     tokio::time::sleep(over).await;
     Ok(Idle {
