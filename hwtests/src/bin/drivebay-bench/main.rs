@@ -6,6 +6,7 @@
 )]
 
 mod calls;
+mod check;
 mod memory;
 
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ struct Options {
 enum What {
     /// What calls take, beside the administrator's commands for the same.
     Calls(calls::Options),
+    /// What a check of a mounted volume costs, on two drives of the lab's guest.
+    Check(check::Options),
     /// Memory of the agent and everything below it.
     Memory(memory::Options),
 }
@@ -49,6 +52,7 @@ async fn interruptible(options: Options) -> Result<(), Trouble> {
     let measured = async {
         match options.what {
             What::Calls(options) => calls::run(options).await,
+            What::Check(options) => check::run(&options),
             What::Memory(options) => memory::run(options).await,
         }
     };

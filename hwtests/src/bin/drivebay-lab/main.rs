@@ -37,6 +37,9 @@ enum Ask {
         /// guest sees it.
         #[arg(long)]
         env: Vec<String>,
+        /// An NVMe drive of 8 GiB with this serial, in the guest.
+        #[arg(long)]
+        nvme: Vec<String>,
         /// The program, below the target directory.
         program: PathBuf,
         /// Its arguments.
@@ -53,7 +56,12 @@ fn main() -> ExitCode {
             .and_then(|image| lab::snapshot::booted(&image))
             .map(drop),
         Ask::Shell => shell(),
-        Ask::Run { env, program, args } => run(&env, &program, &args),
+        Ask::Run {
+            env,
+            nvme,
+            program,
+            args,
+        } => run(&env, &nvme, &program, &args),
         Ask::Sweep => lab::rundir::sweep(),
     };
     match done {
@@ -78,8 +86,14 @@ fn drives() -> MachineSpec {
 const LINE_LIMIT: Duration = Duration::from_secs(1800);
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-fn run(variables: &[String], program: &Path, args: &[String]) -> Result<(), Trouble> {
-    let machine = Machine::restored(MachineSpec::new("run"))?;
+fn run(
+    variables: &[String],
+    drives: &[String],
+    program: &Path,
+    args: &[String],
+) -> Result<(), Trouble> {
+    let drives = drives.iter().map(|name| DriveSpec::nvme(name, 8 * GIB));
+    let machine = Machine::restored(MachineSpec::new("run").with(drives.collect()))?;
     let mut pairs = Vec::new();
     for variable in variables {
         let (name, value) = variable.split_once('=').unwrap_or((variable, ""));

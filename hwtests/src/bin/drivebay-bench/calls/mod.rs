@@ -3,7 +3,7 @@
 mod admin;
 mod carver;
 mod lvmd;
-mod table;
+pub(crate) mod table;
 
 mod mounts;
 mod nodes;

@@ -7,18 +7,18 @@ use std::{
 
 /// How long something took, each time.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Times(Vec<Duration>);
+pub(crate) struct Times(Vec<Duration>);
 
 impl Times {
-    pub(super) fn push(&mut self, time: Duration) {
+    pub(crate) fn push(&mut self, time: Duration) {
         self.0.push(time);
     }
 
-    pub(super) fn extend(&mut self, times: Self) {
+    pub(crate) fn extend(&mut self, times: Self) {
         self.0.extend(times.0);
     }
 
-    fn at(&self, percent: usize) -> Duration {
+    pub(crate) fn at(&self, percent: usize) -> Duration {
         let mut times = self.0.clone();
         times.sort_unstable();
         // The smallest that so many percent do not exceed.
@@ -33,45 +33,45 @@ impl Times {
 
 /// Ours and the command beside it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Pair {
-    pub(super) ours: Times,
-    pub(super) bare: Times,
+pub(crate) struct Pair {
+    pub(crate) ours: Times,
+    pub(crate) bare: Times,
 }
 
 impl Pair {
-    pub(super) fn push(&mut self, ours: Duration, bare: Duration) {
+    pub(crate) fn push(&mut self, ours: Duration, bare: Duration) {
         self.ours.push(ours);
         self.bare.push(bare);
     }
 
-    pub(super) fn extend(&mut self, other: Self) {
+    pub(crate) fn extend(&mut self, other: Self) {
         self.ours.extend(other.ours);
         self.bare.extend(other.bare);
     }
 }
 
 /// How long a call takes, and its answer.
-pub(super) async fn timed<T>(call: impl Future<Output = T>) -> (T, Duration) {
+pub(crate) async fn timed<T>(call: impl Future<Output = T>) -> (T, Duration) {
     let begin = Instant::now();
     let answer = call.await;
     (answer, begin.elapsed())
 }
 
 /// How long a command takes, and its answer.
-pub(super) fn clocked<T>(command: impl FnOnce() -> T) -> (T, Duration) {
+pub(crate) fn clocked<T>(command: impl FnOnce() -> T) -> (T, Duration) {
     let begin = Instant::now();
     let answer = command();
     (answer, begin.elapsed())
 }
 
 /// Printed line by line.
-pub(super) struct Table {
+pub(crate) struct Table {
     /// The name and the median of the line above.
     above: (String, Duration),
 }
 
 impl Table {
-    pub(super) fn begin(head: &[String]) -> Self {
+    pub(crate) fn begin(head: &[String]) -> Self {
         for line in head {
             println!("{line}");
         }
@@ -86,21 +86,21 @@ impl Table {
     }
 
     /// What the next lines are compared with.
-    pub(super) fn section(&mut self, about: &str) {
+    pub(crate) fn section(&mut self, about: &str) {
         println!("\n{about}");
         self.above = Default::default();
     }
 
     /// A line without figures.
-    pub(super) fn note(&mut self, text: &str) {
+    pub(crate) fn note(&mut self, text: &str) {
         println!("{text}");
     }
 
-    pub(super) fn pair(&mut self, what: &str, size: &str, pair: &Pair) {
+    pub(crate) fn pair(&mut self, what: &str, size: &str, pair: &Pair) {
         self.line(what, size, &pair.ours, Some(&pair.bare));
     }
 
-    pub(super) fn alone(&mut self, what: &str, size: &str, ours: &Times) {
+    pub(crate) fn alone(&mut self, what: &str, size: &str, ours: &Times) {
         self.line(what, size, ours, None);
     }
 
@@ -139,7 +139,7 @@ fn millis(time: Duration) -> String {
 }
 
 /// Three digits, or more where they are before the point.
-fn significant(value: f64) -> String {
+pub(crate) fn significant(value: f64) -> String {
     let digits = match value {
         value if value >= 99.95 => 0,
         value if value >= 9.995 => 1,
