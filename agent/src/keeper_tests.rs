@@ -42,6 +42,7 @@ async fn rig(worker: &str) -> Rig {
         notes_dir: dir.path().join("workers"),
         fork: false,
         idle: Duration::from_secs(1),
+        spare: 1,
         stuck_after: Duration::from_secs(60),
         queue: 1,
     };

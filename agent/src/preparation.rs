@@ -11,7 +11,7 @@ use crate::{
     model::{Layout, cause::chain},
     newer_state::{self, NewerState},
     sys::{lvm, offload::offload},
-    worker::{Pool, PoolConfig},
+    worker::{Pool, PoolConfig, SPARE},
 };
 
 /// Callers that may wait for one drive's slot.
@@ -39,6 +39,7 @@ pub(crate) async fn workers(config: &Config) -> io::Result<Pool> {
         notes_dir: config.runtime_dir.join("workers"),
         fork: true,
         idle: config.worker_idle,
+        spare: SPARE,
         stuck_after: STUCK_AFTER,
         queue: SLOT_QUEUE,
     })

@@ -44,6 +44,7 @@ async fn rig(change: impl FnOnce(&mut PoolConfig, &Path)) -> Rig {
         notes_dir: dir.path().join("notes"),
         fork: true,
         idle: LONG,
+        spare: 8,
         stuck_after: LONG,
         queue: 4,
     };

@@ -39,6 +39,7 @@ fn config(dir: &Path) -> PoolConfig {
         notes_dir: dir.join("notes"),
         fork: true,
         idle: Duration::from_secs(60),
+        spare: 8,
         stuck_after: Duration::from_secs(30),
         queue: 4,
     }
@@ -146,6 +147,45 @@ async fn jobs_of_one_drive_share_a_worker_and_drives_do_not() {
         rig.run("a", vec![], LONG).await,
         Err(RunError::Stopping)
     ));
+}
+
+#[tokio::test]
+async fn of_many_drives_a_few_workers_stay_idle_and_the_others_leave() {
+    let rig = rig(|config| config.spare = 2).await;
+    // Of a slot that no call comes to again and again.
+    let run = async |name| {
+        let id = drive(name);
+        let ran = rig.pool.run(&id, Slot::Stage, Drill(vec![]), LONG);
+        ran.await.unwrap()
+    };
+    let names = ["a", "b", "c", "d", "e"];
+    let mut pids = Vec::new();
+    for name in names {
+        pids.push(run(name).await);
+    }
+    until("two are left", || rig.pool.status().len() == 2).await;
+    let left: Vec<u32> = rig
+        .pool
+        .status()
+        .iter()
+        .map(|of| of.pid.unwrap() as u32)
+        .collect();
+    assert!(
+        left.iter().all(|pid| pids.contains(pid)),
+        "{left:?} {pids:?}"
+    );
+    assert_eq!(notes(rig.dir.path()), 2);
+    // They are the next job's, and one that left is started again.
+    for name in names {
+        run(name).await;
+    }
+    until("two are left again", || rig.pool.status().len() == 2).await;
+    // One that is kept for a call that comes again stays also where there are enough.
+    for name in names {
+        rig.run(name, vec![], LONG).await.unwrap();
+    }
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(rig.pool.status().len(), 7);
 }
 
 #[tokio::test]

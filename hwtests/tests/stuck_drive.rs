@@ -47,6 +47,7 @@ async fn pool(notes: &Path) -> Pool {
         notes_dir: notes.to_owned(),
         fork: true,
         idle: Duration::from_secs(60),
+        spare: 8,
         stuck_after: Duration::from_secs(3),
         queue: 8,
     };

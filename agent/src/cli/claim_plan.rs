@@ -23,7 +23,7 @@ use crate::{
     },
     model::Transport,
     sys::{statefile, user},
-    worker::{Pool, PoolConfig},
+    worker::{Pool, PoolConfig, SPARE},
 };
 
 /// Why there is no plan.
@@ -114,6 +114,7 @@ pub(super) async fn look(config: &Config) -> Result<Vec<Surveyed>, PlanError> {
         notes_dir: notes.0.clone(),
         fork: true,
         idle: config.worker_idle,
+        spare: SPARE,
         stuck_after: Duration::from_secs(30),
         queue: 8,
     })

@@ -22,4 +22,4 @@ mod table;
 mod terms;
 
 pub use job::{Context, Job};
-pub use pool::{Pool, PoolConfig, RunError, Slot, SlotStatus};
+pub use pool::{Pool, PoolConfig, RunError, SPARE, Slot, SlotStatus};

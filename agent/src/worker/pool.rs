@@ -10,12 +10,12 @@ use std::{
 };
 
 use tokio::{
-    sync::{oneshot, watch},
+    sync::{Semaphore, oneshot, watch},
     task::JoinSet,
     time::{Instant, sleep_until, timeout, timeout_at},
 };
 
-pub use super::terms::{PoolConfig, RunError, Slot, SlotStatus};
+pub use super::terms::{PoolConfig, RunError, SPARE, Slot, SlotStatus};
 use super::{
     Job,
     notes::{self, Leftover},
@@ -53,6 +53,8 @@ pub(super) struct Inner {
     pub(super) config: PoolConfig,
     pub(super) starter: Starter,
     slots: Mutex<HashMap<Key, Entry>>,
+    /// Places for idle workers.
+    pub(super) spare: Semaphore,
     /// Set once the pool takes no more work: when running jobs are killed.
     stop: watch::Sender<Option<Instant>>,
     /// Changes whenever a slot ends or turns out to be unkillable.
@@ -68,6 +70,7 @@ impl Pool {
     pub async fn new(config: PoolConfig) -> io::Result<Self> {
         let inner = Arc::new(Inner {
             starter: Starter::new(config.program.clone(), config.fork),
+            spare: Semaphore::new(config.spare),
             config,
             slots: Mutex::default(),
             stop: watch::Sender::new(None),

@@ -19,6 +19,7 @@ use super::{
     notes::Leftover,
     pool::Inner,
     table::{Current, Entry, Key, Refusal, Request},
+    terms::SHORT,
 };
 use crate::sys::offload::blocking;
 
@@ -44,6 +45,8 @@ pub(super) struct Actor {
     worker: Option<Worker>,
     /// When the worker is let go if it has no work.
     stays_until: Instant,
+    /// It stays also where there are enough idle ones.
+    is_kept: bool,
 }
 
 impl Actor {
@@ -54,6 +57,7 @@ impl Actor {
             wake,
             worker: None,
             stays_until: Instant::now(),
+            is_kept: false,
         }
     }
 
@@ -65,6 +69,7 @@ impl Actor {
         loop {
             if let Some(request) = self.inner.next(&self.key) {
                 let stay = self.inner.config.stay(self.key.1, request.comes_again);
+                self.is_kept |= stay > SHORT;
                 self.serve(request).await;
                 self.stays_until = self.stays_until.max(Instant::now() + stay);
             } else if self.worker.is_some() {
@@ -119,13 +124,18 @@ impl Actor {
         self.free();
     }
 
-    /// An idle worker: until there is work, or it has been idle for long enough.
+    /// An idle worker: until there is work, or it has been idle for long enough, or there are enough others.
     async fn idle(&mut self) {
         let Some(mut worker) = self.worker.take() else {
             return;
         };
         let stopping = self.inner.is_stopping();
-        let limit = sleep_until(self.stays_until);
+        let inner = Arc::clone(&self.inner);
+        let place = inner.spare.try_acquire();
+        let limit = sleep_until(match place.is_ok() || self.is_kept {
+            true => self.stays_until,
+            false => Instant::now(),
+        });
         tokio::select! {
             biased;
             // Before the queue: a dead worker gets no job.
@@ -137,6 +147,7 @@ impl Actor {
             () = limit, if !stopping => worker.hang_up().await,
             else => worker.hang_up().await,
         }
+        self.is_kept = false;
         let step = Some("the idle worker has not exited");
         self.entry(|entry| entry.current = Some(Current::new("exit", step, Instant::now())));
         if self.attend(timeout(REAP, worker.gone())).await.is_err() {

@@ -63,14 +63,19 @@ pub struct PoolConfig {
     pub fork: bool,
     /// A worker that is kept for the next call is let go after this long; others after seconds.
     pub idle: Duration,
+    /// Idle workers of all drives together; one more leaves when its job is done, unless it is kept for the next call.
+    pub spare: usize,
     /// One step older than this is Stuck.
     pub stuck_after: Duration,
     /// Callers that may wait for a slot; the next one gets Busy.
     pub queue: usize,
 }
 
+/// Idle workers of an agent: each has 0.3 MiB of its own, and calls for 64 drives at once leave 192 of them behind. A call that
+/// finds none waits for a fork, a millisecond.
+pub const SPARE: usize = 48;
 /// A worker without work leaves after this, unless it is kept for the next call.
-const SHORT: Duration = Duration::from_secs(5);
+pub(super) const SHORT: Duration = Duration::from_secs(5);
 
 impl PoolConfig {
     /// How long a worker stays after a job. Only the foreground's is kept for a job that comes again: NodeGetVolumeStats, which
@@ -198,6 +203,7 @@ mod tests {
             notes_dir: "n".into(),
             fork: true,
             idle: Duration::from_secs(secs),
+            spare: 1,
             stuck_after: Duration::ZERO,
             queue: 1,
         };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use drivebay_hwtests::{Csi, DriveSpec, MIB, Rig, Trouble, csi, node::Placed};
+use drivebay_proto::csi as wire;
 use nix::sys::statfs::statfs;
 use tokio::task::JoinSet;
 
@@ -48,13 +49,17 @@ pub(super) async fn measure(table: &mut Table, rounds: usize, full: bool) -> Res
         let others = Others::new(rig.dir(), &volumes[0].target, 2 * (size - VOLUMES))?;
         tokio::time::sleep(QUIET).await;
         for count in CLIENTS {
-            let mut pair = Pair::default();
+            let (mut pair, mut empty) = (Pair::default(), Pair::default());
+            let clients = &clients[..count];
             for _ in 0..rounds {
-                pair.ours
-                    .extend(ask(&clients[..count], &volumes, CALLS).await?);
+                let ours = ask(clients, &volumes, CALLS).await?;
+                pair.ours.extend(ours.clone());
                 pair.bare.extend(bare(&volumes, CALLS)?);
+                empty.ours.extend(ours);
+                let probe = by_all(clients, &volumes, CALLS, Call::Probe).await?;
+                empty.bare.extend(probe);
             }
-            figures.push((count, size, pair));
+            figures.push((count, size, pair, empty));
         }
         drop(others);
     }
@@ -66,11 +71,19 @@ pub(super) async fn measure(table: &mut Table, rounds: usize, full: bool) -> Res
         "NodeGetVolumeStats, beside: statfs(2). 10 volumes on 8 drives; of more, the mounts alone",
     );
     for of in CLIENTS {
-        for (count, size, pair) in &figures {
-            if *count == of {
-                let what = format!("stats, clients at once: {count}");
-                table.pair(&what, &format!("{size} volumes"), pair);
-            }
+        for (_, size, pair, _) in figures.iter().filter(|(count, ..)| *count == of) {
+            let what = format!("stats, clients at once: {of}");
+            table.pair(&what, &format!("{size} volumes"), pair);
+        }
+    }
+    table.section(
+        "The same calls, beside: Probe by as many clients, for which the agent looks at nothing",
+    );
+    for of in CLIENTS {
+        let mut empty = figures.iter().filter(|(count, ..)| *count == of);
+        if let Some((_, size, _, empty)) = empty.next() {
+            let what = format!("stats, clients at once: {of}");
+            table.pair(&what, &format!("{size} volumes"), empty);
         }
     }
     Ok(())
@@ -81,6 +94,22 @@ pub(super) async fn ask(
     volumes: &[Placed],
     calls: usize,
 ) -> Result<Times, Trouble> {
+    by_all(clients, volumes, calls, Call::Stats).await
+}
+
+#[derive(Clone, Copy)]
+enum Call {
+    Stats,
+    /// The agent looks at nothing for it: what a call takes by itself, the client's part included.
+    Probe,
+}
+
+async fn by_all(
+    clients: &[Csi],
+    volumes: &[Placed],
+    calls: usize,
+    call: Call,
+) -> Result<Times, Trouble> {
     let mut asking = JoinSet::new();
     for (number, csi) in clients.iter().enumerate() {
         let (csi, volumes) = (csi.clone(), volumes.to_vec());
@@ -88,7 +117,17 @@ pub(super) async fn ask(
         asking.spawn(async move {
             let mut times = Times::default();
             for volume in volumes.iter().cycle().skip(number).take(calls) {
-                let (answer, time) = timed(csi.stats(&volume.id, &volume.target)).await;
+                let (answer, time) = match call {
+                    Call::Stats => {
+                        let (answer, time) = timed(csi.stats(&volume.id, &volume.target)).await;
+                        (answer.map(drop), time)
+                    }
+                    Call::Probe => {
+                        let asked = wire::ProbeRequest {};
+                        let (answer, time) = timed(csi.identity().probe(asked)).await;
+                        (answer.map(drop), time)
+                    }
+                };
                 answer?;
                 times.push(time);
             }
