@@ -8,6 +8,7 @@
 //! This module can go when h2 accepts such an authority, or lets a server ignore it.
 
 mod frame;
+mod plain;
 mod rewrite;
 
 use std::{

@@ -7,9 +7,12 @@
 
 use loona_hpack::Decoder;
 
-use super::frame::{
-    CONTINUATION, END_HEADERS, END_STREAM, FRAME_HEADER, FrameHeader, HEADERS, MAX_FRAME, PADDED,
-    PRIORITY, PUSH_PROMISE,
+use super::{
+    frame::{
+        CONTINUATION, END_HEADERS, END_STREAM, FRAME_HEADER, FrameHeader, HEADERS, MAX_FRAME,
+        PADDED, PRIORITY, PUSH_PROMISE,
+    },
+    plain::plain,
 };
 
 /// What grpc sends for a unix socket, which has no host.
@@ -197,7 +200,9 @@ impl Rewriter {
     fn end_block(&mut self, open: FrameHeader, output: &mut Vec<u8>) {
         let mut encoded = Vec::with_capacity(self.block.len() + AUTHORITY.len());
         let mut size = 0_usize;
-        let decoded = self.decoder.decode_with_cb(&self.block, |name, value| {
+        let plain = plain(&self.block);
+        let block = plain.as_ref().unwrap_or(&self.block);
+        let decoded = self.decoder.decode_with_cb(block, |name, value| {
             let value = match &*name {
                 b":authority" => AUTHORITY,
                 _ => &*value,
@@ -276,7 +281,7 @@ fn write_block(stream: u32, flags: u8, block: &[u8], output: &mut Vec<u8>) {
 }
 
 /// RFC 7541, 5.2, without Huffman coding.
-fn write_string(string: &[u8], output: &mut Vec<u8>) {
+pub(super) fn write_string(string: &[u8], output: &mut Vec<u8>) {
     const PREFIX: usize = 127;
     if string.len() < PREFIX {
         output.push(low_byte(string.len()));
