@@ -77,7 +77,9 @@ mod tests {
 
     use super::*;
 
-    fn fields(block: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, ()> {
+    type Field = (Vec<u8>, Vec<u8>);
+
+    fn fields(block: &[u8]) -> Result<Vec<Field>, ()> {
         Decoder::new().decode(block).map_err(|_| ())
     }
 
