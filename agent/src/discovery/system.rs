@@ -6,7 +6,8 @@
 //! therefore not followed; the drive behind it still counts as mounted.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fs,
     io::{self, ErrorKind},
     path::Path,
@@ -64,6 +65,9 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path, in_pod: bool) -> io
             unknown: stranger(proc, in_pod, &namespaces),
             ..HostUse::default()
         },
+        added: HashSet::new(),
+        below: RefCell::default(),
+        files: RefCell::default(),
     };
     survey.mounts()?;
     survey.system_dirs(kubelet_dir)?;
@@ -116,17 +120,22 @@ struct Survey<'a> {
     topology: &'a Topology,
     namespaces: &'a [Vec<MountEntry>],
     found: HostUse,
+    // What `found` has of mounts. A drive may have thousands.
+    added: HashSet<(String, String)>,
+    // The disks below a device and below a file: asked for each mount, found once.
+    below: RefCell<HashMap<String, BTreeSet<String>>>,
+    files: RefCell<HashMap<String, BTreeSet<String>>>,
 }
 
 impl Survey<'_> {
     fn mounts(&mut self) -> io::Result<()> {
         for mount in self.namespaces.iter().flatten() {
+            let at = mount.mount_point.to_string_lossy();
             for disk in self.disks_of(mount)? {
-                add(
-                    &mut self.found.mounted,
-                    disk,
-                    &mount.mount_point.to_string_lossy(),
-                );
+                if self.added.insert((disk.clone(), at.clone().into_owned())) {
+                    let of_disk = self.found.mounted.entry(disk).or_default();
+                    of_disk.push(at.clone().into_owned());
+                }
             }
         }
         Ok(())
@@ -182,6 +191,9 @@ impl Survey<'_> {
 
     /// The drives under a file: those of the mounts that hold its path, in either namespace.
     fn disks_of_file(&self, path: &str) -> io::Result<BTreeSet<String>> {
+        if let Some(known) = self.files.borrow().get(path) {
+            return Ok(known.clone());
+        }
         let mut disks = BTreeSet::new();
         for mount in self
             .namespaces
@@ -192,6 +204,8 @@ impl Survey<'_> {
                 disks.extend(self.topology.whole_disks(&name)?);
             }
         }
+        let found = disks.clone();
+        self.files.borrow_mut().insert(path.to_owned(), found);
         Ok(disks)
     }
 
@@ -205,6 +219,9 @@ impl Survey<'_> {
 
     /// Whole disks below a device; through loop devices to the drive that holds their file.
     fn down(&self, name: &str) -> io::Result<BTreeSet<String>> {
+        if let Some(known) = self.below.borrow().get(name) {
+            return Ok(known.clone());
+        }
         let mut disks = self.topology.whole_disks(name)?;
         let files: Vec<String> = disks
             .iter()
@@ -213,6 +230,8 @@ impl Survey<'_> {
         for file in files {
             disks.extend(self.disks_of_file(&file)?);
         }
+        let found = disks.clone();
+        self.below.borrow_mut().insert(name.to_owned(), found);
         Ok(disks)
     }
 

@@ -1,7 +1,7 @@
 //! Which block device stands on which: partitions on disks, dm and md on their slaves.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io::{self, ErrorKind},
     path::{Path, PathBuf},
 };
@@ -13,6 +13,9 @@ use crate::sys::sysfs::{self, attrs::Node};
 pub(super) struct Topology {
     sys: PathBuf,
     devices: BTreeMap<String, Device>,
+    // For each mount of the host one is looked up: not by a look at all.
+    by_number: HashMap<(u32, u32), String>,
+    by_dm_name: HashMap<String, String>,
 }
 
 #[derive(Debug)]
@@ -75,17 +78,21 @@ impl Topology {
                 Err(error) => return Err(error),
             }
         }
+        let number = |(name, device): (&String, &Device)| Some((device.number?, name.clone()));
+        let dm_name = |(name, device): (&String, &Device)| {
+            let dm_name = device.dm_name.clone();
+            Some((dm_name?, name.clone()))
+        };
         Ok(Self {
             sys: sys.to_owned(),
+            by_number: devices.iter().filter_map(number).collect(),
+            by_dm_name: devices.iter().filter_map(dm_name).collect(),
             devices,
         })
     }
 
     pub(super) fn by_number(&self, number: (u32, u32)) -> Option<String> {
-        self.devices
-            .iter()
-            .find(|(_, device)| device.number == Some(number))
-            .map(|(name, _)| name.clone())
+        self.by_number.get(&number).cloned()
     }
 
     /// The device of a node under /dev: by its kernel name, a dm device's name, or what a link resolves to.
@@ -96,14 +103,10 @@ impl Topology {
         if self.devices.contains_key(&kernel_name) {
             return Some(kernel_name);
         }
-        if let Some(dm_name) = rest.strip_prefix("mapper/") {
-            let found = self
-                .devices
-                .iter()
-                .find(|(_, device)| device.dm_name.as_deref() == Some(dm_name));
-            if let Some((name, _)) = found {
-                return Some(name.clone());
-            }
+        if let Some(dm_name) = rest.strip_prefix("mapper/")
+            && let Some(name) = self.by_dm_name.get(dm_name)
+        {
+            return Some(name.clone());
         }
         // A link such as /dev/disk/by-uuid/…: /dev is in memory, resolving it asks no drive.
         let real = Path::new(node).canonicalize().ok()?;
