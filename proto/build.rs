@@ -25,5 +25,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .out_dir(folder)
         .extern_path(".drivebay.agent.v1", "crate::agent")
         .compile_fds(protox::compile([over_agents], ["."])?)?;
+    // Controller once more, for a server whose lists are of entries that are encoded already.
+    let mut csi = protox::compile(["csi/v1/csi.proto"], ["."])?;
+    for file in &mut csi.file {
+        file.service
+            .retain(|service| service.name() == "Controller");
+        // Comments are found by the number of their service, which that has changed.
+        file.source_code_info = None;
+    }
+    let folder = std::path::PathBuf::from(std::env::var("OUT_DIR")?).join("encoded");
+    std::fs::create_dir_all(&folder)?;
+    tonic_prost_build::configure()
+        .build_client(false)
+        .out_dir(folder)
+        .extern_path(
+            ".csi.v1.ListVolumesResponse",
+            "crate::encoded::ListVolumesResponse",
+        )
+        .extern_path(".csi.v1", "crate::csi")
+        .compile_fds(csi)?;
     Ok(())
 }

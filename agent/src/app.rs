@@ -13,10 +13,8 @@ use drivebay_common::{
 use drivebay_controller::{Agents, ControllerConfig, ControllerService, in_process_channel};
 use drivebay_proto::{
     agent::{agent_server::AgentServer, by_hand_server::ByHandServer},
-    csi::{
-        controller_server::ControllerServer, identity_server::IdentityServer,
-        node_server::NodeServer,
-    },
+    csi::{identity_server::IdentityServer, node_server::NodeServer},
+    encoded::controller_server::ControllerServer,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},

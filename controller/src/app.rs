@@ -10,8 +10,8 @@ use std::{
 #[cfg(feature = "kubernetes")]
 use drivebay_proto::names;
 use drivebay_proto::{
-    controller::cluster_server::ClusterServer,
-    csi::{controller_server::ControllerServer, identity_server::IdentityServer},
+    controller::cluster_server::ClusterServer, csi::identity_server::IdentityServer,
+    encoded::controller_server::ControllerServer,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},

@@ -3,19 +3,21 @@
 //! A cluster may have a million volumes, so each is kept as bytes, without its id, which the order holds already, and
 //! decoded when it is shown.
 
+mod node;
 mod packed;
 
 use std::{
     collections::{BTreeMap, BTreeSet, hash_map::RandomState},
     hash::BuildHasher,
     ops::Bound,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use drivebay_proto::{VolumeId, agent::Volume};
 use prost::Message;
-use uuid::Uuid;
+use uuid::{Uuid, fmt::Hyphenated};
 
+pub use self::node::Node;
 use self::packed::{Kinds, Packed};
 use crate::health::{self, Whereabouts};
 
@@ -28,7 +30,7 @@ pub struct Key {
     /// Random, per creation.
     pub uuid: Uuid,
     /// The node whose agent reports it.
-    pub node: Arc<str>,
+    pub node: Node,
 }
 
 impl Key {
@@ -38,6 +40,19 @@ impl Key {
             uuid: self.uuid,
             node: self.node.to_string(),
         }
+    }
+
+    /// The volume id as text.
+    pub fn id_text(&self) -> String {
+        let mut text = String::with_capacity(Hyphenated::LENGTH + 1 + self.node.len());
+        text.push_str(
+            self.uuid
+                .as_hyphenated()
+                .encode_lower(&mut [0; Hyphenated::LENGTH]),
+        );
+        text.push('@');
+        text.push_str(&self.node);
+        text
     }
 }
 
@@ -91,7 +106,7 @@ impl Entry {
     /// All of it, with the id of its place.
     pub fn decode(&self, key: &Key) -> Volume {
         let mut volume = self.packed.volume();
-        volume.id = key.id().to_string();
+        volume.id = key.id_text();
         volume
     }
 }
@@ -152,7 +167,7 @@ impl Catalog {
     }
 
     /// Takes in what changed on one node: volumes new or changed, and volumes gone.
-    pub fn change(&self, node: &Arc<str>, put: Vec<(Uuid, Volume)>, removed: &[Uuid]) {
+    pub fn change(&self, node: &Node, put: Vec<(Uuid, Volume)>, removed: &[Uuid]) {
         let put: Vec<(Uuid, u32, Entry)> = put
             .into_iter()
             .map(|(uuid, volume)| {
@@ -206,7 +221,7 @@ impl Catalog {
     /// The same as an encoded [`Volume`].
     pub fn encoded(&self, key: &Key) -> Option<Vec<u8>> {
         let entry = self.read().volumes.get(key).cloned();
-        entry.map(|entry| entry.packed.encode(key.id().to_string()))
+        entry.map(|entry| entry.packed.encode(key.id_text()))
     }
 
     /// The volumes of this CSI name that exist, wherever they are.
@@ -345,7 +360,7 @@ mod tests {
     #[test]
     fn a_deleted_volume_keeps_neither_its_name_nor_its_place_among_those_that_exist() {
         let catalog = Catalog::default();
-        let node: Arc<str> = "n".into();
+        let node: Node = "n".into();
         let uuid = Uuid::from_u128(7);
         catalog.change(&node, vec![(uuid, volume("v", "ready"))], &[]);
         for state in ["erasing", "quarantined"] {
@@ -420,7 +435,7 @@ mod tests {
         let (done, finished) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let catalog = Catalog::default();
-            let node: Arc<str> = "n".into();
+            let node: Node = "n".into();
             let put = |n| vec![(Uuid::from_u128(n), volume("v", "ready"))];
             catalog.change(&node, put(1), &[]);
             let found = catalog.after(None, 10, |_, _| {
@@ -440,6 +455,7 @@ mod tests {
         ) {
             let (one, other) = (key(a, &m), key(if same { a } else { b }, &n));
             prop_assert_eq!(one.cmp(&other), one.id().to_string().cmp(&other.id().to_string()));
+            prop_assert_eq!(one.id_text(), one.id().to_string());
         }
     }
 }

@@ -39,7 +39,7 @@ pub enum Whereabouts<'a> {
 }
 
 /// The message without a condition; CSI requires one either way.
-const HEALTHY: &str = "no trouble is known";
+pub(crate) const HEALTHY: &str = "no trouble is known";
 
 /// What is wrong with a volume, in a stable order, each (status, reason) once, within Kubernetes' limits.
 ///

@@ -21,7 +21,7 @@ pub use self::contents::Classes;
 use self::contents::{InventoryBuilder, Known, Shown, change_classes, change_drives, replace};
 use crate::{
     bounds::{self, Bound, Held},
-    catalog::{Catalog, Key},
+    catalog::{Catalog, Key, Node},
     expected::ExpectedVolume,
     peer_log::printable,
 };
@@ -91,7 +91,7 @@ pub struct Counts {
 /// One node's inventory, and whether its agent is there.
 #[derive(Debug)]
 pub struct Inventory {
-    node: Arc<str>,
+    node: Node,
     instance: String,
     revision: u64,
     // From an agent that has not scanned every drive yet; not shown.
@@ -107,7 +107,7 @@ pub struct Inventory {
 
 impl Inventory {
     /// Nothing known yet of this node.
-    pub fn new(node: Arc<str>) -> Self {
+    pub fn new(node: Node) -> Self {
         Self {
             node,
             instance: String::new(),
@@ -152,7 +152,10 @@ impl Inventory {
         catalog: &Catalog,
         now: Instant,
     ) -> Result<(), UpdateError> {
-        let applied = self.apply(update, catalog);
+        let applied = self.take_in(update, catalog);
+        if applied.is_ok() {
+            self.away_since = None;
+        }
         self.confirmed = false;
         self.away(now);
         applied.map(drop)
@@ -160,6 +163,17 @@ impl Inventory {
 
     /// Takes in one update of the stream. Volumes of other nodes are left out.
     pub fn apply(
+        &mut self,
+        update: InventoryUpdate,
+        catalog: &Catalog,
+    ) -> Result<Foreign, UpdateError> {
+        let foreign = self.take_in(update, catalog)?;
+        self.away_since = None;
+        self.node.set_connected(true);
+        Ok(foreign)
+    }
+
+    fn take_in(
         &mut self,
         mut update: InventoryUpdate,
         catalog: &Catalog,
@@ -188,7 +202,6 @@ impl Inventory {
             self.instance.clone_from(&update.instance);
         }
         self.revision = update.revision;
-        self.away_since = None;
         let ready = update.ready;
         match &mut self.making {
             Some(making) => making.take_in(update, put, &removed),
@@ -369,6 +382,7 @@ impl Inventory {
     /// The stream has ended; the time is kept from the first such notice.
     pub fn away(&mut self, now: Instant) {
         self.making = None;
+        self.node.set_connected(false);
         self.away_since.get_or_insert(now);
     }
 

@@ -1,7 +1,6 @@
 //! Pages of volumes: a bounded number of entries and bytes, and a token that stays good while volumes come and go.
 
 use drivebay_proto::VolumeId;
-use prost::Message;
 
 /// Most entries of one page, whatever the caller asks for.
 pub const MAX_ENTRIES: usize = 1000;
@@ -32,19 +31,22 @@ pub fn parse_token(token: &str) -> Result<Option<VolumeId>, BadToken> {
 
 /// Takes entries in the order of their volumes' ids, as far as a page goes, and returns them with the token of the
 /// next page; empty when this is the last.
-pub fn page<E: Message>(
+///
+/// `bytes`: how long an entry is, encoded; `id`: the id of its volume.
+pub fn page<E>(
     entries: impl Iterator<Item = E>,
     max_entries: Option<usize>,
-    id: impl Fn(&E) -> &str,
+    bytes: impl Fn(&E) -> usize,
+    id: impl Fn(&E) -> String,
 ) -> (Vec<E>, String) {
     let most = max_entries.unwrap_or(MAX_ENTRIES).min(MAX_ENTRIES);
     let mut taken: Vec<E> = Vec::new();
-    let mut bytes = 0;
+    let mut size = 0;
     for entry in entries {
-        bytes += entry.encoded_len() + FRAME;
+        size += bytes(&entry) + FRAME;
         // An entry is far smaller than a page, so each page has one at least.
-        if taken.len() == most || (bytes > MAX_BYTES && !taken.is_empty()) {
-            let last = taken.last().map_or("", id);
+        if taken.len() == most || (size > MAX_BYTES && !taken.is_empty()) {
+            let last = taken.last().map(id).unwrap_or_default();
             let token = format!("{PREFIX}{last}");
             return (taken, token);
         }
@@ -58,7 +60,6 @@ pub fn page<E: Message>(
 mod tests {
     use std::collections::BTreeSet;
 
-    use drivebay_proto::csi::{Volume, list_volumes_response::Entry};
     use proptest::prelude::*;
     use uuid::Uuid;
 
@@ -71,16 +72,6 @@ mod tests {
             node: "n".into(),
         }
         .to_string()
-    }
-
-    fn entry(id: &str) -> Entry {
-        Entry {
-            volume: Some(Volume {
-                volume_id: id.into(),
-                ..Volume::default()
-            }),
-            status: None,
-        }
     }
 
     #[test]
@@ -112,11 +103,9 @@ mod tests {
                 let ids: BTreeSet<String> = stay.iter().chain(others).map(|n| id(*n)).collect();
                 let after = parse_token(&token).unwrap().map(|id| id.to_string());
                 let rest = ids.into_iter().filter(|id| after.as_ref().is_none_or(|after| id > after));
-                let (entries, next) = page(rest.map(|id| entry(&id)), Some(size), |entry| {
-                    entry.volume.as_ref().map_or("", |of| &of.volume_id)
-                });
+                let (entries, next) = page(rest, Some(size), String::len, String::clone);
                 prop_assert!(entries.len() <= size);
-                seen.extend(entries.into_iter().filter_map(|e| Some(e.volume?.volume_id)));
+                seen.extend(entries);
                 if next.is_empty() { break; }
                 prop_assert!(next > token);
                 token = next;

@@ -15,9 +15,9 @@ use drivebay_controller::{
     config::{Cli, Command},
     in_process_channel,
 };
-use drivebay_proto::csi::{
-    self, controller_client::ControllerClient, controller_server::Controller,
-    identity_client::IdentityClient,
+use drivebay_proto::{
+    csi::{self, controller_client::ControllerClient, identity_client::IdentityClient},
+    encoded::controller_server::Controller,
 };
 use tokio::net::UnixListener;
 use tonic::{Code, Request, transport::Channel};
@@ -221,7 +221,9 @@ async fn a_restarted_agent_is_followed_again_and_its_volumes_stay_listed_meanwhi
             .list_volumes(Request::new(Default::default()))
             .await
             .unwrap()
-            .into_inner();
+            .into_inner()
+            .decode_entries()
+            .unwrap();
         listed.entries[0].volume.as_ref().unwrap().volume_id == volume(2, "n1").id
     })
     .await;

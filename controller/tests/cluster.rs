@@ -19,7 +19,8 @@ use drivebay_controller::{
 };
 use drivebay_proto::{
     agent::{Drive, HelloRequest},
-    csi::{self, controller_server::Controller},
+    csi,
+    encoded::controller_server::Controller,
 };
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;

@@ -15,7 +15,7 @@ use drivebay_controller::{
     inventory::Inventory,
     notes::Notes,
 };
-use drivebay_proto::{agent::HelloRequest, csi::controller_server::Controller};
+use drivebay_proto::{agent::HelloRequest, encoded::controller_server::Controller};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};

@@ -6,10 +6,12 @@ mod common;
 
 use common::*;
 use drivebay_controller::HealthApi;
-use drivebay_proto::csi::{
-    self,
-    controller_server::Controller,
-    volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
+use drivebay_proto::{
+    csi::{
+        self,
+        volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
+    },
+    encoded::controller_server::Controller,
 };
 use tonic::{Code, Request};
 

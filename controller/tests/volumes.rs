@@ -8,11 +8,7 @@ use std::collections::BTreeSet;
 
 use common::*;
 use drivebay_controller::HealthApi;
-use drivebay_proto::{
-    agent::Condition,
-    csi::{self, controller_server::Controller},
-    names,
-};
+use drivebay_proto::{agent::Condition, csi, encoded::controller_server::Controller, names};
 use prost::Message;
 use tonic::{Code, Request};
 
@@ -47,7 +43,9 @@ async fn a_volume_is_made_shown_found_again_and_deleted() {
         .list_volumes(listing())
         .await
         .unwrap()
-        .into_inner();
+        .into_inner()
+        .decode_entries()
+        .unwrap();
     assert_eq!(listed.entries.len(), 1);
     assert_eq!(listed.entries[0].volume.as_ref(), Some(&first));
     let delete = csi::DeleteVolumeRequest {
@@ -63,7 +61,9 @@ async fn a_volume_is_made_shown_found_again_and_deleted() {
             .list_volumes(listing())
             .await
             .unwrap()
-            .into_inner();
+            .into_inner()
+            .decode_entries()
+            .unwrap();
         assert!(
             listed.entries.is_empty(),
             "a volume being erased is deleted"
@@ -257,7 +257,9 @@ async fn no_page_is_too_large_for_a_go_client_and_none_is_lost() {
             .list_volumes(Request::new(request))
             .await
             .unwrap()
-            .into_inner();
+            .into_inner()
+            .decode_entries()
+            .unwrap();
         assert!(
             page.encoded_len() <= (2 << 20) + 1024,
             "{} bytes",
@@ -325,6 +327,8 @@ async fn both_health_apis_tell_the_same_trouble() {
             .await
             .unwrap()
             .into_inner()
+            .decode_entries()
+            .unwrap()
             .entries;
         assert_eq!(
             listed.len(),

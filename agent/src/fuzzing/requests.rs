@@ -1,7 +1,5 @@
 //! What arrives over sockets: CSI requests of the kubelet, requests of controllers, answers of workers.
 
-use std::sync::Arc;
-
 use drivebay_controller::{catalog::Catalog, inventory::Inventory};
 use drivebay_proto::{agent as wire, csi as proto};
 use prost::Message;
@@ -209,10 +207,10 @@ fn inventory_parts(data: &[u8]) {
     let Ok(update) = wire::InventoryUpdate::decode(data) else {
         return;
     };
-    let node: Arc<str> = update.node_id.as_str().into();
+    let node = update.node_id.clone();
     let told = |parts: Vec<wire::InventoryUpdate>| {
         let catalog = Catalog::default();
-        let mut inventory = Inventory::new(node.clone());
+        let mut inventory = Inventory::new(node.as_str().into());
         let last = parts
             .into_iter()
             .try_for_each(|part| inventory.apply(part, &catalog).map(drop));

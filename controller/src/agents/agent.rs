@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -20,7 +20,7 @@ use super::{
 use crate::{
     bounds::{Bound, Budget},
     call::CallError,
-    catalog::Catalog,
+    catalog::{Catalog, Node},
     expected::ExpectedVolume,
     inventory::{Foreign, Inventory, UpdateError},
 };
@@ -82,7 +82,7 @@ impl Refused {
 /// One node's agent.
 #[derive(Debug)]
 pub struct Agent {
-    node: Arc<str>,
+    node: Node,
     standing: Mutex<Standing>,
     inventory: watch::Sender<Inventory>,
     away_grace: Duration,
@@ -107,7 +107,7 @@ pub(super) struct Standby {
 }
 
 impl Agent {
-    pub(super) fn new(node: Arc<str>, away_grace: Duration) -> Self {
+    pub(super) fn new(node: Node, away_grace: Duration) -> Self {
         let mut inventory = Inventory::new(node.clone());
         inventory.away(Instant::now());
         Self {
@@ -123,8 +123,8 @@ impl Agent {
         &self.node
     }
 
-    /// The node id, shared.
-    pub fn node_id(&self) -> Arc<str> {
+    /// The node id as the keys of its volumes have it.
+    pub fn node_id(&self) -> Node {
         self.node.clone()
     }
 
@@ -381,7 +381,7 @@ impl Agent {
     }
 
     #[cfg(test)]
-    pub(super) fn inventory_for_test(&self, change: impl FnOnce(&mut Inventory)) {
+    pub(crate) fn inventory_for_test(&self, change: impl FnOnce(&mut Inventory)) {
         self.inventory.send_modify(change);
     }
 

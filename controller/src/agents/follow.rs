@@ -144,7 +144,8 @@ pub(super) async fn has_drives_of(
         .map(|volume| volume.drive)
         .collect();
     let scratch = Catalog::default();
-    let mut seen = Inventory::new(agent.node_id());
+    // Of a node apart: what a newcomer shows does not make the node connected.
+    let mut seen = Inventory::new(agent.node().into());
     let mut stream = updates::open(channel, MessageLimit::REMOTE).await?;
     loop {
         let update = updates::next(&mut stream).await?;

@@ -39,7 +39,7 @@ use unclaimed::Unclaimed;
 
 use crate::{
     audit::{Audit, Record},
-    catalog::Catalog,
+    catalog::{Catalog, Node},
     expected::Expected,
     inventory::Inventory,
     notes::Notes,
@@ -56,7 +56,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 // By hash: a page of a long list looks at as many agents as it has volumes.
-type Map = HashMap<Arc<str>, Arc<Agent>>;
+type Map = HashMap<Node, Arc<Agent>>;
 
 /// Nodes that an operator has given up, with the time in unix seconds.
 pub type ForgottenNodes = BTreeMap<String, u64>;
@@ -77,6 +77,8 @@ struct Inner {
     // There is one agent, which is dialled: no other will come.
     alone: bool,
     away_grace: Duration,
+    #[cfg(test)]
+    lookups: std::sync::atomic::AtomicUsize,
     // Ends the watch tasks when the last `Agents` goes.
     _stop: DropGuard,
 }
@@ -131,6 +133,8 @@ impl Agents {
                 began: Instant::now(),
                 alone,
                 away_grace,
+                #[cfg(test)]
+                lookups: Default::default(),
                 _stop: stop.drop_guard(),
             }),
         }
@@ -240,6 +244,13 @@ impl Agents {
         self.inner.get(node)
     }
 
+    /// How many agents were looked up so far.
+    #[cfg(test)]
+    pub(crate) fn lookups(&self) -> usize {
+        let lookups = &self.inner.lookups;
+        lookups.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// Nodes that were given up, and have not come back.
     pub fn forgotten_nodes(&self) -> BTreeSet<String> {
         let forgotten_nodes = self.inner.forgotten_nodes.borrow().clone();
@@ -308,6 +319,9 @@ impl Inner {
     }
 
     fn get(&self, node: &str) -> Option<Arc<Agent>> {
+        #[cfg(test)]
+        self.lookups
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
         map.get(node).cloned()
     }
@@ -317,7 +331,7 @@ impl Inner {
         if let Some(agent) = self.get(node) {
             return agent;
         }
-        let node: Arc<str> = node.into();
+        let node = Node::from(node);
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         map.entry(node.clone())
             .or_insert_with(|| Arc::new(Agent::new(node, self.away_grace)))

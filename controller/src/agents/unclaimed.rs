@@ -5,14 +5,17 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use tokio_util::sync::CancellationToken;
 
 use super::Agents;
-use crate::{catalog::Key, inventory::Inventory};
+use crate::{
+    catalog::{Key, Node},
+    inventory::Inventory,
+};
 
 /// A volume counts when none has named it for so long: a provisioner that was refused or restarted tries again within this.
 pub const UNCLAIMED_AFTER: Duration = Duration::from_secs(10 * 60);
@@ -48,7 +51,7 @@ impl Unclaimed {
     }
 
     /// How many count, by node.
-    pub fn counts(&self) -> BTreeMap<Arc<str>, u64> {
+    pub fn counts(&self) -> BTreeMap<Node, u64> {
         let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = BTreeMap::new();
         for (key, at) in since.iter() {

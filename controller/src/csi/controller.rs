@@ -1,9 +1,8 @@
 //! CSI Controller: each RPC checked, answered from the inventory or handed to the volume's agent.
 
 use drivebay_proto::{
-    csi::{
-        controller_server::Controller, controller_service_capability::rpc::Type as Capability, *,
-    },
+    csi::{controller_service_capability::rpc::Type as Capability, *},
+    encoded::{ListVolumesResponse, controller_server::Controller},
     names,
 };
 use tonic::{Request, Response, Status};
@@ -13,6 +12,7 @@ use super::{
     create::{Create, Pending, create},
     delete::delete,
     grow::grow,
+    listing::{list_health, list_volumes},
     logged,
     status::unimplemented,
     suitable::unsuitable,
@@ -148,7 +148,7 @@ impl ControllerService {
         self.known()?;
         let (agents, key, attached) = (&self.agents, &self.key, &self.attached);
         let (api, from) = (self.health_api, from.as_ref());
-        Ok(volumes::list(agents, key, attached, api, from, max))
+        Ok(list_volumes(agents, key, attached, api, from, max))
     }
 
     fn list_health(
@@ -158,7 +158,7 @@ impl ControllerService {
         let max = validate::max_entries(request.max_entries)?;
         let from = parse_token(&request.starting_token)?;
         self.known()?;
-        Ok(volumes::list_health(&self.agents, from.as_ref(), max))
+        Ok(list_health(&self.agents, from.as_ref(), max))
     }
 
     // An error would leave the provisioner's last figure standing, so what cannot be had is 0:

@@ -1,20 +1,14 @@
-//! How the agents' volumes and classes are shown to CSI: listed, capacities summed.
+//! How the agents' volumes and classes are shown to CSI; capacities summed.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
-use drivebay_proto::{
-    VolumeId, agent,
-    csi::{self, list_volumes_response},
-    names,
-};
+use drivebay_proto::{agent, csi, names};
 
 use super::attach::Attached;
 use crate::{
     agents::Agents,
-    catalog::{Entry, Key, Marks},
     config::HealthApi,
     health::{self, Whereabouts},
-    page::{MAX_ENTRIES, page},
     placement::Want,
     topology::TopologyKey,
     validate::{Capabilities, SizeRange},
@@ -55,129 +49,11 @@ pub(crate) fn status(
     (published, condition)
 }
 
-/// A volume of a list, with the node that has it when that is another than the one it is listed for.
-struct Listed {
-    key: Key,
-    entry: Entry,
-    away: bool,
-    now_on: Option<String>,
-}
-
-impl Listed {
-    fn at(&self) -> Whereabouts<'_> {
-        match &self.now_on {
-            Some(now) => Whereabouts::Moved {
-                from: &self.key.node,
-                now,
-            },
-            None if self.away => Whereabouts::Away,
-            None => Whereabouts::Here,
-        }
-    }
-}
-
-/// The volumes of all nodes by id, after this one: as many as a page may need, and one more.
-fn after(
-    agents: &Agents,
-    after: Option<&VolumeId>,
-    mut keep: impl FnMut(Marks, bool) -> bool,
-) -> Vec<Listed> {
-    let after = after.map(Key::from);
-    // Once for each node, not for each of the volumes that are looked at, which may be all there are.
-    let mut seen: HashMap<Arc<str>, bool> = HashMap::new();
-    let mut away = |key: &Key| {
-        *seen.entry(key.node.clone()).or_insert_with(|| {
-            let agent = agents.get(&key.node);
-            agent.is_none_or(|agent| agent.unreachable())
-        })
-    };
-    let found = agents
-        .catalog()
-        .after(after.as_ref(), MAX_ENTRIES + 1, |key, marks| {
-            marks.exists && keep(marks, away(key))
-        });
-    found
-        .into_iter()
-        .map(|(key, entry)| {
-            let away = away(&key);
-            let moved = away.then(|| agents.elsewhere(&key.id())).flatten();
-            Listed {
-                away,
-                now_on: moved.map(|(agent, _)| agent.node().to_owned()),
-                key,
-                entry,
-            }
-        })
-        .collect()
-}
-
-/// One page of ListVolumes.
-pub(crate) fn list(
-    agents: &Agents,
-    key: &TopologyKey,
-    attached: &Attached,
-    api: HealthApi,
-    from: Option<&VolumeId>,
-    max_entries: Option<usize>,
-) -> csi::ListVolumesResponse {
-    let listed = after(agents, from, |_, _| true);
-    let entries = listed.into_iter().map(|listed| {
-        let node = &listed.key.node;
-        // A list of a million is made of volumes with which all is well: little of them is needed.
-        let shown = if listed.entry.marks.troubled || listed.away {
-            listed.entry.decode(&listed.key)
-        } else {
-            let brief = listed.entry.brief();
-            agent::Volume {
-                id: listed.key.id().to_string(),
-                class: brief.class,
-                size_bytes: brief.size_bytes,
-                published: brief.published,
-                ..agent::Volume::default()
-            }
-        };
-        let (published_node_ids, volume_condition) =
-            status(&shown, node, listed.at(), attached, api);
-        list_volumes_response::Entry {
-            volume: Some(volume(shown, node, key)),
-            status: Some(list_volumes_response::VolumeStatus {
-                published_node_ids,
-                volume_condition,
-            }),
-        }
-    });
-    let (entries, next_token) = page(entries, max_entries, |entry| {
-        entry.volume.as_ref().map_or("", |of| &of.volume_id)
-    });
-    csi::ListVolumesResponse {
-        entries,
-        next_token,
-    }
-}
-
 /// A volume's health in the words of CSI 1.13.
 pub(crate) fn volume_health(volume: &agent::Volume, at: Whereabouts<'_>) -> csi::VolumeHealth {
     csi::VolumeHealth {
         volume_id: volume.id.clone(),
         health_statuses: health::entries(volume, at),
-    }
-}
-
-/// One page of ControllerListVolumeHealth: volumes with trouble only.
-pub(crate) fn list_health(
-    agents: &Agents,
-    from: Option<&VolumeId>,
-    max_entries: Option<usize>,
-) -> csi::ControllerListVolumeHealthResponse {
-    let listed = after(agents, from, |marks, away| marks.troubled || away);
-    let entries = listed.into_iter().map(|listed| {
-        let volume = listed.entry.decode(&listed.key);
-        volume_health(&volume, listed.at())
-    });
-    let (entries, next_token) = page(entries, max_entries, |of| &of.volume_id);
-    csi::ControllerListVolumeHealthResponse {
-        entries,
-        next_token,
     }
 }
 

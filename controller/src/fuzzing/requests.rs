@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, time::Duration};
 
-use drivebay_proto::csi::{controller_server::Controller, *};
+use drivebay_proto::{csi::*, encoded::controller_server::Controller};
 use prost::Message;
 use tonic::{Code, Request, Response, Status};
 
