@@ -97,7 +97,7 @@ impl ClusterService {
                 .away_since()
                 .map_or(0, |since: Instant| since.elapsed().as_secs()),
             drives: inventory.drives().filter(|drive| !is_noise(drive)).count() as u64,
-            drives_in_trouble: inventory.drives().filter(|drive| in_trouble(drive)).count() as u64,
+            drives_in_trouble: inventory.drives().filter(in_trouble).count() as u64,
             volumes: inventory.counts().volumes,
             volumes_abnormal: if inventory.away_since().is_some() && state != "connected" {
                 inventory.counts().volumes
@@ -219,7 +219,7 @@ impl Cluster for ClusterService {
             Ok(NodeDrives {
                 node_id: agent.node().to_owned(),
                 state: this.state(&agent).to_owned(),
-                drives: agent.look(|inventory| inventory.drives().cloned().collect()),
+                drives: agent.look(|inventory| inventory.drives().collect()),
             })
         });
         Ok(Response::new(Box::pin(drives)))

@@ -4,6 +4,7 @@
 //! what is known, in which case the caller asks for a full snapshot again. Nothing is guessed over a gap.
 
 mod contents;
+mod drives;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +19,10 @@ use drivebay_proto::{
 use uuid::Uuid;
 
 pub use self::contents::Classes;
-use self::contents::{InventoryBuilder, Known, Shown, change_classes, change_drives, replace};
+use self::{
+    contents::{InventoryBuilder, Known, Shown, change_classes, replace},
+    drives::{PackedDrive, change_drives},
+};
 use crate::{
     bounds::{self, Bound, Held},
     catalog::{Catalog, Key, Node},
@@ -261,7 +265,7 @@ impl Inventory {
                 Some(making) => &making.drives,
                 None => &shown?.drives,
             };
-            drives.get(id).map(|drive| bounds::drive_bytes(drive))
+            drives.get(id).map(PackedDrive::bytes)
         };
         let class = |name: &String| match making {
             Some(making) => making.classes.get(name).map(bounds::class_bytes),
@@ -415,10 +419,9 @@ impl Inventory {
     }
 
     /// Its drives by identity, of the last complete view.
-    pub fn drives(&self) -> impl Iterator<Item = &Drive> {
-        self.shown
-            .iter()
-            .flat_map(|shown| shown.drives.values().map(Box::as_ref))
+    pub fn drives(&self) -> impl Iterator<Item = Drive> {
+        let shown = self.shown.iter();
+        shown.flat_map(|shown| shown.drives.values().map(PackedDrive::decode))
     }
 
     /// The uuids of its volumes, deleted and expected ones too, of the last complete view.
@@ -465,11 +468,7 @@ impl Inventory {
             full: true,
             ready: true,
             node_id: self.node.to_string(),
-            drives: shown
-                .drives
-                .values()
-                .map(|drive| Drive::clone(drive))
-                .collect(),
+            drives: self.drives().collect(),
             classes: shown.classes.values().cloned().collect(),
             ..InventoryUpdate::default()
         })

@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use drivebay_proto::agent::{Class, Drive, InventoryUpdate, Volume};
+use drivebay_proto::agent::{Class, InventoryUpdate, Volume};
 use uuid::Uuid;
 
+use super::drives::{Drives, change_drives};
 use crate::{
     bounds::{self, Held},
     catalog::marks,
@@ -12,9 +13,6 @@ use crate::{
 
 /// Classes of drives by name.
 pub type Classes = Arc<BTreeMap<String, Class>>;
-
-/// Drives by identity. Boxed, since a map sets aside room for eleven at once, and most nodes have fewer.
-pub(super) type Drives = BTreeMap<String, Box<Drive>>;
 
 #[derive(Debug, Default)]
 pub(super) struct InventoryBuilder {
@@ -118,23 +116,6 @@ impl Shown {
             classes: self.classes.len(),
             bytes: self.bytes,
         }
-    }
-}
-
-pub(super) fn change_drives(
-    drives: &mut Drives,
-    bytes: &mut usize,
-    removed: Vec<String>,
-    put: Vec<Drive>,
-) {
-    for id in removed {
-        let before = drives.remove(&id);
-        replace(bytes, before.as_deref().map(bounds::drive_bytes), 0);
-    }
-    for drive in put {
-        let now = bounds::drive_bytes(&drive);
-        let before = drives.insert(drive.id.clone(), Box::new(drive));
-        replace(bytes, before.as_deref().map(bounds::drive_bytes), now);
     }
 }
 

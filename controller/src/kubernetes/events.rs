@@ -95,11 +95,7 @@ fn of_node(agents: &Agents, agent: &Agent) -> Vec<Notice> {
         return Vec::new();
     }
     let (drives, uuids) = agent.look(|inventory| {
-        let drives: Vec<_> = inventory
-            .drives()
-            .filter(|drive| in_trouble(drive))
-            .cloned()
-            .collect();
+        let drives: Vec<_> = inventory.drives().filter(in_trouble).collect();
         let looked_at = !drives.is_empty() || inventory.has_deleted();
         let uuids = if looked_at {
             inventory.volumes()
