@@ -27,7 +27,7 @@ async fn enter(agents: &Agents, fake: &Fake) -> CancellationToken {
         CancellationToken::new(),
     );
     let visitor = Visitor {
-        channel: in_process_channel(fake.router()),
+        channel: in_process_channel(fake.router()).into(),
         address: "here".into(),
         identity: Some(certified(&node, 1)),
         tokens: None,

@@ -9,10 +9,10 @@ use std::{
 use drivebay_proto::agent::{InventoryUpdate, agent_client::AgentClient};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Channel;
 use uuid::Uuid;
 
 use super::{
+    AgentChannel,
     admission::{Admission, Facts, Holder, Refusal, admit},
     history::{History, Past},
     single_reader::SingleReader,
@@ -37,7 +37,7 @@ pub(super) struct Session {
     /// Who is at the other end.
     pub facts: Facts,
     /// To call it with.
-    pub client: AgentClient<Channel>,
+    pub client: AgentClient<AgentChannel>,
     /// Ends the session.
     pub end: CancellationToken,
     // Tells sessions of one node apart; the later has the larger.
@@ -102,7 +102,7 @@ pub(super) enum Entered {
 /// The session that a newcomer would replace.
 #[derive(Debug, Clone)]
 pub(super) struct Standby {
-    pub client: AgentClient<Channel>,
+    pub client: AgentClient<AgentChannel>,
     pub number: u64,
 }
 
@@ -133,7 +133,7 @@ impl Agent {
     }
 
     /// A client to call the agent with, while it is connected; cheap.
-    pub fn client(&self) -> Result<AgentClient<Channel>, CallError> {
+    pub fn client(&self) -> Result<AgentClient<AgentChannel>, CallError> {
         let standing = self.standing();
         let session = standing.session.as_ref().ok_or(CallError::NotConnected {
             node: self.node.to_string(),
@@ -216,7 +216,7 @@ impl Agent {
     pub(super) fn enter(
         &self,
         facts: Facts,
-        client: AgentClient<Channel>,
+        client: AgentClient<AgentChannel>,
         end: CancellationToken,
         forgotten_nodes: bool,
         proved: Option<u64>,
@@ -283,7 +283,7 @@ impl Agent {
     }
 
     /// Takes the agent behind a channel that reconnects by itself: whoever answers there is the one.
-    pub(super) fn enter_lasting(&self, facts: Facts, client: AgentClient<Channel>) -> u64 {
+    pub(super) fn enter_lasting(&self, facts: Facts, client: AgentClient<AgentChannel>) -> u64 {
         let mut standing = self.standing();
         standing.sessions += 1;
         standing.facts = Some(facts.clone());
@@ -427,7 +427,7 @@ mod tests {
     #[tokio::test]
     async fn the_end_of_a_session_never_marks_the_next_one_disconnected() {
         const ROUNDS: usize = 100_000;
-        let client = AgentClient::new(Endpoint::from_static("http://agent").connect_lazy());
+        let client = AgentClient::new(Endpoint::from_static("http://agent").connect_lazy().into());
         let agent = Agent::new("n".into(), Duration::ZERO);
         let catalog = Catalog::default();
         let enter = || match agent.enter(

@@ -4,10 +4,9 @@ use std::{collections::BTreeSet, sync::Weak};
 
 use drivebay_proto::agent::InventoryUpdate;
 use prost::Message as _;
-use tonic::transport::Channel;
 
 use super::{
-    Agent, Inner,
+    Agent, AgentChannel, Inner,
     session_error::SessionError,
     updates::{self, MessageLimit},
 };
@@ -26,7 +25,7 @@ pub(super) struct Watched<'a> {
     pub(super) inner: Weak<Inner>,
     pub(super) agent: &'a Agent,
     pub(super) number: u64,
-    pub(super) channel: &'a Channel,
+    pub(super) channel: &'a AgentChannel,
     pub(super) limit: MessageLimit,
 }
 
@@ -52,7 +51,8 @@ impl Watched<'_> {
     }
 
     async fn watch_once(&self, gaps: &mut u32) -> SessionError {
-        let mut stream = match updates::open(self.channel, self.limit).await {
+        let opened = Box::pin(updates::open(self.channel, self.limit)).await;
+        let mut stream = match opened {
             Ok(stream) => stream,
             Err(error) => return error,
         };
@@ -132,7 +132,7 @@ fn note_foreign(inner: &Inner, node: &str, foreign: &Foreign) {
 /// Whether a machine has one of the drives on which the node's volumes are. A machine whose key was renewed while one of
 /// them is missing or rejected knows of it all the same, so there the drive's state does not matter.
 pub(super) async fn has_drives_of(
-    channel: &Channel,
+    channel: &AgentChannel,
     agent: &Agent,
     catalog: &Catalog,
     same_machine: bool,

@@ -5,6 +5,7 @@
 
 pub mod admission;
 mod agent;
+mod channel;
 mod expectation;
 mod follow;
 mod history;
@@ -30,6 +31,7 @@ use tonic::transport::Channel;
 pub use admission::{Facts, Identity, Refusal};
 pub use agent::Agent;
 use agent::{Entered, Standby};
+pub use channel::AgentChannel;
 pub use history::Past;
 pub use identity_limit::IdentityLimit;
 pub use lookup::{Found, LookupError, parse};
@@ -147,7 +149,7 @@ impl Agents {
         let stop = CancellationToken::new();
         let none = watch::Sender::new(ForgottenNodes::new()).subscribe();
         let agents = Self::with_stop(none, Notes::in_memory(), AWAY_GRACE, true, stop.clone());
-        let weak = Arc::downgrade(&agents.inner);
+        let (weak, channel) = (Arc::downgrade(&agents.inner), channel.into());
         let follow = async move {
             let mut pause = FIRST_PAUSE;
             loop {
@@ -169,7 +171,7 @@ impl Agents {
     /// One connection to an agent, from its hello to its end. Answers why it ended. The session ends, too, when
     /// `visitor.end` is cancelled.
     pub async fn visit(&self, visitor: Visitor, announce: HelloRequest) -> SessionError {
-        session::visit(&self.inner, visitor, announce).await
+        session::visit(&self.inner, Box::new(visitor), announce).await
     }
 
     /// Turns true when a first agent has looked at every drive, and stays so.
@@ -291,7 +293,7 @@ impl Agents {
     }
 }
 
-async fn visit_once(inner: &Weak<Inner>, channel: &Channel) -> SessionError {
+async fn visit_once(inner: &Weak<Inner>, channel: &AgentChannel) -> SessionError {
     session::visit_lasting(inner, channel).await
 }
 

@@ -12,10 +12,10 @@ use drivebay_proto::{
     volume_id::is_node_id,
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, transport::Channel};
+use tonic::Code;
 
 use super::{
-    Agent, Entered, IdentityLimit, Inner, Standby,
+    Agent, AgentChannel, Entered, IdentityLimit, Inner, Standby,
     admission::{Facts, Identity, Refusal},
     follow::{Watched, has_drives_of},
     history::{Past, host},
@@ -46,7 +46,7 @@ const PROOF_DEADLINE: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub struct Visitor {
     /// The connection; never one that reconnects.
-    pub channel: Channel,
+    pub channel: AgentChannel,
     /// Where it comes from, for people.
     pub address: String,
     /// What it has proved; None where nothing has to be, and where it is still to be asked for its token.
@@ -60,7 +60,7 @@ pub struct Visitor {
 }
 
 async fn hello(
-    client: &AgentClient<Channel>,
+    client: &AgentClient<AgentChannel>,
     announce: HelloRequest,
 ) -> Result<HelloResponse, SessionError> {
     // Nothing is known of who answers yet, so nothing large is taken from it.
@@ -100,7 +100,7 @@ fn facts(hello: HelloResponse, identity: Option<Identity>, address: String) -> F
 /// See [`Agents::visit`](super::Agents::visit).
 pub(super) async fn visit(
     inner: &Arc<Inner>,
-    visitor: Visitor,
+    visitor: Box<Visitor>,
     announce: HelloRequest,
 ) -> SessionError {
     let client =
@@ -151,8 +151,8 @@ impl Drop for Stay {
 
 async fn admitted(
     inner: &Arc<Inner>,
-    client: &AgentClient<Channel>,
-    visitor: Visitor,
+    client: &AgentClient<AgentChannel>,
+    visitor: Box<Visitor>,
     announce: HelloRequest,
 ) -> SessionError {
     let hello = match Box::pin(hello(client, announce.clone())).await {
@@ -238,8 +238,8 @@ async fn admitted(
 
 /// An agent that has shown who it is.
 struct Newcomer<'a> {
-    client: &'a AgentClient<Channel>,
-    channel: Channel,
+    client: &'a AgentClient<AgentChannel>,
+    channel: AgentChannel,
     facts: Facts,
     announce: HelloRequest,
     end: CancellationToken,
@@ -369,7 +369,7 @@ async fn ask_holder(
 async fn prove(
     inner: &Inner,
     agent: &Agent,
-    channel: &Channel,
+    channel: &AgentChannel,
     new: &Facts,
 ) -> Result<(), SessionError> {
     let old = agent.facts();
@@ -405,7 +405,7 @@ async fn prove(
 }
 
 /// One life of the agent behind a channel that reconnects by itself.
-pub(super) async fn visit_lasting(inner: &Weak<Inner>, channel: &Channel) -> SessionError {
+pub(super) async fn visit_lasting(inner: &Weak<Inner>, channel: &AgentChannel) -> SessionError {
     let limit = MessageLimit::LOCAL;
     let client = AgentClient::new(channel.clone()).max_decoding_message_size(limit.encoded);
     let hello = match hello(&client, HelloRequest::default()).await {

@@ -9,10 +9,9 @@ use tonic::{
     client::Grpc,
     codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
     codegen::http::uri::PathAndQuery,
-    transport::Channel,
 };
 
-use super::session_error::SessionError;
+use super::{AgentChannel, session_error::SessionError};
 use crate::bounds::{Bound, MAX_MESSAGE_MEMORY, decoded_update_bytes};
 
 /// An agent that was asked for its inventory begins within this.
@@ -47,7 +46,7 @@ impl MessageLimit {
 
 /// Asks for it.
 pub(super) async fn open(
-    channel: &Channel,
+    channel: &AgentChannel,
     limit: MessageLimit,
 ) -> Result<Streaming<InventoryUpdate>, SessionError> {
     let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(limit.encoded);

@@ -11,10 +11,10 @@ use drivebay_proto::{
     agent::{self, agent_client::AgentClient},
     csi, names,
 };
-use tonic::{Code, transport::Channel};
+use tonic::Code;
 
 use crate::{
-    agents::{Agent, Agents},
+    agents::{Agent, AgentChannel, Agents},
     call::{CHANGE_DEADLINE, CallError, call},
     inventory::{Classes, Inventory},
     notes::NotesError,
@@ -419,7 +419,7 @@ async fn try_each(
 
 async fn ask(
     agent: &Arc<Agent>,
-    mut client: AgentClient<Channel>,
+    mut client: AgentClient<AgentChannel>,
     create: &Create,
     choice: &Choice,
 ) -> Result<agent::Volume, CallError> {

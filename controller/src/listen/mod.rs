@@ -188,10 +188,12 @@ pub async fn serve(
             };
             // Who has no certificate takes a stranger's place until it has shown a token.
             let tokens = shaken.security.as_ref().and_then(Security::tokens);
-            let stranger = shaken.identity.is_none().then_some(Stranger {
-                open,
-                place,
-                tokens: tokens.map(|tokens| (tokens, identities)),
+            let stranger = shaken.identity.is_none().then(|| {
+                Box::new(Stranger {
+                    open,
+                    place,
+                    tokens: tokens.map(|tokens| (tokens, identities)),
+                })
             });
             attend(shaken, stranger, &agents, address, hello, end).await;
         });
@@ -307,7 +309,7 @@ async fn shake_hands_tls(
 
 async fn attend(
     shaken: Authenticated,
-    stranger: Option<Stranger>,
+    stranger: Option<Box<Stranger>>,
     agents: &Agents,
     address: String,
     hello: HelloRequest,

@@ -3,13 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use drivebay_proto::agent::{ProveRequest, agent_client::AgentClient};
-use tonic::transport::Channel;
 
 use super::{
     error::{MAX_TOKEN_BYTES, NotProven},
     review::{GRACE, Proven, Tokens},
 };
-use crate::call::call;
+use crate::{agents::AgentChannel, call::call};
 
 /// Reading a file takes no longer.
 const SHOW: Duration = Duration::from_secs(5);
@@ -24,7 +23,7 @@ const AGAIN: Duration = Duration::from_secs(30);
 /// # Errors
 /// [`NotProven`]
 pub(crate) async fn prove(
-    client: &AgentClient<Channel>,
+    client: &AgentClient<AgentChannel>,
     tokens: &Tokens,
     shown: impl FnOnce(),
 ) -> Result<Proven, NotProven> {
@@ -43,7 +42,7 @@ pub(crate) async fn prove(
 
 /// Proves again before each expiry. Ends, with the reason, when the agent proves nothing any more.
 pub(crate) async fn until_unproven(
-    client: AgentClient<Channel>,
+    client: AgentClient<AgentChannel>,
     tokens: Tokens,
     first: Proven,
 ) -> String {
