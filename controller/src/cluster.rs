@@ -79,36 +79,44 @@ impl ClusterService {
             notes.push(why.to_owned());
         }
         let facts = facts.as_ref();
-        agent.look(|inventory| Node {
-            node_id: agent.node().to_owned(),
-            state: state.to_owned(),
-            version: facts.map(|facts| facts.version.clone()).unwrap_or_default(),
-            instance: facts
-                .map(|facts| facts.instance.clone())
-                .unwrap_or_default(),
-            machine_id: facts
-                .map(|facts| facts.machine_id.clone())
-                .unwrap_or_default(),
-            address: facts
-                .filter(|_| connected)
-                .map(|facts| facts.address.clone())
-                .unwrap_or_default(),
-            away_seconds: inventory
-                .away_since()
-                .map_or(0, |since: Instant| since.elapsed().as_secs()),
-            drives: inventory.drives().filter(|drive| !is_noise(drive)).count() as u64,
-            drives_in_trouble: inventory.drives().filter(in_trouble).count() as u64,
-            volumes: inventory.counts().volumes,
-            volumes_abnormal: if inventory.away_since().is_some() && state != "connected" {
-                inventory.counts().volumes
-            } else {
-                inventory.counts().troubled
-            },
-            classes: inventory.classes().values().cloned().collect(),
-            notes,
-            revision: inventory.revision(),
-            history: Vec::new(),
-            expected,
+        agent.look(|inventory| {
+            // Each is decoded: once for both.
+            let (mut drives, mut drives_in_trouble) = (0, 0);
+            for drive in inventory.drives() {
+                drives += u64::from(!is_noise(&drive));
+                drives_in_trouble += u64::from(in_trouble(&drive));
+            }
+            Node {
+                node_id: agent.node().to_owned(),
+                state: state.to_owned(),
+                version: facts.map(|facts| facts.version.clone()).unwrap_or_default(),
+                instance: facts
+                    .map(|facts| facts.instance.clone())
+                    .unwrap_or_default(),
+                machine_id: facts
+                    .map(|facts| facts.machine_id.clone())
+                    .unwrap_or_default(),
+                address: facts
+                    .filter(|_| connected)
+                    .map(|facts| facts.address.clone())
+                    .unwrap_or_default(),
+                away_seconds: inventory
+                    .away_since()
+                    .map_or(0, |since: Instant| since.elapsed().as_secs()),
+                drives,
+                drives_in_trouble,
+                volumes: inventory.counts().volumes,
+                volumes_abnormal: if inventory.away_since().is_some() && state != "connected" {
+                    inventory.counts().volumes
+                } else {
+                    inventory.counts().troubled
+                },
+                classes: inventory.classes().values().cloned().collect(),
+                notes,
+                revision: inventory.revision(),
+                history: Vec::new(),
+                expected,
+            }
         })
     }
 

@@ -130,8 +130,8 @@ pub(crate) fn first_nonzero<D: Medium + ?Sized>(
     Ok(None)
 }
 
-/// Where the first byte is that is not zero. Compares blocks, which takes a tenth of the time of a loop over bytes, then looks
-/// into one.
+/// Where the first byte is that is not zero. Compares blocks, since a loop over the bytes of 36 MiB is what a scan's time goes
+/// into; then looks into one.
 pub(super) fn nonzero(bytes: &[u8]) -> Option<usize> {
     const ZEROS: [u8; 4096] = [0; 4096];
     let block = bytes

@@ -130,11 +130,11 @@ struct Survey<'a> {
 impl Survey<'_> {
     fn mounts(&mut self) -> io::Result<()> {
         for mount in self.namespaces.iter().flatten() {
-            let at = mount.mount_point.to_string_lossy();
+            let at = mount.mount_point.to_string_lossy().into_owned();
             for disk in self.disks_of(mount)? {
-                if self.added.insert((disk.clone(), at.clone().into_owned())) {
+                if self.added.insert((disk.clone(), at.clone())) {
                     let of_disk = self.found.mounted.entry(disk).or_default();
-                    of_disk.push(at.clone().into_owned());
+                    of_disk.push(at.clone());
                 }
             }
         }

@@ -6,14 +6,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::sys::sysfs::{self, attrs::Node};
+use crate::sys::{
+    mountinfo::parse_dev,
+    sysfs::{self, attrs::Node},
+};
 
 /// All block devices by name and number.
 #[derive(Debug)]
 pub(super) struct Topology {
     sys: PathBuf,
     devices: BTreeMap<String, Device>,
-    // For each mount of the host one is looked up: not by a look at all.
+    // For each mount of the host one is looked up.
     by_number: HashMap<(u32, u32), String>,
     by_dm_name: HashMap<String, String>,
 }
@@ -61,9 +64,9 @@ impl Topology {
                 }
                 parent => Node::open(link).and_then(|node| {
                     // One whose disk was not listed, or whose name says nothing.
-                    let read = match parent.filter(|_| node.exists("partition").unwrap_or(false)) {
-                        Some(parent) => Device::partition(&node, parent),
-                        None => Device::whole(&node),
+                    let read = match (parent, node.exists("partition")?) {
+                        (Some(parent), true) => Device::partition(&node, parent),
+                        _ => Device::whole(&node),
                     };
                     disk = Some((name.clone(), node));
                     read
@@ -204,10 +207,7 @@ impl Device {
 }
 
 fn number(node: &Node) -> io::Result<Option<(u32, u32)>> {
-    Ok(node.text("dev")?.and_then(|text| {
-        let (major, minor) = text.split_once(':')?;
-        Some((major.parse().ok()?, minor.parse().ok()?))
-    }))
+    Ok(node.text("dev")?.as_deref().and_then(parse_dev))
 }
 
 #[cfg(test)]
@@ -279,6 +279,15 @@ mod tests {
             numbers.map(Option::unwrap),
             ["mmcblk0p1", "mmcblk0boot0", "odd-first"]
         );
+    }
+
+    #[test]
+    fn a_device_of_which_cannot_be_told_whether_it_is_a_partition_is_no_disk() {
+        let sys = mapped();
+        let unreadable = sys.path().join("devices/virtual/block/dm-0/partition");
+        // Leads to itself: looking there fails, and does not say that nothing is there.
+        symlink(&unreadable, &unreadable).unwrap();
+        assert!(disks(sys.path()).is_err());
     }
 
     #[test]

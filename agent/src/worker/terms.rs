@@ -72,7 +72,7 @@ pub struct PoolConfig {
 }
 
 /// Idle workers of an agent: each has 0.3 MiB of its own, and calls for 64 drives at once leave 192 of them behind. A call that
-/// finds none waits for a fork, a millisecond.
+/// finds none waits for a fork.
 pub const SPARE: usize = 48;
 /// A worker without work leaves after this, unless it is kept for the next call.
 pub(super) const SHORT: Duration = Duration::from_secs(5);

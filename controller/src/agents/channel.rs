@@ -62,7 +62,7 @@ impl Service<Request<Body>> for AgentChannel {
     }
 }
 
-// HTTP/2 wants a name. It is never resolved; what a node is called is said in its hello.
+// HTTP/2 requires an authority. It is never resolved; the node's id is in the agent's hello.
 fn at_agent(uri: Uri) -> Uri {
     let mut parts = uri.into_parts();
     parts.scheme = Some(Scheme::HTTP);

@@ -57,7 +57,7 @@ pub const AWAY_GRACE: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-// By hash: a page of a long list looks at as many agents as it has volumes.
+// By hash: the page of a list looks up each disconnected node that it has volumes of.
 type Map = HashMap<Node, Arc<Agent>>;
 
 /// Nodes that an operator has given up, with the time in unix seconds.

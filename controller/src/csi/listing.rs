@@ -82,7 +82,7 @@ fn after(
     mut keep: impl FnMut(Marks, bool) -> bool,
 ) -> Vec<Listed> {
     let after = after.map(Key::from);
-    // Once for each disconnected node, not for each of the volumes that are looked at, which may be all there are.
+    // Once for each disconnected node, and not for each of its volumes: a page may pass over all there are.
     let mut seen: HashMap<Node, bool> = HashMap::new();
     let mut away = |key: &Key| {
         if key.node.is_connected() {

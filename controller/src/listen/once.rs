@@ -1,5 +1,5 @@
-//! A gRPC channel over one connection that somebody else dialled: it never reconnects, and whoever has the token can end it
-//! with all calls on it.
+//! A gRPC channel over one connection that an agent has dialled: it never reconnects, and whoever has the token can end it with
+//! all calls on it.
 
 use std::time::Duration;
 

@@ -90,7 +90,7 @@ fn compile(pattern: &str) -> Result<Regex, InvalidRequest> {
     };
     let build = |pattern: &str| {
         let built = RegexBuilder::new(pattern)
-            // Names are ASCII. Tables of Unicode are a tenth of a megabyte of each program.
+            // Names are ASCII. Tables of Unicode are a quarter of a megabyte of each program.
             .unicode(false)
             .size_limit(MAX_COMPILED_BYTES)
             .build();

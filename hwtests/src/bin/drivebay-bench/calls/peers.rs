@@ -103,7 +103,7 @@ pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trou
     Ok(())
 }
 
-/// A program of somebody else's, if the environment names it.
+/// A peer's program, where the environment names it.
 fn named(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).map(PathBuf::from)
 }
