@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io,
     sync::Arc,
     time::Duration,
 };
@@ -23,11 +24,11 @@ use crate::{
     },
     inventory::{assemble::keep_remembered, is_newer, layouts},
     model::{
-        Contents, Drive, DriveId, DriveRef, DriveState, Placed, RecordState, Reject, RejectCode,
-        Snapshot, Stamp, cause::chain,
+        Contents, Drive, DriveId, DriveRef, DriveState, Placed, Reject, RejectCode, Snapshot,
+        Stamp, cause::chain,
     },
     sys::{
-        dm::{self, DmDevice},
+        dm,
         host_udev::{self, HostUdev},
         offload::offload,
     },
@@ -73,32 +74,27 @@ pub fn rescans() -> (Rescans, Requests) {
     (Rescans(sender), receiver)
 }
 
-/// Whether a claimed drive has something that a repairing look mends. Pure.
-pub fn needs_repair(contents: &Contents) -> bool {
-    !contents.notes.is_empty()
-        || contents.volumes.iter().any(|placed| {
-            let record = &placed.record;
-            record.growing_to.is_some()
-                || matches!(record.state, RecordState::Creating)
-                || (placed.ambiguous.is_none()
-                    && placed.device.is_none()
-                    && !matches!(record.state, RecordState::Erasing { .. }))
-        })
-}
-
 /// Whether a drive that answers is looked at again soon. One that cannot be read may be read a moment later; one that never
 /// can is left to the slow rescan after a while. Pure.
 fn is_asked_again(drive: &Surveyed) -> bool {
     drive.late > 0 || (1..=UNREAD_MAX).contains(&drive.unread)
 }
 
-/// Kernel names of the drives with a volume whose device-mapper device is not the one that is known. Pure.
-fn moved(known: &Snapshot, devices: &[DmDevice]) -> BTreeSet<String> {
+/// Device-mapper uuid and number of the devices that changed, by kernel name; None: it is gone.
+type Changes = BTreeMap<String, Option<(String, (u32, u32))>>;
+
+/// Kernel names of the drives with a volume whose device-mapper device is not the one that is known, by what changed. Pure.
+fn moved(known: &Snapshot, changes: &Changes) -> BTreeSet<String> {
     let is_moved = |placed: &Placed| {
         placed.dm_uuid.as_ref().is_some_and(|uuid| {
-            let now = devices.iter().find(|device| device.uuid == *uuid);
-            let now = now.map(|device| (device.kernel_name.as_str(), device.dev));
-            now != placed.device.as_deref().zip(placed.dev)
+            changes.iter().any(|(name, now)| {
+                let its = now.as_ref().filter(|(of, _)| of == uuid);
+                if placed.device.as_ref() == Some(name) {
+                    its.map(|(_, dev)| *dev) != placed.dev
+                } else {
+                    its.is_some()
+                }
+            })
         })
     };
     known
@@ -343,12 +339,18 @@ impl Surveyor {
 
     /// Of events of device-mapper devices, the drives whose volumes have another device than is known, or none any more.
     async fn with_moved(&self, mut names: BTreeSet<String>) -> BTreeSet<String> {
-        if names.iter().any(|name| name.starts_with("dm-")) {
+        let changed: Vec<_> = names.iter().filter(|name| dm::is_one(name)).collect();
+        if !changed.is_empty() {
+            let changed: Vec<_> = changed.into_iter().cloned().collect();
             let sys = self.settings.sys.clone();
-            let read = offload("dm", self.settings.deadline, move || dm::devices(&sys)).await;
-            match read.and_then(|read| read) {
-                Ok(devices) => {
-                    names.extend(moved(&self.volumes.inventory().current(), &devices));
+            let read = offload("dm", self.settings.deadline, move || {
+                let changed = changed.into_iter();
+                let now = changed.map(|name| Ok((name.clone(), dm::identify(&sys, &name)?)));
+                now.collect::<io::Result<Changes>>()
+            });
+            match read.await.and_then(|read| read) {
+                Ok(changes) => {
+                    names.extend(moved(&self.volumes.inventory().current(), &changes));
                 }
                 Err(error) => {
                     tracing::warn!(error = %chain(&error), "cannot read device-mapper devices; a volume's new device is found by the periodic scan");
@@ -385,7 +387,7 @@ impl Surveyor {
         for (key, drive) in keys.iter().zip(&self.last) {
             if drive.judgement == Judgement::Claimed
                 && let Some(contents) = &drive.contents
-                && needs_repair(contents)
+                && contents.needs_repair()
                 && self
                     .tried
                     .insert((key.clone(), drive.facts.diskseq, contents.sequence))

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     carve::probe::{Blankness, GptState, Probed},
     model::{
-        Signatures,
+        RecordState, Signatures,
         samples::{contents, drive, placed},
     },
 };
@@ -134,36 +134,30 @@ fn a_drive_whose_lv_has_another_device_is_looked_at() {
             ..Snapshot::default()
         }
     };
-    let device = |name: &str, minor, uuid: &str| DmDevice {
-        kernel_name: name.to_owned(),
-        dev: (253, minor),
-        name: "vg-lv".to_owned(),
-        uuid: uuid.to_owned(),
-        size_bytes: 1 << 30,
-        slaves: vec!["sda".to_owned()],
-        orphaned: false,
-        suspended: false,
+    let is = |name: &str, now: Option<(u32, &str)>| {
+        let now = now.map(|(minor, uuid)| (uuid.to_owned(), (253, minor)));
+        (name.to_owned(), now)
     };
     let (here, there) = (known(Some("dm-3"), Some((253, 3))), known(None, None));
-    for (what, known, devices, looked) in [
-        ("as it was", &here, vec![device("dm-3", 3, "LVM-a")], false),
-        ("deactivated", &here, vec![], true),
-        ("elsewhere", &here, vec![device("dm-4", 4, "LVM-a")], true),
+    let (ours, another) = (|minor| Some((minor, "LVM-a")), Some((3, "LVM-b")));
+    for (what, known, changes, looked) in [
+        ("as it was", &here, vec![is("dm-3", ours(3))], false),
+        ("deactivated", &here, vec![is("dm-3", None)], true),
+        ("elsewhere", &here, vec![is("dm-4", ours(4))], true),
+        ("another number", &here, vec![is("dm-3", ours(4))], true),
         (
             "another's under its name",
             &here,
-            vec![device("dm-3", 3, "LVM-b"), device("dm-4", 4, "LVM-a")],
+            vec![is("dm-3", another)],
             true,
         ),
-        (
-            "still inactive",
-            &there,
-            vec![device("dm-3", 3, "LVM-b")],
-            false,
-        ),
-        ("activated", &there, vec![device("dm-3", 3, "LVM-a")], true),
+        ("another changed", &here, vec![is("dm-4", another)], false),
+        ("another went", &here, vec![is("dm-4", None)], false),
+        ("still inactive", &there, vec![is("dm-3", another)], false),
+        ("activated", &there, vec![is("dm-3", ours(3))], true),
     ] {
-        let names = moved(known, &devices);
+        let changes = changes.into_iter().collect();
+        let names = moved(known, &changes);
         assert_eq!(names.contains("sda"), looked, "{what}: {names:?}");
     }
 }
@@ -242,7 +236,7 @@ fn devices_of_one_identity_get_keys_of_their_own() {
 fn only_what_is_open_or_noted_needs_a_repairing_look() {
     let whole = || placed(1, RecordState::New);
     let of = |placed| contents(1, 1, vec![placed], 0);
-    assert!(!needs_repair(&of(whole())));
+    assert!(!of(whole()).needs_repair());
     let mut cases = vec![
         of(placed(1, RecordState::Creating)),
         of(whole()),
@@ -251,10 +245,10 @@ fn only_what_is_open_or_noted_needs_a_repairing_look() {
     cases[1].volumes[0].device = None;
     cases[2].notes.push("a lost slot".into());
     for case in cases {
-        assert!(needs_repair(&case), "{case:?}");
+        assert!(case.needs_repair(), "{case:?}");
     }
     let mut ambiguous = of(whole());
     ambiguous.volumes[0].device = None;
     ambiguous.volumes[0].ambiguous = Some("no entry".into());
-    assert!(!needs_repair(&ambiguous));
+    assert!(!ambiguous.needs_repair());
 }

@@ -184,14 +184,7 @@ impl Drive {
     }
 
     fn dm(&self) -> Vec<dm::DmDevice> {
-        let mut all = dm::devices(Path::new("/sys")).unwrap();
-        all.retain(|device| {
-            device
-                .slaves
-                .iter()
-                .any(|slave| slave == self.kernel_name())
-        });
-        all
+        dm::of_drive(Path::new("/sys"), self.kernel_name(), std::iter::empty()).unwrap()
     }
 
     /// As a reboot would leave it.
@@ -772,6 +765,41 @@ fn after_a_reboot_a_look_activates_everything_in_one_process_and_a_plain_one_not
         .read_exact_at(&mut head, 0)
         .unwrap();
     assert_eq!(&head, b"drivebay-test");
+}
+
+#[test]
+fn a_look_reads_nothing_of_what_stands_on_other_drives() {
+    let Some(_turn) = turn() else { return };
+    let (drive, other) = (Drive::new(64), Drive::new(256));
+    let volume = drive.carve(block("v", 4));
+    // Calls of read(2) by this thread.
+    let reads = || {
+        let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        let calls = io.lines().find_map(|line| line.strip_prefix("syscr: "));
+        calls.unwrap().parse::<u64>().unwrap()
+    };
+    let look = || {
+        let before = reads();
+        let contents = drive.look(false).unwrap();
+        is_real(&drive, contents.volume(volume.record.uuid).unwrap());
+        reads() - before
+    };
+    look();
+    let alone = look();
+    for number in 0..12 {
+        other.carve(block(&format!("other-{number}"), 4));
+    }
+    assert_eq!(look(), alone);
+    // What stands on the drive itself is seen, whoever put it there.
+    let table = format!("0 8192 linear {} 65536", drive.node);
+    must("dmsetup", &["create", "drivebay-over", "--table", &table]);
+    let notes = drive.look(false).unwrap().notes;
+    let removed = run("dmsetup", &["remove", "--retry", "drivebay-over"]);
+    assert!(
+        notes.iter().any(|note| note.contains("drivebay-over")),
+        "{notes:?}"
+    );
+    assert!(removed.status.success());
 }
 
 #[test]

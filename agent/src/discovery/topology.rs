@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::sys::{
+    dm,
     mountinfo::parse_dev,
     sysfs::{self, attrs::Node},
 };
@@ -66,7 +67,7 @@ impl Topology {
                     // One whose disk was not listed, or whose name says nothing.
                     let read = match (parent, node.exists("partition")?) {
                         (Some(parent), true) => Device::partition(&node, parent),
-                        _ => Device::whole(&node),
+                        _ => Device::whole(&node, name),
                     };
                     disk = Some((name.clone(), node));
                     read
@@ -182,7 +183,7 @@ impl Device {
         })
     }
 
-    fn whole(node: &Node) -> io::Result<Self> {
+    fn whole(node: &Node, kernel_name: &str) -> io::Result<Self> {
         let below = node.child("slaves");
         let listed = match below.list() {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -196,12 +197,13 @@ impl Device {
                 slaves.push(slave);
             }
         }
+        let text_if = |has: bool, name| if has { node.text(name) } else { Ok(None) };
         Ok(Self {
             number: number(node)?,
             parent: None,
             slaves,
-            dm_name: node.text("dm/name")?,
-            backing_file: node.text("loop/backing_file")?,
+            dm_name: text_if(dm::is_one(kernel_name), "dm/name")?,
+            backing_file: text_if(kernel_name.starts_with("loop"), "loop/backing_file")?,
         })
     }
 }

@@ -328,11 +328,7 @@ pub fn source_number(entry: &MountEntry) -> Option<(u32, u32)> {
     let name = entry.source.strip_prefix("/dev").ok()?.to_str()?;
     match name.strip_prefix("mapper/") {
         // udevd tells btrfs the name below /dev/mapper, whatever it was mounted by; sysfs has it as dm's own.
-        Some(name) => dm::devices(Path::new("/sys"))
-            .ok()?
-            .into_iter()
-            .find(|device| device.name == name)
-            .map(|device| device.dev),
+        Some(name) => dm::number_of(Path::new("/sys"), &entry.source, name),
         None => number(name),
     }
 }

@@ -54,10 +54,25 @@ pub fn stage(
     let here = mountinfo::at(&mountinfo::resolve(&wanted.path))
         .map_err(|error| mount_info_error(&wanted.path, &error))?;
     context.step("reading the label");
-    // Once: a volume that is going to be mounted must be whole, and of one that is mounted nothing is to be repaired.
-    let contents = backend.look(&job.drive, here.is_empty())?;
+    let mut looked = backend.look(&job.drive, false);
+    // A volume that is going to be mounted must be whole; of one that is mounted nothing is to be repaired. To repair is to
+    // have the drive alone, which takes as long as udevd reads what creating the volume has changed.
+    if here.is_empty()
+        && !looked
+            .as_ref()
+            .is_ok_and(|contents| is_whole(contents, job))
+    {
+        context.step("repairing the label");
+        looked = backend.look(&job.drive, true);
+    }
+    let contents = looked?;
     let placed = find(&contents, job)?;
     Staging::new(backend, job, wanted, placed)?.run(&here, placed, context)
+}
+
+/// Whether nothing on the drive is to be repaired before the volume is mounted.
+fn is_whole(contents: &Contents, job: &Stage) -> bool {
+    !contents.needs_repair() && find(contents, job).is_ok()
 }
 
 /// The volume's entry, when it is whole and alive.
@@ -176,7 +191,7 @@ impl<'a> Staging<'a> {
         })
     }
 
-    /// `here`: the mounts at the path. When there are none the drive was read with repair.
+    /// `here`: the mounts at the path. When there are none the drive needs no repair, or was read with it.
     fn run(
         self,
         here: &[MountEntry],

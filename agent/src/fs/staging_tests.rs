@@ -150,7 +150,36 @@ fn the_drive_is_read_once_before_a_volume_is_mounted() {
     // There is no such directory, which shows after the drive was read.
     let refused = run(&label, Some(at_path(None)));
     assert!(matches!(refused, Err(FsError::Io { .. })), "{refused:?}");
-    assert_eq!(*label.repairs.lock().unwrap(), [true]);
+    assert_eq!(*label.repairs.lock().unwrap(), [false]);
+}
+
+#[test]
+fn a_drive_is_repaired_before_a_volume_of_it_is_mounted_and_not_under_one_that_is() {
+    let noted = |label: &Label| {
+        let note = "a lost slot".to_owned();
+        label.contents.lock().unwrap().notes.push(note);
+    };
+    let without_device = |label: &Label| {
+        label.contents.lock().unwrap().volumes[0].device = None;
+    };
+    let ambiguous = |label: &Label| {
+        label.contents.lock().unwrap().volumes[0].ambiguous = Some("it has two".into());
+    };
+    for spoil in [noted, without_device, ambiguous] {
+        let label = Label::new(samples::placed(1, RecordState::New));
+        spoil(&label);
+        let _ = run(&label, Some(at_path(None)));
+        assert_eq!(*label.repairs.lock().unwrap(), [false, true]);
+        // Something is mounted there.
+        let label = Label::new(samples::placed(1, RecordState::New));
+        spoil(&label);
+        let root = StageMount {
+            path: "/".into(),
+            ..at_path(None)
+        };
+        let _ = run(&label, Some(root));
+        assert_eq!(*label.repairs.lock().unwrap(), [false]);
+    }
 }
 
 #[test]

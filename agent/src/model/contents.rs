@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{DriveId, Layout, Record};
+use super::{DriveId, Layout, Record, RecordState};
 
 /// A run of bytes on a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -104,6 +104,19 @@ impl Contents {
     /// Which state of the drive this is of.
     pub fn stamp(&self) -> Stamp {
         (self.label.drive_uuid, self.sequence)
+    }
+
+    /// Whether there is something that a repairing look mends.
+    pub fn needs_repair(&self) -> bool {
+        !self.notes.is_empty()
+            || self.volumes.iter().any(|placed| {
+                let record = &placed.record;
+                record.growing_to.is_some()
+                    || matches!(record.state, RecordState::Creating)
+                    || (placed.ambiguous.is_none()
+                        && placed.device.is_none()
+                        && !matches!(record.state, RecordState::Erasing { .. }))
+            })
     }
 
     /// Sum of the free runs, in bytes.

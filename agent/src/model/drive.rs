@@ -269,7 +269,7 @@ macro_rules! reject_codes {
 }
 
 reject_codes! {
-    /// Not a drive by itself: loop, ram, zram, fd, sr, nbd, rbd, zd, drbd, mtd, md, dm, bcache.
+    /// Not a drive by itself: loop, ram, zram, fd, sr, nbd, rbd, zd, drbd, mtd, md, dm, bcache. LVs are not listed at all.
     NotADisk,
     /// A partition; only whole drives are claimed.
     Partition,

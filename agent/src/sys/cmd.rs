@@ -414,7 +414,8 @@ mod tests {
         let tool = Tool {
             only: Some(node),
             ..sh(
-                "cd /dev && echo *; test -b loop0 && echo x >null; grep -c ' /dev ' /proc/self/mountinfo",
+                "cd /dev && echo *; ls /sys/block | wc -l; test -e /sys/dev/block/7:0/size || exit 9; test -b loop0 && echo x >null; \
+                 grep -c ' /dev ' /proc/self/mountinfo",
                 10_000,
             )
         };
@@ -422,7 +423,7 @@ mod tests {
         assert!(
             output
                 .stdout
-                .starts_with("loop0 null random urandom zero\n"),
+                .starts_with("loop0 null random urandom zero\n0\n"),
             "{output:?}"
         );
         assert_eq!(output.code, Some(0), "{output:?}");

@@ -49,6 +49,11 @@ impl DiskReader {
         ioctl::read_only(self.file.as_fd())
     }
 
+    /// BLKSSZGET, bytes.
+    pub fn logical_sector(&self) -> io::Result<u32> {
+        ioctl::logical_sector(self.file.as_fd())
+    }
+
     /// The opened file, for libblkid.
     pub fn file(&self) -> &File {
         &self.file

@@ -1,8 +1,12 @@
-//! Device-mapper devices: as sysfs shows them, which never touches a drive, and taking one from the kernel.
+//! Device-mapper devices: as sysfs and the kernel's own table show them, which never touches a drive, and taking one from the kernel.
 
-use std::{fs, io, os::fd::AsRawFd, path::Path};
+use std::{collections::BTreeSet, fs, io, path::Path};
 
-use super::{busy, mountinfo::parse_dev};
+mod control;
+
+use self::control::{Named, named};
+pub use self::control::{has_target, is_open, remove};
+use super::{mountinfo::parse_dev, sysfs::attrs::Node};
 
 /// An active device-mapper device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,77 +28,151 @@ pub struct DmDevice {
     pub suspended: bool,
 }
 
-/// Every active device-mapper device. One that goes away while it is read is left out.
-pub fn devices(sys: &Path) -> io::Result<Vec<DmDevice>> {
+/// The devices of these device-mapper uuids, and whatever else stands on the drive of this kernel name. What a host has
+/// besides is not read: the volumes of its other drives would make each look at this one longer. One that goes away while it
+/// is read is left out.
+pub fn of_drive<'a>(
+    sys: &Path,
+    drive: &str,
+    uuids: impl Iterator<Item = &'a str>,
+) -> io::Result<Vec<DmDevice>> {
+    let mut names = holders(sys, drive)?;
     let mut found = Vec::new();
-    for entry in fs::read_dir(sys.join("block"))? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if !name.starts_with("dm-") {
-            continue;
+    let mut keep = |read: io::Result<DmDevice>| match read {
+        Ok(device) => {
+            found.push(device);
+            Ok(())
         }
-        match read(sys, &name) {
-            Ok(device) => found.push(device),
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error),
-        }
+        Err(error) if is_gone(&error) => Ok(()),
+        Err(error) => Err(error),
+    };
+    for named in named(sys, uuids)? {
+        names.remove(&named.kernel_name);
+        keep(on(sys, named))?;
+    }
+    for name in names {
+        keep(read(sys, &name))?;
     }
     found.sort_by(|a, b| a.kernel_name.cmp(&b.kernel_name));
     Ok(found)
 }
 
+/// Kernel names of the device-mapper devices that stand on a drive.
+fn holders(sys: &Path, drive: &str) -> io::Result<BTreeSet<String>> {
+    let names = Node::at(sys.join("class/block").join(drive).join("holders")).list()?;
+    Ok(names.into_iter().filter(|name| is_one(name)).collect())
+}
+
+/// Whether the kernel names a device-mapper device so.
+pub fn is_one(kernel_name: &str) -> bool {
+    kernel_name.starts_with("dm-")
+}
+
+/// Its device-mapper uuid; None of one that is gone.
+pub fn uuid_of(sys: &Path, kernel_name: &str) -> io::Result<Option<String>> {
+    Node::at(sys.join("class/block").join(kernel_name)).text("dm/uuid")
+}
+
+/// Device-mapper uuid and number of a device; None of one that is gone.
+pub fn identify(sys: &Path, kernel_name: &str) -> io::Result<Option<(String, (u32, u32))>> {
+    let device = Node::at(sys.join("class/block").join(kernel_name));
+    let (uuid, number) = (device.text("dm/uuid")?, device.text("dev")?);
+    Ok(uuid.zip(number.as_deref().and_then(parse_dev)))
+}
+
+/// The number of the device of this device-mapper name; None when there is none now. `node` is its node: a link to that of
+/// the kernel name, where udevd has made it.
+pub fn number_of(sys: &Path, node: &Path, name: &str) -> Option<(u32, u32)> {
+    let is_named = |kernel_name: &str| {
+        let device = Node::at(sys.join("class/block").join(kernel_name));
+        let found = device.text("dm/name").ok()??;
+        (found == name).then(|| parse_dev(&device.text("dev").ok()??))?
+    };
+    let linked = fs::read_link(node).ok();
+    let linked = linked.as_deref().and_then(|to| to.file_name()?.to_str());
+    // Whoever made it may be late, or have made a node.
+    linked.and_then(is_named).or_else(|| {
+        let all = Node::at(sys.join("class/block")).list().ok()?;
+        all.iter()
+            .filter(|name| is_one(name))
+            .find_map(|name| is_named(name))
+    })
+}
+
 /// The device of this kernel name.
 pub fn read(sys: &Path, kernel_name: &str) -> io::Result<DmDevice> {
-    let base = sys.join("block").join(kernel_name);
-    let text = |file: &str| {
-        fs::read_to_string(base.join(file)).map(|text| text.trim_end_matches('\n').to_owned())
+    let node = Node::open(sys.join("class/block").join(kernel_name))?;
+    let number = node.required("dev")?;
+    let named = Named {
+        kernel_name: kernel_name.to_owned(),
+        dev: parse_dev(&number).ok_or_else(|| invalid(&node, "dev"))?,
+        name: node.required("dm/name")?,
+        // A device may have none.
+        uuid: node.text("dm/uuid")?.unwrap_or_default(),
+        suspended: node.required("dm/suspended")? == "1",
     };
-    let invalid = |what: &str| {
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("{} has an unexpected {what}", base.display()),
-        )
-    };
-    let mut slaves = fs::read_dir(base.join("slaves"))?
-        .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
-        .collect::<io::Result<Vec<_>>>()?;
+    standing(sys, &node, named)
+}
+
+/// The device that has this name; NotFound when its number is another's meanwhile.
+fn on(sys: &Path, named: Named) -> io::Result<DmDevice> {
+    let node = Node::open(sys.join("class/block").join(&named.kernel_name))?;
+    if node.text("dm/uuid")?.as_ref() != Some(&named.uuid) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    standing(sys, &node, named)
+}
+
+/// A device with its size, and what it stands on.
+fn standing(sys: &Path, node: &Node, named: Named) -> io::Result<DmDevice> {
+    let below = node.child("slaves");
+    let mut slaves = below.list()?;
     slaves.sort();
     // The links stay until it is removed; where they lead to is gone with the drive.
-    let gone = |name: &String| base.join("slaves").join(name).try_exists().map(|is| !is);
+    let gone = |name: &String| below.exists(name).map(|is| !is);
     let gone = slaves.iter().map(gone).collect::<io::Result<Vec<_>>>()?;
-    let uuid = text("dm/uuid")?;
     if let [under] = slaves.as_slice()
-        && under.starts_with("dm-")
-        && real_of(sys, under).is_some_and(|origin| origin == uuid)
+        && is_one(under)
+        && real_of(sys, under).is_some_and(|origin| origin == named.uuid)
     {
         // It has a snapshot, and stands on a device of its own for as long: what counts is what that stands on.
         let real = read(sys, under)?;
         return Ok(DmDevice {
-            suspended: text("dm/suspended")? == "1" || real.suspended,
-            kernel_name: kernel_name.to_owned(),
-            dev: parse_dev(&text("dev")?).ok_or_else(|| invalid("dev"))?,
-            name: text("dm/name")?,
-            uuid,
+            suspended: named.suspended || real.suspended,
+            kernel_name: named.kernel_name,
+            dev: named.dev,
+            name: named.name,
+            uuid: named.uuid,
             ..real
         });
     }
-    let sectors: u64 = text("size")?.parse().map_err(|_| invalid("size"))?;
+    let sectors: u64 = node
+        .required("size")?
+        .parse()
+        .map_err(|_| invalid(node, "size"))?;
     Ok(DmDevice {
-        kernel_name: kernel_name.to_owned(),
-        dev: parse_dev(&text("dev")?).ok_or_else(|| invalid("dev"))?,
-        name: text("dm/name")?,
-        uuid,
+        kernel_name: named.kernel_name,
+        dev: named.dev,
+        name: named.name,
+        uuid: named.uuid,
         size_bytes: sectors.saturating_mul(512),
         orphaned: !slaves.is_empty() && gone.iter().all(|gone| *gone),
         slaves,
-        suspended: text("dm/suspended")? == "1",
+        suspended: named.suspended,
     })
+}
+
+fn invalid(node: &Node, what: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("{node} has an unexpected {what}"),
+    )
 }
 
 /// The uuid of the LV whose bytes this device holds while the LV has snapshots: LVM calls it `<uuid>-real`.
 fn real_of(sys: &Path, kernel_name: &str) -> Option<String> {
-    let path = sys.join("block").join(kernel_name).join("dm/uuid");
-    let uuid = fs::read_to_string(path).ok()?;
-    uuid.trim_end().strip_suffix("-real").map(str::to_owned)
+    let uuid = uuid_of(sys, kernel_name).ok()??;
+    uuid.strip_suffix("-real").map(str::to_owned)
 }
 
 /// EINVAL is what device-mapper's own attributes answer while their device is being taken away.
@@ -103,124 +181,31 @@ fn is_gone(error: &io::Error) -> bool {
         || matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EINVAL))
 }
 
-/// `struct dm_ioctl` of linux/dm-ioctl.h.
-#[repr(C)]
-struct DmIoctl {
-    version: [u32; 3],
-    data_size: u32,
-    data_start: u32,
-    target_count: u32,
-    open_count: i32,
-    flags: u32,
-    event_nr: u32,
-    padding: u32,
-    dev: u64,
-    name: [u8; 128],
-    uuid: [u8; 129],
-    data: [u8; 7],
-    /// Room for the kernel's answer.
-    answer: [u8; 512],
-}
-
-impl DmIoctl {
-    fn new() -> Self {
-        Self {
-            version: [4, 0, 0],
-            data_size: size_of::<Self>() as u32,
-            data_start: std::mem::offset_of!(Self, answer) as u32,
-            target_count: 0,
-            open_count: 0,
-            flags: 0,
-            event_nr: 0,
-            padding: 0,
-            dev: 0,
-            name: [0; 128],
-            uuid: [0; 129],
-            data: [0; 7],
-            answer: [0; 512],
-        }
-    }
-}
-
-/// Bytes of the struct that the ioctl's number holds, without the room behind it.
-const HEAD: usize = std::mem::offset_of!(DmIoctl, answer);
-const STATUS: libc::Ioctl = nix::request_code_readwrite!(0xfd, 7, HEAD) as libc::Ioctl;
-const REMOVE: libc::Ioctl = nix::request_code_readwrite!(0xfd, 4, HEAD) as libc::Ioctl;
-const TARGET_VERSION: libc::Ioctl = nix::request_code_readwrite!(0xfd, 17, HEAD) as libc::Ioctl;
-
-fn control(request: libc::Ioctl, arg: &mut DmIoctl) -> io::Result<()> {
-    // Opening the node loads dm_mod where it is a module.
-    let file = fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/mapper/control")?;
-    // SAFETY: the struct is laid out as the kernel's, says its own size, and outlives the call.
-    if unsafe { libc::ioctl(file.as_raw_fd(), request, std::ptr::from_mut(arg)) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
-fn put(text: &str, field: &mut [u8]) -> io::Result<()> {
-    // One byte stays zero: the end.
-    let room = field.len() - 1;
-    match field
-        .get_mut(..text.len())
-        .filter(|_| text.len() <= room && !text.contains('\0'))
-    {
-        Some(room) => room.copy_from_slice(text.as_bytes()),
-        None => return Err(io::ErrorKind::InvalidInput.into()),
-    }
-    Ok(())
-}
-
-/// Whether the kernel has this target; asking loads its module (Linux 5.6).
-pub fn has_target(name: &str) -> io::Result<bool> {
-    let mut arg = DmIoctl::new();
-    put(name, &mut arg.name)?;
-    match control(TARGET_VERSION, &mut arg) {
-        Ok(()) => Ok(true),
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether anybody has the device of this device-mapper uuid open; false when there is none.
-pub fn is_open(uuid: &str) -> io::Result<bool> {
-    let mut arg = DmIoctl::new();
-    put(uuid, &mut arg.uuid)?;
-    match control(STATUS, &mut arg) {
-        Ok(()) => Ok(arg.open_count > 0),
-        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Takes the device of this device-mapper uuid from the kernel. EBUSY while anybody has it open (`busy`). False when there
-/// is none.
-pub fn remove(uuid: &str) -> io::Result<bool> {
-    busy::retry(busy::PATIENCE, || {
-        let mut arg = DmIoctl::new();
-        put(uuid, &mut arg.uuid)?;
-        match control(REMOVE, &mut arg) {
-            Ok(()) => Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(false),
-            Err(error) => Err(error),
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
-    fn the_struct_is_the_kernels_and_long_names_are_refused() {
-        assert_eq!(HEAD, 312);
-        let mut field = [0; 4];
-        assert!(put("abc", &mut field).is_ok());
-        assert_eq!(&field, b"abc\0");
-        assert!(put("abcd", &mut field).is_err());
-        assert!(put("a\0b", &mut field).is_err());
+    fn a_device_is_found_by_its_name_with_a_link_that_is_right_and_without() {
+        let dir = tempfile::tempdir().unwrap();
+        let sys = dir.path();
+        for (kernel_name, name, dev) in [("dm-3", "vg-a", "253:3"), ("dm-4", "vg-b", "253:4")] {
+            let at = sys.join("class/block").join(kernel_name);
+            fs::create_dir_all(at.join("dm")).unwrap();
+            fs::write(at.join("dm/name"), format!("{name}\n")).unwrap();
+            fs::write(at.join("dev"), format!("{dev}\n")).unwrap();
+        }
+        let link = |to: &str| {
+            let node = sys.join(to);
+            symlink(format!("../{to}"), &node).unwrap();
+            node
+        };
+        // To the device, to that of another, and none.
+        for node in [link("dm-4"), link("dm-3"), sys.join("none")] {
+            assert_eq!(number_of(sys, &node, "vg-b"), Some((253, 4)), "{node:?}");
+            assert_eq!(number_of(sys, &node, "vg-c"), None, "{node:?}");
+        }
     }
 }

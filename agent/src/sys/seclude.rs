@@ -1,8 +1,10 @@
-//! A tool that sees no drive but its own: it runs in a mount namespace of its own, whose /dev has that one node.
+//! A tool that sees no drive but its own: it runs in a mount namespace of its own, whose /dev has that one node, and whose
+//! /sys/block lists none.
 //!
 //! `mkfs.btrfs` that is given a UUID asks every block device of the host whether it has the same (libblkid), and waits
-//! with all others for one drive that hangs; it would wake those that sleep. A tool that cannot open another drive cannot
-//! harm one either. Where there is a namespace for tools (`tool_namespace`) it begins in that one, which has no volumes.
+//! with all others for one drive that hangs; it would wake those that sleep. Without their nodes it looks for each of them in
+//! all of /dev, some thirty system calls for every volume of the host, so the list is empty too: of a device that it is given
+//! a tool learns by /sys/dev/block. A tool that cannot open another drive cannot harm one either. Where there is a namespace for tools (`tool_namespace`) it begins in that one, which has no volumes.
 
 use std::{
     ffi::CString,
@@ -103,6 +105,19 @@ impl Secluded {
                 libc::MS_NOSUID | libc::MS_NOEXEC,
                 c"mode=0755,size=64k".as_ptr().cast(),
             ))?;
+            let listed = libc::mount(
+                c"drivebay".as_ptr(),
+                c"/sys/block".as_ptr(),
+                c"tmpfs".as_ptr(),
+                libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC | libc::MS_RDONLY,
+                c"mode=0555,size=4k".as_ptr().cast(),
+            );
+            // A kernel may have no such directory; nothing is listed there then.
+            if let Err(error) = done(listed)
+                && error.raw_os_error() != Some(libc::ENOENT)
+            {
+                return Err(error);
+            }
             for dir in &self.dirs {
                 done(libc::mkdir(dir.as_ptr(), 0o755))?;
             }

@@ -240,9 +240,13 @@ async fn whatever_is_in_use_is_refused_for_the_right_reasons_and_not_a_byte_of_i
             .iter()
             .find(|drive| drive.kernel_name == name)
     };
+    // An LV is a part of what a drive is used for, and no device of its own here.
+    if let Some(lv) = of("dm-0") {
+        wrong.push(format!("the LV dm-0 is listed: {lv:#?}"));
+    }
     for (name, code) in [
         ("vda", SystemDrive),
-        ("dm-0", NotADisk),
+        ("dm-1", NotADisk),
         ("md127", NotADisk),
     ] {
         if !of(name).is_some_and(|drive| said(drive).contains(code.as_str())) {

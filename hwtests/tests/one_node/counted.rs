@@ -318,6 +318,32 @@ async fn a_first_stage_opens_and_flushes_its_drive_a_few_times() {
     assert!(best.attributes > 0, "{windows:?}");
 }
 
+#[tokio::test]
+async fn making_a_btrfs_asks_for_no_other_device_of_the_host() {
+    need!(root, loop, tool "strace", tool "mkfs.btrfs", fs "btrfs");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let volume = rig.volume("v", 256 * MIB, &csi::mount("btrfs")).await;
+    let lines = Starts::watch_files(rig.agent.pid(), rig.dir()).unwrap();
+    rig.use_volume(&volume).await;
+    let seen = lines.finish().unwrap();
+    let source = mountinfo::at(Path::new(&volume.staging))
+        .unwrap()
+        .remove(0)
+        .source;
+    rig.leave_volume(&volume).await;
+    // It asks for its own disk, by a list that is empty, some thirty system calls for each device that is not.
+    let own = [
+        rig.drive("a").await.unwrap().kernel_name,
+        source.file_name().unwrap().to_string_lossy().into_owned(),
+    ];
+    let own = own.map(|name| format!("/sys/block/{name}/"));
+    let is_own = |line: &&String| own.iter().any(|own| line.contains(own));
+    let asked = seen.iter().filter(|line| line.contains("\"/sys/block/"));
+    let (own, others): (Vec<_>, Vec<_>) = asked.partition(is_own);
+    assert_eq!(others, Vec::<&String>::new());
+    assert!(!own.is_empty(), "nothing of mkfs was seen: {seen:#?}");
+}
+
 /// What the process that stages does in its first stage of a volume.
 #[derive(Debug, Default)]
 struct Staged {

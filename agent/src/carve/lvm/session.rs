@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     backup, label,
-    metadata::{self, Committed, Found, Lv, Torn},
+    metadata::{self, Committed, Found, Lv, Torn, Vg},
     name, pv, unreadable,
     view::{self, View},
 };
@@ -16,7 +16,7 @@ use crate::carve::{
     device::Medium,
     error::{CarveError, ambiguous, damaged, io_error, not_ours},
 };
-use crate::model::{Cause, DriveId, Extent, Placed, RecordState};
+use crate::model::{Cause, DriveId, DriveRef, Extent, Placed, RecordState};
 use crate::sys::{
     blockdev::BlockDev,
     dm::{self, DmDevice},
@@ -85,7 +85,7 @@ impl<'a> Session<'a> {
         if let Some(format) = newer.and_then(|area| backup::newer(dev, area)) {
             return Err(damaged(&id, backup::why_newer(format)));
         }
-        let dm = devices(&id)?;
+        let dm = devices(dev, &committed.vg)?;
         let erased = erase_notes(dev, &committed);
         let view = view::view(&committed.vg, &dm, &dev.drive().kernel_name, &erased)
             .map_err(|why| damaged(&id, why))?;
@@ -525,7 +525,7 @@ fn restore_by_lvm(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<(), C
     let Committed { vg, text, .. } = copy;
     let fail = |why: &str| Err(torn_and(id, torn, why));
     let kernel_name = &dev.drive().kernel_name;
-    if devices(id)?
+    if devices(dev, vg)?
         .iter()
         .any(|device| device.slaves.contains(kernel_name))
     {
@@ -562,8 +562,15 @@ fn erase_notes<D: Medium + ?Sized>(dev: &D, committed: &Committed) -> BTreeMap<U
     .collect()
 }
 
-fn devices(id: &DriveId) -> Result<Vec<DmDevice>, CarveError> {
-    dm::devices(Path::new("/sys")).map_err(io_error(id, "reading the kernel's dm devices"))
+/// The kernel's devices of a VG's LVs, and all others on its drive.
+fn devices(dev: &BlockDev, vg: &Vg) -> Result<Vec<DmDevice>, CarveError> {
+    let DriveRef {
+        id, kernel_name, ..
+    } = dev.drive();
+    let uuids: Vec<String> = vg.lvs.iter().map(|lv| view::dm_uuid(vg, lv)).collect();
+    let uuids = uuids.iter().map(String::as_str);
+    dm::of_drive(Path::new("/sys"), kernel_name, uuids)
+        .map_err(io_error(id, "reading the kernel's dm devices"))
 }
 
 /// An `lvm` command that failed, in carving's words.

@@ -84,7 +84,7 @@ struct Parser<'a> {
     at: usize,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
     /// Up to the closing brace, or to the end of the text at the top.
     fn section(&mut self, top: bool, depth: usize) -> Result<Section, String> {
         if depth > DEPTH {
@@ -103,7 +103,7 @@ impl Parser<'_> {
                 _ => {}
             }
             let name = self.name()?;
-            if !names.insert(name.clone()) {
+            if !names.insert(name) {
                 return Err(format!(
                     "{name} twice in one section, before byte {}",
                     self.at
@@ -121,11 +121,11 @@ impl Parser<'_> {
                 }
                 _ => return Err(self.wrong("= or {")),
             };
-            entries.push((name, value));
+            entries.push((name.to_owned(), value));
         }
     }
 
-    fn name(&mut self) -> Result<String, String> {
+    fn name(&mut self) -> Result<&'a str, String> {
         let start = self.at;
         while self
             .peek()
@@ -134,7 +134,10 @@ impl Parser<'_> {
             self.at += 1;
         }
         match self.text.get(start..self.at) {
-            Some(name) if !name.is_empty() => Ok(String::from_utf8_lossy(name).into_owned()),
+            // Of ASCII alone.
+            Some(name) if !name.is_empty() => {
+                str::from_utf8(name).map_err(|_| self.wrong("a name"))
+            }
             _ => Err(self.wrong("a name")),
         }
     }
@@ -173,7 +176,11 @@ impl Parser<'_> {
 
     fn string(&mut self) -> Result<String, String> {
         self.at += 1;
-        let mut bytes = Vec::new();
+        // Nearly all have no escapes: what is up to the next quote.
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let end = rest.iter().position(|c| b"\"\\\0".contains(c));
+        let mut bytes = rest.get(..end.unwrap_or(0)).unwrap_or_default().to_vec();
+        self.at += bytes.len();
         loop {
             match self.peek() {
                 None => return Err(self.wrong("a closing quote")),

@@ -4,7 +4,7 @@ mod blank;
 pub(crate) mod magics;
 pub(crate) mod remains;
 
-use std::{cell::Cell, io, path::Path};
+use std::{cell::Cell, io};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,6 @@ use crate::{
         direct::{ALIGN, Aligned},
         diskread::DiskReader,
         drive::OpenError,
-        sysfs,
     },
     worker::{Context, Job},
 };
@@ -127,9 +126,7 @@ impl Job for Probe {
 
         disk.uncached();
         let size = disk.size();
-        let sector = sysfs::read(Path::new("/sys"), &self.drive.kernel_name)
-            .map_err(|error| self.failed(error))?
-            .logical_sector;
+        let sector = disk.logical_sector().map_err(|error| self.failed(error))?;
         let medium = Uncached {
             disk: &disk,
             sector: u64::from(sector.max(512)),

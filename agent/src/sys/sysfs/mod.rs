@@ -15,6 +15,7 @@ use std::{
 };
 
 use self::{attach::Place, attrs::Node, identity::Identity};
+use super::dm;
 use crate::model::{
     DriveFacts, DriveId, Media, Transport,
     drive::{Holder, PartitionFacts},
@@ -23,8 +24,8 @@ use crate::model::{
 /// sysfs counts sizes and starts in these, whatever the device's own sectors are.
 const SYSFS_SECTOR: u64 = 512;
 
-/// Every block device that is a whole disk (loop and other virtual ones too, marked as such), by kernel name.
-/// A device that vanishes while it is read is left out.
+/// Every block device that is a whole disk (loop and other virtual ones too, marked as such), by kernel name; but no LVs,
+/// which stand on disks and are many. A device that vanishes while it is read is left out.
 pub fn enumerate(root: &Path) -> io::Result<Vec<DriveFacts>> {
     let mut names = Node::at(root.join("class/block")).list()?;
     // A disk before its partitions.
@@ -38,6 +39,11 @@ pub fn enumerate(root: &Path) -> io::Result<Vec<DriveFacts>> {
                 .join(&name)
                 .join("partition")
                 .try_exists()?
+        {
+            continue;
+        }
+        if dm::is_one(&name)
+            && dm::uuid_of(root, &name)?.is_some_and(|uuid| uuid.starts_with("LVM-"))
         {
             continue;
         }

@@ -330,6 +330,21 @@ fn a_partition_is_missing_only_on_a_disk_that_is_there() {
 }
 
 #[test]
+fn an_lv_is_no_disk_but_what_holds_one() {
+    let tree = Tree::new();
+    let at = tree.disk("virtual/block/loop3", "loop3", &[]);
+    tree.write(&format!("{at}/holders/dm-0"), b"");
+    let lv = [("dm/uuid", "LVM-aabb")];
+    tree.disk("virtual/block/dm-0", "dm-0", &lv);
+    let listed = tree.only();
+    assert_eq!(listed.kernel_name, "loop3");
+    assert_eq!(listed.holders[0].dm_uuid.as_deref(), Some("LVM-aabb"));
+    // Whoever asks for it gets it.
+    let lv = read(tree.root(), "dm-0").unwrap();
+    assert_eq!(lv.virtual_kind.as_deref(), Some("dm"));
+}
+
+#[test]
 fn partitions_and_the_holders_of_disk_and_partitions_are_listed() {
     let tree = Tree::new();
     let at = tree.disk(

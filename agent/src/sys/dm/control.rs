@@ -1,0 +1,189 @@
+//! Device-mapper's control node: its ioctls, which touch no drive.
+
+use std::{fs, io, os::fd::AsRawFd, path::Path};
+
+use crate::sys::busy;
+
+/// `struct dm_ioctl` of linux/dm-ioctl.h.
+#[repr(C)]
+struct DmIoctl {
+    version: [u32; 3],
+    data_size: u32,
+    data_start: u32,
+    target_count: u32,
+    open_count: i32,
+    flags: u32,
+    event_nr: u32,
+    padding: u32,
+    dev: u64,
+    name: [u8; 128],
+    uuid: [u8; 129],
+    data: [u8; 7],
+    /// Room for the kernel's answer.
+    answer: [u8; 512],
+}
+
+impl DmIoctl {
+    fn new() -> Self {
+        Self {
+            version: [4, 0, 0],
+            data_size: size_of::<Self>() as u32,
+            data_start: std::mem::offset_of!(Self, answer) as u32,
+            target_count: 0,
+            open_count: 0,
+            flags: 0,
+            event_nr: 0,
+            padding: 0,
+            dev: 0,
+            name: [0; 128],
+            uuid: [0; 129],
+            data: [0; 7],
+            answer: [0; 512],
+        }
+    }
+}
+
+/// Bytes of the struct that the ioctl's number holds, without the room behind it.
+const HEAD: usize = std::mem::offset_of!(DmIoctl, answer);
+const STATUS: libc::Ioctl = nix::request_code_readwrite!(0xfd, 7, HEAD) as libc::Ioctl;
+/// DM_SUSPEND_FLAG.
+const SUSPENDED: u32 = 1 << 1;
+const REMOVE: libc::Ioctl = nix::request_code_readwrite!(0xfd, 4, HEAD) as libc::Ioctl;
+const TARGET_VERSION: libc::Ioctl = nix::request_code_readwrite!(0xfd, 17, HEAD) as libc::Ioctl;
+
+/// Opening the node loads dm_mod where it is a module.
+fn open_control() -> io::Result<fs::File> {
+    fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/mapper/control")
+}
+
+fn control(request: libc::Ioctl, arg: &mut DmIoctl) -> io::Result<()> {
+    ask(&open_control()?, request, arg)
+}
+
+fn ask(control: &fs::File, request: libc::Ioctl, arg: &mut DmIoctl) -> io::Result<()> {
+    // SAFETY: the struct is laid out as the kernel's, says its own size, and outlives the call.
+    if unsafe { libc::ioctl(control.as_raw_fd(), request, std::ptr::from_mut(arg)) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// What device-mapper itself knows of a device.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) kernel_name: String,
+    pub(super) dev: (u32, u32),
+    pub(super) name: String,
+    pub(super) uuid: String,
+    pub(super) suspended: bool,
+}
+
+/// The devices of these uuids, as far as there are any. Asked by uuid, so that what a host has besides costs nothing; none of a
+/// device's own locks is taken.
+pub(super) fn named<'a>(
+    sys: &Path,
+    uuids: impl Iterator<Item = &'a str>,
+) -> io::Result<Vec<Named>> {
+    let mut uuids = uuids.peekable();
+    if uuids.peek().is_none() {
+        return Ok(Vec::new());
+    }
+    let control = match open_control() {
+        // Without device-mapper there are none. One that cannot be asked is no such kernel.
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound
+                && !sys.join("class/misc/device-mapper").try_exists()? =>
+        {
+            return Ok(Vec::new());
+        }
+        other => other?,
+    };
+    let mut found = Vec::new();
+    for uuid in uuids {
+        if let Some(status) = status(&control, uuid)? {
+            let name = status.name.split(|byte| *byte == 0).next();
+            let minor = libc::minor(status.dev);
+            found.push(Named {
+                kernel_name: format!("dm-{minor}"),
+                dev: (libc::major(status.dev), minor),
+                name: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
+                uuid: uuid.to_owned(),
+                suspended: status.flags & SUSPENDED != 0,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// What the kernel says of the device of this uuid; None when there is none.
+fn status(control: &fs::File, uuid: &str) -> io::Result<Option<DmIoctl>> {
+    let mut arg = DmIoctl::new();
+    put(uuid, &mut arg.uuid)?;
+    match ask(control, STATUS, &mut arg) {
+        Ok(()) => Ok(Some(arg)),
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn put(text: &str, field: &mut [u8]) -> io::Result<()> {
+    // One byte stays zero: the end.
+    let room = field.len() - 1;
+    match field
+        .get_mut(..text.len())
+        .filter(|_| text.len() <= room && !text.contains('\0'))
+    {
+        Some(room) => room.copy_from_slice(text.as_bytes()),
+        None => return Err(io::ErrorKind::InvalidInput.into()),
+    }
+    Ok(())
+}
+
+/// Whether the kernel has this target; asking loads its module (Linux 5.6).
+pub fn has_target(name: &str) -> io::Result<bool> {
+    let mut arg = DmIoctl::new();
+    put(name, &mut arg.name)?;
+    match control(TARGET_VERSION, &mut arg) {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether anybody has the device of this device-mapper uuid open; false when there is none.
+pub fn is_open(uuid: &str) -> io::Result<bool> {
+    let status = status(&open_control()?, uuid)?;
+    Ok(status.is_some_and(|status| status.open_count > 0))
+}
+
+/// Takes the device of this device-mapper uuid from the kernel. EBUSY while anybody has it open (`busy`). False when there
+/// is none.
+pub fn remove(uuid: &str) -> io::Result<bool> {
+    busy::retry(busy::PATIENCE, || {
+        let mut arg = DmIoctl::new();
+        put(uuid, &mut arg.uuid)?;
+        match control(REMOVE, &mut arg) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(false),
+            Err(error) => Err(error),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_struct_is_the_kernels_and_long_names_are_refused() {
+        assert_eq!(HEAD, 312);
+        let mut field = [0; 4];
+        assert!(put("abc", &mut field).is_ok());
+        assert_eq!(&field, b"abc\0");
+        assert!(put("abcd", &mut field).is_err());
+        assert!(put("a\0b", &mut field).is_err());
+    }
+}
