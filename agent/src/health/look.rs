@@ -1,8 +1,8 @@
 //! Samples each drive at intervals: reads a little of it past the cache, samples its filesystems, and
 //! compares its volumes' devices with what the last survey found.
 //!
-//! What touches a drive runs in that drive's background slot, which a mutating call cancels; a drive that hangs there
-//! is seen as one that stalls. A turning drive that was not used since the last look is let sleep.
+//! What touches a drive runs in a worker that drives share, and once the drive is too slow for that one in its own background
+//! slot, where one that hangs is seen as one that stalls. A turning drive that was not used since the last look is let sleep.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ use crate::{
     tasks::Tasks,
     volumes::{Volumes, stats::unreadable},
     worker::{
-        RunError, Slot,
+        RunError,
         read::{ReadError, ReadSample},
     },
 };
@@ -185,14 +185,13 @@ async fn sample_drive(volumes: Volumes, task: Task) -> Sampled {
             ..Sampled::default()
         };
     }
-    let pool = volumes.pool();
     let mut looked = Sampled::default();
     let sample = ReadSample {
         drive: drive.clone(),
         offset: place,
         len: reading::SAMPLE,
     };
-    match pool.run(&id, Slot::Background, sample, READ_DEADLINE).await {
+    match volumes.look_at(&id, sample, READ_DEADLINE).await {
         Ok(_) => {}
         Err(RunError::Job(error @ (ReadError::Read { .. } | ReadError::Short { .. }))) => {
             tracing::warn!(drive = %id, error = %chain(&error), "drive read check failed");
@@ -208,7 +207,7 @@ async fn sample_drive(volumes: Volumes, task: Task) -> Sampled {
         let Some(_turn) = volumes.may_sample(volume).await else {
             continue;
         };
-        match pool.run(&id, Slot::Background, stats, STATS_DEADLINE).await {
+        match volumes.look_at(&id, stats, STATS_DEADLINE).await {
             Ok(usage) => looked.usages.push((volume, usage)),
             Err(RunError::Job(error)) => {
                 tracing::debug!(%volume, error = %chain(&error), "volume statistics sample failed");

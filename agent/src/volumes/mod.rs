@@ -76,6 +76,7 @@ struct Inner {
     checks: checks::Checks,
     samples: stats::Samples,
     samplers: samplers::Samplers,
+    lookers: samplers::Samplers,
     tasks: TaskTracker,
     keeper: Keeper,
     /// Creations that drives have not answered.
@@ -120,7 +121,8 @@ impl Volumes {
                 creations: in_flight::Creations::default(),
                 checks: checks::Checks::default(),
                 samples: stats::Samples::default(),
-                samplers: samplers::Samplers::default(),
+                samplers: samplers::Samplers::new("samples", samplers::STATS),
+                lookers: samplers::Samplers::new("looks", samplers::LOOKS),
                 tasks: TaskTracker::new(),
                 keeper,
                 asked: Notify::new(),

@@ -1,66 +1,104 @@
-//! Which worker takes a sample for NodeGetVolumeStats.
+//! Which worker takes a sample: for NodeGetVolumeStats, and of each drive every minute.
 //!
 //! The kubelet asks for each volume every minute or two, and no process may be started for it. A worker kept for each drive
-//! costs 200 to 600 KiB, so that a few are kept for all. Sampling can hang in a drive, and then costs the others that have the same
-//! worker one sample: the drive gets its own worker until that one has answered, and they get a new one.
+//! costs 200 to 600 KiB, one started each time a millisecond and a half of the processor, so that a few are kept for all.
+//! Sampling can hang in a drive, and then costs the others that have the same worker one sample: the drive gets its own worker
+//! until that one has answered, and they get a new one.
 
 use std::{
     collections::HashSet,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use crate::model::DriveId;
+use super::Volumes;
+use crate::{
+    model::DriveId,
+    worker::{Job, RunError, Slot},
+};
 
-/// Workers for all drives that answer. A drive always has the same one, so that it cannot hang in several at a time.
-pub const LANES: usize = 4;
+/// Workers of all drives that answer, for NodeGetVolumeStats. A drive always has the same one, so that it cannot hang in several
+/// at a time.
+pub const STATS: usize = 4;
+/// The same for what each drive is asked every minute: beside one another, but no call waits for it.
+pub const LOOKS: usize = 2;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     // How many workers each lane has lost.
-    lost: [u32; LANES],
+    lost: Vec<u32>,
     alone: HashSet<DriveId>,
 }
 
 /// Which drives share a worker.
-#[derive(Debug, Default)]
-pub struct Samplers(Mutex<State>);
+#[derive(Debug)]
+pub struct Samplers {
+    name: &'static str,
+    state: Mutex<State>,
+}
 
 /// A worker that several drives share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shared {
+struct Shared {
+    name: &'static str,
     lane: usize,
     number: u32,
 }
 
 impl Shared {
     /// The name of its slot.
-    pub(super) fn worker(self) -> DriveId {
-        DriveId(format!("samples.{}.{}", self.lane, self.number))
+    fn worker(self) -> DriveId {
+        let Self { name, lane, number } = self;
+        DriveId(format!("{name}.{lane}.{number}"))
     }
 }
 
+/// How long a drive is waited for.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// In the worker that it shares.
+    pub shared: Duration,
+    /// In its own. Where it is longer, the drive is asked once more after it was too slow in the shared one.
+    pub own: Duration,
+    /// Where its own is.
+    pub slot: Slot,
+}
+
 impl Samplers {
+    /// With so many workers, whose slots begin with this name.
+    pub(super) fn new(name: &'static str, lanes: usize) -> Self {
+        let state = State {
+            lost: vec![0; lanes],
+            alone: HashSet::new(),
+        };
+        Self {
+            name,
+            state: Mutex::new(state),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The worker of a drive; None: its own.
-    pub(super) fn of(&self, drive: &DriveId) -> Option<Shared> {
+    fn of(&self, drive: &DriveId) -> Option<Shared> {
         let state = self.lock();
         let bytes = drive.0.bytes().map(usize::from);
-        let lane = bytes.sum::<usize>() % LANES;
+        let lane = bytes.sum::<usize>().checked_rem(state.lost.len())?;
         let number = *state.lost.get(lane)?;
-        (!state.alone.contains(drive)).then_some(Shared { lane, number })
+        let name = self.name;
+        (!state.alone.contains(drive)).then_some(Shared { name, lane, number })
     }
 
     /// It hangs in this drive: nobody is to ask it again, and the drive nobody else's.
-    pub(super) fn hangs(&self, worker: Shared, drive: &DriveId) {
+    fn hangs(&self, worker: Shared, drive: &DriveId) {
         self.is_lost(worker);
         self.lock().alone.insert(drive.clone());
     }
 
     /// It is of no use any more.
-    pub(super) fn is_lost(&self, worker: Shared) {
+    fn is_lost(&self, worker: Shared) {
         if let Some(number) = self.lock().lost.get_mut(worker.lane)
             && *number == worker.number
         {
@@ -69,8 +107,51 @@ impl Samplers {
     }
 
     /// The drive's own worker has answered.
-    pub(super) fn answers(&self, drive: &DriveId) {
+    fn answers(&self, drive: &DriveId) {
         self.lock().alone.remove(drive);
+    }
+}
+
+impl Volumes {
+    /// Takes a sample by the worker that the drive shares with others, or by its own once it hung in that one.
+    pub(super) async fn sample_by<J: Job + Clone>(
+        &self,
+        samplers: &Samplers,
+        drive: &DriveId,
+        job: J,
+        patience: Patience,
+    ) -> Result<J::Answer, RunError<J::Error>> {
+        let pool = &self.inner.pool;
+        let shared = || {
+            samplers
+                .of(drive)
+                .filter(|_| !self.inner.inventory.is_stuck(drive))
+        };
+        // A second time where the worker was lost already, e.g. to an agent before this one.
+        for _ in 0..2 {
+            let Some(shared) = shared() else {
+                break;
+            };
+            let (worker, job) = (shared.worker(), job.clone());
+            match pool
+                .run(&worker, Slot::Foreground, job, patience.shared)
+                .await
+            {
+                Err(RunError::Stuck { .. }) => samplers.is_lost(shared),
+                Err(error @ RunError::Deadline { .. }) => {
+                    samplers.hangs(shared, drive);
+                    if patience.own <= patience.shared {
+                        return Err(error);
+                    }
+                }
+                done => return done,
+            }
+        }
+        let done = pool.run(drive, patience.slot, job, patience.own).await;
+        if matches!(done, Ok(_) | Err(RunError::Job(_))) {
+            samplers.answers(drive);
+        }
+        done
     }
 }
 
@@ -84,17 +165,17 @@ mod tests {
 
     #[test]
     fn all_drives_share_a_few_workers() {
-        let samplers = Samplers::default();
+        let samplers = Samplers::new("samples", STATS);
         let workers: HashSet<DriveId> = (0..100)
             .map(|number| drive(&format!("serial-{number}")))
             .map(|drive| samplers.of(&drive).unwrap().worker())
             .collect();
-        assert_eq!(workers.len(), LANES);
+        assert_eq!(workers.len(), STATS);
     }
 
     #[test]
     fn a_drive_that_hangs_is_alone_until_it_answers_and_the_others_get_another_worker() {
-        let samplers = Samplers::default();
+        let samplers = Samplers::new("samples", STATS);
         // The same bytes, so the same lane.
         let (hung, other) = (drive("ab"), drive("ba"));
         let first = samplers.of(&hung).unwrap();

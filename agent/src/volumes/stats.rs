@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 use uuid::Uuid;
 
-use super::{STATS_DEADLINE, VolumeError, Volumes};
+use super::{STATS_DEADLINE, VolumeError, Volumes, samplers::Patience};
 use crate::{
     evidence::{mounts, registry::Source, space},
     fs::jobs::{Device, FsError, Stats, Usage},
@@ -19,9 +19,12 @@ use crate::{
         condition::{Condition, Reason},
     },
     sys::mountinfo,
-    worker::{RunError, Slot},
+    worker::{Job, RunError, Slot},
 };
 
+/// How long a drive that is looked at may keep the others waiting that have the same worker: longer than any that answers, but for
+/// one that recovers a bad sector.
+const LOOK: Duration = Duration::from_secs(2);
 /// How long unmounting waits for a sample that is being taken: longer than any on a drive that answers.
 const TURN: Duration = Duration::from_secs(2);
 
@@ -192,37 +195,34 @@ impl Volumes {
         }
     }
 
-    /// Takes a sample by the worker that the drive shares with others, or by its own once it hung in that one.
     async fn sample(&self, drive: &DriveId, job: Stats) -> Result<Usage, RunError<FsError>> {
-        let (samplers, pool) = (&self.inner.samplers, &self.inner.pool);
-        let shared = || {
-            samplers
-                .of(drive)
-                .filter(|_| !self.inner.inventory.is_stuck(drive))
+        let patience = Patience {
+            shared: STATS_DEADLINE,
+            own: STATS_DEADLINE,
+            slot: Slot::Foreground,
         };
-        // A second time where the worker was lost already, e.g. to an agent before this one.
-        for _ in 0..2 {
-            let Some(shared) = shared() else {
-                break;
-            };
-            let (worker, job) = (shared.worker(), job.clone());
-            match pool
-                .run(&worker, Slot::Foreground, job, STATS_DEADLINE)
-                .await
-            {
-                Err(RunError::Stuck { .. }) => samplers.is_lost(shared),
-                Err(error @ RunError::Deadline { .. }) => {
-                    samplers.hangs(shared, drive);
-                    return Err(error);
-                }
-                done => return done,
-            }
-        }
-        let done = self.run(drive, Slot::Foreground, job, STATS_DEADLINE).await;
-        if matches!(done, Ok(_) | Err(RunError::Job(_))) {
-            samplers.answers(drive);
+        let samplers = &self.inner.samplers;
+        let done = self.sample_by(samplers, drive, job, patience).await;
+        if let Err(error) = &done {
+            self.note_stuck(drive, error);
         }
         done
+    }
+
+    /// Looks at a drive without a call for it, and not in the way of one.
+    pub async fn look_at<J: Job + Clone>(
+        &self,
+        drive: &DriveId,
+        job: J,
+        limit: Duration,
+    ) -> Result<J::Answer, RunError<J::Error>> {
+        let patience = Patience {
+            shared: LOOK,
+            own: limit,
+            slot: Slot::Background,
+        };
+        self.sample_by(&self.inner.lookers, drive, job, patience)
+            .await
     }
 
     /// Leave to look into the volume's filesystem without a call for it, until it is dropped; None while a call is

@@ -3,20 +3,28 @@
 use std::time::Duration;
 
 use drivebay_agent::volumes::samplers;
-use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, memory::Tree, need, wait};
+use drivebay_hwtests::{
+    DriveSpec, GIB, MIB, Rig, agent, csi,
+    memory::{self, Tree},
+    need,
+    starts::Starts,
+    wait,
+};
 
 /// Drives, each with a volume in use.
 const DRIVES: u64 = 8;
 /// Workers that stay for samples, of all drives.
-const KEPT: u64 = samplers::LANES as u64;
+const KEPT: u64 = (samplers::STATS + samplers::LOOKS) as u64;
 /// What an idle worker of a debug build has for itself, in KiB.
 const PRIVATE: u64 = 1536;
+/// Longest until a drive is read again.
+const MINUTE: Duration = Duration::from_secs(100);
 /// A worker that is not kept leaves after seconds; the machine may be busy.
 const GONE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_few_small_workers_for_all_drives_stay_when_nothing_is_asked() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    need!(root, loop, tool "strace", tool "mkfs.ext4", fs "ext4");
     let names = (0..DRIVES).map(|number| format!("d{number}"));
     let drives = names.map(|name| DriveSpec::blank(&name, 2 * GIB)).collect();
     let rig = Rig::tuned(drives, |settings| {
@@ -46,6 +54,33 @@ async fn a_few_small_workers_for_all_drives_stay_when_nothing_is_asked() {
     assert!(idle.workers.processes > 0, "{idle:?}");
     assert_eq!(idle.server.processes, 1, "{idle:?}");
     assert!(idle.workers.private <= KEPT * PRIVATE, "{idle:?}");
+    // Every drive is read and every filesystem asked once a minute, by workers that are there.
+    let starts = Starts::watch(rig.agent.pid(), rig.dir()).unwrap();
+    let asked = || {
+        let reads = |name: &str| {
+            let stat = std::fs::read_to_string(format!("/sys/class/block/{name}/stat")).unwrap();
+            stat.split_whitespace().next().map(str::to_owned)
+        };
+        let drives = rig.shelf.drives().iter();
+        drives
+            .map(|drive| reads(&drive.kernel_name))
+            .collect::<Vec<_>>()
+    };
+    let before = asked();
+    let all = || {
+        (asked()
+            .iter()
+            .zip(&before)
+            .all(|(now, before)| now != before))
+        .then_some(())
+    };
+    wait::until(MINUTE, "every drive was read", all);
+    let mut seen = starts.finish().unwrap();
+    // A worker's parent leaves at once. Others are started for a drive of the machine that cannot be read, now and then.
+    let all = agent::descendants(rig.agent.pid());
+    let server = all.into_iter().find(|pid| memory::is_server(*pid)).unwrap();
+    seen.retain(|line| line.split_whitespace().next() == Some(&server.to_string()));
+    assert!(seen.len() < DRIVES as usize, "{seen:#?}");
     for volume in &volumes {
         rig.leave_volume(volume).await;
     }
