@@ -33,7 +33,7 @@ const SMALL: u64 = 16 * MIB;
 const SETTLED: Duration = Duration::from_secs(20);
 const SETTLED_FULL: Duration = Duration::from_secs(180);
 /// How long idling is measured.
-const IDLE: Duration = Duration::from_secs(20);
+const IDLE: Duration = Duration::from_secs(60);
 const IDLE_FULL: Duration = Duration::from_secs(120);
 /// A plugged drive is listed within this, or something is wrong.
 const LISTED: Duration = Duration::from_secs(60);
