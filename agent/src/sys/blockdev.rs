@@ -79,7 +79,7 @@ impl BlockDev {
     /// Takes flock(LOCK_EX), which udevd and sfdisk --lock respect too, waiting at most `limit`.
     ///
     /// flock(2) has no timeout and nothing to poll; a blocking call bounded by a signal would need
-    /// a process-wide handler. So it is asked again, with pauses that grow to 50 ms: short beside
+    /// a process-wide handler. So it is asked again, with pauses that grow to 10 ms: short beside
     /// what holds such locks (a table write, udevd's probing of a device).
     pub fn lock(&mut self, limit: Duration) -> Result<(), BlockDevError> {
         self.flock(true, limit)
@@ -113,7 +113,7 @@ impl BlockDev {
                 });
             }
             std::thread::sleep(pause.min(limit.saturating_sub(waited)));
-            pause = (pause * 2).min(Duration::from_millis(50));
+            pause = (pause * 2).min(Duration::from_millis(10));
         }
         self.lock = Some(file);
         Ok(())
