@@ -48,6 +48,8 @@ enum Part {
     Stats,
     /// Many calls at once, start, scrape, hotplug and idling, by number of drives.
     Nodes,
+    /// How soon a controller counts a drive that is plugged in, by number of drives.
+    Follow,
     /// How many drives that answer late work at the same time.
     Late,
     /// The agent's start with a drive that hangs.
@@ -75,6 +77,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Trouble> {
             Part::Mounts => mounts::measure(&mut table, rounds).await?,
             Part::Stats => stats::measure(&mut table, rounds, options.full).await?,
             Part::Nodes => nodes::measure(&mut table, rounds, options.full).await?,
+            Part::Follow => nodes::follow::measure(&mut table, rounds).await?,
             Part::Late => nodes::late::measure(&mut table, nodes::long(rounds)).await?,
             Part::Hung => {
                 nodes::start::beside_hung(&mut table, nodes::long(rounds)).await?;

@@ -1,5 +1,6 @@
 //! Nodes with few and with many drives: many calls at once, scrapes, a drive that is plugged in, and the agent's start.
 
+pub(super) mod follow;
 pub(super) mod idle;
 pub(super) mod late;
 pub(super) mod start;

@@ -1,0 +1,77 @@
+//! How soon a controller counts a drive that is plugged into a node.
+
+use std::{path::PathBuf, time::Duration};
+
+use drivebay_hwtests::{
+    DriveSpec, MIB, Shelf, Trouble, agent,
+    pair::{Builds, Link, Pair},
+};
+
+use super::{LISTED, Table, Times, timed};
+
+const DRIVES: [usize; 2] = [8, 64];
+/// How often the controller is asked.
+const LOOK: Duration = Duration::from_millis(1);
+
+pub(crate) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
+    let Some(controller) = controller()? else {
+        table.note("Without a controller: hwtests/bench builds it");
+        return Ok(());
+    };
+    table.section("A drive that is plugged in, until the controller counts its room");
+    for drives in DRIVES {
+        let times = of(controller.clone(), drives, rounds).await?;
+        table.alone(
+            "drive plugged until counted",
+            &format!("{drives} drives"),
+            &times,
+        );
+    }
+    Ok(())
+}
+
+/// `DRIVEBAY_CONTROLLER`, else the program beside this one.
+fn controller() -> Result<Option<PathBuf>, Trouble> {
+    let named = std::env::var_os("DRIVEBAY_CONTROLLER").map(PathBuf::from);
+    let beside =
+        || Ok::<_, Trouble>(std::env::current_exe()?.with_file_name("drivebay-controller"));
+    let program = named.map_or_else(beside, Ok)?;
+    Ok(program.is_file().then_some(program))
+}
+
+async fn of(controller: PathBuf, drives: usize, rounds: usize) -> Result<Times, Trouble> {
+    let builds = Builds {
+        agent: agent::program()?,
+        controller,
+        link: Link::Socket,
+    };
+    let mut shelf = Shelf::new()?;
+    for number in 0..drives {
+        shelf.add(DriveSpec::blank(&format!("d{number}"), 64 * MIB))?;
+    }
+    let mut pair = Pair::start(&builds, shelf, |_| ()).await;
+    let mut times = Times::default();
+    for number in 0..rounds {
+        let name = format!("plugged{number}");
+        let before = pair.csi.capacity().await?;
+        pair.shelf.add(DriveSpec::blank(&name, 64 * MIB))?;
+        let (counted, time) = timed(becomes(&pair, |bytes| bytes > before)).await;
+        counted?;
+        times.push(time);
+        pair.shelf.pull(&name);
+        becomes(&pair, |bytes| bytes == before).await?;
+    }
+    Ok(times)
+}
+
+/// Waits until the room of all drives is as it is to be.
+async fn becomes(pair: &Pair, is: impl Fn(i64) -> bool) -> Result<(), Trouble> {
+    let asked = async {
+        while !is(pair.csi.capacity().await?) {
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    };
+    let counted = tokio::time::timeout(LISTED, asked).await;
+    counted.map_err(|_| Trouble::new("the controller does not count a plugged drive"))?
+}
