@@ -113,7 +113,6 @@ impl ReadSample {
 
 impl Job for ReadSample {
     const NAME: &'static str = "read-sample";
-    const ONLY_LOOKS: bool = true;
     const COMES_AGAIN: bool = true;
     type Answer = u64;
     type Error = ReadError;
