@@ -10,7 +10,7 @@ use crate::{
         Placed, Snapshot, VolumeState,
         condition::{Condition, Reason, Status},
     },
-    sys::{mountinfo::parse_dev, sysfs::attrs::Node},
+    sys::{attribute, mountinfo::parse_dev},
 };
 
 /// What the kernel has under a name.
@@ -35,11 +35,16 @@ const SECTOR: u64 = 512;
 /// Reads it from below a sysfs directory; None when the kernel has no such name.
 pub fn read(sysfs: &Path, name: &str) -> io::Result<Option<Seen>> {
     let dir = sysfs.join("class/block").join(name.replace('/', "!"));
-    let node = match Node::open(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
+    let text = |file: &str| match attribute::read_text(&dir.join(file)) {
+        Ok(text) => Ok(Some(text.trim().to_owned())),
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound
+                || error.raw_os_error() == Some(libc::ENODEV) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
     };
-    let text = |file: &str| node.text(file);
     let bytes = |file: &str| {
         let sectors = text(file)?.map(|text| text.parse::<u64>().map_err(io::Error::other));
         Ok::<_, io::Error>(

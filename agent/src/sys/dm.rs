@@ -6,7 +6,10 @@ mod control;
 
 use self::control::{Named, named};
 pub use self::control::{has_target, is_open, remove};
-use super::{mountinfo::parse_dev, sysfs::attrs::Node};
+use super::{
+    mountinfo::parse_dev,
+    sysfs::{self, attrs::Node},
+};
 
 /// An active device-mapper device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,11 +71,6 @@ pub fn is_one(kernel_name: &str) -> bool {
     kernel_name.starts_with("dm-")
 }
 
-/// Its device-mapper uuid; None of one that is gone.
-pub fn uuid_of(sys: &Path, kernel_name: &str) -> io::Result<Option<String>> {
-    Node::at(sys.join("class/block").join(kernel_name)).text("dm/uuid")
-}
-
 /// Device-mapper uuid and number of a device; None of one that is gone.
 pub fn identify(sys: &Path, kernel_name: &str) -> io::Result<Option<(String, (u32, u32))>> {
     let device = Node::at(sys.join("class/block").join(kernel_name));
@@ -102,14 +100,14 @@ pub fn number_of(sys: &Path, node: &Path, name: &str) -> Option<(u32, u32)> {
 /// The device of this kernel name.
 pub fn read(sys: &Path, kernel_name: &str) -> io::Result<DmDevice> {
     let node = Node::open(sys.join("class/block").join(kernel_name))?;
-    let number = node.required("dev")?;
+    let number = node.strictly("dev")?;
     let named = Named {
         kernel_name: kernel_name.to_owned(),
         dev: parse_dev(&number).ok_or_else(|| invalid(&node, "dev"))?,
-        name: node.required("dm/name")?,
+        name: node.strictly("dm/name")?,
         // A device may have none.
-        uuid: node.text("dm/uuid")?.unwrap_or_default(),
-        suspended: node.required("dm/suspended")? == "1",
+        uuid: node.strictly("dm/uuid")?,
+        suspended: node.strictly("dm/suspended")? == "1",
     };
     standing(sys, &node, named)
 }
@@ -117,7 +115,7 @@ pub fn read(sys: &Path, kernel_name: &str) -> io::Result<DmDevice> {
 /// The device that has this name; NotFound when its number is another's meanwhile.
 fn on(sys: &Path, named: Named) -> io::Result<DmDevice> {
     let node = Node::open(sys.join("class/block").join(&named.kernel_name))?;
-    if node.text("dm/uuid")?.as_ref() != Some(&named.uuid) {
+    if node.strictly("dm/uuid")? != named.uuid {
         return Err(io::ErrorKind::NotFound.into());
     }
     standing(sys, &node, named)
@@ -147,7 +145,7 @@ fn standing(sys: &Path, node: &Node, named: Named) -> io::Result<DmDevice> {
         });
     }
     let sectors: u64 = node
-        .required("size")?
+        .strictly("size")?
         .parse()
         .map_err(|_| invalid(node, "size"))?;
     Ok(DmDevice {
@@ -171,7 +169,7 @@ fn invalid(node: &Node, what: &str) -> io::Error {
 
 /// The uuid of the LV whose bytes this device holds while the LV has snapshots: LVM calls it `<uuid>-real`.
 fn real_of(sys: &Path, kernel_name: &str) -> Option<String> {
-    let uuid = uuid_of(sys, kernel_name).ok()??;
+    let uuid = sysfs::dm_uuid(sys, kernel_name).ok()??;
     uuid.strip_suffix("-real").map(str::to_owned)
 }
 
@@ -207,5 +205,31 @@ mod tests {
             assert_eq!(number_of(sys, &node, "vg-b"), Some((253, 4)), "{node:?}");
             assert_eq!(number_of(sys, &node, "vg-c"), None, "{node:?}");
         }
+    }
+
+    #[test]
+    fn a_device_on_a_drive_that_cannot_be_read_is_an_error_and_one_that_went_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let block = dir.path().join("class/block");
+        let on_it = || of_drive(dir.path(), "sda", std::iter::empty());
+        fs::create_dir_all(block.join("sda/holders/dm-3")).unwrap();
+        assert_eq!(on_it().unwrap(), []);
+        let device = block.join("dm-3");
+        fs::create_dir_all(device.join("slaves")).unwrap();
+        fs::create_dir_all(device.join("dm")).unwrap();
+        for (file, text) in [
+            ("dev", "253:3"),
+            ("dm/name", "a"),
+            ("dm/uuid", ""),
+            ("dm/suspended", "0"),
+        ] {
+            fs::write(device.join(file), text).unwrap();
+        }
+        // A directory cannot be read as a file.
+        fs::create_dir(device.join("size")).unwrap();
+        assert!(on_it().is_err());
+        fs::remove_dir(device.join("size")).unwrap();
+        fs::write(device.join("size"), "8").unwrap();
+        assert_eq!(on_it().unwrap()[0].size_bytes, 4096);
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! `mkfs.btrfs` that is given a UUID asks every block device of the host whether it has the same (libblkid), and waits
 //! with all others for one drive that hangs; it would wake those that sleep. Without their nodes it looks for each of them in
-//! all of /dev, some thirty system calls for every volume of the host, so the list is empty too: of a device that it is given
-//! a tool learns by /sys/dev/block. A tool that cannot open another drive cannot harm one either. Where there is a namespace for tools (`tool_namespace`) it begins in that one, which has no volumes.
+//! all of /dev, some thirty system calls for every volume of the host, so the list is empty too. It also looks there for zones,
+//! and finds none: a drive with zones is never claimed. A tool that cannot open another drive cannot harm one either. Where
+//! there is a namespace for tools (`tool_namespace`) it begins in that one, which has no volumes.
 
 use std::{
     ffi::CString,

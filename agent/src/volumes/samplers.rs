@@ -1,7 +1,7 @@
 //! Which worker takes a sample: for NodeGetVolumeStats, and of each drive every minute.
 //!
 //! The kubelet asks for each volume every minute or two, and no process may be started for it. A worker kept for each drive
-//! costs 200 to 600 KiB, and one that is forked every minute a fork for each drive, so that a few are kept for all.
+//! costs 200 to 600 KiB, and one for each minute's look a fork each time, so that a few are kept for all.
 //! Sampling can hang in a drive, and then costs the others that have the same worker one sample: the drive gets its own worker
 //! until that one has answered, and they get a new one.
 

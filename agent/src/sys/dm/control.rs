@@ -59,10 +59,6 @@ fn open_control() -> io::Result<fs::File> {
         .open("/dev/mapper/control")
 }
 
-fn control(request: libc::Ioctl, arg: &mut DmIoctl) -> io::Result<()> {
-    ask(&open_control()?, request, arg)
-}
-
 fn ask(control: &fs::File, request: libc::Ioctl, arg: &mut DmIoctl) -> io::Result<()> {
     // SAFETY: the struct is laid out as the kernel's, says its own size, and outlives the call.
     if unsafe { libc::ioctl(control.as_raw_fd(), request, std::ptr::from_mut(arg)) } < 0 {
@@ -103,7 +99,7 @@ pub(super) fn named<'a>(
     };
     let mut found = Vec::new();
     for uuid in uuids {
-        if let Some(status) = status(&control, uuid)? {
+        if let Some(status) = of_uuid(&control, STATUS, uuid)? {
             let name = status.name.split(|byte| *byte == 0).next();
             let minor = libc::minor(status.dev);
             found.push(Named {
@@ -118,11 +114,11 @@ pub(super) fn named<'a>(
     Ok(found)
 }
 
-/// What the kernel says of the device of this uuid; None when there is none.
-fn status(control: &fs::File, uuid: &str) -> io::Result<Option<DmIoctl>> {
+/// Asks for something of the device of this uuid; None when there is none.
+fn of_uuid(control: &fs::File, request: libc::Ioctl, uuid: &str) -> io::Result<Option<DmIoctl>> {
     let mut arg = DmIoctl::new();
     put(uuid, &mut arg.uuid)?;
-    match ask(control, STATUS, &mut arg) {
+    match ask(control, request, &mut arg) {
         Ok(()) => Ok(Some(arg)),
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
         Err(error) => Err(error),
@@ -146,7 +142,7 @@ fn put(text: &str, field: &mut [u8]) -> io::Result<()> {
 pub fn has_target(name: &str) -> io::Result<bool> {
     let mut arg = DmIoctl::new();
     put(name, &mut arg.name)?;
-    match control(TARGET_VERSION, &mut arg) {
+    match ask(&open_control()?, TARGET_VERSION, &mut arg) {
         Ok(()) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
         Err(error) => Err(error),
@@ -155,7 +151,7 @@ pub fn has_target(name: &str) -> io::Result<bool> {
 
 /// Whether anybody has the device of this device-mapper uuid open; false when there is none.
 pub fn is_open(uuid: &str) -> io::Result<bool> {
-    let status = status(&open_control()?, uuid)?;
+    let status = of_uuid(&open_control()?, STATUS, uuid)?;
     Ok(status.is_some_and(|status| status.open_count > 0))
 }
 
@@ -163,13 +159,8 @@ pub fn is_open(uuid: &str) -> io::Result<bool> {
 /// is none.
 pub fn remove(uuid: &str) -> io::Result<bool> {
     busy::retry(busy::PATIENCE, || {
-        let mut arg = DmIoctl::new();
-        put(uuid, &mut arg.uuid)?;
-        match control(REMOVE, &mut arg) {
-            Ok(()) => Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let removed = of_uuid(&open_control()?, REMOVE, uuid)?;
+        Ok(removed.is_some())
     })
 }
 

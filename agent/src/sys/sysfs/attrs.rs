@@ -90,6 +90,12 @@ impl Node {
         attribute::read_open(File::from(file))
     }
 
+    /// Trimmed text of an attribute, or why it was not read: unlike `text`, which takes several failures for a device that lacks it.
+    pub(crate) fn strictly(&self, name: &str) -> io::Result<String> {
+        let bytes = self.read(name)?;
+        Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
     /// Raw bytes of an optional attribute: None when the device does not have it or has nothing to say.
     pub(crate) fn bytes(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         match self.read(name) {

@@ -15,7 +15,6 @@ use std::{
 };
 
 use self::{attach::Place, attrs::Node, identity::Identity};
-use super::dm;
 use crate::model::{
     DriveFacts, DriveId, Media, Transport,
     drive::{Holder, PartitionFacts},
@@ -42,8 +41,8 @@ pub fn enumerate(root: &Path) -> io::Result<Vec<DriveFacts>> {
         {
             continue;
         }
-        if dm::is_one(&name)
-            && dm::uuid_of(root, &name)?.is_some_and(|uuid| uuid.starts_with("LVM-"))
+        if name.starts_with("dm-")
+            && dm_uuid(root, &name)?.is_some_and(|uuid| uuid.starts_with("LVM-"))
         {
             continue;
         }
@@ -356,6 +355,11 @@ fn partition(node: &Node, kernel_name: String, number: u32) -> io::Result<Partit
     })
 }
 
+/// The device-mapper uuid of a block device; None of one that has none, or is gone.
+pub(crate) fn dm_uuid(root: &Path, kernel_name: &str) -> io::Result<Option<String>> {
+    Node::at(root.join("class/block").join(kernel_name)).text("dm/uuid")
+}
+
 fn holders(root: &Path, node: &Node, held: &str) -> io::Result<Vec<Holder>> {
     let mut names = match node.child("holders").list() {
         Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
@@ -365,11 +369,10 @@ fn holders(root: &Path, node: &Node, held: &str) -> io::Result<Vec<Holder>> {
     names
         .into_iter()
         .map(|name| {
-            let dm_uuid = Node::at(root.join("class/block").join(&name)).text("dm/uuid")?;
             Ok(Holder {
                 held: held.to_owned(),
+                dm_uuid: dm_uuid(root, &name)?,
                 name,
-                dm_uuid,
             })
         })
         .collect()
