@@ -24,6 +24,9 @@ pub mod fs;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(test)]
+#[path = "../../proto/golden.rs"]
+mod golden;
 pub mod health;
 pub mod inventory;
 pub mod jobs;

@@ -388,6 +388,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::golden;
     use crate::{agents::ForgottenNodes, notes::Notes};
 
     const ID: &str = "00000000-0000-4000-8000-000000000001@n1";
@@ -445,6 +446,8 @@ mod tests {
         before.recall(facts(), inventory()).unwrap();
         let mut written = BTreeMap::new();
         save(&store, &before, &mut written, false).await;
+        let file = fs::read(dir.path().join("nodes/n1.known")).unwrap();
+        golden::compare("node.known", &file);
 
         let (after, _keep) = agents();
         assert_eq!(store.load(&after).unwrap(), 1);

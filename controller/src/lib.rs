@@ -43,6 +43,9 @@ pub mod expected;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(test)]
+#[path = "../../proto/golden.rs"]
+mod golden;
 pub mod health;
 pub mod inprocess;
 pub mod inventory;

@@ -307,6 +307,7 @@ fn write(path: &Path, contents: &Contents) -> io::Result<()> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::golden;
 
     #[tokio::test]
     async fn what_was_noted_durably_is_there_after_a_restart() {
@@ -325,6 +326,19 @@ mod tests {
         again.flush().await.unwrap();
         let last = Notes::open(dir.path()).unwrap();
         assert!(last.doubts("v").is_empty() && last.undelivered_deletes("a").is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_golden_file_is_read_and_written_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/notes.json");
+        fs::copy(golden, dir.path().join(FILE)).unwrap();
+        let notes = Notes::open(dir.path()).unwrap();
+        assert_eq!(notes.doubts("v"), ["a".into(), "b".into()].into());
+        assert_eq!(notes.undelivered_deletes("a"), ["x@a"]);
+        assert!(notes.has_returned("c", 1_795_410_496));
+        notes.doubt("v", "a").await.unwrap();
+        golden::compare(FILE, &fs::read(dir.path().join(FILE)).unwrap());
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{Csi, Settings, Trouble, wait};
+use crate::{Csi, Settings, Trouble, program, wait};
 
 /// A stopped agent has this long.
 pub const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -22,28 +22,6 @@ pub const STOP_LIMIT: Duration = Duration::from_secs(10);
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Lines of its log that a failing test shows.
 const LOG_TAIL: usize = 120;
-
-/// The agent's program: DRIVEBAY_AGENT, else beside this program (or one directory up, for a test).
-///
-/// # Errors
-/// It has not been built.
-pub fn program() -> Result<PathBuf, Trouble> {
-    if let Some(named) = std::env::var_os("DRIVEBAY_AGENT") {
-        return Ok(named.into());
-    }
-    let exe = std::env::current_exe()?;
-    exe.ancestors()
-        .skip(1)
-        .take(2)
-        .map(|dir| dir.join("drivebay-agent"))
-        .find(|file| file.is_file())
-        .ok_or_else(|| {
-            Trouble::new(format!(
-                "no drivebay-agent beside {}: run `cargo build --workspace` first, or name it in DRIVEBAY_AGENT",
-                exe.display()
-            ))
-        })
-}
 
 /// A running (or stopped, or killed) agent.
 #[derive(Debug)]
@@ -59,20 +37,12 @@ impl Agent {
     /// # Errors
     /// It did not become ready: with the end of its log.
     pub async fn start(settings: Settings) -> Result<Self, Trouble> {
-        Self::start_build(program()?, settings).await
-    }
-
-    /// As `start`, with this program: one of another release.
-    ///
-    /// # Errors
-    /// As `start`.
-    pub async fn start_build(program: PathBuf, settings: Settings) -> Result<Self, Trouble> {
         for part in ["state", "run", "kubelet"] {
             fs::create_dir_all(settings.dir.join(part))?;
         }
         fs::write(settings.config(), settings.toml())?;
         let mut agent = Self {
-            program,
+            program: program::agent()?,
             settings,
             child: None,
         };
@@ -160,11 +130,6 @@ impl Agent {
     pub fn retune(&mut self, tune: impl FnOnce(&mut Settings)) -> Result<(), Trouble> {
         tune(&mut self.settings);
         Ok(fs::write(self.settings.config(), self.settings.toml())?)
-    }
-
-    /// Runs another build of it from the next start on.
-    pub fn replace_program(&mut self, program: PathBuf) {
-        self.program = program;
     }
 
     /// The agent's program.

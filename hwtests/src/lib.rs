@@ -41,7 +41,6 @@ pub mod shelf;
 pub mod slow_traces;
 pub mod stage;
 pub mod starts;
-pub mod tap;
 pub mod tools;
 pub mod tree;
 pub mod trouble;

@@ -2,8 +2,8 @@
 
 use std::{env, io, path::PathBuf};
 
-/// `DRIVEBAY_AGENT`, else `drivebay-agent` in the directory above this test's own executable
-/// (`target/debug`). NotFound, and what to do, when there is none.
+/// `DRIVEBAY_AGENT`, else `drivebay-agent` beside this program, or one directory up, as for a test. NotFound, and what to do,
+/// when there is none.
 pub fn agent() -> io::Result<PathBuf> {
     built("DRIVEBAY_AGENT", "drivebay-agent", "drivebay-agent")
 }
@@ -30,8 +30,9 @@ fn built(variable: &str, name: &str, package: &str) -> io::Result<PathBuf> {
         Some(path) => PathBuf::from(path),
         None => {
             let own = env::current_exe()?;
-            let dir = own.parent().and_then(|deps| deps.parent());
-            dir.map(|dir| dir.join(name)).unwrap_or_default()
+            let beside = own.ancestors().skip(1).take(2);
+            let mut beside = beside.map(|dir| dir.join(name));
+            beside.find(|file| file.is_file()).unwrap_or_default()
         }
     };
     if path.is_file() {
@@ -40,8 +41,12 @@ fn built(variable: &str, name: &str, package: &str) -> io::Result<PathBuf> {
     Err(io::Error::new(
         io::ErrorKind::NotFound,
         format!(
-            "no {name} at {}: run `cargo build -p {package}` first, or set {variable}",
-            path.display()
+            "no {name} {}: run `cargo build -p {package}` first, or set {variable}",
+            if path.as_os_str().is_empty() {
+                "beside this program".to_owned()
+            } else {
+                format!("at {}", path.display())
+            }
         ),
     ))
 }

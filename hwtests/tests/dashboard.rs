@@ -27,7 +27,7 @@ use drivebay_hwtests::{
     fleet::controller::Listen,
     hang::HungDrive,
     need,
-    pair::{Builds, Link, NODE, Pair},
+    pair::{Link, NODE, Pair},
     replay,
     rig::Placed,
     scrape, wait,
@@ -303,11 +303,7 @@ impl Stand {
         fs::write(tools.join("smartctl"), answers).unwrap();
         fs::write(tools.join("lvm"), "#!/bin/sh\nexit 5\n").unwrap();
         assert!(sh(&format!("chmod 755 {}/lvm", tools.display())));
-        let builds = Builds {
-            link: Link::Certificates,
-            ..Builds::here().unwrap()
-        };
-        let pair = Pair::start(&builds, shelf, |settings| {
+        let pair = Pair::start(Link::Certificates, shelf, |settings| {
             settings.layout = "partition".to_owned();
             // Zeros are punched into the file at once for a second; then the rate holds.
             settings.erase_rate = "64MiB".to_owned();

@@ -10,8 +10,6 @@
 mod absent;
 #[path = "kubernetes_life/certificates.rs"]
 mod certificates;
-#[path = "kubernetes_life/first_release.rs"]
-mod first_release;
 #[path = "kubernetes_life/host.rs"]
 mod host;
 #[path = "kubernetes_life/identity.rs"]

@@ -11,7 +11,7 @@
 use std::{env, path::PathBuf, time::Duration};
 
 use drivebay_hwtests::{
-    DriveSpec, GIB, Shelf, agent, settings,
+    DriveSpec, GIB, Shelf, program, settings,
     stage::{Stage, lines_of},
     wait,
 };
@@ -81,7 +81,7 @@ impl Host {
         shelf.add(DriveSpec::blank("a", bytes)).unwrap();
         let stage = Stage::new(shelf.dir()).unwrap();
         stage.program("nomad", &PathBuf::from(nomad)).unwrap();
-        let agent = agent::program().unwrap();
+        let agent = program::agent().unwrap();
         stage.program("drivebay-agent", &agent).unwrap();
         stage.stand_in("systemctl", SYSTEMCTL).unwrap();
         let host = Self { stage, shelf };

@@ -8,7 +8,7 @@
 )]
 
 use drivebay_hwtests::{
-    DriveSpec, GIB, Shelf, agent, need, settings,
+    DriveSpec, GIB, Shelf, need, program, settings,
     stage::{Stage, lines_of},
     tools,
 };
@@ -33,7 +33,7 @@ fn the_first_pages_five_lines_for_a_host_end_with_a_volume_that_is_mounted() {
     shelf.add(backup).unwrap();
     let stage = Stage::new(shelf.dir()).unwrap();
     stage
-        .program("drivebay-agent", &agent::program().unwrap())
+        .program("drivebay-agent", &program::agent().unwrap())
         .unwrap();
     stage.stand_in("systemctl", SYSTEMCTL).unwrap();
     let config = format!(

@@ -38,7 +38,7 @@ fn class(name: &str, select: Selector, claim: ClaimPolicy) -> ClassConfig {
     ClassConfig {
         name: name.into(),
         select,
-        layout: Some(Layout::Partition),
+        layout: Layout::Partition,
         placement: drivebay_agent::model::Placement::default(),
         priority: 0,
         claim,

@@ -62,3 +62,42 @@ pub async fn remove(dir: &Path, volume: Uuid) -> io::Result<()> {
     )
     .await?
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        golden,
+        model::{CheckMethod, CheckOutcome, LastCheck},
+    };
+
+    #[tokio::test]
+    async fn results_are_written_and_read_as_the_golden_ones() {
+        let checked = Checked {
+            fs_uuid: Uuid::from_u128(8),
+            conclusive: Some(LastCheck {
+                at: 1_795_410_496,
+                method: Some(CheckMethod::Unmounted),
+                tool: "e2fsck -fn".into(),
+                outcome: CheckOutcome::Clean,
+                took_ms: 76,
+            }),
+            latest: Some(LastCheck {
+                at: 1_795_410_499,
+                method: None,
+                tool: String::new(),
+                outcome: CheckOutcome::NotCheckable {
+                    why: "its drive is failing".into(),
+                },
+                took_ms: 0,
+            }),
+        };
+        let (dir, volume) = (tempfile::tempdir().unwrap(), Uuid::from_u128(7));
+        write(dir.path(), volume, &checked).await.unwrap();
+        golden::compare(
+            "check.json",
+            &std::fs::read(file(dir.path(), volume)).unwrap(),
+        );
+        assert_eq!(read(dir.path(), volume).await, Some(checked));
+    }
+}

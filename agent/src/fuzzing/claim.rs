@@ -186,7 +186,7 @@ fn rules(claim: ClaimPolicy) -> Rules {
                 media: vec![Media::Hdd],
                 ..Selector::default()
             },
-            layout: Some(Layout::Partition),
+            layout: Layout::Partition,
             placement: crate::model::Placement::default(),
             priority: 0,
             claim,

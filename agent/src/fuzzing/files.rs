@@ -15,17 +15,13 @@ use crate::{
     worker::notes::Note,
 };
 
-const KNOWN: &str = include_str!("../../tests/golden/4d75420/state/known.json");
-const TOMBSTONES: &str = include_str!("../../tests/golden/4d75420/state/tombstones.json");
-const HEALTH: &str = include_str!("../../tests/golden/4d75420/state/health.json");
-const HISTORY: &str =
-    include_str!("../../tests/golden/4d75420/state/smart/loop-a.img-70b32899.json");
-const CHECKED: &str = include_str!(
-    "../../tests/golden/4d75420/state/checks/89db87f5-9d20-4a17-91e7-2c55a4323111.json"
-);
-const NOTE: &str =
-    include_str!("../../tests/golden/4d75420/workers/foreground-loop-a.img-70b32899.json");
-const CONFIG: &str = include_str!("../../tests/golden/4d75420/agent.toml");
+const KNOWN: &str = include_str!("../../tests/golden/known.json");
+const TOMBSTONES: &str = include_str!("../../tests/golden/tombstones.json");
+const HEALTH: &str = include_str!("../../tests/golden/health.json");
+const HISTORY: &str = include_str!("../../tests/golden/smart.json");
+const CHECKED: &str = include_str!("../../tests/golden/check.json");
+const NOTE: &str = include_str!("../../tests/golden/worker-note.json");
+const CONFIG: &str = include_str!("../../drivebay.example.toml");
 
 pub(super) fn targets() -> Vec<Target> {
     vec![

@@ -18,8 +18,8 @@ use crate::{
     model::{DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Record, RecordState},
 };
 
-const GROUP: &str = include_str!("../../tests/golden/4d75420/lvm/group.hex");
-const TEXT: &str = include_str!("../../tests/golden/4d75420/lvm/metadata.txt");
+const GROUP: &str = include_str!("seeds/group.hex");
+const TEXT: &str = include_str!("seeds/group-metadata.txt");
 /// Recorded PVs with the size and sector of their drives.
 const PVS: [(&[u8], u64, u64); 5] = [
     (include_bytes!("../../tests/fixtures/lvm/fresh.pv"), 64, 512),
@@ -211,7 +211,7 @@ fn disk(data: &[u8]) {
 
 /// What is free and what is occupied are all PEs, and each is one of the two.
 fn group(vg: &Vg, size: u64) {
-    let Ok(view) = view::view(vg, &[], "sda", &BTreeMap::new()) else {
+    let Ok(view) = view::view(vg, &[], "sda", &BTreeMap::new(), size) else {
         return;
     };
     let free: u64 = view.contents.free.iter().map(|run| run.len).sum();

@@ -17,8 +17,8 @@ use crate::{
     model::{DriveId, DriveState, Extent, Layout, MIB, RecordState, samples},
 };
 
-const A: &str = include_str!("../../tests/golden/4d75420/drives/a.hex");
-const GONE: &str = include_str!("../../tests/golden/4d75420/drives/gone.hex");
+const A: &str = include_str!("seeds/partitions.hex");
+const GONE: &str = include_str!("seeds/partitions-few.hex");
 const SECTOR: u64 = 512;
 const ARRAY_SECTORS: u64 = ARRAY_BYTES / SECTOR;
 const SLOT_BYTES: u64 = 2 * MIB;

@@ -14,8 +14,8 @@ use crate::{
     worker::protocol::{Call, FrameReader, Reply, encode, read},
 };
 
-const FRAMES: &str = include_str!("../../../controller/tests/golden/4d75420/frames.txt");
-const CLI: &str = include_str!("../../tests/golden/4d75420/frames-cli.txt");
+const FRAMES: &str = include_str!("../../../controller/src/fuzzing/seeds/messages.txt");
+const CLI: &str = include_str!("seeds/messages-cli.txt");
 
 pub(super) fn targets() -> Vec<Target> {
     vec![

@@ -15,7 +15,7 @@ use crate::{
     sys::lvm::report,
 };
 
-const REPORT: &str = include_str!("../../tests/golden/4d75420/lvm/report.txt");
+const REPORT: &str = include_str!("seeds/lvs-report.json");
 const SMART: [&str; 6] = [
     include_str!("../smart/fixtures/ata-hdd.json"),
     include_str!("../smart/fixtures/ata-ssd.json"),

@@ -181,6 +181,7 @@ fn read(path: &Path) -> io::Result<Vec<HandMount>> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::golden;
 
     fn mount(n: u128, path: &str, persist: bool) -> HandMount {
         HandMount {
@@ -207,6 +208,8 @@ mod tests {
         mounts.put(mount(1, "/a", false)).await.unwrap();
         mounts.put(mount(2, "/b", true)).await.unwrap();
         mounts.put(mount(1, "/c", true)).await.unwrap();
+        let written = std::fs::read(dir.path().join(NAME)).unwrap();
+        golden::compare(NAME, &written);
         let next = loaded(dir.path()).await;
         assert_eq!(
             next.all(),

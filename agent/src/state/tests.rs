@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fs};
 
 use super::{merge::differs, *};
+use crate::golden;
 use crate::model::{
     Contents, ErasePolicy, Extent, FsType, Label, Media, Mode, Placed, RecordState, Transport,
 };
@@ -376,6 +377,9 @@ async fn both_files_are_read_back_as_written() -> Result<(), Box<dyn std::error:
     ]);
     store.save_known(known.clone()).await?;
     store.save_tombstones(tombstone(4)).await?;
+    for name in ["known.json", "tombstones.json"] {
+        golden::compare(name, &fs::read(dir.path().join("state").join(name))?);
+    }
     let loaded = store.load().await;
     assert_eq!(loaded.known, known);
     assert_eq!(loaded.tombstones, tombstone(4));

@@ -182,6 +182,7 @@ impl Leftover {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::golden;
 
     fn key(drive: &str) -> Key {
         (DriveId(drive.to_owned()), Slot::Background)
@@ -224,25 +225,23 @@ mod tests {
         assert!(found[0].is_gone());
     }
 
-    /// Of the first release (commit 4d75420).
     #[test]
-    fn the_first_releases_notes_say_what_they_said_and_are_written_the_same() {
-        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/4d75420/workers");
-        let slots = [Slot::Background, Slot::Foreground, Slot::Unmount];
-        for (slot, pid) in slots.into_iter().zip([8941, 8844, 8922]) {
-            let drive = DriveId("loop-a.img-70b32899".into());
-            let file = path(Path::new(golden), &(drive.clone(), slot));
-            let text = fs::read_to_string(&file).unwrap();
-            let note: Note = serde_json::from_str(&text).unwrap();
-            assert_eq!((&note.drive, note.slot, note.pid), (&drive, slot, pid));
-            assert_eq!(note.boot_id, "5974fa82-45ad-42de-80e7-7bfabdd07230");
-            assert!(note.start_ticks > 240_000);
-            assert_eq!(serde_json::to_string(&note).unwrap(), text);
-            // Read as a note of this boot it blocks its slot, or is seen to be of no process.
-            let found = read(&file, &note.boot_id).unwrap().unwrap();
-            assert_eq!(found.key, (drive, slot));
-            assert!(matches!(found.worker, Found::Worker(_)));
-        }
+    fn a_note_is_written_and_read_as_the_golden_one() {
+        let note = Note {
+            boot_id: "5974fa82-45ad-42de-80e7-7bfabdd07230".to_owned(),
+            pid: 8844,
+            start_ticks: 240_001,
+            drive: DriveId("wwn-sda".into()),
+            slot: Slot::Foreground,
+        };
+        let golden = golden::compare("worker-note.json", &serde_json::to_vec(&note).unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let file = path(dir.path(), &(note.drive.clone(), note.slot));
+        fs::write(&file, golden).unwrap();
+        // Read as a note of this boot it blocks its slot, or is seen to be of no process.
+        let found = read(&file, &note.boot_id).unwrap().unwrap();
+        assert_eq!(found.key, (note.drive, note.slot));
+        assert!(matches!(found.worker, Found::Worker(_)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
     page, tls,
 };
 
-const KNOWN: &[u8] = include_bytes!("../../tests/golden/4d75420/state/golden0.known");
+const KNOWN: &[u8] = include_bytes!("seeds/golden0.known");
 const NODE: &str = "golden0";
 
 pub(super) fn targets() -> Vec<Target> {

@@ -18,9 +18,7 @@ pub(super) fn targets() -> Vec<Target> {
             run: notes,
             seeds: || {
                 seeds([
-                    include_str!("../../tests/golden/4d75420/state/notes-doubts.json"),
-                    include_str!("../../tests/golden/4d75420/state/notes-deleted.json"),
-                    include_str!("../../tests/golden/4d75420/state/notes-returned.json"),
+                    include_str!("../../tests/golden/notes.json"),
                     "{\"format\":2}",
                 ])
             },
@@ -29,12 +27,7 @@ pub(super) fn targets() -> Vec<Target> {
         Target {
             name: "last-known",
             run: last_known,
-            seeds: || {
-                seeds([
-                    &include_bytes!("../../tests/golden/4d75420/state/golden0.known")[..],
-                    &[0x08, 0x02],
-                ])
-            },
+            seeds: || seeds([&include_bytes!("seeds/golden0.known")[..], &[0x08, 0x02]]),
             replays: 300,
         },
         Target {
@@ -42,7 +35,6 @@ pub(super) fn targets() -> Vec<Target> {
             run: settings,
             seeds: || {
                 seeds([
-                    include_str!("../../tests/golden/4d75420/state/controller.toml"),
                     "# c\n[[forgotten]]\nnode = \"n1\"\nat = 2026-11-21T10:00:00Z\n\n[[forgotten]]\nnode = 'n2' # x\nat = \"2026-11-21T10:00:00.5+01:00\"\n",
                     "forgotten = [{ node = \"n1\", at = 2026-11-21T10:00:00Z }]\n",
                 ])

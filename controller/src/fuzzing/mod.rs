@@ -33,7 +33,7 @@ pub fn targets() -> Vec<Target> {
 
 /// Recorded messages whose line holds this, from its end on in hex.
 fn recorded(marker: &str) -> Vec<Vec<u8>> {
-    const FRAMES: &str = include_str!("../../tests/golden/4d75420/frames.txt");
+    const FRAMES: &str = include_str!("seeds/messages.txt");
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     FRAMES
         .lines()

@@ -35,7 +35,7 @@ pub enum Listen {
     Socket,
     /// At this address, with the certificates that [`super::certs::make`] made there.
     Tls(SocketAddr, PathBuf),
-    /// At this address, without certificates. The first release allowed it (`--insecure-loopback`).
+    /// At this address, without certificates, which the controller refuses.
     Plain(SocketAddr),
 }
 
@@ -57,8 +57,6 @@ pub struct Controller {
     address: String,
     host: Option<Host>,
     process: Option<Process>,
-    // Another build than the one that is started otherwise.
-    build: Option<PathBuf>,
 }
 
 /// What a process has used.
@@ -111,29 +109,7 @@ impl Controller {
             address,
             host,
             process: None,
-            build: None,
         }
-    }
-
-    /// As `start`, with this program: perhaps one of another release.
-    ///
-    /// # Errors
-    /// As `start`.
-    pub async fn start_build(
-        build: &Path,
-        dir: &Path,
-        listen: &Listen,
-        more: &[&str],
-    ) -> Result<Self, Trouble> {
-        let mut controller = Self::prepare(None, listen, dir, more);
-        controller.build = Some(build.to_owned());
-        controller.start_again().await?;
-        Ok(controller)
-    }
-
-    /// Runs another build of it from the next start on.
-    pub fn replace_program(&mut self, build: PathBuf) {
-        self.build = Some(build);
     }
 
     /// Its program.
@@ -141,10 +117,7 @@ impl Controller {
     /// # Errors
     /// It is not built.
     pub fn program(&self) -> Result<PathBuf, Trouble> {
-        match &self.build {
-            Some(build) => Ok(build.clone()),
-            None => Ok(program::controller()?),
-        }
+        Ok(program::controller()?)
     }
 
     /// Runs one of its other commands against its socket, e.g. `["nodes", "-o", "json"]`.

@@ -129,7 +129,6 @@ fn class(contents: &Contents) -> Class {
         smallest_volume_bytes: 16 * MIB,
         fs_type: "ext4".to_owned(),
         extent_bytes: MIB,
-        anti_affinity: true,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use drivebay_hwtests::{
-    Agent, DriveSpec, MIB, Rig, Settings, Shelf, agent, csi, need, shelf, tools,
+    Agent, DriveSpec, MIB, Rig, Settings, Shelf, csi, need, program, shelf, tools,
 };
 
 fn mixed_shelf() -> Shelf {
@@ -20,7 +20,7 @@ fn mixed_shelf() -> Shelf {
 
 /// Runs claim-plan; answers with what it printed.
 fn claim_plan(settings: &Settings, more: &[&str]) -> String {
-    let output = Command::new(agent::program().unwrap())
+    let output = Command::new(program::agent().unwrap())
         .args(["claim-plan", "--config"])
         .arg(settings.config())
         .args(more)
@@ -105,7 +105,7 @@ fn uncommented(text: &str) -> String {
 }
 
 fn run(args: &[&str], file: &std::path::Path) -> std::process::Output {
-    let mut command = Command::new(agent::program().unwrap());
+    let mut command = Command::new(program::agent().unwrap());
     command.args(args).arg("--config").arg(file);
     command.output().unwrap()
 }
@@ -216,7 +216,7 @@ async fn init_writes_layout_partition_where_lvm_does_not_work() {
     let shelf = Shelf::new().unwrap();
     let file = shelf.dir().join("drivebay.toml");
     let layout = |tools: &str| {
-        let mut command = Command::new(agent::program().unwrap());
+        let mut command = Command::new(program::agent().unwrap());
         command.args(["init", "--print", "--config"]).arg(&file);
         let output = command.env("PATH", tools).output().unwrap();
         assert!(output.status.success(), "{output:?}");

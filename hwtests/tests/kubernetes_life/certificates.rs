@@ -22,12 +22,6 @@ pub(crate) fn make(cluster: &Cluster) -> PathBuf {
     dir
 }
 
-/// The CA as a Secret, with which nodes sign their own.
-pub(crate) fn give_nodes_the_ca(cluster: &Cluster) {
-    let dir = cluster.dir().join("certs");
-    secret(cluster, SECRETS[1], dir.to_str().unwrap(), "ca");
-}
-
 fn secret(cluster: &Cluster, secret: &str, dir: &str, name: &str) {
     cluster.kubectl(&[
         "--namespace",

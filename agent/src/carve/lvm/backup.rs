@@ -178,12 +178,24 @@ fn read<D: Medium + ?Sized>(dev: &D, area: Extent, slot: u64) -> io::Result<Opti
 mod tests {
     use super::*;
     use crate::carve::fake::FakeDrive;
+    use crate::golden;
     use crate::model::MIB;
 
     const AREA: Extent = Extent {
         start: 3 * MIB,
         len: 5 * MIB,
     };
+
+    #[test]
+    fn a_copy_is_written_and_read_as_the_golden_one() {
+        let golden = golden::compare("metadata-copy.bin", &encode(b"text of a group", 7));
+        let drive = FakeDrive::new(16 * MIB, 512);
+        let whole = golden.len().next_multiple_of(512);
+        let raw = [golden.clone(), vec![0; whole - golden.len()]].concat();
+        drive.write_at(AREA.start, &raw).unwrap();
+        let copy = newest(&drive, AREA).unwrap().unwrap();
+        assert_eq!((copy.seqno, &*copy.text), (7, &b"text of a group"[..]));
+    }
 
     #[test]
     fn the_newest_copy_is_found_and_is_never_written_over() {

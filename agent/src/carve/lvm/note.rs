@@ -69,6 +69,7 @@ fn note(guid: Uuid, done: u64) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::carve::fake::FakeDrive;
+    use crate::golden;
     use crate::model::{GIB, MIB};
 
     fn run(start: u64, len: u64) -> Extent {
@@ -96,20 +97,12 @@ mod tests {
         assert_eq!(read(&drive, &runs, guid).unwrap(), None);
     }
 
-    /// Of the first release (commit 4d75420). A note has no version: one that is not exactly as it is written here says
-    /// nothing, and erasing begins at the start.
+    /// A note has no version: one that is not exactly as it is written here says nothing, and erasing begins at the start.
     #[test]
-    fn the_first_releases_note_is_read_and_written_the_same_and_no_other_is_believed() {
-        let golden = include_str!("../../../tests/golden/4d75420/lvm/note.hex");
-        let (at, digits) = golden.trim().split_once(' ').unwrap();
-        let digits = digits.as_bytes().chunks(2);
-        let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap();
-        let raw: Vec<u8> = digits.map(byte).collect();
-        let guid: Uuid = "c1928e47-9013-4f04-984f-f8e5237b822b".parse().unwrap();
-        let runs = [run(8, 3072)];
-        assert_eq!(place(&runs), Some(at.parse().unwrap()));
-        let done = 2_298_478_592;
-        assert_eq!(note(guid, done), raw);
+    fn a_note_is_written_and_read_as_the_golden_one_and_no_other_is_believed() {
+        let guid = Uuid::from_u128(0xc192_8e47);
+        let (runs, done) = ([run(8, 3072)], 2_298_478_592);
+        let raw = golden::compare("erase-note.bin", &note(guid, done));
         let drive = FakeDrive::new(8 * GIB, 512);
         let place = place(&runs).unwrap();
         drive.write_at(place, &raw).unwrap();

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::golden;
 
 const EXTENT: Extent = Extent {
     start: 7 << 20,
@@ -75,6 +76,19 @@ fn tags_are_readable() {
             "drivebay.v=1",
         ]
     );
+}
+
+#[test]
+fn tags_are_written_and_read_as_the_golden_ones() {
+    let written = |tags: Vec<String>| tags.join("\n") + "\n";
+    let read_back = |golden: Vec<u8>| {
+        let text = String::from_utf8(golden).unwrap();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let golden = golden::compare("group-tags.txt", written(of_vg(&mark())).as_bytes());
+    assert_eq!(vg(&read_back(golden)), Read::Ours(mark()));
+    let golden = golden::compare("volume-tags.txt", written(of_record(&sample())).as_bytes());
+    assert_eq!(record(&read_back(golden), EXTENT), Read::Ours(sample()));
 }
 
 #[test]

@@ -3,6 +3,7 @@ use serde_json::json;
 
 use super::*;
 use crate::carve::{device::Device, fake::FakeDrive, gpt::LABEL_EXTENT};
+use crate::golden;
 use crate::model::{DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Record, RecordState};
 
 const SIZE: u64 = 8 * MIB;
@@ -107,6 +108,34 @@ fn the_format_is_what_its_documentation_says() {
         content(vec![record(1, "a", RecordState::New)])
     );
     assert_eq!((read.sequence, read.slot), (7, 1));
+}
+
+#[test]
+fn a_label_is_written_and_read_as_the_golden_one() {
+    let states = [
+        RecordState::Creating,
+        RecordState::New,
+        RecordState::Block,
+        RecordState::Fs {
+            fs_type: FsType::Xfs,
+            fs_uuid: Uuid::from_u128(8),
+            mounted: true,
+        },
+        RecordState::Erasing {
+            erase_guid: Uuid::from_u128(9),
+            done_bytes: 7,
+        },
+    ];
+    let records = (1..).zip(states);
+    let records = records.map(|(n, state)| record(n, &format!("pvc-{n} ü:=+"), state));
+    let content = content(records.collect());
+    let (written, copied) = (FakeDrive::new(SIZE, 512), FakeDrive::new(SIZE, 512));
+    write(&written, None, &content).unwrap();
+    let mut slot = vec![0; 8192];
+    written.read_at(LABEL_EXTENT.start, &mut slot).unwrap();
+    let golden = golden::compare("label.bin", &slot);
+    copied.write_at(LABEL_EXTENT.start, &golden).unwrap();
+    assert_eq!(found(&copied).content, content);
 }
 
 #[test]

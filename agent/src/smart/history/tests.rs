@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::{Acknowledgement, History, HistoryError, VERSION};
+use crate::golden;
 use crate::smart::{
     Assessment, Code, Failure, FailureReason, Outcome, Thresholds, Verdict,
     fixtures::{ATA_HDD, ATA_SSD, NVME, changed},
@@ -445,4 +446,14 @@ fn an_nvme_drive_has_a_history_too() {
     );
     assert_eq!(bench.at(START + 1200, &errors(8)).verdict, Verdict::Suspect);
     assert_eq!(bench.at(START + 1800, &errors(17)).verdict, Verdict::Bad);
+}
+
+#[test]
+fn a_history_is_written_and_read_as_the_golden_one() {
+    let mut bench = Bench::new();
+    bench.at(START, &pending(48));
+    bench.acknowledged(START + HOUR, &pending(48));
+    bench.at(START + DAY, &pending(50));
+    let golden = golden::compare("smart.json", &bench.history.to_json().unwrap());
+    assert_eq!(History::from_json(&golden).unwrap(), bench.history);
 }

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use drivebay_hwtests::{
-    Agent, DriveSpec, MIB, Rig, Settings, Shelf, Trouble, agent, csi,
+    Agent, DriveSpec, MIB, Rig, Settings, Shelf, Trouble, csi,
     memory::Tree,
+    program,
     rig::{Node, Placed},
 };
 use drivebay_proto::csi::volume_capability::{AccessType, MountVolume, access_mode::Mode};
@@ -50,7 +51,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Trouble> {
     } else {
         (options.drives, options.volumes)
     };
-    let program = agent::program()?;
+    let program = program::agent()?;
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
     println!(
         "agent {}, Linux {}, KiB; PSS shares a page among those that map it",

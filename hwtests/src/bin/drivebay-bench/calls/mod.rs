@@ -14,7 +14,7 @@ mod volumes;
 use std::{fs, path::Path};
 
 use clap::{Args, ValueEnum};
-use drivebay_hwtests::{Trouble, agent, tools};
+use drivebay_hwtests::{Trouble, program, tools};
 
 use self::{carver::Layout, table::Table};
 
@@ -97,7 +97,7 @@ fn head(rounds: usize, layout: Layout) -> Result<Vec<String>, Trouble> {
     });
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let load = fs::read_to_string("/proc/loadavg")?;
-    let program = agent::program()?;
+    let program = program::agent()?;
     let build = program.parent().and_then(|dir| dir.file_name());
     let build = build.filter(|name| ["debug", "release"].iter().any(|known| name == known));
     Ok(vec![

@@ -1,10 +1,11 @@
 //! How soon a controller counts a drive that is plugged into a node.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use drivebay_hwtests::{
-    DriveSpec, MIB, Shelf, Trouble, agent,
-    pair::{Builds, Link, Pair},
+    DriveSpec, MIB, Shelf, Trouble,
+    pair::{Link, Pair},
+    program,
 };
 
 use super::{LISTED, Table, Times, timed};
@@ -14,13 +15,13 @@ const DRIVES: [usize; 2] = [8, 64];
 const LOOK: Duration = Duration::from_millis(1);
 
 pub(crate) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
-    let Some(controller) = controller()? else {
+    if program::controller().is_err() {
         table.note("Without a controller: hwtests/bench builds it");
         return Ok(());
-    };
+    }
     table.section("A drive that is plugged in, until the controller counts its room");
     for drives in DRIVES {
-        let times = of(controller.clone(), drives, rounds).await?;
+        let times = of(drives, rounds).await?;
         table.alone(
             "drive plugged until counted",
             &format!("{drives} drives"),
@@ -30,26 +31,12 @@ pub(crate) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trou
     Ok(())
 }
 
-/// `DRIVEBAY_CONTROLLER`, else the program beside this one.
-fn controller() -> Result<Option<PathBuf>, Trouble> {
-    let named = std::env::var_os("DRIVEBAY_CONTROLLER").map(PathBuf::from);
-    let beside =
-        || Ok::<_, Trouble>(std::env::current_exe()?.with_file_name("drivebay-controller"));
-    let program = named.map_or_else(beside, Ok)?;
-    Ok(program.is_file().then_some(program))
-}
-
-async fn of(controller: PathBuf, drives: usize, rounds: usize) -> Result<Times, Trouble> {
-    let builds = Builds {
-        agent: agent::program()?,
-        controller,
-        link: Link::Socket,
-    };
+async fn of(drives: usize, rounds: usize) -> Result<Times, Trouble> {
     let mut shelf = Shelf::new()?;
     for number in 0..drives {
         shelf.add(DriveSpec::blank(&format!("d{number}"), 64 * MIB))?;
     }
-    let mut pair = Pair::start(&builds, shelf, |_| ()).await;
+    let mut pair = Pair::start(Link::Socket, shelf, |_| ()).await;
     let mut times = Times::default();
     for number in 0..rounds {
         let name = format!("plugged{number}");
