@@ -4,9 +4,8 @@
 //! the start, where the label is: what an interruption leaves is a claimed drive, or one whose remains `drive wipe` takes away.
 
 use super::{
-    claimable::{self, EDGE},
+    claimable,
     claimed::ClaimedDrive,
-    device::{self, Medium},
     error::{CarveError, io_error},
     jobs::{Release, Released},
     layout, lvm, open,
@@ -15,7 +14,7 @@ use super::{
     wipe,
 };
 use crate::model::{Contents, DriveRef, Extent};
-use crate::sys::{self, blockdev::BlockDev};
+use crate::sys::blockdev::BlockDev;
 use crate::worker::Context;
 
 /// See `Release`.
@@ -45,11 +44,9 @@ pub(super) fn release(job: &Release, context: &mut Context) -> Result<Released, 
     let [start, end] = ends(drive.size_bytes);
     for run in [end, start] {
         zero(&dev, drive, run)?;
-        is_zeros(&dev, drive, run)?;
+        wipe::reads_zeros(&dev, drive, run)?;
     }
-    if let Err(error) = sys::lvm::forget_hints() {
-        tracing::warn!(drive = %drive.id, %error, "host LVM commands may still expect the released drive's volume group");
-    }
+    wipe::forget_group(drive);
     Ok(Released { blank })
 }
 
@@ -98,18 +95,6 @@ fn zero(dev: &BlockDev, drive: &DriveRef, run: Extent) -> Result<(), CarveError>
             .map_err(io_error(&drive.id, "taking the label away"))?;
     }
     Ok(())
-}
-
-fn is_zeros<D: Medium>(dev: &D, drive: &DriveRef, run: Extent) -> Result<(), CarveError> {
-    let found = device::sample_nonzero(dev, run, EDGE.min(run.len))
-        .map_err(io_error(&drive.id, "checking that it is blank"))?;
-    match found {
-        None => Ok(()),
-        Some(offset) => Err(CarveError::NotErased {
-            drive: drive.id.to_string(),
-            offset,
-        }),
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use super::{
     claimable::EDGE,
-    device::{self, Device},
+    device::{self, Medium},
     error::{CarveError, io_error},
     jobs::{WipeProgress, WipeStep},
     layout, lvm, open,
@@ -59,10 +59,15 @@ pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress
             .map_err(io_error(&drive.id, "wiping"))?;
     }
     if done == size {
-        check(&dev, drive)?;
-        if let Err(error) = sys::lvm::forget_hints() {
-            tracing::warn!(drive = %drive.id, %error, "host LVM commands may still expect the wiped drive's volume group");
-        }
+        reads_zeros(
+            &dev,
+            drive,
+            Extent {
+                start: 0,
+                len: size,
+            },
+        )?;
+        forget_group(drive);
     }
     Ok(WipeProgress {
         done_bytes: done,
@@ -122,13 +127,13 @@ pub(super) fn take_partitions(dev: &BlockDev, drive: &DriveRef) -> Result<(), Ca
     Ok(())
 }
 
-/// What claiming will look at must read as zeros.
-fn check<D: Device>(dev: &D, drive: &DriveRef) -> Result<(), CarveError> {
-    let whole = Extent {
-        start: 0,
-        len: drive.size_bytes,
-    };
-    let found = device::sample_nonzero(dev, whole, edge_of(drive.size_bytes))
+/// Fails if a part of `run` that claiming reads, its ends and samples between, is not zeros.
+pub(super) fn reads_zeros<D: Medium + ?Sized>(
+    dev: &D,
+    drive: &DriveRef,
+    run: Extent,
+) -> Result<(), CarveError> {
+    let found = device::sample_nonzero(dev, run, EDGE.min(run.len))
         .map_err(io_error(&drive.id, "checking that it is blank"))?;
     match found {
         None => Ok(()),
@@ -136,6 +141,13 @@ fn check<D: Device>(dev: &D, drive: &DriveRef) -> Result<(), CarveError> {
             drive: drive.id.to_string(),
             offset,
         }),
+    }
+}
+
+/// LVM's commands on the host forget the volume group that was on the drive.
+pub(super) fn forget_group(drive: &DriveRef) {
+    if let Err(error) = sys::lvm::forget_hints() {
+        tracing::warn!(drive = %drive.id, %error, "host LVM commands may still expect the volume group of a drive that was given back");
     }
 }
 

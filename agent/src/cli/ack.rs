@@ -2,16 +2,14 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use drivebay_common::{pick::Part, table::printable};
+use drivebay_common::table::printable;
 use drivebay_proto::agent::{AcknowledgeDriveRequest, AcknowledgeDriveResponse};
 
-use super::{client::Client, name, one_drive::OneDriveError};
+use super::one_drive::{self, OneDriveError};
 
 /// Acknowledges. Answers with what to print.
 pub async fn run(socket: &Path, drive: &str, note: &str) -> Result<String, OneDriveError> {
-    let mut client = Client::connect(socket).await?;
-    let inventory = client.inventory().await?;
-    let drive = name::drive(&inventory, drive, Part::Whole)?;
+    let (mut client, _, drive) = one_drive::named(socket, drive).await?;
     let request = AcknowledgeDriveRequest {
         drive: drive.id.clone(),
         by: somebody(|name| std::env::var(name).ok()),

@@ -2,14 +2,9 @@
 
 use std::{path::Path, time::Duration};
 
-use drivebay_common::pick::Part;
 use drivebay_proto::agent::AdoptDriveRequest;
 
-use super::{
-    client::Client,
-    name,
-    one_drive::{self, DriveAction, OneDriveError},
-};
+use super::one_drive::{self, DriveAction, OneDriveError};
 
 /// Adopting writes one label and looks at the drives again.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -27,10 +22,8 @@ pub async fn run(
     name: &str,
     confirm: Option<&str>,
 ) -> Result<String, OneDriveError> {
-    let mut client = Client::connect(socket).await?;
-    let inventory = client.inventory().await?;
-    let drive = name::drive(&inventory, name, Part::Whole)?;
-    one_drive::confirmed(&inventory, drive, name, confirm, &ADOPT)?;
+    let (mut client, inventory, drive) = one_drive::named(socket, name).await?;
+    one_drive::confirmed(&inventory, &drive, name, confirm, &ADOPT)?;
     let request = AdoptDriveRequest {
         drive: drive.id.clone(),
         confirm: drive.id.clone(),

@@ -1,14 +1,20 @@
 //! What the commands that act on one drive share: finding it by what was typed, showing what it is about,
 //! and doing nothing until its identity is spelled out.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::Path};
 
-use drivebay_common::{ask::AskError, cli::USAGE, pick::PickError};
+use drivebay_common::{
+    ask::AskError,
+    cli::USAGE,
+    pick::{Part, PickError},
+};
 use drivebay_proto::agent::{Drive, InventoryUpdate, Volume};
 use tonic::Code;
 
 use super::{
+    client::Client,
     drives::below,
+    name,
     table::{human_size, printable},
 };
 
@@ -54,6 +60,17 @@ impl OneDriveError {
             Self::NotConfirmed(_) | Self::WrongConfirmation { .. } => USAGE,
         }
     }
+}
+
+/// The drive of this name, whole, as the agent that serves there lists it.
+pub async fn named(
+    socket: &Path,
+    name: &str,
+) -> Result<(Client, InventoryUpdate, Drive), OneDriveError> {
+    let mut client = Client::connect(socket).await?;
+    let inventory = client.inventory().await?;
+    let drive = name::drive(&inventory, name, Part::Whole)?.clone();
+    Ok((client, inventory, drive))
 }
 
 /// Whether the identity of the drive that was named is spelled out; else what to say.
@@ -157,10 +174,7 @@ pub fn shown(inventory: &InventoryUpdate, drive: &Drive, action: &DriveAction) -
 
 #[cfg(test)]
 mod tests {
-    use drivebay_common::pick::Part;
-
     use super::*;
-    use crate::cli::name;
 
     fn inventory() -> InventoryUpdate {
         let drive = |id: &str, kernel_name: &str| Drive {

@@ -2,14 +2,9 @@
 
 use std::{path::Path, time::Duration};
 
-use drivebay_common::pick::Part;
 use drivebay_proto::agent::ReleaseDriveRequest;
 
-use super::{
-    client::Client,
-    name,
-    one_drive::{self, DriveAction, OneDriveError},
-};
+use super::one_drive::{self, DriveAction, OneDriveError};
 
 /// Releasing writes both ends of the drive and looks at the drives again.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -27,13 +22,11 @@ pub async fn run(
     name: &str,
     confirm: Option<&str>,
 ) -> Result<String, OneDriveError> {
-    let mut client = Client::connect(socket).await?;
-    let inventory = client.inventory().await?;
-    let drive = name::drive(&inventory, name, Part::Whole)?;
-    let confirmed = one_drive::confirmed(&inventory, drive, name, confirm, &RELEASE);
+    let (mut client, inventory, drive) = one_drive::named(socket, name).await?;
+    let confirmed = one_drive::confirmed(&inventory, &drive, name, confirm, &RELEASE);
     let request = ReleaseDriveRequest {
         drive: drive.id.clone(),
-        confirm: one_drive::spelled_out(drive, &confirmed),
+        confirm: one_drive::spelled_out(&drive, &confirmed),
     };
     let call = client.by_hand.release_drive(request);
     let answer = client.asked.answered_within(DEADLINE, call).await;

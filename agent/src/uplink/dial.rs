@@ -4,9 +4,7 @@
 use std::{
     io,
     net::SocketAddr,
-    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -16,14 +14,14 @@ use drivebay_common::tls::{self, Credentials, Role};
 use drivebay_proto::agent::agent_server::{Agent, AgentServer};
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
     sync::watch,
 };
 use tokio_rustls::TlsConnector;
 use tokio_stream::{StreamExt, once, pending};
-use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::transport::{Server, server};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
 
 use super::{
     Shared,
@@ -84,10 +82,13 @@ pub(super) async fn dial<S: Agent + Clone>(
     // However this ends, nothing goes on over the connection after that.
     let over = CancellationToken::new();
     let _over = over.clone().drop_guard();
-    let stream = Watched {
-        stream: Box::new(Breakable::new(stream, over)),
-        failure: failure.clone(),
-        _gone: gone.clone().drop_guard(),
+    let stream = {
+        // Dropped with the connection.
+        let (failure, gone) = (failure.clone(), gone.clone().drop_guard());
+        Breakable::observed(stream, over, move |error| {
+            let _ = &gone;
+            failure.put(error);
+        })
     };
     let end = CancellationToken::new();
     let ended = {
@@ -222,62 +223,5 @@ impl Failure {
 
     fn take(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// A connection whose end is noticed, however it comes.
-struct Watched {
-    stream: Box<dyn Stream>,
-    failure: Failure,
-    _gone: DropGuard,
-}
-
-impl server::Connected for Watched {
-    type ConnectInfo = ();
-
-    fn connect_info(&self) {}
-}
-
-impl AsyncRead for Watched {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if let Poll::Ready(Err(error)) = &read {
-            self.failure.put(error);
-        }
-        read
-    }
-}
-
-impl AsyncWrite for Watched {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }

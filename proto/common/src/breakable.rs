@@ -8,38 +8,58 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::transport::server::Connected;
 
 /// Once its token is cancelled, reading from it fails; HTTP/2 always reads, so that all calls end with it.
 #[derive(Debug)]
-pub struct Breakable<S> {
+pub struct Breakable<S, F = fn(&io::Error)> {
     stream: S,
     over: Pin<Box<WaitForCancellationFutureOwned>>,
+    failed: F,
 }
 
 impl<S> Breakable<S> {
     /// Breaks this one when `over` is cancelled.
     pub fn new(stream: S, over: CancellationToken) -> Self {
+        Self::observed(stream, over, |_| ())
+    }
+}
+
+impl<S, F: FnMut(&io::Error)> Breakable<S, F> {
+    /// As `new`; `failed` is called with each error of reading, and dropped with the connection.
+    pub fn observed(stream: S, over: CancellationToken, failed: F) -> Self {
         Self {
             stream,
             over: Box::pin(over.cancelled_owned()),
+            failed,
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Breakable<S> {
+impl<S, F> Connected for Breakable<S, F> {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
+
+impl<S: AsyncRead + Unpin, F: FnMut(&io::Error) + Unpin> AsyncRead for Breakable<S, F> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.over.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        let read = match self.over.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+            Poll::Pending => Pin::new(&mut self.stream).poll_read(context, buffer),
+        };
+        if let Poll::Ready(Err(error)) = &read {
+            (self.failed)(error);
         }
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        read
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Breakable<S> {
+impl<S: AsyncWrite + Unpin, F: Unpin> AsyncWrite for Breakable<S, F> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! What a rule can find: stable codes, how bad each is, and what acknowledging it does.
+//! Stable codes of findings, and the effect of acknowledging each.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub enum Acknowledging {
 }
 
 macro_rules! codes {
-    ($($(#[doc = $doc:literal])+ $name:ident: $severity:ident, $ack:ident;)+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident: $ack:ident;)+) => {
         /// What was found. The names are stable: they appear in tables, JSON, metrics and alerts.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Code { $($(#[doc = $doc])+ $name,)+ }
@@ -39,11 +39,6 @@ macro_rules! codes {
                 match self { $(Self::$name => stringify!($name),)+ }
             }
 
-            /// How bad it is as a rule; only the one on the status of an ATA drive is worse.
-            pub fn severity(self) -> Severity {
-                match self { $(Self::$name => Severity::$severity,)+ }
-            }
-
             /// What an operator's acknowledgement does to it.
             pub fn acknowledgement(self) -> Acknowledging {
                 match self { $(Self::$name => Acknowledging::$ack,)+ }
@@ -54,85 +49,85 @@ macro_rules! codes {
 
 codes! {
     /// The drive's own status says failing (ATA: BAD; elsewhere without a reason that is known: SUSPECT).
-    StatusFailed: Suspect, Never;
+    StatusFailed: Never;
     /// ATA: a prefail attribute is at or under its threshold now.
-    PrefailNow: Bad, Never;
+    PrefailNow: Never;
     /// ATA: an old-age attribute other than a temperature is at or under its threshold now.
-    OldAgeNow: Suspect, Level;
+    OldAgeNow: Level;
     /// ATA: a prefail attribute was at or under its threshold in the past.
-    PrefailPast: Suspect, Level;
+    PrefailPast: Level;
     /// ATA: the last self-test ended with an electrical or a mechanical failure.
-    SelfTestFatal: Bad, Never;
+    SelfTestFatal: Never;
     /// A failed self-test that no later one outdates.
-    SelfTestFailed: Suspect, Level;
+    SelfTestFailed: Level;
     /// ATA 197: many sectors wait to be read or rewritten.
-    PendingSectorsMany: Bad, Level;
+    PendingSectorsMany: Level;
     /// ATA 197: sectors wait to be read or rewritten.
-    PendingSectors: Suspect, Level;
+    PendingSectors: Level;
     /// ATA 198: many sectors cannot be read.
-    OfflineUncorrectableMany: Bad, Level;
+    OfflineUncorrectableMany: Level;
     /// ATA 198: sectors cannot be read.
-    OfflineUncorrectable: Suspect, Level;
+    OfflineUncorrectable: Level;
     /// ATA 5, 187, 197 or 198 grew in several polls in a row.
-    ErrorsGrowing: Bad, Growth;
+    ErrorsGrowing: Growth;
     /// ATA 5: many sectors were replaced, and the number grows.
-    ReallocatedManyGrowing: Bad, Growth;
+    ReallocatedManyGrowing: Growth;
     /// ATA 5 or the device statistics of a turning drive: sectors were replaced.
-    ReallocatedSectors: Suspect, Level;
+    ReallocatedSectors: Level;
     /// ATA 5 of a turning drive: sectors were replaced lately.
-    ReallocatedGrew: Suspect, Growth;
+    ReallocatedGrew: Growth;
     /// ATA 187, the device statistics or the error log: reads failed the host.
-    ReportedUncorrect: Suspect, Level;
+    ReportedUncorrect: Level;
     /// ATA 184, where it is named so: data was damaged inside the drive.
-    EndToEndErrors: Suspect, Level;
+    EndToEndErrors: Level;
     /// ATA 10 of a turning drive: it did not spin up at once.
-    SpinRetries: Suspect, Level;
+    SpinRetries: Level;
     /// ATA 22, 23, 24: a helium drive loses it.
-    HeliumLow: Suspect, Level;
+    HeliumLow: Level;
     /// The pending defects log of ATA or SCSI has entries.
-    PendingDefects: Suspect, Level;
+    PendingDefects: Level;
     /// SCSI: failure prediction threshold exceeded (ASC 0x5D).
-    FailurePredicted: Bad, Never;
+    FailurePredicted: Never;
     /// SCSI, NVMe: a warning that only says that the rated endurance is used up.
-    EnduranceExhausted: Suspect, Level;
+    EnduranceExhausted: Level;
     /// SCSI: a warning (ASC 0x0B), other than of heat.
-    DriveWarning: Suspect, Never;
+    DriveWarning: Never;
     /// SCSI: many uncorrected errors within a day.
-    UncorrectedErrorsFast: Bad, Growth;
+    UncorrectedErrorsFast: Growth;
     /// SCSI: uncorrected errors.
-    UncorrectedErrors: Suspect, Level;
+    UncorrectedErrors: Level;
     /// SCSI: many grown defects within a day.
-    GrownDefectsFast: Bad, Growth;
+    GrownDefectsFast: Growth;
     /// SCSI: a thousand grown defects or more.
-    GrownDefectsMany: Bad, Level;
+    GrownDefectsMany: Level;
     /// SCSI: grown defects.
-    GrownDefects: Suspect, Level;
+    GrownDefects: Level;
     /// SCSI: grown defects lately.
-    GrownDefectsGrew: Suspect, Growth;
+    GrownDefectsGrew: Growth;
     /// SCSI: a fatal error ended the background scan.
-    BackgroundScanHalted: Bad, Level;
+    BackgroundScanHalted: Level;
     /// SCSI: the background scan found what it could not recover.
-    BackgroundScanErrors: Suspect, Level;
+    BackgroundScanErrors: Level;
     /// NVMe, eMMC: the drive warns that its spare is low.
-    SpareLow: Suspect, Never;
+    SpareLow: Never;
     /// NVMe: the drive says that its reliability is degraded.
-    ReliabilityDegraded: Bad, Never;
+    ReliabilityDegraded: Never;
     /// NVMe: the medium went read-only.
-    MediumReadOnly: Bad, Never;
+    MediumReadOnly: Never;
     /// NVMe: the volatile memory's backup failed.
-    BackupFailed: Suspect, Never;
+    BackupFailed: Never;
     /// NVMe: the persistent memory region is read-only or unreliable.
-    PmrUnreliable: Suspect, Never;
+    PmrUnreliable: Never;
     /// NVMe, eMMC: hardly any spare left.
-    SpareExhausted: Bad, Level;
+    SpareExhausted: Level;
     /// NVMe: many media errors within a day.
-    MediaErrorsFast: Bad, Growth;
+    MediaErrorsFast: Growth;
     /// NVMe: media errors.
-    MediaErrors: Suspect, Level;
+    MediaErrors: Level;
     /// The controller's or device's state in sysfs is not the running one.
-    NotRunning: Suspect, Never;
+    NotRunning: Never;
     /// The drive used to answer, and does not any more.
-    ProbeHang: Suspect, Never;
+    ProbeHang: Never;
 }
 
 impl fmt::Display for Code {

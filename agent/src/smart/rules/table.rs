@@ -204,17 +204,4 @@ mod tests {
             row.meaning
         );
     }
-
-    #[test]
-    fn the_severity_of_a_rule_is_its_codes_but_for_the_status_of_ata() {
-        for rule in RULES {
-            let ata_status = rule.code == Code::StatusFailed && rule.drives.as_str() == "ATA";
-            assert_eq!(
-                rule.severity == rule.code.severity(),
-                !ata_status,
-                "{}",
-                rule.code
-            );
-        }
-    }
 }

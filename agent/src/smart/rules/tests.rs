@@ -23,11 +23,34 @@ struct Case {
     also: Vec<(&'static str, Value)>,
 }
 
+/// Codes whose findings are BAD. That of an ATA drive's status is BAD, too, and others' are not.
+const BAD: &[Code] = &[
+    Code::PrefailNow,
+    Code::SelfTestFatal,
+    Code::PendingSectorsMany,
+    Code::OfflineUncorrectableMany,
+    Code::ErrorsGrowing,
+    Code::ReallocatedManyGrowing,
+    Code::FailurePredicted,
+    Code::UncorrectedErrorsFast,
+    Code::GrownDefectsFast,
+    Code::GrownDefectsMany,
+    Code::BackgroundScanHalted,
+    Code::ReliabilityDegraded,
+    Code::MediumReadOnly,
+    Code::SpareExhausted,
+    Code::MediaErrorsFast,
+];
+
 fn case(code: Code, text: &'static str, place: &'static str, below: &[i64], at: &[i64]) -> Case {
     let values = |numbers: &[i64]| numbers.iter().map(|number| json!(number)).collect();
     Case {
         code,
-        severity: code.severity(),
+        severity: if BAD.contains(&code) {
+            Severity::Bad
+        } else {
+            Severity::Suspect
+        },
         text,
         place,
         below: values(below),
