@@ -72,7 +72,7 @@ pub(crate) async fn prepare_lvm(config: &Config) -> Option<String> {
     let wanted = config
         .classes
         .iter()
-        .any(|class| class.layout != Some(Layout::Partition));
+        .any(|class| class.layout == Layout::Lvm);
     let dir = config.runtime_dir.clone();
     let found = offload("lvm", LVM_ANSWER, move || {
         // Also without such a class: a drive that was carved with LVM stays it.

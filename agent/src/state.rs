@@ -62,12 +62,10 @@ pub struct KnownDrive {
     pub class: String,
     /// Bytes volumes could have on it in all.
     pub usable_bytes: u64,
-    /// How it is carved; None in a file of an agent that did not write it down.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layout: Option<Layout>,
-    /// Whose label it is; None in a file of an agent that did not write it down.
-    #[serde(default)]
-    pub drive_uuid: Option<Uuid>,
+    /// How it is carved.
+    pub layout: Layout,
+    /// The uuid in its label.
+    pub drive_uuid: Uuid,
     /// Its volumes' records.
     pub volumes: Vec<Record>,
     /// Volumes that were on it, are not any more, and that nobody deleted here: somebody took them away by hand.

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{Parser, Subcommand, ValueEnum, builder::UnknownArgumentValueParser};
+use clap::{Parser, Subcommand, ValueEnum};
 use drivebay_proto::names;
 
 use crate::{
@@ -117,11 +117,6 @@ pub struct RunOptions {
     /// Its key (PEM)
     #[arg(long, value_name = "FILE", requires = "ca")]
     pub key: Option<PathBuf>,
-    // What earlier releases had.
-    #[arg(long, hide = true, num_args = 0, default_missing_value = "true", value_parser = UnknownArgumentValueParser::suggest(
-        "it is gone, since every local user could be an agent: use --listen unix:PATH here, and addresses = [\"unix:PATH\"] under [controller] in the agent's configuration"
-    ))]
-    insecure_loopback: Option<String>,
     /// Read from the cluster's API server which volumes and nodes should exist, so that those of an absent node are listed over
     /// any restart, and tell events there. In a pod
     #[arg(long, requires = "listen")]
@@ -371,11 +366,6 @@ mod tests {
                 [&unix[..], &files].concat(),
                 "takes no certificates and no tokens",
             ),
-            (
-                [&tcp[..], &["--insecure-loopback"]].concat(),
-                "use --listen unix:PATH",
-            ),
-            (vec!["--insecure-loopback"], "use --listen unix:PATH"),
         ] {
             let said = entrance(&args).unwrap_err();
             assert!(said.contains(says), "{args:?}: {said}");

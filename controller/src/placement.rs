@@ -25,8 +25,6 @@ pub struct Want {
     /// Filesystem; None: the class's.
     pub fs_type: Option<&'static str>,
     pub range: SizeRange,
-    /// Only agents that keep the volumes of an anti-affinity group apart may be asked.
-    pub hard_group: bool,
 }
 
 impl Want {
@@ -126,12 +124,6 @@ pub enum PlacementError {
         /// The nodes asked for.
         nodes: Vec<String>,
     },
-    /// The agents of the nodes asked for know of no groups.
-    #[error(
-        "antiAffinity is hard, and the agents of these nodes are too old for that: {}; upgrade them",
-        listed(nodes)
-    )]
-    NoAntiAffinity { nodes: Vec<String> },
     /// No size satisfies the request.
     #[error(transparent)]
     Size(#[from] SizeError),
@@ -207,7 +199,7 @@ pub fn place(
             PlacementError::Gone { nodes: gone }
         });
     }
-    let mut having: Vec<_> = asked
+    let having: Vec<_> = asked
         .iter()
         .filter_map(|node| Some((*node, node.classes.get(&class)?)))
         .collect();
@@ -221,13 +213,6 @@ pub fn place(
         } else {
             PlacementError::NotReady { nodes: away }
         });
-    }
-    if want.hard_group {
-        having.retain(|(_, report)| report.anti_affinity);
-    }
-    if having.is_empty() {
-        let nodes = asked.iter().map(|node| node.id.clone()).collect();
-        return Err(PlacementError::NoAntiAffinity { nodes });
     }
     let lone = having.len() == 1 && away.is_empty();
     let mut choices = Vec::new();

@@ -56,7 +56,6 @@ fn want(class: Option<&str>, required: u64) -> Want {
             required,
             limit: None,
         },
-        hard_group: false,
     }
 }
 
@@ -294,28 +293,4 @@ fn equal_nodes_share_the_volumes() {
         firsts.len() == 10 && firsts.values().all(|count| (50..160).contains(count)),
         "{firsts:?}"
     );
-}
-
-#[test]
-fn a_hard_group_goes_to_no_agent_that_is_too_old_to_keep_it_apart() {
-    let mut nodes = [
-        node("old", &[("hdd", 9 * GIB)]),
-        node("new", &[("hdd", GIB)]),
-    ];
-    let newer = std::sync::Arc::make_mut(&mut nodes[1].classes);
-    newer.get_mut("hdd").unwrap().anti_affinity = true;
-    let hard = Want {
-        hard_group: true,
-        ..want(Some("hdd"), GIB)
-    };
-    let placed = |want: &Want, nodes: &[Node]| {
-        let choices = place("pvc", want, None, &key(), nodes);
-        choices.map(|all| all.into_iter().map(|one| one.node).collect::<Vec<_>>())
-    };
-    assert_eq!(placed(&hard, &nodes), Ok(vec!["new".to_owned()]));
-    let soft = want(Some("hdd"), GIB);
-    assert_eq!(placed(&soft, &nodes).unwrap().len(), 2);
-    let refused = placed(&hard, &nodes[..1]);
-    let nodes = vec!["old".to_owned()];
-    assert_eq!(refused, Err(PlacementError::NoAntiAffinity { nodes }));
 }

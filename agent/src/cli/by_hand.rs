@@ -216,7 +216,6 @@ pub(super) fn request(
         block: args.block,
         fs_type,
         range,
-        hard_group: false,
     };
     let fs_type = want.filesystem(class);
     let said = [

@@ -161,9 +161,8 @@ fn describe(class: &ClassConfig) -> String {
     );
     words.push(
         match class.layout {
-            Some(Layout::Lvm) => "layout lvm",
-            Some(Layout::Partition) => "layout partition",
-            None => "layout lvm (the default), or partition where all its drives have that",
+            Layout::Lvm => "layout lvm",
+            Layout::Partition => "layout partition",
         }
         .into(),
     );

@@ -738,8 +738,8 @@ OK
   state        /var/lib/drivebay
   rescan       every 5m
   erasing      at most 200 MiB/s a drive; quarantine 1d
-  class        fast: ext4, media nvme, at least 93.1 GiB, layout lvm (the default), or partition where all its drives have that
-  class        bulk: xfs, media hdd, at least 931 GiB, layout lvm (the default), or partition where all its drives have that
+  class        fast: ext4, media nvme, at least 93.1 GiB, layout lvm
+  class        bulk: xfs, media hdd, at least 931 GiB, layout lvm
 "
     );
     assert_eq!(human_size(100_000_000_000), "93.1 GiB");

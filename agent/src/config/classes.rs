@@ -92,7 +92,7 @@ fn one(
     ClassConfig {
         select: select(raw, line, allow_loop, report),
         name: name.unwrap_or_default().to_owned(),
-        layout: value(&raw.layout).copied(),
+        layout: value(&raw.layout).copied().unwrap_or_default(),
         placement: value(&raw.placement).copied().unwrap_or_default(),
         priority: *value(&raw.priority).unwrap_or(&0),
         claim: value(&raw.claim).copied().unwrap_or_default(),

@@ -55,7 +55,6 @@ pub(super) fn check(raw: &Controller, report: &mut Report) -> Option<ControllerC
     let is_unix = |target: &Target| matches!(target, Target::Unix(_));
     let unix_only = !targets.is_empty() && targets.iter().all(is_unix);
     let tls = match files {
-        _ if refuses_insecure_loopback(raw, report) => None,
         _ if unix_only => {
             let given = [&raw.ca, &raw.cert, &raw.key, &raw.token];
             if let Some(at) = given.into_iter().flatten().next() {
@@ -83,21 +82,4 @@ pub(super) fn check(raw: &Controller, report: &mut Report) -> Option<ControllerC
         tls,
         token,
     })
-}
-
-/// Whether the configuration relies on what earlier releases had.
-fn refuses_insecure_loopback(raw: &Controller, report: &mut Report) -> bool {
-    let Some(at) = &raw.insecure_loopback else {
-        return false;
-    };
-    let insecure = at.value == Some(true);
-    if insecure {
-        report.error(
-            at,
-            "is gone, since every local user could command this agent: start the controller with --listen unix:/run/drivebay-controller/agents.sock and write addresses = [\"unix:/run/drivebay-controller/agents.sock\"], or use ca, cert and key",
-        );
-    } else {
-        report.warn(at, "has no effect any more; remove it");
-    }
-    insecure
 }

@@ -119,8 +119,6 @@ pub(super) struct Controller {
     pub(super) cert: Given<String>,
     pub(super) key: Given<String>,
     pub(super) token: Given<String>,
-    /// Of earlier releases; refused.
-    pub(super) insecure_loopback: Given<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]

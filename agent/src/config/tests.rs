@@ -93,8 +93,6 @@ fn every_key_of_the_example_is_a_known_one() {
 
 #[test]
 fn the_example_has_every_key() {
-    // Of earlier releases, and refused.
-    const GONE: (&str, &str) = ("[controller]", "insecure-loopback");
     let shown = reference::entries(EXAMPLE);
     let keys = schema::keys::<raw::Raw>();
     assert!(keys.len() > 90, "{keys:#?}");
@@ -103,7 +101,7 @@ fn the_example_has_every_key() {
         let is_shown = shown
             .iter()
             .any(|it| it.section == section && it.key == name);
-        assert_eq!(is_shown, (section, name) != GONE, "{section} {name}");
+        assert!(is_shown, "{section} {name}");
     }
 }
 
@@ -653,19 +651,7 @@ fn controllers_are_dialled_with_certificates_or_on_a_unix_socket_and_never_half(
             format!("{addresses}ca = \"/a\"\ncert = \"/b\"\n"),
             "all three",
         ),
-        (
-            format!("{addresses}insecure-loopback = false\n"),
-            "all three",
-        ),
         (mixed.to_owned(), "all three"),
-        (
-            "addresses = [\"127.0.0.1:9443\"]\ninsecure-loopback = true\n".to_owned(),
-            "--listen unix:/run",
-        ),
-        (
-            format!("{addresses}{FILES}insecure-loopback = true\n"),
-            "is gone",
-        ),
         (format!("{socket}{FILES}"), "leave it out"),
         ("addresses = [\"unix:c\"]\n".to_owned(), "absolute path"),
         (FILES.to_owned(), "addresses"),

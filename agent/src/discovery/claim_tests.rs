@@ -64,7 +64,7 @@ fn class(name: &str, priority: i32) -> ClassConfig {
             media: vec![Media::Hdd, Media::Ssd, Media::Nvme],
             ..Selector::default()
         },
-        layout: None,
+        layout: Layout::Lvm,
         placement: crate::model::Placement::default(),
         priority,
         claim: ClaimPolicy::Blank,

@@ -8,7 +8,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Known, drive_end, layouts};
+use super::{Known, layouts};
 use crate::{
     discovery::host_udev,
     evidence::{registry::of_its_drive, unreadable},
@@ -60,8 +60,6 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[ClassConfig]) -> Snap
         for given in &known.overrides {
             given.apply(id, &mut drive.health, known.now);
         }
-        let end = drive_end::condition(drive);
-        drive.health.conditions.extend(end);
         let unreadable = known.health.unreadable(id);
         if !unreadable.is_empty() {
             drive.health.unreadable =
@@ -112,7 +110,7 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[ClassConfig]) -> Snap
     let mut reports: BTreeMap<String, ClassReport> = classes
         .iter()
         .map(|class| {
-            let layout = layouts::layout(known, class);
+            let layout = class.layout;
             let empty = ClassReport {
                 layout,
                 cannot_claim: layouts::unavailable(known, layout).map(str::to_owned),

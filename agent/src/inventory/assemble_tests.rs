@@ -14,7 +14,7 @@ const FREE: u64 = 1 << 30;
 fn snapshot(known: &Known) -> Snapshot {
     let merged = remember(known, 0, Duration::ZERO, Duration::from_secs(60));
     let class = ClassConfig {
-        layout: Some(crate::model::Layout::Partition),
+        layout: crate::model::Layout::Partition,
         ..class("bulk")
     };
     assemble(known, &merged, &[class])

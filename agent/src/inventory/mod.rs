@@ -5,7 +5,6 @@
 
 pub mod assemble;
 pub mod delta;
-mod drive_end;
 pub mod layouts;
 pub mod mount_view;
 mod since;

@@ -125,7 +125,6 @@ impl Sender {
             smallest_volume_bytes: class.fs_type.min_bytes(),
             fs_type: class.fs_type.as_str().to_owned(),
             extent_bytes: MIB,
-            anti_affinity: true,
         }
     }
 

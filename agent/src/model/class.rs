@@ -172,8 +172,8 @@ pub struct ClassConfig {
     pub name: String,
     /// Which drives.
     pub select: Selector,
-    /// How they are carved; None: not said, see [`ClassConfig::layout_beside`].
-    pub layout: Option<Layout>,
+    /// How the next drive is carved; claimed ones keep theirs.
+    pub layout: Layout,
     /// Which drive and which place a new volume gets.
     pub placement: Placement,
     /// The higher one takes a drive that two classes select; equal is AmbiguousClass.
@@ -194,22 +194,6 @@ pub struct ClassConfig {
     pub xfs_retry_forever: bool,
     /// Layout `lvm`: bytes of free space that the snapshot by which a mounted volume is checked may take; 0: none is made.
     pub check_reserve_bytes: u64,
-}
-
-impl ClassConfig {
-    /// How the next drive of the class is carved, when drives with these layouts are claimed for it already. Without a layout of
-    /// its own a class keeps the one that its drives have; the default is `lvm`.
-    pub fn layout_beside(&self, claimed: impl IntoIterator<Item = Layout>) -> Layout {
-        self.layout.unwrap_or_else(|| {
-            let mut claimed = claimed.into_iter().peekable();
-            let has_some = claimed.peek().is_some();
-            if has_some && claimed.all(|layout| layout == Layout::Partition) {
-                Layout::Partition
-            } else {
-                Layout::default()
-            }
-        })
-    }
 }
 
 #[cfg(test)]

@@ -68,8 +68,7 @@ impl CreatedFor {
         }
     }
 
-    /// As it was kept. The PersistentVolume of a volume of an older release is known by the name that the provisioner
-    /// gives both by default.
+    /// As it was kept. Without a name of the PersistentVolume it is the one that the provisioner gives both by default.
     pub fn of(record: &Record) -> Self {
         let kept = |key: &str| record.parameters.get(key).cloned().unwrap_or_default();
         let mut this = Self {
@@ -100,7 +99,7 @@ pub fn keep_created_at(now: u64, parameters: &mut BTreeMap<String, String>) {
     parameters.insert(names::KEPT_CREATED_AT.to_owned(), now.to_string());
 }
 
-/// When a volume was created, seconds since 1970. None: not noted, as of older volumes.
+/// When a volume was created, seconds since 1970. None: not noted.
 pub fn created_at(kept: &BTreeMap<String, String>) -> Option<u64> {
     kept.get(names::KEPT_CREATED_AT)?.parse().ok()
 }

@@ -60,16 +60,12 @@ codes! {
     ReadFailed;
     /// It takes several times as long as other drives of its kind, at the same load.
     Slow;
-    /// A volume of an earlier release owns its last bytes.
-    VolumeOwnsDriveEnd;
     /// The operator says that it is worse than the evidence.
     OperatorOverride;
     /// Of the host: udev's rules read what tenants wrote.
     HostReadsVolumes;
     /// Of the host: a class of layout `lvm` cannot be used.
     LvmUnavailable;
-    /// Of the host: a class does not say its layout, and its drives have another one than the default.
-    LayoutNotSet;
 }
 
 impl fmt::Display for Code {

@@ -96,7 +96,7 @@ pub fn class(name: &str) -> ClassConfig {
     ClassConfig {
         name: name.into(),
         select: Selector::default(),
-        layout: None,
+        layout: Layout::Lvm,
         placement: Placement::default(),
         priority: 0,
         claim: ClaimPolicy::Blank,

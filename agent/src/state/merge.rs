@@ -141,7 +141,7 @@ fn remember(
                 // Of the same label only: a drive that was wiped and claimed again has other volumes.
                 let label = contents.label.drive_uuid;
                 let before = next.drives.get(id);
-                let before = before.filter(|before| before.drive_uuid == Some(label));
+                let before = before.filter(|before| before.drive_uuid == label);
                 let gone = before.into_iter().flat_map(|before| {
                     let all = before.vanished.iter().chain(&before.volumes);
                     all.filter(|record| is_acknowledged(record))
@@ -153,8 +153,8 @@ fn remember(
                     facts: (*facts).clone(),
                     class: contents.label.class.clone(),
                     usable_bytes: contents.usable_bytes,
-                    layout: Some(contents.layout),
-                    drive_uuid: Some(label),
+                    layout: contents.layout,
+                    drive_uuid: label,
                     vanished: vanished.cloned().collect(),
                     volumes: contents
                         .volumes

@@ -397,16 +397,12 @@ impl Volumes {
             let Some(drive) = snapshot.drives.get(&candidate.drive) else {
                 continue;
             };
-            let layout = snapshot
-                .classes
-                .get(&class.name)
-                .map_or_else(|| class.layout.unwrap_or_default(), |report| report.layout);
             // One of its own for each drive that is tried: an identity is never on two.
             spec.uuid = Uuid::new_v4();
             let job = Create {
                 drive: DriveRef::from(&drive.facts),
                 claim: candidate.claim.then(|| Claim {
-                    layout,
+                    layout: class.layout,
                     label: Label {
                         drive_uuid: Uuid::new_v4(),
                         cluster: self.inner.config.cluster.clone(),

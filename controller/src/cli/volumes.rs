@@ -70,7 +70,7 @@ pub struct VolumeJson<'a> {
     parameters: BTreeMap<&'a str, &'a str>,
     /// Made by hand on its node, and not through CSI.
     by_hand: bool,
-    /// When it was created; null of a volume that an older agent made.
+    /// When it was created; null when it is not known.
     created_at: Option<u64>,
     /// What it was created for in Kubernetes; null when that is not known.
     created_for: Option<CreatedForJson<'a>>,

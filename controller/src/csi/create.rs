@@ -31,8 +31,6 @@ pub(crate) struct Create {
     capabilities: Capabilities,
     range: SizeRange,
     parameters: Parameters,
-    /// Its group's volumes must lie on different drives.
-    hard_group: bool,
     /// Of all capabilities; the agent knows which are acceptable.
     mount_flags: Vec<String>,
     created_for: agent::CreatedFor,
@@ -48,9 +46,8 @@ impl TryFrom<csi::CreateVolumeRequest> for Create {
         let range = validate::capacity_range(request.capacity_range.as_ref())?;
         let mut parameters = validate::parameters(&request.parameters)?;
         let group = validate::anti_affinity::group(&request.parameters)?;
-        let hard_group = group.as_ref().is_some_and(|group| group.hard);
         // Kept with the volume, on its drive: the agent reads it again from there.
-        let kept = group.map(|group| (names::KEPT_ANTI_AFFINITY_GROUP.to_owned(), group.name));
+        let kept = group.map(|group| (names::KEPT_ANTI_AFFINITY_GROUP.to_owned(), group));
         parameters.kept.extend(kept);
         let mount_flags = request
             .volume_capabilities
@@ -79,7 +76,6 @@ impl TryFrom<csi::CreateVolumeRequest> for Create {
             capabilities,
             range,
             parameters,
-            hard_group,
             mount_flags,
             created_for,
             topology: request.accessibility_requirements,
@@ -94,7 +90,6 @@ impl Create {
             block: self.capabilities.block,
             fs_type: self.capabilities.fs_type.or(self.parameters.fs_type),
             range: self.range,
-            hard_group: self.hard_group,
         }
     }
 
@@ -290,7 +285,6 @@ fn tells_of_all(error: &PlacementError) -> bool {
         | PlacementError::ClassNotNamed { .. } => true,
         PlacementError::Gone { .. }
         | PlacementError::ClassNotThere { .. }
-        | PlacementError::NoAntiAffinity { .. }
         | PlacementError::Size(_)
         | PlacementError::NoRoom { .. } => false,
     }

@@ -75,7 +75,6 @@ impl HasCode for PlacementError {
             Self::NoSuchNode
             | Self::Gone { .. }
             | Self::ClassNotThere { .. }
-            | Self::NoAntiAffinity { .. }
             | Self::NoRoom { .. } => Code::ResourceExhausted,
             Self::Size(error) => error.code(),
         }

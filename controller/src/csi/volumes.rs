@@ -86,7 +86,6 @@ pub(crate) fn capacity(
             .and_then(|all| all.fs_type)
             .or(query.fs_type),
         range: SizeRange::default(),
-        hard_group: false,
     };
     let (mut free, mut largest, mut smallest) = (0u64, 0u64, None::<u64>);
     // The provisioner asks for each node and class on its own, of a fleet many times a minute.

@@ -12,17 +12,10 @@ use super::{InvalidRequest, text};
 const MAX_PATTERN_BYTES: usize = 256;
 /// What a compiled pattern may take, bytes: a short one can ask for much, `(a{999}){999}`.
 const MAX_COMPILED_BYTES: usize = 256 << 10;
+/// Values of the parameter; the agent acts on them.
+const KINDS: [&str; 2] = [names::ANTI_AFFINITY_SOFT, names::ANTI_AFFINITY_HARD];
 /// Longest name of a claim or a namespace, bytes (Kubernetes: 253 and 63).
 const MAX_NAME_BYTES: usize = 253;
-
-/// The volumes of one group belong on different drives.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Group {
-    /// Namespace and capture.
-    pub(crate) name: String,
-    /// They must, or no volume is made.
-    pub(crate) hard: bool,
-}
 
 /// Checks both parameters, as far as they are given.
 pub(crate) fn check(parameters: &HashMap<String, String>) -> Result<(), InvalidRequest> {
@@ -36,21 +29,20 @@ pub(crate) fn check(parameters: &HashMap<String, String>) -> Result<(), InvalidR
         Some(_) if pattern.is_none() => Err(bad(
             "it needs antiAffinityPattern, which says which volumes belong together",
         )),
-        Some(value) if is_hard(value).is_none() => {
-            Err(bad("it is \"soft\", the default, or \"hard\""))
-        }
-        _ => Ok(()),
+        None => Ok(()),
+        Some(value) if KINDS.contains(&value.as_str()) => Ok(()),
+        Some(_) => Err(bad("it is \"soft\", the default, or \"hard\"")),
     }
 }
 
-/// The group of the volume that is asked for; None: the StorageClass has no pattern, or it does not match the claim's name.
-pub(crate) fn group(parameters: &HashMap<String, String>) -> Result<Option<Group>, InvalidRequest> {
+/// The group of the volume that is asked for, as `namespace/capture`; None: the StorageClass has no pattern, or it does not match the claim's name.
+pub(crate) fn group(
+    parameters: &HashMap<String, String>,
+) -> Result<Option<String>, InvalidRequest> {
     check(parameters)?;
     let Some(pattern) = parameters.get(names::PARAM_ANTI_AFFINITY_PATTERN) else {
         return Ok(None);
     };
-    let hard = parameters.get(names::PARAM_ANTI_AFFINITY);
-    let hard = hard.and_then(|value| is_hard(value)).unwrap_or(false);
     let name = |key| {
         let name = parameters.get(key).filter(|name| !name.is_empty());
         text(
@@ -63,21 +55,10 @@ pub(crate) fn group(parameters: &HashMap<String, String>) -> Result<Option<Group
     let captures = compile(pattern)?;
     let found = captures.captures(claim.as_bytes());
     let capture = found.as_ref().and_then(|found| found.get(1));
-    Ok(capture.map(|capture| Group {
-        name: format!(
-            "{namespace}/{}",
-            String::from_utf8_lossy(capture.as_bytes())
-        ),
-        hard,
+    Ok(capture.map(|capture| {
+        let capture = String::from_utf8_lossy(capture.as_bytes());
+        format!("{namespace}/{capture}")
     }))
-}
-
-fn is_hard(value: &str) -> Option<bool> {
-    match value {
-        names::ANTI_AFFINITY_SOFT => Some(false),
-        names::ANTI_AFFINITY_HARD => Some(true),
-        _ => None,
-    }
 }
 
 /// A pattern that matches whole names and has one capture.
@@ -131,7 +112,7 @@ mod tests {
 
     fn named(pattern: &str, claim: &str) -> Option<String> {
         let given = of(&[("antiAffinityPattern", pattern), (names::CLAIM_NAME, claim)]);
-        group(&given).unwrap().map(|group| group.name)
+        group(&given).unwrap()
     }
 
     #[test]
@@ -154,16 +135,16 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_soft_unless_the_class_says_hard() {
-        let hard = |value: Option<&str>| {
+    fn the_kind_is_soft_or_hard() {
+        let accepts = |value: Option<&str>| {
             let mut given = of(&[("antiAffinityPattern", "data-(.*)")]);
             given.extend(value.map(|value| ("antiAffinity".to_owned(), value.to_owned())));
-            group(&given).map(|group| group.unwrap().hard)
+            group(&given).is_ok()
         };
-        assert_eq!(hard(None), Ok(false));
-        assert_eq!(hard(Some("soft")), Ok(false));
-        assert_eq!(hard(Some("hard")), Ok(true));
-        assert!(hard(Some("Hard")).is_err());
+        assert!(accepts(None));
+        assert!(accepts(Some("soft")));
+        assert!(accepts(Some("hard")));
+        assert!(!accepts(Some("Hard")));
     }
 
     #[test]

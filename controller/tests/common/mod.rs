@@ -89,7 +89,6 @@ pub fn class(name: &str, free: u64) -> Class {
         smallest_volume_bytes: MIB,
         fs_type: "ext4".into(),
         extent_bytes: MIB,
-        anti_affinity: true,
     }
 }
 

@@ -20,7 +20,7 @@ pub const COPIES: Extent = Extent {
 pub const FIRST_PE: u64 = COPIES.start + COPIES.len;
 
 /// At the end of the drive, in no volume: backup GPTs, md superblocks 0.90 and 1.0, and ZFS labels are looked for there, and a
-/// volume's user must not be able to write one. Drives claimed by earlier releases do not have it.
+/// volume's user must not be able to write one. A group without it is refused.
 pub const TAIL: u64 = MIB;
 
 /// Bytes of the PV on a drive of this size.

@@ -87,8 +87,14 @@ impl<'a> Session<'a> {
         }
         let dm = devices(dev, &committed.vg)?;
         let erased = erase_notes(dev, &committed);
-        let view = view::view(&committed.vg, &dm, &dev.drive().kernel_name, &erased)
-            .map_err(|why| damaged(&id, why))?;
+        let view = view::view(
+            &committed.vg,
+            &dm,
+            &dev.drive().kernel_name,
+            &erased,
+            dev.size(),
+        )
+        .map_err(|why| damaged(&id, why))?;
         // Which has the drive looked at for repair.
         let notes = committed.label_damage.iter();
         Ok(Self {

@@ -33,13 +33,14 @@ pub struct View {
     pub checks: BTreeMap<Uuid, Lv>,
 }
 
-/// Puts them together. `kernel_name` is the drive's (`sda`), `erased` how many bytes are durably zero
+/// Puts them together. `kernel_name` is the drive's (`sda`) and `size` its bytes; `erased` how many bytes are durably zero
 /// by erase guid. Err says why the VG as a whole cannot be believed (or is not ours).
 pub fn view(
     vg: &Vg,
     dm: &[DmDevice],
     kernel_name: &str,
     erased: &BTreeMap<Uuid, u64>,
+    size: u64,
 ) -> Result<View, String> {
     let mark = match tags::vg(&vg.tags) {
         Read::Ours(mark) => mark,
@@ -53,6 +54,14 @@ pub fn view(
         return Err(format!(
             "the VG {} has extents of {} bytes from byte {}, which we do not make",
             vg.name, vg.extent_bytes, vg.pv.pe_start
+        ));
+    }
+    let end = vg.pv.pe_start + vg.pv.pe_count * vg.extent_bytes;
+    if end > size.saturating_sub(plan::TAIL) {
+        return Err(format!(
+            "the VG {} reaches into the last MiB of the drive, where other programs look for partition tables and RAID \
+             superblocks that a volume's user could write there: it was made by a build before 0.1.0, with which it can be emptied",
+            vg.name
         ));
     }
     let mut volumes = Vec::new();

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     carve::record::FreeSpace,
-    model::{DriveId, FsType, Label, MIB},
+    model::{DriveId, FsType, GIB, Label, MIB},
 };
 
 fn record(n: u128) -> Record {
@@ -80,7 +80,7 @@ fn device(vg: &Vg, lv: &Lv, size_bytes: u64) -> DmDevice {
 }
 
 fn look(vg: &Vg, dm: &[DmDevice]) -> View {
-    view(vg, dm, "sda", &BTreeMap::new()).expect("a VG of ours")
+    view(vg, dm, "sda", &BTreeMap::new(), GIB).expect("a VG of ours")
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn an_erasing_name_makes_it_erasing() {
     )]);
     for (known, done) in [(None, 0), (Some(MIB), MIB), (Some(99 * MIB), 3 * MIB)] {
         let erased = known.map(|done| (guid, done)).into_iter().collect();
-        let seen = view(&vg, &[], "sda", &erased).expect("ours");
+        let seen = view(&vg, &[], "sda", &erased, GIB).expect("ours");
         assert_eq!(
             seen.contents.volumes[0].record.state,
             RecordState::Erasing {
@@ -267,7 +267,7 @@ fn a_vg_that_cannot_be_believed_has_no_contents() {
     let err = |change: fn(&mut Vg)| {
         let mut vg = vg(Vec::new());
         change(&mut vg);
-        view(&vg, &[], "sda", &BTreeMap::new())
+        view(&vg, &[], "sda", &BTreeMap::new(), GIB)
             .err()
             .unwrap_or_default()
     };
@@ -277,6 +277,15 @@ fn a_vg_that_cannot_be_believed_has_no_contents() {
     assert!(err(|vg| vg.strange.push("it has 2 PVs".into())).contains("2 PVs"));
     assert!(err(|vg| vg.extent_bytes = 4 * MIB).contains("4194304"));
     assert!(err(|vg| vg.pv.pe_start += 512).contains("which we do not make"));
+}
+
+#[test]
+fn a_group_that_reaches_into_the_last_mib_of_the_drive_is_refused() {
+    let vg = vg(Vec::new());
+    let end = vg.pv.pe_start + vg.pv.pe_count * vg.extent_bytes;
+    let refused = |size| view(&vg, &[], "sda", &BTreeMap::new(), size).err();
+    assert_eq!(refused(end + MIB), None);
+    assert!(refused(end + MIB - 1).is_some_and(|why| why.contains("a build before 0.1.0")));
 }
 
 #[test]

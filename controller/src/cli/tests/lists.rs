@@ -35,7 +35,6 @@ fn cluster() -> Fake {
         smallest_volume_bytes: 4 << 20,
         fs_type: "ext4".into(),
         extent_bytes: 4 << 20,
-        anti_affinity: true,
     }];
     let mut second = node("n2", "away");
     second.away_seconds = 7380;
