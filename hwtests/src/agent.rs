@@ -22,6 +22,8 @@ pub const STOP_LIMIT: Duration = Duration::from_secs(10);
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Lines of its log that a failing test shows.
 const LOG_TAIL: usize = 120;
+/// In the environment of an agent and its workers: its directory.
+const DIRECTORY: &str = "DRIVEBAY_TEST_DIRECTORY";
 
 /// A running (or stopped, or killed) agent.
 #[derive(Debug)]
@@ -52,13 +54,35 @@ impl Agent {
 
     async fn launch(&mut self) -> Result<(), Trouble> {
         self.child = Some(self.spawn(&self.settings.config(), &self.settings.log_file())?);
+        self.until(async |csi| csi.ready().await).await.map(drop)
+    }
+
+    /// Starts it again after `stop` or `kill9`, and returns as soon as its CSI socket can be connected to: it need not have
+    /// scanned a drive.
+    ///
+    /// # Errors
+    /// It did not listen: with the end of its log.
+    pub async fn start_unready(&mut self) -> Result<Csi, Trouble> {
+        self.child = Some(self.spawn(&self.settings.config(), &self.settings.log_file())?);
+        self.until(async |_| true).await
+    }
+
+    /// Waits until Probe says ready.
+    ///
+    /// # Errors
+    /// It does not become ready: with the end of its log.
+    pub async fn until_ready(&mut self) -> Result<Csi, Trouble> {
+        self.until(async |csi| csi.ready().await).await
+    }
+
+    async fn until(&mut self, is: impl AsyncFn(&Csi) -> bool) -> Result<Csi, Trouble> {
         let start = Instant::now();
         loop {
             let csi = Csi::connect(&self.settings.csi_socket()).await;
             if let Ok(csi) = csi
-                && csi.ready().await
+                && is(&csi).await
             {
-                return Ok(());
+                return Ok(csi);
             }
             if let Some(child) = &mut self.child
                 && let Some(status) = child.try_wait()?
@@ -76,7 +100,7 @@ impl Agent {
                     self.log_tail()
                 )));
             }
-            tokio::time::sleep(Duration::from_millis(25)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
@@ -98,6 +122,8 @@ impl Agent {
             .args(["run", "--config"])
             .arg(config)
             .env("DRIVEBAY_LOG", &self.settings.log)
+            // Workers have it as well, which tells them from those of other agents.
+            .env(DIRECTORY, &self.settings.dir)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -116,6 +142,15 @@ impl Agent {
         command
             .spawn()
             .map_err(|error| Trouble::doing(format!("starting {}", self.program.display()), &error))
+    }
+
+    /// Whether a process was started by an agent with these settings.
+    pub fn is_of(&self, pid: u32) -> bool {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let ours = format!("{DIRECTORY}={}", self.settings.dir.display());
+        environment
+            .split(|byte| *byte == 0)
+            .any(|entry| entry == ours.as_bytes())
     }
 
     /// What it was started with.

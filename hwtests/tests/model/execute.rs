@@ -47,6 +47,15 @@ impl Testbed {
                 self.restart(kill, toggle).await?;
                 false
             }
+            Step::Hasty {
+                kill,
+                toggle,
+                name,
+                call,
+            } => {
+                self.hasty(kill, toggle, name, call).await?;
+                true
+            }
             Step::Toggle(drive) => {
                 self.toggle(drive);
                 false
@@ -269,17 +278,14 @@ impl Testbed {
 
     /// Starts the agent; workers of the former one end what they had begun.
     async fn start_again(&mut self) -> Result<(), String> {
-        self.rig
-            .agent
-            .start_again()
-            .await
-            .map_err(|error| error.to_string())?;
-        self.rig.csi = self
-            .rig
-            .agent
-            .csi()
-            .await
-            .map_err(|error| error.to_string())?;
+        let started = self.rig.agent.start_unready().await;
+        started.map_err(|error| error.to_string())?;
+        self.is_started().await
+    }
+
+    async fn is_started(&mut self) -> Result<(), String> {
+        let csi = self.rig.agent.until_ready().await;
+        self.rig.csi = csi.map_err(|error| error.to_string())?;
         let start = Instant::now();
         while let Err(why) = observe::processes(self) {
             if start.elapsed() >= self.settled {
@@ -291,6 +297,11 @@ impl Testbed {
     }
 
     async fn restart(&mut self, kill: bool, toggle: Option<u8>) -> Result<(), String> {
+        self.end_agent(kill, toggle)?;
+        self.start_again().await
+    }
+
+    fn end_agent(&mut self, kill: bool, toggle: Option<u8>) -> Result<(), String> {
         if kill {
             self.rig.agent.kill9();
         } else {
@@ -299,7 +310,30 @@ impl Testbed {
         if let Some(drive) = toggle {
             self.toggle(drive);
         }
-        self.start_again().await
+        Ok(())
+    }
+
+    /// A call to an agent that may not have scanned a drive yet: as right as any other, or to be repeated.
+    async fn hasty(
+        &mut self,
+        kill: bool,
+        toggle: Option<u8>,
+        name: u8,
+        call: Call,
+    ) -> Result<(), String> {
+        self.end_agent(kill, toggle)?;
+        self.mkfs(&[call]);
+        let csi = self.rig.agent.start_unready().await;
+        let csi = csi.map_err(|error| error.to_string())?;
+        let sent = self.sent(name, call);
+        let answer = calls::send(&csi, &self.paths(name), &sent).await;
+        self.answered(name, &sent, &answer)?;
+        self.is_started().await?;
+        self.compare(false).await?;
+        if answer.is_retryable() {
+            self.repeat(name, &sent).await?;
+        }
+        Ok(())
     }
 
     /// Pulls or plugs a drive. One that is in use is not pulled: the kernel would keep a loop device until its last user goes.

@@ -370,7 +370,8 @@ pub(crate) fn processes(bed: &Testbed) -> Result<(), String> {
             }
             continue;
         }
-        let is_program = fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == program);
+        let is_program = fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == program)
+            && bed.rig.agent.is_of(pid);
         let at_drive = |word: &str| {
             nodes
                 .iter()

@@ -115,6 +115,14 @@ pub(crate) enum Step {
         kill: bool,
         toggle: Option<DriveNumber>,
     },
+    /// The agent is stopped or killed, maybe a drive is pulled or plugged meanwhile, and started again; the call is sent as soon
+    /// as its socket listens.
+    Hasty {
+        kill: bool,
+        toggle: Option<DriveNumber>,
+        name: u8,
+        call: Call,
+    },
     /// A drive is pulled, if nothing on it is in use, or plugged.
     Toggle(DriveNumber),
     /// Rescan.
@@ -146,6 +154,12 @@ impl Step {
                 kill: false,
                 toggle: None,
             }],
+            Self::Hasty {
+                kill,
+                toggle,
+                name,
+                call,
+            } => vec![Self::Restart { kill, toggle }, Self::Call(name, call)],
             Self::Call(name, Call::Stage(mkfs)) if mkfs != Mkfs::Plain => {
                 vec![Self::Call(name, Call::Stage(Mkfs::Plain))]
             }
@@ -219,6 +233,8 @@ fn step(drives: DriveNumber) -> impl Strategy<Value = Step> {
             .prop_map(|(name, place, seed)| Step::Write(name, place, seed)),
         1 => (any::<bool>(), option::of(0..drives))
             .prop_map(|(kill, toggle)| Step::Restart { kill, toggle }),
+        3 => (any::<bool>(), option::of(0..drives), name(), call())
+            .prop_map(|(kill, toggle, name, call)| Step::Hasty { kill, toggle, name, call }),
         2 => (0..drives).prop_map(Step::Toggle),
         1 => Just(Step::Rescan),
         1 => (1u8..4, name(), call()).prop_map(|(page, name, call)| Step::List(page, name, call)),
