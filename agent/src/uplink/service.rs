@@ -74,7 +74,6 @@ impl Agent for AgentService {
             machine_id: self.machine_id.clone(),
             protocol: names::AGENT_PROTOCOL,
             oldest_protocol: names::OLDEST_AGENT_PROTOCOL,
-            features: Vec::new(),
         }))
     }
 

@@ -89,7 +89,6 @@ impl Announcement {
         HelloRequest {
             protocol: names::AGENT_PROTOCOL,
             oldest_protocol: names::OLDEST_AGENT_PROTOCOL,
-            features: Vec::new(),
             controller_instance: self.instance.to_string(),
             controller_version: env!("CARGO_PKG_VERSION").to_owned(),
             replicas: self.replicas,

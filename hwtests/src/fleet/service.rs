@@ -46,7 +46,6 @@ impl Agent for SimNode {
             machine_id: self.machine_id().to_owned(),
             protocol: names::AGENT_PROTOCOL,
             oldest_protocol: names::OLDEST_AGENT_PROTOCOL,
-            features: Vec::new(),
         }))
     }
 
