@@ -24,8 +24,8 @@ use crate::{
     },
     inventory::{assemble::keep_remembered, is_newer, layouts},
     model::{
-        Contents, Drive, DriveId, DriveRef, DriveState, Placed, Reject, RejectCode, Snapshot,
-        Stamp, cause::chain,
+        Contents, Drive, DriveFacts, DriveId, DriveRef, DriveState, Placed, Reject, RejectCode,
+        Snapshot, Stamp, cause::chain,
     },
     sys::{
         dm,
@@ -423,6 +423,7 @@ impl Surveyor {
         let mut previous = self.last.clone();
         refresh(&self.volumes.inventory().current(), &mut previous);
         self.settings.patience = patience;
+        self.settings.known = known_facts(&self.volumes.inventory().current());
         let seen = survey(
             self.volumes.pool(),
             &self.rules,
@@ -512,12 +513,25 @@ async fn repair(volumes: &Volumes, key: &DriveId, drive: DriveRef) {
     }
 }
 
+/// The drives of a snapshot, also those that are missing. Pure.
+fn known_facts(snapshot: &Snapshot) -> BTreeMap<DriveId, DriveFacts> {
+    let drives = snapshot.drives.iter();
+    drives
+        .map(|(id, drive)| (id.clone(), drive.facts.clone()))
+        .collect()
+}
+
 /// Jobs have answered since the last survey: a drive that is not probed again keeps what they left. One
 /// that they claimed is probed again, since what its probe found is of before the claim. Pure.
 fn refresh(now: &Snapshot, previous: &mut [Surveyed]) {
     for drive in previous {
         let known = now.drives.get(&drive.facts.id);
-        if let Some(known) = known.filter(|known| known.facts.diskseq == drive.facts.diskseq)
+        let same = |known: &&Drive| {
+            // Kernels before 5.15 count no appearances.
+            (known.facts.diskseq, &known.facts.kernel_name)
+                == (drive.facts.diskseq, &drive.facts.kernel_name)
+        };
+        if let Some(known) = known.filter(same)
             && let Some(contents) = &known.contents
         {
             if label_of(drive.contents.as_ref()) != label_of(Some(contents)) {

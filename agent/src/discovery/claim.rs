@@ -86,7 +86,8 @@ pub fn class_of<'a>(
 
 /// Reasons that hold for a claimed drive too: it is not the one drive that its label is about, or no
 /// place to have volumes at all. Everything else (mounted, held, partitions) is what a claimed drive
-/// looks like when it is in use.
+/// looks like when it is in use. A device with the same identity is none: without our label it can take nothing from
+/// the drive that has it, and of two devices with the same label neither is claimed.
 const ALSO_FOR_OURS: &[RejectCode] = &[
     RejectCode::NotADisk,
     RejectCode::Partition,
@@ -94,7 +95,6 @@ const ALSO_FOR_OURS: &[RejectCode] = &[
     RejectCode::HiddenPath,
     RejectCode::MultipathMember,
     RejectCode::ZeroSize,
-    RejectCode::DuplicateIdentity,
 ];
 
 /// The verdict, with all reasons.

@@ -592,13 +592,24 @@ fn our_own_drive_in_use_is_claimed() {
 }
 
 #[test]
-fn a_copy_of_our_drive_or_a_path_to_it_is_not_claimed() {
-    let mut twin = claimed();
-    twin.others = vec![DriveFacts {
+fn a_labelled_drive_stays_claimed_beside_a_device_of_its_identity_which_is_refused() {
+    let mut labelled = claimed();
+    labelled.others = vec![DriveFacts {
         kernel_name: "sdb".into(),
         ..facts()
     }];
+    assert_eq!(labelled.judge(), Judgement::Claimed);
+    let twin = with(|case| {
+        case.others = vec![DriveFacts {
+            kernel_name: "sdb".into(),
+            ..facts()
+        }]
+    });
     assert_eq!(twin.codes(), [RejectCode::DuplicateIdentity]);
+}
+
+#[test]
+fn a_path_to_our_drive_is_not_claimed() {
     let mut path = claimed();
     path.facts.holders = vec![Holder {
         held: "sda".into(),

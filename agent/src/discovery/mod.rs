@@ -4,6 +4,8 @@
 //! contents in workers (`carve::probe`); `system` finds what the system runs from; `claim` is the pure rule set that turns all
 //! of it into reject reasons.
 //!
+//! `identity` decides which drives are one, and under which identity each is known.
+//!
 //! Behind `system`: `mounts`, `topology`. Behind `claim`: `reasons`, `contents_reasons`.
 
 #![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
@@ -11,6 +13,7 @@
 pub mod claim;
 mod contents_reasons;
 pub mod host_udev;
+mod identity;
 mod mounts;
 mod reasons;
 pub mod survey;

@@ -3,9 +3,11 @@
 use super::{
     claim::{Evidence, Rules, is_a_disk, skips_probe},
     contents_reasons,
+    identity::is_twin,
 };
 use crate::carve::probe::ProbeError;
 use crate::model::{ClassConfig, DriveFacts, LEAST_BYTES, Reject, RejectCode, Transport, cause};
+use crate::sys::sysfs::identity::alone;
 
 pub(super) fn reject(code: RejectCode, detail: impl Into<String>) -> Reject {
     Reject {
@@ -122,7 +124,7 @@ pub(super) fn of_facts(
         format!(
             "{} has the same identity ({}): two paths to one drive, a copied image, or drives with the same name from their manufacturer",
             twins.join(", "),
-            facts.id
+            alone(facts)
         )
     });
     let explicit = class.is_some_and(|class| class.select.is_explicit());
@@ -139,15 +141,10 @@ pub(super) fn of_facts(
     reasons
 }
 
-/// Other devices of the same identity. An NVMe path that the kernel hides is the same namespace, as it should be.
+/// Other devices that nothing tells from this one. An NVMe path that the kernel hides is the same namespace, as it should be.
 fn twins<'a>(facts: &'a DriveFacts, all: &'a [DriveFacts]) -> impl Iterator<Item = &'a str> {
     all.iter()
-        .filter(|other| {
-            other.id == facts.id
-                && other.kernel_name != facts.kernel_name
-                && !other.hidden
-                && !other.is_partition
-        })
+        .filter(|other| is_twin(facts, other))
         .map(|other| other.kernel_name.as_str())
 }
 

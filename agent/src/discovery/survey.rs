@@ -4,18 +4,24 @@
 //! Drives are probed by their own workers, several at a time, each with a deadline: a drive that hangs
 //! costs its own entry and nothing else. Without a probe that succeeded no drive is ever available.
 
-use std::{collections::BTreeSet, io, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::PathBuf,
+    time::Duration,
+};
 
 use self::ask::{Seen, gather};
 use super::{
     claim::{self, Evidence, Judgement, Rules},
+    identity,
     system::{self, HostUse},
 };
 use crate::{
     carve::probe::{Blankness, GptState, ProbeError, Probed},
     model::{
-        ClaimPolicy, Contents, DriveFacts, DriveRef, Reject, RejectCode, Signatures, Stamp,
-        cause::chain,
+        ClaimPolicy, Contents, DriveFacts, DriveId, DriveRef, Reject, RejectCode, Signatures,
+        Stamp, cause::chain,
     },
     sys::{offload::offload, sysfs},
     worker::Pool,
@@ -40,6 +46,9 @@ pub struct Settings {
     pub deadline: Duration,
     /// A survey goes on without a drive that has not answered for so long; None: it waits for each.
     pub patience: Option<Duration>,
+    /// The drives that are known, also those that are missing, by identity: each keeps its own beside another drive of
+    /// the same WWN.
+    pub known: BTreeMap<DriveId, DriveFacts>,
 }
 
 impl Settings {
@@ -52,6 +61,7 @@ impl Settings {
             at_once: 8,
             deadline: Duration::from_secs(10),
             patience: None,
+            known: BTreeMap::new(),
         }
     }
 }
@@ -127,7 +137,8 @@ pub async fn survey(
     previous: Vec<Surveyed>,
     questions: &mut Questions,
 ) -> Result<Survey, SurveyError> {
-    let facts = enumerate(settings).await?;
+    let mut facts = enumerate(settings).await?;
+    identity::tell_apart(&mut facts, &settings.known);
     let targets = facts.iter().map(|facts| target(facts, rules)).collect();
     let seen = gather(pool, targets, only, previous, settings, questions).await;
     // After the probes: what was mounted meanwhile counts.

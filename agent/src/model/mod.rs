@@ -9,6 +9,7 @@ pub mod created_for;
 pub mod drive;
 pub mod finding;
 pub mod health;
+pub mod identity;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod samples;
 pub mod signature;

@@ -107,7 +107,7 @@ pub fn verify(drive: &DriveRef, file: &File) -> Result<(), OpenError> {
         let seen = format!("sysfs has device number {}:{}", facts.major, facts.minor);
         return Err(other(drive, seen));
     }
-    if facts.id != drive.id {
+    if !facts.is(&drive.id) {
         return Err(other(drive, format!("drive {}", facts.id)));
     }
     if drive.diskseq != 0 {

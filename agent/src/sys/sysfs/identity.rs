@@ -3,7 +3,10 @@
 use std::{io, path::Path};
 
 use super::{attach::Place, attrs::Node, vpd};
-use crate::model::{DriveId, Transport};
+use crate::model::{
+    DriveFacts, DriveId, Transport,
+    identity::{is_unique_serial, is_unique_wwn},
+};
 
 /// Longer identities are cut and get a hash: they are file names too (at most 255 bytes, with a suffix).
 const LONGEST: usize = 180;
@@ -71,13 +74,13 @@ fn nvme(disk: &Node) -> io::Result<ReportedIdentity> {
         Ok(disk.child("device").text(name)?.unwrap_or_default())
     };
     let mut wwn = disk.text("wwid")?.unwrap_or_default();
-    if !wwn.starts_with("eui.") && !wwn.starts_with("uuid.") {
-        // The kernel made it up from vendor, serial and model: those are looked at themselves.
-        wwn = match (disk.text("nguid")?, disk.text("eui")?) {
-            (Some(nguid), _) if has_identity(&nguid) => format!("eui.{}", hex_only(&nguid)),
-            (_, Some(eui)) if has_identity(&eui) => format!("eui.{}", hex_only(&eui)),
-            _ => String::new(),
-        };
+    if !is_unique_wwn(&wwn) {
+        // A placeholder, or made up by the kernel from vendor, serial and model: those are looked at themselves.
+        let names = [disk.text("nguid")?, disk.text("eui")?]
+            .into_iter()
+            .flatten();
+        let mut names = names.map(|name| format!("eui.{}", hex_only(&name)));
+        wwn = names.find(|name| is_unique_wwn(name)).unwrap_or_default();
     }
     let suffix = match disk.number("nsid")? {
         None | Some(1) => String::new(),
@@ -181,24 +184,44 @@ fn other(disk: &Node, transport: Transport) -> io::Result<ReportedIdentity> {
 
 /// Identity from a WWN as sysfs spells it; None when it names nothing unique.
 pub(crate) fn from_wwn(wwn: &str) -> Option<String> {
-    let (kind, value) = wwn.split_once('.')?;
-    if !has_identity(value) {
-        return None;
-    }
+    let (kind, value) = wwn.split_once('.').filter(|_| is_unique_wwn(wwn))?;
     let value = value.trim().to_ascii_lowercase();
-    let hex = !value.is_empty() && value.chars().all(|c| c.is_ascii_hexdigit());
     match kind {
-        "naa" if hex => Some(format!("wwn-0x{value}")),
+        "naa" => Some(format!("wwn-0x{value}")),
         // An EUI-64 has 16 digits, the kernel spells an NGUID the same way with 32.
-        "eui" if hex && value.len() > 16 => Some(format!("nguid-{value}")),
-        "eui" if hex => Some(format!("eui-{value}")),
+        "eui" if value.len() > 16 => Some(format!("nguid-{value}")),
+        "eui" => Some(format!("eui-{value}")),
         "uuid" => Some(format!("uuid-{}", sanitize(&value))),
         _ => None,
     }
 }
 
+/// Identity of a drive whose WWN another one has too: with its serial number. None without a serial number or WWN of
+/// its own, or where the identity is the serial number already.
+pub(crate) fn with_serial(wwn: &str, serial: &str) -> Option<DriveId> {
+    let base = from_wwn(wwn).filter(|_| is_unique_serial(serial))?;
+    Some(DriveId(shorten(format!("{base}_{}", sanitize(serial)))))
+}
+
+/// Identity of a drive that nothing but its name in the kernel tells from another one that is plugged in.
+pub(crate) fn with_name(id: &DriveId, kernel_name: &str) -> DriveId {
+    DriveId(format!("{id}.{kernel_name}"))
+}
+
+/// The identity that a drive has where no other one shares it.
+pub(crate) fn alone(facts: &DriveFacts) -> DriveId {
+    if with_serial(&facts.wwn, &facts.serial).is_some_and(|id| id == facts.id)
+        && let Some(id) = from_wwn(&facts.wwn)
+    {
+        return DriveId(id);
+    }
+    let suffix = format!(".{}", facts.kernel_name);
+    let id = facts.id.0.strip_suffix(&suffix).unwrap_or(&facts.id.0);
+    DriveId(id.to_owned())
+}
+
 fn from_serial(reported: &ReportedIdentity) -> Option<String> {
-    if !has_identity(&reported.serial) {
+    if !is_unique_serial(&reported.serial) {
         return None;
     }
     Some(format!(
@@ -207,15 +230,6 @@ fn from_serial(reported: &ReportedIdentity) -> Option<String> {
         sanitize(&reported.serial),
         reported.suffix
     ))
-}
-
-/// Whether a name can tell two drives apart: not empty, and not one character over and over
-/// (zeros in drives whose maker left it out).
-fn has_identity(text: &str) -> bool {
-    let mut letters = text.chars().filter(|c| c.is_ascii_alphanumeric());
-    letters
-        .next()
-        .is_some_and(|first| letters.any(|c| c != first))
 }
 
 fn hex_only(text: &str) -> String {
@@ -267,9 +281,11 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_all_zeros_is_none() {
+    fn a_placeholder_gives_no_identity() {
         for wwn in [
             "naa.0000000000000000",
+            "naa.5000000000000001",
+            "eui.0100000000000000",
             "eui.",
             "uuid.00000000-0000-0000-0000-000000000000",
             "t10.ATA x",

@@ -68,10 +68,22 @@ pub fn read(root: &Path, kernel_name: &str) -> io::Result<DriveFacts> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identified {
     pub id: DriveId,
+    /// Its identity where another drive has the same WWN.
+    pub with_serial: Option<DriveId>,
+    pub kernel_name: String,
     pub major: u32,
     pub minor: u32,
     pub diskseq: u64,
     pub size_bytes: u64,
+}
+
+impl Identified {
+    /// Whether the drive is known by this identity, be it shared with another drive or not.
+    pub fn is(&self, id: &DriveId) -> bool {
+        self.id == *id
+            || self.with_serial.as_ref() == Some(id)
+            || identity::with_name(&self.id, &self.kernel_name) == *id
+    }
 }
 
 /// Which drive a disk is, as `read` has it, by a tenth of its system calls; NotFound when it is gone.
@@ -81,6 +93,8 @@ pub fn identify(root: &Path, kernel_name: &str) -> io::Result<Identified> {
         let identified = Identified {
             size_bytes: sectors(&disk.node, "size")?,
             id: disk.identity.id.clone(),
+            with_serial: identity::with_serial(&disk.identity.wwn, &disk.identity.serial),
+            kernel_name: kernel_name.to_owned(),
             major: disk.number.0,
             minor: disk.number.1,
             diskseq: disk.diskseq,
