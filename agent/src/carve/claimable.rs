@@ -3,6 +3,8 @@
 use super::{
     device::{self, Medium},
     error::{CarveError, io_error, refused},
+    gpt,
+    lvm::metadata,
 };
 use crate::carve::probe::{Blankness, GptState, Probe, Probed};
 use crate::model::Signatures;
@@ -20,6 +22,34 @@ pub(super) fn no_partition(id: &DriveId, found: Option<&PartitionFacts>) -> Resu
             format!("HasPartitions: the kernel has {}", facts.kernel_name),
         )),
         None => Ok(()),
+    }
+}
+
+/// Fails for a drive that LVM has, or had, or that does not say. What a tenant wrote in a volume of it may look like the
+/// table of a claim of ours.
+pub(super) fn no_pv<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<(), CarveError> {
+    match metadata::read(dev).map_err(io_error(id, "reading the LVM label"))? {
+        metadata::Found::NoPv => Ok(()),
+        _ => Err(refused(
+            id,
+            "LvmPv: it is an LVM physical volume, and no claim of layout partition".into(),
+        )),
+    }
+}
+
+/// Fails for a drive with any part of a GPT: the beginning of a claim of layout lvm has none, so something was made there since.
+pub(super) fn no_table<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<(), CarveError> {
+    let scanned = gpt::scan(dev).map_err(io_error(id, "reading the partition table"))?;
+    match scanned.state {
+        GptState::None => Ok(()),
+        GptState::Whole => Err(refused(
+            id,
+            "PartitionTable: besides an unfinished claim it has a partition table".into(),
+        )),
+        GptState::Damaged(why) => Err(refused(
+            id,
+            format!("GptDamaged: besides an unfinished claim it has a partition table: {why}"),
+        )),
     }
 }
 

@@ -62,6 +62,7 @@ pub(in crate::carve) fn resume(
     match found {
         Found::Orphan(header) if drive_uuid_of(&header.uuid).is_some() => {
             never_complete(dev, id, &header)?;
+            claimable::no_table(dev, id)?;
         }
         // Anything else is the probe's to judge.
         _ => return Ok(false),

@@ -62,7 +62,7 @@ pub(in crate::carve) fn resume(
     context: &mut Context,
 ) -> Result<bool, CarveError> {
     let id = &drive.id;
-    match stage(dev, id)? {
+    match begun(dev, id)? {
         Stage::Labelled(_) => Ok(true),
         Stage::NotBegun => Ok(false),
         Stage::BeforeTable(table) => {
@@ -140,6 +140,12 @@ fn first_label<D: Device>(
             source: Cause::new(&error),
         }),
     }
+}
+
+/// How far a claim of this layout got on a drive that the other layout has nothing on.
+pub(super) fn begun<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, CarveError> {
+    claimable::no_pv(dev, id)?;
+    stage(dev, id)
 }
 
 /// How far a claim got, from the bytes alone. Anything that is neither empty nor ours is refused.

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::{Session, claim};
 use crate::carve::{
+    claimable,
     claimed::ClaimedDrive,
     device::{Device, Medium},
     erase,
@@ -13,6 +14,7 @@ use crate::carve::{
     fake::FakeDrive,
     gpt,
     jobs::{Changed, Claim},
+    lvm::{label, metadata::PvHeader},
     record,
 };
 use crate::model::{
@@ -875,4 +877,33 @@ fn a_volume_deleted_while_its_drive_was_away_is_not_taken_for_a_new_one_of_its_n
         .collect();
     assert_eq!(uuids.len(), 2);
     assert!(uuids.contains(&a()) && uuids.contains(&Uuid::from_u128(0xd)));
+}
+
+#[test]
+fn no_claim_is_resumed_on_a_drive_of_the_other_layout_whatever_its_tenants_wrote() {
+    // The copy of a table of ours, as it would lie at the end of a drive whose last volume holds it.
+    let drive = FakeDrive::new(SIZE, 512);
+    let guid = Uuid::from_u128(7);
+    let table = gpt::Table::fresh(guid, guid, SIZE, 512).unwrap();
+    gpt::write_copy(&drive, &table, gpt::Which::Backup).unwrap();
+    drive.settle();
+    assert!(matches!(
+        claim::begun(&drive, &id()),
+        Ok(claim::Stage::BeforeLabel(..))
+    ));
+    let pv = PvHeader {
+        uuid: "DrvBay-0000-0000-0000-0000-0000-000001".into(),
+        device_bytes: SIZE,
+        metadata: vec![label::AREA],
+        data_start: 4 * MIB,
+        bootloader: None,
+        used: false,
+    };
+    label::write(&drive, &pv).unwrap();
+    drive.settle();
+    let refused = |result: Result<(), CarveError>| result.unwrap_err().to_string();
+    let partition = refused(claim::begun(&drive, &id()).map(drop));
+    assert!(partition.contains("LvmPv"), "{partition}");
+    let lvm = refused(claimable::no_table(&drive, &id()));
+    assert!(lvm.contains("GptDamaged"), "{lvm}");
 }

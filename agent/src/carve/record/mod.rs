@@ -98,6 +98,11 @@ pub enum WriteError {
     /// It does not fit its slot.
     #[error("the label would need {0} bytes; a slot holds {max}", max = SLOT_BYTES)]
     TooLarge(u64),
+    /// There is no further number for it: the last one was not counted up to.
+    #[error(
+        "the label's sequence number {0} is not one that can be read again; move the volumes off the drive, wipe it, and claim it anew"
+    )]
+    Sequence(u64),
     /// JSON refused it.
     #[error("the label cannot be encoded")]
     Encode(#[source] serde_json::Error),
@@ -237,7 +242,9 @@ pub fn write<D: Device + ?Sized>(
     previous: Option<&Read>,
     content: &Content,
 ) -> Result<Read, WriteError> {
-    let (sequence, slot) = previous.map_or((1, 0), |read| (read.sequence + 1, 1 - read.slot));
+    let (sequence, slot) = previous.map_or((1, 0), |read| {
+        (read.sequence.saturating_add(1), 1 - read.slot)
+    });
     let raw = slot::encode(content, sequence, dev.sector())?;
     slot::write(dev, slot, &raw)?;
     slot::write(dev, 1 - slot, &raw)?;

@@ -63,8 +63,16 @@ fn put(raw: &mut [u8], at: usize, what: &[u8]) {
     }
 }
 
-/// Header and padded payload.
+/// Whether a label has such a number: 0 is of none, and after the largest there would be no next one.
+fn is_sequence(sequence: u64) -> bool {
+    (1..u64::MAX).contains(&sequence)
+}
+
+/// Header and padded payload. Errs for a sequence that would be refused when it is read.
 pub(super) fn encode(content: &Content, sequence: u64, sector: u64) -> Result<Vec<u8>, WriteError> {
+    if !is_sequence(sequence) {
+        return Err(WriteError::Sequence(sequence));
+    }
     let payload = content.encode().map_err(WriteError::Encode)?;
     let length = payload.len() as u64;
     if length > SLOT_BYTES - HEADER_BYTES as u64 {
@@ -191,7 +199,7 @@ pub(super) fn judge(raw: &Raw) -> Slot {
         return Slot::Bad("drive UUID".into());
     }
     let sequence = u64::from_le_bytes(field(header, 16));
-    if sequence == 0 || sequence == u64::MAX {
+    if !is_sequence(sequence) {
         return Slot::Bad(format!("sequence {sequence}"));
     }
     Slot::Good {

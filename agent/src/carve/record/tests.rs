@@ -304,3 +304,24 @@ proptest! {
         prop_assert_eq!(matches!(after.other, Some(Other::Damaged(_))), at < length);
     }
 }
+
+#[test]
+fn what_is_written_can_be_read_up_to_the_last_sequence_and_no_further() {
+    let drive = FakeDrive::new(SIZE, 512);
+    let content = content(vec![]);
+    let payload = content.encode().unwrap();
+    for slot in 0..2 {
+        raw(&drive, slot, 1, 0, u64::MAX - 2, &payload);
+    }
+    let before = found(&drive);
+    let last = write(&drive, Some(&before), &content).unwrap();
+    assert_eq!(last.sequence, u64::MAX - 1);
+    assert_eq!(found(&drive).sequence, u64::MAX - 1);
+    repair(&drive, &found(&drive)).unwrap();
+    let refused = write(&drive, Some(&found(&drive)), &content).unwrap_err();
+    assert!(
+        matches!(refused, WriteError::Sequence(u64::MAX)),
+        "{refused}"
+    );
+    assert_eq!(found(&drive).sequence, u64::MAX - 1, "nothing was written");
+}
