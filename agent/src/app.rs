@@ -43,7 +43,7 @@ use crate::{
     server,
     state::{Store, underway::Underway},
     survey_loop,
-    sys::{offload::offload, statefile, tool_namespace},
+    sys::{clock::unix_seconds, offload::offload, statefile, tool_namespace},
     uplink::{self, AgentService, UplinkConfig},
     volumes::Volumes,
 };
@@ -116,6 +116,7 @@ fn report(error: &AppError) -> ExitCode {
 
 async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let io = |what| move |source| AppError::Io { what, source };
+    let started = unix_seconds();
     let _lock = lock::acquire(&config.runtime_dir)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(io("listen for SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("listen for SIGINT"))?;
@@ -140,6 +141,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         known.remembered = loaded.known;
         known.tombstones = loaded.tombstones;
         known.overrides.clone_from(&config.health.overrides);
+        known.polls = Some(config.health.clone());
         known.lvm_unavailable = lvm_unavailable;
     });
     let on_disk = inventory.remembered();
@@ -167,6 +169,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     volumes.load_hand_mounts().await;
     // Before any call is served: what is mounted now may be ours.
     let memory = health::memory::PersistedEvidence::load(&volumes, &config.kubelet_dir).await;
+    health::smart::restore(&volumes).await;
 
     // Sockets first: a mistake here shows before anything runs.
     let agent_socket = server::bind(&config.agent_socket).await?;
@@ -233,7 +236,11 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         complaints,
         stop.clone(),
     ));
-    tasks.spawn(health::changes::run(inventory.subscribe(), stop.clone()));
+    tasks.spawn(health::changes::run(
+        inventory.subscribe(),
+        started,
+        stop.clone(),
+    ));
     let (acknowledger, acknowledgements) = health::Acknowledger::new();
     let (slow, acknowledged) = health::slow::Acknowledger::new();
     tasks.spawn(health::slow::run(

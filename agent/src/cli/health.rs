@@ -25,8 +25,8 @@ pub struct Look {
     pub terminal: Terminal,
 }
 
-/// What is wrong on this host, and whether nothing is.
-pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(String, bool)> {
+/// What is wrong on this host, as it is shown and as it is.
+pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(String, Health)> {
     let abnormal: Vec<&Volume> = inventory
         .volumes
         .iter()
@@ -63,7 +63,7 @@ pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(St
             health.text(&inventory.node_id, false, wide, look.now, look.terminal)
         }
     };
-    Ok((text, health.well))
+    Ok((text, health))
 }
 
 /// What `drive show -o json` prints.

@@ -39,7 +39,7 @@ pub mod wipe;
 pub use drivebay_common::table;
 use drivebay_common::{
     ask::AskError,
-    cli::{self, NOT_PERMITTED, RUN_AS_ROOT, WRONG, chain},
+    cli::{self, NOT_PERMITTED, NOT_POLLED, RUN_AS_ROOT, WRONG, chain},
     logging as log,
     pick::{Part, PickError},
     printed::{Given, option},
@@ -88,6 +88,9 @@ pub enum CommandError {
     /// health: an answer, and no failure.
     #[error("something is wrong")]
     Unwell,
+    /// health: nothing is known to be wrong, and drives were not polled yet.
+    #[error("not every drive was polled yet")]
+    NotPolled,
     /// volume check.
     #[error(transparent)]
     Check(#[from] check::CheckVolumeError),
@@ -129,6 +132,7 @@ impl CommandError {
             Self::Nomad(nomad::NomadError::Client(error)) => error.code(),
             Self::Config(config::ConfigError::Missing { .. }) => BAD_CONFIG,
             Self::Explain(error) => error.code(),
+            Self::NotPolled => NOT_POLLED,
             Self::Verdict(verdict) => explain::exit_code(*verdict),
             error if denied(error) => NOT_PERMITTED,
             _ => WRONG,
@@ -137,7 +141,7 @@ impl CommandError {
 
     /// Whether it is an answer, which has been printed.
     fn is_answer(&self) -> bool {
-        matches!(self, Self::Unwell | Self::Verdict(_))
+        matches!(self, Self::Unwell | Self::NotPolled | Self::Verdict(_))
     }
 }
 
@@ -239,12 +243,12 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         }
         Command::Health { show } => {
             let (inventory, look) = asked(&show).await?;
-            let (text, well) = health::health(&inventory, look)?;
+            let (text, health) = health::health(&inventory, look)?;
             print(&text)?;
-            if well {
-                Ok(())
-            } else {
-                Err(CommandError::Unwell)
+            match () {
+                () if health.well => Ok(()),
+                () if health.awaits_polls() => Err(CommandError::NotPolled),
+                () => Err(CommandError::Unwell),
             }
         }
         Command::Drive(DriveCommand::Show(args)) => {

@@ -96,8 +96,10 @@ pub struct HealthRegistry {
     stalled: BTreeSet<DriveId>,
     // Volumes whose ext4 has errors counted in its superblock, when it was mounted last.
     counted: BTreeSet<Uuid>,
-    // What the drives themselves say.
+    // What the drives themselves say. Also of drives that are not here: it is the last known when they come back.
     smart: BTreeMap<DriveId, DriveHealth>,
+    // Drives without an identity of their own: which appearance in the kernel everything here is of.
+    appearances: BTreeMap<DriveId, u64>,
     // What was seen at the last look, by who looked; nothing wrong is not kept.
     looks: BTreeMap<(Uuid, Source), Vec<Condition>>,
     drive_looks: BTreeMap<(DriveId, Source), Vec<Finding>>,
@@ -249,6 +251,36 @@ impl HealthRegistry {
         self.stalled = now;
     }
 
+    /// What the drives said of themselves to an earlier agent: the last known, until they are polled.
+    pub fn restore_reports(&mut self, said: BTreeMap<DriveId, DriveHealth>) {
+        self.smart = said;
+    }
+
+    /// What the drive said last of itself, now or to an earlier agent.
+    pub fn report(&self, drive: &DriveId) -> Option<&DriveHealth> {
+        self.smart.get(drive)
+    }
+
+    /// Which appearances of drives without an identity of their own the restored evidence is of, in this boot.
+    pub fn restore_appearances(&mut self, known: BTreeMap<DriveId, u64>) {
+        self.appearances = known;
+    }
+
+    /// A drive that is known by its place alone is there, as this appearance in the kernel. What is known of another
+    /// appearance may be of a drive that was replaced since: it is dropped, but for how often a drive was missing there.
+    pub fn appeared(&mut self, drive: &DriveId, diskseq: u64) {
+        if self.appearances.insert(drive.clone(), diskseq) == Some(diskseq) {
+            return;
+        }
+        self.notes.drives.remove(drive);
+        self.stalled.remove(drive);
+        self.smart.remove(drive);
+        self.drive_looks.retain(|(of, _), _| of != drive);
+        self.began
+            .retain(|(of, volume, _), _| of != drive || volume.is_some());
+        self.unreadable.remove(drive);
+    }
+
     /// What the drive says of itself, by SMART.
     pub fn says(&mut self, drive: DriveId, health: DriveHealth) {
         self.smart.insert(drive, health);
@@ -346,7 +378,6 @@ impl HealthRegistry {
             .retain(|id, _| snapshot.volumes.contains_key(id));
         self.unreadable
             .retain(|id, _| snapshot.drives.contains_key(id));
-        self.smart.retain(|id, _| snapshot.drives.contains_key(id));
         self.looks
             .retain(|(id, _), _| snapshot.volumes.contains_key(id));
         self.drive_looks
@@ -381,6 +412,7 @@ impl HealthRegistry {
         DriveHealth {
             // The worst word counts; of two that say nothing against it, the one that knows.
             verdict: against.max(said.verdict),
+            poll: said.poll,
             findings,
             conditions: said.conditions,
             worn_out: said.worn_out,

@@ -1,6 +1,9 @@
 //! Logs each change of a drive's or volume's condition once, with what to do. `changes` is pure.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -63,13 +66,18 @@ impl Event {
     }
 }
 
-/// Logs changes until `stop`, beginning with what is wrong at the first complete scan.
-pub async fn run(mut snapshots: watch::Receiver<Arc<Snapshot>>, stop: CancellationToken) {
+/// Logs changes until `stop`, beginning with what is wrong at the first complete scan. `started`: when the agent did, seconds
+/// since 1970; what an earlier agent has logged is not logged as new.
+pub async fn run(
+    mut snapshots: watch::Receiver<Arc<Snapshot>>,
+    started: u64,
+    stop: CancellationToken,
+) {
     let mut last = Arc::new(Snapshot::default());
     loop {
         let now = snapshots.borrow_and_update().clone();
         if now.ready {
-            for change in changes(&last, &now) {
+            for change in changes(&last, &now, started) {
                 log(&change);
             }
             for finding in fresh_of_host(&last, &now) {
@@ -116,11 +124,12 @@ fn fresh_of_host<'a>(old: &Snapshot, new: &'a Snapshot) -> Vec<&'a Finding> {
 }
 
 /// What differs in `new` from `old`. What a drive's state does to each volume on it is reported for the drive alone.
-pub fn changes(old: &Snapshot, new: &Snapshot) -> Vec<Change> {
+/// Nor is what was so before `started`, when an earlier agent reported it.
+pub fn changes(old: &Snapshot, new: &Snapshot, started: u64) -> Vec<Change> {
     let mut all = Vec::new();
     for (id, drive) in &new.drives {
         let volumes = new.volumes.values().filter(|volume| volume.drive == *id);
-        let events = of_drive(old.drives.get(id), drive, volumes.count());
+        let events = of_drive(old.drives.get(id), drive, volumes.count(), started);
         all.extend(events.into_iter().map(|event| Change {
             drive: id.clone(),
             volume: None,
@@ -128,7 +137,7 @@ pub fn changes(old: &Snapshot, new: &Snapshot) -> Vec<Change> {
         }));
     }
     for (uuid, volume) in &new.volumes {
-        let events = of_volume(old.volumes.get(uuid), volume);
+        let events = of_volume(old.volumes.get(uuid), volume, started);
         all.extend(events.into_iter().map(|event| Change {
             drive: volume.drive.clone(),
             volume: Some(*uuid),
@@ -138,7 +147,7 @@ pub fn changes(old: &Snapshot, new: &Snapshot) -> Vec<Change> {
     all
 }
 
-fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize) -> Vec<Event> {
+fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize, started: u64) -> Vec<Event> {
     let mut all = Vec::new();
     let volumes = Some(volumes);
     let missing = |drive: &Drive| drive.state == DriveState::Missing;
@@ -164,7 +173,9 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize) -> Vec<Event> {
     let nothing = Default::default();
     let before = old.map_or(&nothing, |drive| &drive.health);
     let now = &new.health;
-    let raised = fresh(&before.findings, &now.findings);
+    let is_news = |finding: &Finding| is_since(&now.since, &finding.code, started);
+    let mut raised = fresh(&before.findings, &now.findings);
+    raised.retain(is_news);
     if now.verdict != before.verdict {
         // The first GOOD of a drive is no change.
         let well = before.verdict == Verdict::Unknown && now.verdict == Verdict::Good;
@@ -174,11 +185,19 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize) -> Vec<Event> {
                 _ => &now.findings[..],
             };
             let worse = now.verdict.weight() > before.verdict.weight();
+            let is_known = old.is_none() && worse && raised.is_empty() && !findings.is_empty();
             let event = Event {
                 worse,
                 status: Some((now.verdict.to_string(), Some(before.verdict.to_string()))),
                 volumes: volumes.filter(|_| worse),
                 ..Event::better("drive verdict changed")
+            };
+            let event = match is_known {
+                true => Event {
+                    status: Some((now.verdict.to_string(), None)),
+                    ..Event::better("last known drive verdict restored")
+                },
+                false => event,
             };
             all.push(event.of(findings));
         }
@@ -194,7 +213,8 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize) -> Vec<Event> {
             None => Event::better("drive verdict override ended"),
         });
     }
-    for finding in fresh(&before.conditions, &now.conditions) {
+    let conditions = fresh(&before.conditions, &now.conditions).into_iter();
+    for finding in conditions.filter(is_news) {
         all.push(Event::worse("drive condition raised").of(&[finding]));
     }
     for finding in fresh(&now.conditions, &before.conditions) {
@@ -206,6 +226,11 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize) -> Vec<Event> {
     all
 }
 
+/// Whether it has been so only since then, or it is not known since when.
+fn is_since(since: &BTreeMap<String, u64>, code: &str, started: u64) -> bool {
+    since.get(code).is_none_or(|since| *since >= started)
+}
+
 /// Those of `now` whose code was not there.
 fn fresh(before: &[Finding], now: &[Finding]) -> Vec<Finding> {
     let known: BTreeSet<&str> = before.iter().map(|finding| finding.code.as_str()).collect();
@@ -215,7 +240,7 @@ fn fresh(before: &[Finding], now: &[Finding]) -> Vec<Finding> {
         .collect()
 }
 
-fn of_volume(old: Option<&Volume>, new: &Volume) -> Vec<Event> {
+fn of_volume(old: Option<&Volume>, new: &Volume, started: u64) -> Vec<Event> {
     let before = old.map_or(&[][..], |volume| &volume.conditions);
     let has = |volume: &[crate::model::condition::Condition], reason| {
         volume.iter().any(|condition| condition.reason == reason)
@@ -223,7 +248,11 @@ fn of_volume(old: Option<&Volume>, new: &Volume) -> Vec<Event> {
     let raised = new
         .conditions
         .iter()
-        .filter(|condition| !condition.reason.is_of_drive() && !has(before, condition.reason))
+        .filter(|condition| {
+            !condition.reason.is_of_drive()
+                && !has(before, condition.reason)
+                && is_since(&new.since, condition.reason.as_str(), started)
+        })
         .map(|condition| Event {
             status: Some((condition.status.as_str().to_owned(), None)),
             reason: Some(condition.reason.to_string()),
@@ -263,7 +292,7 @@ mod tests {
     }
 
     fn events(old: &Snapshot, new: &Snapshot) -> Vec<Event> {
-        let all = changes(old, new).into_iter();
+        let all = changes(old, new, 0).into_iter();
         all.map(|change| change.event).collect()
     }
 
@@ -389,5 +418,40 @@ mod tests {
         );
         assert_eq!(events(&ill, &ill), []);
         assert_eq!(texts(&ill, &well), ["volume condition cleared | ReadOnly"]);
+    }
+
+    #[test]
+    fn what_an_earlier_agent_logged_is_not_logged_as_new() {
+        let bad = |since| {
+            snapshot(|drive| {
+                drive.health.verdict = Verdict::Bad;
+                drive.health.findings = vec![finding("SmartFailed")];
+                drive.health.conditions = vec![finding("Wear")];
+                let codes = ["SmartFailed", "Wear"].map(|code| (code.to_owned(), since));
+                drive.health.since = codes.into();
+            })
+        };
+        let texts = |since| -> Vec<&str> {
+            let all = changes(&Snapshot::default(), &bad(since), 100).into_iter();
+            all.map(|change| change.event.message).collect()
+        };
+        assert_eq!(texts(99), ["last known drive verdict restored"]);
+        assert_eq!(
+            texts(100),
+            ["drive verdict changed", "drive condition raised"]
+        );
+        // A finding that comes later is news, whatever was known.
+        let mut more = bad(99);
+        let drive = more.drives.values_mut().next().unwrap();
+        drive.health.findings.push(finding("Pending"));
+        drive.health.since.insert("Pending".into(), 101);
+        let events: Vec<Event> = changes(&bad(99), &more, 100)
+            .into_iter()
+            .map(|change| change.event)
+            .collect();
+        assert_eq!(
+            events,
+            [Event::worse("drive finding raised").of(&[finding("Pending")])]
+        );
     }
 }

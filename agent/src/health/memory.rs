@@ -19,6 +19,7 @@ use crate::{
         registry::{COUNTS_FOR, Notes},
         unreadable::UnreadableRanges,
     },
+    inventory::Earlier,
     model::{DriveId, DriveState, Snapshot, cause::chain},
     sys::{clock::unix_seconds, offload::offload, process, statefile},
     volumes::Volumes,
@@ -56,6 +57,9 @@ pub(crate) struct Remembered {
     notes: Notes,
     heard: LogPosition,
     mounts: Places,
+    // Since when what was found is so.
+    #[serde(default)]
+    since: Earlier,
     // Left out while every drive reads.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     unreadable: BTreeMap<DriveId, UnreadableRanges>,
@@ -73,6 +77,14 @@ pub fn names(snapshot: &Snapshot) -> Names {
     let volumes =
         volumes.filter_map(|volume| Some((volume.placed.device.clone()?, volume.uuid.to_string())));
     drives.chain(volumes).collect()
+}
+
+/// The appearance of each drive in these names. Pure.
+fn appearances(names: &Names) -> BTreeMap<DriveId, u64> {
+    let owners = names.values().filter_map(|owner| owner.split_once(' '));
+    owners
+        .filter_map(|(id, diskseq)| Some((DriveId(id.to_owned()), diskseq.parse().ok()?)))
+        .collect()
 }
 
 /// What still counts of what was written, now. Pure.
@@ -125,6 +137,10 @@ impl PersistedEvidence {
             }
         };
         let unreadable = old.unreadable.clone();
+        let since = Earlier {
+            started: unix_seconds(),
+            ..old.since.clone()
+        };
         let (notes, heard, places) = recall(old, &boot_id, now(), unix_seconds());
         match volumes.refresh_mounts() {
             Ok(_) => volumes
@@ -135,6 +151,8 @@ impl PersistedEvidence {
         volumes.inventory().update(|known| {
             known.health.restore(notes);
             known.health.restore_unreadable(unreadable);
+            known.health.restore_appearances(appearances(&heard.names));
+            known.earlier = since;
         });
         Self {
             path,
@@ -173,6 +191,7 @@ impl PersistedEvidence {
                 .health(|registry| registry.notes().clone()),
             heard: self.position(),
             mounts: volumes.expected().now(),
+            since: volumes.inventory().since(),
             unreadable: volumes
                 .inventory()
                 .health(|registry| registry.all_unreadable().clone()),
@@ -193,6 +212,7 @@ impl PersistedEvidence {
             // That the log was read further is worth a write only together with something else, or at the end.
             let same = next.notes == written.notes
                 && next.mounts == written.mounts
+                && next.since == written.since
                 && next.unreadable == written.unreadable
                 && next.heard.names == written.heard.names;
             if !same || stopping {
@@ -302,6 +322,7 @@ mod tests {
                 names: [("sda".to_owned(), "wwn-sda 1".to_owned())].into(),
             },
             mounts: [("/target".into(), place)].into(),
+            since: Earlier::default(),
             unreadable: [(DriveId("wwn-sda".into()), unreadable())].into(),
         }
     }

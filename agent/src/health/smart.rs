@@ -17,13 +17,13 @@ use super::{
 };
 use crate::{
     model::{
-        DriveFacts, DriveHealth, DriveId, DriveRef, DriveState, Finding, Media, Snapshot,
+        DriveFacts, DriveHealth, DriveId, DriveRef, DriveState, Finding, Media, PollState,
+        Snapshot,
         cause::chain,
         health::{Acknowledged, Reading, SmartFinding, SmartReport},
     },
     smart::{
-        self, Assessment, Facts, Failure, FailureReason, History, LatestPolls, Outcome, Poll,
-        Polled,
+        self, Assessment, Facts, Failure, FailureReason, History, Outcome, Poll, Polled,
         history::Counter,
         job::Ask,
         rules::{self, ConditionLevel},
@@ -44,12 +44,24 @@ const AT_ONCE: usize = 4;
 const TICK: Duration = Duration::from_secs(2);
 /// smartctl's own deadline, and time to start and reap it.
 const DEADLINE: Duration = Duration::from_secs(100);
+/// A drive that has given no answer for so long after it appeared, and of which nothing is known, counts as UNKNOWN and takes
+/// new volumes: most answer within seconds, and one whose SMART data hangs must not be of no use for ever.
+const FIRST_POLL: Duration = Duration::from_secs(30);
+/// Histories that are read at the start; a node has a hundred drives at most, and keeps those of the ones before them.
+const HISTORIES: usize = 4096;
 /// Reading or writing one small file.
 const FILE_DEADLINE: Duration = Duration::from_secs(10);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Tracked {
     history: History,
+    // Which appearance of the drive this is.
+    diskseq: u64,
+    appeared: Instant,
+    // It has answered or failed to, in this appearance.
+    polled: bool,
+    // Its identity is its place, and the history may be of the drive that was there before.
+    unproven: bool,
     due: Option<Instant>,
     asked: Option<Instant>,
     deep: Option<Instant>,
@@ -57,8 +69,8 @@ struct Tracked {
     read_entries: ReadEntries,
     // Logged once, and again when it is another.
     failure: Option<FailureReason>,
-    // What the inventory has.
-    said: DriveHealth,
+    // What the inventory has; None: nothing.
+    said: Option<DriveHealth>,
 }
 
 /// Asks until `stop`. `complaints`: drives of which the kernel has just reported trouble.
@@ -79,7 +91,7 @@ pub async fn run(
             () = stop.cancelled() => return,
             _ = ticks.tick() => {
                 let snapshot = volumes.inventory().current();
-                follow(&mut drives, &snapshot, volumes.latest_polls(), &dir).await;
+                follow(&mut drives, &volumes, &snapshot, &dir).await;
                 for (id, facts) in due(&mut drives, &snapshot, AT_ONCE.saturating_sub(asking.len())) {
                     ask(&volumes, &mut drives, &mut asking, id, &facts);
                 }
@@ -112,31 +124,119 @@ pub async fn run(
     }
 }
 
+/// Gives the inventory what each drive said last to an earlier agent, so that it counts as soon as the drive is seen. A history
+/// that cannot be used is dealt with when its drive is taken up.
+pub async fn restore(volumes: &Volumes) {
+    let dir = volumes.config().state_dir.join("smart");
+    let wanted = dir.clone();
+    let read = offload("smart-read", FILE_DEADLINE, move || read_all(&wanted)).await;
+    match read.and_then(|read| read) {
+        Ok(reports) => volumes
+            .inventory()
+            .update(|known| known.health.restore_reports(reports)),
+        Err(error) => {
+            tracing::error!(path = %dir.display(), %error, "cannot read drive health histories; drives take no new volumes before their first SMART poll");
+            return;
+        }
+    };
+}
+
+fn read_all(dir: &Path) -> std::io::Result<BTreeMap<DriveId, DriveHealth>> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(error),
+    };
+    let mut reports = BTreeMap::new();
+    for entry in entries.take(HISTORIES) {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let Some(id) = name.and_then(|name| name.strip_suffix(".json")) else {
+            continue;
+        };
+        let bytes = statefile::read(&path, smart::history::MAX_BYTES as u64);
+        let history = bytes.ok().and_then(|bytes| History::from_json(&bytes).ok());
+        reports.extend(
+            history.and_then(|history| Some((DriveId(id.to_owned()), last_known(&history)?))),
+        );
+    }
+    Ok(reports)
+}
+
+/// What a history says of its drive before it is polled again; None: nothing. Pure.
+fn last_known(history: &History) -> Option<DriveHealth> {
+    history.answered_at()?;
+    Some(DriveHealth {
+        verdict: history.verdict(),
+        poll: PollState::LastKnown,
+        findings: found(history.reasons()),
+        smart: Some(report(history)),
+        ..of_conditions(history.conditions())
+    })
+}
+
 /// Takes up drives that are new, lets go of those that are gone.
 async fn follow(
     drives: &mut BTreeMap<DriveId, Tracked>,
+    volumes: &Volumes,
     snapshot: &Snapshot,
-    latest: &LatestPolls,
     dir: &Path,
 ) {
     let here = |id: &DriveId| {
-        snapshot
-            .drives
-            .get(id)
-            .is_some_and(|drive| drive.class.is_some() && drive.state != DriveState::Missing)
+        let drive = snapshot.drives.get(id)?;
+        let is_here = drive.class.is_some() && drive.state != DriveState::Missing;
+        is_here.then_some(&drive.facts)
     };
-    drives.retain(|id, tracked| tracked.asking || here(id));
-    latest.retain(here);
+    drives.retain(|id, tracked| {
+        tracked.asking || here(id).is_some_and(|facts| facts.diskseq == tracked.diskseq)
+    });
+    volumes.latest_polls().retain(|id| here(id).is_some());
+    let inventory = volumes.inventory();
     for id in snapshot.drives.keys() {
-        if here(id) && !drives.contains_key(id) {
-            let tracked = Tracked {
-                history: read(dir, id).await,
-                // Not all of a shelf at the same moment.
-                due: Some(Instant::now() + Duration::from_secs(10).mul_f64(fastrand::f64())),
-                ..Tracked::default()
-            };
+        let Some(facts) = here(id) else { continue };
+        let reported = inventory.health(|registry| registry.report(id).cloned());
+        let Some(tracked) = drives.get(id) else {
+            let tracked = take_up(facts, read(dir, id).await, reported);
+            if let Some(said) = tracked.said.clone() {
+                inventory.update(|known| known.health.says(id.clone(), said));
+            }
             drives.insert(id.clone(), tracked);
+            continue;
+        };
+        if reported.is_none() && tracked.appeared.elapsed() > FIRST_POLL {
+            let unknown = DriveHealth {
+                poll: PollState::LastKnown,
+                ..DriveHealth::default()
+            };
+            inventory.update(|known| known.health.says(id.clone(), unknown));
         }
+    }
+}
+
+/// A drive that has just appeared. `reported`: what the inventory has of it. Pure but for the time.
+fn take_up(facts: &DriveFacts, history: History, reported: Option<DriveHealth>) -> Tracked {
+    let now = Instant::now();
+    // Not all of a shelf at the same moment, but for those that take no volumes before.
+    let wait = match reported {
+        Some(_) => Duration::from_secs(10).mul_f64(fastrand::f64()),
+        None => Duration::ZERO,
+    };
+    Tracked {
+        unproven: !facts.identity_is_stable && reported.is_none(),
+        history,
+        diskseq: facts.diskseq,
+        appeared: now,
+        polled: false,
+        due: Some(now + wait),
+        asked: None,
+        deep: None,
+        asking: false,
+        read_entries: ReadEntries::default(),
+        failure: None,
+        said: reported.map(|said| DriveHealth {
+            poll: PollState::LastKnown,
+            ..said
+        }),
     }
 }
 
@@ -225,8 +325,23 @@ async fn take(
         return;
     };
     tracked.asking = false;
-    if matches!(outcome, Outcome::Failed(failure) if failure.reason == FailureReason::NotStarted) {
+    let snapshot = volumes.inventory().current();
+    let drive = snapshot.drives.get(&id);
+    if drive.is_some_and(|drive| drive.facts.diskseq != tracked.diskseq) {
+        // The answer is of a drive that was there before.
+        drives.remove(&id);
+        return;
+    }
+    let not_started =
+        matches!(outcome, Outcome::Failed(failure) if failure.reason == FailureReason::NotStarted);
+    if not_started {
         tracked.due = Some(Instant::now() + BUSY);
+    }
+    if let Outcome::Answered(facts) = outcome
+        && std::mem::take(&mut tracked.unproven)
+        && !tracked.history.is_of(facts)
+    {
+        tracked.history = History::default();
     }
     let assessment = smart::judge(
         outcome,
@@ -239,9 +354,7 @@ async fn take(
         tracing::warn!(drive = %id, "device identity changed; health history reset");
     }
     let failure = assessment.failure.as_ref().map(|failure| failure.reason);
-    let snapshot = volumes.inventory().current();
-    let sector = snapshot.drives.get(&id);
-    let sector = sector.map_or(512, |drive| drive.facts.logical_sector);
+    let sector = drive.map_or(512, |drive| drive.facts.logical_sector);
     volumes
         .latest_polls()
         .took(&id, outcome, failure, sector, unix_seconds());
@@ -263,8 +376,21 @@ async fn take(
             .read_entries
             .hand_over(&logged, sector, |place| volumes.suspects().add(&id, place));
     }
-    let mut health = health(&assessment);
-    let before = tracked.said.smart.take().unwrap_or_default();
+    if not_started && tracked.said.is_none() {
+        // Busy, which says nothing of it: it is asked again.
+        return;
+    }
+    tracked.polled |= match outcome {
+        Outcome::Answered(_) | Outcome::Standby => true,
+        Outcome::Failed(failure) => failure.reason == FailureReason::Unsupported,
+    };
+    let mut health = health(&assessment, &tracked.history);
+    health.poll = match tracked.polled {
+        true => PollState::Polled,
+        false => PollState::LastKnown,
+    };
+    let before = tracked.said.take().and_then(|said| said.smart);
+    let before = before.unwrap_or_default();
     health.smart = Some(SmartReport {
         asleep: assessment.standby,
         failure: assessment
@@ -278,7 +404,7 @@ async fn take(
         },
         ..report(&tracked.history)
     });
-    tracked.said = health.clone();
+    tracked.said = Some(health.clone());
     volumes
         .inventory()
         .update(|known| known.health.says(id.clone(), health));
@@ -287,29 +413,30 @@ async fn take(
     }
 }
 
-/// An assessment in the inventory's words. Pure.
-fn health(assessment: &Assessment) -> DriveHealth {
-    let findings = found(&assessment.reasons);
-    let mut conditions: Vec<Finding> = assessment
-        .conditions
-        .iter()
-        .map(|condition| Finding::new(condition.kind.as_str(), &condition.message))
-        .collect();
+/// An assessment in the inventory's words. What only an answer tells is that of the last one. Pure.
+fn health(assessment: &Assessment, history: &History) -> DriveHealth {
+    let mut health = DriveHealth {
+        verdict: assessment.verdict,
+        findings: found(&assessment.reasons),
+        ..of_conditions(history.conditions())
+    };
     if let Some(failure) = &assessment.failure
         && failure.reason != FailureReason::Unsupported
     {
         let code = format!("Smart{}", failure.reason.as_str());
-        conditions.push(Finding::new(code, &failure.detail));
+        health.conditions.push(Finding::new(code, &failure.detail));
     }
-    let worn_out = assessment
-        .conditions
-        .iter()
-        .any(|condition| condition.level == ConditionLevel::NoNewVolumes);
+    health
+}
+
+/// Conditions in the inventory's words. Pure.
+fn of_conditions(conditions: &[rules::Condition]) -> DriveHealth {
+    let shown = conditions.iter();
+    let shown = shown.map(|one| Finding::new(one.kind.as_str(), &one.message));
+    let mut levels = conditions.iter().map(|one| one.level);
     DriveHealth {
-        verdict: assessment.verdict,
-        findings,
-        conditions,
-        worn_out,
+        conditions: shown.collect(),
+        worn_out: levels.any(|level| level == ConditionLevel::NoNewVolumes),
         ..DriveHealth::default()
     }
 }
@@ -376,7 +503,7 @@ async fn acknowledged(
     let known_slow = slow.acknowledge(id.clone()).await?;
     tracked.history = history;
     let history = &tracked.history;
-    let said = &mut tracked.said;
+    let said = tracked.said.get_or_insert_default();
     said.verdict = history.verdict();
     said.findings = found(history.reasons());
     let before = said.smart.take().unwrap_or_default();

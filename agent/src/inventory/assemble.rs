@@ -14,10 +14,11 @@ use crate::{
     evidence::{registry::of_its_drive, unreadable},
     model::{
         Checked, ClassConfig, ClassReport, Drive, DriveHealth, DriveId, DriveState, Finding,
-        Placed, RecordState, Reject, RejectCode, Snapshot, Volume, VolumeState,
+        Placed, PollState, RecordState, Reject, RejectCode, Snapshot, Volume, VolumeState,
         condition::{Condition, Reason},
         snapshot::Erasing,
     },
+    smart::collect,
     state::{KnownDrive, Merged, Sight, merge, merge::is_acknowledged},
 };
 
@@ -57,6 +58,7 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[ClassConfig]) -> Snap
     }
     for (id, drive) in &mut drives {
         drive.health = known.health.drive(id);
+        drive.health.poll = poll_state(known, drive);
         for given in &known.overrides {
             given.apply(id, &mut drive.health, known.now);
         }
@@ -147,7 +149,8 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[ClassConfig]) -> Snap
         };
         report.total_bytes += total;
         // Free space of a drive that takes no new volumes does not count.
-        if !drive.health.takes_new_volumes() {
+        // A first poll is over in seconds, and what capacity is published is kept for a minute.
+        if !drive.health.is_fit() {
             continue;
         }
         report.free_bytes += free;
@@ -167,6 +170,20 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[ClassConfig]) -> Snap
         volumes,
         classes: reports,
         findings,
+    }
+}
+
+/// Whether the drive was polled since the start, if it is polled at all.
+fn poll_state(known: &Known, drive: &Drive) -> PollState {
+    let is_polled = drive.class.is_some()
+        && drive.state != DriveState::Missing
+        && known.polls.as_ref().is_some_and(|config| {
+            collect::is_polled(&drive.facts, config.device_type(&drive.facts))
+        });
+    match known.health.report(&drive.id) {
+        _ if !is_polled => PollState::Polled,
+        Some(report) => report.poll,
+        None => PollState::Awaited,
     }
 }
 

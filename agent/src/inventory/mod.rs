@@ -24,7 +24,9 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use self::mount_view::MountView;
+pub use self::since::Earlier;
 use crate::{
+    config::HealthConfig,
     evidence::{self, HealthRegistry, registry::Source},
     model::{
         Checked, ClassConfig, Contents, Drive, DriveId, DriveState, Override, Snapshot,
@@ -60,6 +62,10 @@ pub struct Known {
     pub detached: BTreeSet<Uuid>,
     /// Verdicts that an operator decides.
     pub overrides: Vec<Override>,
+    /// How drives are polled; None: none is.
+    pub polls: Option<HealthConfig>,
+    /// Since when an earlier agent knew what is found now.
+    pub earlier: Earlier,
     /// Of the last change, seconds since 1970.
     pub now: u64,
     /// The host's udev; None when it cannot be seen from here.
@@ -143,6 +149,14 @@ impl Inventory {
                 known.health.went_away(id, evidence::now());
             }
         }
+        let drives = known.drives.iter();
+        let placed = drives.filter(|(_, drive)| !drive.facts.identity_is_stable);
+        let placed: Vec<(DriveId, u64)> = placed
+            .map(|(id, drive)| (id.clone(), drive.facts.diskseq))
+            .collect();
+        for (id, diskseq) in placed {
+            known.health.appeared(&id, diskseq);
+        }
         let merged = assemble::remember(&known, known.now, elapsed, self.quarantine);
         // Before the first survey nothing was seen, so nothing can be learned or forgotten.
         if known.ready {
@@ -152,7 +166,7 @@ impl Inventory {
         let mut next = assemble::assemble(&known, &merged, &self.classes);
         let due = if known.ready { merged.due } else { Vec::new() };
         next.revision = shown.revision;
-        since::stamp(&shown, &mut next, known.now);
+        since::stamp(&shown, &known.earlier, &mut next, known.now);
         if next == *shown {
             return (shown.revision, due);
         }
@@ -228,6 +242,13 @@ impl Inventory {
                 known.conditions.insert(uuid, found);
             }
         });
+    }
+
+    /// Since when what is found is so, for the next agent.
+    pub fn since(&self) -> Earlier {
+        let shown = self.current();
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.earlier.and_now(&shown, unix_seconds())
     }
 
     /// Looks at what was seen of health.

@@ -2,35 +2,86 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::Snapshot;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-/// Gives what `next` says the moment it began: that of `old` where it was so already, else `now` (seconds since 1970).
-pub(super) fn stamp(old: &Snapshot, next: &mut Snapshot, now: u64) {
+use crate::model::{DriveId, Snapshot};
+
+/// An agent that starts finds what an earlier one knew within this, seconds: by its polls, scans and samples.
+const FOUND_AGAIN: u64 = 15 * 60;
+
+/// The moments at which what an earlier agent knew began, seconds since 1970, by code or reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Earlier {
+    pub drives: BTreeMap<DriveId, BTreeMap<String, u64>>,
+    pub volumes: BTreeMap<Uuid, BTreeMap<String, u64>>,
+    /// When this agent started: what is found again soon after it went on meanwhile.
+    #[serde(skip)]
+    pub started: u64,
+}
+
+impl Earlier {
+    /// What the next agent needs to know: of what is found now, and of what this one may still find again.
+    pub fn and_now(&self, snapshot: &Snapshot, now: u64) -> Self {
+        let mut all = match self.counts(now) {
+            true => self.clone(),
+            false => Self::default(),
+        };
+        all.started = 0;
+        for (id, drive) in &snapshot.drives {
+            put(&mut all.drives, id, &drive.health.since);
+        }
+        for (uuid, volume) in &snapshot.volumes {
+            put(&mut all.volumes, uuid, &volume.since);
+        }
+        all
+    }
+
+    fn counts(&self, now: u64) -> bool {
+        now.saturating_sub(self.started) < FOUND_AGAIN
+    }
+}
+
+fn put<K: Ord + Clone>(
+    all: &mut BTreeMap<K, BTreeMap<String, u64>>,
+    key: &K,
+    since: &BTreeMap<String, u64>,
+) {
+    if !since.is_empty() {
+        all.entry(key.clone()).or_default().extend(since.clone());
+    }
+}
+
+/// Gives what `next` says the moment it began: that of `old` where it was so already, that of an earlier agent where this one
+/// has just started, else `now` (seconds since 1970).
+pub(super) fn stamp(old: &Snapshot, earlier: &Earlier, next: &mut Snapshot, now: u64) {
+    let counts = earlier.counts(now);
     for (id, drive) in &mut next.drives {
         let before = old.drives.get(id).map(|drive| &drive.health.since);
+        let earlier = earlier.drives.get(id).filter(|_| counts);
         let health = &mut drive.health;
         let codes = health.findings.iter().chain(&health.conditions);
-        health.since = carried(codes.map(|finding| finding.code.as_str()), before, now);
+        let codes = codes.map(|finding| finding.code.as_str());
+        health.since = carried(codes, [before, earlier], now);
     }
     for (uuid, volume) in &mut next.volumes {
         let before = old.volumes.get(uuid).map(|volume| &volume.since);
-        let reasons = volume
-            .conditions
-            .iter()
-            .map(|condition| condition.reason.as_str());
-        volume.since = carried(reasons, before, now);
+        let earlier = earlier.volumes.get(uuid).filter(|_| counts);
+        let reasons = volume.conditions.iter();
+        let reasons = reasons.map(|condition| condition.reason.as_str());
+        volume.since = carried(reasons, [before, earlier], now);
     }
 }
 
 fn carried<'a>(
     codes: impl Iterator<Item = &'a str>,
-    before: Option<&BTreeMap<String, u64>>,
+    before: [Option<&BTreeMap<String, u64>>; 2],
     now: u64,
 ) -> BTreeMap<String, u64> {
     codes
         .map(|code| {
-            let began = before.and_then(|before| before.get(code));
-            (code.to_owned(), began.copied().unwrap_or(now))
+            let mut began = before.into_iter().flatten().filter_map(|of| of.get(code));
+            (code.to_owned(), began.next().copied().unwrap_or(now))
         })
         .collect()
 }
@@ -61,14 +112,36 @@ mod tests {
             drive.health.since.clone().into_iter().collect::<Vec<_>>()
         };
         let mut first = snapshot(&["A"]);
-        stamp(&Snapshot::default(), &mut first, 10);
+        stamp(&Snapshot::default(), &Earlier::default(), &mut first, 10);
         let mut second = snapshot(&["B", "A"]);
-        stamp(&first, &mut second, 20);
+        stamp(&first, &Earlier::default(), &mut second, 20);
         assert_eq!(since(&second), [("A".into(), 10), ("B".into(), 20)]);
         let mut third = snapshot(&["B"]);
-        stamp(&second, &mut third, 30);
+        stamp(&second, &Earlier::default(), &mut third, 30);
         let mut fourth = snapshot(&["A", "B"]);
-        stamp(&third, &mut fourth, 40);
+        stamp(&third, &Earlier::default(), &mut fourth, 40);
         assert_eq!(since(&fourth), [("A".into(), 40), ("B".into(), 20)]);
+    }
+
+    #[test]
+    fn what_an_earlier_agent_knew_keeps_its_beginning_when_it_is_found_again_soon() {
+        let mut before = snapshot(&["A", "B"]);
+        stamp(&Snapshot::default(), &Earlier::default(), &mut before, 10);
+        let earlier = Earlier {
+            started: 1_000_000,
+            ..Earlier::default().and_now(&before, 5_000)
+        };
+        let since = |codes: &[&str], now| {
+            let mut next = snapshot(codes);
+            stamp(&Snapshot::default(), &earlier, &mut next, now);
+            let drive = next.drives.into_values().next().unwrap();
+            drive.health.since.into_iter().collect::<Vec<_>>()
+        };
+        let soon = 1_000_000 + FOUND_AGAIN - 1;
+        assert_eq!(
+            since(&["A", "C"], soon),
+            [("A".into(), 10), ("C".into(), soon)]
+        );
+        assert_eq!(since(&["A"], soon + 1), [("A".into(), soon + 1)]);
     }
 }

@@ -310,6 +310,7 @@ fn health(health: &DriveHealth) -> wire::DriveHealth {
             otherwise: given.otherwise.as_str().to_owned(),
         }),
         smart: health.smart.as_ref().map(smart),
+        poll: health.poll.as_str().to_owned(),
         unreadable: Vec::new(),
         unreadable_more: health.unreadable_more,
     }

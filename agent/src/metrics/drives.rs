@@ -39,7 +39,7 @@ const STATE: Def = gauge(
 );
 const VERDICT: Def = gauge(
     "drivebay_drive_verdict",
-    "1 for the drive's current health verdict, 0 for the others: GOOD, SUSPECT, BAD, UNKNOWN.",
+    "1 for the drive's current health verdict, 0 for the others: GOOD, SUSPECT, BAD, UNKNOWN. Before the first SMART poll since the agent started it is the last known one.",
     &["drive", "verdict"],
 );
 const FINDING: Def = gauge(

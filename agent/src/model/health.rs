@@ -59,11 +59,37 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// Whether a drive was polled for SMART data since the agent started or the drive was plugged in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PollState {
+    /// It was, or it is not monitored: it is in no class, missing, or of a kind without SMART.
+    #[default]
+    Polled,
+    /// It was not: what it said of itself, its verdict too, is the last known. UNKNOWN of a drive that gave no answer in time.
+    LastKnown,
+    /// It was not, and nothing is known of it: it takes no new volumes until it has answered, or failed to.
+    Awaited,
+}
+
+impl PollState {
+    /// The word on the wire and in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Polled => "polled",
+            Self::LastKnown => "last-known",
+            Self::Awaited => "awaited",
+        }
+    }
+}
+
 /// How well a drive is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveHealth {
     /// What the findings add up to.
     pub verdict: Verdict,
+    #[serde(default)]
+    pub poll: PollState,
     /// Findings, in a stable order.
     pub findings: Vec<Finding>,
     /// What a person should know besides: wear, heat, cables, why it cannot be asked.
@@ -213,9 +239,14 @@ impl DriveHealth {
         self.findings.iter().any(|one| one.is(Code::IoStalled))
     }
 
-    /// Whether new volumes may be put on it.
-    pub fn takes_new_volumes(&self) -> bool {
+    /// Whether nothing speaks against new volumes on it, as far as is known.
+    pub fn is_fit(&self) -> bool {
         self.verdict.takes_new_volumes() && !self.worn_out
+    }
+
+    /// Whether new volumes may be put on it now: UNKNOWN must not only mean that its first poll is still to come.
+    pub fn takes_new_volumes(&self) -> bool {
+        self.is_fit() && self.poll != PollState::Awaited
     }
 }
 

@@ -25,7 +25,7 @@ pub use created_for::CreatedFor;
 pub use drive::{DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport};
 pub use drivebay_proto::condition;
 pub use finding::Finding;
-pub use health::{DriveHealth, Override, Verdict};
+pub use health::{DriveHealth, Override, PollState, Verdict};
 pub use signature::{Signature, Signatures};
 pub use snapshot::{ClassReport, Drive, Snapshot, Volume, VolumeState};
 pub use volume::{FsType, Mode, Record, RecordState, VolumeSpec};

@@ -170,6 +170,11 @@ impl Poll {
     }
 }
 
+/// Whether a drive can be polled at all. `given` is the operator's device type for it.
+pub fn is_polled(drive: &DriveFacts, given: Option<DeviceType>) -> bool {
+    given.is_some() || unsupported(drive).is_none()
+}
+
 /// Why smartctl has nothing to say of a drive.
 fn unsupported(drive: &DriveFacts) -> Option<String> {
     if let Some(kind) = &drive.virtual_kind {

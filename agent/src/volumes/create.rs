@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use super::{
@@ -368,7 +368,10 @@ impl Volumes {
             placement: class.placement,
             group: request.group.as_ref(),
         };
+        let mut snapshots = self.inner.inventory.subscribe();
         loop {
+            // Before the choice: what is polled after it must not be missed.
+            snapshots.borrow_and_update();
             let choose = |in_flight: &[InFlight]| {
                 // One that is wiped is held.
                 let excluded = |id: &DriveId| {
@@ -376,6 +379,7 @@ impl Volumes {
                 };
                 placement::choose(&self.inner.inventory.current(), need, in_flight, excluded)
             };
+            let awaits_poll = || choose(&[]).awaits_poll;
             let sent = self
                 .inner
                 .creations
@@ -390,7 +394,19 @@ impl Volumes {
                 what: format!("the drives of class {}", class.name),
             })?;
             let Some((candidate, _sent)) = sent else {
-                break;
+                if !awaits_poll() {
+                    break;
+                }
+                // An agent that stops closes it; the caller asks the next one.
+                let polled = timeout_at(until, snapshots.changed()).await;
+                polled
+                    .map_err(|_| ())
+                    .and_then(|polled| polled.map_err(|_| ()))
+                    .map_err(|()| VolumeError::NotPolled {
+                        name: request.name.clone(),
+                        class: class.name.clone(),
+                    })?;
+                continue;
             };
             tried.insert(candidate.drive.clone());
             let snapshot = self.inner.inventory.current();

@@ -110,6 +110,7 @@ mod tests {
                 .into_iter()
                 .collect(),
             others_later: !in_flight.is_empty(),
+            awaits_poll: false,
         }
     }
 

@@ -89,6 +89,8 @@ pub struct Choice {
     pub candidates: Vec<Candidate>,
     /// Another drive might take it once a creation in flight has ended.
     pub others_later: bool,
+    /// Another drive might take it once it was polled for the first time.
+    pub awaits_poll: bool,
 }
 
 /// The drives for a volume; `excluded` are left out. Those without a volume of its group come first, or alone.
@@ -112,7 +114,8 @@ pub fn choose(
     let mut ranked: Vec<(Rank, Candidate)> = Vec::new();
     let drives = snapshot.drives.values().filter(|drive| {
         drive.class.as_deref() == Some(need.class)
-            && takes_new_volumes(drive)
+            && drive.trouble.is_none()
+            && drive.health.is_fit()
             && !(drive.state == DriveState::Available && cannot_claim(snapshot, need.class))
             && !excluded(&drive.id)
     });
@@ -122,6 +125,10 @@ pub fn choose(
         };
         let of_group = grouped.iter().filter(|id| **id == &drive.id).count();
         if of_group > 0 && is_hard {
+            continue;
+        }
+        if !takes_new_volumes(drive) {
+            choice.awaits_poll = true;
             continue;
         }
         let sent = in_flight.iter().filter(|one| one.drive == drive.id);
@@ -316,7 +323,7 @@ fn cannot_claim(snapshot: &Snapshot, class: &str) -> bool {
     report.is_some_and(|report| report.cannot_claim.is_some())
 }
 
-/// Whether new volumes may be put on the drive: it responds, and its health has no findings.
+/// Whether new volumes may be put on the drive now: it responds, its health has no findings, and its first poll is over.
 fn takes_new_volumes(drive: &Drive) -> bool {
     drive.trouble.is_none() && drive.health.takes_new_volumes()
 }
@@ -336,6 +343,9 @@ fn why_not(drive: &Drive) -> Option<String> {
                 gpt::ENTRIES
             )
         });
+    }
+    if health.is_fit() {
+        return Some("it was not polled for SMART data yet".to_owned());
     }
     let against = health.findings.iter().chain(&health.conditions);
     let codes: Vec<&str> = against.map(|finding| finding.code.as_str()).collect();

@@ -89,6 +89,9 @@ struct HealthJson<'a> {
     overridden: Option<OverriddenJson<'a>>,
     /// What the drive says of itself; null when it was never asked.
     smart: Option<SmartJson<'a>>,
+    /// `polled`, `last-known` (not since the agent started: what the drive says of itself is the last known) or `awaited` (not,
+    /// and nothing is known of it: no new volumes until it was); empty of an agent that does not say.
+    poll: &'a str,
     /// Only the node's own agent knows it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<UnreadableJson<'a>>,
@@ -180,6 +183,7 @@ impl<'a> From<&'a DriveHealth> for HealthJson<'a> {
                 otherwise: &given.otherwise,
             }),
             smart: health.smart.as_ref().map(SmartJson::from),
+            poll: &health.poll,
             unreadable: unreadable::json(&health.unreadable),
         }
     }

@@ -90,10 +90,10 @@ pub async fn run(
         let wide = args.output == Format::Wide;
         write(out, &health.text("the cluster", true, wide, now, terminal))?;
     }
-    if health.well {
-        Ok(())
-    } else {
-        Err(CommandError::Unwell)
+    match () {
+        () if health.well => Ok(()),
+        () if health.awaits_polls() => Err(CommandError::NotPolled),
+        () => Err(CommandError::Unwell),
     }
 }
 

@@ -36,7 +36,7 @@ pub use args::{Ask, Format};
 
 use drivebay_common::{
     ask::AskError,
-    cli::{NOT_FOUND, NOT_PERMITTED, USAGE, WRONG, chain},
+    cli::{NOT_FOUND, NOT_PERMITTED, NOT_POLLED, USAGE, WRONG, chain},
     pick::PickError,
     printed::{Given, option},
     table, terminal,
@@ -72,6 +72,9 @@ pub enum CommandError {
     /// `health`: an answer, and no failure.
     #[error("something is wrong")]
     Unwell,
+    /// `health`: nothing is known to be wrong, and drives were not polled yet.
+    #[error("not every drive was polled yet")]
+    NotPolled,
     /// `--unclaimed`.
     #[error(transparent)]
     Claims(#[from] ClaimsError),
@@ -142,6 +145,7 @@ pub fn run(command: &Ask) -> ExitCode {
     match done {
         // Said on standard output.
         Err(CommandError::Unwell) => ExitCode::from(WRONG),
+        Err(CommandError::NotPolled) => ExitCode::from(NOT_POLLED),
         Err(error) if !error.is_hang_up() => {
             complain(&error);
             ExitCode::from(error.code())

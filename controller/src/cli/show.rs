@@ -11,7 +11,7 @@ use super::{
     terminal::Terminal,
     unreadable,
     volumes::VolumeJson,
-    wrong::Reason,
+    wrong::{Reason, is_not_polled},
 };
 
 /// Drives, to be picked from.
@@ -177,9 +177,13 @@ pub fn drive(
             human_seconds(now.saturating_sub(since))
         ),
     };
+    let polled = match is_not_polled(drive) {
+        true => ", not polled since the agent started",
+        false => "",
+    };
     sheet.painted(
         "verdict",
-        &format!("{}{since}", paint.word(&printable(&drive.verdict))),
+        &format!("{}{since}{polled}", paint.word(&printable(&drive.verdict))),
     );
     if let Some(given) = &health.overridden {
         let until = match given.until.checked_sub(now) {

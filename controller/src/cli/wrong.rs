@@ -74,7 +74,7 @@ impl From<&Condition> for Reason {
 /// Everything that was found, of one node or of many.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct Health {
-    /// Nothing is wrong.
+    /// Nothing is wrong, and every drive was polled.
     pub well: bool,
     /// Worst first once it is done.
     pub problems: Vec<Problem>,
@@ -82,6 +82,8 @@ pub struct Health {
     pub notes: Vec<String>,
     /// Drives that volumes are on or could be.
     pub drives: u64,
+    /// Those of them that have not been polled since their agent started: what is known of them is the last known.
+    pub not_polled: u64,
     /// Volumes that exist.
     pub volumes: u64,
 }
@@ -134,6 +136,7 @@ impl Health {
                 continue;
             }
             self.drives += 1;
+            self.not_polled += u64::from(is_not_polled(drive));
             let on_it = suffering.remove(drive.id.as_str()).unwrap_or_default();
             self.problems.extend(of_drive(node, drive, &on_it));
             self.notes.extend(notes(drive));
@@ -153,8 +156,13 @@ impl Health {
             };
             key(a).cmp(&key(b))
         });
-        self.well = self.problems.is_empty();
+        self.well = self.problems.is_empty() && self.not_polled == 0;
         self
+    }
+
+    /// Whether nothing but polls that are still to come keeps it from being well.
+    pub fn awaits_polls(&self) -> bool {
+        self.problems.is_empty() && self.not_polled > 0
     }
 
     /// For a person. `of`: what is well, or is not. `nodes`: each is named. `now`: seconds since 1970.
@@ -163,11 +171,21 @@ impl Health {
             1 => format!("1 {what}"),
             _ => format!("{count} {what}s"),
         };
-        let mut text = if self.well {
+        let drives = count(self.drives, "drive");
+        let not_polled = format!(
+            "{} of {drives} not polled since the agent started; ask again in a minute",
+            self.not_polled
+        );
+        let mut text = if self.awaits_polls() {
+            format!(
+                "{}: nothing is known to be wrong; {not_polled}\n",
+                printable(of)
+            )
+        } else if self.well {
             format!(
                 "{} is well: {} and {}, nothing is wrong\n",
                 printable(of),
-                count(self.drives, "drive"),
+                drives,
                 count(self.volumes, "volume")
             )
         } else {
@@ -179,6 +197,9 @@ impl Health {
         };
         for problem in &self.problems {
             problem.write(&mut text, nodes, wide, now, terminal);
+        }
+        if self.not_polled > 0 && !self.problems.is_empty() {
+            text.push_str(&format!("\n{not_polled}\n"));
         }
         if !self.notes.is_empty() {
             text.push_str("\nGood to know:\n");
@@ -273,6 +294,12 @@ fn of_volume(node: &str, volume: &Volume) -> Problem {
         reasons: bad(volume).map(Reason::from).collect(),
         volumes: Vec::new(),
     }
+}
+
+/// Whether the drive is monitored and was not polled since its agent started.
+pub(super) fn is_not_polled(drive: &Drive) -> bool {
+    let poll = drive.health.as_ref().map(|health| health.poll.as_str());
+    matches!(poll, Some("last-known" | "awaited"))
 }
 
 fn is_damaged(drive: &Drive) -> bool {

@@ -18,8 +18,11 @@ pub const UNKNOWN: u8 = 5;
 /// There is nothing of the name that was given.
 pub const NOT_FOUND: u8 = 6;
 
+/// Nothing is known to be wrong, but not everything was asked yet: drives that were not polled since their agent started.
+pub const NOT_POLLED: u8 = 7;
+
 /// What every exit code of every command means. Those of `smart explain` and `run` are besides these.
-pub const EXIT_CODES: [(u8, &str); 7] = [
+pub const EXIT_CODES: [(u8, &str); 8] = [
     (0, "done; nothing is wrong"),
     (
         WRONG,
@@ -38,6 +41,10 @@ pub const EXIT_CODES: [(u8, &str); 7] = [
     (
         NOT_FOUND,
         "there is no drive, volume, node or file of this name",
+    ),
+    (
+        NOT_POLLED,
+        "health: nothing is known to be wrong, but drives have not been polled since their agent started",
     ),
 ];
 

@@ -11,7 +11,7 @@
 //!   "protocol": "ata", "device_type": "sat",
 //!   "verdict": "SUSPECT", "since": 1700000000, "reasons": [ …findings… ],
 //!   "clean_polls": 0, "clean_since": null,
-//!   "answered_at": 1700000000, "findings": [ …findings of the last answer… ],
+//!   "answered_at": 1700000000, "findings": [ …findings of the last answer… ], "conditions": [ …of the last answer… ],
 //!   "counters": {"PendingSectors": {"value": 1, "at": 1700000000, "polls": 0, "points": [[1699999200, 1]]}},
 //!   "acknowledged": {"ata-187": 3},
 //!   "acknowledgements": [{"at": 1700000000, "by": "…", "note": "…", "findings": [["ReportedUncorrect", "ata-187", 3]]}],
@@ -35,6 +35,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::identity::{is_unique_serial, is_unique_wwn};
+
 pub use counter::Counter;
 pub use series::{Series, Trend};
 
@@ -42,7 +44,7 @@ use self::remembered::Remembered;
 use super::{
     facts::{Facts, Protocol},
     outcome::FailureReason,
-    rules::{Acknowledging, Code, Finding, Verdict},
+    rules::{Acknowledging, Code, Condition, Finding, Verdict},
 };
 
 /// The form that is written.
@@ -100,11 +102,18 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Placeholders are left out: they name no drive.
     fn of(facts: &Facts) -> Self {
+        let unique = |name: &str, is_unique: bool| match is_unique {
+            true => name.to_owned(),
+            false => String::new(),
+        };
+        let wwn = facts.wwn.trim_start_matches("0x");
+        let kinds = ["naa", "eui"].map(|kind| format!("{kind}.{wwn}"));
         Self {
             model: facts.model.clone(),
-            serial: facts.serial.clone(),
-            wwn: facts.wwn.clone(),
+            serial: unique(&facts.serial, is_unique_serial(&facts.serial)),
+            wwn: unique(&facts.wwn, kinds.iter().any(|name| is_unique_wwn(name))),
         }
     }
 
@@ -112,6 +121,12 @@ impl Identity {
     fn differs(&self, other: &Self) -> bool {
         let differ = |a: &str, b: &str| !a.is_empty() && !b.is_empty() && a != b;
         differ(&self.serial, &other.serial) || differ(&self.wwn, &other.wwn)
+    }
+
+    /// Whether the two name something that is the same.
+    fn agrees(&self, other: &Self) -> bool {
+        let agree = |a: &str, b: &str| !a.is_empty() && a == b;
+        agree(&self.serial, &other.serial) || agree(&self.wwn, &other.wwn)
     }
 
     fn fill_from(&mut self, other: Self) {
@@ -169,6 +184,8 @@ pub struct History {
     answered_at: Option<u64>,
     #[serde(default)]
     findings: Vec<Finding>,
+    #[serde(default)]
+    conditions: Vec<Condition>,
     #[serde(default)]
     counters: BTreeMap<Counter, Series>,
     #[serde(default)]
@@ -229,6 +246,7 @@ impl Default for History {
             clean_since: None,
             answered_at: None,
             findings: Vec::new(),
+            conditions: Vec::new(),
             counters: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
             acknowledgements: Vec::new(),
@@ -277,6 +295,18 @@ impl History {
     /// What the last answer showed, worst first, what is acknowledged among it.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
+    }
+
+    /// Wear, heat, cable and timeouts, as of the last answer that said something of them.
+    pub fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// Whether this is proven to be the history of the drive that answered so: both name the same WWN or serial number, and
+    /// not a placeholder.
+    pub fn is_of(&self, facts: &Facts) -> bool {
+        let identity = Identity::of(facts);
+        !self.identity.differs(&identity) && self.identity.agrees(&identity)
     }
 
     /// Since when it is held, in seconds since 1970; 0 when never judged.

@@ -63,6 +63,7 @@ impl History {
         if evaluation.verdict == Verdict::Unknown {
             return;
         }
+        self.conditions.clone_from(&evaluation.conditions);
         self.findings.clone_from(&evaluation.findings);
         for finding in &evaluation.findings {
             if let Some(level) = self.acknowledged.get_mut(&finding.subject) {
