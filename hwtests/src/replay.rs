@@ -11,7 +11,10 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 pub fn smartctl(dir: &Path, pending: u64) -> String {
     fs::create_dir_all(dir).unwrap();
     let program = dir.join("smartctl");
-    let text = format!("#!/bin/sh\nexec /bin/cat {}/answer.json\n", dir.display());
+    let text = format!(
+        "#!/bin/sh\nwhile [ -e {dir}/held ]; do /bin/sleep 0.1; done\nexec /bin/cat {dir}/answer.json\n",
+        dir = dir.display()
+    );
     fs::write(&program, text).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     pending_sectors(dir, pending);
@@ -19,6 +22,25 @@ pub fn smartctl(dir: &Path, pending: u64) -> String {
         "\n[smart]\nsmartctl = \"{}\"\n[[smart.device]]\nmatch = \"loop*\"\ntype = \"sat\"\n",
         program.display()
     )
+}
+
+/// From now on the program in this directory gives no answer before it is released.
+///
+/// # Panics
+/// The directory cannot be written.
+#[allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+pub fn hold(dir: &Path) {
+    fs::create_dir_all(dir).unwrap();
+    fs::write(dir.join("held"), "").unwrap();
+}
+
+/// The program in this directory answers again.
+///
+/// # Panics
+/// It was not held.
+#[allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+pub fn release(dir: &Path) {
+    fs::remove_file(dir.join("held")).unwrap();
 }
 
 /// From now on the program in this directory says that so many sectors wait to be read.

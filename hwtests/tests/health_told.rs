@@ -242,3 +242,122 @@ async fn an_operators_verdict_counts_and_is_shown_with_what_it_hides() {
     );
     assert!(storage(&rig).await.is_empty());
 }
+
+fn polls(drive: &wire::Drive) -> (&str, &str) {
+    (&drive.verdict, &drive.health.as_ref().unwrap().poll)
+}
+
+#[tokio::test]
+async fn a_failing_drive_is_refused_right_after_a_restart_and_its_findings_keep_their_age() {
+    need!(root, loop);
+    let (mut rig, place) = rig(48).await;
+    let before = has_verdict(&rig, "BAD").await.health.unwrap();
+    // The state is written within seconds.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for _ in 0..2 {
+        rig.agent.kill9();
+        replay::hold(&place);
+        let log = rig.agent.log().len();
+        rig.start_again().await;
+        let refused = rig.csi.create("v", 64 * MIB, &csi::block()).await;
+        assert_eq!(refused.unwrap_err().code(), tonic::Code::ResourceExhausted);
+        let drive = rig.drive("a").await.unwrap();
+        assert_eq!(polls(&drive), ("BAD", "last-known"));
+        let health = drive.health.clone().unwrap();
+        assert_eq!(health.findings, before.findings, "with their beginnings");
+        assert_eq!(
+            health.smart.unwrap().verdict_since,
+            before.smart.as_ref().unwrap().verdict_since
+        );
+        let wrong = rig.agent.ask(&["health"]).unwrap();
+        assert_eq!(wrong.status.code(), Some(1), "{}", said(&wrong));
+        assert!(
+            said(&wrong).contains("1 of 1 drive not polled"),
+            "{}",
+            said(&wrong)
+        );
+        replay::release(&place);
+        wait::until_async(ASKED, "the drive was polled", async || {
+            let drive = rig.drive("a").await?;
+            (polls(&drive) == ("BAD", "polled")).then_some(())
+        })
+        .await;
+        let log = rig.agent.log().split_off(log);
+        assert!(!log.contains("drive verdict changed"), "{log}");
+        assert!(!log.contains("drive finding raised"), "{log}");
+        assert!(log.contains("last known drive verdict restored"), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn health_says_which_drives_were_not_polled_and_not_that_all_is_well() {
+    need!(root, loop);
+    let (mut rig, place) = rig(0).await;
+    has_verdict(&rig, "GOOD").await;
+    rig.agent.stop().unwrap();
+    replay::hold(&place);
+    rig.start_again().await;
+    assert_eq!(
+        polls(&rig.drive("a").await.unwrap()),
+        ("GOOD", "last-known")
+    );
+    let health = rig.agent.ask(&["health"]).unwrap();
+    assert_eq!(health.status.code(), Some(7), "{}", said(&health));
+    assert!(!said(&health).contains("well"), "{}", said(&health));
+    let json = rig.agent.ask(&["health", "-o", "json"]).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        (&json["well"], &json["not_polled"]),
+        (&false.into(), &1.into())
+    );
+    // Its last known verdict is good: it takes volumes.
+    rig.csi.create("v", 64 * MIB, &csi::block()).await.unwrap();
+    replay::release(&place);
+    wait::until_async(ASKED, "the drive was polled", async || {
+        let health = rig.agent.ask(&["health"]).unwrap();
+        (health.status.code() == Some(0)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_drive_of_which_nothing_is_known_takes_no_volume_before_its_first_poll() {
+    need!(root, loop);
+    let mut place = PathBuf::new();
+    let rig = Rig::tuned(vec![DriveSpec::blank("a", 4 * GIB)], |settings| {
+        place = settings.dir.join("bin");
+        settings.more = replay::smartctl(&place, 48);
+        replay::hold(&place);
+    })
+    .await;
+    assert_eq!(
+        polls(&rig.drive("a").await.unwrap()),
+        ("UNKNOWN", "awaited")
+    );
+    let block = csi::block();
+    let (created, ()) = tokio::join!(rig.csi.create("v", 64 * MIB, &block), async {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        replay::release(&place);
+    });
+    // It failed its poll: the volume that waited for that is refused.
+    assert_eq!(created.unwrap_err().code(), tonic::Code::ResourceExhausted);
+    // One whose answer never comes counts as before.
+    let mut place = PathBuf::new();
+    let hangs = Rig::tuned(vec![DriveSpec::blank("b", 4 * GIB)], |settings| {
+        place = settings.dir.join("bin");
+        settings.more = replay::smartctl(&place, 0);
+        replay::hold(&place);
+    })
+    .await;
+    wait::until_async(ASKED, "it is not waited for any more", async || {
+        let drive = hangs.drive("b").await?;
+        (polls(&drive) == ("UNKNOWN", "last-known")).then_some(())
+    })
+    .await;
+    hangs
+        .csi
+        .create("v", 64 * MIB, &csi::block())
+        .await
+        .unwrap();
+    replay::release(&place);
+}

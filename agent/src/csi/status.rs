@@ -31,7 +31,6 @@ fn printable(text: &str) -> String {
 pub fn code(error: &VolumeError) -> Code {
     match error {
         VolumeError::Pending { .. } => Code::Aborted,
-        VolumeError::NotPolled { .. } => Code::Unavailable,
         VolumeError::CannotTell { .. } => Code::Unavailable,
         VolumeError::NotFound { .. } => Code::NotFound,
         VolumeError::Invalid { .. } => Code::InvalidArgument,

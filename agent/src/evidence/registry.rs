@@ -886,4 +886,40 @@ mod tests {
         drive.health.verdict = Verdict::Good;
         assert_eq!(of_its_drive(&drive), None);
     }
+
+    #[test]
+    fn what_is_known_of_a_place_is_not_said_of_the_drive_that_is_put_there_next() {
+        let id = DriveId("path-pci-0000:00:1f.2-ata-1".into());
+        let subject = Subject {
+            drive: id.clone(),
+            volume: None,
+        };
+        let known = || {
+            let mut registry = HealthRegistry::default();
+            registry.appeared(&id, 7);
+            registry.note(&subject, Kind::MediumError, Duration::ZERO);
+            let bad = DriveHealth {
+                verdict: Verdict::Bad,
+                ..DriveHealth::default()
+            };
+            registry.says(id.clone(), bad);
+            registry
+        };
+        let mut same = known();
+        same.appeared(&id, 7);
+        assert_eq!(same, known());
+        let mut replaced = known();
+        replaced.appeared(&id, 8);
+        assert_eq!(replaced.drive(&id), DriveHealth::default());
+        assert_eq!(replaced.report(&id), None);
+        // After a restart of the agent in the same boot, and after a boot, when nothing says that it is the same.
+        let mut restarted = known();
+        restarted.restore_appearances([(id.clone(), 7)].into());
+        restarted.appeared(&id, 7);
+        assert_eq!(restarted.drive(&id).verdict, Verdict::Bad);
+        let mut booted = known();
+        booted.restore_appearances(BTreeMap::new());
+        booted.appeared(&id, 7);
+        assert_eq!(booted.drive(&id), DriveHealth::default());
+    }
 }

@@ -169,11 +169,18 @@ impl Task {
             .filter(|(_, drive)| is_compared(drive))
         {
             let facts = &drive.facts;
-            let fresh = || Watched::new(&facts.kernel_name, facts.diskseq);
-            let watched = self.watched.entry(id.clone()).or_insert_with(fresh);
-            if !watched.is(&facts.kernel_name, facts.diskseq) {
-                *watched = fresh();
+            let same = |watched: &Watched| watched.is(&facts.kernel_name, facts.diskseq);
+            if !self.watched.get(id).is_some_and(same) {
+                if !facts.identity_is_stable {
+                    // Perhaps another drive was put in its place.
+                    self.comparison.forget(id);
+                }
+                let fresh = Watched::new(&facts.kernel_name, facts.diskseq);
+                self.watched.insert(id.clone(), fresh);
             }
+            let Some(watched) = self.watched.get_mut(id) else {
+                continue;
+            };
             watched.note_work(erased.contains(&id), checked.contains(id));
         }
     }

@@ -301,3 +301,57 @@ fn a_host_that_reads_volumes_is_told_of_where_there_can_be_volumes() {
     unused.host_udev = without_rule;
     assert_eq!(codes(&unused), Vec::<String>::new());
 }
+
+#[test]
+fn what_a_drive_said_last_counts_before_it_is_polled_and_unknown_does_not() {
+    use crate::model::{PollState, Transport, Verdict};
+    let mut drive = drive("sda", DriveState::Available, None);
+    (drive.claimable_bytes, drive.class) = (FREE, Some("bulk".into()));
+    let mut known = known(vec![drive.clone()]);
+    let health = |known: &Known| {
+        let snapshot = snapshot(known);
+        let health = snapshot.drives.values().next().unwrap().health.clone();
+        let free = snapshot.classes["bulk"].free_bytes;
+        (
+            health.poll,
+            health.verdict,
+            health.takes_new_volumes(),
+            free,
+        )
+    };
+    // Nobody polls, as in a command without an agent.
+    assert_eq!(
+        health(&known),
+        (PollState::Polled, Verdict::Unknown, true, FREE)
+    );
+    known.polls = Some(crate::config::HealthConfig::default());
+    assert_eq!(
+        health(&known),
+        (PollState::Awaited, Verdict::Unknown, false, FREE)
+    );
+    let said = |verdict| DriveHealth {
+        verdict,
+        poll: PollState::LastKnown,
+        ..DriveHealth::default()
+    };
+    let reports = |verdict| [(drive.id.clone(), said(verdict))].into();
+    known.health.restore_reports(reports(Verdict::Bad));
+    // Before the drive was seen: it is not forgotten.
+    known.health.tidy(&Snapshot::default(), Duration::ZERO);
+    assert_eq!(
+        health(&known),
+        (PollState::LastKnown, Verdict::Bad, false, 0)
+    );
+    known.health.restore_reports(reports(Verdict::Good));
+    assert_eq!(
+        health(&known),
+        (PollState::LastKnown, Verdict::Good, true, FREE)
+    );
+    // One that cannot be polled is waited for never.
+    let mut known = self::known(vec![drive.clone()]);
+    known.polls = Some(crate::config::HealthConfig::default());
+    for transport in [Transport::Loop, Transport::Virtio] {
+        known.drives.get_mut(&drive.id).unwrap().facts.transport = transport;
+        assert_eq!(health(&known).0, PollState::Polled);
+    }
+}

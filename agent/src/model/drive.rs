@@ -11,6 +11,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DriveId(pub String);
 
+impl DriveId {
+    /// Whether it names a place, and not the drive that is there.
+    pub fn is_place(&self) -> bool {
+        self.0.starts_with("path-")
+    }
+}
+
 impl fmt::Display for DriveId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -244,9 +244,10 @@ impl DriveHealth {
         self.verdict.takes_new_volumes() && !self.worn_out
     }
 
-    /// Whether new volumes may be put on it now: UNKNOWN must not only mean that its first poll is still to come.
+    /// Whether new volumes may be put on it now: UNKNOWN must not only mean that its first poll is still to come, unless an
+    /// operator says how it is.
     pub fn takes_new_volumes(&self) -> bool {
-        self.is_fit() && self.poll != PollState::Awaited
+        self.is_fit() && (self.poll != PollState::Awaited || self.overridden.is_some())
     }
 }
 

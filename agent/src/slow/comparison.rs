@@ -143,6 +143,11 @@ impl Comparison {
         self.drives.insert(drive, (kind, kept));
     }
 
+    /// Begins anew with a drive: it is another one than before.
+    pub fn forget(&mut self, drive: &DriveId) {
+        self.drives.remove(drive);
+    }
+
     /// Whether a drive is followed.
     pub fn has(&self, drive: &DriveId) -> bool {
         self.drives.contains_key(drive)

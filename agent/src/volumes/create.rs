@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -369,6 +370,8 @@ impl Volumes {
             group: request.group.as_ref(),
         };
         let mut snapshots = self.inner.inventory.subscribe();
+        // Of the last choice.
+        let awaits_poll = AtomicBool::new(false);
         loop {
             // Before the choice: what is polled after it must not be missed.
             snapshots.borrow_and_update();
@@ -377,9 +380,11 @@ impl Volumes {
                 let excluded = |id: &DriveId| {
                     tried.contains(id) || self.inner.guards.is_held(&Key::Drive(id.clone()))
                 };
-                placement::choose(&self.inner.inventory.current(), need, in_flight, excluded)
+                let snapshot = self.inner.inventory.current();
+                let choice = placement::choose(&snapshot, need, in_flight, excluded);
+                awaits_poll.store(choice.awaits_poll, Ordering::Relaxed);
+                choice
             };
-            let awaits_poll = || choose(&[]).awaits_poll;
             let sent = self
                 .inner
                 .creations
@@ -394,19 +399,13 @@ impl Volumes {
                 what: format!("the drives of class {}", class.name),
             })?;
             let Some((candidate, _sent)) = sent else {
-                if !awaits_poll() {
-                    break;
+                // An agent that stops ends the wait, too.
+                if awaits_poll.load(Ordering::Relaxed)
+                    && let Ok(Ok(())) = timeout_at(until, snapshots.changed()).await
+                {
+                    continue;
                 }
-                // An agent that stops closes it; the caller asks the next one.
-                let polled = timeout_at(until, snapshots.changed()).await;
-                polled
-                    .map_err(|_| ())
-                    .and_then(|polled| polled.map_err(|_| ()))
-                    .map_err(|()| VolumeError::NotPolled {
-                        name: request.name.clone(),
-                        class: class.name.clone(),
-                    })?;
-                continue;
+                break;
             };
             tried.insert(candidate.drive.clone());
             let snapshot = self.inner.inventory.current();

@@ -16,11 +16,6 @@ pub enum VolumeError {
         /// Volume or name.
         what: String,
     },
-    /// Every drive that has room is one of which nothing is known yet.
-    #[error(
-        "cannot place volume {name} yet: the drives of class {class} with room for it have not been polled for SMART data since they appeared; try again"
-    )]
-    NotPolled { name: String, class: String },
     /// Not everything could be read yet, so "unknown" would be a guess.
     #[error("cannot tell whether volume {id} exists: {why}; try again")]
     CannotTell { id: String, why: String },

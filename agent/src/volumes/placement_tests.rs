@@ -307,3 +307,36 @@ fn the_drives_that_a_hard_group_is_in_the_way_on_are_named() {
     assert_eq!(tried_beside(true, &all[..2], &[]).2, None);
     assert_eq!(tried_beside(false, &all, &[]).2, None);
 }
+
+#[test]
+fn a_drive_that_awaits_its_first_poll_is_waited_for_when_no_other_has_room() {
+    let mut awaited = claimed("a", 8 * GIB);
+    awaited.health.poll = crate::model::PollState::Awaited;
+    let need = Need {
+        class: "bulk",
+        bytes: GIB,
+        placement: Placement::Spread,
+        group: None,
+    };
+    let choose = |drives: Vec<Drive>| {
+        let choice = choose(&snapshot(drives), need, &[], |_| false);
+        (choice.candidates.len(), choice.awaits_poll)
+    };
+    assert_eq!(choose(vec![awaited.clone()]), (0, true));
+    assert_eq!(
+        choose(vec![awaited.clone(), claimed("b", 2 * GIB)]),
+        (1, true)
+    );
+    // Full, or found to be bad meanwhile: there is nothing to wait for.
+    let mut full = claimed("a", GIB - 1);
+    full.health.poll = crate::model::PollState::Awaited;
+    assert_eq!(choose(vec![full]), (0, false));
+    let mut bad = awaited.clone();
+    bad.health.verdict = crate::model::Verdict::Bad;
+    assert_eq!(choose(vec![bad]), (0, false));
+    let mut known = awaited.clone();
+    known.health.poll = crate::model::PollState::LastKnown;
+    assert_eq!(choose(vec![known]), (1, false));
+    let text = silent(&snapshot(vec![awaited]), "bulk");
+    assert!(text.contains("not polled"), "{text}");
+}

@@ -184,3 +184,33 @@ fn a_volume_of_a_drive_that_nobody_tells_of_is_told_by_itself() {
         ("volume", "INACCESSIBLE")
     );
 }
+
+#[test]
+fn drives_that_were_not_polled_are_counted_and_keep_a_host_from_being_well() {
+    let polled = |id, verdict, poll: &str| {
+        let mut drive = drive(id, "claimed", verdict);
+        drive.health.as_mut().unwrap().poll = poll.into();
+        drive
+    };
+    let drives = [
+        polled("wwn-a", "GOOD", "last-known"),
+        polled("wwn-b", "UNKNOWN", "awaited"),
+        polled("wwn-c", "GOOD", "polled"),
+        polled("wwn-d", "GOOD", ""),
+    ];
+    let found = health(&drives, &[]);
+    assert!(!found.well && found.awaits_polls());
+    assert_eq!(
+        text(&found),
+        "n1: nothing is known to be wrong; 2 of 4 drives not polled since the agent started; ask again in a minute\n"
+    );
+    let bad = [polled("wwn-a", "BAD", "last-known")];
+    let found = health(&bad, &[]);
+    assert!(!found.well && !found.awaits_polls());
+    assert!(
+        text(&found).contains("1 of 1 drive not polled"),
+        "{}",
+        text(&found)
+    );
+    assert!(health(&drives[2..], &[]).well);
+}

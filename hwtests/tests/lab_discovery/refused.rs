@@ -119,8 +119,6 @@ const ROWS: &[Row] = &[
     row("of-locked", &[ReadOnly], "blockdev --setro $D"),
     // What was plugged in so, below.
     row("of-readonly", &[ReadOnly], "true"),
-    row("of-twin-1", &[DuplicateIdentity], "true"),
-    row("of-twin-2", &[DuplicateIdentity], "true"),
     row("00000000", &[NoStableIdentity], "true"),
     row("of-usb", &[Removable], "true"),
     row("of-zones", &[Zoned], "true"),
@@ -139,7 +137,6 @@ pub(crate) fn drives() -> Vec<DriveSpec> {
         let drive = DriveSpec::scsi(row.name, row.mib * MIB);
         drives.push(match row.name {
             "of-readonly" => drive.read_only(),
-            "of-twin-1" | "of-twin-2" => drive.wwn(0x5000_c500_aaaa_0001),
             _ => drive,
         });
     }

@@ -107,6 +107,8 @@ fn contents(comparison: Comparison) -> io::Result<Vec<u8>> {
     let remembered = Remembered {
         version: VERSION,
         drives: kept
+            // Another drive may be there when it is read.
+            .filter(|(id, _)| !id.is_place())
             .map(|(id, (kind, kept))| (id, RememberedDrive { kind, kept }))
             .collect(),
     };

@@ -109,11 +109,15 @@ impl Identity {
             false => String::new(),
         };
         let wwn = facts.wwn.trim_start_matches("0x");
-        let kinds = ["naa", "eui"].map(|kind| format!("{kind}.{wwn}"));
+        // smartctl does not say which it is. The first digit of a NAA is its format.
+        let kind = match wwn.starts_with(['1', '2', '3', '5', '6']) {
+            true => "naa",
+            false => "eui",
+        };
         Self {
             model: facts.model.clone(),
             serial: unique(&facts.serial, is_unique_serial(&facts.serial)),
-            wwn: unique(&facts.wwn, kinds.iter().any(|name| is_unique_wwn(name))),
+            wwn: unique(&facts.wwn, is_unique_wwn(&format!("{kind}.{wwn}"))),
         }
     }
 

@@ -457,3 +457,51 @@ fn a_history_is_written_and_read_as_the_golden_one() {
     let golden = golden::compare("smart.json", &bench.history.to_json().unwrap());
     assert_eq!(History::from_json(&golden).unwrap(), bench.history);
 }
+
+#[test]
+fn a_placeholder_does_not_make_another_drive_the_one_before_it() {
+    let named = |serial: &str, wwn: [u64; 3]| {
+        let names = json!({"naa": wwn[0], "oui": wwn[1], "id": wwn[2]});
+        let changes = [("serial_number", json!(serial)), ("wwn", names)];
+        Box::new(changed(ATA_SSD, &changes))
+    };
+    let is_known = |first: [u64; 3], serials: [&str; 2]| {
+        let mut bench = Bench::new();
+        bench.at(START, &Outcome::Answered(named(serials[0], first)));
+        bench.history.is_of(&named(serials[1], first))
+    };
+    assert!(is_known([5, 0x2538, 0x1234], ["A1B2", "A1B2"]));
+    assert!(is_known([5, 0x2538, 0x1234], ["", ""]));
+    // A name that every drive has proves nothing, and neither does none.
+    for placeholder in [[5, 0, 1], [5, 0, 0], [5, 0x2538, 0]] {
+        assert!(!is_known(placeholder, ["", ""]), "{placeholder:?}");
+        assert!(!is_known(placeholder, ["A1B2", "C3D4"]), "{placeholder:?}");
+        assert!(
+            !is_known(placeholder, ["00000000", "00000000"]),
+            "{placeholder:?}"
+        );
+        assert!(is_known(placeholder, ["A1B2", "A1B2"]), "{placeholder:?}");
+    }
+    // With a WWN that two drives have, the serial number says which it is.
+    assert!(!is_known([5, 0x2538, 0x1234], ["A1B2", "C3D4"]));
+}
+
+#[test]
+fn a_poll_without_an_answer_keeps_what_the_last_answer_told() {
+    let mut bench = Bench::new();
+    let worn = Outcome::Answered(Box::new(changed(
+        NVME,
+        &[(
+            "nvme_smart_health_information_log.percentage_used",
+            json!(120),
+        )],
+    )));
+    bench.at(START, &worn);
+    let told = bench.history.conditions().to_vec();
+    assert_eq!(told.len(), 1, "{told:?}");
+    bench.at(START + HOUR, &failure(FailureReason::Timeout));
+    bench.at(START + 2 * HOUR, &Outcome::Standby);
+    assert_eq!(bench.history.conditions(), told);
+    let bytes = bench.history.to_json().unwrap();
+    assert_eq!(History::from_json(&bytes).unwrap().conditions(), told);
+}
