@@ -116,6 +116,22 @@ fn a_sata_hdd_is_known_by_its_wwn() {
 }
 
 #[test]
+fn a_drive_is_the_one_that_was_meant_by_each_identity_that_it_may_have() {
+    let tree = Tree::new();
+    let at = tree.disk(
+        "pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0",
+        "sda",
+        &[RUNNING, ("device/wwid", "naa.5000c500a1b2c3d4")],
+    );
+    tree.write(&format!("{at}/device/vpd_pg80"), b"\0\x80\0\x04ZC12");
+    let found = identify(tree.root(), "sda").unwrap();
+    let is = |id: &str| found.is(&DriveId(id.into()));
+    assert!(is("wwn-0x5000c500a1b2c3d4") && is("wwn-0x5000c500a1b2c3d4_ZC12"));
+    assert!(is("wwn-0x5000c500a1b2c3d4.sda"));
+    assert!(!is("wwn-0x5000c500a1b2c3d4.sdb") && !is("wwn-0x5000c500a1b2c3d4_ZC34"));
+}
+
+#[test]
 fn a_sas_ssd_without_wwid_is_known_by_its_serial_page() {
     let tree = Tree::new();
     let at = tree.disk(
@@ -151,6 +167,18 @@ fn an_nvme_drive_is_known_by_eui_or_nguid_and_else_by_serial_and_namespace() {
         (
             &[("wwid", "nvme.144d-5334-53414d-00000002"), ("nsid", "2")][..],
             "serial-SAMSUNG_X_S4_ns2",
+        ),
+        (
+            &[("wwid", "eui.0100000000000000")][..],
+            "serial-SAMSUNG_X_S4",
+        ),
+        (
+            &[
+                ("wwid", "eui.01000000010000000000000000000000"),
+                ("nguid", "01000000-0100-0000-0000-000000000000"),
+                ("eui", "00 25 38 5b 71 b0 00 01"),
+            ][..],
+            "eui-0025385b71b00001",
         ),
     ] {
         let tree = Tree::new();
