@@ -1,17 +1,21 @@
 //! SMART polls: each in its drive's background slot, at intervals, a few at a time, and soon
 //! after the kernel has complained of one.
 
+mod persisted;
+
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, Instant},
 };
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+pub use self::persisted::restore;
+use self::persisted::{found, of_conditions, read, report, write};
 use super::{
-    acknowledge::{AcknowledgeError, Done, Request, acknowledge, is_nothing, to_smart_finding},
+    acknowledge::{AcknowledgeError, Done, Request, acknowledge, is_nothing},
     logged::ReadEntries,
     slow,
 };
@@ -20,15 +24,13 @@ use crate::{
         DriveFacts, DriveHealth, DriveId, DriveRef, DriveState, Finding, Media, PollState,
         Snapshot,
         cause::chain,
-        health::{Acknowledged, Reading, SmartFinding, SmartReport},
+        health::{Reading, SmartFinding, SmartReport},
     },
     smart::{
         self, Assessment, Facts, Failure, FailureReason, History, Outcome, Poll, Polled,
-        history::Counter,
-        job::Ask,
-        rules::{self, ConditionLevel},
+        history::Counter, job::Ask,
     },
-    sys::{clock::unix_seconds, offload::offload, statefile},
+    sys::clock::unix_seconds,
     tasks::Tasks,
     volumes::Volumes,
     worker::{RunError, Slot},
@@ -47,10 +49,6 @@ const DEADLINE: Duration = Duration::from_secs(100);
 /// A drive that has given no answer for so long after it appeared, and of which nothing is known, counts as UNKNOWN and takes
 /// new volumes: most answer within seconds, and one whose SMART data hangs must not be of no use for ever.
 const FIRST_POLL: Duration = Duration::from_secs(30);
-/// Histories that are read at the start; a node has a hundred drives at most, and keeps those of the ones before them.
-const HISTORIES: usize = 4096;
-/// Reading or writing one small file.
-const FILE_DEADLINE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 struct Tracked {
@@ -122,57 +120,6 @@ pub async fn run(
             }
         }
     }
-}
-
-/// Gives the inventory what each drive said last to an earlier agent, so that it counts as soon as the drive is seen. A history
-/// that cannot be used is dealt with when its drive is taken up.
-pub async fn restore(volumes: &Volumes) {
-    let dir = volumes.config().state_dir.join("smart");
-    let wanted = dir.clone();
-    let read = offload("smart-read", FILE_DEADLINE, move || read_all(&wanted)).await;
-    match read.and_then(|read| read) {
-        Ok(reports) => volumes
-            .inventory()
-            .update(|known| known.health.restore_reports(reports)),
-        Err(error) => {
-            tracing::error!(path = %dir.display(), %error, "cannot read drive health histories; drives take no new volumes before their first SMART poll");
-            return;
-        }
-    };
-}
-
-fn read_all(dir: &Path) -> std::io::Result<BTreeMap<DriveId, DriveHealth>> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(error),
-    };
-    let mut reports = BTreeMap::new();
-    for entry in entries.take(HISTORIES) {
-        let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str());
-        let Some(id) = name.and_then(|name| name.strip_suffix(".json")) else {
-            continue;
-        };
-        let bytes = statefile::read(&path, smart::history::MAX_BYTES as u64);
-        let history = bytes.ok().and_then(|bytes| History::from_json(&bytes).ok());
-        reports.extend(
-            history.and_then(|history| Some((DriveId(id.to_owned()), last_known(&history)?))),
-        );
-    }
-    Ok(reports)
-}
-
-/// What a history says of its drive before it is polled again; None: nothing. Pure.
-fn last_known(history: &History) -> Option<DriveHealth> {
-    history.answered_at()?;
-    Some(DriveHealth {
-        verdict: history.verdict(),
-        poll: PollState::LastKnown,
-        findings: found(history.reasons()),
-        smart: Some(report(history)),
-        ..of_conditions(history.conditions())
-    })
 }
 
 /// Takes up drives that are new, lets go of those that are gone.
@@ -429,34 +376,6 @@ fn health(assessment: &Assessment, history: &History) -> DriveHealth {
     health
 }
 
-/// Conditions in the inventory's words. Pure.
-fn of_conditions(conditions: &[rules::Condition]) -> DriveHealth {
-    let shown = conditions.iter();
-    let shown = shown.map(|one| Finding::new(one.kind.as_str(), &one.message));
-    let mut levels = conditions.iter().map(|one| one.level);
-    DriveHealth {
-        conditions: shown.collect(),
-        worn_out: levels.any(|level| level == ConditionLevel::NoNewVolumes),
-        ..DriveHealth::default()
-    }
-}
-
-/// What the history has to tell. Pure.
-fn report(history: &History) -> SmartReport {
-    SmartReport {
-        answered_at: history.answered_at().unwrap_or(0),
-        verdict_since: history.since(),
-        device_type: history.device_type().unwrap_or_default().to_owned(),
-        findings: history.findings().iter().map(to_smart_finding).collect(),
-        acknowledged: history.acknowledgements().last().map(|last| Acknowledged {
-            at: last.at,
-            by: last.by.clone(),
-            note: last.note.clone(),
-        }),
-        ..SmartReport::default()
-    }
-}
-
 /// The numbers that a person looks for, then the counters whose growth matters. Pure.
 fn readings(facts: &Facts, logical_sector: u32) -> Vec<Reading> {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
@@ -548,53 +467,4 @@ async fn acknowledged(
         verdict: now.verdict,
         revision,
     })
-}
-
-/// Reasons in the inventory's words. Pure.
-fn found(reasons: &[rules::Finding]) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = reasons
-        .iter()
-        .map(|reason| Finding::new(reason.code, &reason.message))
-        .collect();
-    findings.dedup();
-    findings
-}
-
-fn file(dir: &Path, id: &DriveId) -> PathBuf {
-    // An identity is made of characters that a file name takes.
-    dir.join(format!("{id}.json"))
-}
-
-async fn read(dir: &Path, id: &DriveId) -> History {
-    let path = file(dir, id);
-    let wanted = path.clone();
-    let max = smart::history::MAX_BYTES as u64;
-    let read = offload("smart-read", FILE_DEADLINE, move || {
-        statefile::read(&wanted, max)
-    })
-    .await;
-    let bytes = match read.and_then(|read| read) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return History::default(),
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "cannot read drive health history; starting with empty history");
-            return History::default();
-        }
-    };
-    match History::from_json(&bytes) {
-        Ok(history) => history,
-        Err(error) => {
-            let aside = offload("smart-aside", FILE_DEADLINE, move || {
-                statefile::move_aside(&path)
-            })
-            .await;
-            tracing::error!(drive = %id, error = %chain(&error), aside = ?aside.and_then(|aside| aside), "damaged drive health history moved aside; starting with empty history");
-            History::default()
-        }
-    }
-}
-
-async fn write(dir: &Path, id: &DriveId, history: &History) -> std::io::Result<()> {
-    let bytes = history.to_json().map_err(std::io::Error::other)?;
-    statefile::save(file(dir, id), FILE_DEADLINE, || Ok(bytes)).await
 }
