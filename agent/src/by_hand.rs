@@ -16,7 +16,7 @@ use crate::{
     state::hand_mounts::HandMount,
     survey_loop::Rescans,
     uplink::service::understand,
-    volumes::{VolumeError, Volumes, by_hand::HandMountRequest},
+    volumes::{Caller, VolumeError, Volumes, by_hand::HandMountRequest},
 };
 
 /// Serves the person on this host.
@@ -114,13 +114,29 @@ impl ByHand for ByHandService {
         let request = request.into_inner();
         answer("ByHand/ExpandVolume", async {
             let (required, limit) = (request.required_bytes, request.limit_bytes);
-            let (volume, _) = self.volumes.expand(request.id, required, limit).await?;
+            let caller = Caller::Manual;
+            let expanded = self.volumes.expand(request.id, required, limit, caller);
+            let (volume, _) = expanded.await?;
             // Also of one that is large enough: an earlier call may have ended here.
             let filesystem_grown = self.volumes.grow_where_mounted(&volume).await?;
             Ok(wire::ExpandVolumeByHandResponse {
                 volume: Some(self.volumes.sender().volume(&volume)),
                 filesystem_grown,
             })
+        })
+        .await
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<wire::DeleteVolumeRequest>,
+    ) -> Answer<wire::DeleteVolumeResponse> {
+        let request = request.into_inner();
+        answer("ByHand/DeleteVolume", async {
+            let (id, quarantine) = (request.id, request.quarantine);
+            let deleted = self.volumes.delete(id, quarantine, Caller::Manual);
+            let revision = deleted.await?;
+            Ok(wire::DeleteVolumeResponse { revision })
         })
         .await
     }

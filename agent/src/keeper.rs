@@ -252,4 +252,4 @@ async fn write(
 
 #[cfg(test)]
 #[path = "keeper_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -12,10 +12,10 @@ use crate::{
     worker::{Pool, PoolConfig},
 };
 
-struct Rig {
+pub(crate) struct Rig {
     _dir: tempfile::TempDir,
-    inventory: Arc<Inventory>,
-    volumes: Volumes,
+    pub(crate) inventory: Arc<Inventory>,
+    pub(crate) volumes: Volumes,
     pool: Pool,
     keeper: Keeper,
     store: Store,
@@ -23,8 +23,16 @@ struct Rig {
     running: tokio::task::JoinHandle<()>,
 }
 
+impl Rig {
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        self.running.await.unwrap();
+        self.pool.shutdown(Duration::ZERO).await;
+    }
+}
+
 /// `worker`: a script that is started as each drive's worker.
-async fn rig(worker: &str) -> Rig {
+pub(crate) async fn rig(worker: &str) -> Rig {
     let dir = tempfile::tempdir().unwrap();
     let host = HostFacts {
         hostname: "node7".into(),
@@ -158,9 +166,7 @@ async fn a_drive_that_hangs_while_its_quarantined_volume_is_deleted_delays_no_wr
             .volumes
             .contains_key(&uuid)
     );
-    rig.stop.cancel();
-    rig.running.await.unwrap();
-    rig.pool.shutdown(Duration::ZERO).await;
+    rig.end().await;
 }
 
 /// A doubt that outlived what was acknowledged since, e.g. because its note could not be removed.

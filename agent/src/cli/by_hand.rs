@@ -343,7 +343,7 @@ pub async fn delete(
         return Ok(format!("there is no volume {name:?}; nothing to delete\n"));
     };
     may_delete(&volume, confirm)?;
-    let call = client.raw.delete_volume(DeleteVolumeRequest {
+    let call = client.by_hand.delete_volume(DeleteVolumeRequest {
         id: volume.id.clone(),
         quarantine: false,
     });

@@ -300,7 +300,7 @@ async fn removed(client: &mut Client, target: &Target, volume: &Volume) -> Resul
         what: target.volume.clone(),
     });
     client.asked.answered_within(LIMIT, unmounted).await?;
-    let deleted = client.raw.delete_volume(DeleteVolumeRequest {
+    let deleted = client.by_hand.delete_volume(DeleteVolumeRequest {
         id: volume.id.clone(),
         quarantine: false,
     });

@@ -14,7 +14,7 @@ use super::{
     validate::{capability, path, pod, required},
 };
 use crate::volumes::{
-    VolumeError, Volumes,
+    Caller, VolumeError, Volumes,
     mounting::{PublishRequest, StageRequest},
 };
 
@@ -215,7 +215,10 @@ impl Node for NodeService {
                     });
                 }
             };
-            let bytes = self.volumes.grow(request.volume_id, at).await?;
+            let bytes = self
+                .volumes
+                .grow(request.volume_id, at, Caller::Csi)
+                .await?;
             let needed = range.required_bytes.unsigned_abs();
             if needed > bytes {
                 return Err(VolumeError::CannotGrow {

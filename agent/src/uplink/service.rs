@@ -20,7 +20,7 @@ use crate::{
     smart::Acknowledgement,
     survey_loop::Rescans,
     uplink::latency,
-    volumes::{VolumeError, Volumes, create, placement, wipe::named},
+    volumes::{Caller, VolumeError, Volumes, create, placement, wipe::named},
 };
 
 /// Updates that wait for a slow reader; behind that, changes coalesce into one delta.
@@ -144,7 +144,7 @@ impl Agent for AgentService {
         logged("Agent/DeleteVolume", async {
             let revision = self
                 .volumes
-                .delete(request.id, request.quarantine)
+                .delete(request.id, request.quarantine, Caller::CsiDelete)
                 .await
                 .map_err(|error| status(&error))?;
             Ok(wire::DeleteVolumeResponse { revision })
@@ -160,7 +160,12 @@ impl Agent for AgentService {
         logged("Agent/ExpandVolume", async {
             let (volume, revision) = self
                 .volumes
-                .expand(request.id, request.required_bytes, request.limit_bytes)
+                .expand(
+                    request.id,
+                    request.required_bytes,
+                    request.limit_bytes,
+                    Caller::Csi,
+                )
                 .await
                 .map_err(|error| status(&error))?;
             Ok(wire::ExpandVolumeResponse {

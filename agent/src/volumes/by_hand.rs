@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     VolumeError, Volumes,
-    guard::Key,
+    guard::{Caller, VolumeGuard},
     mounting::{PublishRequest, StageRequest, device_of, is_of_device},
     unmounting::not_mounted,
 };
@@ -69,7 +69,7 @@ impl Volumes {
     ) -> Result<HandMount, VolumeError> {
         let volume = self.find_by_hand(what)?;
         let uuid = volume.uuid;
-        self.changing(Key::Volume(uuid), what, |this| async move {
+        self.changing_volume(uuid, what, Caller::Manual, |this, held| async move {
             let mount = this.wanted(&volume, request)?;
             this.may_mount(&volume, &mount)?;
             let noted = |source| VolumeError::NotNoted { uuid, source };
@@ -78,7 +78,7 @@ impl Volumes {
             if before.as_ref() != Some(&mount) {
                 this.inner.hand_mounts.put(mount.clone()).await.map_err(noted)?;
             }
-            if let Err(error) = this.attach(&volume, &mount).await {
+            if let Err(error) = this.attach(&held, &volume, &mount).await {
                 let undone = match before {
                     Some(before) => this.inner.hand_mounts.put(before).await,
                     None => this.inner.hand_mounts.remove(uuid).await,
@@ -185,7 +185,12 @@ impl Volumes {
         }
     }
 
-    async fn attach(&self, volume: &Volume, mount: &HandMount) -> Result<(), VolumeError> {
+    async fn attach(
+        &self,
+        held: &VolumeGuard,
+        volume: &Volume,
+        mount: &HandMount,
+    ) -> Result<(), VolumeError> {
         let id = volume.uuid.to_string();
         let stage = StageRequest {
             id: id.clone(),
@@ -195,7 +200,7 @@ impl Volumes {
             flags: mount.flags.clone(),
             read_only: mount.read_only,
         };
-        self.stage_guarded(volume, stage).await?;
+        self.stage_guarded(held, volume, stage).await?;
         if !mount.block {
             return Ok(());
         }
@@ -208,7 +213,7 @@ impl Volumes {
             exclusive: false,
             pod: None,
         };
-        self.publish_guarded(volume, publish).await
+        self.publish_guarded(held, volume, publish).await
     }
 
     /// Unmounts what was mounted by hand: by the volume's name, uuid or id, or by the path. None: there is nothing.
@@ -228,7 +233,7 @@ impl Volumes {
             };
         };
         let uuid = mount.volume;
-        self.changing(Key::Volume(uuid), what, |this| async move {
+        self.changing_volume(uuid, what, Caller::Manual, |this, held| async move {
             // Another call may have come between, and the note be of another mount now.
             if this.inner.hand_mounts.of(uuid).as_ref() != Some(&mount) {
                 return Err(VolumeError::Pending {
@@ -238,7 +243,8 @@ impl Volumes {
             let snapshot = this.inner.inventory.current();
             let volume = snapshot.volumes.get(&uuid);
             let remove = mount.block;
-            this.unmount_guarded(volume, mount.path.clone(), remove).await?;
+            this.unmount_guarded(volume.map(|volume| (&held, volume)), mount.path.clone(), remove)
+                .await?;
             let forgotten = this.inner.hand_mounts.remove(uuid).await;
             forgotten.map_err(|source| VolumeError::NotNoted { uuid, source })?;
             tracing::info!(volume = %uuid, path = %mount.path.display(), "volume unmounted by hand");
@@ -259,27 +265,24 @@ impl Volumes {
         }
     }
 
-    /// Refuses an orchestrator's call for a volume that a person uses.
-    pub(super) fn not_by_hand(&self, volume: &Volume) -> Result<(), VolumeError> {
-        let Some(mount) = self.inner.hand_mounts.of(volume.uuid) else {
-            let by_hand = is_by_hand(&volume.placed.record.parameters);
-            return match self.inner.hand_mounts.unread() {
-                Some(why) if by_hand => Err(VolumeError::HandMountsUnread {
-                    uuid: volume.uuid,
-                    why,
-                }),
-                _ => Ok(()),
-            };
+    /// The manual mount of a volume that is there, or is made at each start of the host.
+    pub(super) fn manual_mount(&self, uuid: Uuid) -> Result<Option<HandMount>, VolumeError> {
+        let Some(mount) = self.inner.hand_mounts.of(uuid) else {
+            return Ok(None);
         };
         if mount.persist || is_mounted(&read_mounts()?, &mount.path) {
-            return Err(VolumeError::MountedByHand {
-                uuid: volume.uuid,
-                at: mount.path.display().to_string(),
-            });
+            return Ok(Some(mount));
         }
         // One that is not kept and was unmounted without us is over.
         self.inner.expected.forget(&mount.path);
-        Ok(())
+        Ok(None)
+    }
+
+    /// Whether a volume is known to be made by hand.
+    pub(super) fn is_made_by_hand(&self, uuid: Uuid) -> bool {
+        let snapshot = self.inner.inventory.current();
+        let volume = snapshot.volumes.get(&uuid);
+        volume.is_some_and(|volume| is_by_hand(&volume.placed.record.parameters))
     }
 
     /// Grows the filesystem of a volume where it is mounted, if it is. False: it is not, or the volume is raw.
@@ -294,7 +297,8 @@ impl Volumes {
             uuid: volume.uuid,
             node: self.inner.config.node_id.clone(),
         };
-        self.grow(id.to_string(), at).await.map(|_| true)
+        let grown = self.grow(id.to_string(), at, Caller::Manual).await;
+        grown.map(|_| true)
     }
 
     /// Every mount made by hand, and whether it is there now.

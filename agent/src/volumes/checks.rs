@@ -11,7 +11,11 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{VolumeError, Volumes, guard::Key};
+use super::{
+    VolumeError, Volumes,
+    guard::{Key, VolumeGuard},
+    reach_in,
+};
 use crate::{
     carve::jobs::{ClearSnapshots, MakeSnapshot},
     check::{
@@ -107,7 +111,7 @@ impl Volumes {
             Err(_) => id.to_owned(),
         };
         let volume = self.require(&full)?;
-        self.reach(&volume)?;
+        reach_in(&self.inner.inventory.current(), &volume)?;
         let mounted = matches!(
             volume.placed.record.state,
             RecordState::Fs { mounted: true, .. }
@@ -165,9 +169,10 @@ impl Volumes {
         }
     }
 
-    /// Ends a check of this volume, for a call that holds the volume's guard. Returns when the volume is free of it, or after a
+    /// Ends a check of the volume for whoever holds its guard. Returns when the volume is free of it, or after a
     /// few seconds: what cannot be ended is the drive's trouble, which the call then meets itself.
-    pub(super) async fn call_off_check(&self, volume: Uuid) {
+    pub(super) async fn call_off_check(&self, held: &VolumeGuard) {
+        let volume = held.uuid();
         let running = self.inner.checks.lock().running.get(&volume).cloned();
         let Some(running) = running else { return };
         tracing::info!(%volume, drive = %running.drive, job = running.job, "filesystem check cancelled; its volume is needed");
@@ -199,9 +204,9 @@ impl Volumes {
     pub(super) fn begin_check(&self, volume: &Volume, job: &'static str) -> Option<Place<'_>> {
         let checks = &self.inner.checks;
         let mut state = checks.lock();
-        let held = |key| self.inner.guards.is_held(&key);
-        if held(Key::Volume(volume.uuid))
-            || held(Key::Drive(volume.drive.clone()))
+        let guards = &self.inner.guards;
+        if guards.is_volume_held(volume.uuid)
+            || guards.is_held(&Key::Drive(volume.drive.clone()))
             || state
                 .running
                 .values()

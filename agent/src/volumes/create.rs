@@ -130,6 +130,12 @@ fn is_known(snapshot: &Snapshot, uuid: Uuid) -> bool {
     volume.is_some_and(|volume| is_acknowledged(&volume.placed.record))
 }
 
+/// The volume that has this name. Pure.
+fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Volume> {
+    let mut volumes = snapshot.volumes.values();
+    volumes.find(|volume| is_live(volume.state) && volume.placed.record.name == name)
+}
+
 /// A volume of this name that is recorded as being created, on a drive that is here. Pure.
 fn unfinished<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Volume> {
     snapshot.volumes.values().find(|volume| {
@@ -180,12 +186,10 @@ impl Volumes {
             })?;
         self.resolve(&request.name).await?;
         self.undo_unfinished(&request.name).await?;
+        self.not_changing(&request.name)?;
+        // After that: what a change of the volume came to is in it.
         let snapshot = self.inner.inventory.current();
-        let named = snapshot
-            .volumes
-            .values()
-            .find(|volume| is_live(volume.state) && volume.placed.record.name == request.name);
-        if let Some(volume) = named {
+        if let Some(volume) = named(&snapshot, &request.name) {
             return match volume.state {
                 VolumeState::Missing => Err(VolumeError::ExistsAway {
                     name: request.name,
@@ -199,6 +203,17 @@ impl Volumes {
             };
         }
         self.carve(&request, class).await
+    }
+
+    /// Refuses to compare a volume with a request while a call changes it: it may be deleted just now.
+    fn not_changing(&self, name: &str) -> Result<(), VolumeError> {
+        let snapshot = self.inner.inventory.current();
+        match named(&snapshot, name) {
+            Some(volume) if self.is_changing(volume.uuid) => Err(VolumeError::Pending {
+                what: format!("volume {}, which has the name {name:?},", volume.uuid),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// What the kernel refuses would fail each stage of the new volume.

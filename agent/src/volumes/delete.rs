@@ -1,6 +1,6 @@
 //! DeleteVolume on this node: take it from the kernel, mark it for erasing, answer.
 
-use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
+use super::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
 use crate::{
     carve::jobs::{CarveError, Delete},
     inventory::assemble::is_damaged,
@@ -23,15 +23,20 @@ pub(super) fn can_only_be_noted(snapshot: &Snapshot, volume: &Volume) -> bool {
 impl Volumes {
     /// Deletes the volume; one that does not exist is deleted already. Answers the revision that shows it.
     /// `quarantine`: keep it, shown and used by nobody, until the quarantine is over.
-    pub async fn delete(&self, id: String, quarantine: bool) -> Result<u64, VolumeError> {
+    pub async fn delete(
+        &self,
+        id: String,
+        quarantine: bool,
+        caller: Caller<'_>,
+    ) -> Result<u64, VolumeError> {
         let revision = self.inner.inventory.current().revision;
         let volume = match self.require(&id) {
             Ok(volume) => volume,
             Err(VolumeError::NotFound { .. }) => return Ok(revision),
             Err(other) => return Err(other),
         };
-        self.changing(Key::Volume(volume.uuid), &id, |this| async move {
-            let revision = this.delete_guarded(&volume, quarantine).await?;
+        self.changing_volume(volume.uuid, &id, caller, |this, held| async move {
+            let revision = this.delete_guarded(&held, &volume, quarantine).await?;
             // Nothing of it is to be mounted at the next start of the host.
             if let Err(error) = this.inner.hand_mounts.remove(volume.uuid).await {
                 tracing::warn!(volume = %volume.uuid, error = %chain(&error), "cannot forget the mount of a deleted volume");
@@ -43,10 +48,15 @@ impl Volumes {
 
     /// Deletes a volume whose quarantine is over.
     pub async fn delete_quarantined(&self, drive: &DriveId, uuid: uuid::Uuid) {
-        let Some(guard) = self.inner.guards.take(Key::Volume(uuid)) else {
-            return;
+        let held = match self.guard_volume(uuid, "", Caller::Agent) {
+            Ok(held) => held,
+            Err(VolumeError::Pending { .. }) => return,
+            Err(error) => {
+                tracing::error!(volume = %uuid, drive = %drive, error = %chain(&error), "cannot delete a volume after its quarantine; will retry");
+                return;
+            }
         };
-        self.call_off_check(uuid).await;
+        self.call_off_check(&held).await;
         let snapshot = self.inner.inventory.current();
         let Some(at) = snapshot
             .drives
@@ -68,7 +78,6 @@ impl Volumes {
                 tracing::error!(volume = %uuid, drive = %drive, error = %chain(&error), "cannot delete a volume after its quarantine; will retry");
             }
         }
-        drop(guard);
     }
 
     /// What somebody else unmounted is published a little later.
@@ -79,11 +88,16 @@ impl Volumes {
         Ok(volume.is_some_and(|volume| volume.in_use))
     }
 
-    async fn delete_guarded(&self, volume: &Volume, quarantine: bool) -> Result<u64, VolumeError> {
+    async fn delete_guarded(
+        &self,
+        held: &VolumeGuard,
+        volume: &Volume,
+        quarantine: bool,
+    ) -> Result<u64, VolumeError> {
         if volume.in_use && self.is_in_use_now(volume)? {
             return Err(VolumeError::InUse { uuid: volume.uuid });
         }
-        self.call_off_check(volume.uuid).await;
+        self.call_off_check(held).await;
         self.not_detached(volume)?;
         if quarantine || can_only_be_noted(&self.inner.inventory.current(), volume) {
             // Out of reach; or its node was, when the volume was deleted: note it durably. A volume so noted that is
@@ -91,7 +105,7 @@ impl Volumes {
             let noted = self.inner.keeper.add_tombstone(volume).await;
             return noted.map_err(|error| VolumeError::not_noted(volume.uuid, error));
         }
-        let (drive, _) = self.reach_settled(volume).await?;
+        let (drive, _) = self.reach_settled(held, volume).await?;
         let job = Delete {
             drive,
             uuid: volume.uuid,

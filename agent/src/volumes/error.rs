@@ -118,10 +118,10 @@ pub enum VolumeError {
     },
     /// An orchestrator's call for what a person uses, or a second mount by hand.
     #[error(
-        "volume {uuid} is mounted by hand at {at}; unmount it there first with `drivebay-agent volume unmount {at}`"
+        "volume {uuid} is mounted by hand at {at}, or is to be at each start of the host; end that first with `drivebay-agent volume unmount {at}`"
     )]
     MountedByHand { uuid: Uuid, at: String },
-    /// It was made by hand, and the list of what is mounted by hand could not be read.
+    /// The list of what is mounted by hand could not be read, and the volume may be on it.
     #[error(
         "cannot tell whether volume {uuid} is mounted by hand: {why}; make hand-mounts.json in the state directory readable, and restart the agent"
     )]

@@ -1,6 +1,6 @@
 //! ControllerExpandVolume on this node: grow the partition where it lies, or the LV. The filesystem follows in NodeExpand.
 
-use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
+use super::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
 use crate::{
     carve::jobs::{CarveError, Expand},
     model::{MIB, Volume},
@@ -15,6 +15,7 @@ impl Volumes {
         id: String,
         required: u64,
         limit: u64,
+        caller: Caller<'_>,
     ) -> Result<(Volume, u64), VolumeError> {
         let volume = self.require(&id)?;
         let have = volume.placed.record.extent.len;
@@ -43,19 +44,20 @@ impl Volumes {
                 why: format!("sizes are multiples of 1 MiB, and the limit is {limit} bytes"),
             });
         }
-        self.changing(Key::Volume(volume.uuid), &id, |this| async move {
-            this.expand_guarded(&volume, size).await
+        self.changing_volume(volume.uuid, &id, caller, |this, held| async move {
+            this.expand_guarded(&held, &volume, size).await
         })
         .await
     }
 
     async fn expand_guarded(
         &self,
+        held: &VolumeGuard,
         volume: &Volume,
         size: u64,
     ) -> Result<(Volume, u64), VolumeError> {
-        self.call_off_check(volume.uuid).await;
-        let (drive, _) = self.reach_settled(volume).await?;
+        self.call_off_check(held).await;
+        let (drive, _) = self.reach_settled(held, volume).await?;
         let job = Expand {
             drive,
             uuid: volume.uuid,

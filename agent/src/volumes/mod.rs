@@ -33,6 +33,7 @@ use std::{
 
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
 use crate::{
     config::Config,
@@ -48,7 +49,8 @@ use crate::{
     worker::{Job, Pool, RunError, Slot},
 };
 pub use error::VolumeError;
-use guard::{Guard, Guards, Key};
+pub use guard::Caller;
+use guard::{Guard, Guards, Key, VolumeGuard};
 
 /// Longest a carving job may take, queueing included. Carving writes a few MiB; a drive that needs
 /// longer is in trouble, and the kubelet and the sidecars call again.
@@ -166,12 +168,12 @@ impl Volumes {
     }
 
     /// The last samples of volumes in use, with their age.
-    pub fn last_samples(&self) -> std::collections::HashMap<uuid::Uuid, (Usage, Duration)> {
+    pub fn last_samples(&self) -> std::collections::HashMap<Uuid, (Usage, Duration)> {
         self.inner.samples.all()
     }
 
     /// The pods that each volume is published to, NAMESPACE/NAME, where the kubelet named them.
-    pub fn pods(&self) -> std::collections::HashMap<uuid::Uuid, Vec<String>> {
+    pub fn pods(&self) -> std::collections::HashMap<Uuid, Vec<String>> {
         self.inner.expected.pods()
     }
 
@@ -246,6 +248,21 @@ impl Volumes {
         .await
     }
 
+    /// The same for a change of a volume: the guard is given to `change`, unless the caller may not have it.
+    async fn changing_volume<T: Send + 'static, F>(
+        &self,
+        uuid: Uuid,
+        what: &str,
+        caller: Caller<'_>,
+        change: impl FnOnce(Self, VolumeGuard) -> F,
+    ) -> Result<T, VolumeError>
+    where
+        F: Future<Output = Result<T, VolumeError>> + Send + 'static,
+    {
+        let held = self.guard_volume(uuid, what, caller)?;
+        self.tracked(change(self.clone(), held)).await
+    }
+
     /// The guard, unless somebody else has it.
     fn held(&self, key: Key, what: &str) -> Result<Guard, VolumeError> {
         let guard = self.inner.guards.take(key);
@@ -311,8 +328,8 @@ impl Volumes {
         (!snapshot.ready).then(|| "the first drive scan is not complete".to_owned())
     }
 
-    /// Where to reach a volume's drive, when it is here and its contents can be trusted.
-    fn reach(&self, volume: &Volume) -> Result<DriveRef, VolumeError> {
+    /// Where to reach a volume's drive for a change, when it is here and its contents can be trusted.
+    fn reach(&self, _held: &VolumeGuard, volume: &Volume) -> Result<DriveRef, VolumeError> {
         reach_in(&self.inner.inventory.current(), volume)
     }
 
@@ -331,8 +348,8 @@ impl Volumes {
     }
 
     /// Whether a call is changing the volume just now.
-    pub fn is_changing(&self, uuid: uuid::Uuid) -> bool {
-        self.inner.guards.is_held(&Key::Volume(uuid))
+    pub fn is_changing(&self, uuid: Uuid) -> bool {
+        self.inner.guards.is_volume_held(uuid)
     }
 
     /// The mounts, as they were last read.

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{MOUNT_DEADLINE, STAGE_DEADLINE, VolumeError, Volumes, guard::Key};
+use super::{Caller, MOUNT_DEADLINE, STAGE_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
 use crate::{
     carve::jobs::Look,
     evidence::mounts::Role,
@@ -66,10 +66,9 @@ impl Volumes {
     pub async fn stage(&self, request: StageRequest) -> Result<(), VolumeError> {
         let volume = self.require(&request.id)?;
         same_mode(&volume, request.mode)?;
-        let (key, id) = (Key::Volume(volume.uuid), request.id.clone());
-        let staging = self.changing(key, &id, |this| async move {
-            this.not_by_hand(&volume)?;
-            this.stage_guarded(&volume, request).await
+        let (uuid, id) = (volume.uuid, request.id.clone());
+        let staging = self.changing_volume(uuid, &id, Caller::Csi, |this, held| async move {
+            this.stage_guarded(&held, &volume, request).await
         });
         // A repair goes on, and a repeat gets the same answer until it is done.
         tokio::time::timeout(STAGE_ANSWER, staging)
@@ -79,12 +78,13 @@ impl Volumes {
 
     pub(super) async fn stage_guarded(
         &self,
+        held: &VolumeGuard,
         volume: &Volume,
         request: StageRequest,
     ) -> Result<(), VolumeError> {
-        self.call_off_check(volume.uuid).await;
+        self.call_off_check(held).await;
         self.not_detached(volume)?;
-        let (drive, volume) = &self.reach_settled(volume).await?;
+        let (drive, volume) = &self.reach_settled(held, volume).await?;
         let class = self
             .inner
             .config
@@ -149,28 +149,28 @@ impl Volumes {
     pub async fn publish(&self, request: PublishRequest) -> Result<(), VolumeError> {
         let volume = self.require(&request.id)?;
         same_mode(&volume, request.mode)?;
-        let (key, id) = (Key::Volume(volume.uuid), request.id.clone());
-        self.changing(key, &id, |this| async move {
-            this.not_by_hand(&volume)?;
-            this.publish_guarded(&volume, request).await
+        let (uuid, id) = (volume.uuid, request.id.clone());
+        self.changing_volume(uuid, &id, Caller::Csi, |this, held| async move {
+            this.publish_guarded(&held, &volume, request).await
         })
         .await
     }
 
     pub(super) async fn publish_guarded(
         &self,
+        held: &VolumeGuard,
         volume: &Volume,
         request: PublishRequest,
     ) -> Result<(), VolumeError> {
-        self.call_off_check(volume.uuid).await;
-        let published = match self.publish_once(volume, &request).await {
+        self.call_off_check(held).await;
+        let published = match self.publish_once(held, volume, &request).await {
             // Whoever closes a drive that he wrote to, makes udev take partitions that nobody uses from the kernel and
             // give them back, maybe under another number.
             Err(VolumeError::Fs(RunError::Job(FsError::NotHere { .. })))
                 if request.mode == Mode::Block =>
             {
                 let volume = self.look_again(volume).await?;
-                self.publish_once(&volume, &request).await?
+                self.publish_once(held, &volume, &request).await?
             }
             done => done?,
         };
@@ -197,13 +197,14 @@ impl Volumes {
     /// refused for it.
     pub(super) async fn reach_settled(
         &self,
+        held: &VolumeGuard,
         volume: &Volume,
     ) -> Result<(DriveRef, Volume), VolumeError> {
-        match self.reach(volume) {
+        match self.reach(held, volume) {
             Ok(drive) => Ok((drive, volume.clone())),
             Err(VolumeError::Ambiguous { .. }) => {
                 let volume = self.look_again(volume).await?;
-                Ok((self.reach(&volume)?, volume))
+                Ok((self.reach(held, &volume)?, volume))
             }
             Err(error) => Err(error),
         }
@@ -240,15 +241,16 @@ impl Volumes {
 
     async fn publish_once(
         &self,
+        held: &VolumeGuard,
         volume: &Volume,
         request: &PublishRequest,
     ) -> Result<Published, VolumeError> {
-        let (drive, volume) = &self.reach_settled(volume).await?;
+        let (drive, volume) = &self.reach_settled(held, volume).await?;
         match self.publish_as_known(drive.clone(), volume, request).await {
             // An LV has another device since somebody deactivated and activated it: the drive says which.
             Err(VolumeError::Fs(RunError::Job(FsError::NotHere { .. }))) => {
                 let volume = self.look_again(volume).await?;
-                let drive = self.reach(&volume)?;
+                let drive = self.reach(held, &volume)?;
                 self.publish_as_known(drive, &volume, request).await
             }
             done => done,
@@ -290,17 +292,27 @@ impl Volumes {
     }
 
     /// Grows the filesystem to its device. Answers the device's size in bytes.
-    pub async fn grow(&self, id: String, path: PathBuf) -> Result<u64, VolumeError> {
+    pub async fn grow(
+        &self,
+        id: String,
+        path: PathBuf,
+        caller: Caller<'_>,
+    ) -> Result<u64, VolumeError> {
         let volume = self.require(&id)?;
-        self.changing(Key::Volume(volume.uuid), &id, |this| async move {
-            this.grow_guarded(&volume, path).await
+        self.changing_volume(volume.uuid, &id, caller, |this, held| async move {
+            this.grow_guarded(&held, &volume, path).await
         })
         .await
     }
 
-    async fn grow_guarded(&self, volume: &Volume, path: PathBuf) -> Result<u64, VolumeError> {
-        self.call_off_check(volume.uuid).await;
-        let (drive, volume) = &self.reach_settled(volume).await?;
+    async fn grow_guarded(
+        &self,
+        held: &VolumeGuard,
+        volume: &Volume,
+        path: PathBuf,
+    ) -> Result<u64, VolumeError> {
+        self.call_off_check(held).await;
+        let (drive, volume) = &self.reach_settled(held, volume).await?;
         let job = GrowFs {
             drive: drive.clone(),
             uuid: volume.uuid,

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{MOUNT_DEADLINE, VolumeError, Volumes, guard::Key};
+use super::{
+    Caller, MOUNT_DEADLINE, VolumeError, Volumes,
+    guard::{Key, VolumeGuard},
+};
 use crate::{
     evidence::stalls,
     fs::{
@@ -30,35 +33,36 @@ impl Volumes {
         path: PathBuf,
         remove: bool,
     ) -> Result<(), VolumeError> {
-        let volume = self.find_any(&id);
-        if let Some(volume) = &volume
-            && let Some(by_hand) = self.inner.hand_mounts.of(volume.uuid)
-            && by_hand.path == mountinfo::resolve(&path)
-        {
-            self.not_by_hand(volume)?;
-        }
-        if volume.is_none() && !self.is_kubelets(&path) {
-            return not_mounted(&path);
-        }
-        let key = volume.as_ref().map_or_else(
-            || Key::Path(path.clone()),
-            |volume| Key::Volume(volume.uuid),
-        );
-        self.changing(key, &id, |this| async move {
-            this.unmount_guarded(volume.as_ref(), path, remove).await
+        let Some(volume) = self.find_any(&id) else {
+            if !self.is_kubelets(&path) {
+                return not_mounted(&path);
+            }
+            let key = Key::Path(path.clone());
+            return self
+                .changing(key, &id, |this| async move {
+                    this.unmount_guarded(None, path, remove).await
+                })
+                .await;
+        };
+        let place = mountinfo::resolve(&path);
+        let caller = Caller::CsiUnmount(&place);
+        self.changing_volume(volume.uuid, &id, caller, |this, held| async move {
+            this.unmount_guarded(Some((&held, &volume)), path, remove)
+                .await
         })
         .await
     }
 
     pub(super) async fn unmount_guarded(
         &self,
-        volume: Option<&Volume>,
+        volume: Option<(&VolumeGuard, &Volume)>,
         path: PathBuf,
         remove: bool,
     ) -> Result<(), VolumeError> {
-        if let Some(volume) = volume {
-            self.call_off_check(volume.uuid).await;
+        if let Some((held, _)) = volume {
+            self.call_off_check(held).await;
         }
+        let volume = volume.map(|(_, volume)| volume);
         let drive = volume.map_or_else(
             || DriveId("unknown-volume".to_owned()),
             |volume| volume.drive.clone(),

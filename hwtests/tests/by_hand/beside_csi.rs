@@ -115,3 +115,47 @@ async fn a_volume_made_by_hand_is_listed_by_csi_and_taken_over_by_nobody() {
     rig.leave_volume(&volume).await;
     rig.csi.delete(&id).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_volume_persisted_by_hand_and_not_mounted_now_is_neither_deleted_nor_expanded_by_csi() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", GIB)]).await;
+    rig.drive_is("a", "available").await;
+    let ext4 = csi::mount("ext4");
+    let volume = rig.volume("pvc-1", 64 * MIB, &ext4).await;
+    let srv = place(&rig, "db");
+    say(
+        &rig,
+        &format!("volume mount pvc-1 {} --persist", srv.display()),
+    )
+    .ok();
+    std::fs::write(srv.join("letter"), "dear reader").unwrap();
+    // As after a boot, before drivebay-mounts.service has run; and under the next agent.
+    for _ in 0..2 {
+        if tree::mounted_times(&srv) > 0 {
+            nix::mount::umount(&srv).unwrap();
+        }
+        let refused = [
+            rig.csi.delete(&volume.id).await.err(),
+            rig.csi.expand(&volume.id, 96 * MIB, &ext4).await.err(),
+            rig.csi.node_expand(&volume.id, &srv, 64 * MIB).await.err(),
+        ];
+        for error in refused {
+            let error = error.expect("refused");
+            assert_eq!(error.code(), Code::FailedPrecondition, "{error:?}");
+            assert!(error.message().contains("volume unmount"), "{error:?}");
+        }
+        let list = list(&rig);
+        assert_eq!(list["volumes"][0]["size_bytes"], 64 * MIB, "{list}");
+        say(&rig, "volume mount pvc-1").ok();
+        let letter = std::fs::read_to_string(srv.join("letter")).unwrap();
+        assert_eq!(letter, "dear reader");
+        rig.agent.kill9();
+        rig.start_again().await;
+    }
+    // A person may, and gives it back with `volume unmount`.
+    say(&rig, "volume expand pvc-1 --size 96MiB").ok();
+    say(&rig, "volume unmount pvc-1").ok();
+    rig.csi.expand(&volume.id, 128 * MIB, &ext4).await.unwrap();
+    rig.csi.delete(&volume.id).await.unwrap();
+}

@@ -1,0 +1,204 @@
+//! Tests of `guard`: one change at a time, and none of an orchestrator's to a volume that a person uses.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::{
+    keeper::tests::{Rig, rig},
+    model::{DriveState, Mode, RecordState, Volume, samples},
+    volumes::mounting::{PublishRequest, StageRequest},
+};
+
+const AT: &str = "/srv/db";
+
+#[test]
+fn a_second_caller_is_refused_until_the_first_is_done() {
+    let guards = Guards::default();
+    let first = guards.take(Key::Name("a".into()));
+    assert!(first.is_some());
+    assert!(guards.take(Key::Name("a".into())).is_none());
+    assert!(guards.take(Key::Name("b".into())).is_some());
+    drop(first);
+    assert!(guards.take(Key::Name("a".into())).is_some());
+}
+
+/// A node with one volume, and its id.
+async fn with_volume() -> (Rig, Volume, String) {
+    let rig = rig("exit 1").await;
+    let placed = samples::placed(1, RecordState::New);
+    let uuid = placed.record.uuid;
+    let contents = samples::contents(1, 1, vec![placed], 0);
+    let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
+    rig.inventory.update(|known| {
+        known.drives.insert(drive.id.clone(), drive);
+        known.ready = true;
+    });
+    let volume = rig.inventory.current().volumes[&uuid].clone();
+    let id = format!("{uuid}@{}", rig.volumes.config().node_id);
+    (rig, volume, id)
+}
+
+async fn persist(rig: &Rig, volume: &Volume) {
+    let mount = HandMount {
+        volume: volume.uuid,
+        name: volume.placed.record.name.clone(),
+        path: AT.into(),
+        block: false,
+        flags: Vec::new(),
+        read_only: false,
+        persist: true,
+    };
+    rig.volumes.inner.hand_mounts.put(mount).await.unwrap();
+}
+
+/// What each call of an orchestrator that changes a volume is answered.
+async fn all_of_csi(rig: &Rig, volume: &Volume, id: &str) -> Vec<(&'static str, VolumeError)> {
+    let volumes = &rig.volumes;
+    let mode = volume.placed.record.mode;
+    let stage = StageRequest {
+        id: id.into(),
+        path: PathBuf::from("/var/lib/kubelet/s"),
+        mode,
+        fs_type: None,
+        flags: Vec::new(),
+        read_only: false,
+    };
+    let publish = PublishRequest {
+        id: id.into(),
+        staging: PathBuf::from("/var/lib/kubelet/s"),
+        target: PathBuf::from("/var/lib/kubelet/t"),
+        mode: Mode::Mount,
+        read_only: false,
+        exclusive: false,
+        pod: None,
+    };
+    let delete = |quarantine| volumes.delete(id.into(), quarantine, Caller::CsiDelete);
+    vec![
+        ("delete", delete(false).await.unwrap_err()),
+        (
+            "delete of a forgotten node",
+            delete(true).await.unwrap_err(),
+        ),
+        (
+            "controller expand",
+            volumes
+                .expand(id.into(), 1 << 40, 0, Caller::Csi)
+                .await
+                .unwrap_err(),
+        ),
+        (
+            "node expand",
+            volumes
+                .grow(id.into(), AT.into(), Caller::Csi)
+                .await
+                .unwrap_err(),
+        ),
+        ("stage", volumes.stage(stage).await.unwrap_err()),
+        ("publish", volumes.publish(publish).await.unwrap_err()),
+        (
+            "unmount",
+            volumes
+                .unmount(id.into(), AT.into(), false)
+                .await
+                .unwrap_err(),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn a_volume_that_is_persisted_by_hand_and_not_mounted_is_refused_to_each_call_of_csi() {
+    let (rig, volume, id) = with_volume().await;
+    persist(&rig, &volume).await;
+    for (call, error) in all_of_csi(&rig, &volume, &id).await {
+        assert!(
+            matches!(error, VolumeError::MountedByHand { .. }),
+            "{call}: {error}"
+        );
+    }
+    // Nothing of it was run, noted or forgotten.
+    assert!(rig.inventory.current().volumes[&volume.uuid] == volume);
+    assert!(rig.volumes.inner.hand_mounts.of(volume.uuid).is_some());
+    assert!(!rig.volumes.is_changing(volume.uuid));
+
+    // What an orchestrator mounted elsewhere is its own, and a person may do all of it.
+    let elsewhere = rig
+        .volumes
+        .unmount(id.clone(), "/var/lib/kubelet/t".into(), true);
+    assert!(!is_refused(&elsewhere.await));
+    let expanded = rig
+        .volumes
+        .expand(id.clone(), 1 << 40, 0, Caller::Manual)
+        .await;
+    assert!(!is_refused(&expanded));
+    let deleted = rig.volumes.delete(id, false, Caller::Manual).await;
+    assert!(!is_refused(&deleted));
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn the_agent_itself_erases_no_volume_that_a_person_uses() {
+    let (rig, volume, _) = with_volume().await;
+    persist(&rig, &volume).await;
+    let guard = rig.volumes.guard_volume(volume.uuid, "x", Caller::Agent);
+    assert!(matches!(guard, Err(VolumeError::MountedByHand { .. })));
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn while_the_list_of_manual_mounts_is_not_known_an_orchestrator_deletes_nothing() {
+    let (rig, volume, id) = with_volume().await;
+    std::fs::create_dir(rig.volumes.config().state_dir.join("hand-mounts.json")).unwrap();
+    rig.volumes.load_hand_mounts().await;
+    for quarantine in [false, true] {
+        let deleted = rig
+            .volumes
+            .delete(id.clone(), quarantine, Caller::CsiDelete);
+        assert!(matches!(
+            deleted.await,
+            Err(VolumeError::HandMountsUnread { .. })
+        ));
+    }
+    // What can be undone goes on for a volume that CSI made.
+    assert!(
+        rig.volumes
+            .guard_volume(volume.uuid, &id, Caller::Csi)
+            .is_ok()
+    );
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn creating_a_name_whose_volume_is_being_deleted_is_aborted() {
+    let (rig, volume, id) = with_volume().await;
+    let record = &volume.placed.record;
+    let request = || crate::volumes::create::Request {
+        name: record.name.clone(),
+        class: record.class.clone(),
+        size_bytes: record.extent.len,
+        limit_bytes: 0,
+        mode: record.mode,
+        fs_type: record.fs_type,
+        mkfs_options: None,
+        mount_options: Vec::new(),
+        mount_flags: Vec::new(),
+        group: None,
+        parameters: record.parameters.clone(),
+        created_for: Default::default(),
+        by_hand: false,
+    };
+    let made = rig.volumes.create(request()).await;
+    assert_eq!(made.unwrap().0.uuid, volume.uuid);
+    let deleting = rig
+        .volumes
+        .guard_volume(volume.uuid, &id, Caller::CsiDelete)
+        .unwrap();
+    let made = rig.volumes.create(request()).await;
+    assert!(matches!(made, Err(VolumeError::Pending { .. })), "{made:?}");
+    drop(deleting);
+    assert!(rig.volumes.create(request()).await.is_ok());
+    rig.end().await;
+}
+
+fn is_refused<T>(done: &Result<T, VolumeError>) -> bool {
+    matches!(done, Err(VolumeError::MountedByHand { .. }))
+}
