@@ -471,6 +471,8 @@ impl Surveyor {
     fn publish(&self, keys: &[DriveId], drives: &[Surveyed], host_udev: Option<HostUdev>) -> u64 {
         self.volumes.inventory().update(|known| {
             known.host_udev = host_udev;
+            let mut troubles = drives.iter().filter_map(|drive| drive.host_trouble.clone());
+            known.host_trouble = troubles.next();
             let here: BTreeSet<&DriveId> = keys.iter().collect();
             known.drives.retain(|id, _| here.contains(id));
             known.stuck.retain(|id, _| here.contains(id));

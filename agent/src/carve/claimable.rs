@@ -93,6 +93,12 @@ pub(super) fn is_claimable(
             format!("it is not empty: {:?}", probed.signatures),
         ));
     }
+    if probed.written_sector.is_some() {
+        return Err(refused(
+            id,
+            "SectorSizeChanged: it has our table for sectors of another size".into(),
+        ));
+    }
     if let Some(what) = &probed.traces {
         return Err(refused(id, format!("OursDamaged: it has {what}")));
     }
@@ -101,12 +107,9 @@ pub(super) fn is_claimable(
     }
     match (policy, &probed.blankness) {
         (ClaimPolicy::Blank, Blankness::Blank) => Ok(()),
-        (ClaimPolicy::Blank, Blankness::DataAt(at)) => Err(refused(
-            id,
-            format!(
-                "NotBlank: there is data at byte {at}; if the data is not needed, erase it with `drive wipe`"
-            ),
-        )),
+        (ClaimPolicy::Blank, Blankness::DataAt(at)) => {
+            Err(refused(id, format!("NotBlank: there is data at byte {at}")))
+        }
         (ClaimPolicy::Blank, Blankness::NotSampled) => Err(refused(
             id,
             "NotBlank: whether it is blank was not found out".into(),
@@ -132,6 +135,7 @@ mod tests {
             signatures: Signatures::Empty,
             gpt: GptState::None,
             ours: None,
+            written_sector: None,
             traces: None,
             gpt_types: vec![],
             blankness: Blankness::Blank,

@@ -30,6 +30,15 @@ pub enum CarveError {
         #[source]
         source: Cause,
     },
+    /// The host could not be asked, or refused. Says nothing of the drive.
+    #[error("{what} failed on this host; nothing on drive {drive} is damaged or was changed")]
+    Host {
+        drive: String,
+        /// What was being done, and what to do about it.
+        what: String,
+        #[source]
+        source: Cause,
+    },
     /// The flock was not to be had in time.
     #[error("drive {drive} is locked by another program (flock); it was waited for {waited_ms} ms")]
     Locked {
@@ -56,6 +65,15 @@ pub enum CarveError {
         drive: String,
         /// What is wrong.
         reason: String,
+    },
+    /// Ours and whole, and shown with other sectors than its table was written with.
+    #[error("drive {drive} {}; nothing was changed", sector_size(*written, *now))]
+    OtherSector {
+        drive: String,
+        /// Bytes.
+        written: u64,
+        /// Bytes.
+        now: u64,
     },
     /// A change was begun, and what came of it cannot be read: the volume may be on the drive.
     #[error("what came of {what} on drive {drive} is not known; the next attempt looks first")]
@@ -159,6 +177,65 @@ pub enum CarveError {
     NotErased { drive: String, offset: u64 },
 }
 
+/// What an error says something about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// What is on the drive, or the drive itself.
+    Drive,
+    /// The host: what it lacks or refuses it lacks for every drive.
+    Host,
+    /// The moment: somebody else was at the drive, or its name went to another device.
+    Moment,
+}
+
+impl CarveError {
+    /// What it says something about. A new error has to decide that here.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::Host { .. } | Self::NoLvm { .. } => Fault::Host,
+            Self::NotThisDrive { .. }
+            | Self::Locked { .. }
+            | Self::LvmLocked { .. }
+            | Self::Busy { .. }
+            | Self::InDoubt { .. }
+            | Self::Lvm { .. } => Fault::Moment,
+            Self::Io { .. }
+            | Self::NotClaimable { .. }
+            | Self::Unlabelled { .. }
+            | Self::Damaged { .. }
+            | Self::OtherSector { .. }
+            | Self::NoSpace { .. }
+            | Self::TableFull { .. }
+            | Self::NoSuchVolume { .. }
+            | Self::InUse { .. }
+            | Self::Ambiguous { .. }
+            | Self::CannotGrow { .. }
+            | Self::BadTransition { .. }
+            | Self::NotErased { .. } => Fault::Drive,
+        }
+    }
+}
+
+/// A question to the host that failed. The device may also have gone meanwhile.
+pub(super) fn host_error(
+    drive: &DriveId,
+    what: &str,
+) -> impl FnOnce(io::Error) -> CarveError + use<> {
+    let (drive, what) = (drive.clone(), what.to_owned());
+    move |source| match source.kind() {
+        io::ErrorKind::NotFound => CarveError::NotThisDrive {
+            drive: drive.to_string(),
+            kernel_name: String::new(),
+            seen: format!("{what}: no device"),
+        },
+        _ => CarveError::Host {
+            drive: drive.to_string(),
+            what,
+            source: Cause::from(source),
+        },
+    }
+}
+
 /// A failed system call.
 pub(super) fn io_error(
     drive: &DriveId,
@@ -169,6 +246,21 @@ pub(super) fn io_error(
         drive,
         what,
         source: Cause::from(source),
+    }
+}
+
+/// What happened to a drive whose table of ours was written with sectors of another size, and what to do.
+pub(crate) fn sector_size(written: u64, now: u64) -> String {
+    format!(
+        "has Drivebay's partition table, written with sectors of {written} bytes, and is attached with sectors of {now} bytes now; its data is not damaged: attach it as before (without the USB dock, at the former HBA, or formatted as before)"
+    )
+}
+
+pub(super) fn other_sector(id: &DriveId, written: u64, now: u64) -> CarveError {
+    CarveError::OtherSector {
+        drive: id.to_string(),
+        written,
+        now,
     }
 }
 

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::{
     claim::{self, is_labelled},
     claimed::ClaimedDrive,
-    error::{CarveError, damaged, io_error},
+    error::{CarveError, damaged, io_error, other_sector},
     jobs::{Changed, Claim, Snapshot},
     lvm,
     marks::{self, Mark},
@@ -22,6 +22,7 @@ pub(super) fn of(dev: &BlockDev) -> Result<Option<Layout>, CarveError> {
     match marks::read(dev).map_err(io_error(id, "looking for our label"))? {
         Mark::None(_) => Ok(None),
         Mark::Ours(layout) => Ok(Some(layout)),
+        Mark::OtherSector(written) => Err(other_sector(id, written, dev.sector().into())),
         Mark::Both => Err(damaged(id, "it has the marks of both layouts".into())),
     }
 }

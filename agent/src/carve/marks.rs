@@ -21,6 +21,8 @@ pub enum Mark {
     None(metadata::Found),
     /// Ours, with this layout.
     Ours(Layout),
+    /// Ours, with a table that was written while the drive had sectors of this many bytes. It has others now.
+    OtherSector(u64),
     /// Marks of both layouts: which one is valid is unknown.
     Both,
 }
@@ -47,7 +49,10 @@ pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Mark> {
         (false, true, _) | (false, _, true) => Ok(Mark::Ours(Layout::Partition)),
         (false, false, false) => {
             table?;
-            pv.map(Mark::None)
+            match gpt::written_sector(dev)? {
+                Some(written) => Ok(Mark::OtherSector(written)),
+                None => pv.map(Mark::None),
+            }
         }
     }
 }

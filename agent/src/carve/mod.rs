@@ -10,7 +10,7 @@ mod claimable;
 pub(crate) mod claimed;
 pub mod device;
 mod erase;
-mod error;
+pub(crate) mod error;
 #[cfg(test)]
 mod fake;
 pub mod gpt;

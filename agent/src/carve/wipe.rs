@@ -5,7 +5,7 @@
 use super::{
     claimable::EDGE,
     device::{self, Medium},
-    error::{CarveError, io_error},
+    error::{CarveError, Fault, io_error},
     jobs::{WipeProgress, WipeStep},
     layout, lvm, open,
     pace::Pace,
@@ -96,7 +96,9 @@ fn refuse_news(job: &WipeStep, look: Result<Contents, CarveError>) -> Result<(),
                 None => Ok(()),
             }
         }
-        Err(error @ CarveError::Io { .. }) => Err(error),
+        Err(error) if matches!(error, CarveError::Io { .. }) || error.fault() != Fault::Drive => {
+            Err(error)
+        }
         // No label of ours that reads: that is what wiping is for.
         Err(_) => Ok(()),
     }

@@ -286,6 +286,7 @@ mod tests {
             probed: None,
             contents: None,
             label_trouble: None,
+            host_trouble: None,
             unfinished: false,
             trouble: None,
             stuck: false,

@@ -583,6 +583,7 @@ fn surveyed(name: &str, judgement: Judgement) -> Surveyed {
         probed: None,
         contents: None,
         label_trouble: None,
+        host_trouble: None,
         unfinished: false,
         trouble: None,
         stuck: false,

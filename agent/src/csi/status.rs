@@ -83,13 +83,17 @@ fn carve_code(error: &CarveError) -> Code {
     match error {
         CarveError::NotThisDrive { .. } => Code::Unavailable,
         // A write that failed may have reached the drive in part: the repeat looks.
-        CarveError::Io { .. } | CarveError::InDoubt { .. } => Code::Unavailable,
+        CarveError::Io { .. } | CarveError::Host { .. } | CarveError::InDoubt { .. } => {
+            Code::Unavailable
+        }
         // The command may have done part of it, or all: the repeat looks.
         CarveError::Lvm { .. } => Code::Unavailable,
         CarveError::Locked { .. } | CarveError::LvmLocked { .. } => Code::Aborted,
         CarveError::NoLvm { .. } => Code::FailedPrecondition,
         CarveError::NotClaimable { .. } => Code::FailedPrecondition,
-        CarveError::Unlabelled { .. } | CarveError::Damaged { .. } => Code::FailedPrecondition,
+        CarveError::Unlabelled { .. }
+        | CarveError::Damaged { .. }
+        | CarveError::OtherSector { .. } => Code::FailedPrecondition,
         CarveError::NoSpace { .. } | CarveError::TableFull { .. } => Code::ResourceExhausted,
         CarveError::NoSuchVolume { .. } => Code::NotFound,
         CarveError::InUse { .. } => Code::FailedPrecondition,

@@ -51,6 +51,7 @@ fn blank() -> Probed {
         signatures: Signatures::Empty,
         gpt: GptState::None,
         ours: None,
+        written_sector: None,
         traces: None,
         gpt_types: vec![],
         blankness: Blankness::Blank,
@@ -449,6 +450,13 @@ fn every_code_is_given_for_its_cause_and_alone() {
         vec![Code::OursElsewhere],
     ));
     rows.push((ours(None, Some("checksum")), vec![Code::OursDamaged]));
+    rows.push((
+        with_probe(|probed| {
+            probed.written_sector = Some(4096);
+            probed.blankness = Blankness::NotSampled;
+        }),
+        vec![Code::SectorSizeChanged],
+    ));
     // Its PV is ours; what looks like a table lies in one of its volumes.
     for (label, trouble, code) in [
         (Some(label("c", "other")), None, Code::OursElsewhere),
@@ -807,7 +815,7 @@ fn the_label_of_this_node_is_no_reason_against_its_drive() {
 fn a_signature_is_described_by_what_is_known_of_it() {
     let described = detail(&signed("xfs", "filesystem"), RejectCode::Filesystem);
     assert!(
-        described.starts_with("it holds xfs, label l, uuid u, at byte 8; "),
+        described == "it holds xfs, label l, uuid u, at byte 8",
         "{described}"
     );
     let bare = with_probe(|probed| {
@@ -885,7 +893,7 @@ prop_compose! {
         (busy, ours, read_only) in (rare(), rare(), rare()),
         size_bytes in prop_oneof![9 => Just(1_u64 << 40), 1 => Just(7)],
     ) -> Probed {
-        Probed { size_bytes, read_only, busy, signatures, gpt, ours: ours.then_some(Layout::Lvm), traces: None, gpt_types: vec![], blankness }
+        Probed { size_bytes, read_only, busy, signatures, gpt, ours: ours.then_some(Layout::Lvm), written_sector: None, traces: None, gpt_types: vec![], blankness }
     }
 }
 

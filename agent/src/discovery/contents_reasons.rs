@@ -4,6 +4,7 @@ use super::{
     claim::{Evidence, Rules},
     reasons::reject,
 };
+use crate::carve::error::sector_size;
 use crate::carve::probe::{Blankness, GptState, PV_KIND, Probed};
 use crate::model::{Signature, Signatures};
 use crate::{
@@ -24,8 +25,6 @@ const SYSTEM_TYPES: &[&str] = &[
     "72ec70a6-cf74-40e6-bd49-4bda08e8f224",
 ];
 
-const WIPE: &str = "wipe the drive if its data is not needed";
-
 /// All reasons that a probe which succeeded gives.
 pub(super) fn of(
     evidence: &Evidence<'_>,
@@ -34,6 +33,11 @@ pub(super) fn of(
     probed: &Probed,
 ) -> Vec<Reject> {
     let mut reasons = Vec::new();
+    if let Some(written) = probed.written_sector {
+        let now = evidence.facts.logical_sector;
+        let text = format!("it {}", sector_size(written, now.into()));
+        return vec![reject(RejectCode::SectorSizeChanged, text)];
+    }
     if probed.size_bytes != evidence.facts.size_bytes {
         reasons.push(reject(
             RejectCode::ProbeFailed,
@@ -65,7 +69,7 @@ pub(super) fn of(
         reasons.push(reject(
             RejectCode::OursDamaged,
             format!(
-                "it has {what}, and its label is damaged or missing: it may hold volumes; restore it, or {WIPE}"
+                "it has {what}, and its label is damaged or missing: it may hold volumes; restore it"
             ),
         ));
     }
@@ -87,7 +91,7 @@ fn of_label(evidence: &Evidence<'_>, rules: &Rules, layout: Layout) -> Option<Re
         (Some(label), _) => Some(reject(
             RejectCode::OursElsewhere,
             format!(
-                "it belongs to node {} of cluster {}; move it back, adopt it, or wipe it",
+                "it belongs to node {} of cluster {}; move it back, or adopt it",
                 label.node, label.cluster
             ),
         )),
@@ -129,16 +133,13 @@ fn of_signatures(probed: &Probed) -> Vec<Reject> {
     if ambiguous {
         reasons.push(reject(
             RejectCode::Ambivalent,
-            format!(
-                "it has signatures that exclude each other {}; {WIPE}",
-                kinds()
-            ),
+            format!("it has signatures that exclude each other {}", kinds()),
         ));
     } else if found.is_empty() {
         // Found nothing is neither Empty nor a finding: it must not pass for either.
         reasons.push(reject(
             RejectCode::OtherSignature,
-            format!("it has signatures {}; {WIPE}", kinds()),
+            format!("it has signatures {}", kinds()),
         ));
     }
     reasons
@@ -154,7 +155,7 @@ fn describe(one: &Signature) -> String {
     if let Some(offset) = one.offset {
         text.push_str(&format!(", at byte {offset}"));
     }
-    format!("{text}; {WIPE}")
+    text
 }
 
 fn is_table(one: &Signature) -> bool {
@@ -192,13 +193,10 @@ fn of_table(evidence: &Evidence<'_>, probed: &Probed) -> Vec<Reject> {
     match &probed.gpt {
         GptState::None => {}
         GptState::Whole if probed.ours.is_some() || signature => {}
-        GptState::Whole => reasons.push(reject(
-            RejectCode::PartitionTable,
-            format!("it has a GPT; {WIPE}"),
-        )),
+        GptState::Whole => reasons.push(reject(RejectCode::PartitionTable, "it has a GPT")),
         GptState::Damaged(why) => reasons.push(reject(
             RejectCode::GptDamaged,
-            format!("it has a damaged GPT: {why}; repair it with gdisk, or {WIPE}"),
+            format!("it has a damaged GPT: {why}; repair it with gdisk"),
         )),
     }
     // On a drive of ours no table was looked for.
@@ -224,7 +222,7 @@ fn of_blankness(class: Option<&ClassConfig>, probed: &Probed) -> Option<Reject> 
         Blankness::DataAt(offset) => Some(reject(
             RejectCode::NotBlank,
             format!(
-                "it has no known signature but data at byte {offset}: raw data of some program; wipe the drive, or set claim = \"signature-free\" in its class if it is not needed"
+                "it has no known signature but data at byte {offset}: raw data of some program, which claim = \"signature-free\" in its class allows"
             ),
         )),
         Blankness::NotSampled if wanted && otherwise_empty => Some(reject(

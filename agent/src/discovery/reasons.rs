@@ -114,10 +114,7 @@ pub(super) fn of_facts(
             .iter()
             .map(|partition| partition.kernel_name.as_str())
             .collect();
-        format!(
-            "the kernel shows partitions on it ({}); wipe the drive if they are not needed",
-            names.join(", ")
-        )
+        format!("the kernel shows partitions on it ({})", names.join(", "))
     });
     let twins: Vec<&str> = twins(facts, evidence.all).collect();
     add(!twins.is_empty(), Code::DuplicateIdentity, &|| {

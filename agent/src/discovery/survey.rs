@@ -78,6 +78,8 @@ pub struct Surveyed {
     pub contents: Option<Contents>,
     /// Why our label could not be read.
     pub label_trouble: Option<String>,
+    /// Why the host could not read it, when that is not the drive's fault.
+    pub host_trouble: Option<String>,
     /// A claim of ours was cut off before its label was written; the next claim finishes it.
     pub unfinished: bool,
     /// Why its worker gave no answer (stuck, busy, died), in a sentence. Such a drive is never Available.
@@ -168,6 +170,7 @@ pub async fn survey(
             probed: seen.probed,
             contents: seen.contents,
             label_trouble: seen.label_trouble,
+            host_trouble: seen.host_trouble,
             unfinished: seen.unfinished,
             trouble: seen.trouble,
             stuck: seen.stuck,
@@ -226,6 +229,7 @@ fn as_if_blank(
             signatures: Signatures::Empty,
             gpt: GptState::None,
             ours: None,
+            written_sector: None,
             traces: None,
             gpt_types: Vec::new(),
             blankness: Blankness::Blank,

@@ -117,7 +117,7 @@ fn may_be_claimed(image: &Image, policy: ClaimPolicy) -> bool {
         Ok(Mark::None(pv)) => pv,
         Ok(Mark::Ours(Layout::Partition)) => return is_unfinished(image),
         // A volume group of ours is looked at by LVM's own tools, and an error claims nothing.
-        Ok(Mark::Ours(Layout::Lvm) | Mark::Both) | Err(_) => return false,
+        Ok(Mark::Ours(Layout::Lvm) | Mark::OtherSector(_) | Mark::Both) | Err(_) => return false,
     };
     let Ok(traces) = marks::traces(image) else {
         return false;
@@ -142,6 +142,7 @@ fn may_be_claimed(image: &Image, policy: ClaimPolicy) -> bool {
         signatures = with_own(signatures, found.into_iter().collect());
     }
     let probed = Ok(Probed {
+        written_sector: None,
         size_bytes: image.size(),
         read_only: false,
         busy: false,

@@ -215,6 +215,7 @@ fn cannot_be_read(drive: &Drive) -> bool {
             matches!(
                 reject.code,
                 Code::ProbeFailed
+                    | Code::SectorSizeChanged
                     | Code::Unreadable
                     | Code::DuplicateIdentity
                     | Code::NotRunning
@@ -262,7 +263,7 @@ pub fn keep_remembered(known: &mut Known) {
         drive.rejects.push(Reject {
             code: RejectCode::OursDamaged,
             detail: format!(
-                "its label is gone, and it holds {lost} volumes that were not deleted; restore the label, or delete the volumes and wipe the drive"
+                "its label is gone, and it holds {lost} volumes that were not deleted; restore the label, or delete the volumes"
             ),
         });
         drive.rejects.sort_by_key(|reject| reject.code);
@@ -291,7 +292,7 @@ pub fn stranger(known: &Known) -> Option<&Drive> {
         let illegible = drive
             .rejects
             .iter()
-            .any(|reject| reject.code == Code::OursDamaged);
+            .any(|reject| matches!(reject.code, Code::OursDamaged | Code::SectorSizeChanged));
         (silent || illegible)
             && drive.contents.is_none()
             && !known.remembered.drives.contains_key(&drive.id)

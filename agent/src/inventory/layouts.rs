@@ -26,18 +26,41 @@ pub fn unavailable(known: &Known, layout: Layout) -> Option<&str> {
     why.filter(|_| layout == Layout::Lvm)
 }
 
-/// Findings about the classes of a node; none before its first scan.
+/// Findings about the host, once for all classes and drives that need what it lacks; none before its first scan.
 pub fn findings(known: &Known, classes: &[ClassConfig]) -> Vec<Finding> {
-    let of = |class: &ClassConfig| {
-        let why = unavailable(known, class.layout)?;
-        let text = format!(
-            "class {:?} can claim no drive: {why}. {INSTEAD}",
-            class.name
-        );
+    if !known.ready {
+        return Vec::new();
+    }
+    let lacks_lvm = |why: &String| {
+        let needs = |class: &&ClassConfig| class.layout == Layout::Lvm;
+        let names: Vec<_> = classes.iter().filter(needs).collect();
+        let names: Vec<_> = names
+            .iter()
+            .map(|class| format!("{:?}", class.name))
+            .collect();
+        let drives = known.drives.values().filter(|drive| {
+            let contents = drive.contents.as_ref();
+            contents.is_some_and(|contents| contents.layout == Layout::Lvm)
+        });
+        let (classes, drives) = (names.join(", "), drives.count());
+        let text = match (names.len(), drives) {
+            (0, 0) => return None,
+            (_, 0) => format!("class {classes} can claim no drive: {why}. {INSTEAD}"),
+            (0, _) => format!(
+                "volumes of {drives} claimed drives cannot be mounted, and are not damaged: {why}. Install what is missing on this host"
+            ),
+            _ => format!(
+                "class {classes} can claim no drive, and volumes of {drives} claimed drives cannot be mounted, and are not damaged: {why}. {INSTEAD}"
+            ),
+        };
         Some(Finding::new(Code::LvmUnavailable, text))
     };
-    let classes = classes.iter().filter(|_| known.ready);
-    classes.filter_map(of).collect()
+    let unread = known.host_trouble.as_ref().map(|why| {
+        let text = format!("drives that are claimed cannot be read by this host, and are shown as last known: {why}");
+        Finding::new(Code::HostCannotRead, text)
+    });
+    let lvm = known.lvm_unavailable.as_ref().and_then(lacks_lvm);
+    lvm.into_iter().chain(unread).collect()
 }
 
 #[cfg(test)]

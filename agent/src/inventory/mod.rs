@@ -3,6 +3,7 @@
 //! `assemble` derives volumes and class totals from what is known of drives, purely; `delta` says
 //! what changed between two snapshots; `wire` turns them into the agent protocol.
 
+mod advice;
 pub mod assemble;
 pub mod delta;
 pub mod layouts;
@@ -70,6 +71,8 @@ pub struct Known {
     pub now: u64,
     /// The host's udev; None when it cannot be seen from here.
     pub host_udev: Option<HostUdev>,
+    /// Why this host cannot read drives of ours that are here, as the last scan of one of them found.
+    pub host_trouble: Option<String>,
     /// Why layout `lvm` cannot be used on this host; None when it can, or no class may want it.
     pub lvm_unavailable: Option<String>,
     /// The first survey is complete.

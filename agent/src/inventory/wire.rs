@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use drivebay_proto::{VolumeId, agent as wire};
 
-use super::delta::delta;
+use super::{advice, delta::delta};
 use crate::fs::jobs::Usage;
 use crate::model::{
     CheckMethod, ClassConfig, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode, Snapshot,
@@ -272,7 +272,7 @@ pub fn drive(drive: &Drive) -> wire::Drive {
             .iter()
             .map(|reject| wire::Reject {
                 code: reject.code.to_string(),
-                detail: reject.detail.clone(),
+                detail: advice::detail(drive, reject),
             })
             .collect(),
         free_bytes: contents.map_or(available, |c| c.free_bytes()),

@@ -352,6 +352,8 @@ reject_codes! {
     OursElsewhere,
     /// Drivebay's label, which cannot be read or does not agree with the partition table or LVM's metadata.
     OursDamaged,
+    /// Drivebay's partition table, written with sectors of another size than the drive has now.
+    SectorSizeChanged,
     /// Two devices with one identity, or one label on two drives.
     DuplicateIdentity,
     /// No WWN and no serial; needs explicit selection by path.

@@ -64,8 +64,10 @@ codes! {
     OperatorOverride;
     /// Of the host: udev's rules read what tenants wrote.
     HostReadsVolumes;
-    /// Of the host: a class of layout `lvm` cannot be used.
+    /// Of the host: layout `lvm` cannot be used.
     LvmUnavailable;
+    /// Of the host: it cannot read drives that are claimed, which are shown as last known.
+    HostCannotRead;
 }
 
 impl fmt::Display for Code {

@@ -112,6 +112,16 @@ pub enum LvmError {
 }
 
 impl LvmError {
+    /// Whether the host cannot run LVM at all, whatever the drive: it is not installed, or does not start (126 and 127 are what
+    /// a shell or the dynamic linker ends with then).
+    pub fn is_of_host(&self) -> bool {
+        match self {
+            Self::NotPrepared | Self::Missing | Self::Run(_) => true,
+            Self::Failed { code, .. } => matches!(code, Some(126 | 127)),
+            _ => false,
+        }
+    }
+
     /// Whether LVM refused for lack of free PEs.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Failed { said, .. } if said.to_lowercase().contains("insufficient free space"))

@@ -17,7 +17,10 @@ use super::{
     reach_in,
 };
 use crate::{
-    carve::jobs::{CarveError, Claim, Create, Look},
+    carve::{
+        error::Fault,
+        jobs::{CarveError, Claim, Create, Look},
+    },
     fs::{
         kernel_options::{self, Asked},
         parse_mount_flags,
@@ -499,6 +502,8 @@ impl Volumes {
                         | CarveError::NotErased { .. }
                         | CarveError::LvmLocked { .. }
                         | CarveError::NoLvm { .. }
+                        | CarveError::Host { .. }
+                        | CarveError::OtherSector { .. }
                         | CarveError::Damaged { .. },
                     )),
                 ) => {
@@ -520,6 +525,10 @@ impl Volumes {
         match refused {
             Some(error @ (RunError::Stuck { .. } | RunError::Busy { .. })) => {
                 Err(VolumeError::Carve(error))
+            }
+            // There may be room: it is the host that cannot use it.
+            Some(RunError::Job(error)) if error.fault() == Fault::Host => {
+                Err(VolumeError::Carve(RunError::Job(error)))
             }
             _ => {
                 let now = self.inner.inventory.current();

@@ -361,6 +361,13 @@ impl ByHand for FakeByHand {
         Err(Status::unimplemented(""))
     }
 
+    async fn delete_volume(
+        &self,
+        _: Request<proto::DeleteVolumeRequest>,
+    ) -> Answer<proto::DeleteVolumeResponse> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn mount_volume(
         &self,
         request: Request<proto::MountVolumeRequest>,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drivebay_proto::{
-    agent::{Condition, Drive, Finding, Volume},
+    agent::{Condition, Drive, Finding, Reject, Volume},
     condition,
 };
 use schemars::JsonSchema;
@@ -131,7 +131,7 @@ impl Health {
         for drive in drives {
             let ours = drive.state != "rejected"
                 || holding.contains(drive.id.as_str())
-                || is_damaged(drive);
+                || damage(drive).next().is_some();
             if !ours {
                 continue;
             }
@@ -302,11 +302,10 @@ pub(super) fn is_not_polled(drive: &Drive) -> bool {
     matches!(poll, Some("last-known" | "awaited"))
 }
 
-fn is_damaged(drive: &Drive) -> bool {
-    drive
-        .rejects
-        .iter()
-        .any(|reject| reject.code == "OursDamaged")
+/// Why volumes of a drive of ours, which is there, cannot be read.
+fn damage(drive: &Drive) -> impl Iterator<Item = &Reject> {
+    let rejects = drive.rejects.iter();
+    rejects.filter(|reject| matches!(reject.code.as_str(), "OursDamaged" | "SectorSizeChanged"))
 }
 
 /// What is wrong with the drive: its own trouble, or at least that volumes suffer from it.
@@ -340,13 +339,12 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
             ),
         ));
     }
-    if is_damaged(drive) {
-        is("DAMAGED");
-        let damage = drive
-            .rejects
-            .iter()
-            .filter(|reject| reject.code == "OursDamaged");
-        reasons.extend(damage.map(|reject| say(&reject.code, &reject.detail)));
+    for reject in damage(drive) {
+        is(match reject.code.as_str() {
+            "OursDamaged" => "DAMAGED",
+            _ => "INACCESSIBLE",
+        });
+        reasons.push(say(&reject.code, &reject.detail));
     }
     match drive.verdict.as_str() {
         "BAD" => is("BAD"),

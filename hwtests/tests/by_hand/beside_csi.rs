@@ -154,6 +154,7 @@ async fn a_volume_persisted_by_hand_and_not_mounted_now_is_neither_deleted_nor_e
         rig.start_again().await;
     }
     // A person may, and gives it back with `volume unmount`.
+    nix::mount::umount(&srv).unwrap();
     say(&rig, "volume expand pvc-1 --size 96MiB").ok();
     say(&rig, "volume unmount pvc-1").ok();
     rig.csi.expand(&volume.id, 128 * MIB, &ext4).await.unwrap();

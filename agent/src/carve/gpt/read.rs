@@ -84,6 +84,54 @@ pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Found> {
     })
 }
 
+/// Sector sizes that drives have.
+const SECTORS: [u64; 2] = [512, 4096];
+
+/// The sector size that a table of ours was written with, when it is another one than the drive has now: a USB dock or another
+/// HBA may show a drive so. None: there is no such table.
+pub fn written_sector<D: Medium + ?Sized>(dev: &D) -> io::Result<Option<u64>> {
+    for sector in SECTORS.into_iter().filter(|one| *one != dev.sector()) {
+        let is_ours = match read(&Resectored { dev, sector })? {
+            Found::Whole(table) | Found::One { table, .. } => table.is_ours(),
+            Found::Differ { primary, backup } => primary.is_ours() || backup.is_ours(),
+            Found::None | Found::Damaged(_) => false,
+        };
+        if is_ours {
+            return Ok(Some(sector));
+        }
+    }
+    Ok(None)
+}
+
+/// A drive as if its sectors had another size. Reads whole sectors of the drive.
+struct Resectored<'a, D: ?Sized> {
+    dev: &'a D,
+    sector: u64,
+}
+
+impl<D: Medium + ?Sized> Medium for Resectored<'_, D> {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let real = self.dev.sector();
+        let start = offset / real * real;
+        let skip = (offset - start) as usize;
+        let end = (skip + buf.len()).next_multiple_of(usize::try_from(real).unwrap_or(4096));
+        let mut bytes = vec![0; end];
+        self.dev.read_at(start, &mut bytes)?;
+        bytes.drain(..skip);
+        bytes.truncate(buf.len());
+        buf.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        self.dev.size() / self.dev.sector() * self.dev.sector()
+    }
+
+    fn sector(&self) -> u64 {
+        self.sector
+    }
+}
+
 fn read_copy<D: Medium + ?Sized>(dev: &D, which: Which, lba: u64, end: u64) -> Copy {
     let sector = dev.sector();
     let array = ARRAY_BYTES / sector;

@@ -26,7 +26,7 @@ mod vg;
 pub mod view;
 
 use super::{
-    error::{CarveError, io_error},
+    error::{CarveError, Fault, io_error},
     open,
 };
 use crate::model::DriveRef;
@@ -44,7 +44,9 @@ pub(super) fn deactivate(drive: &DriveRef) -> Result<(), CarveError> {
     }
     match Session::open(&dev, false) {
         Ok(session) => session.deactivate_all(),
-        Err(error @ CarveError::Io { .. }) => Err(error),
+        Err(error) if matches!(error, CarveError::Io { .. }) || error.fault() != Fault::Drive => {
+            Err(error)
+        }
         Err(_) => Ok(()),
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::carve::{
     device::Medium,
-    error::{CarveError, ambiguous, damaged, io_error, not_ours},
+    error::{CarveError, ambiguous, damaged, host_error, io_error, not_ours},
 };
 use crate::model::{Cause, DriveId, DriveRef, Extent, Placed, RecordState};
 use crate::sys::{
@@ -575,8 +575,10 @@ fn devices(dev: &BlockDev, vg: &Vg) -> Result<Vec<DmDevice>, CarveError> {
     } = dev.drive();
     let uuids: Vec<String> = vg.lvs.iter().map(|lv| view::dm_uuid(vg, lv)).collect();
     let uuids = uuids.iter().map(String::as_str);
-    dm::of_drive(Path::new("/sys"), kernel_name, uuids)
-        .map_err(io_error(id, "reading the kernel's dm devices"))
+    dm::of_drive(Path::new("/sys"), kernel_name, uuids).map_err(host_error(
+        id,
+        "asking the kernel for its device-mapper devices",
+    ))
 }
 
 /// An `lvm` command that failed, in carving's words.
@@ -584,7 +586,7 @@ pub(super) fn lvm_error(id: &DriveId, what: &str, error: &LvmError) -> CarveErro
     let (drive, source) = (id.to_string(), Cause::new(error));
     match error {
         LvmError::LockHeld { .. } => CarveError::LvmLocked { drive, source },
-        LvmError::Missing | LvmError::NotPrepared => CarveError::NoLvm { drive, source },
+        error if error.is_of_host() => CarveError::NoLvm { drive, source },
         _ => CarveError::Lvm {
             drive,
             what: what.to_owned(),

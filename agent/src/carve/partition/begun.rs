@@ -7,14 +7,18 @@ use uuid::Uuid;
 use crate::carve::{
     claimable::EDGE,
     device::{self, Device},
-    error::{CarveError, damaged, io_error, not_ours},
+    error::{CarveError, damaged, io_error, not_ours, other_sector},
     gpt::{self, Table},
     record,
 };
 use crate::model::{DriveId, Extent};
 
-/// A drive without any table: not ours, unless our label is still there.
+/// A drive without any table: not ours, unless our label is still there, or a table for sectors of another size.
 pub(super) fn without_table<D: Device>(dev: &D, id: &DriveId) -> Result<CarveError, CarveError> {
+    let written = gpt::written_sector(dev).map_err(io_error(id, "looking for a table"))?;
+    if let Some(written) = written {
+        return Ok(other_sector(id, written, dev.sector()));
+    }
     let traces = record::has_traces(dev).map_err(io_error(id, "looking for a label"))?;
     Ok(if traces {
         let reason = "both copies of the partition table are gone, and our label is still there";
@@ -77,4 +81,74 @@ pub(super) fn before_table<D: Device>(dev: &D) -> io::Result<Option<Table>> {
 /// Where the backup array lies.
 pub(super) fn array_start(table: &Table) -> u64 {
     table.last_lba * table.sector - gpt::ARRAY_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        carve::{
+            device::Medium,
+            fake::FakeDrive,
+            marks::{self, Mark},
+            partition::{
+                Session,
+                tests::{SIZE, furnished, id},
+            },
+        },
+        model::MIB,
+    };
+
+    /// The same bytes, with other sectors.
+    fn attached_with(drive: &FakeDrive, sector: u64) -> FakeDrive {
+        let other = FakeDrive::new(SIZE, sector);
+        let mut piece = vec![0; MIB as usize];
+        for start in (0..SIZE).step_by(MIB as usize) {
+            drive.read_at(start, &mut piece).unwrap();
+            other.write_at(start, &piece).unwrap();
+        }
+        other.settle();
+        other
+    }
+
+    #[test]
+    fn a_drive_with_other_sectors_than_its_table_was_written_with_is_not_damaged_and_stays_as_it_is()
+     {
+        for (written, now) in [(512, 4096), (4096, 512)] {
+            let before = furnished(written);
+            let drive = attached_with(&before, now);
+            assert_eq!(marks::read(&drive).unwrap(), Mark::OtherSector(written));
+            for repair in [false, true] {
+                let error = Session::open(&drive, &id(), repair).unwrap_err();
+                assert!(matches!(error, CarveError::OtherSector { .. }), "{error}");
+                let text = error.to_string();
+                for word in [
+                    format!("written with sectors of {written} bytes"),
+                    format!("sectors of {now} bytes now"),
+                ] {
+                    assert!(text.contains(&word), "{text}");
+                }
+                assert!(!text.contains("wipe"), "{text}");
+            }
+            assert_eq!(drive.log_len(), 0, "written to");
+            // One good copy is enough: a dock may hide the last sectors.
+            let end = SIZE - MIB;
+            drive.write_at(end, &vec![0; MIB as usize]).unwrap();
+            assert_eq!(marks::read(&drive).unwrap(), Mark::OtherSector(written));
+            // Attached as before, it is as it was.
+            let back = attached_with(&attached_with(&before, now), written);
+            assert!(Session::open(&back, &id(), false).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_table_of_somebody_else_for_other_sectors_is_not_ours() {
+        for sector in [512, 4096] {
+            assert_eq!(
+                gpt::written_sector(&FakeDrive::new(SIZE, sector)).unwrap(),
+                None
+            );
+            assert_eq!(gpt::written_sector(&furnished(sector)).unwrap(), None);
+        }
+    }
 }

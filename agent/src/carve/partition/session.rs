@@ -6,7 +6,7 @@ use std::{cell::RefCell, io};
 
 use crate::carve::{
     device::{Device, Kernel},
-    error::{CarveError, damaged, io_error, not_ours},
+    error::{CarveError, damaged, host_error, io_error, not_ours},
     gpt::{self, Entry, FirstSector, Table, Which},
     plan::{self, Step, View},
     record::{self, Content, Other},
@@ -274,7 +274,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     fn listing(&self) -> impl FnOnce(io::Error) -> CarveError {
-        io_error(&self.id, "reading the kernel's partitions")
+        host_error(&self.id, "reading the kernel's partitions")
     }
 
     /// Changes one of the kernel's partitions, and asks the kernel what it then has of that one. When it refused, it may have

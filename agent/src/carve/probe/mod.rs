@@ -62,6 +62,8 @@ pub struct Probed {
     /// Ours, and how it is carved: the table starts with our label partition's type, or an LVM PV has our VG (or the
     /// beginning of one).
     pub ours: Option<Layout>,
+    /// The sector size that our table was written with, on a drive that has another one now.
+    pub written_sector: Option<u64>,
     /// What only Drivebay writes, on a drive that is not `ours`, in words.
     pub traces: Option<String>,
     /// The type GUIDs of all its GPT partitions, lower case (ESP and root types give a system drive away).
@@ -138,7 +140,7 @@ impl Job for Probe {
         let marked = marks::read(&medium).map_err(failed);
         let traces = match (&marked, self.policy) {
             // No class selects it, so nobody is going to claim it.
-            (Ok(Mark::Ours(_)), _) | (_, None) => None,
+            (Ok(Mark::Ours(_) | Mark::OtherSector(_)), _) | (_, None) => None,
             _ => marks::traces(&medium).map_err(failed)?,
         };
         let mut probed = Probed {
@@ -148,6 +150,7 @@ impl Job for Probe {
             signatures: Signatures::Empty,
             gpt: GptState::None,
             ours: None,
+            written_sector: None,
             traces: traces.map(str::to_owned),
             gpt_types: Vec::new(),
             blankness: Blankness::NotSampled,
@@ -156,6 +159,11 @@ impl Job for Probe {
             Ok(Mark::None(pv)) => pv,
             Ok(Mark::Both) => {
                 probed.traces = Some("Drivebay's marks of both layouts".to_owned());
+                return Ok(probed);
+            }
+            Ok(Mark::OtherSector(written)) => {
+                disk.verify().map_err(|error| self.not_opened(error))?;
+                probed.written_sector = Some(written);
                 return Ok(probed);
             }
             // What lies where tables and superblocks are is a volume's, or a spare copy: nothing is decided by it.

@@ -19,6 +19,7 @@ use tokio::{
 use super::{Settings, Surveyed, Target};
 use crate::{
     carve::{
+        error::Fault,
         jobs::{CarveError, Look},
         probe::{Probe, ProbeError, Probed},
     },
@@ -32,6 +33,8 @@ pub(super) struct Seen {
     pub probed: Option<Result<Probed, ProbeError>>,
     pub contents: Option<Contents>,
     pub label_trouble: Option<String>,
+    /// Why the host could not read it, when that is not the drive's fault.
+    pub host_trouble: Option<String>,
     /// A claim of ours was cut off before its label was written.
     pub unfinished: bool,
     pub trouble: Option<String>,
@@ -51,6 +54,7 @@ impl From<Surveyed> for Seen {
             begun: old.contents.as_ref().map(Contents::stamp),
             contents: old.contents,
             label_trouble: old.label_trouble,
+            host_trouble: old.host_trouble,
             unfinished: old.unfinished,
             trouble: old.trouble,
             stuck: old.stuck,
@@ -340,7 +344,11 @@ async fn see(
         {
             Ok(contents) => seen.contents = Some(contents),
             Err(RunError::Job(CarveError::Unlabelled { .. })) => seen.unfinished = true,
-            Err(RunError::Job(error)) => seen.label_trouble = Some(chain(&error)),
+            Err(RunError::Job(error)) => match error.fault() {
+                Fault::Drive => seen.label_trouble = Some(chain(&error)),
+                Fault::Host => return kept(chain(&error), old),
+                Fault::Moment => return not_now(chain(&error), old),
+            },
             Err(error) => return no_answer(&error, old),
         }
     }
@@ -348,6 +356,38 @@ async fn see(
         seen.unread = old.map_or(0, |old| old.unread).saturating_add(1);
     }
     seen
+}
+
+/// The host could not read the drive, which says nothing of it: it stays what it was, however often.
+fn kept(why: String, old: Option<Seen>) -> Seen {
+    let host_trouble = Some(why.clone());
+    match old {
+        Some(old) if old.is_well() => Seen {
+            host_trouble,
+            ..old
+        },
+        old => Seen {
+            contents: old.and_then(|old| old.contents),
+            trouble: Some(why),
+            host_trouble,
+            ..Seen::default()
+        },
+    }
+}
+
+/// A drive that could not be read at this moment stays what it was a few times.
+fn not_now(why: String, old: Option<Seen>) -> Seen {
+    match old {
+        Some(old) if old.is_well() && old.late < LATE_MAX => Seen {
+            late: old.late + 1,
+            ..old
+        },
+        old => Seen {
+            contents: old.and_then(|old| old.contents),
+            trouble: Some(why),
+            ..Seen::default()
+        },
+    }
 }
 
 impl Seen {
@@ -361,10 +401,7 @@ impl Seen {
 fn no_answer<E: std::error::Error + 'static>(error: &RunError<E>, old: Option<Seen>) -> Seen {
     match (error, old) {
         (RunError::Busy { .. }, Some(old)) if old.is_well() => old,
-        (RunError::Deadline { .. }, Some(old)) if old.is_well() && old.late < LATE_MAX => Seen {
-            late: old.late + 1,
-            ..old
-        },
+        (RunError::Deadline { .. }, old) => not_now(error.trouble(), old),
         (_, old) => Seen {
             contents: old.and_then(|old| old.contents),
             trouble: Some(error.trouble()),

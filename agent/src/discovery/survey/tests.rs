@@ -57,6 +57,7 @@ fn probed(ours: bool) -> Probed {
         signatures: Signatures::Empty,
         gpt: GptState::None,
         ours: ours.then_some(crate::model::Layout::Partition),
+        written_sector: None,
         traces: None,
         gpt_types: Vec::new(),
         blankness: Blankness::Blank,
@@ -118,7 +119,9 @@ impl DriveReader for Fake {
         self.now.fetch_sub(1, Ordering::SeqCst);
         let drive = job.drive.id;
         match name.as_str() {
-            "ours" | "ours-locked" | "ours-damaged" => Ok(probed(true)),
+            "ours" | "ours-locked" | "ours-damaged" | "ours-host" | "ours-flock" => {
+                Ok(probed(true))
+            }
             "eio" => Err(RunError::Job(ProbeError::Read {
                 kernel_name: name,
                 offset: 0,
@@ -148,6 +151,15 @@ impl DriveReader for Fake {
                 drive,
                 step: "erase".into(),
             }),
+            "ours-host" => Err(RunError::Job(CarveError::Host {
+                drive: drive.0,
+                what: "asking the kernel for its device-mapper devices".into(),
+                source: Cause::text("ENODEV"),
+            })),
+            "ours-flock" => Err(RunError::Job(CarveError::Locked {
+                drive: drive.0,
+                waited_ms: 10_000,
+            })),
             "ours-damaged" => Err(RunError::Job(CarveError::Damaged {
                 drive: drive.0,
                 reason: "both slots".into(),
@@ -189,6 +201,7 @@ fn before(name: &str, seen: Seen) -> Surveyed {
         probed: seen.probed,
         contents: seen.contents,
         label_trouble: seen.label_trouble,
+        host_trouble: seen.host_trouble,
         trouble: seen.trouble,
         unfinished: false,
         stuck: seen.stuck,
@@ -649,4 +662,57 @@ fn other_reasons_stay_and_the_trouble_joins_them() {
         codes(closed(rejected(&[Unreadable]), &failed)),
         [Unreadable]
     );
+}
+
+#[tokio::test]
+async fn an_error_of_the_host_or_of_the_moment_is_no_trouble_of_the_label_and_keeps_what_was_known()
+{
+    let well = || Seen {
+        probed: Some(Ok(probed(true))),
+        contents: Some(contents("before")),
+        ..Seen::default()
+    };
+    for (name, of_host) in [("ours-host", true), ("ours-flock", false)] {
+        let (fake, settings) = (Fake::default(), settings());
+        let previous = vec![before(name, well())];
+        let known = gather(&fake, targets(&[name]), None, previous, &settings);
+        let known = known.await.remove(0);
+        assert_eq!(known.label_trouble, None, "{name}");
+        assert_eq!(known.contents, Some(contents("before")), "{name}");
+        assert_eq!(known.trouble, None, "{name}");
+        assert_eq!(known.host_trouble.is_some(), of_host, "{name}");
+
+        let new = gather(&fake, targets(&[name]), None, Vec::new(), &settings);
+        let new = new.await.remove(0);
+        assert_eq!(new.label_trouble, None, "{name}");
+        assert!(new.trouble.is_some(), "{name}");
+        assert_eq!(new.host_trouble.is_some(), of_host, "{name}");
+    }
+}
+
+/// However often the host fails: it says nothing of the drive. Somebody else's lock is trouble after a while.
+#[tokio::test]
+async fn a_drive_that_the_host_cannot_read_stays_as_last_known_for_ever() {
+    for (name, troubled) in [("ours-host", false), ("ours-flock", true)] {
+        let mut seen = Seen {
+            probed: Some(Ok(probed(true))),
+            contents: Some(contents("before")),
+            ..Seen::default()
+        };
+        for _ in 0..20 {
+            let previous = vec![before(name, seen)];
+            seen = gather(
+                &Fake::default(),
+                targets(&[name]),
+                None,
+                previous,
+                &settings(),
+            )
+            .await
+            .remove(0);
+            assert_eq!(seen.label_trouble, None);
+            assert_eq!(seen.contents, Some(contents("before")));
+        }
+        assert_eq!(seen.trouble.is_some(), troubled, "{name}");
+    }
 }

@@ -51,12 +51,36 @@ const SUSPENDED: u32 = 1 << 1;
 const REMOVE: libc::Ioctl = nix::request_code_readwrite!(0xfd, 4, HEAD) as libc::Ioctl;
 const TARGET_VERSION: libc::Ioctl = nix::request_code_readwrite!(0xfd, 17, HEAD) as libc::Ioctl;
 
+const CONTROL: &str = "/dev/mapper/control";
+
 /// Opening the node loads dm_mod where it is a module.
 fn open_control() -> io::Result<fs::File> {
-    fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/mapper/control")
+    open(Path::new(CONTROL))
+}
+
+fn open(control: &Path) -> io::Result<fs::File> {
+    fs::OpenOptions::new().read(true).write(true).open(control)
+}
+
+/// The node to ask of; None when the kernel has no device-mapper, and so no device of it: the node is not there, or its driver is
+/// not (a kernel that was upgraded, whose modules are gone), and sysfs shows none either.
+///
+/// # Errors
+/// Device-mapper is there and cannot be asked.
+fn control(sys: &Path, node: &Path) -> io::Result<Option<fs::File>> {
+    let error = match open(node) {
+        Ok(control) => return Ok(Some(control)),
+        Err(error) => error,
+    };
+    let no_driver = error.kind() == io::ErrorKind::NotFound
+        || matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO));
+    if no_driver && !sys.join("class/misc/device-mapper").try_exists()? {
+        return Ok(None);
+    }
+    Err(io::Error::other(format!(
+        "cannot open {}: {error}; the agent needs device-mapper: load its module (modprobe dm_mod, after a kernel upgrade reboot), and give the agent the device",
+        node.display()
+    )))
 }
 
 fn ask(control: &fs::File, request: libc::Ioctl, arg: &mut DmIoctl) -> io::Result<()> {
@@ -87,15 +111,8 @@ pub(super) fn named<'a>(
     if uuids.peek().is_none() {
         return Ok(Vec::new());
     }
-    let control = match open_control() {
-        // Without device-mapper there are none. One that cannot be asked is no such kernel.
-        Err(error)
-            if error.kind() == io::ErrorKind::NotFound
-                && !sys.join("class/misc/device-mapper").try_exists()? =>
-        {
-            return Ok(Vec::new());
-        }
-        other => other?,
+    let Some(control) = control(sys, Path::new(CONTROL))? else {
+        return Ok(Vec::new());
     };
     let mut found = Vec::new();
     for uuid in uuids {
@@ -167,6 +184,34 @@ pub fn remove(uuid: &str) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The node of a driver that no kernel has, and one that is no device.
+    #[test]
+    fn a_kernel_without_device_mapper_has_no_devices_and_one_that_cannot_be_asked_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sys, node) = (dir.path().join("sys"), dir.path().join("control"));
+        assert!(control(&sys, &node).unwrap().is_none());
+        let made = nix::sys::stat::mknod(
+            &node,
+            nix::sys::stat::SFlag::S_IFCHR,
+            nix::sys::stat::Mode::from_bits_truncate(0o600),
+            nix::sys::stat::makedev(10, 254),
+        );
+        let driverless = made.is_ok();
+        if driverless {
+            // Where devices may not be opened at all, that is another error.
+            match open(&node).map(drop).map_err(|error| error.raw_os_error()) {
+                Err(Some(libc::ENODEV | libc::ENXIO)) => {
+                    assert!(control(&sys, &node).unwrap().is_none());
+                }
+                _ => assert!(control(&sys, &node).is_err()),
+            }
+        }
+        fs::create_dir_all(sys.join("class/misc/device-mapper")).unwrap();
+        let error = control(&sys, &node).unwrap_err();
+        assert_ne!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().contains("modprobe dm_mod"), "{error}");
+    }
 
     #[test]
     fn the_struct_is_the_kernels_and_long_names_are_refused() {
