@@ -141,6 +141,30 @@ impl ByHand for ByHandService {
         .await
     }
 
+    async fn erase_quarantined(
+        &self,
+        request: Request<wire::EndQuarantineRequest>,
+    ) -> Answer<wire::EndQuarantineResponse> {
+        let id = request.into_inner().id;
+        answer("ByHand/EraseQuarantined", async {
+            let revision = self.volumes.erase_quarantined(id).await?;
+            Ok(wire::EndQuarantineResponse { revision })
+        })
+        .await
+    }
+
+    async fn restore_volume(
+        &self,
+        request: Request<wire::EndQuarantineRequest>,
+    ) -> Answer<wire::EndQuarantineResponse> {
+        let id = request.into_inner().id;
+        answer("ByHand/RestoreVolume", async {
+            let revision = self.volumes.restore(id).await?;
+            Ok(wire::EndQuarantineResponse { revision })
+        })
+        .await
+    }
+
     async fn mount_volume(
         &self,
         request: Request<wire::MountVolumeRequest>,

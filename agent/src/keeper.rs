@@ -53,6 +53,8 @@ pub enum KeeperError {
 pub enum Request {
     /// Note a deletion.
     AddTombstone(PendingTombstone),
+    /// Forget a deletion.
+    DropTombstone(Uuid, oneshot::Sender<Result<u64, StateError>>),
     /// Write what is known by now, and say when that was tried.
     Settle(oneshot::Sender<()>),
 }
@@ -112,6 +114,15 @@ impl Keeper {
         Ok(answer.await.map_err(|_| stopping())??)
     }
 
+    /// Forgets durably that a volume was deleted. Answers the revision that shows it.
+    pub async fn drop_tombstone(&self, uuid: Uuid) -> Result<u64, KeeperError> {
+        let stopping = || KeeperError::Stopping;
+        let (done, answer) = oneshot::channel();
+        let asked = self.0.send(Request::DropTombstone(uuid, done)).await;
+        asked.map_err(|_| stopping())?;
+        Ok(answer.await.map_err(|_| stopping())??)
+    }
+
     /// Returns when what is known of drives by now is on disk, or could not be written (which is logged, and tried again), or
     /// after `SETTLE`.
     pub async fn settle(&self) {
@@ -155,6 +166,11 @@ pub async fn run<F: Future<Output = ()> + Send + 'static>(
             }
             request = requests.recv() => match request {
                 Some(Request::AddTombstone(pending)) => record_tombstone(&inventory, &store, &mut tombstones, pending).await,
+                Some(Request::DropTombstone(uuid, done)) => {
+                    let dropped = drop_tombstone(&inventory, &store, &mut tombstones, uuid).await;
+                    // The caller may have gone; a repeat finds the volume.
+                    let _ = done.send(dropped);
+                }
                 Some(Request::Settle(done)) => {
                     write(&inventory, &store, &mut known, &mut tombstones).await;
                     let _ = done.send(());
@@ -224,6 +240,21 @@ async fn record_tombstone(
     });
     // The caller may have gone; a repeat finds the tombstone.
     let _ = pending.done.send(result);
+}
+
+async fn drop_tombstone(
+    inventory: &Inventory,
+    store: &Store,
+    tombstones: &mut Tombstones,
+    uuid: Uuid,
+) -> Result<u64, StateError> {
+    let mut next = inventory.remembered().1;
+    next.volumes.remove(&uuid);
+    store.save_tombstones(next.clone()).await?;
+    *tombstones = next;
+    Ok(inventory.update(|known| {
+        known.tombstones.volumes.remove(&uuid);
+    }))
 }
 
 /// Writes what differs from what was written last.

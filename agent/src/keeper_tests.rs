@@ -24,6 +24,11 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
+    pub(crate) async fn saved_tombstones(&self) -> BTreeSet<Uuid> {
+        let volumes = self.store.load().await.tombstones.volumes;
+        volumes.into_keys().collect()
+    }
+
     pub(crate) async fn end(self) {
         self.stop.cancel();
         self.running.await.unwrap();

@@ -205,6 +205,16 @@ impl Shelf {
         self.attach(name.to_owned(), file, Vec::new())
     }
 
+    /// The same with this logical sector size, as another adapter may show it.
+    ///
+    /// # Errors
+    /// As `plug`.
+    pub fn plug_with_sector(&mut self, name: &str, bytes: u32) -> Result<Drive, Trouble> {
+        let file = self.file(name);
+        let options = vec![format!("--sector-size={bytes}")];
+        self.attach(name.to_owned(), file, options)
+    }
+
     /// The file behind a drive of this name, plugged in or not.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.join("shelf").join(format!("{name}.img"))

@@ -15,5 +15,6 @@ mod by_hand {
     pub(crate) mod kept;
     pub(crate) mod life;
     pub(crate) mod nomad;
+    pub(crate) mod quarantine;
     pub(crate) mod shown;
 }

@@ -42,7 +42,7 @@ use super::{
 const CREATE_DEADLINE: Duration = Duration::from_secs(150);
 /// Expanding ends with the filesystem's own tool.
 const EXPAND_DEADLINE: Duration = Duration::from_secs(180);
-const DELETE_DEADLINE: Duration = Duration::from_secs(90);
+pub(super) const DELETE_DEADLINE: Duration = Duration::from_secs(90);
 
 /// Why it was not done.
 #[derive(Debug, thiserror::Error)]
@@ -76,10 +76,14 @@ pub enum ByHandError {
         /// Where it is mounted.
         at: Vec<String>,
     },
+    #[error("volume {0} is in no quarantine; `drivebay-agent volume delete {0}` deletes it")]
+    NotQuarantined(String),
+    #[error("volume {0} is being erased; its data is lost")]
+    Erasing(String),
     /// Nothing was confirmed.
     #[error("{0}")]
     NotConfirmed(String),
-    #[error("--confirm says {typed:?}, but the volume's name is {name:?}; nothing was deleted")]
+    #[error("--confirm says {typed:?}, but the volume's name is {name:?}; nothing was changed")]
     WrongConfirmation { typed: String, name: String },
     #[error("cannot write the answer as JSON or YAML")]
     Json(#[from] serde_json::Error),
@@ -109,6 +113,8 @@ impl ByHandError {
             | Self::NoClasses
             | Self::UnknownClass { .. }
             | Self::InUse { .. }
+            | Self::NotQuarantined(_)
+            | Self::Erasing(_)
             | Self::Json(_) => WRONG,
         }
     }
@@ -180,7 +186,7 @@ fn shown(
 }
 
 /// Its size, use, class and drive.
-fn described(volume: &Volume) -> String {
+pub(super) fn described(volume: &Volume) -> String {
     let fs = match volume.mode.as_str() {
         "block" => "raw block",
         _ => &volume.fs_type,

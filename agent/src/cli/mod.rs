@@ -29,6 +29,7 @@ pub mod mounts;
 pub mod name;
 pub mod nomad;
 pub mod one_drive;
+pub mod quarantine;
 pub mod release;
 pub mod rules;
 pub mod schema;
@@ -318,6 +319,12 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             wait,
             socket,
         }) => print(&by_hand::delete(&socket.socket, &name, confirm.as_deref(), wait).await?),
+        Command::Volume(VolumeCommand::EraseNow(args)) => {
+            print(&quarantine::end(&args, quarantine::End::Erase).await?)
+        }
+        Command::Volume(VolumeCommand::Restore(args)) => {
+            print(&quarantine::end(&args, quarantine::End::Restore).await?)
+        }
         Command::Volume(VolumeCommand::List(args)) => {
             watch::show(
                 &args.socket.socket,

@@ -8,7 +8,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Known, layouts};
+use super::{Known, layouts, quarantined};
 use crate::{
     discovery::host_udev,
     evidence::{registry::of_its_drive, unreadable},
@@ -163,6 +163,7 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[ClassConfig]) -> Snap
         _ => Vec::new(),
     };
     findings.extend(layouts::findings(known, classes));
+    findings.extend(quarantined::findings(&volumes, &known.kept_in_use));
     Snapshot {
         revision: 0,
         ready: known.ready,

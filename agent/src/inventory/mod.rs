@@ -8,6 +8,7 @@ pub mod assemble;
 pub mod delta;
 pub mod layouts;
 pub mod mount_view;
+mod quarantined;
 mod since;
 pub mod wire;
 
@@ -61,6 +62,8 @@ pub struct Known {
     pub checked: BTreeMap<Uuid, Checked>,
     /// Volumes with a mount that was detached and may live on.
     pub detached: BTreeSet<Uuid>,
+    /// Volumes whose quarantine is over, and that somebody holds: the last attempt to delete them found it.
+    pub kept_in_use: BTreeSet<Uuid>,
     /// Verdicts that an operator decides.
     pub overrides: Vec<Override>,
     /// How drives are polled; None: none is.

@@ -66,6 +66,8 @@ codes! {
     HostReadsVolumes;
     /// Of the host: layout `lvm` cannot be used.
     LvmUnavailable;
+    /// Of the host: a volume that was deleted is still in use, and not erased before that ends.
+    QuarantinedInUse;
     /// Of the host: it cannot read drives that are claimed, which are shown as last known.
     HostCannotRead;
 }

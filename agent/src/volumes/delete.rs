@@ -4,7 +4,7 @@ use super::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
 use crate::{
     carve::jobs::{CarveError, Delete},
     inventory::assemble::is_damaged,
-    model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState, cause::chain},
+    model::{DriveState, Snapshot, Volume, VolumeState, cause::chain},
     worker::{RunError, Slot},
 };
 
@@ -37,58 +37,28 @@ impl Volumes {
         };
         self.changing_volume(volume.uuid, &id, caller, |this, held| async move {
             let revision = this.delete_guarded(&held, &volume, quarantine).await?;
-            // Nothing of it is to be mounted at the next start of the host.
-            if let Err(error) = this.inner.hand_mounts.remove(volume.uuid).await {
-                tracing::warn!(volume = %volume.uuid, error = %chain(&error), "cannot forget the mount of a deleted volume");
-            }
+            this.forget_manual_mount(volume.uuid).await;
             Ok(revision)
         })
         .await
     }
 
-    /// Deletes a volume whose quarantine is over.
-    pub async fn delete_quarantined(&self, drive: &DriveId, uuid: uuid::Uuid) {
-        let held = match self.guard_volume(uuid, "", Caller::Agent) {
-            Ok(held) => held,
-            Err(VolumeError::Pending { .. }) => return,
-            Err(error) => {
-                tracing::error!(volume = %uuid, drive = %drive, error = %chain(&error), "cannot delete a volume after its quarantine; will retry");
-                return;
-            }
-        };
-        self.call_off_check(&held).await;
-        let snapshot = self.inner.inventory.current();
-        let Some(at) = snapshot
-            .drives
-            .get(drive)
-            .filter(|drive| drive.state == DriveState::Claimed)
-        else {
-            return;
-        };
-        let job = Delete {
-            drive: DriveRef::from(&at.facts),
-            uuid,
-        };
-        match self.run(drive, Slot::Foreground, job, CARVE_DEADLINE).await {
-            Ok(done) => {
-                tracing::warn!(volume = %uuid, drive = %drive, "quarantine ended; erasing the volume");
-                self.inner.inventory.put_contents(drive, done.contents);
-            }
-            Err(error) => {
-                tracing::error!(volume = %uuid, drive = %drive, error = %chain(&error), "cannot delete a volume after its quarantine; will retry");
-            }
+    /// Nothing of a deleted volume is to be mounted at the next start of the host.
+    pub(super) async fn forget_manual_mount(&self, uuid: uuid::Uuid) {
+        if let Err(error) = self.inner.hand_mounts.remove(uuid).await {
+            tracing::warn!(volume = %uuid, error = %chain(&error), "cannot forget the mount of a deleted volume");
         }
     }
 
     /// What somebody else unmounted is published a little later.
-    fn is_in_use_now(&self, volume: &Volume) -> Result<bool, VolumeError> {
+    pub(super) fn is_in_use_now(&self, volume: &Volume) -> Result<bool, VolumeError> {
         self.refresh_mounts()?;
         let now = self.inner.inventory.current();
         let volume = now.volumes.get(&volume.uuid);
         Ok(volume.is_some_and(|volume| volume.in_use))
     }
 
-    async fn delete_guarded(
+    pub(super) async fn delete_guarded(
         &self,
         held: &VolumeGuard,
         volume: &Volume,

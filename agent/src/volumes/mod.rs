@@ -17,6 +17,7 @@ pub mod in_flight;
 pub mod locate;
 pub mod mounting;
 pub mod placement;
+mod quarantine;
 pub mod release;
 pub mod samplers;
 pub mod stats;

@@ -219,7 +219,7 @@ impl Volumes {
     }
 
     /// The volume of this id, whatever its state.
-    fn find_any(&self, id: &str) -> Option<Volume> {
+    pub(super) fn find_any(&self, id: &str) -> Option<Volume> {
         let id: drivebay_proto::VolumeId = id.parse().ok()?;
         (id.node == self.inner.config.node_id)
             .then(|| {

@@ -368,6 +368,20 @@ impl ByHand for FakeByHand {
         Err(Status::unimplemented(""))
     }
 
+    async fn erase_quarantined(
+        &self,
+        _: Request<proto::EndQuarantineRequest>,
+    ) -> Answer<proto::EndQuarantineResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn restore_volume(
+        &self,
+        _: Request<proto::EndQuarantineRequest>,
+    ) -> Answer<proto::EndQuarantineResponse> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn mount_volume(
         &self,
         request: Request<proto::MountVolumeRequest>,

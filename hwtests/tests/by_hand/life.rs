@@ -65,7 +65,7 @@ async fn a_volume_is_created_mounted_written_expanded_unmounted_deleted_and_its_
     assert!(srv.is_dir(), "the directory is the person's");
 
     say(&rig, "volume delete db").refused(2, &["volume delete db --confirm db"]);
-    say(&rig, "volume delete db --confirm d").refused(2, &["nothing was deleted"]);
+    say(&rig, "volume delete db --confirm d").refused(2, &["nothing was changed"]);
     id_of(&rig, "db");
     let said = say(&rig, "volume delete db --confirm db").ok();
     assert!(said.contains("is being erased"), "{said}");

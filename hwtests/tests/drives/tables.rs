@@ -214,3 +214,46 @@ fn sector(node: &Path, at: u64) -> Vec<u8> {
     file.read_exact_at(&mut bytes, at).unwrap();
     bytes
 }
+
+/// A drive behind a USB dock or another HBA. Its volumes stay known, nothing is written, and nobody is told to wipe it.
+#[tokio::test]
+async fn a_drive_attached_with_other_sectors_is_refused_with_both_sizes_and_whole_when_it_is_back()
+{
+    need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
+    for (written, now) in [(4096, 512), (512, 4096)] {
+        let mut rig = Rig::with(vec![DriveSpec::blank("a", SIZE).sector(written)]).await;
+        let volume = letter(&rig, "kept").await;
+        rig.shelf.pull("a");
+        rig.drive_is("a", "missing").await;
+        let before = digest::of(&rig.shelf.file("a")).unwrap();
+        rig.shelf.plug_with_sector("a", now).unwrap();
+        let drive = rig.drive_is("a", "rejected").await;
+        let codes: Vec<&str> = drive.rejects.iter().map(|one| one.code.as_str()).collect();
+        assert!(codes.contains(&"SectorSizeChanged"), "{codes:?}");
+        assert!(!codes.contains(&"OursDamaged"), "{codes:?}");
+        let all: String = drive
+            .rejects
+            .iter()
+            .map(|one| one.detail.as_str())
+            .collect();
+        for part in [
+            format!("sectors of {written} bytes"),
+            format!("sectors of {now} bytes now"),
+        ] {
+            assert!(all.contains(&part), "{all}");
+        }
+        assert!(!all.contains("wipe"), "{all}");
+        assert_eq!(rig.csi.ids().await.unwrap(), [volume.id.as_str()]);
+        let deleted = rig.csi.delete(&volume.id).await.unwrap_err();
+        assert_eq!(deleted.code(), tonic::Code::Unavailable, "{deleted:?}");
+        rig.agent.stop().unwrap();
+        rig.start_again().await;
+        rig.drive_is("a", "rejected").await;
+        assert_eq!(rig.csi.ids().await.unwrap(), [volume.id.as_str()]);
+        rig.shelf.pull("a");
+        assert_eq!(digest::of(&rig.shelf.file("a")).unwrap(), before);
+        rig.shelf.plug_with_sector("a", written).unwrap();
+        rig.drive_is("a", "claimed").await;
+        read_letter(&rig, &volume, "kept").await;
+    }
+}

@@ -25,6 +25,7 @@ impl Command {
                 VolumeCommand::Expand { show, .. } => &show.socket,
                 VolumeCommand::Mount(args) => &args.socket,
                 VolumeCommand::Pv(args) => &args.socket,
+                VolumeCommand::EraseNow(args) | VolumeCommand::Restore(args) => &args.socket,
                 VolumeCommand::List(args) => &args.socket,
                 VolumeCommand::Check { socket, .. }
                 | VolumeCommand::Unmount { socket, .. }

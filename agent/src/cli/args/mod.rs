@@ -19,7 +19,7 @@ pub use common::{ConfigArg, Show, ShowOne, SocketArg};
 pub use drive::{DriveCommand, DrivesArgs};
 pub use run::{RunArgs, RunOptions};
 pub use smart::{ExplainArgs, SmartCommand};
-pub use volume::{CreateArgs, MountArgs, PvArgs, VolumeCommand, VolumesArgs};
+pub use volume::{CreateArgs, MountArgs, PvArgs, QuarantineArgs, VolumeCommand, VolumesArgs};
 
 /// Exit codes that only some commands have.
 pub const FURTHER_EXIT_CODES: [(u8, &str); 4] = [

@@ -111,6 +111,26 @@ Examples:
         #[command(flatten)]
         socket: SocketArg,
     },
+    /// Erase a quarantined volume now: ITS DATA IS LOST
+    ///
+    /// A volume that was deleted while its drive was missing is kept in quarantine when the drive is back, and erased after a delay.
+    /// This ends the delay. Refused while the volume is mounted or open, and for a volume that was not deleted. Without --confirm
+    /// nothing is done: the volume is shown, and what to type. One that is gone is erased already.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume erase-now db                                        shows it
+  drivebay-agent volume erase-now db --confirm db                           erases it")]
+    EraseNow(QuarantineArgs),
+    /// Give a quarantined volume back, with its data
+    ///
+    /// As if it had not been deleted: it is listed to CSI again (`volume pv` makes a PersistentVolume for it). Refused when a volume
+    /// of its name was made since. Without --confirm nothing is done: the volume is shown, and what to type. One that is in no
+    /// quarantine is left as it is.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume restore db                                          shows it
+  drivebay-agent volume restore db --confirm db                             gives it back")]
+    Restore(QuarantineArgs),
     /// Show the volumes of this host, who made them, and where they are mounted
     #[command(after_help = "\
 Examples:
@@ -180,6 +200,19 @@ pub struct MountArgs {
     /// Every volume that is mounted at each start of the host
     #[arg(long)]
     pub persisted: bool,
+    /// Where the agent is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// Options of `volume erase-now` and `volume restore`.
+#[derive(Debug, Args)]
+pub struct QuarantineArgs {
+    /// Its name, uuid, id, PersistentVolume, claim or device; whole
+    pub name: String,
+    /// Its name, spelled out in full
+    #[arg(long, value_name = "NAME")]
+    pub confirm: Option<String>,
     /// Where the agent is.
     #[command(flatten)]
     pub socket: SocketArg,

@@ -1,0 +1,150 @@
+//! The end of a quarantine: by its time, or by a person who erases the volume now or gives it back.
+
+use uuid::Uuid;
+
+use super::{
+    CARVE_DEADLINE, Caller, VolumeError, Volumes,
+    guard::{Key, VolumeGuard},
+};
+use crate::{
+    carve::jobs::{CarveError, Delete},
+    inventory::assemble::is_live,
+    model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState, cause::chain},
+    worker::{RunError, Slot},
+};
+
+/// A live volume that has the name of a quarantined one. Pure.
+fn namesake<'a>(snapshot: &'a Snapshot, volume: &Volume) -> Option<&'a Volume> {
+    let name = &volume.placed.record.name;
+    let mut others = snapshot.volumes.values();
+    others.find(|one| {
+        one.uuid != volume.uuid && is_live(one.state) && one.placed.record.name == *name
+    })
+}
+
+impl Volumes {
+    /// Deletes a volume whose quarantine is over. One that is in use stays, and a finding of the node says so.
+    pub async fn delete_quarantined(&self, drive: &DriveId, uuid: Uuid) {
+        let snapshot = self.inner.inventory.current();
+        if snapshot.volumes.get(&uuid).is_some_and(|one| one.in_use) {
+            // Without the volume's guard, which its unmounting needs.
+            return;
+        }
+        let done = match self.guard_volume(uuid, "", Caller::Agent) {
+            Ok(held) => self.delete_due(&held, drive).await,
+            Err(VolumeError::Pending { .. }) => return,
+            Err(error) => Err(error),
+        };
+        let is_held = matches!(
+            done,
+            Err(VolumeError::InUse { .. } | VolumeError::MountedByHand { .. })
+        );
+        self.inner.inventory.update(|known| match is_held {
+            true => known.kept_in_use.insert(uuid),
+            false => known.kept_in_use.remove(&uuid),
+        });
+        if let Err(error) = done.as_ref()
+            && !is_held
+        {
+            tracing::error!(volume = %uuid, drive = %drive, error = %chain(error), "cannot delete a volume after its quarantine; will retry");
+        }
+    }
+
+    async fn delete_due(&self, held: &VolumeGuard, drive: &DriveId) -> Result<(), VolumeError> {
+        let uuid = held.uuid();
+        self.call_off_check(held).await;
+        let snapshot = self.inner.inventory.current();
+        let here = snapshot.drives.get(drive);
+        let Some(at) = here.filter(|drive| drive.state == DriveState::Claimed) else {
+            return Ok(());
+        };
+        let job = Delete {
+            drive: DriveRef::from(&at.facts),
+            uuid,
+        };
+        match self.run(drive, Slot::Foreground, job, CARVE_DEADLINE).await {
+            Ok(done) => {
+                tracing::warn!(volume = %uuid, drive = %drive, "quarantine ended; erasing the volume");
+                self.inner.inventory.put_contents(drive, done.contents);
+                Ok(())
+            }
+            Err(RunError::Job(CarveError::InUse { uuid, .. })) => Err(VolumeError::InUse { uuid }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The quarantined volume of this id. None: it is in no quarantine.
+    fn quarantined(&self, id: &str) -> Result<Option<Volume>, VolumeError> {
+        match self.find_any(id) {
+            Some(volume) if volume.state == VolumeState::Quarantined => Ok(Some(volume)),
+            Some(_) => Ok(None),
+            None => Err(self.unknown(id)),
+        }
+    }
+
+    /// Erases a quarantined volume now, on a person's word. One that is being erased, or is gone, is answered; a live one is not
+    /// touched. Answers the revision that shows it.
+    pub async fn erase_quarantined(&self, id: String) -> Result<u64, VolumeError> {
+        let revision = self.inner.inventory.current().revision;
+        let volume = match self.quarantined(&id) {
+            Ok(Some(volume)) => volume,
+            Ok(None) if self.find(&id).is_some() => {
+                return Err(VolumeError::Invalid {
+                    field: "volume",
+                    why: format!(
+                        "{id} is in no quarantine; `drivebay-agent volume delete` deletes it"
+                    ),
+                });
+            }
+            Ok(None) | Err(VolumeError::NotFound { .. }) => return Ok(revision),
+            Err(other) => return Err(other),
+        };
+        self.changing_volume(volume.uuid, &id, Caller::Manual, |this, held| async move {
+            let erasing = this.delete_guarded(&held, &volume, false).await?;
+            tracing::warn!(volume = %volume.uuid, drive = %volume.drive, "quarantine ended by operator; erasing the volume");
+            this.forget_manual_mount(volume.uuid).await;
+            Ok(erasing)
+        })
+        .await
+    }
+
+    /// Gives a quarantined volume back, on a person's word: it is live again, as if it had not been deleted. A live one is
+    /// answered. Answers the revision that shows it.
+    ///
+    /// # Errors
+    /// `Invalid` when it is being erased, or its name is another volume's by now.
+    pub async fn restore(&self, id: String) -> Result<u64, VolumeError> {
+        let invalid = |why| VolumeError::Invalid {
+            field: "volume",
+            why,
+        };
+        let Some(volume) = self.quarantined(&id)? else {
+            return match self.find(&id) {
+                Some(_) => Ok(self.inner.inventory.current().revision),
+                None => Err(invalid(format!("{id} is being erased; its data is lost"))),
+            };
+        };
+        let name = volume.placed.record.name.clone();
+        // Nothing of its name is made meanwhile.
+        let naming = self.held(Key::Name(name.clone()), &format!("name {name:?}"))?;
+        self.changing_volume(volume.uuid, &id, Caller::Manual, |this, _held| async move {
+            let snapshot = this.inner.inventory.current();
+            if let Some(other) = namesake(&snapshot, &volume) {
+                return Err(invalid(format!(
+                    "a volume {} that has its name {name:?} was made since; delete that one first",
+                    other.uuid
+                )));
+            }
+            let dropped = this.inner.keeper.drop_tombstone(volume.uuid).await;
+            let revision = dropped.map_err(|error| VolumeError::not_noted(volume.uuid, error))?;
+            tracing::warn!(volume = %volume.uuid, drive = %volume.drive, "quarantine ended by operator; the volume is live again");
+            drop(naming);
+            Ok(revision)
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+#[path = "quarantine_tests.rs"]
+mod tests;

@@ -1,0 +1,116 @@
+//! Tests of `quarantine`: what ends one, and what keeps a volume in it.
+
+use super::*;
+use crate::{
+    keeper::tests::{Rig, rig},
+    model::{RecordState, samples},
+    state::Tombstone,
+};
+
+/// A node with a quarantined volume whose time is over or not, and the volume's id.
+async fn quarantined(released: bool) -> (Rig, Uuid, String) {
+    let rig = rig("exit 1").await;
+    let placed = samples::placed(1, RecordState::New);
+    let uuid = placed.record.uuid;
+    let name = placed.record.name.clone();
+    let contents = samples::contents(1, 1, vec![placed], 0);
+    let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
+    let tombstone = Tombstone {
+        drive: drive.id.clone(),
+        name,
+        deleted_at: 0,
+        quarantined_seconds: 0,
+        released,
+    };
+    rig.inventory.update(|known| {
+        known.drives.insert(drive.id.clone(), drive);
+        known.tombstones.volumes.insert(uuid, tombstone);
+        known.ready = true;
+    });
+    let id = format!("{uuid}@{}", rig.volumes.config().node_id);
+    (rig, uuid, id)
+}
+
+fn state(rig: &Rig, uuid: Uuid) -> VolumeState {
+    rig.inventory.current().volumes[&uuid].state
+}
+
+#[tokio::test]
+async fn a_restored_volume_is_live_durably_and_restoring_it_again_succeeds() {
+    let (rig, uuid, id) = quarantined(false).await;
+    assert_eq!(state(&rig, uuid), VolumeState::Quarantined);
+    assert!(rig.volumes.find(&id).is_none());
+    rig.volumes.restore(id.clone()).await.unwrap();
+    assert_eq!(state(&rig, uuid), VolumeState::New);
+    assert!(rig.volumes.find(&id).is_some());
+    assert!(!rig.saved_tombstones().await.contains(&uuid));
+    rig.volumes.restore(id).await.unwrap();
+    let other = format!("{}@{}", Uuid::from_u128(99), rig.volumes.config().node_id);
+    let missing = rig.volumes.restore(other).await;
+    assert!(matches!(missing, Err(VolumeError::NotFound { .. })));
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_volume_whose_name_another_one_has_by_now_is_not_restored() {
+    let (rig, uuid, id) = quarantined(false).await;
+    rig.inventory.update(|known| {
+        let drive = known.drives.values_mut().next().unwrap();
+        let contents = drive.contents.as_mut().unwrap();
+        let mut again = samples::placed(2, RecordState::New);
+        again.record.name = contents.volumes[0].record.name.clone();
+        contents.volumes.push(again);
+    });
+    let refused = rig.volumes.restore(id).await;
+    assert!(matches!(refused, Err(VolumeError::Invalid { .. })));
+    assert_eq!(state(&rig, uuid), VolumeState::Quarantined);
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn erasing_now_asks_the_drive_for_a_quarantined_volume_and_never_for_a_live_one() {
+    let (rig, uuid, id) = quarantined(false).await;
+    // Its worker dies: it was asked.
+    let asked = rig.volumes.erase_quarantined(id.clone()).await;
+    assert!(matches!(asked, Err(VolumeError::Carve(_))), "{asked:?}");
+    rig.volumes.restore(id.clone()).await.unwrap();
+    let live = rig.volumes.erase_quarantined(id).await;
+    assert!(matches!(live, Err(VolumeError::Invalid { .. })), "{live:?}");
+    let gone = format!("{}@{}", Uuid::from_u128(99), rig.volumes.config().node_id);
+    assert!(rig.volumes.erase_quarantined(gone).await.is_ok());
+    assert_eq!(state(&rig, uuid), VolumeState::New);
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn one_that_a_person_uses_stays_when_its_time_is_over_and_is_a_finding() {
+    let (rig, uuid, _) = quarantined(false).await;
+    let findings = |rig: &Rig| {
+        let found = rig.inventory.current().findings.clone();
+        let codes = found.into_iter().map(|one| one.code);
+        // The class of this node says nothing of its layout.
+        codes
+            .filter(|code| code != "LayoutNotSet")
+            .collect::<Vec<_>>()
+    };
+    let drive = rig.inventory.current().volumes[&uuid].drive.clone();
+    let mount = crate::state::hand_mounts::HandMount {
+        volume: uuid,
+        name: "db".into(),
+        path: "/srv/db".into(),
+        block: false,
+        flags: Vec::new(),
+        read_only: false,
+        persist: true,
+    };
+    rig.volumes.inner.hand_mounts.put(mount).await.unwrap();
+    for _ in 0..2 {
+        rig.volumes.delete_quarantined(&drive, uuid).await;
+        assert_eq!(findings(&rig), ["QuarantinedInUse"]);
+    }
+    assert!(!rig.volumes.is_changing(uuid));
+    rig.volumes.inner.hand_mounts.remove(uuid).await.unwrap();
+    rig.volumes.delete_quarantined(&drive, uuid).await;
+    assert!(findings(&rig).is_empty());
+    rig.end().await;
+}
