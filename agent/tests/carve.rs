@@ -936,6 +936,107 @@ fn a_wipe_does_not_take_a_volume_that_was_made_meanwhile() {
     assert!(drive.look(false).unwrap().volume(uuid).is_some());
 }
 
+/// A process that erases a volume and is held within its first PUNCH_HOLE, as by a drive that does not answer. It ends with this.
+struct HeldEraser {
+    strace: std::process::Child,
+    log: PathBuf,
+}
+
+impl HeldEraser {
+    fn start(drive: &Drive, uuid: Uuid) -> Self {
+        let log = drive._dir.path().join("strace.log");
+        let strace = Command::new("strace")
+            .args(["-f", "-e", "trace=fallocate", "-o"])
+            .arg(&log)
+            .args(["-e", "inject=fallocate:delay_enter=600000000"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "erases_for_another_test", "--ignored"])
+            .env("DRIVEBAY_TEST_NODE", drive.kernel_name())
+            .env("DRIVEBAY_TEST_VOLUME", uuid.to_string())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let held = Self { strace, log };
+        let begun = || fs::read_to_string(&held.log).unwrap_or_default();
+        for _ in 0..1000 {
+            if begun().contains("fallocate(") {
+                return held;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the erasing process did not get to its first PUNCH_HOLE");
+    }
+
+    /// Kills it. Its thread is held within the system call, and it ends when this is dropped.
+    fn kill(&self) {
+        let pid = self.strace.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        for child in children.unwrap_or_default().split_whitespace() {
+            run("kill", &["-KILL", child]);
+        }
+    }
+}
+
+impl Drop for HeldEraser {
+    fn drop(&mut self) {
+        // The traced process first: without its tracer it would go on.
+        self.kill();
+        let _ = self.strace.kill();
+        let _ = self.strace.wait();
+    }
+}
+
+#[test]
+#[ignore = "the process that another test holds"]
+fn erases_for_another_test() {
+    let kernel_name = std::env::var("DRIVEBAY_TEST_NODE").unwrap();
+    let drive = DriveRef::from(&sysfs::read(Path::new("/sys"), &kernel_name).unwrap());
+    let uuid = std::env::var("DRIVEBAY_TEST_VOLUME").unwrap();
+    let job = EraseStep {
+        drive,
+        uuid: uuid.parse().unwrap(),
+        from_bytes: Some(0),
+        budget_ms: 60_000,
+    };
+    let _ = job.run(&mut Context::silent());
+}
+
+#[test]
+fn a_drive_of_which_a_process_may_still_zero_bytes_is_not_wiped_nor_claimed_before_it_has_ended() {
+    let drive = Drive::new(192, 512);
+    let (uuid, _) = drive.carve("pvc-a", 64);
+    drive.delete(uuid).unwrap();
+    let held = HeldEraser::start(&drive, uuid);
+    let refused = |error: CarveError| {
+        let text = error.to_string();
+        assert!(text.contains("may still be zeroed"), "{text}");
+    };
+    // A second one of the same bytes is refused as well, and the rest of the drive is carved.
+    refused(drive.erase_step(uuid, 0, 1000).unwrap_err());
+    drive.carve("pvc-b", 16);
+    refused(drive.wipe_step(0).unwrap_err());
+    // The drive was made blank by another program: its bytes belong to nobody all the same.
+    drive.damage(0, &vec![0; 192 << 20]);
+    for part in ["1", "2", "3"] {
+        run("delpart", &[&drive.node, part]);
+    }
+    let claimed = drive.create("pvc-c", 16);
+    refused(claimed.unwrap_err());
+    held.kill();
+    refused(drive.create("pvc-c", 16).unwrap_err());
+    drop(held);
+    // It ends a moment after its tracer.
+    for _ in 0..100 {
+        if let Ok(done) = drive.create("pvc-c", 16) {
+            assert!(done.changed);
+            return;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    panic!("{:?}", drive.create("pvc-c", 16));
+}
+
 #[test]
 fn a_locked_drive_is_waited_for_and_a_claimed_one_is_not_taken_by_another_node() {
     let drive = Drive::new(48, 512);

@@ -24,6 +24,10 @@ pub trait Device: Medium {
     fn flush(&self) -> io::Result<()>;
     /// Makes a run read as zeros, by the cheapest means that guarantee it. Durable only after `flush`.
     fn zero(&self, extent: Extent) -> io::Result<()>;
+    /// Bytes of a run that a process which has not ended may still be zeroing, without the drive's lock.
+    fn held(&self, _run: Extent) -> io::Result<Option<Extent>> {
+        Ok(None)
+    }
 }
 
 /// What the kernel believes of a drive's partitions, and how to tell it (BLKPG).
@@ -65,6 +69,10 @@ impl Device for BlockDev {
     }
     fn zero(&self, extent: Extent) -> io::Result<()> {
         Self::zero(self, extent.start, extent.len)
+    }
+    fn held(&self, run: Extent) -> io::Result<Option<Extent>> {
+        let held = Self::held(self, run.start, run.len)?;
+        Ok(held.map(|(start, len)| Extent { start, len }))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Making deleted space zeros again, a bounded piece at a time, and freeing it when all of it is.
 //!
-//! The drive's lock is held for changes of what is noted on the drive only, not while zeroing. What is
+//! The drive's lock is held for changes of what is noted on the drive only; while zeroing, the bytes that are zeroed are
+//! (`open::unlock_to_zero`): nobody gets them before the process that zeroes has ended. What is
 //! durable is noted at least every GiB and never more often, because each such note is flushed writes to the same few
 //! sectors; a crash repeats at most that much. The end: everything flushed, both ends and 64 samples of each run read back as
 //! zeros from the medium, and the space is given back.
@@ -52,7 +53,7 @@ pub(super) fn step(
     let total = erasable.total();
     let mut done = begin(erasable.done, from_bytes, total);
     if erasable.policy == ErasePolicy::Zero {
-        dev.unlock();
+        open::unlock_to_zero(&mut dev, &erasable.runs)?;
         let mut pace = Pace::new(budget_ms);
         let mut noted = erasable.done;
         while let Some(left) = plan::at(&erasable.runs, done) {
@@ -71,7 +72,7 @@ pub(super) fn step(
                 session.note_erased(&erasable, done)?;
                 noted = done;
                 drop(session);
-                dev.unlock();
+                open::unlock_to_zero(&mut dev, &erasable.runs)?;
             }
             if pace.is_over() {
                 break;
@@ -87,6 +88,7 @@ pub(super) fn step(
             });
         }
     }
+    open::nobody_zeroes(&dev, &drive.id, &erasable.runs)?;
     context.step("free erased space");
     let contents = free(&mut *layout::claimed(&dev, true)?, &erasable)?;
     Ok(EraseProgress {

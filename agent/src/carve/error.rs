@@ -170,6 +170,17 @@ pub enum CarveError {
         /// By what.
         reason: String,
     },
+    /// A process that was told to zero these bytes has not ended. Nothing was changed.
+    #[error(
+        "bytes {start} to {end} of drive {drive} may still be zeroed by a process that has not ended, also if it was killed: a `drivebay-agent worker` of this agent or an earlier one; nothing was changed. It ends when the drive answers; if it never does, restart the host"
+    )]
+    StillZeroed {
+        drive: String,
+        /// First byte.
+        start: u64,
+        /// First byte behind them.
+        end: u64,
+    },
     /// Erased bytes did not read back as zeros.
     #[error(
         "drive {drive} does not read back zeros at byte {offset} after erasing; the space stays out of use"

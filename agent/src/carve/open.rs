@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::error::CarveError;
-use crate::model::DriveRef;
+use super::{
+    device::Device,
+    error::{CarveError, io_error},
+};
+use crate::model::{DriveId, DriveRef, Extent};
 use crate::sys::{
     blockdev::{BlockDev, BlockDevError},
     drive::OpenError,
@@ -28,11 +31,43 @@ pub(super) fn shared(drive: &DriveRef) -> Result<BlockDev, CarveError> {
     Ok(dev)
 }
 
-/// A drive that nobody else has: O_EXCL and its flock.
+/// A drive that nobody else has: O_EXCL, its flock, and no bytes that a process may still be zeroing.
 pub(super) fn exclusive(drive: &DriveRef) -> Result<BlockDev, CarveError> {
     let mut dev = BlockDev::open_exclusive(drive).map_err(|error| open_error(drive, error))?;
     lock(&mut dev)?;
+    let whole = Extent {
+        start: 0,
+        len: drive.size_bytes,
+    };
+    nobody_zeroes(&dev, &drive.id, &[whole])?;
     Ok(dev)
+}
+
+/// Fails while a process that was told to zero some of these bytes has not ended: whatever they hold by then belongs to nobody.
+pub(super) fn nobody_zeroes(
+    dev: &dyn Device,
+    id: &DriveId,
+    runs: &[Extent],
+) -> Result<(), CarveError> {
+    for run in runs {
+        let held = dev.held(*run);
+        if let Some(held) = held.map_err(io_error(id, "asking who zeroes bytes of it"))? {
+            return Err(CarveError::StillZeroed {
+                drive: id.to_string(),
+                start: held.start,
+                end: held.end(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Lets the drive's flock go for zeroing these runs, which nobody else zeroes: they are held instead, for as long as `dev` lives.
+pub(super) fn unlock_to_zero(dev: &mut BlockDev, runs: &[Extent]) -> Result<(), CarveError> {
+    let id = dev.drive().id.clone();
+    nobody_zeroes(dev, &id, runs)?;
+    dev.unlock_holding(runs.iter().map(|run| (run.start, run.len)))
+        .map_err(io_error(&id, "holding the bytes to be zeroed"))
 }
 
 /// Takes the drive's flock, again.

@@ -5,6 +5,7 @@ use std::io;
 use super::{
     device::{self, Device},
     error::{CarveError, io_error},
+    open,
     record::FreeSpace,
 };
 use crate::model::{DriveId, Extent, MIB};
@@ -23,6 +24,7 @@ pub(super) fn ready(
     free_space: FreeSpace,
     runs: &[Extent],
 ) -> Result<(), CarveError> {
+    open::nobody_zeroes(dev, id, runs)?;
     match free_space {
         FreeSpace::Zeros => is_zeros(dev, id, runs, "checking that free space is zeros"),
         FreeSpace::Unknown => {

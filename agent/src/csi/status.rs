@@ -88,7 +88,9 @@ fn carve_code(error: &CarveError) -> Code {
         }
         // The command may have done part of it, or all: the repeat looks.
         CarveError::Lvm { .. } => Code::Unavailable,
-        CarveError::Locked { .. } | CarveError::LvmLocked { .. } => Code::Aborted,
+        CarveError::Locked { .. }
+        | CarveError::LvmLocked { .. }
+        | CarveError::StillZeroed { .. } => Code::Aborted,
         CarveError::NoLvm { .. } => Code::FailedPrecondition,
         CarveError::NotClaimable { .. } => Code::FailedPrecondition,
         CarveError::Unlabelled { .. }

@@ -5,6 +5,10 @@
 //! something is written, because closing one makes udevd read the drive again. The lock has a
 //! descriptor of its own that is closed last, so that udevd finds the drive locked when the
 //! writing one closes, and leaves its partitions alone.
+//!
+//! Who writes to a drive holds a lock of the kernel's on what it writes: the flock, or, where the flock is let go for long work,
+//! the bytes themselves (`unlock_holding`). The kernel lets either go when the process has ended, and a process that a drive keeps
+//! in D state has not, whether it was killed, and whether the agent that started it still runs.
 
 mod partitions;
 
@@ -44,6 +48,8 @@ pub struct BlockDev {
     drive: DriveRef,
     writer: OnceCell<File>,
     reader: File,
+    /// Holds bytes while the flock is let go.
+    held: Option<File>,
     lock: Option<File>,
     sector: u32,
 }
@@ -61,6 +67,7 @@ impl BlockDev {
             drive: drive.clone(),
             writer: OnceCell::new(),
             reader,
+            held: None,
             lock: None,
             sector,
         })
@@ -124,10 +131,27 @@ impl BlockDev {
         drop(self.writer.take());
     }
 
-    /// Lets the flock go (closing its descriptor), after the descriptor that writes.
-    pub fn unlock(&mut self) {
+    /// Lets the flock go (closing its descriptor), after the descriptor that writes, and holds these bytes (start and length) for
+    /// as long as this lives: only they may be written until the flock is taken again.
+    pub fn unlock_holding(&mut self, runs: impl Iterator<Item = (u64, u64)>) -> io::Result<()> {
+        if self.held.is_none() {
+            let file = drive::open_beside(&self.drive, &self.reader, false, libc::O_DIRECT);
+            let file = file.map_err(OpenError::into_io)?;
+            for (start, len) in runs {
+                ioctl::hold(file.as_fd(), start, len)?;
+            }
+            self.held = Some(file);
+        }
         drop(self.writer.take());
         drop(self.lock.take());
+        Ok(())
+    }
+
+    /// Bytes (start and length) among these that somebody else holds (`unlock_holding`): a process that has not ended may still
+    /// write to them.
+    pub fn held(&self, start: u64, len: u64) -> io::Result<Option<(u64, u64)>> {
+        let file = self.held.as_ref().unwrap_or(&self.reader);
+        ioctl::held(file.as_fd(), start, len)
     }
 
     /// The drive this was verified to be.
@@ -184,10 +208,7 @@ impl BlockDev {
             return Ok(file);
         }
         let file = drive::open_beside(&self.drive, &self.reader, true, libc::O_DIRECT);
-        let file = file.map_err(|error| match error {
-            OpenError::Io { source, .. } => source,
-            other => io::Error::other(other.to_string()),
-        })?;
+        let file = file.map_err(OpenError::into_io)?;
         Ok(self.writer.get_or_init(|| file))
     }
 }

@@ -45,6 +45,15 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    pub(super) fn into_io(self) -> io::Error {
+        match self {
+            Self::Io { source, .. } => source,
+            other => io::Error::other(other.to_string()),
+        }
+    }
+}
+
 /// Opens the drive's node for reading, and for writing when asked, with these further flags of open(2),
 /// and verifies it.
 pub fn open(drive: &DriveRef, write: bool, flags: i32) -> Result<File, OpenError> {

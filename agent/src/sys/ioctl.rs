@@ -145,3 +145,39 @@ pub(super) fn try_flock(fd: BorrowedFd<'_>, exclusive: bool) -> io::Result<bool>
         error => Err(error),
     }
 }
+
+/// F_OFD_SETLK(F_RDLCK) on these bytes. Released when the last descriptor of this open file closes: of a killed process, once
+/// it has left the kernel.
+pub(super) fn hold(fd: BorrowedFd<'_>, start: u64, len: u64) -> io::Result<()> {
+    let lock = byte_range(libc::F_RDLCK, start, len)?;
+    // SAFETY: the kernel reads a flock from there.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// F_OFD_GETLK: bytes (start and length) that another open file holds by `hold`, among these.
+pub(super) fn held(fd: BorrowedFd<'_>, start: u64, len: u64) -> io::Result<Option<(u64, u64)>> {
+    let mut lock = byte_range(libc::F_WRLCK, start, len)?;
+    // SAFETY: the kernel reads and writes a flock there.
+    if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let bytes = |n: libc::off_t| u64::try_from(n).map_err(io::Error::other);
+    Ok(match i32::from(lock.l_type) {
+        libc::F_UNLCK => None,
+        _ => Some((bytes(lock.l_start)?, bytes(lock.l_len)?)),
+    })
+}
+
+fn byte_range(kind: libc::c_int, start: u64, len: u64) -> io::Result<libc::flock> {
+    let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
+    Ok(libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start.try_into().map_err(invalid)?,
+        l_len: len.try_into().map_err(invalid)?,
+        l_pid: 0,
+    })
+}

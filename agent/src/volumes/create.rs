@@ -500,6 +500,7 @@ impl Volumes {
                         | CarveError::Locked { .. }
                         | CarveError::Unlabelled { .. }
                         | CarveError::NotErased { .. }
+                        | CarveError::StillZeroed { .. }
                         | CarveError::LvmLocked { .. }
                         | CarveError::NoLvm { .. }
                         | CarveError::Host { .. }
@@ -523,9 +524,11 @@ impl Volumes {
             }
         }
         match refused {
-            Some(error @ (RunError::Stuck { .. } | RunError::Busy { .. })) => {
-                Err(VolumeError::Carve(error))
-            }
+            Some(
+                error @ (RunError::Stuck { .. }
+                | RunError::Busy { .. }
+                | RunError::Job(CarveError::StillZeroed { .. })),
+            ) => Err(VolumeError::Carve(error)),
             // There may be room: it is the host that cannot use it.
             Some(RunError::Job(error)) if error.fault() == Fault::Host => {
                 Err(VolumeError::Carve(RunError::Job(error)))

@@ -75,6 +75,10 @@ impl Volumes {
                     drive: id.clone(),
                     why,
                 },
+                RunError::Job(error @ CarveError::StillZeroed { .. }) => VolumeError::NotReleased {
+                    drive: id.clone(),
+                    why: error.to_string(),
+                },
                 error => error.into(),
             })?;
             tracing::warn!(drive = %id, blank = released.blank, "drive released by operator");

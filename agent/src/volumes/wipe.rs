@@ -143,6 +143,9 @@ impl Volumes {
     ) -> Result<WipeDriveProgress, VolumeError> {
         let mut done = 0;
         tracing::warn!(drive = %wipe.drive.id, "drive wipe requested by operator");
+        // What is being erased there goes with the rest. What cannot be ended keeps the drive from being wiped.
+        let pool = &self.inner.pool;
+        pool.cancel(&wipe.drive.id, Slot::Background).await;
         loop {
             let step = WipeStep {
                 drive: wipe.drive.clone(),
@@ -158,6 +161,12 @@ impl Volumes {
                         drive: wipe.drive.id.clone(),
                         why: reason,
                     },
+                    RunError::Job(error @ CarveError::StillZeroed { .. }) => {
+                        VolumeError::NotWiped {
+                            drive: wipe.drive.id.clone(),
+                            why: error.to_string(),
+                        }
+                    }
                     error => error.into(),
                 })?;
             done = answer.done_bytes;

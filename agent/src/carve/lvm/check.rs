@@ -150,7 +150,7 @@ pub(in crate::carve) fn clear(
             .map(|run| view::bytes(&session.committed.vg, *run))
             .collect();
         drop(session);
-        dev.unlock();
+        open::unlock_to_zero(dev, &runs)?;
         let mut pace = Pace::new(u64::MAX);
         let mut done = 0;
         while let Some(left) = carving::at(&runs, done) {
