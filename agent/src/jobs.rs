@@ -36,6 +36,7 @@ table![
     carve::jobs::Release,
     carve::jobs::Advance,
     carve::jobs::MakeSnapshot,
+    carve::jobs::ZeroStep,
     carve::jobs::ClearSnapshots,
     check::job::Check,
     check::job::StopScrub,

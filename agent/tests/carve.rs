@@ -28,7 +28,7 @@ use std::{
 use drivebay_agent::{
     carve::jobs::{
         Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand,
-        Look, WipeProgress, WipeStep,
+        Look, WipeProgress, WipeStep, ZeroStep,
     },
     model::{
         ClaimPolicy, Contents, DriveId, DriveRef, ErasePolicy, FsType, Label, MIB, Mode,
@@ -186,6 +186,7 @@ impl Drive {
             drive: self.drive(),
             uuid,
             size_bytes: mib * MIB,
+            raw_space: Default::default(),
         }
         .run(&mut Context::silent())
     }
@@ -237,6 +238,7 @@ impl Drive {
             drive: self.drive(),
             from_bytes,
             going,
+            written: false,
             budget_ms: 20,
         }
         .run(&mut Context::silent())
@@ -301,6 +303,7 @@ fn spec(name: &str, mib: u64) -> VolumeSpec {
         size_bytes: mib * MIB,
         parameters: Default::default(),
         erase: ErasePolicy::Zero,
+        raw_space: Default::default(),
         placement: drivebay_agent::model::Placement::Pack,
     }
 }
@@ -934,6 +937,58 @@ fn a_wipe_does_not_take_a_volume_that_was_made_meanwhile() {
         assert!(drive.bytes() == before, "something was wiped");
     }
     assert!(drive.look(false).unwrap().volume(uuid).is_some());
+}
+
+const PATTERN: &[u8] = b"somebody else's customer record";
+
+/// The volume of this name, raw, created as a sidecar does it: again and again, with the background's steps between.
+fn raw(drive: &Drive, name: &str, mib: u64, policy: ClaimPolicy) -> (Uuid, String) {
+    let spec = VolumeSpec {
+        mode: Mode::Block,
+        fs_type: None,
+        ..spec(name, mib)
+    };
+    let contents = drive.create_as(spec, policy).unwrap().contents;
+    let placed = contents.volumes.iter().find(|one| one.record.name == name);
+    let placed = placed.unwrap();
+    let device = format!("/dev/{}", placed.device.as_ref().unwrap());
+    (placed.record.uuid, device)
+}
+
+#[test]
+fn no_raw_volume_shows_what_was_on_the_drive_when_it_is_made_and_when_it_grows() {
+    for policy in [ClaimPolicy::Blank, ClaimPolicy::SignatureFree] {
+        let drive = Drive::new(256, 512);
+        // Half way between two samples of a blank drive.
+        for at in (5..58).map(|n| 256 * MIB * n / 63 / 512 * 512 + 2 * MIB + 8192) {
+            drive.damage(at, PATTERN);
+        }
+        assert!(contains(&drive.bytes(), PATTERN));
+        let (a, device) = raw(&drive, "a", 64, policy);
+        let read = |device: &str| {
+            must("blockdev", &["--flushbufs", device]);
+            fs::read(device).unwrap()
+        };
+        assert!(!contains(&read(&device), PATTERN), "{policy:?}");
+        drive.expand(a, 90).unwrap();
+        let grown = read(&device);
+        assert_eq!(grown.len() as u64, 90 * MIB);
+        assert!(!contains(&grown, PATTERN), "{policy:?}");
+        let (_, other) = raw(&drive, "b", 32, policy);
+        assert!(!contains(&read(&other), PATTERN), "{policy:?}");
+        // In the background all that is left becomes zeros.
+        let zero = || {
+            let job = ZeroStep {
+                drive: drive.drive(),
+                first: Vec::new(),
+                may_write: false,
+                budget_ms: 50,
+            };
+            job.run(&mut Context::silent()).unwrap()
+        };
+        assert!((0..100).any(|_| zero().ended.is_some()));
+        assert!(!contains(&drive.bytes(), PATTERN), "{policy:?}");
+    }
 }
 
 /// A process that erases a volume and is held within its first PUNCH_HOLE, as by a drive that does not answer. It ends with this.

@@ -261,6 +261,7 @@ impl Drive {
             drive: self.drive(),
             uuid,
             size_bytes: mib * MIB,
+            raw_space: Default::default(),
         }
         .run(&mut Context::silent())
     }
@@ -372,6 +373,7 @@ fn spec(name: &str, mib: u64) -> VolumeSpec {
         ]
         .into(),
         erase: ErasePolicy::Zero,
+        raw_space: Default::default(),
         placement: drivebay_agent::model::Placement::default(),
     }
 }

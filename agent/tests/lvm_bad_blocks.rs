@@ -24,7 +24,6 @@ use drivebay_agent::{
         jobs::CarveError,
         lvm::{self, backup, label, metadata, name, plan, tags},
         marks::{self, Mark},
-        record::FreeSpace,
     },
     model::{
         DriveId, ErasePolicy, Extent, Label, Layout, MIB, Mode, Record, RecordState, VolumeSpec,
@@ -153,10 +152,7 @@ fn furnished() -> Option<Memory> {
         class: "fast".into(),
         drive_id: id(),
     };
-    let mark = tags::VgMark {
-        label,
-        free_space: FreeSpace::Zeros,
-    };
+    let mark = tags::VgMark { label };
     let kib = |bytes: u64| format!("{}k", bytes / 1024);
     let memory = Memory {
         bytes: RefCell::default(),
@@ -203,6 +199,7 @@ fn furnished() -> Option<Memory> {
             size_bytes: 4 * MIB,
             parameters: BTreeMap::new(),
             erase: ErasePolicy::Zero,
+            raw_space: Default::default(),
             placement: drivebay_agent::model::Placement::default(),
         };
         let extent = Extent {

@@ -21,7 +21,6 @@ use drivebay_agent::{
             name, tags,
         },
         probe::Probe,
-        record::FreeSpace,
     },
     model::{
         ClaimPolicy, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, Layout, MIB, Mode,
@@ -620,7 +619,6 @@ fn lvm_takes_every_tag_of_a_record_and_gives_it_back() {
             class: torture.clone(),
             drive_id: DriveId(torture),
         },
-        free_space: FreeSpace::Unknown,
     };
     let args = |tags: Vec<String>| {
         tags.into_iter()
@@ -757,7 +755,6 @@ fn a_probe_tells_our_vg_from_another_ones_and_from_a_damaged_label() {
             class: "k".into(),
             drive_id: DriveId("serial-x".into()),
         },
-        free_space: FreeSpace::Zeros,
     };
     for tag in tags::of_vg(&mark) {
         bench.lvm(&["vgchange", "--addtag", &tag, VG]);

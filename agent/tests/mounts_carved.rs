@@ -94,6 +94,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         size_bytes: 400 * MIB,
         parameters: BTreeMap::new(),
         erase: ErasePolicy::Zero,
+        raw_space: Default::default(),
         placement: drivebay_agent::model::Placement::default(),
     };
     let claim = Some(Claim {
@@ -144,6 +145,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         drive: drive.clone(),
         uuid,
         size_bytes: 600 * MIB,
+        raw_space: Default::default(),
     })
     .unwrap();
     let grow = GrowFs {

@@ -43,6 +43,7 @@ fn class(name: &str, select: Selector, claim: ClaimPolicy) -> ClassConfig {
         priority: 0,
         claim,
         erase: ErasePolicy::Zero,
+        raw_space: Default::default(),
         fs_type: FsType::Ext4,
         mkfs_options: vec![],
         mount_options: vec![],

@@ -8,15 +8,15 @@ use uuid::Uuid;
 
 use super::{
     device::Device,
-    error::{CarveError, ambiguous, damaged, fit, in_use, refused},
+    error::{CarveError, ambiguous, damaged, fit, in_use, io_error, refused},
     jobs::Changed,
     plan::{self, advance},
-    record::FreeSpace,
-    space,
+    space::{self, Need},
+    zeroed::{self, Slots},
 };
 use crate::model::{
-    Cause, Contents, DriveId, ErasePolicy, Extent, Label, Placed, Placement, RecordState,
-    VolumeSpec,
+    Cause, Contents, DriveId, ErasePolicy, Extent, Label, Placed, Placement, RawSpace, RecordState,
+    Space, VolumeSpec, Zeroing, runs,
 };
 
 /// A deleted volume whose space is to be erased.
@@ -53,8 +53,8 @@ pub(crate) trait ClaimedDrive {
     fn device(&self) -> &dyn Device;
     /// Whose it is.
     fn label(&self) -> &Label;
-    /// What its free space holds.
-    fn free_space(&self) -> FreeSpace;
+    /// Where it keeps what is known of free space; None: nowhere, and nothing is known.
+    fn space_slots(&self) -> Option<Slots>;
     /// Everything on it, as it was read.
     fn contents(&self) -> Result<Contents, CarveError>;
     /// Everything on it after a change, as it was read from the medium since.
@@ -88,8 +88,6 @@ pub(crate) trait ClaimedDrive {
     fn seize(&self, placed: &Placed) -> Result<(), CarveError>;
     /// Notes durably how far erasing got. The bytes are durable already.
     fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), CarveError>;
-    /// Notes durably that free space is not known to be zeros.
-    fn distrust_free_space(&mut self) -> Result<(), CarveError>;
     /// Gives erased space back.
     fn release(&mut self, erasable: &Erasable) -> Result<(), CarveError>;
 
@@ -120,10 +118,11 @@ pub(crate) trait ClaimedDrive {
             largest: contents.largest_free(),
         };
         let size = plan::rounded(spec.size_bytes).ok_or_else(|| no_space(spec.size_bytes))?;
-        let runs = self
-            .place(&contents, size, spec.placement)
-            .ok_or_else(|| no_space(size))?;
-        space::ready(self.device(), self.id(), self.free_space(), &runs)?;
+        let need = Need::of(spec.mode, spec.raw_space);
+        let runs = space::room(self, &contents, need, |drive, contents| {
+            let runs = drive.place(contents, size, spec.placement);
+            runs.ok_or_else(|| no_space(size))
+        })?;
         self.carve(spec, &runs).map_err(|error| match error {
             CarveError::NoSpace { .. } => no_space(size),
             error => error,
@@ -132,7 +131,12 @@ pub(crate) trait ClaimedDrive {
     }
 
     /// Grows a volume to at least this size. One that is as large is left alone.
-    fn expand(&mut self, uuid: Uuid, size_bytes: u64) -> Result<Changed, CarveError> {
+    fn expand(
+        &mut self,
+        uuid: Uuid,
+        size_bytes: u64,
+        raw_space: RawSpace,
+    ) -> Result<Changed, CarveError> {
         let contents = self.contents()?;
         let placed = self.living(&contents, uuid)?;
         self.is_free_to_change(uuid)?;
@@ -142,14 +146,15 @@ pub(crate) trait ClaimedDrive {
         }
         let size = plan::rounded(size_bytes);
         let more = size.map_or(u64::MAX, |size| size - old);
-        let runs = self
-            .place_more(placed, &contents, more)
-            .map_err(|possible| CarveError::CannotGrow {
+        let need = Need::of(placed.record.mode, raw_space);
+        let runs = space::room(self, &contents, need, |drive, contents| {
+            let runs = drive.place_more(placed, contents, more);
+            runs.map_err(|possible| CarveError::CannotGrow {
                 uuid,
                 needed: size.unwrap_or(size_bytes),
                 possible,
-            })?;
-        space::ready(self.device(), self.id(), self.free_space(), &runs)?;
+            })
+        })?;
         self.grow(placed, &runs)
             .map_err(|error| not_grown(error, uuid, old, more))?;
         self.answer()
@@ -266,6 +271,56 @@ pub(crate) trait ClaimedDrive {
             self.seize(placed)?;
         }
         Ok(erasable)
+    }
+
+    /// What is known of its free space.
+    fn space(&self) -> Space {
+        let slots = self.space_slots();
+        let read = |slots| zeroed::read(self.device(), slots, self.label().drive_uuid);
+        slots.map(read).unwrap_or_default()
+    }
+
+    /// Keeps it, durably.
+    fn keep_space(&self, space: &Space) -> Result<(), CarveError> {
+        let Some(slots) = self.space_slots() else {
+            return Ok(());
+        };
+        zeroed::write(self.device(), slots, self.label().drive_uuid, space)
+            .map_err(io_error(self.id(), "noting what is known of free space"))
+    }
+
+    /// These free runs were zeroed, flushed and read back.
+    fn note_zeroed(&self, zeroed: &[Extent]) -> Result<(), CarveError> {
+        let mut space = self.space();
+        space.zeroed = runs::joined([space.zeroed.as_slice(), zeroed].concat());
+        self.keep_space(&space)
+    }
+
+    /// Somebody gets these free runs now: nothing is known of them any more.
+    fn take(&self, taken: &[Extent]) -> Result<(), CarveError> {
+        let space = self.space();
+        let zeroed = runs::without(&space.zeroed, taken);
+        if zeroed == space.zeroed {
+            return Ok(());
+        }
+        self.keep_space(&Space { zeroed, ..space })
+    }
+
+    /// Zeros that were made as the drive says (`Space::zeroing`) did not read back: the next ones are made another way.
+    fn note_unzeroed(&self) -> Result<Zeroing, CarveError> {
+        let mut space = self.space();
+        space.zeroing = space.zeroing.after_failure();
+        let id = self.id();
+        match space.zeroing {
+            Zeroing::Fails => {
+                tracing::error!(drive = %id, "drive does not keep zeros that are written to it");
+            }
+            _ => {
+                tracing::warn!(drive = %id, "drive does not zero when commanded; zeros are written from now on");
+            }
+        }
+        self.keep_space(&space)?;
+        Ok(space.zeroing)
     }
 
     /// A volume that lives and about which everything agrees.

@@ -24,6 +24,10 @@ pub trait Device: Medium {
     fn flush(&self) -> io::Result<()>;
     /// Makes a run read as zeros, by the cheapest means that guarantee it. Durable only after `flush`.
     fn zero(&self, extent: Extent) -> io::Result<()>;
+    /// Has the drive make a run zeros by itself; false where it has no command for that. Durable only after `flush`.
+    fn zero_on_command(&self, extent: Extent) -> io::Result<bool>;
+    /// Writes zeros, whatever commands the drive has. Durable only after `flush`.
+    fn write_zeros(&self, extent: Extent) -> io::Result<()>;
     /// Bytes of a run that a process which has not ended may still be zeroing, without the drive's lock.
     fn held(&self, _run: Extent) -> io::Result<Option<Extent>> {
         Ok(None)
@@ -69,6 +73,12 @@ impl Device for BlockDev {
     }
     fn zero(&self, extent: Extent) -> io::Result<()> {
         Self::zero(self, extent.start, extent.len)
+    }
+    fn zero_on_command(&self, extent: Extent) -> io::Result<bool> {
+        Self::zero_on_command(self, extent.start, extent.len)
+    }
+    fn write_zeros(&self, extent: Extent) -> io::Result<()> {
+        Self::write_zeros(self, extent.start, extent.len)
     }
     fn held(&self, run: Extent) -> io::Result<Option<Extent>> {
         let held = Self::held(self, run.start, run.len)?;

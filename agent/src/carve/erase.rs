@@ -4,7 +4,8 @@
 //! (`open::unlock_to_zero`): nobody gets them before the process that zeroes has ended. What is
 //! durable is noted at least every GiB and never more often, because each such note is flushed writes to the same few
 //! sectors; a crash repeats at most that much. The end: everything flushed, both ends and 64 samples of each run read back as
-//! zeros from the medium, and the space is given back.
+//! zeros from the medium, the space given back, and noted as zeroed. A drive that answers to its command to zero and keeps what
+//! it had is noted as such, and zeros are written from then on; one that does not keep those either is not asked again.
 
 use uuid::Uuid;
 
@@ -49,6 +50,7 @@ pub(super) fn step(
             finished: Some(session.contents()?),
         });
     };
+    let how = session.space().zeroing;
     drop(session);
     let total = erasable.total();
     let mut done = begin(erasable.done, from_bytes, total);
@@ -59,7 +61,7 @@ pub(super) fn step(
         while let Some(left) = plan::at(&erasable.runs, done) {
             context.step("erase");
             done += pace
-                .zero(&dev, left)
+                .zero(&dev, left, how)
                 .map_err(io_error(&drive.id, "erasing"))?;
             if is_to_be_noted(done, noted, total) {
                 open::lock(&mut dev)?;
@@ -111,15 +113,22 @@ pub(super) fn free(
     match erasable.policy {
         ErasePolicy::Zero => {
             dev.flush().map_err(io_error(id, "flushing"))?;
-            space::is_zeros(dev, id, &erasable.runs, "checking that it is erased")?;
+            let done = space::is_zeros(dev, id, &erasable.runs, "checking that it is erased");
+            if let Err(CarveError::NotErased { .. }) = done {
+                // It begins again, in another way.
+                drive.note_unzeroed()?;
+                drive.note_erased(&erasable, 0)?;
+            }
+            done?;
         }
         ErasePolicy::Signatures => {
-            space::zero_ends(dev, &erasable.runs).map_err(io_error(id, "erasing signatures"))?;
-            // From now on nobody may believe that free space on this drive is zeros.
-            drive.distrust_free_space()?;
+            space::zero_ends(drive, &erasable.runs, drive.space().zeroing)?;
         }
     }
     drive.release(&erasable)?;
+    if erasable.policy == ErasePolicy::Zero {
+        drive.note_zeroed(&erasable.runs)?;
+    }
     drive.changed()
 }
 

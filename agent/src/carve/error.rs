@@ -5,7 +5,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::model::{Cause, DriveId, Placed};
+use crate::model::{Cause, DriveId, Extent, Placed};
 
 /// Why a carving job failed. Every variant leaves the drive as it was, or in a state that the
 /// next look repairs.
@@ -181,6 +181,19 @@ pub enum CarveError {
         /// First byte behind them.
         end: u64,
     },
+    /// A raw volume would show what is in these bytes, and they are not zeroed yet. Nothing was changed.
+    #[error(
+        "drive {drive} is still being zeroed: {zeroed} of {needed} bytes for this raw volume are zeros by now; it is made once all of them are. `raw-space = \"sampled\"` of the class does not wait, and may show a former owner's data"
+    )]
+    NotZeroed {
+        drive: String,
+        /// Bytes of it that are zeros.
+        zeroed: u64,
+        /// Bytes.
+        needed: u64,
+        /// What is to be zeroed for it.
+        runs: Vec<Extent>,
+    },
     /// Erased bytes did not read back as zeros.
     #[error(
         "drive {drive} does not read back zeros at byte {offset} after erasing; the space stays out of use"
@@ -209,6 +222,8 @@ impl CarveError {
             | Self::LvmLocked { .. }
             | Self::Busy { .. }
             | Self::InDoubt { .. }
+            | Self::StillZeroed { .. }
+            | Self::NotZeroed { .. }
             | Self::Lvm { .. } => Fault::Moment,
             Self::Io { .. }
             | Self::NotClaimable { .. }

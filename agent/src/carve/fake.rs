@@ -20,6 +20,18 @@ pub(super) enum Event {
     Mark(usize),
 }
 
+/// What a drive does when it is told to zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Zeroes {
+    OnCommand,
+    /// It has no such command: zeros are written.
+    Written,
+    /// It answers success and keeps what it had.
+    NotOnCommand,
+    /// The same for zeros that are written.
+    Never,
+}
+
 /// Sectors that are zero are not kept.
 #[derive(Debug, Clone)]
 pub(super) struct FakeDrive {
@@ -39,6 +51,12 @@ pub(super) struct FakeDrive {
     pub(super) listings: Cell<usize>,
     /// A run that does not read (EIO) until it is written, as a drive replaces a bad sector.
     pub(super) unreadable: Cell<Option<Extent>>,
+    /// What commands to zero do.
+    pub(super) zeroes: Cell<Zeroes>,
+    /// Commands to zero that were given.
+    pub(super) commands: Cell<usize>,
+    /// Bytes of zeros that were written by `write_zeros`.
+    pub(super) zeros_written: Cell<u64>,
     /// A run that cannot be written (EIO).
     pub(super) unwritable: Cell<Option<Extent>>,
 }
@@ -57,6 +75,9 @@ impl FakeDrive {
             kernel_refuses: Cell::new(false),
             listings: Cell::default(),
             unreadable: Cell::new(None),
+            zeroes: Cell::new(Zeroes::OnCommand),
+            commands: Cell::default(),
+            zeros_written: Cell::default(),
             unwritable: Cell::new(None),
         }
     }
@@ -238,6 +259,33 @@ impl Device for FakeDrive {
     }
 
     fn zero(&self, extent: Extent) -> io::Result<()> {
+        match self.zero_on_command(extent)? {
+            true => Ok(()),
+            false => self.write_zeros(extent),
+        }
+    }
+
+    fn zero_on_command(&self, extent: Extent) -> io::Result<bool> {
+        self.commands.set(self.commands.get() + 1);
+        match self.zeroes.get() {
+            Zeroes::OnCommand => self.make_zeros(extent).map(|()| true),
+            Zeroes::Written => Ok(false),
+            Zeroes::NotOnCommand | Zeroes::Never => Ok(true),
+        }
+    }
+
+    fn write_zeros(&self, extent: Extent) -> io::Result<()> {
+        self.zeros_written
+            .set(self.zeros_written.get() + extent.len);
+        match self.zeroes.get() {
+            Zeroes::Never => Ok(()),
+            _ => self.make_zeros(extent),
+        }
+    }
+}
+
+impl FakeDrive {
+    fn make_zeros(&self, extent: Extent) -> io::Result<()> {
         let lbas: Vec<u64> = self
             .now
             .borrow()

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use super::error::CarveError;
-use crate::model::{ClaimPolicy, Contents, DriveRef, Label, Layout, VolumeSpec};
+use crate::model::{ClaimPolicy, Contents, DriveRef, Extent, Label, Layout, RawSpace, VolumeSpec};
 
 /// Reads a claimed drive: label, volumes, free space.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,6 +55,8 @@ pub struct Expand {
     pub uuid: Uuid,
     /// New size in bytes, a multiple of the extent. A volume at least this large is left alone.
     pub size_bytes: u64,
+    /// What it grows into if it is raw.
+    pub raw_space: RawSpace,
 }
 
 /// Takes a volume from the kernel (which refuses while it is in use) and marks it for erasing.
@@ -89,6 +91,29 @@ pub struct EraseProgress {
     pub finished: Option<Contents>,
 }
 
+/// Zeroes free space of a claimed drive for a bounded time.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ZeroStep {
+    pub drive: DriveRef,
+    /// Runs that somebody waits for.
+    pub first: Vec<Extent>,
+    /// Whether zeros are written where the drive does not zero on command.
+    pub may_write: bool,
+    /// Stop after about this long, in milliseconds.
+    pub budget_ms: u64,
+}
+
+/// How far zeroing free space got.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ZeroProgress {
+    /// Bytes zeroed by this step.
+    pub zeroed_bytes: u64,
+    /// Free bytes that are not known to be zeros.
+    pub left_bytes: u64,
+    /// The drive, when there is nothing more to do on it.
+    pub ended: Option<Contents>,
+}
+
 /// Makes a used drive blank, a bounded piece at a time: the start and the end first, then all of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WipeStep {
@@ -99,6 +124,8 @@ pub struct WipeStep {
     /// Volumes that are known to go with it (another node's). One that is not among them was made since
     /// the operator looked: nothing is wiped then.
     pub going: Vec<Uuid>,
+    /// Zeros are written, since what the drive zeroed by itself did not read back.
+    pub written: bool,
     /// Stop after about this long, in milliseconds.
     pub budget_ms: u64,
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::device::Device;
-use crate::model::{Extent, GIB, MIB};
+use crate::model::{Extent, GIB, MIB, Zeroing};
 
 /// Zeroing in pieces that each take well under a second.
 #[derive(Debug)]
@@ -30,13 +30,22 @@ impl Pace {
 
     /// Zeros the next piece of a run, flushes it, and answers with its length. Flushing belongs to
     /// the piece: otherwise a fast cache would make one late flush take long.
-    pub(super) fn zero<D: Device>(&mut self, dev: &D, run: Extent) -> std::io::Result<u64> {
+    pub(super) fn zero<D: Device + ?Sized>(
+        &mut self,
+        dev: &D,
+        run: Extent,
+        how: Zeroing,
+    ) -> std::io::Result<u64> {
         let len = run.len.min(self.piece);
         let begin = Instant::now();
-        dev.zero(Extent {
+        let piece = Extent {
             start: run.start,
             len,
-        })?;
+        };
+        match how {
+            Zeroing::Command => dev.zero(piece)?,
+            Zeroing::Written | Zeroing::Fails => dev.write_zeros(piece)?,
+        }
         dev.flush()?;
         self.piece = next_piece(self.piece, begin.elapsed());
         Ok(len)
@@ -66,14 +75,20 @@ mod tests {
         };
         drive.fill(run(0, 64), 0x5a);
         let mut pace = Pace::new(60_000);
-        assert_eq!(pace.zero(&drive, run(8, 40)).unwrap(), 16 * MIB);
+        assert_eq!(
+            pace.zero(&drive, run(8, 40), Zeroing::Command).unwrap(),
+            16 * MIB
+        );
         assert!(!drive.is_dirty());
         let nonzero = |run| device::first_nonzero(&drive, run).unwrap();
         assert_eq!(nonzero(run(8, 16)), None);
         assert_eq!(nonzero(run(24, 1)), Some(24 * MIB));
         assert_eq!(nonzero(run(7, 1)), Some(7 * MIB));
         // What is left of a run is not exceeded by the piece.
-        assert_eq!(pace.zero(&drive, run(24, 2)).unwrap(), 2 * MIB);
+        assert_eq!(
+            pace.zero(&drive, run(24, 2), Zeroing::Command).unwrap(),
+            2 * MIB
+        );
         assert_eq!(nonzero(run(24, 2)), None);
         assert_eq!(nonzero(run(26, 1)), Some(26 * MIB));
     }

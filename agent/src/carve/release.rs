@@ -6,15 +6,11 @@
 use super::{
     claimable,
     claimed::ClaimedDrive,
-    error::{CarveError, io_error},
+    error::CarveError,
     jobs::{Release, Released},
-    layout, lvm, open,
-    pace::Pace,
-    record::FreeSpace,
-    wipe,
+    layout, lvm, open, space, wipe,
 };
-use crate::model::{Contents, DriveRef, Extent};
-use crate::sys::blockdev::BlockDev;
+use crate::model::{Contents, Extent};
 use crate::worker::Context;
 
 /// See `Release`.
@@ -28,14 +24,11 @@ pub(super) fn release(job: &Release, context: &mut Context) -> Result<Released, 
     lvm::deactivate(drive)?;
     let dev = open::exclusive(drive)?;
     // A volume may have been made meanwhile.
-    let (free, blank) = {
-        let session = layout::claimed(&dev, false)?;
-        let contents = may_go(job, &*session)?;
-        (contents.free, session.free_space() == FreeSpace::Zeros)
-    };
+    let contents = may_go(job, &*layout::claimed(&dev, false)?)?;
+    let blank = contents.unzeroed().is_empty();
     if blank {
         context.step("checking that it is blank");
-        for run in free {
+        for run in contents.free {
             claimable::is_blank(&dev, &drive.id, run)?;
         }
     }
@@ -43,8 +36,8 @@ pub(super) fn release(job: &Release, context: &mut Context) -> Result<Released, 
     context.step("taking the label away");
     let [start, end] = ends(drive.size_bytes);
     for run in [end, start] {
-        zero(&dev, drive, run)?;
-        wipe::reads_zeros(&dev, drive, run)?;
+        let what = "taking the label away";
+        space::make_zeros(&dev, &drive.id, run, contents.space.zeroing, what)?;
     }
     wipe::forget_group(drive);
     Ok(Released { blank })
@@ -82,25 +75,10 @@ fn ends(size: u64) -> [Extent; 2] {
     [at(0), at(size - edge)]
 }
 
-fn zero(dev: &BlockDev, drive: &DriveRef, run: Extent) -> Result<(), CarveError> {
-    let mut pace = Pace::new(0);
-    let mut done = 0;
-    while done < run.len {
-        let rest = Extent {
-            start: run.start + done,
-            len: run.len - done,
-        };
-        done += pace
-            .zero(dev, rest)
-            .map_err(io_error(&drive.id, "taking the label away"))?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{MIB, RecordState, samples};
+    use crate::model::{DriveRef, MIB, RecordState, samples};
 
     #[test]
     fn only_a_drive_with_the_label_that_was_seen_and_nothing_on_it_goes() {

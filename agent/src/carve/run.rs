@@ -6,8 +6,9 @@ use super::{
     jobs::{
         Adopt, Advance, CarveError, Changed, ClearSnapshots, Create, Delete, EraseProgress,
         EraseStep, Expand, Look, MakeSnapshot, Release, Released, WipeProgress, WipeStep,
+        ZeroProgress, ZeroStep,
     },
-    layout, release, wipe,
+    layout, release, wipe, zero_free,
 };
 use crate::model::{Contents, Label};
 use crate::worker::{Context, Job};
@@ -45,7 +46,7 @@ impl Job for Expand {
     fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
         context.step("expand");
         layout::change(&self.drive, |drive| {
-            drive.expand(self.uuid, self.size_bytes)
+            drive.expand(self.uuid, self.size_bytes, self.raw_space)
         })
     }
 }
@@ -72,6 +73,15 @@ impl Job for EraseStep {
             self.budget_ms,
             context,
         )
+    }
+}
+
+impl Job for ZeroStep {
+    const NAME: &'static str = "zero-step";
+    type Answer = ZeroProgress;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<ZeroProgress, CarveError> {
+        zero_free::step(&self, context)
     }
 }
 

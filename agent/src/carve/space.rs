@@ -1,41 +1,153 @@
-//! Space about to be given out, and space that was erased: what must be true of its bytes.
+//! Space about to be given out, and space that was zeroed: what must be true of its bytes.
+//!
+//! Samples prove that there is data, never that there is none. So a raw volume, which shows all its bytes to its user, is made of
+//! runs that Drivebay itself zeroed and read back (`Space::zeroed`). A filesystem shows what was written through it alone; for
+//! it, both ends are zeroed, where signatures live, so that nothing old is mistaken for a filesystem of the new volume.
 
-use std::io;
+use std::time::{Duration, Instant};
 
 use super::{
+    claimed::ClaimedDrive,
     device::{self, Device},
     error::{CarveError, io_error},
     open,
-    record::FreeSpace,
 };
-use crate::model::{DriveId, Extent, MIB};
+use crate::model::{Contents, DriveId, Extent, GIB, MIB, Mode, RawSpace, Space, Zeroing, runs};
 
-/// Makes sure that space about to be given out holds nothing of a former tenant.
-///
-/// A drive that was claimed blank and has erased everything it freed is all zeros, and that is
-/// checked: the first and last MiB and 64 samples. A byte that is not zero means that an
-/// assumption of ours is wrong, so the space is not given out. Otherwise (`FreeSpace::Unknown`)
-/// what may be there is the operator's choice, by `claim = "signature-free"` or
-/// `erase = "signatures"`; then both ends are zeroed, where signatures live, so that nothing
-/// old is mistaken for a filesystem of the new volume.
-pub(super) fn ready(
-    dev: &dyn Device,
-    id: &DriveId,
-    free_space: FreeSpace,
-    runs: &[Extent],
-) -> Result<(), CarveError> {
-    open::nobody_zeroes(dev, id, runs)?;
-    match free_space {
-        FreeSpace::Zeros => is_zeros(dev, id, runs, "checking that free space is zeros"),
-        FreeSpace::Unknown => {
-            zero_ends(dev, runs).map_err(io_error(id, "zeroing both ends of free space"))
+/// Longest that a call has a drive zero by itself; what is left is zeroed in the background.
+const ON_COMMAND: Duration = Duration::from_secs(5);
+
+/// What must be true of the bytes that somebody gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// A filesystem is made in them.
+    Ends,
+    /// They are shown: zeros.
+    Zeros,
+    /// The same where the drive zeroes on command; else any.
+    ZerosOnCommand,
+}
+
+impl Need {
+    /// Of a volume.
+    pub(super) fn of(mode: Mode, raw_space: RawSpace) -> Self {
+        match (mode, raw_space) {
+            (Mode::Mount, _) => Self::Ends,
+            (Mode::Block, RawSpace::Zeroed) => Self::Zeros,
+            (Mode::Block, RawSpace::Sampled) => Self::ZerosOnCommand,
         }
     }
 }
 
+/// Free space that fulfils a need, and is known as zeroed no longer: whoever asked has it from now on. `place` chooses among
+/// the free runs of the contents that it is given.
+pub(super) fn room<D: ClaimedDrive + ?Sized>(
+    drive: &D,
+    contents: &Contents,
+    need: Need,
+    place: impl Fn(&D, &Contents) -> Result<Vec<Extent>, CarveError>,
+) -> Result<Vec<Extent>, CarveError> {
+    let anywhere = place(drive, contents)?;
+    let space = drive.space();
+    let zeroed = Contents {
+        free: runs::within(&contents.free, &space.zeroed),
+        ..contents.clone()
+    };
+    let chosen = match need {
+        Need::Ends => anywhere,
+        Need::Zeros | Need::ZerosOnCommand => place(drive, &zeroed).unwrap_or(anywhere),
+    };
+    open::nobody_zeroes(drive.device(), drive.id(), &chosen)?;
+    let missing = runs::without(&chosen, &space.zeroed);
+    if missing.is_empty() {
+        still_zeros(drive, &chosen)?;
+    } else if need == Need::Ends {
+        zero_ends(drive, &chosen, space.zeroing)?;
+    } else if zero_now(drive, &missing, &space)? {
+        // All of it is zeros now.
+    } else if need == Need::ZerosOnCommand {
+        zero_ends(drive, &chosen, drive.space().zeroing)?;
+    } else {
+        let zeroed = runs::within(&chosen, &drive.space().zeroed);
+        return Err(CarveError::NotZeroed {
+            drive: drive.id().to_string(),
+            zeroed: runs::bytes(&zeroed),
+            needed: runs::bytes(&chosen),
+            runs: missing,
+        });
+    }
+    drive.take(&chosen)?;
+    Ok(chosen)
+}
+
+/// Looks at zeroed runs once more. A byte that is not zero means that something else wrote there: they are zeroed again.
+fn still_zeros<D: ClaimedDrive + ?Sized>(drive: &D, chosen: &[Extent]) -> Result<(), CarveError> {
+    let what = "checking that free space is zeros";
+    let done = is_zeros(drive.device(), drive.id(), chosen, what);
+    if let Err(CarveError::NotErased { .. }) = done {
+        drive.take(chosen)?;
+    }
+    done
+}
+
+/// Has the drive zero these runs now, where it does so on command. True: all of them are zeros, flushed and read back. What was
+/// done of them is noted when it was not all.
+fn zero_now<D: ClaimedDrive + ?Sized>(
+    drive: &D,
+    missing: &[Extent],
+    space: &Space,
+) -> Result<bool, CarveError> {
+    if space.zeroing != Zeroing::Command {
+        return Ok(false);
+    }
+    let (dev, id) = (drive.device(), drive.id());
+    let until = Instant::now() + ON_COMMAND;
+    let mut done = Vec::new();
+    for piece in pieces(missing) {
+        if Instant::now() >= until {
+            break;
+        }
+        if !dev
+            .zero_on_command(piece)
+            .map_err(io_error(id, "zeroing free space"))?
+        {
+            break;
+        }
+        done.push(piece);
+    }
+    if done.is_empty() {
+        return Ok(false);
+    }
+    let done = runs::joined(done);
+    dev.flush().map_err(io_error(id, "flushing"))?;
+    match is_zeros(dev, id, &done, "checking that free space is zeros") {
+        Err(CarveError::NotErased { .. }) => {
+            drive.note_unzeroed()?;
+            return Ok(false);
+        }
+        done => done?,
+    }
+    if runs::bytes(&done) == runs::bytes(missing) {
+        return Ok(true);
+    }
+    drive.note_zeroed(&done)?;
+    Ok(false)
+}
+
+/// One for each run, but none that takes a drive long.
+fn pieces(all: &[Extent]) -> impl Iterator<Item = Extent> {
+    all.iter().flat_map(|run| {
+        let starts = (run.start..run.end()).step_by(GIB as usize);
+        starts.map(|start| Extent {
+            start,
+            len: GIB.min(run.end() - start),
+        })
+    })
+}
+
 /// Fails where a byte is found that is not zero: all of both ends and 64 samples are looked at.
-pub(super) fn is_zeros(
-    dev: &dyn Device,
+pub(super) fn is_zeros<D: Device + ?Sized>(
+    dev: &D,
     id: &DriveId,
     runs: &[Extent],
     what: &str,
@@ -53,13 +165,41 @@ pub(super) fn is_zeros(
     Ok(())
 }
 
-/// Makes the first and last MiB of each run zeros, durably.
-pub(super) fn zero_ends(dev: &dyn Device, runs: &[Extent]) -> io::Result<()> {
+/// Makes a small run zeros, durably and read back: as the drive does it, and written where that does not read back.
+pub(super) fn make_zeros<D: Device + ?Sized>(
+    dev: &D,
+    id: &DriveId,
+    run: Extent,
+    how: Zeroing,
+    what: &str,
+) -> Result<(), CarveError> {
+    let by_itself = |run| dev.zero(run).and_then(|()| dev.flush());
+    if how == Zeroing::Command {
+        by_itself(run).map_err(io_error(id, what))?;
+        match is_zeros(dev, id, &[run], what) {
+            Err(CarveError::NotErased { .. }) => {}
+            done => return done,
+        }
+    }
+    dev.write_zeros(run)
+        .and_then(|()| dev.flush())
+        .map_err(io_error(id, what))?;
+    is_zeros(dev, id, &[run], what)
+}
+
+/// Makes the first and last MiB of each run zeros.
+pub(super) fn zero_ends<D: ClaimedDrive + ?Sized>(
+    drive: &D,
+    runs: &[Extent],
+    how: Zeroing,
+) -> Result<(), CarveError> {
+    let what = "zeroing both ends of free space";
     for run in runs {
         let edge = MIB.min(run.len);
         for start in [run.start, run.end() - edge] {
-            dev.zero(Extent { start, len: edge })?;
+            let run = Extent { start, len: edge };
+            make_zeros(drive.device(), drive.id(), run, how, what)?;
         }
     }
-    dev.flush()
+    Ok(())
 }

@@ -10,7 +10,7 @@ use super::{
     layout, lvm, open,
     pace::Pace,
 };
-use crate::model::{Contents, DriveRef, Extent, RecordState};
+use crate::model::{Contents, DriveRef, Extent, RecordState, Zeroing};
 use crate::sys::{self, blockdev::BlockDev};
 use crate::worker::Context;
 
@@ -51,11 +51,15 @@ pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress
     let size = drive.size_bytes;
     let sector = u64::from(dev.sector());
     let mut done = job.from_bytes.min(size) / sector * sector;
+    let how = match job.written {
+        true => Zeroing::Written,
+        false => Zeroing::Command,
+    };
     let mut pace = Pace::new(job.budget_ms);
     while done < size && !pace.is_over() {
         context.step("wipe");
         done += pace
-            .zero(&dev, next(size, done))
+            .zero(&dev, next(size, done), how)
             .map_err(io_error(&drive.id, "wiping"))?;
     }
     if done == size {

@@ -628,6 +628,7 @@ fn plan() -> (config::Config, Vec<Surveyed>) {
             start: 8 << 20,
             len: 1000 * GIB,
         }],
+        space: Default::default(),
         usable_bytes: 1000 * GIB,
         extent_bytes: 1 << 20,
         table_full: false,

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     fs::{check_mkfs_options, kernel_options::Asked, parse_mount_flags},
-    model::{ClassConfig, ErasePolicy, FsType, GIB, Selector},
+    model::{ClassConfig, ErasePolicy, FsType, GIB, RawSpace, Selector},
 };
 use drivebay_proto::volume_id::is_node_id;
 
@@ -88,6 +88,14 @@ fn one(
             "deleted volumes keep their data readable for whoever gets the space next",
         );
     }
+    if let Some(at) = &raw.raw_space
+        && at.value == Some(RawSpace::Sampled)
+    {
+        report.warn(
+            at,
+            "raw volumes on drives that do not zero on command show what a former owner of the drive left there",
+        );
+    }
     let fs_type = *value(&raw.fs).unwrap_or(&FsType::Ext4);
     ClassConfig {
         select: select(raw, line, allow_loop, report),
@@ -97,6 +105,7 @@ fn one(
         priority: *value(&raw.priority).unwrap_or(&0),
         claim: value(&raw.claim).copied().unwrap_or_default(),
         erase: value(&raw.erase).copied().unwrap_or_default(),
+        raw_space: value(&raw.raw_space).copied().unwrap_or_default(),
         fs_type,
         mkfs_options: options(&raw.mkfs_options, report, |all| {
             check_mkfs_options(fs_type, all).map_err(|error| error.to_string())

@@ -12,7 +12,7 @@ use super::{
     units::Period,
 };
 use crate::{
-    model::{ClaimPolicy, ErasePolicy, FsType, Layout, Media, Placement, Transport},
+    model::{ClaimPolicy, ErasePolicy, FsType, Layout, Media, Placement, RawSpace, Transport},
     smart::{Thresholds, collect::DeviceType},
 };
 
@@ -203,6 +203,7 @@ pub(super) struct Class {
     pub(super) priority: Given<i32>,
     pub(super) claim: Given<ClaimPolicy>,
     pub(super) erase: Given<ErasePolicy>,
+    pub(super) raw_space: Given<RawSpace>,
     pub(super) fs: Given<FsType>,
     pub(super) mkfs_options: List<String>,
     pub(super) mount_options: List<String>,

@@ -90,7 +90,8 @@ fn carve_code(error: &CarveError) -> Code {
         CarveError::Lvm { .. } => Code::Unavailable,
         CarveError::Locked { .. }
         | CarveError::LvmLocked { .. }
-        | CarveError::StillZeroed { .. } => Code::Aborted,
+        | CarveError::StillZeroed { .. }
+        | CarveError::NotZeroed { .. } => Code::Aborted,
         CarveError::NoLvm { .. } => Code::FailedPrecondition,
         CarveError::NotClaimable { .. } => Code::FailedPrecondition,
         CarveError::Unlabelled { .. }

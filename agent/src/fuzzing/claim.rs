@@ -192,6 +192,7 @@ fn rules(claim: ClaimPolicy) -> Rules {
             priority: 0,
             claim,
             erase: ErasePolicy::Zero,
+            raw_space: Default::default(),
             fs_type: FsType::Ext4,
             mkfs_options: Vec::new(),
             mount_options: Vec::new(),

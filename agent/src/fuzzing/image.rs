@@ -187,6 +187,12 @@ impl Device for Image {
         Ok(())
     }
 
+    fn zero_on_command(&self, extent: Extent) -> io::Result<bool> {
+        self.zero(extent).map(|()| true)
+    }
+    fn write_zeros(&self, extent: Extent) -> io::Result<()> {
+        self.zero(extent)
+    }
     fn zero(&self, extent: Extent) -> io::Result<()> {
         self.written.borrow_mut().push(extent);
         let (first, after) = (extent.start / self.sector, extent.end() / self.sector);

@@ -13,7 +13,6 @@ use crate::{
             metadata::{self, Found, Segment, Vg, checksum},
             name, plan, tags, text, view,
         },
-        record::FreeSpace,
     },
     model::{DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Record, RecordState},
 };
@@ -267,7 +266,6 @@ fn mark() -> tags::VgMark {
             class: "k".repeat(1100),
             drive_id: DriveId("wwn-0x1".into()),
         },
-        free_space: FreeSpace::Unknown,
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Known, layouts, quarantined};
+use super::{Known, layouts, quarantined, zeroing};
 use crate::{
     discovery::host_udev,
     evidence::{registry::of_its_drive, unreadable},
@@ -59,6 +59,7 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[ClassConfig]) -> Snap
     for (id, drive) in &mut drives {
         drive.health = known.health.drive(id);
         drive.health.poll = poll_state(known, drive);
+        zeroing::judge(drive);
         for given in &known.overrides {
             given.apply(id, &mut drive.health, known.now);
         }

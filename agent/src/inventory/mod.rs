@@ -11,6 +11,7 @@ pub mod mount_view;
 mod quarantined;
 mod since;
 pub mod wire;
+mod zeroing;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

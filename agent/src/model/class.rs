@@ -70,6 +70,17 @@ pub enum ErasePolicy {
     Signatures,
 }
 
+/// What a raw volume, which shows all its bytes, may be made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RawSpace {
+    /// Of space that was zeroed and read back alone. Where the drive does not zero on command, it is waited for.
+    #[default]
+    Zeroed,
+    /// Where zeros would have to be written, of any free space: a former owner's data may be in it.
+    Sampled,
+}
+
 /// Which drives a class takes. Every condition that is given must hold; a class with none selects nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -182,6 +193,8 @@ pub struct ClassConfig {
     pub claim: ClaimPolicy,
     /// What deleting does to the bytes.
     pub erase: ErasePolicy,
+    /// What raw volumes are made of.
+    pub raw_space: RawSpace,
     /// Filesystem when nobody names one.
     pub fs_type: FsType,
     /// Further mkfs arguments, one per element.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{DriveId, Layout, Record, RecordState};
+use super::{DriveId, Layout, Record, RecordState, runs};
 
 /// A run of bytes on a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -71,6 +71,37 @@ impl Placed {
     }
 }
 
+/// How zeros are made on a drive, by what it did when it was told to zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Zeroing {
+    /// By its own command, where it has one.
+    #[default]
+    Command,
+    /// Written: after the command other bytes were read back.
+    Written,
+    /// Neither way: other bytes were read back after zeros were written.
+    Fails,
+}
+
+impl Zeroing {
+    /// The way to go after this one did not read back as zeros.
+    pub fn after_failure(self) -> Self {
+        match self {
+            Self::Command => Self::Written,
+            Self::Written | Self::Fails => Self::Fails,
+        }
+    }
+}
+
+/// What is known of a drive's free space.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Space {
+    /// Runs that Drivebay zeroed and read back, in order, and has given to no volume since.
+    pub zeroed: Vec<Extent>,
+    pub zeroing: Zeroing,
+}
+
 /// All that a look at a claimed drive found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
@@ -84,6 +115,9 @@ pub struct Contents {
     pub volumes: Vec<Placed>,
     /// Free runs, aligned, in order.
     pub free: Vec<Extent>,
+    /// What is known of the bytes of free space.
+    #[serde(default)]
+    pub space: Space,
     /// Bytes all volumes could have together.
     pub usable_bytes: u64,
     /// Sizes and starts are multiples of this.
@@ -122,6 +156,11 @@ impl Contents {
     /// Sum of the free runs, in bytes.
     pub fn free_bytes(&self) -> u64 {
         self.free.iter().map(|run| run.len).sum()
+    }
+
+    /// Free runs that are not known to be zeros.
+    pub fn unzeroed(&self) -> Vec<Extent> {
+        runs::without(&self.free, &self.space.zeroed)
     }
 
     /// The largest volume that would fit now, in bytes: a partition needs one free run, a logical volume

@@ -56,6 +56,10 @@ codes! {
     IoStalled;
     /// It was missing several times within a day.
     ComesAndGoes;
+    /// Zeros that were written to it did not read back.
+    ZerosNotKept;
+    /// It answers to commands to zero and keeps what it had.
+    ZeroCommandIgnored;
     /// A place on it did not read when the agent read it.
     ReadFailed;
     /// It takes several times as long as other drives of its kind, at the same load.

@@ -10,6 +10,7 @@ pub mod drive;
 pub mod finding;
 pub mod health;
 pub mod identity;
+pub mod runs;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod samples;
 pub mod signature;
@@ -19,8 +20,8 @@ pub mod volume;
 
 pub use cause::Cause;
 pub use check::{CheckMethod, CheckOutcome, Checked, Inconclusive, LastCheck};
-pub use class::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Placement, Selector};
-pub use contents::{Contents, Extent, Label, Placed, Stamp};
+pub use class::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Placement, RawSpace, Selector};
+pub use contents::{Contents, Extent, Label, Placed, Space, Stamp, Zeroing};
 pub use created_for::CreatedFor;
 pub use drive::{DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport};
 pub use drivebay_proto::condition;

@@ -92,6 +92,8 @@ pub struct VolumeSpec {
     pub parameters: BTreeMap<String, String>,
     /// What deleting it does to its bytes.
     pub erase: super::ErasePolicy,
+    /// What it is made of if it is raw.
+    pub raw_space: super::RawSpace,
     /// Which free place of the drive it gets.
     pub placement: super::Placement,
 }

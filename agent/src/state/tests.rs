@@ -90,6 +90,7 @@ fn contents(volumes: Vec<Record>) -> Contents {
             })
             .collect(),
         free: Vec::new(),
+        space: Default::default(),
         usable_bytes: 1 << 40,
         extent_bytes: 1 << 20,
         table_full: false,

@@ -202,6 +202,19 @@ impl BlockDev {
         direct::write_zeros(writer, start, len)
     }
 
+    /// Has the drive make a run zeros by itself; false where it has no command for that (PUNCH_HOLE). Durable after `flush`.
+    pub fn zero_on_command(&self, start: u64, len: u64) -> io::Result<bool> {
+        match ioctl::punch(self.writer()?.as_fd(), start, len) {
+            Err(error) if unsupported(&error) => Ok(false),
+            done => done.map(|()| true),
+        }
+    }
+
+    /// Writes zeros, whatever commands the drive has. Durable after `flush`.
+    pub fn write_zeros(&self, start: u64, len: u64) -> io::Result<()> {
+        direct::write_zeros(self.writer()?, start, len)
+    }
+
     /// Opened, and compared with the one that was checked, when the first write comes.
     fn writer(&self) -> io::Result<&File> {
         if let Some(file) = self.writer.get() {

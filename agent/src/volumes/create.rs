@@ -374,11 +374,13 @@ impl Volumes {
             size_bytes: request.size_bytes,
             parameters,
             erase: class.erase,
+            raw_space: class.raw_space,
             placement: class.placement,
         };
         Self::ask_kernel(request, &spec).await?;
         let deleted = self.inner.inventory.deleted();
         let mut refused: Option<RunError<CarveError>> = None;
+        let mut unzeroed: Option<RunError<CarveError>> = None;
         let mut tried: BTreeSet<DriveId> = BTreeSet::new();
         let until = Instant::now() + PLACE_DEADLINE;
         let need = Need {
@@ -395,11 +397,18 @@ impl Volumes {
             snapshots.borrow_and_update();
             let choose = |in_flight: &[InFlight]| {
                 // One that is wiped is held.
+                let now = self.inner.inventory.current();
                 let excluded = |id: &DriveId| {
-                    tried.contains(id) || self.inner.guards.is_held(&Key::Drive(id.clone()))
+                    let unclaimed = now
+                        .drives
+                        .get(id)
+                        .is_some_and(|drive| drive.state == DriveState::Available);
+                    tried.contains(id)
+                        || self.inner.guards.is_held(&Key::Drive(id.clone()))
+                        // One that is being zeroed for it is waited for, unless another that is claimed can have it at once.
+                        || (unzeroed.is_some() && unclaimed)
                 };
-                let snapshot = self.inner.inventory.current();
-                let choice = placement::choose(&snapshot, need, in_flight, excluded);
+                let choice = placement::choose(&now, need, in_flight, excluded);
                 awaits_poll.store(choice.awaits_poll, Ordering::Relaxed);
                 choice
             };
@@ -487,6 +496,12 @@ impl Volumes {
                     tracing::info!(volume = %volume.uuid, name = %spec.name, drive = %drive.id, bytes = spec.size_bytes, "volume created");
                     return Ok((volume.clone(), revision));
                 }
+                Err(error @ RunError::Job(CarveError::NotZeroed { .. })) => {
+                    underway.end(spec.uuid).await;
+                    // It may have been claimed for this.
+                    self.want_zeroed(&drive.id, &error).await;
+                    unzeroed.get_or_insert(error);
+                }
                 // Never begun on this drive, or refused with nothing changed: another may do.
                 Err(
                     error @ (RunError::Stuck { .. }
@@ -523,11 +538,13 @@ impl Volumes {
                 }
             }
         }
-        match refused {
+        match unzeroed.or(refused) {
             Some(
                 error @ (RunError::Stuck { .. }
                 | RunError::Busy { .. }
-                | RunError::Job(CarveError::StillZeroed { .. })),
+                | RunError::Job(
+                    CarveError::StillZeroed { .. } | CarveError::NotZeroed { .. },
+                )),
             ) => Err(VolumeError::Carve(error)),
             // There may be room: it is the host that cannot use it.
             Some(RunError::Job(error)) if error.fault() == Fault::Host => {

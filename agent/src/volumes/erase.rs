@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::Volumes;
 use crate::{
     carve::jobs::{CarveError, EraseStep},
-    model::{DriveId, DriveRef, DriveState, RecordState, Snapshot, snapshot::Erasing},
+    model::{DriveId, DriveRef, DriveState, RecordState, Snapshot, Zeroing, snapshot::Erasing},
     tasks::Tasks,
     worker::{RunError, Slot},
 };
@@ -50,7 +50,12 @@ fn waiting(snapshot: &Snapshot, failed: impl Fn(Uuid) -> bool) -> Vec<Next> {
         .values()
         .filter(|drive| drive.state == DriveState::Claimed)
         .filter_map(|drive| {
-            let placed = drive.contents.as_ref()?.volumes.iter().find(|placed| {
+            let contents = drive.contents.as_ref()?;
+            // Its finding says what to do; doing it again would wear it out.
+            if contents.space.zeroing == Zeroing::Fails {
+                return None;
+            }
+            let placed = contents.volumes.iter().find(|placed| {
                 placed.ambiguous.is_none()
                     && matches!(placed.record.state, RecordState::Erasing { .. })
                     && !failed(placed.record.uuid)
@@ -96,7 +101,7 @@ fn eta_seconds(first: u64, done: u64, total: u64, took: Duration) -> u64 {
 }
 
 /// How long to rest after a step so that the rate stays below the limit. Pure.
-fn rest(done: u64, took: Duration, limit: Option<u64>) -> Duration {
+pub(super) fn rest(done: u64, took: Duration, limit: Option<u64>) -> Duration {
     limit.map_or(Duration::ZERO, |limit| {
         let wanted = Duration::from_secs_f64(done as f64 / limit.max(1) as f64);
         wanted.saturating_sub(took)
@@ -200,8 +205,12 @@ impl Volumes {
                 }
                 Err(error) => {
                     tracing::error!(volume = %uuid, drive = %drive.id, error = %crate::model::cause::chain(&error), "erase failed; the volume's space stays allocated, will retry");
-                    // What was thought to be erased is not.
-                    return Err(matches!(error, RunError::Job(CarveError::NotErased { .. })));
+                    // What was thought to be erased is not, and the drive says how to go on.
+                    let anew = matches!(error, RunError::Job(CarveError::NotErased { .. }));
+                    if anew {
+                        self.reread_drive(&drive).await;
+                    }
+                    return Err(anew);
                 }
             }
         }

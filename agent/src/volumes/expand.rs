@@ -62,22 +62,29 @@ impl Volumes {
             drive,
             uuid: volume.uuid,
             size_bytes: size,
+            raw_space: self.raw_space_of(&volume.placed.record.class),
         };
         let done = self
             .run(&volume.drive, Slot::Foreground, job, CARVE_DEADLINE)
-            .await
-            .map_err(|error| match error {
-                RunError::Job(CarveError::CannotGrow {
-                    uuid,
-                    needed,
-                    possible,
-                }) => VolumeError::CannotGrow {
-                    uuid,
-                    needed,
-                    why: format!("drive {} has no room for that; it could grow to {possible} bytes where it is", volume.drive),
-                },
-                error => error.into(),
-            })?;
+            .await;
+        if let Err(error @ RunError::Job(CarveError::NotZeroed { .. })) = &done {
+            self.want_zeroed(&volume.drive, error).await;
+        }
+        let done = done.map_err(|error| match error {
+            RunError::Job(CarveError::CannotGrow {
+                uuid,
+                needed,
+                possible,
+            }) => VolumeError::CannotGrow {
+                uuid,
+                needed,
+                why: format!(
+                    "drive {} has no room for that; it could grow to {possible} bytes where it is",
+                    volume.drive
+                ),
+            },
+            error => error.into(),
+        })?;
         let revision = self
             .inner
             .inventory

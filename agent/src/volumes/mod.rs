@@ -23,6 +23,7 @@ pub mod samplers;
 pub mod stats;
 mod unmounting;
 pub mod wipe;
+mod zeroing;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -86,6 +87,8 @@ struct Inner {
     creations: in_flight::Creations,
     /// Creations that an agent after this one must know of.
     underway: Underway,
+    /// Free space that somebody waits for to be zeroed.
+    wanted: zeroing::Wanted,
     /// What was mounted by hand.
     hand_mounts: HandMounts,
     /// Somebody wants to know how the drives are, now.
@@ -122,6 +125,7 @@ impl Volumes {
                 sender,
                 guards: Guards::default(),
                 creations: in_flight::Creations::default(),
+                wanted: zeroing::Wanted::default(),
                 checks: checks::Checks::default(),
                 samples: stats::Samples::default(),
                 samplers: samplers::Samplers::new("samples", samplers::STATS),

@@ -142,6 +142,7 @@ impl Volumes {
         progress: &mpsc::Sender<Result<WipeDriveProgress, Status>>,
     ) -> Result<WipeDriveProgress, VolumeError> {
         let mut done = 0;
+        let mut written = false;
         tracing::warn!(drive = %wipe.drive.id, "drive wipe requested by operator");
         // What is being erased there goes with the rest. What cannot be ended keeps the drive from being wiped.
         let pool = &self.inner.pool;
@@ -151,24 +152,28 @@ impl Volumes {
                 drive: wipe.drive.clone(),
                 from_bytes: done,
                 going: wipe.going.clone(),
+                written,
                 budget_ms: BUDGET_MS,
             };
             let answer = self
                 .run(&wipe.drive.id, Slot::Foreground, step, DEADLINE)
-                .await
-                .map_err(|error| match error {
-                    RunError::Job(CarveError::Busy { reason, .. }) => VolumeError::NotWiped {
-                        drive: wipe.drive.id.clone(),
-                        why: reason,
-                    },
-                    RunError::Job(error @ CarveError::StillZeroed { .. }) => {
-                        VolumeError::NotWiped {
-                            drive: wipe.drive.id.clone(),
-                            why: error.to_string(),
-                        }
-                    }
-                    error => error.into(),
-                })?;
+                .await;
+            if !written && matches!(answer, Err(RunError::Job(CarveError::NotErased { .. }))) {
+                tracing::warn!(drive = %wipe.drive.id, "drive does not zero when commanded; the wipe starts again and writes zeros");
+                (done, written) = (0, true);
+                continue;
+            }
+            let answer = answer.map_err(|error| match error {
+                RunError::Job(CarveError::Busy { reason, .. }) => VolumeError::NotWiped {
+                    drive: wipe.drive.id.clone(),
+                    why: reason,
+                },
+                RunError::Job(error @ CarveError::StillZeroed { .. }) => VolumeError::NotWiped {
+                    drive: wipe.drive.id.clone(),
+                    why: error.to_string(),
+                },
+                error => error.into(),
+            })?;
             done = answer.done_bytes;
             let finished = done >= answer.total_bytes;
             let now = WipeDriveProgress {

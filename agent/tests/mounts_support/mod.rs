@@ -179,6 +179,7 @@ impl Bench {
             label,
             volumes: vec![placed],
             free: Vec::new(),
+            space: Default::default(),
             usable_bytes: extent.len,
             extent_bytes: MIB,
             table_full: false,

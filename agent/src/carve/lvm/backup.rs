@@ -6,7 +6,8 @@
 //! committed text be torn one day, the copy is the last acknowledged one, and LVM's own `pvck --repairtype metadata` puts it back.
 //!
 //! # Format
-//! The PV's bootloader area, in two halves. Each begins with a header of 4096 bytes, little-endian, then the text.
+//! The PV's bootloader area, in two halves. Each begins with a header of 4096 bytes, little-endian, then the text. The last
+//! 4 KiB of each are kept for what is known of free space (`zeroed`).
 //!
 //! | bytes      | what                                                        |
 //! |------------|-------------------------------------------------------------|
@@ -20,7 +21,10 @@
 
 use std::io;
 
-use crate::carve::device::{self, Device, Medium};
+use crate::carve::{
+    device::{self, Device, Medium},
+    zeroed,
+};
 use crate::model::Extent;
 
 const MAGIC: &[u8; 8] = b"DRVBAYMD";
@@ -93,7 +97,7 @@ pub fn keep<D: Device + ?Sized>(dev: &D, area: Extent, text: &[u8], seqno: u64) 
     let other = newest.as_ref().map_or(0, |copy| 1 - copy.slot);
     let slot = bad.map_or(other, |bad| bad as u64);
     let raw = encode(text, seqno);
-    if raw.len() as u64 > half(area) {
+    if raw.len() as u64 > half(area) - zeroed::SLOT {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
             format!("the metadata text has {} bytes", text.len()),
@@ -109,6 +113,13 @@ pub fn keep<D: Device + ?Sized>(dev: &D, area: Extent, text: &[u8], seqno: u64) 
         }
         _ => Ok(()),
     }
+}
+
+/// Where it is kept what is known of free space: the end of each half. None: there is no room.
+pub(super) fn of_free_space(area: Extent) -> Option<zeroed::Slots> {
+    let half = half(area);
+    let at = |n: u64| area.start + n * half - zeroed::SLOT;
+    (half > HEADER as u64 + zeroed::SLOT).then(|| [at(1), at(2)])
 }
 
 fn half(area: Extent) -> u64 {

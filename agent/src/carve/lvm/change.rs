@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use uuid::Uuid;
 
 use super::{
-    name, note, plan,
+    backup, name, note, plan,
     session::Session,
     tags::{self, VgMark},
 };
@@ -14,7 +14,7 @@ use crate::carve::{
     device::Device,
     error::{CarveError, damaged, fit, in_use, io_error},
     plan::advance::first_state,
-    record::FreeSpace,
+    zeroed::Slots,
 };
 use crate::model::{
     Contents, DriveId, Extent, Label, Placed, Placement, Record, RecordState, VolumeSpec,
@@ -34,12 +34,16 @@ impl ClaimedDrive for Session<'_> {
         &self.view.mark.label
     }
 
-    fn free_space(&self) -> FreeSpace {
-        self.view.mark.free_space
+    fn space_slots(&self) -> Option<Slots> {
+        self.committed
+            .header
+            .bootloader
+            .and_then(backup::of_free_space)
     }
 
     fn contents(&self) -> Result<Contents, CarveError> {
         let mut contents = self.view.contents.clone();
+        contents.space = self.space();
         contents.notes.extend(self.notes.iter().cloned());
         Ok(contents)
     }
@@ -184,7 +188,6 @@ impl ClaimedDrive for Session<'_> {
         self.write_mark(
             &VgMark {
                 label: label.clone(),
-                ..self.view.mark.clone()
             },
             "writing the drive's mark",
         )
@@ -206,21 +209,6 @@ impl ClaimedDrive for Session<'_> {
     fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), CarveError> {
         note::write(self.dev, &erasable.runs, erasable.guid, done)
             .map_err(io_error(&self.id, "noting how far erasing is"))
-    }
-
-    fn distrust_free_space(&mut self) -> Result<(), CarveError> {
-        if self.view.mark.free_space == FreeSpace::Unknown {
-            return Ok(());
-        }
-        let mark = VgMark {
-            free_space: FreeSpace::Unknown,
-            ..self.view.mark.clone()
-        };
-        self.write_mark(&mark, "noting that free space is not zeros")?;
-        if self.view.mark.free_space == FreeSpace::Unknown {
-            return Ok(());
-        }
-        Err(self.odd("that free space is not zeros did not read back"))
     }
 
     fn release(&mut self, erasable: &Erasable) -> Result<(), CarveError> {

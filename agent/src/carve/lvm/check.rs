@@ -18,7 +18,7 @@ use crate::carve::{
     pace::Pace,
     plan as carving, space,
 };
-use crate::model::{Cause, Contents, cause::chain};
+use crate::model::{Cause, Contents, Zeroing, cause::chain};
 use crate::sys::{blockdev::BlockDev, dm};
 use crate::worker::Context;
 
@@ -57,10 +57,12 @@ pub(in crate::carve) fn make(
         largest: contents.largest_free(),
     };
     let size = carving::rounded(bytes).ok_or_else(|| no_space(bytes))?;
-    let runs = plan::allocate(&contents.free, size).ok_or_else(|| no_space(size))?;
     // The kernel takes zeros for a store that is empty, and LVM would zero its beginning by way of a name that
     // udevd makes, which nobody waits for here.
-    space::ready(dev, &session.id, session.free_space(), &runs)?;
+    let contents = session.contents()?;
+    let runs = space::room(&session, &contents, space::Need::Zeros, |_, contents| {
+        plan::allocate(&contents.free, size).ok_or_else(|| no_space(size))
+    })?;
     let name = name::check(uuid);
     let mut args: Vec<OsString> = [
         "--yes",
@@ -149,6 +151,7 @@ pub(in crate::carve) fn clear(
             .iter()
             .map(|run| view::bytes(&session.committed.vg, *run))
             .collect();
+        let how = session.space().zeroing;
         drop(session);
         open::unlock_to_zero(dev, &runs)?;
         let mut pace = Pace::new(u64::MAX);
@@ -156,7 +159,7 @@ pub(in crate::carve) fn clear(
         while let Some(left) = carving::at(&runs, done) {
             context.step("erasing a snapshot");
             done += pace
-                .zero(dev, left)
+                .zero(dev, left, how)
                 .map_err(io_error(&id, "erasing a snapshot"))?;
         }
         open::lock(dev)?;
@@ -165,6 +168,17 @@ pub(in crate::carve) fn clear(
         let found = session.view.checks.values().find(|now| same(now)).cloned();
         // Somebody else may have removed it meanwhile.
         if let Some(lv) = found {
+            match space::is_zeros(dev, &id, &runs, "checking that a snapshot is erased") {
+                Err(CarveError::NotErased { .. }) if how == Zeroing::Command => {
+                    session.note_unzeroed()?;
+                    continue;
+                }
+                Err(error @ CarveError::NotErased { .. }) => {
+                    session.note_unzeroed()?;
+                    return Err(error);
+                }
+                done => done?,
+            }
             let args = vec!["--force".into(), "--yes".into(), session.path(&lv)];
             let done = session.lvm("removing a snapshot", "lvremove", args);
             session.see_again()?;
@@ -174,6 +188,7 @@ pub(in crate::carve) fn clear(
                 }));
             }
             session.keep_copy()?;
+            session.note_zeroed(&runs)?;
         }
         cleared = true;
     }

@@ -19,12 +19,11 @@ use super::{
 };
 use crate::carve::{
     claimable,
-    device::Device,
     error::{CarveError, damaged, io_error},
     jobs::Claim,
-    record::FreeSpace,
+    space,
 };
-use crate::model::{ClaimPolicy, DriveId, Extent, Label, MIB};
+use crate::model::{ClaimPolicy, DriveId, Extent, Label, MIB, Zeroing};
 use crate::sys::{blockdev::BlockDev, lvm};
 
 /// Whose the VG of ours on a drive is; None: it has none.
@@ -83,10 +82,15 @@ pub(in crate::carve) fn resume(
         start: label.end(),
         len: plan::METADATA_END - label.end(),
     };
-    [areas, label]
-        .into_iter()
-        .try_for_each(|run| Device::zero(dev, run).and_then(|()| dev.flush()))
-        .map_err(io_error(id, "undoing an interrupted claim"))?;
+    for run in [areas, label] {
+        space::make_zeros(
+            dev,
+            id,
+            run,
+            Zeroing::Command,
+            "undoing an interrupted claim",
+        )?;
+    }
     Ok(false)
 }
 
@@ -101,10 +105,6 @@ pub(in crate::carve) fn begin(
     let node = dev.drive().node();
     let mark = VgMark {
         label: label.clone(),
-        free_space: match claim.policy {
-            ClaimPolicy::Blank => FreeSpace::Zeros,
-            ClaimPolicy::SignatureFree => FreeSpace::Unknown,
-        },
     };
     let kib = |bytes: u64| format!("{}k", bytes / 1024);
     let pv: Vec<OsString> = vec![

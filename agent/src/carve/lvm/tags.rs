@@ -11,7 +11,7 @@
 //! | `drive`     | UUID made at claim                                        |
 //! | `cluster`, `node`, `class` | whom and what it was claimed for           |
 //! | `id`        | the drive's identity at claim                             |
-//! | `free`      | `zeros` or `unknown`: what free space reads as            |
+//! | `free`      | of earlier versions, and says nothing: what free space reads as is kept elsewhere (`zeroed`) |
 //! | `sum`       | see below                                                 |
 //!
 //! | key of an LV | value                                                    |
@@ -38,10 +38,7 @@ use std::{collections::BTreeMap, ffi::OsString, fmt::Write as _};
 
 use uuid::Uuid;
 
-use crate::{
-    carve::record::FreeSpace,
-    model::{DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState},
-};
+use crate::model::{DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState};
 
 const PREFIX: &str = "drivebay.";
 /// LVM's limit for a tag, bytes.
@@ -73,8 +70,6 @@ pub enum Read<T> {
 pub struct VgMark {
     /// Whose drive it is.
     pub label: Label,
-    /// What is known of the bytes of free space.
-    pub free_space: FreeSpace,
 }
 
 /// Tags of an LV for this record. Where it lies is not among them (LVM knows), and neither is that
@@ -128,23 +123,28 @@ pub fn record(tags: &[String], extent: Extent) -> Read<Record> {
 
 /// Tags of a VG.
 pub fn of_vg(mark: &VgMark) -> Vec<String> {
+    vg_tags(mark, None)
+}
+
+fn vg_tags(mark: &VgMark, free: Option<&str>) -> Vec<String> {
     let mut tags = Tags::default();
     tags.put("drive", &mark.label.drive_uuid.to_string());
     tags.put("cluster", &mark.label.cluster);
     tags.put("node", &mark.label.node);
     tags.put("class", &mark.label.class);
     tags.put("id", &mark.label.drive_id.0);
-    let free = match mark.free_space {
-        FreeSpace::Zeros => "zeros",
-        FreeSpace::Unknown => "unknown",
-    };
-    tags.put("free", free);
+    if let Some(free) = free {
+        tags.put("free", free);
+    }
     tags.finish()
 }
 
 /// The mark that a VG's tags say.
 pub fn vg(tags: &[String]) -> Read<VgMark> {
-    read(tags, mark_of, of_vg)
+    let free = tags
+        .iter()
+        .find_map(|tag| tag.strip_prefix("drivebay.free="));
+    read(tags, mark_of, |mark| vg_tags(mark, free))
 }
 
 /// What to take away and what to add, to get from one set of tags to another.
@@ -293,11 +293,6 @@ fn mark_of(values: &Values) -> Result<VgMark, String> {
             node: get(values, "node")?.clone(),
             class: get(values, "class")?.clone(),
             drive_id: DriveId(get(values, "id")?.clone()),
-        },
-        free_space: match get(values, "free")?.as_str() {
-            "zeros" => FreeSpace::Zeros,
-            "unknown" => FreeSpace::Unknown,
-            other => return Err(unknown("free", other)),
         },
     })
 }

@@ -10,7 +10,7 @@ use super::{
     tags::{self, Read, VgMark},
 };
 use crate::{
-    model::{Contents, ErasePolicy, Extent, Layout, Mode, Placed, Record, RecordState},
+    model::{Contents, ErasePolicy, Extent, Layout, Mode, Placed, Record, RecordState, Space},
     sys::dm::DmDevice,
 };
 
@@ -197,6 +197,7 @@ pub fn view(
             sequence: vg.seqno,
             volumes,
             free,
+            space: Space::default(),
             usable_bytes: vg.pv.pe_count * vg.extent_bytes,
             extent_bytes: vg.extent_bytes,
             table_full: false,

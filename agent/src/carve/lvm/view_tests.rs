@@ -1,8 +1,5 @@
 use super::*;
-use crate::{
-    carve::record::FreeSpace,
-    model::{DriveId, FsType, GIB, Label, MIB},
-};
+use crate::model::{DriveId, FsType, GIB, Label, MIB};
 
 fn record(n: u128) -> Record {
     Record {
@@ -47,7 +44,6 @@ fn vg(lvs: Vec<Lv>) -> Vg {
             class: "fast".into(),
             drive_id: DriveId("serial-x".into()),
         },
-        free_space: FreeSpace::Zeros,
     };
     Vg {
         name: "drivebay-1".into(),

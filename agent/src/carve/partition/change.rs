@@ -9,7 +9,8 @@ use crate::carve::{
     error::{CarveError, ambiguous, in_use, io_error},
     gpt::{ENTRIES, Entry},
     plan::{self, advance::first_state},
-    record::{self, Content, FreeSpace, Stored},
+    record::{self, Content, Stored},
+    zeroed::Slots,
 };
 use crate::model::{
     Contents, DriveId, ERASING_TYPE, Extent, Label, Placed, Placement, Record, RecordState,
@@ -29,8 +30,8 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         &self.label.content.label
     }
 
-    fn free_space(&self) -> FreeSpace {
-        self.label.content.free_space
+    fn space_slots(&self) -> Option<Slots> {
+        Some(record::of_free_space())
     }
 
     fn contents(&self) -> Result<Contents, CarveError> {
@@ -170,15 +171,6 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
 
     fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), CarveError> {
         self.commit_label(erased(&self.label.content, erasable.uuid, done))
-    }
-
-    fn distrust_free_space(&mut self) -> Result<(), CarveError> {
-        if self.label.content.free_space == FreeSpace::Unknown {
-            return Ok(());
-        }
-        let mut content = self.label.content.clone();
-        content.free_space = FreeSpace::Unknown;
-        self.commit_label(content)
     }
 
     /// "All done" into the label; the entry out of the table; the record out of the label. Each of them durable before

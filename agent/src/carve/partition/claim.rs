@@ -12,10 +12,11 @@ use crate::carve::{
     gpt::{self, LABEL_EXTENT, Table, Which},
     jobs::Claim,
     plan,
-    record::{self, Content, FreeSpace},
+    record::{self, Content},
+    space,
 };
 use crate::model::Signatures;
-use crate::model::{Cause, ClaimPolicy, DriveId, DriveRef, Label, drive::PartitionFacts};
+use crate::model::{Cause, ClaimPolicy, DriveId, DriveRef, Label, Zeroing, drive::PartitionFacts};
 use crate::sys::blockdev::BlockDev;
 use crate::worker::Context;
 
@@ -96,7 +97,7 @@ pub(in crate::carve) fn begin<D: Device>(
     )
     .ok_or_else(|| refused(id, "TooSmall: it cannot hold a label and a volume".into()))?;
     gpt::create(dev, &table).map_err(io_error(id, "writing the first partition table"))?;
-    first_label(dev, id, claim.label.clone(), claim.policy)
+    first_label(dev, id, claim.label.clone())
 }
 
 /// Completes a claim that got as far as a table. The table keeps its GUID, and gives it to the label.
@@ -115,24 +116,14 @@ pub(super) fn finish<D: Device>(
         drive_uuid: table.disk_guid,
         ..claim.label.clone()
     };
-    first_label(dev, id, label, claim.policy)
+    first_label(dev, id, label)
 }
 
-fn first_label<D: Device>(
-    dev: &D,
-    id: &DriveId,
-    label: Label,
-    policy: ClaimPolicy,
-) -> Result<(), CarveError> {
-    let free_space = match policy {
-        ClaimPolicy::Blank => FreeSpace::Zeros,
-        ClaimPolicy::SignatureFree => FreeSpace::Unknown,
-    };
+fn first_label<D: Device>(dev: &D, id: &DriveId, label: Label) -> Result<(), CarveError> {
     // Old bytes in the slots of a signature-free drive would be taken for a damaged label.
-    dev.zero(LABEL_EXTENT)
-        .and_then(|()| dev.flush())
-        .map_err(io_error(id, "clearing the label partition"))?;
-    match record::write(dev, None, &Content::new(label, free_space)) {
+    let what = "clearing the label partition";
+    space::make_zeros(dev, id, LABEL_EXTENT, Zeroing::Command, what)?;
+    match record::write(dev, None, &Content::new(label)) {
         Ok(_) => Ok(()),
         Err(error) => Err(CarveError::Io {
             drive: id.to_string(),

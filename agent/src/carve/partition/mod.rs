@@ -18,3 +18,5 @@ mod session;
 mod tests;
 
 pub(crate) use session::Session;
+#[cfg(test)]
+mod zeroing_tests;

@@ -46,7 +46,7 @@ fn a_volume_whose_creation_is_not_settled_is_in_use() {
         "{deleted:?}"
     );
     assert!(!is_erasing(&drive, b()));
-    let grown = unrepaired(&drive).expand(b(), 4 * MIB);
+    let grown = unrepaired(&drive).expand(b(), 4 * MIB, Default::default());
     assert!(
         matches!(grown, Err(CarveError::NoSuchVolume { .. })),
         "{grown:?}"
@@ -70,7 +70,7 @@ fn a_delete_that_was_cut_off_is_in_use_until_it_is_completed() {
 fn a_deleted_volume_is_neither_grown_nor_formatted() {
     let drive = furnished(512);
     session(&drive).delete(b()).unwrap();
-    let grown = session(&drive).expand(b(), 4 * MIB);
+    let grown = session(&drive).expand(b(), 4 * MIB, Default::default());
     let formatted = session(&drive).advance(b(), &RecordState::Block);
     for refused in [grown, formatted] {
         assert!(

@@ -5,6 +5,7 @@
 use std::{cell::RefCell, io};
 
 use crate::carve::{
+    claimed::ClaimedDrive as _,
     device::{Device, Kernel},
     error::{CarveError, damaged, host_error, io_error, not_ours},
     gpt::{self, Entry, FirstSector, Table, Which},
@@ -361,6 +362,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             sequence: self.label.sequence,
             volumes: view.volumes,
             free: view.free,
+            space: self.space(),
             usable_bytes: view.usable_bytes,
             extent_bytes: plan::EXTENT_BYTES,
             table_full: self.table.free_number().is_none(),

@@ -15,11 +15,10 @@ use crate::carve::{
     gpt,
     jobs::{Changed, Claim},
     lvm::{label, metadata::PvHeader},
-    record,
 };
 use crate::model::{
-    ClaimPolicy, Contents, DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Record,
-    RecordState, VolumeSpec,
+    ClaimPolicy, Contents, DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, RawSpace,
+    Record, RecordState, VolumeSpec,
 };
 
 pub(super) const SIZE: u64 = 48 * MIB;
@@ -43,7 +42,7 @@ fn how(policy: ClaimPolicy) -> Claim {
     }
 }
 
-fn spec(n: u128, name: &str, mib: u64) -> VolumeSpec {
+pub(super) fn spec(n: u128, name: &str, mib: u64) -> VolumeSpec {
     VolumeSpec {
         uuid: Uuid::from_u128(n),
         name: name.into(),
@@ -56,11 +55,12 @@ fn spec(n: u128, name: &str, mib: u64) -> VolumeSpec {
         size_bytes: mib * MIB,
         parameters: Default::default(),
         erase: ErasePolicy::Zero,
+        raw_space: Default::default(),
         placement: crate::model::Placement::Pack,
     }
 }
 
-fn claimed(sector: u64, policy: ClaimPolicy) -> FakeDrive {
+pub(super) fn claimed(sector: u64, policy: ClaimPolicy) -> FakeDrive {
     let drive = FakeDrive::new(SIZE, sector);
     claim::begin(&drive, &id(), &how(policy)).unwrap();
     drive.settle();
@@ -72,17 +72,17 @@ pub(super) fn session(drive: &FakeDrive) -> Session<'_, FakeDrive> {
 }
 
 /// Carves, when no volume was deleted while the drive was away.
-fn create(drive: &FakeDrive, spec: &VolumeSpec) -> Result<Changed, CarveError> {
+pub(super) fn create(drive: &FakeDrive, spec: &VolumeSpec) -> Result<Changed, CarveError> {
     session(drive).create(spec, &[])
 }
 
 /// Gives back what is erased.
-fn free(drive: &FakeDrive, uuid: Uuid) -> Result<Contents, CarveError> {
+pub(super) fn free(drive: &FakeDrive, uuid: Uuid) -> Result<Contents, CarveError> {
     let erasable = session(drive).erasable(uuid)?.unwrap();
     erase::free(&mut session(drive), &erasable)
 }
 
-fn look(drive: &FakeDrive) -> Contents {
+pub(super) fn look(drive: &FakeDrive) -> Contents {
     session(drive).contents().unwrap()
 }
 
@@ -137,7 +137,9 @@ const CHANGES: &[(&str, Change)] = &[
         create(drive, &spec(0xd, "d", 5)).map(|_| ())
     }),
     ("expand", |drive| {
-        session(drive).expand(a(), 9 * MIB).map(|_| ())
+        session(drive)
+            .expand(a(), 9 * MIB, RawSpace::Zeroed)
+            .map(|_| ())
     }),
     ("advance", |drive| {
         session(drive).advance(a(), &formatted(true)).map(|_| ())
@@ -212,7 +214,7 @@ fn holds(drive: &FakeDrive, what: &str, allowed: &[&Contents]) -> Contents {
 }
 
 /// A coin for each unflushed sector; the modes 0 and 1 lose all and none.
-fn coin(mode: u64, seed: &Cell<u64>) -> impl FnMut() -> bool + '_ {
+pub(super) fn coin(mode: u64, seed: &Cell<u64>) -> impl FnMut() -> bool + '_ {
     move || {
         seed.set(
             seed.get()
@@ -560,7 +562,7 @@ fn the_kernel_refusing_a_change_undoes_it() {
         Err(CarveError::Io { .. })
     ));
     assert!(matches!(
-        session(&drive).expand(a(), 9 * MIB),
+        session(&drive).expand(a(), 9 * MIB, RawSpace::Zeroed),
         Err(CarveError::Io { .. })
     ));
     drive.kernel_refuses.set(false);
@@ -571,7 +573,7 @@ fn the_kernel_refusing_a_change_undoes_it() {
 #[test]
 fn a_volume_grows_only_into_free_space() {
     let drive = furnished(512);
-    match session(&drive).expand(a(), 13 * MIB) {
+    match session(&drive).expand(a(), 13 * MIB, RawSpace::Zeroed) {
         Err(CarveError::CannotGrow {
             needed, possible, ..
         }) => {
@@ -579,14 +581,21 @@ fn a_volume_grows_only_into_free_space() {
         }
         other => panic!("{other:?}"),
     }
-    assert!(!session(&drive).expand(a(), 4 * MIB).unwrap().changed);
-    let grown = session(&drive).expand(a(), 12 * MIB - 5).unwrap();
+    assert!(
+        !session(&drive)
+            .expand(a(), 4 * MIB, RawSpace::Zeroed)
+            .unwrap()
+            .changed
+    );
+    let grown = session(&drive)
+        .expand(a(), 12 * MIB - 5, RawSpace::Zeroed)
+        .unwrap();
     assert_eq!(
         grown.contents.volume(a()).unwrap().record.extent.len,
         12 * MIB
     );
     assert!(matches!(
-        session(&drive).expand(Uuid::nil(), MIB),
+        session(&drive).expand(Uuid::nil(), MIB, RawSpace::Zeroed),
         Err(CarveError::NoSuchVolume { .. })
     ));
 }
@@ -693,23 +702,6 @@ fn a_record_only_moves_forward() {
             .unwrap()
             .changed
     );
-}
-
-#[test]
-fn space_that_is_not_zeros_is_not_given_out_on_a_drive_that_should_be() {
-    let drive = claimed(512, ClaimPolicy::Blank);
-    drive.fill(
-        Extent {
-            start: 5 * MIB,
-            len: 512,
-        },
-        1,
-    );
-    match create(&drive, &spec(0xa, "a", 8)) {
-        Err(CarveError::NotErased { offset, .. }) => assert_eq!(offset, 5 * MIB),
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(look(&drive).volumes, []);
 }
 
 #[test]
@@ -829,10 +821,7 @@ fn after_erasing_signatures_only_nobody_believes_that_free_space_is_zeros() {
     );
     session(&drive).delete(a()).unwrap();
     free(&drive, a()).unwrap();
-    assert_eq!(
-        session(&drive).label.content.free_space,
-        record::FreeSpace::Unknown
-    );
+    assert_eq!(look(&drive).space.zeroed, []);
     assert!(create(&drive, &spec(0xb, "b", 8)).unwrap().changed);
 }
 

@@ -2,10 +2,10 @@
 
 use std::io;
 
-use super::Blankness;
+use super::{Blankness, remains};
 use crate::{
     carve::device,
-    model::MIB,
+    model::{GIB, MIB},
     sys::direct::{ALIGN, Aligned},
 };
 
@@ -15,6 +15,8 @@ const END_BYTES: u64 = 16 * MIB;
 const SAMPLES: u64 = 64;
 /// Bytes of one sample.
 const SAMPLE_BYTES: u64 = 64 * 1024;
+/// Further ones where data usually begins: up to so many bytes, one in each so many.
+const DENSER: [(u64, u64); 2] = [(GIB, 32 * MIB), (16 * GIB, 512 * MIB)];
 /// The ends are read in pieces of this many bytes.
 const PIECE_BYTES: u64 = MIB;
 
@@ -38,6 +40,15 @@ pub(super) fn plan(size: u64) -> Vec<(u64, u64)> {
         let at = u128::from(span) * u128::from(index) / u128::from(SAMPLES - 1);
         let at = at as u64 / ALIGN * ALIGN;
         runs.push((at, SAMPLE_BYTES.min(size - at)));
+    }
+    let denser = DENSER
+        .into_iter()
+        .flat_map(|(to, every)| (every..to).step_by(every as usize));
+    for at in denser.chain(remains::places(size)) {
+        let at = at / ALIGN * ALIGN;
+        if at < size {
+            runs.push((at, ALIGN.min(size - at)));
+        }
     }
     runs
 }
@@ -97,6 +108,27 @@ mod tests {
             let mut image = vec![0; size];
             image[at] = 1;
             assert_eq!(look(&image), Blankness::DataAt(at as u64));
+        }
+    }
+
+    #[test]
+    fn labels_of_ceph_and_superblock_copies_are_read_and_the_first_gib_densely() {
+        let runs = plan(4000 * GIB);
+        let is_read = |at: u64| {
+            runs.iter()
+                .any(|(start, len)| (*start..start + len).contains(&at))
+        };
+        for at in [
+            GIB,
+            10 * GIB,
+            100 * GIB,
+            1000 * GIB,
+            64 * MIB + 64,
+            256 * GIB + 64,
+            32 * MIB,
+            992 * MIB,
+        ] {
+            assert!(is_read(at), "{at}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! drives without a signature; one that must be blank is read for any data instead.
 
 use crate::{
-    model::{MIB, Signature},
+    model::{GIB, MIB, Signature},
     sys::blkid::USAGE_TABLE,
 };
 
@@ -32,7 +32,7 @@ pub(crate) fn find<E>(
     }
     for (kind, at, magic_at, magic) in backups(size) {
         let start = at / BLOCK * BLOCK;
-        let bytes = read(start, 2 * BLOCK as usize)?;
+        let bytes = read(start, (2 * BLOCK).min(size - start) as usize)?;
         let skip = (at - start + magic_at) as usize;
         if bytes
             .get(skip..)
@@ -111,9 +111,91 @@ fn backups(size: u64) -> Vec<(&'static str, u64, u64, &'static [u8])> {
     }
     // The largest group: 1 TiB less a block.
     places.push(("xfs", 1024 * 1024 * MIB - 4096, 0, b"XFSB"));
-    places.retain(|(_, at, ..)| at / BLOCK * BLOCK + 2 * BLOCK <= size);
+    places.extend(others(size));
+    places.retain(|(_, at, skip, magic)| at + skip + magic.len() as u64 <= size);
     places.sort_by_key(|place| place.1);
     places.dedup();
+    places
+}
+
+/// Where a drive that must be blank is read besides its samples.
+pub(super) fn places(size: u64) -> impl Iterator<Item = u64> {
+    backups(size).into_iter().map(|(_, at, ..)| at)
+}
+
+/// Superblocks and their copies that libblkid does not look for, or wants more of.
+fn others(size: u64) -> Vec<(&'static str, u64, u64, &'static [u8])> {
+    const BCACHEFS: [&[u8]; 2] = [
+        &[
+            0xc6, 0x85, 0x73, 0xf6, 0x66, 0xce, 0x90, 0xa9, 0xd9, 0x6a, 0x60, 0xcf, 0x80, 0x3d,
+            0xf7, 0xef,
+        ],
+        &[
+            0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca, 0x82, 0x65, 0xf5, 0x7f, 0x48, 0xba,
+            0x6d, 0x81,
+        ],
+    ];
+    let sectors = size / SECTOR;
+    // Counted from the end; 0 is the last.
+    let from_end = |n: u64| sectors.saturating_sub(n + 1) * SECTOR;
+    let mut places: Vec<(&'static str, u64, u64, &'static [u8])> = vec![
+        ("geom", from_end(0), 0, b"GEOM::"),
+        ("ntfs", from_end(0), 3, b"NTFS    "),
+        ("ntfs", sectors / 2 * SECTOR, 3, b"NTFS    "),
+        ("jfs", 0x8000, 0, b"JFS1"),
+        ("jfs", 0xf000, 0, b"JFS1"),
+        ("f2fs", 0x400, 0, &[0x10, 0x20, 0xf5, 0xf2]),
+        ("f2fs", 0x1400, 0, &[0x10, 0x20, 0xf5, 0xf2]),
+        (
+            "nilfs2",
+            (size / BLOCK).saturating_sub(1) * BLOCK,
+            6,
+            &[0x34, 0x34],
+        ),
+        ("sun", 0, 508, &[0xda, 0xbe]),
+        ("vtoc", SECTOR, 12, &[0xee, 0xde, 0x0d, 0x60]),
+        ("vxvm", 128 * SECTOR, 0, b"PRIV"),
+        (
+            "adaptec_raid_member",
+            from_end(0),
+            0,
+            &[0x37, 0xfc, 0x4d, 0x1e],
+        ),
+    ];
+    // Labels of Ceph's bluestore: 0, 1, 10, 100 and 1000 GiB.
+    for gib in [0, 1, 10, 100, 1000] {
+        places.push(("ceph_bluestore", gib * GIB, 0, b"bluestore block device"));
+    }
+    // Copies of boot sectors, for either size of sectors.
+    for sector in [512, 4096] {
+        places.push(("exfat", 12 * sector, 3, b"EXFAT   "));
+        places.push(("vfat", 6 * sector, 0x52, b"FAT32   "));
+    }
+    for magic in [b"H+", b"HX", b"BD"] {
+        places.push(("hfsplus", from_end(1), 0, magic));
+    }
+    // Windows' dynamic disks: a header in sector 6, and the database in the last MiB.
+    for at in [6 * SECTOR, from_end(0), from_end(191)] {
+        places.push(("ldm", at, 0, b"PRIVHEAD"));
+    }
+    for n in [2046, 2045, 2, 1] {
+        places.push(("ldm", from_end(n), 0, b"TOCBLOCK"));
+    }
+    places.push(("ldm", from_end(2030), 0, b"VMDB"));
+    // bcachefs: at 4 KiB, 1 MiB behind that, and in the last whole MiB of buckets.
+    for magic in BCACHEFS {
+        places.extend([4096, 4096 + MIB].map(|at| ("bcachefs", at, 24, magic)));
+        for bucket in [SECTOR, MIB / 8, MIB / 4, MIB / 2, MIB, 2 * MIB] {
+            let at = (size / bucket * bucket).saturating_sub(MIB);
+            places.push(("bcachefs", at, 24, magic));
+        }
+    }
+    // Sun's backups: the first odd sectors of the last track, in the geometries that are made up for drives.
+    for (heads, track) in [(255, 63), (16, 63), (64, 32)] {
+        let last = sectors / (heads * track) * heads * track;
+        let at = |odd: u64| last.saturating_sub(track) + odd;
+        places.extend([1, 3, 5, 7, 9].map(|odd| ("sun", at(odd) * SECTOR, 508, &[0xda, 0xbe][..])));
+    }
     places
 }
 
@@ -142,6 +224,14 @@ mod tests {
     }
 
     #[test]
+    fn labels_of_bluestore_are_looked_for_as_far_as_they_lie() {
+        let at: Vec<u64> = places(4000 * GIB).filter(|at| at % GIB == 0).collect();
+        for gib in [0, 1, 10, 100, 1000] {
+            assert!(at.contains(&(gib * GIB)), "{gib}");
+        }
+    }
+
+    #[test]
     fn each_table_and_each_backup_is_found_and_zeros_are_nothing() {
         assert_eq!(found(0, &[0; 512]), None);
         for (at, bytes, kind) in [
@@ -155,6 +245,28 @@ mod tests {
             (3 * 8192 * 1024 + 1024 + 56, &[0x53, 0xef], "ext4"),
             (128 * MIB + 56, &[0x53, 0xef], "ext4"),
             (64 * MIB + 64, b"_BHRfS_M", "btrfs"),
+            (SIZE - 512, b"GEOM::ELI", "geom"),
+            (SIZE - 512 + 3, b"NTFS    ", "ntfs"),
+            (0xf000, b"JFS1", "jfs"),
+            (0x1400, &[0x10, 0x20, 0xf5, 0xf2], "f2fs"),
+            (SIZE - 4096 + 6, &[0x34, 0x34], "nilfs2"),
+            (508, &[0xda, 0xbe], "sun"),
+            (512 + 12, &[0xee, 0xde, 0x0d, 0x60], "vtoc"),
+            (12 * 512 + 3, b"EXFAT   ", "exfat"),
+            (6 * 4096 + 0x52, b"FAT32   ", "vfat"),
+            (SIZE - 1024, b"H+", "hfsplus"),
+            (SIZE - MIB + 512, b"TOCBLOCK", "ldm"),
+            (SIZE - 512, b"PRIVHEAD", "ldm"),
+            (65536, b"PRIV", "vxvm"),
+            (SIZE - 512, &[0x37, 0xfc, 0x4d, 0x1e], "adaptec_raid_member"),
+            (
+                4096 + MIB + 24,
+                &[
+                    0xc6, 0x85, 0x73, 0xf6, 0x66, 0xce, 0x90, 0xa9, 0xd9, 0x6a, 0x60, 0xcf, 0x80,
+                    0x3d, 0xf7, 0xef,
+                ],
+                "bcachefs",
+            ),
             (SIZE / 4, b"XFSB", "xfs"),
             (SIZE / 2, b"XFSB", "xfs"),
         ] {

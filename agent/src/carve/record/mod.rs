@@ -4,7 +4,8 @@
 //! The first entry of the GPT is the label partition: type `LABEL_TYPE`, 4 MiB at byte 1 MiB of
 //! the drive. It holds two slots of 2 MiB, at byte 0 and at byte 2 MiB of the partition. A slot
 //! is a header of 4096 bytes followed by the payload, which is padded with zeros to whole blocks of
-//! 4096 bytes (to whole sectors by 0.1.0). What lies after that is left over from longer payloads and means nothing.
+//! 4096 bytes (to whole sectors by 0.1.0). What lies after that is left over from longer payloads and means nothing, but for the
+//! last 4 KiB of the slot: what is known of free space (`zeroed`).
 //!
 //! # Header
 //! All integers are little-endian. The header is one sector on 4Kn drives and eight on others.
@@ -16,7 +17,7 @@
 //! | 10..12     | format, minor: 0. Higher ones only add fields to the payload              |
 //! | 12..16     | header length: 4096                                                       |
 //! | 16..24     | sequence: grows with every write; the valid slot with the higher one wins |
-//! | 24..32     | payload length in bytes, without padding; at most 2 MiB − 4096            |
+//! | 24..32     | payload length in bytes, without padding; at most 2 MiB − 8 KiB           |
 //! | 32..36     | CRC-32 (IEEE 802.3, as in zip and GPT) of the payload                     |
 //! | 36..40     | zeros                                                                     |
 //! | 40..56     | drive UUID, in the byte order of RFC 9562 (not GPT's); equals the payload's and the GPT's disk GUID |
@@ -52,7 +53,7 @@ use super::{
     device::{self, Device, Medium},
     gpt::LABEL_EXTENT,
 };
-pub use payload::{Content, FreeSpace, Stored};
+pub use payload::{Content, Stored};
 use slot::{SLOT_BYTES, Slot};
 
 /// What the two slots say.
@@ -121,6 +122,11 @@ pub fn has_traces<D: Medium + ?Sized>(dev: &D) -> io::Result<bool> {
         return Ok(false);
     }
     device::any((0..2).map(|slot| slot::has_magic(dev, slot)))
+}
+
+/// Where it is kept what is known of free space.
+pub(super) fn of_free_space() -> super::zeroed::Slots {
+    slot::of_free_space()
 }
 
 /// Reads both slots.

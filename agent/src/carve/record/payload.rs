@@ -8,10 +8,9 @@
 //!     "cluster": "…",         cluster the drive belongs to
 //!     "node": "…",            node that claimed it
 //!     "class": "…",           class it was claimed for
-//!     "drive_id": "…",        the drive's identity at claim
-//!     "free_space": "zeros"   "zeros": free space is known to read as zeros, and checked to.
-//!   },                        "unknown": claimed as signature-free, or something was erased by
-//!   "records": [{             its signatures only
+//!     "drive_id": "…"         the drive's identity at claim. ("free_space" of earlier versions says nothing)
+//!   },
+//!   "records": [{
 //!     "uuid": "…",            identity; the GUID of its partition while it lives
 //!     "name": "…",            the CSI name
 //!     "class": "…",           class it was asked from
@@ -44,16 +43,6 @@ use uuid::Uuid;
 
 use crate::model::{DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState};
 
-/// What is known of the bytes of free space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FreeSpace {
-    /// Claimed blank, and everything freed since was erased.
-    Zeros,
-    /// Old bytes may be there, by the operator's choice.
-    Unknown,
-}
-
 /// A whole label.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Content {
@@ -61,8 +50,6 @@ pub struct Content {
     pub minor: u16,
     /// Our mark.
     pub label: Label,
-    /// What is known of free space.
-    pub free_space: FreeSpace,
     /// Volumes.
     pub records: Vec<Stored>,
     label_extra: Map<String, Value>,
@@ -90,11 +77,10 @@ impl From<Record> for Stored {
 
 impl Content {
     /// The first content of a drive.
-    pub fn new(label: Label, free_space: FreeSpace) -> Self {
+    pub fn new(label: Label) -> Self {
         Self {
             minor: 0,
             label,
-            free_space,
             records: Vec::new(),
             label_extra: Map::new(),
             extra: Map::new(),
@@ -137,7 +123,6 @@ impl Content {
                 node: self.label.node.clone(),
                 class: self.label.class.clone(),
                 drive_id: self.label.drive_id.0.clone(),
-                free_space: self.free_space,
                 extra: self.label_extra.clone(),
             },
             records: self.records.iter().map(RawRecord::from).collect(),
@@ -156,7 +141,6 @@ impl Content {
                 class: raw.label.class,
                 drive_id: DriveId(raw.label.drive_id),
             },
-            free_space: raw.label.free_space,
             records: raw
                 .records
                 .into_iter()
@@ -183,7 +167,6 @@ struct RawLabel {
     node: String,
     class: String,
     drive_id: String,
-    free_space: FreeSpace,
     #[serde(flatten)]
     extra: Map<String, Value>,
 }

@@ -8,11 +8,14 @@ use super::{Content, WriteError};
 use crate::carve::{
     device::{Device, Medium},
     gpt::LABEL_EXTENT,
+    zeroed,
 };
 use crate::model::MIB;
 
 /// Bytes of one slot.
 pub(super) const SLOT_BYTES: u64 = 2 * MIB;
+/// Most bytes of a payload: what is kept of free space lies behind it.
+const PAYLOAD_BYTES: u64 = SLOT_BYTES - HEADER_BYTES as u64 - zeroed::SLOT;
 /// Bytes of its header.
 const HEADER_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"DRVBAYLB";
@@ -45,6 +48,11 @@ impl Slot {
     }
 }
 
+/// Where it is kept what is known of free space.
+pub(super) fn of_free_space() -> zeroed::Slots {
+    [0, 1].map(|slot| start_of(slot) + SLOT_BYTES - zeroed::SLOT)
+}
+
 fn start_of(slot: u64) -> u64 {
     LABEL_EXTENT.start + slot * SLOT_BYTES
 }
@@ -75,7 +83,7 @@ pub(super) fn encode(content: &Content, sequence: u64, sector: u64) -> Result<Ve
     }
     let payload = content.encode().map_err(WriteError::Encode)?;
     let length = payload.len() as u64;
-    if length > SLOT_BYTES - HEADER_BYTES as u64 {
+    if length > PAYLOAD_BYTES {
         return Err(WriteError::TooLarge(length + HEADER_BYTES as u64));
     }
     let mut raw = vec![0; HEADER_BYTES];

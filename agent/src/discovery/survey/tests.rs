@@ -77,6 +77,7 @@ fn contents(note: &str) -> Contents {
         },
         volumes: Vec::new(),
         free: Vec::new(),
+        space: Default::default(),
         usable_bytes: 0,
         extent_bytes: 1,
         table_full: false,

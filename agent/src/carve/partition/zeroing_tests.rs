@@ -1,0 +1,251 @@
+//! Raw volumes on a drive in memory that is full of a former owner's data and does as drives do when they are told to zero.
+
+use std::cell::Cell;
+
+use uuid::Uuid;
+
+use super::tests::{a, claimed, coin, create, free, look, session, spec};
+use crate::carve::{
+    claimed::ClaimedDrive,
+    device::{self, Device},
+    error::CarveError,
+    fake::{FakeDrive, Zeroes},
+    pace::Pace,
+    plan, zero_free,
+};
+use crate::model::{
+    ClaimPolicy, Extent, MIB, Mode, RawSpace, RecordState, VolumeSpec, Zeroing, runs,
+};
+
+/// A claimed drive with somebody's data in all free space.
+fn used(zeroes: Zeroes) -> FakeDrive {
+    let drive = claimed(4096, ClaimPolicy::SignatureFree);
+    for run in look(&drive).free {
+        for block in blocks(run) {
+            drive.fill(block, 0x5a);
+        }
+    }
+    drive.zeroes.set(zeroes);
+    drive.settle();
+    drive
+}
+
+/// A few of its blocks: tests write to them alone, and read all.
+fn blocks(run: Extent) -> impl Iterator<Item = Extent> {
+    let starts = (run.start..run.end()).step_by(256 << 10);
+    starts.map(|start| Extent { start, len: 4096 })
+}
+
+fn raw(n: u128, mib: u64) -> VolumeSpec {
+    VolumeSpec {
+        mode: Mode::Block,
+        ..spec(n, &format!("raw-{n}"), mib)
+    }
+}
+
+/// The first byte of somebody else's that the volume shows.
+fn shows(drive: &FakeDrive, uuid: Uuid) -> Option<u64> {
+    let extent = look(drive).volume(uuid).unwrap().record.extent;
+    device::first_nonzero(drive, extent).unwrap()
+}
+
+/// One step in the background.
+fn zero(drive: &FakeDrive, first: &[Extent], may_write: bool) -> bool {
+    let done = zero_free::zero(&session(drive), first, may_write, 0).unwrap();
+    done.ended.is_some()
+}
+
+/// Asks until it is done, as a sidecar does, with steps in the background between.
+fn patiently(
+    drive: &FakeDrive,
+    mut call: impl FnMut() -> Result<(), CarveError>,
+) -> Vec<(u64, u64)> {
+    let mut told = Vec::new();
+    for _ in 0..100 {
+        match call() {
+            Ok(()) => return told,
+            Err(CarveError::NotZeroed {
+                zeroed,
+                needed,
+                runs,
+                ..
+            }) => {
+                told.push((zeroed, needed));
+                zero(drive, &runs, true);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("it never ends: {told:?}")
+}
+
+fn erase(drive: &FakeDrive, uuid: Uuid) -> Result<(), CarveError> {
+    let session = session(drive);
+    let erasable = session.erasable(uuid)?.unwrap();
+    let mut pace = Pace::new(0);
+    let mut done = 0;
+    while let Some(left) = plan::at(&erasable.runs, done) {
+        done += pace.zero(drive, left, session.space().zeroing).unwrap();
+    }
+    free(drive, uuid).map(|_| ())
+}
+
+#[test]
+fn a_raw_volume_and_its_growth_cost_one_command_each_and_show_nothing_where_the_drive_zeroes_on_command()
+ {
+    let drive = used(Zeroes::OnCommand);
+    for raw_space in [RawSpace::Zeroed, RawSpace::Sampled] {
+        let uuid = Uuid::from_u128(raw_space as u128 + 1);
+        drive.commands.set(0);
+        let volume = VolumeSpec {
+            raw_space,
+            ..raw(raw_space as u128 + 1, 8)
+        };
+        create(&drive, &volume).unwrap();
+        assert_eq!((drive.commands.get(), drive.zeros_written.get()), (1, 0));
+        assert_eq!(shows(&drive, uuid), None);
+        drive.commands.set(0);
+        let grown = session(&drive).expand(uuid, 11 * MIB, raw_space);
+        grown.unwrap();
+        assert_eq!((drive.commands.get(), drive.zeros_written.get()), (1, 0));
+        assert_eq!(shows(&drive, uuid), None);
+    }
+    // All the rest was zeroed in the background: no command is needed any more.
+    while !zero(&drive, &[], false) {}
+    drive.commands.set(0);
+    create(&drive, &raw(9, 4)).unwrap();
+    assert_eq!(drive.commands.get(), 0);
+    assert_eq!(shows(&drive, Uuid::from_u128(9)), None);
+}
+
+#[test]
+fn a_raw_volume_waits_with_progress_where_zeros_must_be_written() {
+    for zeroes in [Zeroes::Written, Zeroes::NotOnCommand] {
+        let drive = used(zeroes);
+        let told = patiently(&drive, || create(&drive, &raw(0xa, 24)).map(|_| ()));
+        assert_eq!(told[0], (0, 24 * MIB), "{zeroes:?}");
+        assert!(told.is_sorted() && told.len() > 1, "{told:?}");
+        assert_eq!(shows(&drive, a()), None, "{zeroes:?}");
+        let told = patiently(&drive, || {
+            let grown = session(&drive).expand(a(), 28 * MIB, RawSpace::Zeroed);
+            grown.map(|_| ())
+        });
+        assert!(told.len() <= 3, "{told:?}");
+        assert_eq!(shows(&drive, a()), None, "{zeroes:?}");
+    }
+}
+
+#[test]
+fn sampled_space_is_handed_out_at_once_and_shows_what_was_there() {
+    let drive = used(Zeroes::Written);
+    let volume = VolumeSpec {
+        raw_space: RawSpace::Sampled,
+        ..raw(0xa, 8)
+    };
+    create(&drive, &volume).unwrap();
+    assert!(shows(&drive, a()).is_some());
+    // No zeros are written to such a drive in the background.
+    drive.zeros_written.set(0);
+    assert!(zero(&drive, &[], false));
+    assert_eq!(drive.zeros_written.get(), 0);
+}
+
+#[test]
+fn deleted_space_is_zeroed_only_where_it_was_erased_and_read_back() {
+    let drive = used(Zeroes::OnCommand);
+    create(&drive, &raw(0xa, 8)).unwrap();
+    let extent = look(&drive).volume(a()).unwrap().record.extent;
+    drive.fill(extent, 0x77);
+    session(&drive).delete(a()).unwrap();
+    erase(&drive, a()).unwrap();
+    assert_eq!(look(&drive).space.zeroed, [extent]);
+    // Whoever gets a part of it takes it out.
+    create(&drive, &spec(0xb, "b", 2)).unwrap();
+    let left = look(&drive).space.zeroed;
+    assert_eq!(runs::bytes(&left), 6 * MIB);
+}
+
+#[test]
+fn a_drive_that_ignores_commands_to_zero_is_written_to_and_one_that_keeps_no_zeros_is_asked_no_more()
+ {
+    for zeroes in [Zeroes::NotOnCommand, Zeroes::Never] {
+        let drive = claimed(512, ClaimPolicy::Blank);
+        create(&drive, &spec(0xa, "a", 8)).unwrap();
+        let extent = look(&drive).volume(a()).unwrap().record.extent;
+        drive.fill(extent, 0x77);
+        session(&drive).delete(a()).unwrap();
+        drive.zeroes.set(zeroes);
+        let error = erase(&drive, a()).unwrap_err();
+        assert!(matches!(error, CarveError::NotErased { .. }), "{error}");
+        let now = look(&drive);
+        assert_eq!(now.space.zeroing, Zeroing::Written);
+        let state = now.volume(a()).unwrap().record.state.clone();
+        assert!(matches!(state, RecordState::Erasing { done_bytes: 0, .. }));
+        let again = erase(&drive, a());
+        if zeroes == Zeroes::NotOnCommand {
+            again.unwrap();
+            assert_eq!(device::first_nonzero(&drive, extent).unwrap(), None);
+            assert_eq!(look(&drive).space.zeroing, Zeroing::Written);
+        } else {
+            assert!(again.is_err());
+            assert_eq!(look(&drive).space.zeroing, Zeroing::Fails);
+            assert!(look(&drive).volume(a()).is_some());
+            assert!(zero(&drive, &[], true));
+        }
+    }
+}
+
+#[test]
+fn zeroed_space_that_something_wrote_to_is_not_given_out_and_is_zeroed_again() {
+    let drive = used(Zeroes::OnCommand);
+    while !zero(&drive, &[], false) {}
+    let first = look(&drive).free[0];
+    drive.fill(Extent { len: 4096, ..first }, 1);
+    match create(&drive, &raw(0xa, 8)) {
+        Err(CarveError::NotErased { offset, .. }) => assert_eq!(offset, first.start),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(look(&drive).volumes, []);
+    create(&drive, &raw(0xa, 36)).unwrap();
+    assert_eq!(shows(&drive, a()), None);
+}
+
+/// What a volume's user writes to it.
+fn writes(drive: &FakeDrive, uuid: Uuid) {
+    let extent = look(drive).volume(uuid).unwrap().record.extent;
+    for block in blocks(extent) {
+        drive.write_at(block.start, &[0x77; 4096]).unwrap();
+    }
+    drive.flush().unwrap();
+}
+
+#[test]
+fn a_power_cut_at_any_moment_lets_no_raw_volume_show_what_was_there() {
+    let seed = Cell::new(5);
+    for zeroes in [Zeroes::OnCommand, Zeroes::Written] {
+        let drive = used(zeroes);
+        zero(&drive, &[], true);
+        patiently(&drive, || create(&drive, &raw(0xa, 5)).map(|_| ()));
+        let grown = || session(&drive).expand(a(), 7 * MIB, RawSpace::Zeroed);
+        patiently(&drive, || grown().map(|_| ()));
+        writes(&drive, a());
+        session(&drive).delete(a()).unwrap();
+        erase(&drive, a()).unwrap();
+        patiently(&drive, || create(&drive, &raw(0xb, 6)).map(|_| ()));
+        let end = drive.log_len();
+        for at in (0..=end).filter(|at| at % (end / 80 + 1) == 0) {
+            for mode in [0, 2] {
+                let (cut, _) = drive.after_cut(at, coin(mode, &seed));
+                cut.zeroes.set(zeroes);
+                let contents = look(&cut);
+                for run in runs::within(&contents.free, &contents.space.zeroed) {
+                    let found = device::first_nonzero(&cut, run).unwrap();
+                    assert_eq!(found, None, "{zeroes:?}, event {at} of {end}");
+                }
+                patiently(&cut, || create(&cut, &raw(0xc, 12)).map(|_| ()));
+                let found = shows(&cut, Uuid::from_u128(0xc));
+                assert_eq!(found, None, "{zeroes:?}, event {at} of {end}, mode {mode}");
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Zeroing free space in the background, soon after a claim, so that raw volumes need not wait for it.
+//!
+//! Each step is short and keeps the drive's lock to its end, so nothing is made of space that is just being zeroed. A run counts
+//! as zeroed once it was flushed, read back and noted on the drive; a step that is cut off is done again.
+
+use super::{
+    claimed::ClaimedDrive,
+    error::{CarveError, io_error},
+    jobs::{ZeroProgress, ZeroStep},
+    layout, open,
+    pace::Pace,
+    space,
+};
+use crate::{
+    model::{Extent, Zeroing, runs},
+    worker::Context,
+};
+
+/// Zeroes for about the budget.
+pub(super) fn step(job: &ZeroStep, context: &mut Context) -> Result<ZeroProgress, CarveError> {
+    let dev = open::locked(&job.drive)?;
+    let session = layout::claimed(&dev, true)?;
+    context.step("zero free space");
+    zero(&*session, &job.first, job.may_write, job.budget_ms)
+}
+
+/// Zeroes free runs of a drive that are not known to be zeros, `first` before all others.
+pub(super) fn zero<D: ClaimedDrive + ?Sized>(
+    drive: &D,
+    first: &[Extent],
+    may_write: bool,
+    budget_ms: u64,
+) -> Result<ZeroProgress, CarveError> {
+    let contents = drive.contents()?;
+    let unzeroed = contents.unzeroed();
+    let mut progress = ZeroProgress {
+        zeroed_bytes: 0,
+        left_bytes: runs::bytes(&unzeroed),
+        ended: None,
+    };
+    let wanted = runs::within(&unzeroed, first);
+    let others = runs::without(&unzeroed, first);
+    let Some(run) = wanted.first().or(others.first()).copied() else {
+        progress.ended = Some(contents);
+        return Ok(progress);
+    };
+    let (dev, id) = (drive.device(), drive.id());
+    open::nobody_zeroes(dev, id, &[run])?;
+    let how = match contents.space.zeroing {
+        Zeroing::Command if !on_command(drive, run)? => Zeroing::Written,
+        how => how,
+    };
+    let is_to_be_written = how != Zeroing::Command;
+    if contents.space.zeroing == Zeroing::Fails || (is_to_be_written && !may_write) {
+        progress.ended = Some(contents);
+        return Ok(progress);
+    }
+    let mut pace = Pace::new(budget_ms);
+    let mut done = 0;
+    while done < run.len {
+        let rest = Extent {
+            start: run.start + done,
+            len: run.len - done,
+        };
+        let zeroed = pace.zero(dev, rest, how);
+        done += zeroed.map_err(io_error(id, "zeroing free space"))?;
+        if pace.is_over() {
+            break;
+        }
+    }
+    let zeroed = Extent { len: done, ..run };
+    match space::is_zeros(dev, id, &[zeroed], "checking that free space is zeros") {
+        Err(CarveError::NotErased { .. }) => {
+            drive.note_unzeroed()?;
+        }
+        done => {
+            done?;
+            drive.note_zeroed(&[zeroed])?;
+            progress.zeroed_bytes = zeroed.len;
+            progress.left_bytes -= zeroed.len;
+        }
+    }
+    if progress.left_bytes == 0 {
+        progress.ended = Some(drive.changed()?);
+    }
+    Ok(progress)
+}
+
+/// Whether the drive has a command for zeroing. It is tried on the first bytes of the run, which are to be zeros anyway.
+fn on_command<D: ClaimedDrive + ?Sized>(drive: &D, run: Extent) -> Result<bool, CarveError> {
+    let first = Extent {
+        len: run.len.min(crate::model::MIB),
+        ..run
+    };
+    let done = drive.device().zero_on_command(first);
+    done.map_err(io_error(drive.id(), "zeroing free space"))
+}

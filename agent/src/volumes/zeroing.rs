@@ -1,0 +1,233 @@
+//! Zeroing the free space of claimed drives in the background, so that raw volumes find space that is zeros: one task per drive,
+//! throttled as erasing is, and what a call waits for first.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::{Volumes, erase::rest};
+use crate::{
+    carve::jobs::{CarveError, Look, ZeroStep},
+    model::{
+        ClassConfig, DriveId, DriveRef, DriveState, Extent, RawSpace, Snapshot, Zeroing, runs,
+    },
+    tasks::Tasks,
+    worker::{RunError, Slot},
+};
+
+/// A step keeps the drive's lock for about this long: calls wait for it.
+const BUDGET: Duration = Duration::from_millis(300);
+/// A step may take this long in all.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// After a failure the drive is left alone for this long.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// What somebody waits for, by drive. Lost with the agent; the repeat of the call brings it again.
+#[derive(Debug, Default)]
+pub(super) struct Wanted(Mutex<BTreeMap<DriveId, Vec<Extent>>>);
+
+impl Wanted {
+    fn set(&self, drive: &DriveId, runs: &[Extent]) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(drive.clone(), runs.to_vec());
+    }
+
+    fn of(&self, drive: &DriveId) -> Vec<Extent> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(drive).cloned().unwrap_or_default()
+    }
+}
+
+/// A drive with free space that is to be zeroed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Next {
+    drive: DriveRef,
+    unzeroed: Vec<Extent>,
+    /// Also where zeros have to be written.
+    may_write: bool,
+}
+
+/// Claimed drives of a class of ours with free space that is not known to be zeros. Pure.
+fn waiting(snapshot: &Snapshot, classes: &[ClassConfig]) -> Vec<Next> {
+    let claimed = snapshot
+        .drives
+        .values()
+        .filter(|drive| drive.state == DriveState::Claimed && drive.trouble.is_none());
+    claimed
+        .filter_map(|drive| {
+            let contents = drive.contents.as_ref()?;
+            let class = classes
+                .iter()
+                .find(|class| class.name == contents.label.class)?;
+            let unzeroed = contents.unzeroed();
+            let is_due = !unzeroed.is_empty() && contents.space.zeroing != Zeroing::Fails;
+            is_due.then(|| Next {
+                drive: DriveRef::from(&drive.facts),
+                unzeroed,
+                may_write: class.raw_space == RawSpace::Zeroed,
+            })
+        })
+        .collect()
+}
+
+impl Volumes {
+    /// What raw volumes of a class are made of.
+    pub(super) fn raw_space_of(&self, class: &str) -> RawSpace {
+        let mut classes = self.inner.config.classes.iter();
+        let class = classes.find(|known| known.name == class);
+        class.map_or_else(RawSpace::default, |class| class.raw_space)
+    }
+
+    /// A call needs space that is not zeroed yet: it comes first. The drive is read again, since it may have been claimed for
+    /// the call.
+    pub(super) async fn want_zeroed(&self, id: &DriveId, error: &RunError<CarveError>) {
+        if let RunError::Job(CarveError::NotZeroed { runs, .. }) = error {
+            self.inner.wanted.set(id, runs);
+        }
+        let snapshot = self.inner.inventory.current();
+        if let Some(drive) = snapshot.drives.get(id) {
+            self.reread_drive(&DriveRef::from(&drive.facts)).await;
+        }
+    }
+
+    /// Reads a drive of ours and publishes what is on it.
+    pub(super) async fn reread_drive(&self, drive: &DriveRef) {
+        let job = Look {
+            drive: drive.clone(),
+            repair: false,
+        };
+        match self.run(&drive.id, Slot::Foreground, job, DEADLINE).await {
+            Ok(contents) => {
+                self.inner.inventory.put_contents(&drive.id, contents);
+            }
+            // The next scan reads it.
+            Err(error) => {
+                tracing::debug!(drive = %drive.id, error = %crate::model::cause::chain(&error), "drive not read again");
+            }
+        }
+    }
+
+    /// Keeps zeroing free space, until stopped.
+    pub async fn zero_all(&self, stop: CancellationToken) {
+        let mut snapshots = self.inner.inventory.subscribe();
+        let mut busy: BTreeSet<DriveId> = BTreeSet::new();
+        // What was left when there was nothing more to do: where zeros are not to be written.
+        let mut left: BTreeMap<DriveId, Vec<Extent>> = BTreeMap::new();
+        let mut failed: BTreeMap<DriveId, Instant> = BTreeMap::new();
+        let mut tasks: Tasks<DriveId, Result<Vec<Extent>, ()>> = Tasks::default();
+        loop {
+            let snapshot = snapshots.borrow_and_update().clone();
+            let now = Instant::now();
+            failed.retain(|_, until| *until > now);
+            for next in waiting(&snapshot, &self.inner.config.classes) {
+                let id = next.drive.id.clone();
+                if left.get(&id) == Some(&next.unzeroed)
+                    || failed.contains_key(&id)
+                    || !busy.insert(id.clone())
+                {
+                    continue;
+                }
+                let (this, stop) = (self.clone(), stop.clone());
+                tasks.spawn(id, async move {
+                    tokio::select! {
+                        result = this.zero_one(next) => result,
+                        () = stop.cancelled() => Err(()),
+                    }
+                });
+            }
+            let retry = failed.values().min().copied();
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = snapshots.changed() => if changed.is_err() { return },
+                () = sleep_until(retry.unwrap_or(now)), if retry.is_some() => {}
+                Some((drive, ended)) = tasks.next() => {
+                    busy.remove(&drive);
+                    match ended {
+                        Some(Ok(unzeroed)) => {
+                            left.insert(drive, unzeroed);
+                        }
+                        _ => {
+                            failed.insert(drive, Instant::now() + RETRY);
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// Zeroes a drive's free space to its end; what is left of it then.
+    async fn zero_one(&self, next: Next) -> Result<Vec<Extent>, ()> {
+        let Next {
+            drive,
+            unzeroed,
+            may_write,
+        } = next;
+        loop {
+            let job = ZeroStep {
+                drive: drive.clone(),
+                first: self.inner.wanted.of(&drive.id),
+                may_write,
+                budget_ms: BUDGET.as_millis() as u64,
+            };
+            let begun = Instant::now();
+            let done = self.run(&drive.id, Slot::Background, job, DEADLINE).await;
+            let progress = done.map_err(|error| {
+                tracing::warn!(drive = %drive.id, error = %crate::model::cause::chain(&error), "zeroing of free space failed; will retry");
+            })?;
+            if let Some(contents) = progress.ended {
+                let left = contents.unzeroed();
+                self.inner.inventory.put_contents(&drive.id, contents);
+                tracing::info!(drive = %drive.id, bytes = runs::bytes(&unzeroed), left = runs::bytes(&left), "free space zeroed");
+                return Ok(left);
+            }
+            // Calls that wait for the drive's lock get it between two steps.
+            let took = begun.elapsed();
+            let limit = self.inner.config.erase_bytes_per_second;
+            let pause = rest(progress.zeroed_bytes, took, limit).max(took);
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        MIB, Space,
+        samples::{contents, drive},
+    };
+
+    #[test]
+    fn free_space_of_claimed_drives_is_zeroed_unless_it_is_or_the_drive_does_not_keep_zeros() {
+        let class = |raw_space| ClassConfig {
+            raw_space,
+            ..crate::model::samples::class("bulk")
+        };
+        let due = |state, zeroed: &[Extent], zeroing, raw_space| {
+            let mut held = contents(9, 1, vec![], 64 * MIB);
+            held.space = Space {
+                zeroed: zeroed.to_vec(),
+                zeroing,
+            };
+            let mut snapshot = Snapshot::default();
+            let on = drive("sda", state, Some(held));
+            snapshot.drives.insert(on.id.clone(), on);
+            let next = waiting(&snapshot, &[class(raw_space)]).into_iter().next();
+            next.map(|next| (runs::bytes(&next.unzeroed), next.may_write))
+        };
+        let claimed = DriveState::Claimed;
+        let (command, zeroed) = (Zeroing::Command, RawSpace::Zeroed);
+        assert_eq!(due(claimed, &[], command, zeroed), Some((64 * MIB, true)));
+        let sampled = due(claimed, &[], command, RawSpace::Sampled);
+        assert_eq!(sampled, Some((64 * MIB, false)));
+        let all = contents(9, 1, vec![], 64 * MIB).free;
+        assert_eq!(due(claimed, &all, command, zeroed), None);
+        assert_eq!(due(claimed, &[], Zeroing::Fails, zeroed), None);
+        assert_eq!(due(DriveState::Rejected, &[], command, zeroed), None);
+    }
+}
