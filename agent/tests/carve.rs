@@ -958,23 +958,23 @@ fn raw(drive: &Drive, name: &str, mib: u64, policy: ClaimPolicy) -> (Uuid, Strin
 #[test]
 fn no_raw_volume_shows_what_was_on_the_drive_when_it_is_made_and_when_it_grows() {
     for policy in [ClaimPolicy::Blank, ClaimPolicy::SignatureFree] {
-        let drive = Drive::new(256, 512);
+        let drive = Drive::new(128, 512);
         // Half way between two samples of a blank drive.
-        for at in (5..58).map(|n| 256 * MIB * n / 63 / 512 * 512 + 2 * MIB + 8192) {
+        for at in (9..53).map(|n| 128 * MIB * n / 63 / 512 * 512 + MIB + 8192) {
             drive.damage(at, PATTERN);
         }
         assert!(contains(&drive.bytes(), PATTERN));
-        let (a, device) = raw(&drive, "a", 64, policy);
+        let (a, device) = raw(&drive, "a", 24, policy);
         let read = |device: &str| {
             must("blockdev", &["--flushbufs", device]);
             fs::read(device).unwrap()
         };
         assert!(!contains(&read(&device), PATTERN), "{policy:?}");
-        drive.expand(a, 90).unwrap();
+        drive.expand(a, 36).unwrap();
         let grown = read(&device);
-        assert_eq!(grown.len() as u64, 90 * MIB);
+        assert_eq!(grown.len() as u64, 36 * MIB);
         assert!(!contains(&grown, PATTERN), "{policy:?}");
-        let (_, other) = raw(&drive, "b", 32, policy);
+        let (_, other) = raw(&drive, "b", 16, policy);
         assert!(!contains(&read(&other), PATTERN), "{policy:?}");
         // In the background all that is left becomes zeros.
         let zero = || {

@@ -125,7 +125,11 @@ impl Device for Memory {
         Ok(())
     }
 
-    fn zero(&self, _extent: Extent) -> io::Result<()> {
+    fn zero_on_command(&self, _extent: Extent) -> io::Result<bool> {
+        unreachable!("nothing is zeroed here")
+    }
+
+    fn write_zeros(&self, _extent: Extent) -> io::Result<()> {
         unreachable!("nothing is zeroed here")
     }
 }

@@ -151,7 +151,7 @@ pub struct Release {
 /// What a released drive is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Released {
-    /// Its free space was known to be zeros. Else it was claimed with somebody's bytes on it, which are still there.
+    /// Its free space is zeros wherever it is sampled. Else it was claimed with somebody's bytes on it, which are still there.
     pub blank: bool,
 }
 

@@ -25,13 +25,13 @@ pub(super) fn release(job: &Release, context: &mut Context) -> Result<Released, 
     let dev = open::exclusive(drive)?;
     // A volume may have been made meanwhile.
     let contents = may_go(job, &*layout::claimed(&dev, false)?)?;
-    let blank = contents.unzeroed().is_empty();
-    if blank {
-        context.step("checking that it is blank");
-        for run in contents.free {
-            claimable::is_blank(&dev, &drive.id, run)?;
-        }
-    }
+    context.step("checking whether it is blank");
+    let mut free = contents.free.iter();
+    let blank = match free.try_for_each(|run| claimable::is_blank(&dev, &drive.id, *run)) {
+        Ok(()) => true,
+        Err(CarveError::NotClaimable { .. }) => false,
+        Err(error) => return Err(error),
+    };
     wipe::take_partitions(&dev, drive)?;
     context.step("taking the label away");
     let [start, end] = ends(drive.size_bytes);

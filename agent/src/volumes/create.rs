@@ -381,6 +381,7 @@ impl Volumes {
         let deleted = self.inner.inventory.deleted();
         let mut refused: Option<RunError<CarveError>> = None;
         let mut unzeroed: Option<RunError<CarveError>> = None;
+        let mut claimed_only = self.inner.wanted.is_waiting(&request.name);
         let mut tried: BTreeSet<DriveId> = BTreeSet::new();
         let until = Instant::now() + PLACE_DEADLINE;
         let need = Need {
@@ -406,7 +407,7 @@ impl Volumes {
                     tried.contains(id)
                         || self.inner.guards.is_held(&Key::Drive(id.clone()))
                         // One that is being zeroed for it is waited for, unless another that is claimed can have it at once.
-                        || (unzeroed.is_some() && unclaimed)
+                        || ((claimed_only || unzeroed.is_some()) && unclaimed)
                 };
                 let choice = placement::choose(&now, need, in_flight, excluded);
                 awaits_poll.store(choice.awaits_poll, Ordering::Relaxed);
@@ -426,6 +427,11 @@ impl Volumes {
                 what: format!("the drives of class {}", class.name),
             })?;
             let Some((candidate, _sent)) = sent else {
+                if claimed_only && unzeroed.is_none() {
+                    // What it waited for is not there any more.
+                    claimed_only = false;
+                    continue;
+                }
                 // An agent that stops ends the wait, too.
                 if awaits_poll.load(Ordering::Relaxed)
                     && let Ok(Ok(())) = timeout_at(until, snapshots.changed()).await
@@ -472,6 +478,7 @@ impl Volumes {
             {
                 Ok(done) => {
                     underway.end(spec.uuid).await;
+                    self.inner.wanted.end(&request.name);
                     let carved = done
                         .contents
                         .volumes
@@ -499,7 +506,7 @@ impl Volumes {
                 Err(error @ RunError::Job(CarveError::NotZeroed { .. })) => {
                     underway.end(spec.uuid).await;
                     // It may have been claimed for this.
-                    self.want_zeroed(&drive.id, &error).await;
+                    self.want_zeroed(&request.name, &drive.id, &error).await;
                     unzeroed.get_or_insert(error);
                 }
                 // Never begun on this drive, or refused with nothing changed: another may do.

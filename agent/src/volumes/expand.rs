@@ -68,7 +68,8 @@ impl Volumes {
             .run(&volume.drive, Slot::Foreground, job, CARVE_DEADLINE)
             .await;
         if let Err(error @ RunError::Job(CarveError::NotZeroed { .. })) = &done {
-            self.want_zeroed(&volume.drive, error).await;
+            let who = volume.uuid.to_string();
+            self.want_zeroed(&who, &volume.drive, error).await;
         }
         let done = done.map_err(|error| match error {
             RunError::Job(CarveError::CannotGrow {
@@ -85,6 +86,7 @@ impl Volumes {
             },
             error => error.into(),
         })?;
+        self.inner.wanted.end(&volume.uuid.to_string());
         let revision = self
             .inner
             .inventory

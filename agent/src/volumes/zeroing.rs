@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -27,19 +27,33 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// After a failure the drive is left alone for this long.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// What somebody waits for, by drive. Lost with the agent; the repeat of the call brings it again.
+/// So many calls are known to wait; they are repeated.
+const MOST_WANTED: usize = 1000;
+
+/// Which free space is waited for, by who waits: the name of a volume that is made, or the UUID of one that grows. Lost with the
+/// agent; the repeat of the call brings it again.
 #[derive(Debug, Default)]
-pub(super) struct Wanted(Mutex<BTreeMap<DriveId, Vec<Extent>>>);
+pub(super) struct Wanted(Mutex<BTreeMap<String, (DriveId, Vec<Extent>)>>);
 
 impl Wanted {
-    fn set(&self, drive: &DriveId, runs: &[Extent]) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(drive.clone(), runs.to_vec());
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, (DriveId, Vec<Extent>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether space of a claimed drive is being zeroed for it: no further drive is claimed for it meanwhile.
+    pub(super) fn is_waiting(&self, who: &str) -> bool {
+        self.all().contains_key(who)
+    }
+
+    /// It has its space.
+    pub(super) fn end(&self, who: &str) {
+        self.all().remove(who);
     }
 
     fn of(&self, drive: &DriveId) -> Vec<Extent> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(drive).cloned().unwrap_or_default()
+        let all = self.all();
+        let of_drive = all.values().filter(|(of, _)| of == drive);
+        of_drive.flat_map(|(_, runs)| runs.clone()).collect()
     }
 }
 
@@ -85,9 +99,15 @@ impl Volumes {
 
     /// A call needs space that is not zeroed yet: it comes first. The drive is read again, since it may have been claimed for
     /// the call.
-    pub(super) async fn want_zeroed(&self, id: &DriveId, error: &RunError<CarveError>) {
+    pub(super) async fn want_zeroed(&self, who: &str, id: &DriveId, error: &RunError<CarveError>) {
         if let RunError::Job(CarveError::NotZeroed { runs, .. }) = error {
-            self.inner.wanted.set(id, runs);
+            let wanted = (id.clone(), runs.clone());
+            let mut all = self.inner.wanted.all();
+            // Of calls that were never repeated.
+            if all.len() >= MOST_WANTED {
+                all.clear();
+            }
+            all.insert(who.to_owned(), wanted);
         }
         let snapshot = self.inner.inventory.current();
         if let Some(drive) = snapshot.drives.get(id) {
