@@ -318,6 +318,7 @@ impl Drive {
                 drive: self.drive(),
                 from_bytes,
                 going: going.to_vec(),
+                written: false,
                 budget_ms: 5000,
             }
             .run(&mut Context::silent())?;

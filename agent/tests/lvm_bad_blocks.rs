@@ -125,6 +125,10 @@ impl Device for Memory {
         Ok(())
     }
 
+    fn zero(&self, _extent: Extent) -> io::Result<()> {
+        unreachable!("nothing is zeroed here")
+    }
+
     fn zero_on_command(&self, _extent: Extent) -> io::Result<bool> {
         unreachable!("nothing is zeroed here")
     }
