@@ -18,6 +18,8 @@ pub fn links(drive: &DriveFacts) -> Vec<String> {
     }
     let mut names = Vec::new();
     match drive.wwn.split_once('.') {
+        // Another drive has the same WWN: to which one the link leads is udev's choice, and not the operator's.
+        Some((_, name)) if is_shared(drive, name) => {}
         Some(("naa", number)) => {
             let number = number.to_ascii_lowercase();
             names.extend([format!("wwn-0x{number}"), format!("scsi-3{number}")]);
@@ -40,6 +42,12 @@ pub fn links(drive: &DriveFacts) -> Vec<String> {
         .into_iter()
         .map(|name| format!("{DIR}{name}"))
         .collect()
+}
+
+/// Whether the drive's identity has more than the name in its WWN.
+fn is_shared(drive: &DriveFacts, name: &str) -> bool {
+    let (id, name) = (drive.id.0.as_str(), name.to_ascii_lowercase());
+    id.contains(&name) && !id.ends_with(&name)
 }
 
 /// As udev's ata_id does it: each run of white space is one underscore.
@@ -111,6 +119,22 @@ mod tests {
         assert_eq!(of(Transport::Virtio, "virtio", "db-1", ""), ["virtio-db-1"]);
         // Of a USB bridge udev takes names that sysfs has elsewhere.
         assert!(of(Transport::Usb, "Disk", "123", "").is_empty());
+    }
+
+    #[test]
+    fn a_drive_known_by_wwn_and_serial_number_has_no_link_of_the_wwn_alone() {
+        let links_of = |id: &str| {
+            links(&DriveFacts {
+                id: crate::model::DriveId(id.into()),
+                transport: Transport::Sas,
+                wwn: "naa.5002538F4112ABCD".into(),
+                ..samples::facts("sda")
+            })
+            .len()
+        };
+        assert_eq!(links_of("wwn-0x5002538f4112abcd"), 2);
+        assert_eq!(links_of("wwn-0x5002538f4112abcd_S626"), 0);
+        assert_eq!(links_of("wwn-0x5002538f4112abcd.sda"), 0);
     }
 
     #[test]
