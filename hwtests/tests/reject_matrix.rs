@@ -408,6 +408,8 @@ fn every_code_has_a_row_or_a_reason_for_having_none() {
         Code::OursDamaged,
         Code::HostUnknown,
     ]);
+    // `drives::tables` attaches a drive with other sectors than it was claimed with.
+    covered.insert(Code::SectorSizeChanged);
     let excused = not_on_a_loop();
     for code in Code::ALL {
         assert!(
