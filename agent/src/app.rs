@@ -138,7 +138,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         tracing::error!(error = trouble, "cannot use persisted state");
     }
     inventory.update(|known| {
-        known.remembered = loaded.known;
+        known.recall(loaded.known);
         known.tombstones = loaded.tombstones;
         known.overrides.clone_from(&config.health.overrides);
         known.polls = Some(config.health.clone());

@@ -3,7 +3,7 @@
 //! state directory.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
     time::Duration,
 };
@@ -73,7 +73,8 @@ impl Keeper {
     /// Notes durably that a volume was deleted while its drive is away. Answers the revision that shows it.
     pub async fn add_tombstone(&self, volume: &Volume) -> Result<u64, KeeperError> {
         let name = &volume.placed.record.name;
-        self.add_tombstone_as(volume.uuid, &volume.drive, name, false)
+        let drives = volume.places().map(|(drive, _)| drive.clone());
+        self.add_tombstone_as(volume.uuid, drives.collect(), name, false)
             .await
     }
 
@@ -84,13 +85,14 @@ impl Keeper {
         drive: &DriveId,
         name: &str,
     ) -> Result<u64, KeeperError> {
-        self.add_tombstone_as(uuid, drive, name, true).await
+        let drives = [drive.clone()].into();
+        self.add_tombstone_as(uuid, drives, name, true).await
     }
 
     async fn add_tombstone_as(
         &self,
         uuid: Uuid,
-        drive: &DriveId,
+        drives: BTreeSet<DriveId>,
         name: &str,
         released: bool,
     ) -> Result<u64, KeeperError> {
@@ -99,7 +101,7 @@ impl Keeper {
         let pending = PendingTombstone {
             uuid,
             tombstone: Tombstone {
-                drive: drive.clone(),
+                drives,
                 name: name.to_owned(),
                 deleted_at: unix_seconds(),
                 quarantined_seconds: 0,
@@ -224,18 +226,12 @@ async fn record_tombstone(
     pending: PendingTombstone,
 ) {
     let mut next = inventory.remembered().1;
-    next.volumes
-        .entry(pending.uuid)
-        .or_insert_with(|| pending.tombstone.clone());
+    add(&mut next, pending.uuid, pending.tombstone.clone());
     let result = store.save_tombstones(next.clone()).await.map(|()| {
-        tracing::warn!(volume = %pending.uuid, drive = %pending.tombstone.drive, "volume deleted while its drive is missing; it will be quarantined when the drive returns");
+        tracing::warn!(volume = %pending.uuid, drives = ?pending.tombstone.drives, "volume deleted while its drive is missing; it will be quarantined when the drive returns");
         *tombstones = next;
         inventory.update(|known| {
-            known
-                .tombstones
-                .volumes
-                .entry(pending.uuid)
-                .or_insert(pending.tombstone);
+            add(&mut known.tombstones, pending.uuid, pending.tombstone);
         })
     });
     // The caller may have gone; a repeat finds the tombstone.
@@ -255,6 +251,15 @@ async fn drop_tombstone(
     Ok(inventory.update(|known| {
         known.tombstones.volumes.remove(&uuid);
     }))
+}
+
+fn add(tombstones: &mut Tombstones, uuid: Uuid, new: Tombstone) {
+    match tombstones.volumes.entry(uuid) {
+        Entry::Occupied(mut known) => known.get_mut().drives.extend(new.drives),
+        Entry::Vacant(place) => {
+            place.insert(new);
+        }
+    }
 }
 
 /// Writes what differs from what was written last.

@@ -141,14 +141,14 @@ async fn a_drive_that_hangs_while_its_quarantined_volume_is_deleted_delays_no_wr
     let (uuid, contents) = (volume.record.uuid, samples::contents(1, 1, vec![volume], 0));
     let drive = samples::drive("hangs", DriveState::Claimed, Some(contents));
     let tombstone = Tombstone {
-        drive: drive.id.clone(),
+        drives: [drive.id.clone()].into(),
         name: "pvc-1".into(),
         deleted_at: 0,
         quarantined_seconds: 0,
         released: true,
     };
     rig.inventory.update(|known| {
-        known.drives.insert(drive.id.clone(), drive);
+        known.drives.insert(drive.id.clone(), drive.into());
         known.tombstones.volumes.insert(uuid, tombstone);
         known.ready = true;
     });

@@ -69,7 +69,7 @@ impl Offline {
         }
         let inventory = Arc::new(Inventory::new(config.classes.clone(), config.quarantine));
         inventory.update(|known| {
-            known.remembered = loaded.known;
+            known.recall(loaded.known);
             known.tombstones = loaded.tombstones;
             known.lvm_unavailable = lvm_unavailable;
         });

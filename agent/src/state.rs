@@ -1,12 +1,12 @@
-//! Memory of absent things: drives that were here with their volumes, and volumes deleted while
-//! their drive was away.
+//! Memory of absent things: drives that were here with their volumes, and deletions, whose volumes may be on a drive that is
+//! missing, or on a copy.
 //!
 //! Drives are the truth; this is only what cannot be read from a drive that is not there. Losing it
 //! loses no data: missing drives are then not listed, and a volume deleted while its drive was away comes back
 //! as a live one, to be deleted again. `merge` decides, purely; `Store` keeps the two files.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
     time::Duration,
@@ -75,18 +75,27 @@ pub struct KnownDrive {
     pub last_seen: u64,
 }
 
-/// Volumes deleted while their drive was away.
+/// Acknowledged deletions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstones {
     /// By the volume's identity.
     pub volumes: BTreeMap<Uuid, Tombstone>,
 }
 
-/// One of them.
+impl Tombstones {
+    /// Volumes of which something may be left on a drive.
+    pub fn open(&self) -> impl Iterator<Item = &Uuid> {
+        let open = self.volumes.iter();
+        open.filter(|(_, of)| !of.drives.is_empty())
+            .map(|(uuid, _)| uuid)
+    }
+}
+
+/// One of them. It outlives the deletion: a copy of the drive may appear later, and the volume on it is still deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
-    /// The drive it was on.
-    pub drive: DriveId,
+    /// The drives that may still have it; none: it was seen to be erased from each.
+    pub drives: BTreeSet<DriveId>,
     /// Its CSI name.
     pub name: String,
     /// Unix seconds; for people only.

@@ -17,17 +17,18 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     carve::jobs::Look,
     discovery::{
-        claim::{Judgement, Rules},
-        survey::{Questions, Settings, Surveyed, survey},
+        claim::Rules,
+        survey::{Listener, Questions, Settings, Surveyed, survey},
         system::HostUse,
         udev::Changed,
     },
-    inventory::{assemble::keep_remembered, is_newer, layouts},
+    inventory::{Known, is_newer, present::Observed, unscanned},
     model::{
-        Contents, Drive, DriveFacts, DriveId, DriveRef, DriveState, Placed, Reject, RejectCode,
-        Snapshot, Stamp, cause::chain,
+        Contents, Drive, DriveFacts, DriveId, DriveRef, DriveState, Placed, Snapshot, Stamp,
+        cause::chain,
     },
     sys::{
+        clock::since_boot,
         dm,
         host_udev::{self, HostUdev},
         offload::offload,
@@ -108,64 +109,18 @@ fn moved(known: &Snapshot, changes: &Changes) -> BTreeSet<String> {
 
 /// The key of each drive in the inventory: its identity; devices that share one get their kernel name
 /// appended, so that none hides the other. A path that the kernel hides is no second device. Pure.
-fn keys(drives: &[Surveyed]) -> Vec<DriveId> {
+fn keys(drives: &[DriveFacts]) -> Vec<DriveId> {
     let mut count: BTreeMap<&DriveId, u32> = BTreeMap::new();
-    for drive in drives.iter().filter(|drive| !drive.facts.hidden) {
-        *count.entry(&drive.facts.id).or_default() += 1;
+    for drive in drives.iter().filter(|drive| !drive.hidden) {
+        *count.entry(&drive.id).or_default() += 1;
     }
     drives
         .iter()
-        .map(|drive| match count.get(&drive.facts.id) {
-            Some(1) if !drive.facts.hidden => drive.facts.id.clone(),
-            _ => DriveId(format!("{}.{}", drive.facts.id, drive.facts.kernel_name)),
+        .map(|drive| match count.get(&drive.id) {
+            Some(1) if !drive.hidden => drive.id.clone(),
+            _ => DriveId(format!("{}.{}", drive.id, drive.kernel_name)),
         })
         .collect()
-}
-
-/// One label on two drives is a copied drive: neither may be used until one of them is gone, since nobody
-/// can tell which has the newer data. Pure.
-fn refuse_copies(drives: &mut [Surveyed]) {
-    let mut holders: BTreeMap<uuid::Uuid, Vec<DriveId>> = BTreeMap::new();
-    for drive in drives.iter() {
-        if drive.judgement == Judgement::Claimed
-            && let Some(contents) = &drive.contents
-        {
-            holders
-                .entry(contents.label.drive_uuid)
-                .or_default()
-                .push(drive.facts.id.clone());
-        }
-    }
-    for drive in drives.iter_mut() {
-        let Some(contents) = drive
-            .contents
-            .as_ref()
-            .filter(|_| drive.judgement == Judgement::Claimed)
-        else {
-            continue;
-        };
-        let Some(all) = holders
-            .get(&contents.label.drive_uuid)
-            .filter(|all| all.len() > 1)
-        else {
-            continue;
-        };
-        let others: Vec<&str> = all
-            .iter()
-            .filter(|id| **id != drive.facts.id)
-            .map(|id| id.0.as_str())
-            .collect();
-        drive.judgement = Judgement::Rejected {
-            class: Some(contents.label.class.clone()),
-            reasons: vec![Reject {
-                code: RejectCode::DuplicateIdentity,
-                detail: format!(
-                    "its label is also on drive {}: one is a copy of the other; detach the one that is out of date",
-                    others.join(", ")
-                ),
-            }],
-        };
-    }
 }
 
 struct Surveyor {
@@ -205,6 +160,10 @@ pub async fn run(
     let mut surveyor = Surveyor::new(volumes, rules);
     let mut questions = Questions::default();
     let mut events_end = false;
+    // By then every drive has appeared, and what is not there is missing.
+    let grace = surveyor.volumes.config().boot_grace;
+    let left = grace.checked_sub(since_boot());
+    let mut grace_ends = left.map(|left| Instant::now() + left);
     loop {
         let mut late = BTreeSet::new();
         // The first tick comes at once: the first survey.
@@ -219,6 +178,10 @@ pub async fn run(
                 None => return,
             },
             troubled = surveyor.troubled() => (troubled, Vec::new()),
+            () = sleep_until(grace_ends.unwrap_or_else(Instant::now)), if grace_ends.is_some() => {
+                grace_ends = None;
+                (Some(BTreeSet::new()), Vec::new())
+            }
             // After a survey that failed the next one asks all.
             names = questions.answered(), if !surveyor.failed => {
                 late = names;
@@ -367,7 +330,7 @@ impl Surveyor {
         let troubled = snapshot
             .drives
             .values()
-            .filter(|drive| drive.trouble.is_some() && drive.state != DriveState::Missing)
+            .filter(|drive| drive.trouble.is_some() && drive.state.is_present())
             .map(|drive| &drive.facts);
         troubled
             .chain(late)
@@ -384,8 +347,11 @@ impl Surveyor {
     ) -> Result<(u64, JoinSet<()>), String> {
         let (revision, keys) = self.look(only, patience, questions).await?;
         let mut repairs = JoinSet::new();
+        let snapshot = self.volumes.inventory().current();
         for (key, drive) in keys.iter().zip(&self.last) {
-            if drive.judgement == Judgement::Claimed
+            let shown = snapshot.drives.get(key);
+            // Of a copied drive neither is changed.
+            if shown.is_some_and(|drive| drive.state == DriveState::Claimed)
                 && let Some(contents) = &drive.contents
                 && contents.needs_repair()
                 && self
@@ -431,10 +397,10 @@ impl Surveyor {
             only,
             previous,
             questions,
+            &*self,
         )
         .await
         .map_err(|error| chain(&error))?;
-        let mut seen = seen;
         for drive in seen.drives.iter().filter(|drive| drive.late > 0) {
             tracing::warn!(
                 drive = %drive.facts.id,
@@ -442,8 +408,12 @@ impl Surveyor {
                 "drive scan timed out; keeping previous result"
             );
         }
-        refuse_copies(&mut seen.drives);
-        let keys = keys(&seen.drives);
+        let facts: Vec<_> = seen
+            .drives
+            .iter()
+            .map(|drive| drive.facts.clone())
+            .collect();
+        let keys = keys(&facts);
         let host_udev = self.host_udev(&seen.host).await;
         let revision = self.publish(&keys, &seen.drives, host_udev);
         self.last = seen.drives;
@@ -477,19 +447,53 @@ impl Surveyor {
             known.drives.retain(|id, _| here.contains(id));
             known.stuck.retain(|id, _| here.contains(id));
             for (key, seen) in keys.iter().zip(drives) {
-                let before = known.drives.remove(key);
-                let drive = settle(shown(key, seen), before, seen.begun);
-                match &seen.trouble {
-                    Some(why) if seen.stuck => known.stuck.insert(key.clone(), why.clone()),
-                    _ => known.stuck.remove(key),
-                };
-                known.drives.insert(key.clone(), drive);
+                take_in(known, key, seen);
             }
-            keep_remembered(known);
-            layouts::size_available(known, &self.rules.classes);
             known.ready = true;
         })
     }
+}
+
+impl Listener for Surveyor {
+    fn enumerated(&self, all: &[DriveFacts]) {
+        let inventory = self.volumes.inventory();
+        // After the first scans there is none.
+        if inventory.unscanned().is_none() {
+            return;
+        }
+        let complete = since_boot() >= self.volumes.config().boot_grace;
+        let keys = keys(all);
+        inventory.update(|known| {
+            let present = keys.iter().collect();
+            unscanned::enumerate(&mut known.unscanned, &present, complete);
+        });
+    }
+
+    fn scanned(&self, all: &[DriveFacts], drives: Vec<Surveyed>) {
+        let names = all.iter().map(|facts| facts.kernel_name.as_str());
+        let keys: BTreeMap<&str, DriveId> = names.zip(keys(all)).collect();
+        self.volumes.inventory().update(|known| {
+            for seen in &drives {
+                if let Some(key) = keys.get(seen.facts.kernel_name.as_str()) {
+                    take_in(known, key, seen);
+                }
+            }
+        });
+    }
+}
+
+/// Takes in what a scan saw of one drive.
+fn take_in(known: &mut Known, key: &DriveId, seen: &Surveyed) {
+    let before = known.drives.remove(key);
+    let observed = settle(observed(seen), before, seen.begun);
+    match &seen.trouble {
+        Some(why) if seen.stuck => known.stuck.insert(key.clone(), why.clone()),
+        _ => known.stuck.remove(key),
+    };
+    if seen.trouble.is_none() {
+        known.unscanned.remove(key);
+    }
+    known.drives.insert(key.clone(), observed);
 }
 
 async fn repair(volumes: &Volumes, key: &DriveId, drive: DriveRef) {
@@ -548,10 +552,10 @@ fn label_of(contents: Option<&Contents>) -> Option<uuid::Uuid> {
     contents.map(|contents| contents.label.drive_uuid)
 }
 
-/// What stands of a drive after a look that began when its contents were `begun`, and found it as `found`: an answer
-/// of a job that came meanwhile (it is in `before` then) wins over an older look, whatever that made of the
-/// drive; without one the look wins, also over what was known. Pure.
-fn settle(mut found: Drive, before: Option<Drive>, begun: Option<Stamp>) -> Drive {
+/// What stands of a drive after a look that began when its contents were `begun`, and found it as `found`: what a job read of it
+/// meanwhile (it is in `before` then) wins over what an older look read; else the look wins, also over what was known. What the
+/// look judged stands in any case, of what it read. Pure.
+fn settle(mut found: Observed, before: Option<Observed>, begun: Option<Stamp>) -> Observed {
     let Some(before) = before.filter(|before| before.facts.diskseq == found.facts.diskseq) else {
         return found;
     };
@@ -563,48 +567,18 @@ fn settle(mut found: Drive, before: Option<Drive>, begun: Option<Stamp>) -> Driv
         .is_none_or(|look| !is_newer(before.contents.as_ref(), look));
     if answered && older {
         found.contents = before.contents;
-        // Without an answer from its worker it stays Unprobed, with its volumes.
-        if found.trouble.is_none() {
-            found.state = before.state;
-            found.class = before.class;
-            found.rejects = before.rejects;
-            found.claimable_bytes = 0;
-        }
     }
     found
 }
 
-/// A surveyed drive as the inventory shows it. Pure.
-fn shown(key: &DriveId, seen: &Surveyed) -> Drive {
-    let (state, class, rejects) = match &seen.judgement {
-        Judgement::Claimed => (
-            DriveState::Claimed,
-            seen.contents
-                .as_ref()
-                .map(|contents| contents.label.class.clone()),
-            Vec::new(),
-        ),
-        Judgement::Available { class } => (DriveState::Available, Some(class.clone()), Vec::new()),
-        Judgement::Rejected { class, reasons } => {
-            (DriveState::Rejected, class.clone(), reasons.clone())
-        }
-    };
-    Drive {
-        id: key.clone(),
+/// A surveyed drive in the inventory's words. Pure.
+fn observed(seen: &Surveyed) -> Observed {
+    Observed {
         facts: seen.facts.clone(),
-        state: if seen.trouble.is_some() {
-            DriveState::Unprobed
-        } else {
-            state
-        },
-        class,
-        rejects,
+        judgement: seen.judgement.clone(),
+        judged: seen.contents.as_ref().map(Contents::stamp),
         contents: seen.contents.clone(),
-        // Follows when all drives of its class are known.
-        claimable_bytes: 0,
         trouble: seen.trouble.clone(),
-        // The inventory's to say.
-        health: crate::model::DriveHealth::default(),
     }
 }
 

@@ -3,11 +3,22 @@
 use super::*;
 use crate::{
     carve::probe::{Blankness, GptState, Probed},
+    discovery::claim::Judgement,
     model::{
-        RecordState, Signatures,
+        Drive, RecordState, Reject, RejectCode, Signatures,
         samples::{contents, drive, placed},
     },
 };
+
+/// The drive as it is shown when it is the only one.
+fn alone(observed: Observed) -> Drive {
+    let known = Known {
+        drives: [(observed.facts.id.clone(), observed)].into(),
+        ..Known::default()
+    };
+    let drives = crate::inventory::present::derive(&known, &[]);
+    drives.into_values().next().unwrap()
+}
 
 fn stamp(drive: &Drive) -> Option<Stamp> {
     drive.contents.as_ref().map(Contents::stamp)
@@ -66,16 +77,14 @@ fn an_answer_of_a_job_wins_over_a_look_that_began_before_it() {
             silent_and_answered,
         ),
     ] {
-        let settled = settle(found.clone(), Some(before), stamp(begun));
-        assert_eq!(settled, expected, "{what}");
+        let settled = settle(found.clone().into(), Some(before.into()), stamp(begun));
+        assert_eq!(alone(settled), expected, "{what}");
     }
     // Another device at the same identity has a past of its own.
     let mut again = blank.clone();
     again.facts.diskseq += 1;
-    assert_eq!(
-        settle(again.clone(), Some(claimed(1)), stamp(&blank)),
-        again
-    );
+    let settled = settle(again.clone().into(), Some(claimed(1).into()), stamp(&blank));
+    assert_eq!(settled, again.into());
 }
 
 fn surveyed(name: &str, contents: Option<Contents>, judgement: Judgement) -> Surveyed {
@@ -191,45 +200,14 @@ fn a_drive_that_a_job_claimed_is_probed_again() {
 }
 
 #[test]
-fn a_label_on_two_drives_makes_both_unusable() {
-    let one = |name, label| {
-        surveyed(
-            name,
-            Some(contents(label, 1, Vec::new(), 0)),
-            Judgement::Claimed,
-        )
-    };
-    let mut drives = [one("sda", 1), one("sdb", 1), one("sdc", 2)];
-    refuse_copies(&mut drives);
-    let states = drives.map(|drive| shown(&drive.facts.id.clone(), &drive));
-    assert_eq!(
-        states.each_ref().map(|drive| drive.state),
-        [
-            DriveState::Rejected,
-            DriveState::Rejected,
-            DriveState::Claimed
-        ]
-    );
-    assert_eq!(states[0].rejects[0].code, RejectCode::DuplicateIdentity);
-    assert!(states[0].rejects[0].detail.contains("wwn-sdb"));
-}
-
-#[test]
 fn devices_of_one_identity_get_keys_of_their_own() {
-    let class = || Judgement::Rejected {
-        class: None,
-        reasons: Vec::new(),
-    };
-    let mut drives = [
-        surveyed("sda", None, class()),
-        surveyed("sdb", None, class()),
-    ];
+    let mut drives = ["sda", "sdb"].map(crate::model::samples::facts);
     assert_eq!(keys(&drives)[1].0, "wwn-sdb");
-    drives[1].facts.id = drives[0].facts.id.clone();
+    drives[1].id = drives[0].id.clone();
     let both: Vec<String> = keys(&drives).into_iter().map(|key| key.0).collect();
     assert_eq!(both, ["wwn-sda.sda", "wwn-sda.sdb"]);
     // A path that the kernel hides has its drive's identity, and takes nothing from it.
-    drives[1].facts.hidden = true;
+    drives[1].hidden = true;
     let both: Vec<String> = keys(&drives).into_iter().map(|key| key.0).collect();
     assert_eq!(both, ["wwn-sda", "wwn-sda.sdb"]);
 }

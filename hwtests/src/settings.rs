@@ -22,6 +22,8 @@ pub struct Settings {
     pub node: String,
     /// Cluster name.
     pub cluster: String,
+    /// How long after the host's boot a known drive that is not there may still appear; empty: the configuration does not say.
+    pub boot_grace: String,
     /// The quarantine of volumes deleted while their drive was away.
     pub quarantine: String,
     /// How fast deleted volumes are erased.
@@ -65,6 +67,7 @@ impl Settings {
                 .to_string_lossy()
                 .trim_start_matches('.')
                 .to_owned(),
+            boot_grace: String::new(),
             quarantine: "24h".to_owned(),
             erase_rate: "unlimited".to_owned(),
             metrics: dir.join("metrics.sock").display().to_string(),
@@ -122,6 +125,7 @@ impl Settings {
             placement,
             node,
             cluster,
+            boot_grace,
             quarantine,
             erase_rate,
             metrics,
@@ -135,6 +139,7 @@ impl Settings {
             value => format!("{key} = \"{value}\""),
         };
         let (layout, placement) = (said("layout", layout), said("placement", placement));
+        let boot_grace = said("boot-grace", boot_grace);
         format!(
             r#"[node]
 name = "{node}"
@@ -158,6 +163,7 @@ listen = "{metrics}"
 [discovery]
 allow-loop = {allow_loop}
 rescan = "5m"
+{boot_grace}
 
 [erase]
 max-bytes-per-second = "{erase_rate}"

@@ -128,7 +128,16 @@ pub(super) async fn look(config: &Config) -> Result<Vec<Surveyed>, PlanError> {
     };
     let settings = Settings::here(config.kubelet_dir.clone());
     let mut questions = survey::Questions::default();
-    let surveyed = survey::survey(&pool, &rules, &settings, None, Vec::new(), &mut questions).await;
+    let surveyed = survey::survey(
+        &pool,
+        &rules,
+        &settings,
+        None,
+        Vec::new(),
+        &mut questions,
+        &(),
+    )
+    .await;
     // A worker stuck in the kernel stays behind; it holds nothing of ours.
     pool.shutdown(Duration::from_secs(1)).await;
     Ok(surveyed?.drives)

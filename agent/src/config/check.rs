@@ -62,6 +62,8 @@ pub struct Config {
     pub allow_loop: bool,
     /// Slow full rescan that repairs lost events.
     pub rescan: Duration,
+    /// So long after the host's boot every drive has appeared: a known one that is not there is missing from then on.
+    pub boot_grace: Duration,
     /// A volume deleted while its drive was away is erased this long after the drive's return.
     pub quarantine: Duration,
     /// Bytes per second that erasing may write on one drive; None: as fast as it goes.
@@ -273,6 +275,7 @@ fn config(raw: &Raw, host: &HostFacts, report: &mut Report) -> Config {
         runtime_dir,
         allow_loop,
         rescan: value(&raw.discovery.rescan).map_or(Duration::from_mins(5), |it| it.0),
+        boot_grace: value(&raw.discovery.boot_grace).map_or(Duration::from_secs(120), |it| it.0),
         quarantine,
         erase_bytes_per_second: erase_rate(&raw.erase.max_bytes_per_second, report),
         // Longer than the pause of a kubelet between two NodeGetVolumeStats of a volume: one to two minutes.

@@ -73,6 +73,7 @@ pub(super) struct Agent {
 pub(super) struct Discovery {
     pub(super) allow_loop: Given<bool>,
     pub(super) rescan: Given<Period<10>>,
+    pub(super) boot_grace: Given<Period<0>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

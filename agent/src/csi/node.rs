@@ -188,12 +188,7 @@ impl Node for NodeService {
                     why: "must not be negative, nor its limit below what is required".to_owned(),
                 });
             }
-            let volume =
-                self.volumes
-                    .find(&request.volume_id)
-                    .ok_or_else(|| VolumeError::NotFound {
-                        id: request.volume_id.clone(),
-                    })?;
+            let volume = self.volumes.require_scanned(&request.volume_id).await?;
             if let Some(asked) = request.volume_capability.as_ref() {
                 let asked = capability(Some(asked))?;
                 if asked.mode != volume.placed.record.mode {

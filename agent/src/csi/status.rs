@@ -43,7 +43,7 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::CannotGrow { .. } => Code::OutOfRange,
         VolumeError::InUse { .. } => Code::FailedPrecondition,
         VolumeError::Ambiguous { .. } => Code::FailedPrecondition,
-        VolumeError::DriveAway { .. } => Code::Unavailable,
+        VolumeError::DriveAway { .. } | VolumeError::NotScanned { .. } => Code::Unavailable,
         VolumeError::Vanished { .. } => Code::NotFound,
         VolumeError::NotStagedFirst => Code::FailedPrecondition,
         VolumeError::OtherTarget { .. } => Code::FailedPrecondition,

@@ -97,6 +97,12 @@ const ALSO_FOR_OURS: &[RejectCode] = &[
     RejectCode::ZeroSize,
 ];
 
+/// Whether a reason is about the drive itself, or about whose its label is, so that a job of ours which changed what is on the
+/// drive does not make it out of date.
+pub fn outlasts_contents(code: RejectCode) -> bool {
+    code == RejectCode::OursElsewhere || ALSO_FOR_OURS.contains(&code)
+}
+
 /// The verdict, with all reasons.
 pub fn judge(evidence: &Evidence<'_>, rules: &Rules) -> Judgement {
     let selected = class_of(evidence.facts, rules);

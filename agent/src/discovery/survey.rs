@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::mpsc;
+
 use self::ask::{Seen, gather};
 use super::{
     claim::{self, Evidence, Judgement, Rules},
@@ -126,6 +128,20 @@ pub enum SurveyError {
     },
 }
 
+/// Takes in what a survey has found before it ends.
+pub trait Listener: Sync {
+    /// These drives are present, and no others.
+    fn enumerated(&self, all: &[DriveFacts]);
+    /// These of all drives have given their first answer.
+    fn scanned(&self, all: &[DriveFacts], drives: Vec<Surveyed>);
+}
+
+/// Nobody.
+impl Listener for () {
+    fn enumerated(&self, _: &[DriveFacts]) {}
+    fn scanned(&self, _: &[DriveFacts], _: Vec<Surveyed>) {}
+}
+
 /// Looks at all drives.
 ///
 /// `only`: kernel names to probe again; the others keep what `previous` knows of them, when it is still the same
@@ -138,49 +154,89 @@ pub async fn survey(
     only: Option<&BTreeSet<String>>,
     previous: Vec<Surveyed>,
     questions: &mut Questions,
+    listener: &impl Listener,
 ) -> Result<Survey, SurveyError> {
     let mut facts = enumerate(settings).await?;
     identity::tell_apart(&mut facts, &settings.known);
+    listener.enumerated(&facts);
     let targets = facts.iter().map(|facts| target(facts, rules)).collect();
-    let seen = gather(pool, targets, only, previous, settings, questions).await;
+    let (answered, answers) = mpsc::unbounded_channel();
+    let (seen, ()) = tokio::join!(
+        gather(pool, targets, only, previous, settings, questions, answered),
+        show(&facts, rules, settings, answers, listener),
+    );
     // After the probes: what was mounted meanwhile counts.
     let host = host_use(settings).await?;
-    let mut drives = Vec::with_capacity(facts.len());
-    for (one, seen) in facts.iter().zip(seen) {
-        let unfinished = seen.unfinished.then(|| as_if_blank(one, &seen));
-        let (judged, probed) = match &unfinished {
-            Some((judged, probed)) => (judged, probed.as_ref()),
-            None => (one, seen.probed.as_ref()),
-        };
-        let evidence = Evidence {
-            facts: judged,
-            all: &facts,
-            host: &host,
-            probed,
-            label: seen
-                .contents
-                .as_ref()
-                .filter(|_| seen.trouble.is_none())
-                .map(|contents| &contents.label),
-            label_trouble: seen.label_trouble.as_deref(),
-        };
-        let judgement = closed(claim::judge(&evidence, rules), &seen);
-        drives.push(Surveyed {
-            facts: one.clone(),
-            probed: seen.probed,
-            contents: seen.contents,
-            label_trouble: seen.label_trouble,
-            host_trouble: seen.host_trouble,
-            unfinished: seen.unfinished,
-            trouble: seen.trouble,
-            stuck: seen.stuck,
-            late: seen.late,
-            unread: seen.unread,
-            begun: seen.begun,
-            judgement,
-        });
-    }
+    let drives = facts.iter().zip(seen);
+    let drives = drives.map(|(one, seen)| surveyed(one, &facts, &host, seen, rules));
+    let drives = drives.collect();
     Ok(Survey { drives, host })
+}
+
+/// Shows drives as they answer. Without a look at what the host uses they are shown when the survey ends.
+async fn show(
+    all: &[DriveFacts],
+    rules: &Rules,
+    settings: &Settings,
+    mut answers: mpsc::UnboundedReceiver<(usize, Seen)>,
+    listener: &impl Listener,
+) {
+    while let Some(first) = answers.recv().await {
+        let mut batch = vec![first];
+        while let Ok(more) = answers.try_recv() {
+            batch.push(more);
+        }
+        let Ok(host) = host_use(settings).await else {
+            continue;
+        };
+        let drives = batch.into_iter().filter_map(|(index, seen)| {
+            let one = all.get(index)?;
+            Some(surveyed(one, all, &host, seen, rules))
+        });
+        listener.scanned(all, drives.collect());
+    }
+}
+
+/// One drive, judged.
+fn surveyed(
+    one: &DriveFacts,
+    all: &[DriveFacts],
+    host: &HostUse,
+    seen: Seen,
+    rules: &Rules,
+) -> Surveyed {
+    let unfinished = seen.unfinished.then(|| as_if_blank(one, &seen));
+    let (judged, probed) = match &unfinished {
+        Some((judged, probed)) => (judged, probed.as_ref()),
+        None => (one, seen.probed.as_ref()),
+    };
+    let evidence = Evidence {
+        facts: judged,
+        all,
+        host,
+        probed,
+        label: seen
+            .contents
+            .as_ref()
+            .filter(|_| seen.trouble.is_none())
+            .map(|contents| &contents.label),
+        label_trouble: seen.label_trouble.as_deref(),
+    };
+    let judgement = closed(claim::judge(&evidence, rules), &seen);
+    Surveyed {
+        facts: one.clone(),
+        probed: seen.probed,
+        contents: seen.contents,
+        label_trouble: seen.label_trouble,
+        host_trouble: seen.host_trouble,
+        unfinished: seen.unfinished,
+        trouble: seen.trouble,
+        stuck: seen.stuck,
+        late: seen.late,
+        unread: seen.unread,
+        begun: seen.begun,
+        judgement,
+    }
 }
 
 async fn enumerate(settings: &Settings) -> Result<Vec<DriveFacts>, SurveyError> {

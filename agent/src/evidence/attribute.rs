@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::{kmsg::Report, reading};
-use crate::model::{Drive, DriveId, DriveState, Media, Snapshot, Volume};
+use crate::model::{Drive, DriveId, Media, Snapshot, Volume};
 
 /// Sectors in the kernel log have this many bytes, whatever the drive's own have.
 const SECTOR: u64 = 512;
@@ -29,7 +29,7 @@ pub fn subject(snapshot: &Snapshot, report: &Report) -> Option<Subject> {
             volume: Some(volume.uuid),
         });
     }
-    let here = |drive: &&Drive| drive.state != DriveState::Missing;
+    let here = |drive: &&Drive| drive.state.is_present();
     let drive = snapshot
         .drives
         .values()
@@ -58,9 +58,8 @@ pub fn place(snapshot: &Snapshot, report: &Report) -> Option<(DriveId, u64)> {
         }
         return None;
     }
-    let whole = |drive: &&Drive| {
-        drive.state != DriveState::Missing && drive.facts.kernel_name == report.device
-    };
+    let whole =
+        |drive: &&Drive| drive.state.is_present() && drive.facts.kernel_name == report.device;
     let drive = snapshot.drives.values().find(whole)?;
     (at < drive.facts.size_bytes).then(|| (drive.id.clone(), at))
 }
@@ -82,7 +81,7 @@ mod tests {
     use crate::{
         evidence::kmsg::Kind,
         model::{
-            RecordState,
+            DriveState, RecordState,
             samples::{contents, drive, placed, volume},
         },
     };

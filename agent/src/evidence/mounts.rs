@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::{
     model::{
-        Mode, Placed, Snapshot,
+        DriveState, Mode, Placed, Snapshot,
         condition::{Condition, Reason},
     },
     sys::mountinfo::{self, MountEntry},
@@ -137,6 +137,16 @@ impl Expected {
         targets.map(|(path, _)| path.clone()).collect()
     }
 
+    /// Where the volume is staged or published by our own calls.
+    pub fn paths(&self, volume: Uuid) -> Vec<PathBuf> {
+        let inner = self.lock();
+        let of = inner
+            .places
+            .iter()
+            .filter(|(_, place)| place.volume == volume);
+        of.map(|(path, _)| path.clone()).collect()
+    }
+
     /// The pods that each volume is published to, where that is known.
     pub fn pods(&self) -> HashMap<Uuid, Vec<String>> {
         let mut pods: HashMap<Uuid, Vec<String>> = HashMap::new();
@@ -172,7 +182,8 @@ impl Expected {
         }
     }
 
-    /// The drives are known: mounts that were there at the start and are of volumes should stay.
+    /// The drives are known: mounts that were there at the start and are of volumes should stay. While a drive was not scanned, a
+    /// mount that is of no known volume may be of one of its volumes, and is looked at again.
     ///
     /// `current` is called under the lock: what is expected by then is of a volume that it knows.
     pub fn settle(
@@ -182,9 +193,14 @@ impl Expected {
     ) {
         let mut inner = self.lock();
         let snapshot = current();
+        let mut drives = snapshot.drives.values();
+        let is_open = drives.any(|drive| drive.state == DriveState::NotScanned);
         for (path, (mount, role)) in std::mem::take(&mut inner.found) {
             let mut volumes = snapshot.volumes.values();
-            if let Some(volume) = volumes.find(|volume| is_of(&mount, &volume.placed))
+            let volume = volumes.find(|volume| is_of(&mount, &volume.placed));
+            if volume.is_none() && is_open {
+                inner.found.insert(path, (mount, role));
+            } else if let Some(volume) = volume
                 && inner.places.len() < MOST
             {
                 let read_only = mount.read_only() || mount.super_read_only();

@@ -84,8 +84,8 @@ pub struct Unmount {
     pub may_detach: bool,
     /// Remove the file or empty directory at the path afterwards (unpublish does, unstage does not).
     pub remove: bool,
-    /// Only unmount mounts of this device when given (a foreign mount is refused).
-    pub expected: Option<Device>,
+    /// Only unmount mounts of one of these devices, when any are given (a foreign mount is refused).
+    pub expected: Vec<Device>,
 }
 
 /// The device of a volume. The kernel gives the names and numbers of devices that are gone to others.

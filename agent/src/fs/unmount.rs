@@ -47,11 +47,8 @@ pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsErro
         let Some(top) = stack.last() else {
             break;
         };
-        if job
-            .expected
-            .as_ref()
-            .is_some_and(|volume| is_foreign(top, volume))
-        {
+        let foreign = |volume: &Device| is_foreign(top, volume);
+        if !job.expected.is_empty() && job.expected.iter().all(foreign) {
             return Err(FsError::NotAVolume {
                 path: job.path.display().to_string(),
                 what: format!("{} ({})", top.source.display(), top.fs_type),

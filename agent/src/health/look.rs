@@ -110,7 +110,7 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
 
 /// Takes up drives that are new, lets go of those that are gone.
 fn follow(drives: &mut BTreeMap<DriveId, Tracked>, snapshot: &Snapshot) {
-    let here = |drive: &Drive| drive.state != DriveState::Missing;
+    let here = |drive: &Drive| drive.state.is_present();
     drives.retain(|id, tracked| tracked.looking || snapshot.drives.get(id).is_some_and(here));
     for (id, _) in snapshot.drives.iter().filter(|(_, drive)| is_ours(drive)) {
         drives.entry(id.clone()).or_insert_with(|| Tracked {

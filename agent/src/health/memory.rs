@@ -20,7 +20,7 @@ use crate::{
         unreadable::UnreadableRanges,
     },
     inventory::Earlier,
-    model::{DriveId, DriveState, Snapshot, cause::chain},
+    model::{DriveId, Snapshot, cause::chain},
     sys::{clock::unix_seconds, offload::offload, process, statefile},
     volumes::Volumes,
 };
@@ -67,8 +67,8 @@ pub(crate) struct Remembered {
 
 /// Whose each kernel name is. A drive that is plugged in again has another sequence number. Pure.
 pub fn names(snapshot: &Snapshot) -> Names {
-    let here = |state| state != DriveState::Missing;
-    let drives = snapshot.drives.values().filter(|drive| here(drive.state));
+    let drives = snapshot.drives.values();
+    let drives = drives.filter(|drive| drive.state.is_present());
     let drives = drives.map(|drive| {
         let owner = format!("{} {}", drive.id, drive.facts.diskseq);
         (drive.facts.kernel_name.clone(), owner)
@@ -270,6 +270,7 @@ mod tests {
 
     use super::*;
     use crate::golden;
+    use crate::model::DriveState;
     use crate::{
         evidence::{
             HealthRegistry,

@@ -29,7 +29,7 @@ pub(crate) use self::{finding::rounded, history::VERSION};
 use super::acknowledge::AcknowledgeError;
 use crate::{
     evidence::registry::Source,
-    model::{Drive, DriveId, DriveState, Finding, Snapshot},
+    model::{Drive, DriveId, Finding, Snapshot},
     slow::{Comparison, Input, Kind, Slowdown},
     sys::{
         blockstat::{self, Counted, SYSFS_DEADLINE},
@@ -105,8 +105,7 @@ pub async fn run(
 /// Whether its latencies are compared: what another system's drive does is of use as well, but the drives of a class are those
 /// whose findings count.
 fn is_compared(drive: &Drive) -> bool {
-    drive.state != DriveState::Missing
-        && (drive.class.is_some() || drive.facts.virtual_kind.is_none())
+    drive.state.is_present() && (drive.class.is_some() || drive.facts.virtual_kind.is_none())
 }
 
 fn kind(drive: &Drive) -> Kind {

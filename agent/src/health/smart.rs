@@ -21,8 +21,7 @@ use super::{
 };
 use crate::{
     model::{
-        DriveFacts, DriveHealth, DriveId, DriveRef, DriveState, Finding, Media, PollState,
-        Snapshot,
+        DriveFacts, DriveHealth, DriveId, DriveRef, Finding, Media, PollState, Snapshot,
         cause::chain,
         health::{Reading, SmartFinding, SmartReport},
     },
@@ -131,7 +130,7 @@ async fn follow(
 ) {
     let here = |id: &DriveId| {
         let drive = snapshot.drives.get(id)?;
-        let is_here = drive.class.is_some() && drive.state != DriveState::Missing;
+        let is_here = drive.class.is_some() && drive.state.is_present();
         is_here.then_some(&drive.facts)
     };
     drives.retain(|id, tracked| {

@@ -97,7 +97,7 @@ impl Followed {
         }
         self.drives.retain(|id, tracked| {
             let drive = snapshot.drives.get(id);
-            let is_here = drive.is_some_and(|drive| drive.state != DriveState::Missing);
+            let is_here = drive.is_some_and(|drive| drive.state.is_present());
             let known = drive.is_some_and(|drive| !drive.health.unreadable.is_empty());
             tracked.reading || (is_here && (known || !tracked.reported.is_empty()))
         });

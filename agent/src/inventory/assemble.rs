@@ -1,14 +1,15 @@
 //! From what is known of drives to the whole snapshot: volumes with their state and conditions,
 //! classes with their totals. Pure.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use uuid::Uuid;
 
-use super::{Known, layouts, quarantined, zeroing};
+use super::{
+    Known, layouts,
+    present::{self, cannot_be_read, is_elsewhere},
+    quarantined, zeroing,
+};
 use crate::{
     discovery::host_udev,
     evidence::{registry::of_its_drive, unreadable},
@@ -16,16 +17,21 @@ use crate::{
         Checked, ClassConfig, ClassReport, Drive, DriveHealth, DriveId, DriveState, Finding,
         Placed, PollState, RecordState, Reject, RejectCode, Snapshot, Volume, VolumeState,
         condition::{Condition, Reason},
-        snapshot::Erasing,
+        snapshot::{Erasing, Place},
     },
     smart::collect,
-    state::{KnownDrive, Merged, Sight, merge, merge::is_acknowledged},
+    state::{KnownDrive, Merged, Sight, merge},
 };
 
-/// Puts the drives that are here together with what is remembered.
-pub fn remember(known: &Known, now: u64, elapsed: Duration, quarantine: Duration) -> Merged {
-    let here = known
-        .drives
+/// Puts the drives that are present (derived from `known`) together with what is remembered.
+pub fn remember(
+    known: &Known,
+    drives: &BTreeMap<DriveId, Drive>,
+    now: u64,
+    elapsed: Duration,
+    quarantine: Duration,
+) -> Merged {
+    let here = drives
         .iter()
         .map(|(id, drive)| (id.clone(), sight(drive)))
         .collect();
@@ -42,15 +48,25 @@ pub fn remember(known: &Known, now: u64, elapsed: Duration, quarantine: Duration
 fn sight(drive: &Drive) -> Sight<'_> {
     match (&drive.state, &drive.contents) {
         (DriveState::Claimed, Some(contents)) => Sight::Ours(&drive.facts, contents),
-        (DriveState::Claimed | DriveState::Unprobed | DriveState::Missing, _) => Sight::Unread,
+        (
+            DriveState::Claimed
+            | DriveState::Unprobed
+            | DriveState::Missing
+            | DriveState::NotScanned,
+            _,
+        ) => Sight::Unread,
         _ if looks_unreadable(drive) => Sight::Unread,
         _ => Sight::NotOurs,
     }
 }
 
-/// Builds the snapshot (its revision is the caller's to set).
-pub fn assemble(known: &Known, merged: &Merged, classes: &[ClassConfig]) -> Snapshot {
-    let mut drives = known.drives.clone();
+/// Builds the snapshot (its revision is the caller's to set) from the drives that are present, derived from `known`.
+pub fn assemble(
+    known: &Known,
+    mut drives: BTreeMap<DriveId, Drive>,
+    merged: &Merged,
+    classes: &[ClassConfig],
+) -> Snapshot {
     for (id, stuck) in &known.stuck {
         if let Some(drive) = drives.get_mut(id) {
             drive.trouble = Some(stuck.clone());
@@ -72,28 +88,20 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[ClassConfig]) -> Snap
     // A remembered drive that is not here stays in view.
     for id in &merged.missing_drives {
         if let Some(remembered) = merged.known.drives.get(id) {
-            drives.insert(id.clone(), missing(id, remembered));
+            drives.insert(id.clone(), absent(known, id, remembered));
         }
     }
-    let mut volumes = BTreeMap::new();
+    let mut places: BTreeMap<Uuid, Vec<(&Drive, &Placed)>> = BTreeMap::new();
     for drive in drives.values().filter(|drive| !is_elsewhere(drive)) {
         for placed in drive.contents.iter().flat_map(|contents| &contents.volumes) {
-            // One uuid on two drives (a copied image) can only be ambiguous.
-            volumes
-                .entry(placed.record.uuid)
-                .and_modify(|first: &mut Volume| {
-                    first.state = VolumeState::Ambiguous;
-                    first.conditions = vec![Condition::new(
-                        Reason::VolumeOnTwoDrives,
-                        format!(
-                            "the volume is on drive {} and on drive {}; detach the copy",
-                            first.drive, drive.id
-                        ),
-                    )];
-                })
-                .or_insert_with(|| volume(known, merged, drive, placed));
+            let of = places.entry(placed.record.uuid).or_default();
+            of.push((drive, placed));
         }
     }
+    let mut volumes: BTreeMap<Uuid, Volume> = places
+        .into_iter()
+        .filter_map(|(uuid, places)| Some((uuid, in_places(known, merged, places)?)))
+        .collect();
     for (id, record) in &merged.missing_volumes {
         if let Some(drive) = drives.get(id)
             && !volumes.contains_key(&record.uuid)
@@ -163,7 +171,7 @@ pub fn assemble(known: &Known, merged: &Merged, classes: &[ClassConfig]) -> Snap
         Some(host) if drives.values().any(used) => host_udev::finding(host).into_iter().collect(),
         _ => Vec::new(),
     };
-    findings.extend(layouts::findings(known, classes));
+    findings.extend(layouts::findings(known, &drives, classes));
     findings.extend(quarantined::findings(&volumes, &known.kept_in_use));
     Snapshot {
         revision: 0,
@@ -189,16 +197,31 @@ fn poll_state(known: &Known, drive: &Drive) -> PollState {
     }
 }
 
-fn missing(id: &DriveId, remembered: &KnownDrive) -> Drive {
+/// A remembered drive of which no scan says anything now: it is missing only when that was seen. Of two devices with its identity
+/// one may be it.
+fn absent(known: &Known, id: &DriveId, remembered: &KnownDrive) -> Drive {
+    let mut rejects = Vec::new();
+    let (state, trouble) = if known.unscanned.contains_key(id) {
+        (DriveState::NotScanned, None)
+    } else if known.has_twins(id) {
+        rejects.push(Reject {
+            code: RejectCode::DuplicateIdentity,
+            detail: "several devices have its identity; detach those that are not it".to_owned(),
+        });
+        (DriveState::Rejected, None)
+    } else {
+        let trouble = "not found on this node".to_owned();
+        (DriveState::Missing, Some(trouble))
+    };
     Drive {
         id: id.clone(),
         facts: remembered.facts.clone(),
-        state: DriveState::Missing,
+        state,
         class: Some(remembered.class.clone()),
-        rejects: Vec::new(),
+        rejects,
         contents: None,
         claimable_bytes: 0,
-        trouble: Some("not found on this node".to_owned()),
+        trouble,
         health: DriveHealth::default(),
     }
 }
@@ -207,69 +230,6 @@ fn missing(id: &DriveId, remembered: &KnownDrive) -> Drive {
 /// Damage is not absence: what was known to be on it stays in view.
 fn looks_unreadable(drive: &Drive) -> bool {
     cannot_be_read(drive) || is_damaged(drive)
-}
-
-/// It was not read, or not whole, which may pass.
-fn cannot_be_read(drive: &Drive) -> bool {
-    use crate::model::RejectCode as Code;
-    drive.state == DriveState::Unprobed
-        || drive.rejects.iter().any(|reject| {
-            matches!(
-                reject.code,
-                Code::ProbeFailed
-                    | Code::SectorSizeChanged
-                    | Code::Unreadable
-                    | Code::DuplicateIdentity
-                    | Code::NotRunning
-                    | Code::ZeroSize
-            )
-        })
-}
-
-/// A drive that has no label of ours any more and was known to have one: with volumes on it that were acknowledged and that
-/// nobody deleted it is a damaged drive of ours, whatever was found on it, and not one to claim. Pure.
-pub fn keep_remembered(known: &mut Known) {
-    let found: BTreeSet<Uuid> = known
-        .drives
-        .values()
-        .filter_map(|drive| drive.contents.as_ref())
-        .flat_map(|contents| contents.volumes.iter().map(|placed| placed.record.uuid))
-        .collect();
-    let (remembered, tombstones) = (&known.remembered.drives, &known.tombstones.volumes);
-    for (id, drive) in &mut known.drives {
-        let was_read = matches!(drive.state, DriveState::Available | DriveState::Rejected)
-            && !cannot_be_read(drive)
-            && !is_elsewhere(drive);
-        let is_known = |reject: &Reject| reject.code == RejectCode::OursDamaged;
-        if drive.rejects.iter().any(is_known) {
-            continue;
-        }
-        let Some(before) = remembered.get(id).filter(|_| was_read) else {
-            continue;
-        };
-        let lost = before
-            .volumes
-            .iter()
-            .chain(&before.vanished)
-            .filter(|record| {
-                is_acknowledged(record)
-                    && !tombstones.contains_key(&record.uuid)
-                    && !found.contains(&record.uuid)
-            });
-        let lost = lost.count();
-        if lost == 0 {
-            continue;
-        }
-        drive.state = DriveState::Rejected;
-        drive.claimable_bytes = 0;
-        drive.rejects.push(Reject {
-            code: RejectCode::OursDamaged,
-            detail: format!(
-                "its label is gone, and it holds {lost} volumes that were not deleted; restore the label, or delete the volumes"
-            ),
-        });
-        drive.rejects.sort_by_key(|reject| reject.code);
-    }
 }
 
 /// The drive was read, and its table or our label is damaged or gone: it does not get well by itself, and
@@ -287,9 +247,11 @@ pub fn is_damaged(drive: &Drive) -> bool {
 
 /// The first drive that may hold volumes nobody knows of: a selected one that gives no answer, or one
 /// with a Drivebay label that cannot be read. Pure.
-pub fn stranger(known: &Known) -> Option<&Drive> {
+pub fn stranger(known: &Known) -> Option<DriveId> {
     use crate::model::RejectCode as Code;
-    known.drives.values().find(|drive| {
+    let drives = present::derive(known, &[]);
+    let mut drives = drives.into_values();
+    let stranger = drives.find(|drive| {
         let silent = drive.state == DriveState::Unprobed && drive.class.is_some();
         let illegible = drive
             .rejects
@@ -298,19 +260,61 @@ pub fn stranger(known: &Known) -> Option<&Drive> {
         (silent || illegible)
             && drive.contents.is_none()
             && !known.remembered.drives.contains_key(&drive.id)
-    })
+    });
+    stranger.map(|drive| drive.id)
 }
 
-/// Its label names another node or cluster: its volumes are that one's to list, and not in the way here.
-fn is_elsewhere(drive: &Drive) -> bool {
-    let mut codes = drive.rejects.iter().map(|reject| reject.code);
-    codes.any(|code| code == crate::model::RejectCode::OursElsewhere)
+/// A volume with all its places. A copy never takes a volume over: the first place is the one that is in use, else the one on
+/// the drive that was known to have it, and with more than one nothing is changed. None without a place.
+fn in_places(known: &Known, merged: &Merged, mut places: Vec<(&Drive, &Placed)>) -> Option<Volume> {
+    let is_known_on = |drive: &Drive, uuid: Uuid| {
+        let before = merged.known.drives.get(&drive.id);
+        before.is_some_and(|before| before.volumes.iter().any(|record| record.uuid == uuid))
+    };
+    places.sort_by_key(|(drive, placed)| {
+        let is_used = known.mounts.is_in_use(placed);
+        (!is_used, !is_known_on(drive, placed.record.uuid))
+    });
+    let mut places = places.into_iter();
+    let (drive, placed) = places.next()?;
+    let mut volume = volume(known, merged, drive, placed);
+    for (copy, placed) in places {
+        volume.in_use |= known.mounts.is_in_use(placed);
+        for at in known.mounts.places(placed) {
+            if !volume.mounts.contains(&at) {
+                volume.mounts.push(at);
+            }
+        }
+        if is_live(volume.state) {
+            volume.state = VolumeState::Ambiguous;
+            volume.conditions = vec![Condition::new(
+                Reason::VolumeOnTwoDrives,
+                format!(
+                    "the volume is on drive {} and on drive {}; detach the copy",
+                    drive.id, copy.id
+                ),
+            )];
+        }
+        volume.copies.push(Place {
+            drive: copy.id.clone(),
+            placed: placed.clone(),
+        });
+    }
+    Some(volume)
 }
 
 fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Volume {
     let record = &placed.record;
     let mut conditions = Vec::new();
-    let state = if drive.state == DriveState::Missing {
+    let is_erasing = matches!(record.state, RecordState::Erasing { .. });
+    // An acknowledged deletion comes before whatever is wrong with the drive.
+    let state = if is_erasing {
+        VolumeState::Erasing
+    } else if merged.tombstones.volumes.contains_key(&record.uuid) {
+        VolumeState::Quarantined
+    } else if drive.state == DriveState::NotScanned {
+        VolumeState::NotScanned
+    } else if drive.state == DriveState::Missing {
         conditions.push(Condition::new(
             Reason::DriveMissing,
             format!(
@@ -349,10 +353,6 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
             ),
         ));
         VolumeState::Missing
-    } else if matches!(record.state, RecordState::Erasing { .. }) {
-        VolumeState::Erasing
-    } else if merged.quarantined.contains(&record.uuid) {
-        VolumeState::Quarantined
     } else if matches!(
         record.state,
         RecordState::Creating | RecordState::New | RecordState::Fs { mounted: false, .. }
@@ -393,6 +393,7 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
         uuid: record.uuid,
         drive: drive.id.clone(),
         placed: placed.clone(),
+        copies: Vec::new(),
         state,
         in_use: known.mounts.is_in_use(placed),
         conditions,

@@ -4,27 +4,36 @@ use uuid::Uuid;
 
 use super::*;
 use crate::{
-    model::samples::{class, contents, drive, placed},
+    model::{
+        Reject, RejectCode,
+        samples::{class, contents, drive, placed},
+    },
     state,
     sys::host_udev::HostUdev,
 };
 
 const FREE: u64 = 1 << 30;
 
+fn remembering(known: &Known) -> Merged {
+    let drives = present::derive(known, &[]);
+    remember(known, &drives, 0, Duration::ZERO, Duration::from_secs(60))
+}
+
 fn snapshot(known: &Known) -> Snapshot {
-    let merged = remember(known, 0, Duration::ZERO, Duration::from_secs(60));
+    let merged = remembering(known);
     let class = ClassConfig {
         layout: crate::model::Layout::Partition,
         ..class("bulk")
     };
-    assemble(known, &merged, &[class])
+    let classes = [class];
+    assemble(known, present::derive(known, &classes), &merged, &classes)
 }
 
 fn known(drives: Vec<Drive>) -> Known {
     Known {
         drives: drives
             .into_iter()
-            .map(|drive| (drive.id.clone(), drive))
+            .map(|drive| (drive.id.clone(), drive.into()))
             .collect(),
         ready: true,
         ..Known::default()
@@ -117,7 +126,7 @@ fn a_drive_that_gives_no_answer_keeps_its_volumes_and_offers_no_room() {
 #[test]
 fn a_volume_that_was_seen_stays_in_view_while_its_drive_is_away_or_silent() {
     let mut before = known(vec![claimed("sda", placed(1, RecordState::Block))]);
-    let merged = remember(&before, 0, Duration::ZERO, Duration::from_secs(60));
+    let merged = remembering(&before);
     before.remembered = merged.known;
     let mut silent = drive("sda", DriveState::Unprobed, None);
     silent.trouble = Some("stuck".into());
@@ -135,15 +144,12 @@ fn a_volume_that_was_seen_stays_in_view_while_its_drive_is_away_or_silent() {
         assert_eq!(only(&snapshot).state, VolumeState::Missing);
         assert!(reasons(only(&snapshot)).contains(&wrong));
     }
-    // One that was read and is blank has none any more.
-    before.drives = known(vec![drive("sda", DriveState::Available, None)]).drives;
-    assert!(snapshot(&before).volumes.is_empty());
 }
 
 #[test]
 fn a_volume_that_a_drive_was_read_without_is_lost_and_says_so() {
     let mut before = known(vec![claimed("sda", placed(1, RecordState::Block))]);
-    let merged = remember(&before, 0, Duration::ZERO, Duration::from_secs(60));
+    let merged = remembering(&before);
     before.remembered = merged.known;
     for drive in before.drives.values_mut() {
         drive.contents.as_mut().unwrap().volumes.clear();
@@ -167,6 +173,130 @@ fn one_volume_on_two_drives_is_nobodys() {
     assert_eq!(reasons(only(&snapshot)), ["VolumeOnTwoDrives"]);
 }
 
+fn at(device: &str, dev: (u32, u32)) -> Placed {
+    Placed {
+        device: Some(device.into()),
+        dev: Some(dev),
+        ..placed(1, RecordState::Block)
+    }
+}
+
+#[test]
+fn a_copied_drive_takes_no_volume_over_whichever_drive_sorts_first() {
+    let original = known(vec![claimed("sdz", at("sdz2", (8, 98)))]);
+    let mut both = known(vec![
+        claimed("sda", at("sda2", (8, 2))),
+        claimed("sdz", at("sdz2", (8, 98))),
+    ]);
+    both.remembered = remembering(&original).known;
+    let shown = snapshot(&both);
+    let volume = only(&shown);
+    assert_eq!(volume.drive.0, "wwn-sdz");
+    assert_eq!(volume.placed.device.as_deref(), Some("sdz2"));
+    for drive in ["wwn-sda", "wwn-sdz"] {
+        assert!(volume.is_on(&DriveId(drive.into())), "{drive}");
+    }
+}
+
+#[test]
+fn a_volume_is_in_use_when_one_of_its_places_is() {
+    let row = b"1 2 8:2 / /a rw - ext4 /dev/sda2 rw\n";
+    let mounts = crate::sys::mountinfo::parse(row).unwrap();
+    let change = crate::sys::mountinfo::Change {
+        new: mounts.into_iter().map(std::sync::Arc::new).collect(),
+        ..Default::default()
+    };
+    let mut both = known(vec![
+        claimed("sda", at("sda2", (8, 2))),
+        claimed("sdz", at("sdz2", (8, 98))),
+    ]);
+    both.remembered = remembering(&known(vec![claimed("sdz", at("sdz2", (8, 98)))])).known;
+    both.mounts.apply(&change, |_| None);
+    let shown = snapshot(&both);
+    let volume = only(&shown);
+    assert!(volume.in_use);
+    assert_eq!(volume.mounts, ["/a"]);
+    assert_eq!(volume.drive.0, "wwn-sda", "what is mounted is the volume");
+}
+
+#[test]
+fn a_deleted_volume_that_appears_on_a_copy_is_quarantined_whatever_its_drive_is() {
+    let copy = || claimed("sdb", placed(1, RecordState::Block));
+    let mut rejected = copy();
+    rejected.state = DriveState::Rejected;
+    rejected.rejects.push(Reject {
+        code: RejectCode::DuplicateIdentity,
+        detail: String::new(),
+    });
+    let erasing = RecordState::Erasing {
+        erase_guid: Uuid::from_u128(8),
+        done_bytes: 5,
+    };
+    // Deleted, and erased.
+    let mut now = known(vec![claimed("sda", placed(1, erasing.clone()))]);
+    now.tombstones = remembering(&now).tombstones;
+    let empty = drive(
+        "sda",
+        DriveState::Claimed,
+        Some(contents(9, 2, vec![], FREE)),
+    );
+    now.drives = known(vec![empty]).drives;
+    now.tombstones = remembering(&now).tombstones;
+    for drives in [vec![copy()], vec![rejected]] {
+        now.drives = known(drives).drives;
+        assert_eq!(only(&snapshot(&now)).state, VolumeState::Quarantined);
+    }
+    // Also beside the place that is being erased.
+    now.drives = known(vec![claimed("sda", placed(1, erasing)), copy()]).drives;
+    assert!(!is_live(only(&snapshot(&now)).state));
+}
+
+#[test]
+fn a_drive_whose_identity_another_device_has_too_is_not_missing() {
+    let before = known(vec![claimed("sda", placed(1, RecordState::Block))]);
+    let mut now = known(Vec::new());
+    now.remembered = remembering(&before).known;
+    for name in ["sda", "sdb"] {
+        let mut twin = drive("sda", DriveState::Rejected, None);
+        twin.id = DriveId(format!("wwn-sda.{name}"));
+        twin.rejects.push(Reject {
+            code: RejectCode::DuplicateIdentity,
+            detail: String::new(),
+        });
+        now.drives.insert(twin.id.clone(), twin.into());
+    }
+    let shown = snapshot(&now);
+    assert_eq!(reasons(only(&shown)), ["DriveUnreadable"]);
+    assert!(
+        shown
+            .drives
+            .values()
+            .all(|drive| drive.state == DriveState::Rejected)
+    );
+}
+
+#[test]
+fn a_drive_that_was_not_scanned_yet_is_neither_missing_nor_are_its_volumes() {
+    let before = known(vec![claimed("sda", placed(1, RecordState::Block))]);
+    let mut now = Known {
+        ready: true,
+        ..Known::default()
+    };
+    now.recall(remembering(&before).known);
+    let shown = snapshot(&now);
+    assert_eq!(
+        shown.drives.values().next().unwrap().state,
+        DriveState::NotScanned
+    );
+    assert_eq!(only(&shown).state, VolumeState::NotScanned);
+    assert_eq!(reasons(only(&shown)), Vec::<&str>::new());
+    assert!(is_live(only(&shown).state));
+    assert_eq!(shown.classes["bulk"].free_bytes, 0);
+    // Seen not to be there, it is missing.
+    now.unscanned.clear();
+    assert_eq!(reasons(only(&snapshot(&now))), ["DriveMissing"]);
+}
+
 #[test]
 fn volumes_of_another_node_are_not_listed() {
     let elsewhere = rejected("sda", RejectCode::OursElsewhere);
@@ -188,8 +318,10 @@ fn a_class_counts_what_can_be_had_and_nothing_else() {
         drive("sdc", DriveState::Rejected, None),
     ]));
     let bulk = &snapshot.classes["bulk"];
-    assert_eq!(bulk.free_bytes, FREE + (1 << 40));
-    assert_eq!(bulk.largest_bytes, 1 << 40);
+    let layout = crate::model::Layout::Partition;
+    let blank = crate::carve::claim::claimable_bytes(layout, 1 << 40, 512);
+    assert_eq!(bulk.free_bytes, FREE + blank);
+    assert_eq!(bulk.largest_bytes, blank);
 }
 
 #[test]
@@ -204,7 +336,7 @@ fn an_unknown_volume_may_be_on_a_silent_drive_of_which_nothing_is_known() {
     let seen = known(vec![claimed("sda", placed(1, RecordState::Block))]);
     assert!(stranger(&seen).is_none());
     let mut remembered = silent(Some("bulk"));
-    remembered.remembered = remember(&seen, 0, Duration::ZERO, Duration::ZERO).known;
+    remembered.remembered = remembering(&seen).known;
     assert!(stranger(&remembered).is_none());
 }
 
@@ -233,7 +365,7 @@ fn a_drive_that_something_speaks_against_gets_no_new_volumes_and_its_volumes_say
 fn a_drive_whose_label_is_gone_is_not_offered_while_volumes_are_known_on_it() {
     let volume = placed(1, RecordState::Block);
     let before = known(vec![claimed("a", volume)]);
-    let remembered = remember(&before, 0, Duration::ZERO, Duration::ZERO).known;
+    let remembered = remembering(&before).known;
     let with = |drive: Drive| Known {
         remembered: remembered.clone(),
         ..known(vec![drive])
@@ -244,8 +376,7 @@ fn a_drive_whose_label_is_gone_is_not_offered_while_volumes_are_known_on_it() {
         detail: String::new(),
     });
     for now in [drive("a", DriveState::Available, None), foreign] {
-        let mut now = with(now);
-        keep_remembered(&mut now);
+        let now = with(now);
         let shown = snapshot(&now);
         let refused = shown.drives.values().next().unwrap();
         assert_eq!(refused.state, DriveState::Rejected);
@@ -258,15 +389,15 @@ fn a_drive_whose_label_is_gone_is_not_offered_while_volumes_are_known_on_it() {
     // Once they are deleted it is a drive like any other.
     let mut now = with(drive("a", DriveState::Available, None));
     let tombstone = state::Tombstone {
-        drive: now.drives.keys().next().unwrap().clone(),
+        drives: now.drives.keys().cloned().collect(),
         name: String::new(),
         deleted_at: 0,
         quarantined_seconds: 0,
         released: false,
     };
     now.tombstones.volumes.insert(Uuid::from_u128(1), tombstone);
-    keep_remembered(&mut now);
-    let drive_now = now.drives.values().next().unwrap();
+    let shown = snapshot(&now);
+    let drive_now = shown.drives.values().next().unwrap();
     assert_eq!(drive_now.state, DriveState::Available);
 
     // Nor is anything refused because the drive cannot be read for the moment, or is another node's by now.
@@ -276,9 +407,8 @@ fn a_drive_whose_label_is_gone_is_not_offered_while_volumes_are_known_on_it() {
             code,
             detail: String::new(),
         });
-        let mut now = with(away);
-        keep_remembered(&mut now);
-        assert!(!is_damaged(now.drives.values().next().unwrap()), "{code}");
+        let shown = snapshot(&with(away));
+        assert!(!is_damaged(shown.drives.values().next().unwrap()), "{code}");
     }
 }
 

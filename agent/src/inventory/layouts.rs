@@ -1,16 +1,18 @@
 //! Layouts that this host cannot use, and the sizes of drives that are not claimed yet. Pure.
 
+use std::collections::BTreeMap;
+
 use super::Known;
 use crate::{
     carve::claim::claimable_bytes,
-    model::{ClassConfig, DriveState, Finding, Layout, finding::Code},
+    model::{ClassConfig, Drive, DriveId, DriveState, Finding, Layout, finding::Code},
     sys::lvm::INSTEAD,
 };
 
 /// Writes down what volumes could have on the drives that are available.
-pub fn size_available(known: &mut Known, classes: &[ClassConfig]) {
+pub fn size_available(drives: &mut BTreeMap<DriveId, Drive>, classes: &[ClassConfig]) {
     for class in classes {
-        let of_class = known.drives.values_mut().filter(|drive| {
+        let of_class = drives.values_mut().filter(|drive| {
             drive.state == DriveState::Available && drive.class.as_ref() == Some(&class.name)
         });
         for drive in of_class {
@@ -27,7 +29,11 @@ pub fn unavailable(known: &Known, layout: Layout) -> Option<&str> {
 }
 
 /// Findings about the host, once for all classes and drives that need what it lacks; none before its first scan.
-pub fn findings(known: &Known, classes: &[ClassConfig]) -> Vec<Finding> {
+pub fn findings(
+    known: &Known,
+    drives: &BTreeMap<DriveId, Drive>,
+    classes: &[ClassConfig],
+) -> Vec<Finding> {
     if !known.ready {
         return Vec::new();
     }
@@ -38,7 +44,7 @@ pub fn findings(known: &Known, classes: &[ClassConfig]) -> Vec<Finding> {
             .iter()
             .map(|class| format!("{:?}", class.name))
             .collect();
-        let drives = known.drives.values().filter(|drive| {
+        let drives = drives.values().filter(|drive| {
             let contents = drive.contents.as_ref();
             contents.is_some_and(|contents| contents.layout == Layout::Lvm)
         });

@@ -1,7 +1,10 @@
 use super::*;
-use crate::model::{
-    Contents, Drive, samples,
-    samples::{contents, drive},
+use crate::{
+    inventory::present::derive,
+    model::{
+        Contents, Drive, samples,
+        samples::{contents, drive},
+    },
 };
 
 fn class(layout: Layout) -> ClassConfig {
@@ -11,31 +14,45 @@ fn class(layout: Layout) -> ClassConfig {
     }
 }
 
-fn known(drive: Drive) -> Known {
+fn claimed(name: &str, layout: Layout) -> Drive {
+    let contents = Contents {
+        layout,
+        ..contents(u128::from(name.as_bytes()[0]), 1, Vec::new(), 1 << 30)
+    };
+    drive(name, DriveState::Claimed, Some(contents))
+}
+
+fn known(drives: Vec<Drive>) -> Known {
     Known {
-        drives: [(drive.id.clone(), drive)].into(),
+        drives: drives
+            .into_iter()
+            .map(|drive| (drive.id.clone(), drive.into()))
+            .collect(),
         ready: true,
         ..Known::default()
     }
+}
+
+fn findings(known: &Known, classes: &[ClassConfig]) -> Vec<Finding> {
+    super::findings(known, &derive(known, classes), classes)
 }
 
 #[test]
 fn claimable_bytes_follow_the_layout_of_the_class() {
     for layout in [Layout::Lvm, Layout::Partition] {
         let blank = drive("blank", DriveState::Available, None);
-        let mut known = known(blank.clone());
-        size_available(&mut known, &[class(layout)]);
         let sector = u64::from(blank.facts.logical_sector);
+        let drives = derive(&known(vec![blank.clone()]), &[class(layout)]);
         assert_eq!(
-            known.drives[&blank.id].claimable_bytes,
+            drives[&blank.id].claimable_bytes,
             claimable_bytes(layout, blank.facts.size_bytes, sector)
         );
     }
 }
 
 #[test]
-fn a_host_without_lvm_has_a_finding_for_each_class_that_needs_it() {
-    let mut without = known(drive("a", DriveState::Available, None));
+fn a_host_without_lvm_has_one_finding_for_all_that_need_it() {
+    let mut without = known(vec![drive("a", DriveState::Available, None)]);
     without.lvm_unavailable = Some("the kernel has no device-mapper".into());
     let classes = [class(Layout::Lvm), class(Layout::Partition)];
     let found = findings(&without, &classes);
@@ -47,22 +64,7 @@ fn a_host_without_lvm_has_a_finding_for_each_class_that_needs_it() {
          layout = \"partition\" in the class"
     );
     // Once for the node, also of volumes that are there already.
-    let of_drive = |names: [&str; 2], layout: Layout| {
-        let drives = names.map(|name| {
-            let contents = Contents {
-                layout,
-                ..contents(9, 1, Vec::new(), 1 << 30)
-            };
-            let drive = drive(name, DriveState::Claimed, Some(contents));
-            (drive.id.clone(), drive)
-        });
-        Known {
-            drives: drives.into(),
-            ready: true,
-            ..Known::default()
-        }
-    };
-    let mut both = of_drive(["a", "b"], Layout::Lvm);
+    let mut both = known(vec![claimed("a", Layout::Lvm), claimed("b", Layout::Lvm)]);
     both.lvm_unavailable.clone_from(&without.lvm_unavailable);
     let found = findings(&both, &[class(Layout::Lvm), class(Layout::Lvm)]);
     assert_eq!(found.len(), 1);
@@ -78,7 +80,7 @@ fn a_host_without_lvm_has_a_finding_for_each_class_that_needs_it() {
     let found = findings(&both, &[class(Layout::Lvm)]);
     assert!(found.len() == 1 && found[0].is(Code::HostCannotRead));
     // Its drives are partitions: nothing is missing.
-    let mut kept = of_drive(["a", "b"], Layout::Partition);
+    let mut kept = known(vec![claimed("a", Layout::Partition)]);
     kept.lvm_unavailable.clone_from(&without.lvm_unavailable);
     assert_eq!(findings(&kept, &[class(Layout::Partition)]), []);
     // Before the first scan.

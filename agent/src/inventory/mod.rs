@@ -8,8 +8,10 @@ pub mod assemble;
 pub mod delta;
 pub mod layouts;
 pub mod mount_view;
+pub mod present;
 mod quarantined;
 mod since;
+pub mod unscanned;
 pub mod wire;
 mod zeroing;
 
@@ -26,13 +28,13 @@ use std::{
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use self::mount_view::MountView;
 pub use self::since::Earlier;
+use self::{mount_view::MountView, present::Observed, unscanned::Unscanned};
 use crate::{
     config::HealthConfig,
     evidence::{self, HealthRegistry, registry::Source},
     model::{
-        Checked, ClassConfig, Contents, Drive, DriveId, DriveState, Override, Snapshot,
+        Checked, ClassConfig, Contents, DriveId, DriveState, Override, Snapshot,
         condition::Condition, snapshot::Erasing,
     },
     state,
@@ -43,11 +45,13 @@ use crate::{
 /// across an await.
 #[derive(Debug, Default, Clone)]
 pub struct Known {
-    /// Drives that are here, as the last survey or job left them.
-    pub drives: BTreeMap<DriveId, Drive>,
+    /// Drives that are present.
+    pub drives: BTreeMap<DriveId, Observed>,
     /// Claimed drives as they were last seen.
     pub remembered: state::Known,
-    /// Volumes deleted while their drive was away.
+    /// Those of them that this agent has neither scanned nor seen to be missing.
+    pub unscanned: BTreeMap<DriveId, Unscanned>,
+    /// Acknowledged deletions.
     pub tombstones: state::Tombstones,
     /// What is mounted or published here.
     pub mounts: MountView,
@@ -81,6 +85,14 @@ pub struct Known {
     pub lvm_unavailable: Option<String>,
     /// The first survey is complete.
     pub ready: bool,
+}
+
+impl Known {
+    /// Whether present devices have this identity, and keys of their own since there are several.
+    fn has_twins(&self, id: &DriveId) -> bool {
+        let mut drives = self.drives.iter();
+        drives.any(|(key, drive)| drive.facts.id == *id && key != id && !drive.facts.hidden)
+    }
 }
 
 /// Publishes snapshots.
@@ -149,7 +161,9 @@ impl Inventory {
         let shown = self.sender.borrow().clone();
         if known.ready {
             let gone = shown.drives.iter().filter(|(id, drive)| {
-                drive.state == DriveState::Claimed && !known.drives.contains_key(*id)
+                drive.state == DriveState::Claimed
+                    && !known.drives.contains_key(*id)
+                    && !known.has_twins(id)
             });
             let gone: Vec<&DriveId> = gone.map(|(id, _)| id).collect();
             for id in gone {
@@ -164,13 +178,14 @@ impl Inventory {
         for (id, diskseq) in placed {
             known.health.appeared(&id, diskseq);
         }
-        let merged = assemble::remember(&known, known.now, elapsed, self.quarantine);
+        let drives = present::derive(&known, &self.classes);
+        let merged = assemble::remember(&known, &drives, known.now, elapsed, self.quarantine);
         // Before the first survey nothing was seen, so nothing can be learned or forgotten.
         if known.ready {
             known.remembered.clone_from(&merged.known);
             known.tombstones.clone_from(&merged.tombstones);
         }
-        let mut next = assemble::assemble(&known, &merged, &self.classes);
+        let mut next = assemble::assemble(&known, drives, &merged, &self.classes);
         let due = if known.ready { merged.due } else { Vec::new() };
         next.revision = shown.revision;
         since::stamp(&shown, &known.earlier, &mut next, known.now);
@@ -211,7 +226,15 @@ impl Inventory {
     /// is not known either may be on it. In words; None when every such drive is known.
     pub fn stranger(&self) -> Option<String> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        assemble::stranger(&known).map(|drive| format!("drive {} cannot be read", drive.id))
+        assemble::stranger(&known).map(|drive| format!("drive {drive} cannot be read"))
+    }
+
+    /// A remembered drive that was not scanned since the agent's start, in words: a volume that was made shortly before that may be
+    /// on it, and is in no list.
+    pub fn unscanned(&self) -> Option<String> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = known.unscanned.keys().next()?;
+        Some(format!("drive {first} has not been scanned yet"))
     }
 
     /// What is to be remembered of drives and deletions.
@@ -223,7 +246,7 @@ impl Inventory {
     /// Volumes that are deleted, and that their drive may still have.
     pub fn deleted(&self) -> Vec<Uuid> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.tombstones.volumes.keys().copied().collect()
+        known.tombstones.open().copied().collect()
     }
 
     /// What is not known of an earlier creation of this name.
@@ -299,16 +322,13 @@ impl Inventory {
         self.update(|known| known.health.mounted_afresh(uuid));
     }
 
-    /// Takes the contents that a job answered with. An older look at the same label never
-    /// replaces a newer one: jobs of different slots may answer out of order.
+    /// Takes the contents that a job answered with. An older look at the same label never replaces a newer one: jobs of different
+    /// slots may answer out of order. What is judged of the drive stays.
     pub fn put_contents(&self, drive: &DriveId, contents: Contents) -> u64 {
         self.update(|known| {
             if let Some(known) = known.drives.get_mut(drive)
                 && is_newer(known.contents.as_ref(), &contents)
             {
-                known.state = crate::model::DriveState::Claimed;
-                known.class = Some(contents.label.class.clone());
-                known.rejects.clear();
                 known.contents = Some(contents);
             }
         })

@@ -252,9 +252,10 @@ pub fn drive(drive: &Drive) -> wire::Drive {
     let available = drive.claimable_bytes;
     wire::Drive {
         id: drive.id.0.clone(),
-        kernel_name: match drive.state {
-            crate::model::DriveState::Missing => String::new(),
-            _ => facts.kernel_name.clone(),
+        kernel_name: if drive.state.is_present() {
+            facts.kernel_name.clone()
+        } else {
+            String::new()
         },
         model: facts.model.clone(),
         serial: facts.serial.clone(),

@@ -18,7 +18,7 @@ const DRIVE: &[&str] = &["drive"];
 
 const INFO: Def = gauge(
     "drivebay_drive_info",
-    "Identity of the drive, in labels; always 1. device is its kernel name, as in node_exporter's metrics of disks; empty while it is missing.",
+    "Identity of the drive, in labels; always 1. device is its kernel name, as in node_exporter's metrics of disks; empty while it is missing or not scanned.",
     &[
         "drive",
         "device",
@@ -34,7 +34,7 @@ const INFO: Def = gauge(
 );
 const STATE: Def = gauge(
     "drivebay_drive_state",
-    "1 for the drive's current state: claimed, available, rejected, missing or unprobed.",
+    "1 for the drive's current state: claimed, available, rejected, missing, not-scanned (since the agent's start) or unprobed.",
     &["drive", "state"],
 );
 const VERDICT: Def = gauge(
@@ -299,12 +299,11 @@ fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
     let labels = [id];
     let reading = told.and_then(|told| told.reading.as_ref());
     // As /proc/diskstats writes it, which node_exporter reads.
-    let (device, path) = match drive.state {
-        DriveState::Missing => Default::default(),
-        _ => {
-            let device = facts.kernel_name.replace('!', "/");
-            (device.clone(), format!("/dev/{device}"))
-        }
+    let (device, path) = if drive.state.is_present() {
+        let device = facts.kernel_name.replace('!', "/");
+        (device.clone(), format!("/dev/{device}"))
+    } else {
+        Default::default()
     };
     let info = [
         id,
@@ -322,7 +321,9 @@ fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
     ];
     into.put(&INFO, &info, one());
     into.put(&STATE, &[id, &drive.state.to_string()], one());
-    for verdict in Verdict::ALL {
+    let is_known =
+        drive.state != DriveState::NotScanned || drive.health.verdict != Verdict::Unknown;
+    for verdict in Verdict::ALL.into_iter().filter(|_| is_known) {
         let is = drive.health.verdict == verdict;
         into.put(&VERDICT, &[id, verdict.as_str()], truth(is));
     }

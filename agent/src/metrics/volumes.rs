@@ -10,7 +10,7 @@ use crate::{
     evidence::unreadable::affected_files,
     fs::jobs::Usage,
     inventory::assemble::is_live,
-    model::{CreatedFor, FsType, Mode, Volume},
+    model::{CreatedFor, FsType, Mode, Volume, VolumeState},
 };
 
 const VOLUME: &[&str] = &["volume"];
@@ -33,7 +33,7 @@ const INFO: Def = gauge(
 );
 const STATE: Def = gauge(
     "drivebay_volume_state",
-    "1 for the volume's current state: new, ready, erasing, ambiguous, quarantined or missing.",
+    "1 for the volume's current state: new, ready, erasing, ambiguous, quarantined, missing or not-scanned.",
     &["volume", "state"],
 );
 const CONDITION: Def = gauge(
@@ -174,8 +174,10 @@ fn one_volume(id: &str, volume: &Volume, into: &mut Families) {
             one(),
         );
     }
-    into.put(&ABNORMAL, &labels, truth(!volume.conditions.is_empty()));
-    into.put(&IN_USE, &labels, truth(volume.in_use));
+    if volume.state != VolumeState::NotScanned {
+        into.put(&ABNORMAL, &labels, truth(!volume.conditions.is_empty()));
+        into.put(&IN_USE, &labels, truth(volume.in_use));
+    }
     into.put(&SIZE, &labels, number(record.extent.len));
     for check in &volume.checks {
         into.put(&CHECKED, &[id, check.outcome.as_str()], number(check.at));

@@ -214,9 +214,9 @@ impl From<&DriveFacts> for DriveRef {
     }
 }
 
-/// Whether a drive holds our volumes, could, may not, or is away.
+/// Whether a drive holds our volumes, could, may not, or is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum DriveState {
     /// Carries our label for this cluster and node.
     Claimed,
@@ -224,10 +224,19 @@ pub enum DriveState {
     Available,
     /// May not be used; the rejects say why.
     Rejected,
-    /// Known from before, not here now.
+    /// Known from before, and seen not to be present.
     Missing,
-    /// Not looked at yet, or its worker is stuck.
+    /// Known from before, and not scanned since the agent's start: it may be present or missing.
+    NotScanned,
+    /// Present, and gives no answer.
     Unprobed,
+}
+
+impl DriveState {
+    /// The drive was seen to be present since the agent's start: its facts, such as its kernel name, are of now.
+    pub fn is_present(self) -> bool {
+        !matches!(self, Self::Missing | Self::NotScanned)
+    }
 }
 
 impl fmt::Display for DriveState {
@@ -237,6 +246,7 @@ impl fmt::Display for DriveState {
             Self::Available => "available",
             Self::Rejected => "rejected",
             Self::Missing => "missing",
+            Self::NotScanned => "not-scanned",
             Self::Unprobed => "unprobed",
         })
     }

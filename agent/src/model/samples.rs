@@ -138,6 +138,7 @@ pub fn volume(drive: &Drive, placed: Placed) -> Volume {
         uuid: placed.record.uuid,
         drive: drive.id.clone(),
         placed,
+        copies: Vec::new(),
         state: VolumeState::Ready,
         in_use: false,
         conditions: Vec::new(),

@@ -35,7 +35,7 @@ pub struct Drive {
 
 /// Where a volume is in its life, as shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum VolumeState {
     /// Created, never formatted or published.
     New,
@@ -47,8 +47,10 @@ pub enum VolumeState {
     Ambiguous,
     /// Deleted while its drive was away; erased after a delay.
     Quarantined,
-    /// Its drive is away.
+    /// Its drive is missing, or cannot be read.
     Missing,
+    /// Its drive was not scanned since the agent's start.
+    NotScanned,
 }
 
 impl VolumeState {
@@ -61,8 +63,17 @@ impl VolumeState {
             Self::Ambiguous => "ambiguous",
             Self::Quarantined => "quarantined",
             Self::Missing => "missing",
+            Self::NotScanned => "not-scanned",
         }
     }
+}
+
+/// One of the places of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub drive: DriveId,
+    /// Record, table entry and partition there.
+    pub placed: Placed,
 }
 
 /// A volume as the inventory shows it.
@@ -72,9 +83,12 @@ pub struct Volume {
     pub drive: DriveId,
     /// Record, table entry and partition.
     pub placed: Placed,
+    /// Where else it is: its drive was copied. The first place is the one that is in use, or was known first.
+    #[serde(default)]
+    pub copies: Vec<Place>,
     /// Where it is in its life.
     pub state: VolumeState,
-    /// Mounted or published here (from mountinfo).
+    /// Mounted or published here, from whichever place (from mountinfo).
     pub in_use: bool,
     /// What is wrong, in stable words.
     pub conditions: Vec<Condition>,
@@ -92,6 +106,20 @@ pub struct Volume {
     /// What of it does not read, in the order of the drive.
     #[serde(default)]
     pub unreadable: Vec<UnreadableRange>,
+}
+
+impl Volume {
+    /// All places of it, the first one first.
+    pub fn places(&self) -> impl Iterator<Item = (&DriveId, &Placed)> {
+        let copies = self.copies.iter();
+        let copies = copies.map(|place| (&place.drive, &place.placed));
+        std::iter::once((&self.drive, &self.placed)).chain(copies)
+    }
+
+    /// Whether one of its places is on this drive.
+    pub fn is_on(&self, drive: &DriveId) -> bool {
+        self.places().any(|(on, _)| on == drive)
+    }
 }
 
 /// How far erasing is.

@@ -7,8 +7,11 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Known, KnownDrive, Tombstones};
+use super::{Known, KnownDrive, Tombstone, Tombstones};
 use crate::model::{Contents, DriveFacts, DriveId, Record, RecordState};
+
+/// Deletions that are over and remembered all the same, in case that a copy of their drive appears: about 150 bytes of the file each.
+const MOST_OVER: usize = 4096;
 
 /// How a drive that is plugged in was seen.
 #[derive(Debug, Clone, Copy)]
@@ -58,37 +61,30 @@ pub fn merge(
         ..Merged::default()
     };
     // By volume and not by drive: a drive may come back under another identity (another controller).
-    let mut found: BTreeMap<Uuid, (&DriveId, &RecordState)> = BTreeMap::new();
+    let mut found: BTreeMap<Uuid, Vec<(&DriveId, &RecordState)>> = BTreeMap::new();
     for (id, sight) in here {
         if let Sight::Ours(_, contents) = sight {
             for placed in &contents.volumes {
-                found.insert(placed.record.uuid, (id, &placed.record.state));
+                let places = found.entry(placed.record.uuid).or_default();
+                places.push((id, &placed.record.state));
             }
         }
     }
-    for (uuid, tombstone) in &tombstones.volumes {
-        match found.get(uuid) {
-            // The tombstone has done its work; it is dropped.
-            Some((_, RecordState::Erasing { .. })) => {}
-            Some((drive, _)) => {
-                let mut tombstone = tombstone.clone();
-                tombstone.quarantined_seconds = tombstone
-                    .quarantined_seconds
-                    .saturating_add(elapsed.as_secs());
-                merged.quarantined.insert(*uuid);
-                if tombstone.released || tombstone.quarantined_seconds >= quarantine.as_secs() {
-                    merged.due.push(((*drive).clone(), *uuid));
-                }
-                merged.tombstones.volumes.insert(*uuid, tombstone);
-            }
-            // Its drive was read whole and the volume is not there: nothing is left to delete, and it is dropped.
-            None if matches!(
-                here.get(&tombstone.drive),
-                Some(Sight::Ours(..) | Sight::NotOurs)
-            ) => {}
-            None => {
-                merged.tombstones.volumes.insert(*uuid, tombstone.clone());
-            }
+    merged.tombstones = remember_deletions(tombstones, here, now);
+    for (uuid, tombstone) in &mut merged.tombstones.volumes {
+        let places = found.get(uuid).into_iter().flatten();
+        let live = places.filter(|(_, state)| !matches!(state, RecordState::Erasing { .. }));
+        let live: Vec<_> = live.collect();
+        if live.is_empty() {
+            continue;
+        }
+        tombstone.quarantined_seconds = tombstone
+            .quarantined_seconds
+            .saturating_add(elapsed.as_secs());
+        merged.quarantined.insert(*uuid);
+        if tombstone.released || tombstone.quarantined_seconds >= quarantine.as_secs() {
+            let due = live.into_iter().map(|(drive, _)| ((*drive).clone(), *uuid));
+            merged.due.extend(due);
         }
     }
     for (id, drive) in &merged.known.drives {
@@ -109,6 +105,53 @@ pub fn merge(
         }
     }
     merged
+}
+
+/// The deletions that are known by now: those of before, and of each volume that is being erased. A drive that was read without a
+/// deleted volume has it no more; one that was read with it has.
+fn remember_deletions(
+    tombstones: &Tombstones,
+    here: &BTreeMap<DriveId, Sight<'_>>,
+    now: u64,
+) -> Tombstones {
+    let mut next = tombstones.clone();
+    for (id, sight) in here {
+        let volumes = match sight {
+            Sight::Ours(_, contents) => contents.volumes.as_slice(),
+            Sight::NotOurs => &[],
+            Sight::Unread => continue,
+        };
+        let on_it: BTreeSet<Uuid> = volumes.iter().map(|placed| placed.record.uuid).collect();
+        for (uuid, tombstone) in &mut next.volumes {
+            if on_it.contains(uuid) {
+                tombstone.drives.insert(id.clone());
+            } else {
+                tombstone.drives.remove(id);
+            }
+        }
+        for record in volumes.iter().map(|placed| &placed.record) {
+            if matches!(record.state, RecordState::Erasing { .. }) {
+                next.volumes
+                    .entry(record.uuid)
+                    .or_insert_with(|| Tombstone {
+                        drives: [id.clone()].into(),
+                        name: record.name.clone(),
+                        deleted_at: now,
+                        quarantined_seconds: 0,
+                        released: false,
+                    });
+            }
+        }
+    }
+    // The oldest of those that are over.
+    let over = next.volumes.iter().filter(|(_, of)| of.drives.is_empty());
+    let mut over: Vec<(u64, Uuid)> = over.map(|(uuid, of)| (of.deleted_at, *uuid)).collect();
+    let surplus = over.len().saturating_sub(MOST_OVER);
+    over.sort_unstable();
+    for (_, uuid) in over.into_iter().take(surplus) {
+        next.volumes.remove(&uuid);
+    }
+    next
 }
 
 /// The volume was acknowledged, and its deletion was not.

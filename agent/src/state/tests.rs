@@ -101,7 +101,7 @@ fn contents(volumes: Vec<Record>) -> Contents {
 
 fn tombstone(uuid: u128) -> Tombstones {
     let tombstone = Tombstone {
-        drive: id("wwn-a"),
+        drives: [id("wwn-a")].into(),
         name: format!("pvc-{uuid}"),
         deleted_at: 5,
         quarantined_seconds: 0,
@@ -222,7 +222,7 @@ fn a_volume_that_somebody_took_away_stays_in_view_until_it_is_back_or_deleted() 
     for over in [&back, &deleted, &anew] {
         assert!(over.vanished.is_empty() && of(over).is_empty());
         assert!(over.known.drives[&id("wwn-a")].vanished.is_empty());
-        assert_eq!(over.tombstones, none);
+        assert_eq!(over.tombstones.open().count(), 0);
     }
 }
 
@@ -236,7 +236,8 @@ fn a_wiped_drive_is_forgotten_and_its_tombstones_are_finished() {
         Duration::ZERO,
     );
     assert_eq!(merged.known, Known::default());
-    assert!(merged.missing_volumes.is_empty() && merged.tombstones.volumes.is_empty());
+    assert!(merged.missing_volumes.is_empty());
+    assert_eq!(merged.tombstones.open().count(), 0);
 }
 
 #[test]
@@ -295,26 +296,109 @@ fn a_released_tombstone_is_due_without_quarantine() {
     assert_eq!(merged.due.len(), 1);
 }
 
+fn erasing(uuid: u128) -> Record {
+    let state = RecordState::Erasing {
+        erase_guid: Uuid::nil(),
+        done_bytes: 7,
+    };
+    record(uuid, state)
+}
+
 #[test]
-fn a_tombstone_ends_when_its_volume_is_erasing_or_gone_and_not_before() {
+fn a_deletion_is_over_when_its_volume_was_seen_to_be_erased_and_not_before() {
     let facts = facts("wwn-a");
-    let erasing = contents(vec![record(
-        1,
-        RecordState::Erasing {
-            erase_guid: Uuid::nil(),
-            done_bytes: 7,
-        },
-    )]);
-    let gone = contents(Vec::new());
-    for (sight, finished) in [
-        (Sight::Ours(&facts, &erasing), true),
+    let (erasing, gone) = (contents(vec![erasing(1)]), contents(Vec::new()));
+    for (sight, is_over) in [
+        (Sight::Ours(&facts, &erasing), false),
         (Sight::Ours(&facts, &gone), true),
+        (Sight::NotOurs, true),
         (Sight::Unread, false),
     ] {
         let merged = seen(&Known::default(), &tombstone(1), &[("wwn-a", sight)], DAY);
-        assert_eq!(merged.tombstones.volumes.is_empty(), finished);
+        assert_eq!(merged.tombstones.open().count() == 0, is_over, "{sight:?}");
         assert!(merged.quarantined.is_empty() && merged.due.is_empty());
     }
+}
+
+#[test]
+fn a_deleted_volume_that_appears_later_is_quarantined_and_stays_deleted() {
+    let (here, copied) = (facts("wwn-a"), facts("wwn-copy"));
+    let (erasing, gone) = (contents(vec![erasing(1)]), contents(Vec::new()));
+    let live = contents(vec![record(1, RecordState::New)]);
+    let none = (Known::default(), Tombstones::default());
+    // Deleted while its drive was present: nobody wrote a tombstone.
+    let deleted = seen(
+        &none.0,
+        &none.1,
+        &[("wwn-a", Sight::Ours(&here, &erasing))],
+        DAY,
+    );
+    assert_eq!(deleted.tombstones.open().count(), 1);
+    let over = seen(
+        &deleted.known,
+        &deleted.tombstones,
+        &[("wwn-a", Sight::Ours(&here, &gone))],
+        DAY,
+    );
+    assert_eq!(over.tombstones.open().count(), 0);
+    // The copy appears, with or without the original.
+    for beside in [None, Some(("wwn-a", Sight::Ours(&here, &gone)))] {
+        let copy = ("wwn-copy", Sight::Ours(&copied, &live));
+        let all: Vec<_> = beside.into_iter().chain([copy]).collect();
+        let appeared = seen(&over.known, &over.tombstones, &all, Duration::ZERO);
+        assert_eq!(appeared.quarantined, [Uuid::from_u128(1)].into());
+        assert_eq!(appeared.tombstones.open().count(), 1);
+        assert!(appeared.due.is_empty());
+        // Erased there as well, it is over again.
+        let copy = ("wwn-copy", Sight::Ours(&copied, &gone));
+        let erased = seen(&appeared.known, &appeared.tombstones, &[copy], DAY);
+        assert_eq!(erased.tombstones.open().count(), 0);
+    }
+}
+
+#[test]
+fn a_deletion_is_over_only_when_each_of_its_places_was_seen_to_be_erased() {
+    let mut deleted = tombstone(1);
+    for tombstone in deleted.volumes.values_mut() {
+        tombstone.drives.insert(id("wwn-copy"));
+    }
+    let facts = facts("wwn-a");
+    let gone = contents(Vec::new());
+    let one = seen(
+        &Known::default(),
+        &deleted,
+        &[("wwn-a", Sight::Ours(&facts, &gone))],
+        DAY,
+    );
+    assert_eq!(one.tombstones.open().count(), 1);
+    let both = seen(
+        &one.known,
+        &one.tombstones,
+        &[("wwn-copy", Sight::NotOurs)],
+        DAY,
+    );
+    assert_eq!(both.tombstones.open().count(), 0);
+}
+
+#[test]
+fn of_the_deletions_that_are_over_the_latest_are_remembered() {
+    let over = |n: u128| {
+        let tombstone = Tombstone {
+            drives: BTreeSet::new(),
+            name: String::new(),
+            deleted_at: 10_000 - n as u64,
+            quarantined_seconds: 0,
+            released: false,
+        };
+        (Uuid::from_u128(n), tombstone)
+    };
+    let many = Tombstones {
+        volumes: (0..5000).map(over).collect(),
+    };
+    let merged = seen(&Known::default(), &many, &[], DAY);
+    let kept: Vec<_> = merged.tombstones.volumes.into_keys().collect();
+    assert_eq!(kept.len(), 4096);
+    assert_eq!(kept[0], Uuid::from_u128(0));
 }
 
 #[test]

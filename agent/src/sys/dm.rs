@@ -4,8 +4,9 @@ use std::{collections::BTreeSet, fs, io, path::Path};
 
 mod control;
 
+use self::control::remove;
 use self::control::{Named, named};
-pub use self::control::{has_target, is_open, remove};
+pub use self::control::{has_target, is_open};
 use super::{
     mountinfo::parse_dev,
     sysfs::{self, attrs::Node},
@@ -58,6 +59,27 @@ pub fn of_drive<'a>(
     }
     found.sort_by(|a, b| a.kernel_name.cmp(&b.kernel_name));
     Ok(found)
+}
+
+impl DmDevice {
+    /// Whether it stands on this drive, or did until the drive was taken away. A copy of a drive has LVs of the same uuids, so
+    /// that a device of the right uuid may be another drive's.
+    pub fn stands_on(&self, drive: &str) -> bool {
+        self.orphaned || self.slaves.iter().any(|slave| slave == drive)
+    }
+}
+
+/// Takes the device of this uuid that stands on a drive from the kernel; false when there is none on that drive.
+///
+/// # Errors
+/// EBUSY while it is open.
+pub fn remove_from(sys: &Path, drive: &str, uuid: &str) -> io::Result<bool> {
+    let devices = of_drive(sys, drive, std::iter::once(uuid))?;
+    let is_it = |device: &DmDevice| device.uuid == uuid && device.stands_on(drive);
+    if !devices.iter().any(is_it) {
+        return Ok(false);
+    }
+    remove(uuid)
 }
 
 /// Kernel names of the device-mapper devices that stand on a drive.

@@ -54,8 +54,7 @@ impl Volumes {
     /// A volume that is not found does not exist only if every drive could be read.
     fn unknown_by_hand(&self, what: &str) -> VolumeError {
         let id = what.to_owned();
-        let doubt = self.unreadable();
-        match doubt.or_else(|| self.inner.inventory.stranger()) {
+        match self.doubt() {
             Some(why) => VolumeError::CannotTell { id, why },
             None => VolumeError::NotFound { id },
         }
@@ -67,7 +66,7 @@ impl Volumes {
         what: &str,
         request: Option<HandMountRequest>,
     ) -> Result<HandMount, VolumeError> {
-        let volume = self.find_by_hand(what)?;
+        let volume = self.after_scan(|| self.find_by_hand(what)).await?;
         let uuid = volume.uuid;
         self.changing_volume(uuid, what, Caller::Manual, |this, held| async move {
             let mount = this.wanted(&volume, request)?;

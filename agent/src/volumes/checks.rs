@@ -110,7 +110,7 @@ impl Volumes {
             Ok(uuid) => format!("{uuid}@{}", self.inner.config.node_id),
             Err(_) => id.to_owned(),
         };
-        let volume = self.require(&full)?;
+        let volume = self.require_scanned(&full).await?;
         reach_in(&self.inner.inventory.current(), &volume)?;
         let mounted = matches!(
             volume.placed.record.state,

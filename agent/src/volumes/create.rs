@@ -32,7 +32,7 @@ use crate::{
         created_for::{is_by_hand, keep_by_hand, keep_created_at, requested},
     },
     state::{Doubt, merge::is_acknowledged},
-    sys::clock::unix_seconds,
+    sys::clock::{since_boot, unix_seconds},
     worker::{RunError, Slot},
 };
 
@@ -164,7 +164,7 @@ impl Volumes {
     }
 
     async fn create_guarded(&self, request: Request) -> Result<(Volume, u64), VolumeError> {
-        if let Some(why) = self.unreadable() {
+        if let Err(why) = self.after_first_scan().await {
             return Err(VolumeError::CannotTell {
                 id: request.name,
                 why,
@@ -256,12 +256,21 @@ impl Volumes {
             return Ok(());
         };
         let snapshot = self.inner.inventory.current();
-        let here = snapshot
-            .drives
-            .get(&id)
-            .filter(|drive| drive.state != DriveState::Missing);
+        let drive = snapshot.drives.get(&id);
+        let is_open = match drive.map(|drive| drive.state) {
+            Some(state) => state == DriveState::NotScanned,
+            None => since_boot() < self.inner.config.boot_grace,
+        };
+        let here = drive.filter(|drive| drive.state != DriveState::Missing);
         if is_known(&snapshot, uuid) {
             // The doubt is older than what was read or acknowledged since, and decides nothing about that volume.
+        } else if is_open {
+            return Err(VolumeError::CannotTell {
+                id: name.to_owned(),
+                why: format!(
+                    "creating it was cut off on drive {id}, which has not been scanned yet"
+                ),
+            });
         } else if let Some(drive) = here {
             let job = Look {
                 drive: DriveRef::from(&drive.facts),

@@ -1,5 +1,7 @@
 //! DeleteVolume on this node: take it from the kernel, mark it for erasing, answer.
 
+use std::path::PathBuf;
+
 use super::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
 use crate::{
     carve::jobs::{CarveError, Delete},
@@ -8,14 +10,15 @@ use crate::{
     worker::{RunError, Slot},
 };
 
-/// Whether nothing can be done on the volume's drive, now: it is away, or damaged and not read until somebody mends it;
-/// or it was read, and the volume is not on it any more, so that the note only takes it from the lists. Pure.
+/// Whether nothing can be done on the volume's drive, now: it was seen to be missing, or damaged and not read until somebody
+/// mends it; or it was read, and the volume is not on it any more, so that the note only takes it from the lists. A drive of which
+/// nothing is known is none of these. Pure.
 pub(super) fn can_only_be_noted(snapshot: &Snapshot, volume: &Volume) -> bool {
     let now = snapshot.volumes.get(&volume.uuid);
     let Some(now) = now.filter(|now| now.state == VolumeState::Missing) else {
         return false;
     };
-    snapshot.drives.get(&now.drive).is_none_or(|drive| {
+    snapshot.drives.get(&now.drive).is_some_and(|drive| {
         matches!(drive.state, DriveState::Missing | DriveState::Claimed) || is_damaged(drive)
     })
 }
@@ -30,7 +33,7 @@ impl Volumes {
         caller: Caller<'_>,
     ) -> Result<u64, VolumeError> {
         let revision = self.inner.inventory.current().revision;
-        let volume = match self.require(&id) {
+        let volume = match self.require_scanned(&id).await {
             Ok(volume) => volume,
             Err(VolumeError::NotFound { .. }) => return Ok(revision),
             Err(other) => return Err(other),
@@ -50,12 +53,23 @@ impl Volumes {
         }
     }
 
-    /// What somebody else unmounted is published a little later.
+    /// What somebody else unmounted is published a little later. A volume whose device is not known is in use where our own calls
+    /// mounted it.
     pub(super) fn is_in_use_now(&self, volume: &Volume) -> Result<bool, VolumeError> {
         self.refresh_mounts()?;
         let now = self.inner.inventory.current();
-        let volume = now.volumes.get(&volume.uuid);
-        Ok(volume.is_some_and(|volume| volume.in_use))
+        let Some(volume) = now.volumes.get(&volume.uuid) else {
+            return Ok(false);
+        };
+        let is_mounted = |path: &PathBuf| self.table().count_at(path) > 0;
+        let is_recorded = volume.placed.dev.is_none()
+            && self
+                .inner
+                .expected
+                .paths(volume.uuid)
+                .iter()
+                .any(is_mounted);
+        Ok(volume.in_use || is_recorded)
     }
 
     pub(super) async fn delete_guarded(
@@ -64,7 +78,7 @@ impl Volumes {
         volume: &Volume,
         quarantine: bool,
     ) -> Result<u64, VolumeError> {
-        if volume.in_use && self.is_in_use_now(volume)? {
+        if self.is_in_use_now(volume)? {
             return Err(VolumeError::InUse { uuid: volume.uuid });
         }
         self.call_off_check(held).await;

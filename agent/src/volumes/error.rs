@@ -101,6 +101,11 @@ pub enum VolumeError {
         "drive {drive} of volume {uuid} cannot be reached; check that it is plugged in and answers"
     )]
     DriveAway { uuid: Uuid, drive: DriveId },
+    /// The drive may be present or missing: nothing is known of it yet.
+    #[error(
+        "drive {drive} of volume {uuid} has not been scanned since the agent started; try again"
+    )]
+    NotScanned { uuid: Uuid, drive: DriveId },
     /// The drive was read, and the volume is not on it.
     #[error(
         "volume {uuid} is not on drive {drive} any more, although it was not deleted through Drivebay; restore the drive's table or LVM metadata, or delete the volume"

@@ -17,7 +17,7 @@ impl Volumes {
         limit: u64,
         caller: Caller<'_>,
     ) -> Result<(Volume, u64), VolumeError> {
-        let volume = self.require(&id)?;
+        let volume = self.require_scanned(&id).await?;
         let have = volume.placed.record.extent.len;
         if limit != 0 && have > limit {
             return Err(VolumeError::CannotGrow {

@@ -30,7 +30,7 @@ async fn with_volume() -> (Rig, Volume, String) {
     let contents = samples::contents(1, 1, vec![placed], 0);
     let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
     rig.inventory.update(|known| {
-        known.drives.insert(drive.id.clone(), drive);
+        known.drives.insert(drive.id.clone(), drive.into());
         known.ready = true;
     });
     let volume = rig.inventory.current().volumes[&uuid].clone();

@@ -61,6 +61,9 @@ pub const CARVE_DEADLINE: Duration = Duration::from_secs(60);
 pub const STAGE_DEADLINE: Duration = Duration::from_secs(110);
 /// Longest a publish or an unmount may take.
 pub const MOUNT_DEADLINE: Duration = Duration::from_secs(20);
+/// Longest a call waits for the first scan of its drive: below the deadline of every caller, the shortest of which are the
+/// sidecars' 10 s. A drive that does not answer ends the wait earlier.
+const SCAN_WAIT: Duration = Duration::from_secs(8);
 /// Longest NodeGetVolumeStats waits for a fresh sample (invariant 8).
 pub const STATS_DEADLINE: Duration = Duration::from_millis(500);
 
@@ -311,20 +314,72 @@ impl Volumes {
         self.find(id).ok_or_else(|| self.unknown(id))
     }
 
+    /// Like `require`, for a call that needs the volume's drive: waits until that one was scanned, and for no other drive.
+    /// UNAVAILABLE when that takes longer than [`SCAN_WAIT`].
+    pub async fn require_scanned(&self, id: &str) -> Result<Volume, VolumeError> {
+        let found = self.after_scan(|| self.require(id)).await;
+        found.and_then(|volume| match volume.state {
+            VolumeState::NotScanned => Err(VolumeError::NotScanned {
+                uuid: volume.uuid,
+                drive: volume.drive,
+            }),
+            _ => Ok(volume),
+        })
+    }
+
+    /// The volume that `find` finds, as soon as its drive was scanned or, if it finds none, every drive; what it finds when
+    /// [`SCAN_WAIT`] is over.
+    async fn after_scan(
+        &self,
+        find: impl Fn() -> Result<Volume, VolumeError>,
+    ) -> Result<Volume, VolumeError> {
+        let is_scanned = |found: &Result<Volume, VolumeError>| match found {
+            Ok(volume) => volume.state != VolumeState::NotScanned,
+            Err(_) => self.unreadable().is_none(),
+        };
+        let mut snapshots = self.inner.inventory.subscribe();
+        let until = tokio::time::Instant::now() + SCAN_WAIT;
+        loop {
+            snapshots.mark_unchanged();
+            let found = find();
+            if is_scanned(&found) {
+                return found;
+            }
+            let changed = tokio::time::timeout_at(until, snapshots.changed()).await;
+            if !matches!(changed, Ok(Ok(()))) {
+                return find();
+            }
+        }
+    }
+
+    /// Waits until every drive was scanned or is late with its answer. Else, after [`SCAN_WAIT`], why not everything is known.
+    async fn after_first_scan(&self) -> Result<(), String> {
+        let mut snapshots = self.inner.inventory.subscribe();
+        let ready = snapshots.wait_for(|snapshot| snapshot.ready);
+        // The answer is what is known then.
+        let _ = tokio::time::timeout(SCAN_WAIT, ready).await.map(drop);
+        self.unreadable().map_or(Ok(()), Err)
+    }
+
     fn unknown(&self, id: &str) -> VolumeError {
         let ours = id
             .parse::<drivebay_proto::VolumeId>()
             .is_ok_and(|id| id.node == self.inner.config.node_id);
-        match self
-            .unreadable()
-            .or_else(|| self.inner.inventory.stranger())
-        {
+        match self.doubt() {
             Some(why) if ours => VolumeError::CannotTell {
                 id: id.to_owned(),
                 why,
             },
             _ => VolumeError::NotFound { id: id.to_owned() },
         }
+    }
+
+    /// Why a volume that is not known may exist all the same.
+    fn doubt(&self) -> Option<String> {
+        let inventory = &self.inner.inventory;
+        self.unreadable()
+            .or_else(|| inventory.stranger())
+            .or_else(|| inventory.unscanned())
     }
 
     /// Why not everything is known: the first survey is not complete.
@@ -465,6 +520,9 @@ fn reach_in(snapshot: &Snapshot, volume: &Volume) -> Result<DriveRef, VolumeErro
                 Ok(DriveRef::from(&drive.facts))
             }
         }
+        Some(drive) if drive.state == DriveState::NotScanned => {
+            Err(VolumeError::NotScanned { uuid, drive: id })
+        }
         _ => Err(VolumeError::DriveAway { uuid, drive: id }),
     }
 }
@@ -483,6 +541,7 @@ mod tests {
             uuid: placed.record.uuid,
             drive: drive.id.clone(),
             placed,
+            copies: Vec::new(),
             state: volume,
             in_use: false,
             conditions: Vec::new(),

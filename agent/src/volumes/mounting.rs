@@ -64,7 +64,7 @@ impl Volumes {
 
     /// Stages the volume.
     pub async fn stage(&self, request: StageRequest) -> Result<(), VolumeError> {
-        let volume = self.require(&request.id)?;
+        let volume = self.require_scanned(&request.id).await?;
         same_mode(&volume, request.mode)?;
         let (uuid, id) = (volume.uuid, request.id.clone());
         let staging = self.changing_volume(uuid, &id, Caller::Csi, |this, held| async move {
@@ -147,7 +147,7 @@ impl Volumes {
 
     /// Publishes a staged volume.
     pub async fn publish(&self, request: PublishRequest) -> Result<(), VolumeError> {
-        let volume = self.require(&request.id)?;
+        let volume = self.require_scanned(&request.id).await?;
         same_mode(&volume, request.mode)?;
         let (uuid, id) = (volume.uuid, request.id.clone());
         self.changing_volume(uuid, &id, Caller::Csi, |this, held| async move {
@@ -298,7 +298,7 @@ impl Volumes {
         path: PathBuf,
         caller: Caller<'_>,
     ) -> Result<u64, VolumeError> {
-        let volume = self.require(&id)?;
+        let volume = self.require_scanned(&id).await?;
         self.changing_volume(volume.uuid, &id, caller, |this, held| async move {
             this.grow_guarded(&held, &volume, path).await
         })

@@ -16,14 +16,14 @@ async fn quarantined(released: bool) -> (Rig, Uuid, String) {
     let contents = samples::contents(1, 1, vec![placed], 0);
     let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
     let tombstone = Tombstone {
-        drive: drive.id.clone(),
+        drives: [drive.id.clone()].into(),
         name,
         deleted_at: 0,
         quarantined_seconds: 0,
         released,
     };
     rig.inventory.update(|known| {
-        known.drives.insert(drive.id.clone(), drive);
+        known.drives.insert(drive.id.clone(), drive.into());
         known.tombstones.volumes.insert(uuid, tombstone);
         known.ready = true;
     });

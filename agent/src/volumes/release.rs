@@ -23,7 +23,7 @@ fn releasable<'a>(snapshot: &Snapshot, drive: &'a Drive) -> Result<&'a Label, St
         return Err(why);
     }
     let on_it = snapshot.volumes.values();
-    let deleted = on_it.filter(|volume| volume.drive == drive.id);
+    let deleted = on_it.filter(|volume| volume.is_on(&drive.id));
     let deleted: Vec<String> = deleted
         .map(|volume| format!("{} ({})", volume.placed.record.name, volume.state.as_str()))
         .collect();
@@ -103,6 +103,7 @@ mod tests {
             DriveState::Available,
             DriveState::Rejected,
             DriveState::Missing,
+            DriveState::NotScanned,
             DriveState::Unprobed,
         ] {
             let drive = samples::drive("sda", state, Some(empty.clone()));
@@ -120,6 +121,7 @@ mod tests {
             VolumeState::Ambiguous,
             VolumeState::Quarantined,
             VolumeState::Missing,
+            VolumeState::NotScanned,
         ] {
             let volume = Volume {
                 state,

@@ -15,7 +15,7 @@ use crate::{
     evidence::{mounts, registry::Source, space},
     fs::jobs::{Device, FsError, Stats, Usage},
     model::{
-        DriveId, Mode, Volume,
+        DriveId, Mode, Volume, VolumeState,
         condition::{Condition, Reason},
     },
     sys::mountinfo,
@@ -126,7 +126,7 @@ impl Volumes {
         let volume = self.require(id)?;
         let uuid = volume.uuid;
         let Some(device) = Device::of(&volume.placed) else {
-            return self.stale(&volume, path, Some(not_answering(&volume)));
+            return self.by_mounts(&volume, path);
         };
         let turn = self.inner.samples.turn(uuid).read_owned();
         let Ok(_turn) = tokio::time::timeout(STATS_DEADLINE, turn).await else {
@@ -293,6 +293,36 @@ impl Volumes {
             }
         }
         Ok(self.require(id)?.conditions)
+    }
+
+    /// What the mounts say of a volume whose device is not known: its drive was not scanned yet, is missing, or cannot be read.
+    fn by_mounts(&self, volume: &Volume, path: &str) -> Result<Sample, VolumeError> {
+        let resolved = mountinfo::resolve(Path::new(path));
+        let is_mounted = self.table().count_at(&resolved) > 0;
+        let is_scanned = volume.state != VolumeState::NotScanned;
+        let role = self.inner.expected.role(volume.uuid, &resolved);
+        match (role, is_mounted) {
+            (Some(_), true) if !is_scanned => self.stale(volume, path, None),
+            (Some(_), true) => self.stale(volume, path, Some(not_answering(volume))),
+            (Some(role), false) => {
+                let mut sample = self.stale(volume, path, None)?;
+                sample
+                    .volume
+                    .conditions
+                    .push(mounts::missing(role, &resolved));
+                Ok(sample)
+            }
+            // Whose mount it is cannot be told yet.
+            (None, true) if !is_scanned => Err(VolumeError::NotScanned {
+                uuid: volume.uuid,
+                drive: volume.drive.clone(),
+            }),
+            (None, true) => self.stale(volume, path, Some(not_answering(volume))),
+            (None, false) => Err(VolumeError::Fs(RunError::Job(FsError::NotHere {
+                path: path.to_owned(),
+                why: "nothing is mounted there".to_owned(),
+            }))),
+        }
     }
 
     /// The last sample; without one there is still the size: a known volume's trouble must be seen, and without

@@ -9,16 +9,20 @@ use super::{
 use crate::{
     evidence::stalls,
     fs::{
+        device,
         jobs::{Device, FsError, Unmount, Unmounted},
         unmount,
     },
     model::{Cause, DriveId, DriveState, Volume},
-    sys::{blockstat, mountinfo},
+    sys::{blockstat, mountinfo, offload::offload},
     worker::{RunError, Slot},
 };
 
 /// Between two looks at a device's counters.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// sysfs answers at once.
+const FIND_DEVICE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// With evidence that the drive is gone or stuck, plain umount gets this long before it is detached.
 const DETACH_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
@@ -89,14 +93,19 @@ impl Volumes {
         } else {
             drive.clone()
         };
-        let device = volume.and_then(|volume| volume.placed.device.clone());
+        let device = match volume.and_then(|volume| volume.placed.device.clone()) {
+            Some(device) => Some(device),
+            // Its drive was not scanned yet, say: the mount itself tells.
+            None => self.device_at(&place).await,
+        };
         let before = completed(device.as_deref()).await;
         let plain = Unmount {
             path,
             deadline_ms: DETACH_AFTER.as_millis() as u64,
             may_detach: gone,
             remove,
-            expected: volume.and_then(|volume| Device::of(&volume.placed)),
+            // What of a copied volume is mounted may be of either place.
+            expected: volume.map(devices).unwrap_or_default(),
         };
         // That it hangs is noted below, when that is no writeback.
         let first = self
@@ -159,6 +168,15 @@ impl Volumes {
         Ok(())
     }
 
+    /// The kernel name of the device that is mounted at a resolved path, from the mount table and sysfs alone.
+    async fn device_at(&self, place: &Path) -> Option<String> {
+        let mount = self.table().last_at(place)?;
+        let named = offload("device-name", FIND_DEVICE, move || {
+            device::kernel_name(&mount)
+        });
+        named.await.ok().flatten()
+    }
+
     /// Publishes that it is unmounted. A mount that another one hides, at a directory above, is not reached by the path, and
     /// is still there.
     fn publish_unmounted(&self, place: &Path, count: u32) -> Result<(), VolumeError> {
@@ -207,13 +225,14 @@ impl Volumes {
         Ok(())
     }
 
-    /// Whether there is evidence that a drive is gone or stuck.
+    /// Whether there is evidence that a drive is gone or stuck: it was seen to be missing, or a step on it hangs. One that
+    /// nobody knows, or that was not scanned yet, is neither.
     fn is_gone(&self, drive: &DriveId) -> bool {
         let snapshot = self.inner.inventory.current();
         let missing = snapshot
             .drives
             .get(drive)
-            .is_none_or(|drive| drive.state == DriveState::Missing);
+            .is_some_and(|drive| drive.state == DriveState::Missing);
         // A worker that died or was busy is no evidence: only a step that hangs is.
         missing || self.inner.inventory.is_stuck(drive)
     }
@@ -232,6 +251,12 @@ impl Volumes {
             })
             .flatten()
     }
+}
+
+/// The devices of all places of a volume; none while one of them is not known.
+fn devices(volume: &Volume) -> Vec<Device> {
+    let devices = volume.places().map(|(_, placed)| Device::of(placed));
+    devices.collect::<Option<_>>().unwrap_or_default()
 }
 
 /// Whether a device has completed requests since it had completed `before`, or does so within the time after which one that

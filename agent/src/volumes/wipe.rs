@@ -27,7 +27,10 @@ pub struct Wipe {
 
 /// Why this drive may not be wiped, and what to do first. Pure; the worker asks the kernel again (O_EXCL) before it writes.
 fn refusal(snapshot: &Snapshot, drive: &Drive) -> Option<String> {
-    if matches!(drive.state, DriveState::Missing | DriveState::Unprobed) {
+    if matches!(
+        drive.state,
+        DriveState::Missing | DriveState::NotScanned | DriveState::Unprobed
+    ) {
         return Some(
             "it cannot be reached now; check that it is plugged in and answers".to_owned(),
         );
@@ -77,7 +80,7 @@ fn first_do(code: RejectCode) -> Option<&'static str> {
 /// That volumes are on a drive, and what to do about it; None: there are none but deleted ones. Pure.
 pub(super) fn live_volumes(snapshot: &Snapshot, drive: &Drive) -> Option<String> {
     let on_it = snapshot.volumes.values();
-    let live = on_it.filter(|volume| volume.drive == drive.id && is_live(volume.state));
+    let live = on_it.filter(|volume| volume.is_on(&drive.id) && is_live(volume.state));
     let live: Vec<String> = live
         .map(|volume| format!("{} ({})", volume.placed.record.name, volume.uuid))
         .collect();
@@ -87,6 +90,18 @@ pub(super) fn live_volumes(snapshot: &Snapshot, drive: &Drive) -> Option<String>
             live.join(", ")
         )
     })
+}
+
+/// The volumes that may go with the drive: deleted ones, and those of another node's drive, which that one lists. Pure.
+fn going(snapshot: &Snapshot, drive: &Drive) -> Vec<uuid::Uuid> {
+    let elsewhere = |reject: &crate::model::Reject| reject.code == RejectCode::OursElsewhere;
+    let is_elsewhere = drive.rejects.iter().any(elsewhere);
+    let placed = drive.contents.iter().flat_map(|found| &found.volumes);
+    let goes = placed.map(|placed| placed.record.uuid).filter(|uuid| {
+        let volume = snapshot.volumes.get(uuid);
+        is_elsewhere || volume.is_some_and(|volume| !is_live(volume.state))
+    });
+    goes.collect()
 }
 
 /// The drive of this identity or kernel name.
@@ -126,11 +141,9 @@ impl Volumes {
             });
         }
         let guard = self.held(Key::Drive(drive.id.clone()), &format!("drive {}", drive.id))?;
-        let placed = drive.contents.iter().flat_map(|found| &found.volumes);
         Ok(Wipe {
             drive: DriveRef::from(&drive.facts),
-            // None of them is a live one of ours: those were refused above.
-            going: placed.map(|placed| placed.record.uuid).collect(),
+            going: going(&snapshot, drive),
             _guard: guard,
         })
     }

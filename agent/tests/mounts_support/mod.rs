@@ -302,7 +302,7 @@ impl Bench {
             deadline_ms: 2000,
             may_detach: false,
             remove: path != "staging",
-            expected: Some(self.device()),
+            expected: vec![self.device()],
         }
     }
 

@@ -46,7 +46,7 @@ Examples:
     Nodes(NodesArgs),
     /// Show the drives of all nodes, with every reason against each
     #[command(after_help = "\
-States are those of `drivebay-agent drives`: claimed, available, rejected, missing, unprobed.
+States are those of `drivebay-agent drives`: claimed, available, rejected, missing, not-scanned, unprobed.
 
 Examples:
   drivebay-controller drives --abnormal

@@ -36,7 +36,7 @@ pub struct DriveJson<'a> {
     id: &'a str,
     /// The kernel's name of the device now; empty when it is missing.
     kernel_name: &'a str,
-    /// claimed, available, rejected, missing or unprobed.
+    /// claimed, available, rejected, missing, not-scanned or unprobed.
     state: &'a str,
     /// The class of drives; empty when no class selects it.
     class: &'a str,

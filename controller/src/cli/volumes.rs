@@ -50,7 +50,7 @@ pub struct VolumeJson<'a> {
     mode: &'a str,
     /// ext4, xfs or btrfs; empty for a raw volume.
     fs_type: &'a str,
-    /// new, ready, erasing, ambiguous, quarantined or missing.
+    /// new, ready, erasing, ambiguous, quarantined, missing or not-scanned.
     state: &'a str,
     /// It is staged or published on this node.
     in_use: bool,

@@ -48,6 +48,8 @@ pub fn settings(node: &str, layout: &str) -> Settings {
         layout: layout.to_owned(),
         // A power cut tears what is not on tmpfs, also the notes of workers.
         runtime: "/run/drivebay-lab".into(),
+        // Guests are young, and tests do not wait for a drive that they took away.
+        boot_grace: "0s".to_owned(),
         ..Settings::new(Path::new(DIR), "")
     }
 }

@@ -236,8 +236,8 @@ impl Session<'_> {
     /// when udevd is just looking into it; it would count as somebody else's device on the drive.
     fn take_store_from_kernel(&self, lv: &Lv) -> Result<bool, CarveError> {
         let uuid = format!("{}-cow", view::dm_uuid(&self.committed.vg, lv));
-        match dm::remove(&uuid) {
-            Ok(_) => self.take_from_kernel(lv),
+        match self.remove_device(&uuid) {
+            Ok(()) => self.take_from_kernel(lv),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
             Err(error) => Err(io_error(
                 &self.id,

@@ -319,16 +319,24 @@ impl<'a> Session<'a> {
     /// The kernel's device of an LV.
     pub(super) fn device(&self, lv: &Lv) -> Option<&DmDevice> {
         let uuid = view::dm_uuid(&self.committed.vg, lv);
-        self.dm.iter().find(|device| device.uuid == uuid)
+        let drive = &self.dev.drive().kernel_name;
+        let mut devices = self.dm.iter();
+        devices.find(|device| device.uuid == uuid && device.stands_on(drive))
     }
 
     /// Makes sure that the kernel does not have an LV; false while it is in use.
     pub(super) fn take_from_kernel(&self, lv: &Lv) -> Result<bool, CarveError> {
-        match dm::remove(&view::dm_uuid(&self.committed.vg, lv)) {
-            Ok(_) => Ok(true),
+        match self.remove_device(&view::dm_uuid(&self.committed.vg, lv)) {
+            Ok(()) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
             Err(error) => Err(io_error(&self.id, "taking an LV from the kernel")(error)),
         }
+    }
+
+    /// Takes a device of this drive from the kernel, if it has it.
+    pub(super) fn remove_device(&self, uuid: &str) -> std::io::Result<()> {
+        let drive = &self.dev.drive().kernel_name;
+        dm::remove_from(Path::new("/sys"), drive, uuid).map(drop)
     }
 
     pub(super) fn deactivate_all(&self) -> Result<(), CarveError> {

@@ -111,7 +111,16 @@ pub fn view(
             };
         }
         let dm_uuid = dm_uuid(vg, lv);
-        let device = dm.iter().find(|device| device.uuid == dm_uuid);
+        let of_uuid = dm.iter().find(|device| device.uuid == dm_uuid);
+        // One that stands on another drive is that one's, whose copy this one is.
+        let device = of_uuid.filter(|device| device.stands_on(kernel_name));
+        if let (None, Some(other), None) = (&ambiguous, of_uuid, device) {
+            ambiguous = Some(format!(
+                "the device of its uuid, {}, lies on {}, and the LV on {kernel_name}",
+                other.kernel_name,
+                other.slaves.join(", ")
+            ));
+        }
         if let (None, Some(device)) = (&ambiguous, device) {
             if device.orphaned {
                 orphaned.push(record.uuid);

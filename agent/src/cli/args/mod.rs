@@ -80,11 +80,12 @@ Examples:
     /// Show the drives of this node as the running agent sees them, with every reason against each
     #[command(after_help = "\
 States:
-  claimed    carries Drivebay's label for this node; volumes live on it
-  available  selected by a class and provably blank; nothing was written to it yet
-  rejected   may not be used; the lines below it say why
-  missing    known from before, not here now
-  unprobed   not looked at yet, or it does not answer
+  claimed      carries Drivebay's label for this node; volumes live on it
+  available    selected by a class and provably blank; nothing was written to it yet
+  rejected     may not be used; the lines below it say why
+  missing      known from before, and seen not to be present
+  not-scanned  known from before, and not scanned since the agent started: present or missing
+  unprobed     present, and does not answer
 
 Examples:
   drivebay-agent drives

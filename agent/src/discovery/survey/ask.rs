@@ -192,7 +192,8 @@ fn not_scanned() -> Seen {
     }
 }
 
-/// Looks at all targets, in their order.
+/// Looks at all targets, in their order. The first answer of one of which nothing was known is sent to `answered` at once, with its
+/// place among them.
 pub(super) async fn gather(
     reader: &impl DriveReader,
     targets: Vec<Target>,
@@ -200,6 +201,7 @@ pub(super) async fn gather(
     previous: Vec<Surveyed>,
     settings: &Settings,
     questions: &mut Questions,
+    answered: mpsc::UnboundedSender<(usize, Seen)>,
 ) -> Vec<Seen> {
     let mut before: BTreeMap<String, Surveyed> = previous
         .into_iter()
@@ -218,8 +220,8 @@ pub(super) async fn gather(
     let permits = Arc::new(Semaphore::new(settings.at_once.max(1)));
     let (overdue, mut overdues) = mpsc::channel(targets.len().max(1));
     let shows = only.is_some_and(BTreeSet::is_empty);
-    // Those that this survey waits for.
-    let mut waiting: HashMap<task::Id, usize> = HashMap::new();
+    // Those that this survey waits for, and whether it is their first.
+    let mut waiting: HashMap<task::Id, (usize, bool)> = HashMap::new();
     for (index, target) in targets.into_iter().enumerate() {
         let Some(slot) = seen.get_mut(index) else {
             continue;
@@ -260,6 +262,7 @@ pub(super) async fn gather(
         let (limit, patience) = (settings.deadline, settings.patience);
         let known = old.as_ref().and_then(|old| old.contents.as_ref());
         let (of, begun) = (drive.clone(), known.map(Contents::stamp));
+        let is_first = old.is_none();
         let id = questions.ask(drive, async move {
             // The semaphore is never closed.
             let permit = permits.acquire_owned().await;
@@ -278,12 +281,17 @@ pub(super) async fn gather(
             }
             seeing.await
         });
-        waiting.insert(id, index);
+        waiting.insert(id, (index, is_first));
     }
     while !waiting.is_empty() {
         tokio::select! {
             Some((id, question, answer)) = questions.next() => {
-                let slot = waiting.remove(&id).and_then(|index| seen.get_mut(index));
+                let place = waiting.remove(&id);
+                let slot = place.and_then(|(index, _)| seen.get_mut(index));
+                if let Some((index, true)) = place && answer.is_well() {
+                    // Nobody may want to know.
+                    let _ = answered.send((index, answer.clone()));
+                }
                 match (slot, question) {
                     (Some(slot), _) => *slot = answer,
                     (None, Some(question)) => questions.ended(question, answer),

@@ -179,7 +179,16 @@ async fn gather(
     settings: &Settings,
 ) -> Vec<Seen> {
     let mut questions = Questions::default();
-    ask::gather(fake, targets, only, previous, settings, &mut questions).await
+    ask::gather(
+        fake,
+        targets,
+        only,
+        previous,
+        settings,
+        &mut questions,
+        mpsc::unbounded_channel().0,
+    )
+    .await
 }
 
 fn settings() -> Settings {
@@ -270,7 +279,16 @@ async fn drives_that_hang_delay_no_survey_and_their_answers_come_to_later_ones()
     let settings = patient();
     let started = tokio::time::Instant::now();
     let ask = async |only: Option<&BTreeSet<String>>, previous, questions: &mut Questions| {
-        ask::gather(&fake, targets(&names), only, previous, &settings, questions).await
+        ask::gather(
+            &fake,
+            targets(&names),
+            only,
+            previous,
+            &settings,
+            questions,
+            mpsc::unbounded_channel().0,
+        )
+        .await
     };
     let seen = ask(None, Vec::new(), &mut questions).await;
     // Three turns of eight, none as long as the limit.
@@ -337,6 +355,7 @@ async fn an_answer_that_comes_while_a_survey_waits_for_others_is_shown_by_the_ne
             previous,
             &patient(),
             questions,
+            mpsc::unbounded_channel().0,
         )
         .await
     };
@@ -368,6 +387,7 @@ async fn a_drive_that_was_well_stays_so_while_it_does_not_answer() {
         previous,
         &settings,
         &mut questions,
+        mpsc::unbounded_channel().0,
     )
     .await;
     assert_eq!(seen[0].trouble, None);
@@ -385,6 +405,7 @@ async fn a_drive_that_was_well_stays_so_while_it_does_not_answer() {
         Vec::new(),
         &settings,
         &mut questions,
+        mpsc::unbounded_channel().0,
     )
     .await;
     assert_eq!(fake.asked.lock().unwrap().len(), asked + 1);
@@ -402,6 +423,7 @@ async fn who_waits_for_every_drive_has_the_answers_of_now() {
         Vec::new(),
         &patient(),
         &mut questions,
+        mpsc::unbounded_channel().0,
     )
     .await;
     let seen = ask::gather(
@@ -411,6 +433,7 @@ async fn who_waits_for_every_drive_has_the_answers_of_now() {
         Vec::new(),
         &settings(),
         &mut questions,
+        mpsc::unbounded_channel().0,
     )
     .await;
     let trouble = seen[0].trouble.as_deref().unwrap();
@@ -716,4 +739,33 @@ async fn a_drive_that_the_host_cannot_read_stays_as_last_known_for_ever() {
         }
         assert_eq!(seen.trouble.is_some(), troubled, "{name}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_answer_of_a_drive_is_shown_while_another_drive_hangs() {
+    let fake = Fake::default();
+    let mut questions = Questions::default();
+    let (answered, mut answers) = mpsc::unbounded_channel();
+    let settings = patient();
+    let asking = ask::gather(
+        &fake,
+        targets(&["slow1", "ours"]),
+        None,
+        Vec::new(),
+        &settings,
+        &mut questions,
+        answered,
+    );
+    let begun = tokio::time::Instant::now();
+    let first = async {
+        let first = answers.recv().await;
+        (first, begun.elapsed())
+    };
+    let (seen, (first, after)) = tokio::join!(asking, first);
+    let (index, first) = first.unwrap();
+    assert_eq!((index, first.contents), (1, Some(contents("read"))));
+    assert!(after < Duration::from_secs(1), "{after:?}");
+    assert!(seen[0].trouble.is_some());
+    // One that was known before is shown with the others.
+    assert!(answers.recv().await.is_none());
 }

@@ -174,7 +174,7 @@ pub fn is_open(uuid: &str) -> io::Result<bool> {
 
 /// Takes the device of this device-mapper uuid from the kernel. EBUSY while anybody has it open (`busy`). False when there
 /// is none.
-pub fn remove(uuid: &str) -> io::Result<bool> {
+pub(super) fn remove(uuid: &str) -> io::Result<bool> {
     busy::retry(busy::PATIENCE, || {
         let removed = of_uuid(&open_control()?, REMOVE, uuid)?;
         Ok(removed.is_some())

@@ -124,6 +124,12 @@ impl Table {
         self.at.get(resolved.as_os_str()).map_or(0, Vec::len)
     }
 
+    /// The mount known at exactly this resolved path that was made last.
+    pub fn last_at(&self, resolved: &Path) -> Option<Arc<MountEntry>> {
+        let last = self.at.get(resolved.as_os_str())?.last()?;
+        self.mounts.get(last).cloned()
+    }
+
     /// Takes in which mounts there are, and reads those that are new. A mount that was known and was changed (remounted,
     /// moved, a directory above it renamed) stays as it was until it is read again.
     pub fn refresh(&mut self) -> Result<Change, MountInfoError> {

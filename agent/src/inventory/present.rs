@@ -1,0 +1,236 @@
+//! Drives that are present: what a scan judged of each and what was read from it are separate facts, and its state is derived
+//! from both, and from the other drives, here alone. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uuid::Uuid;
+
+use super::{Known, layouts};
+use crate::{
+    discovery::claim::{self, Judgement},
+    model::{
+        ClassConfig, Contents, Drive, DriveFacts, DriveHealth, DriveId, DriveState, Reject,
+        RejectCode, Stamp,
+    },
+    state::merge::is_acknowledged,
+};
+
+/// A present drive, as far as it was observed. A job that changed the drive brings its contents, and no judgement: whatever is
+/// held against the drive itself stays until a scan takes it back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    pub facts: DriveFacts,
+    /// Of the last scan.
+    pub judgement: Judgement,
+    /// The state of the drive's metadata that the judgement is about; None: it found none of ours.
+    pub judged: Option<Stamp>,
+    /// The last that was read of what is on it, by a scan or a job.
+    pub contents: Option<Contents>,
+    /// Why its worker gives no answer.
+    pub trouble: Option<String>,
+}
+
+/// Every present drive with the state that follows from all of them.
+pub fn derive(known: &Known, classes: &[ClassConfig]) -> BTreeMap<DriveId, Drive> {
+    let drives = known.drives.iter();
+    let drives = drives.map(|(id, observed)| (id.clone(), by_itself(id, observed)));
+    let mut drives = drives.collect();
+    refuse_copies(&mut drives);
+    keep_remembered(known, &mut drives);
+    layouts::size_available(&mut drives, classes);
+    drives
+}
+
+/// A drive without regard to the others.
+fn by_itself(id: &DriveId, observed: &Observed) -> Drive {
+    let Observed {
+        facts,
+        judgement,
+        judged,
+        contents,
+        trouble,
+    } = observed;
+    let stamp = contents.as_ref().map(Contents::stamp);
+    // What the scan found in the drive's metadata is out of date, since a job changed them after it had read them.
+    let changed = stamp.is_some() && stamp != *judged;
+    let (state, class, rejects) = match judgement {
+        Judgement::Available { class } if !changed => {
+            (DriveState::Available, Some(class.clone()), Vec::new())
+        }
+        Judgement::Claimed | Judgement::Available { .. } => (DriveState::Claimed, None, Vec::new()),
+        Judgement::Rejected { class, reasons } => {
+            let stays = |reject: &&Reject| !changed || claim::outlasts_contents(reject.code);
+            let reasons: Vec<Reject> = reasons.iter().filter(stays).cloned().collect();
+            if changed && reasons.is_empty() && trouble.is_none() {
+                (DriveState::Claimed, None, reasons)
+            } else {
+                (DriveState::Rejected, class.clone(), reasons)
+            }
+        }
+    };
+    let label_class = || Some(contents.as_ref()?.label.class.clone());
+    Drive {
+        id: id.clone(),
+        facts: facts.clone(),
+        class: match state {
+            DriveState::Claimed => label_class(),
+            _ => class,
+        },
+        state: if trouble.is_some() {
+            DriveState::Unprobed
+        } else {
+            state
+        },
+        rejects,
+        contents: contents.clone(),
+        claimable_bytes: 0,
+        trouble: trouble.clone(),
+        health: DriveHealth::default(),
+    }
+}
+
+/// One label on two drives is a copied drive: neither may be used until one of them is gone, since nobody can tell which has the
+/// newer data. One that gives no answer now is still a copy.
+fn refuse_copies(drives: &mut BTreeMap<DriveId, Drive>) {
+    let mut holders: BTreeMap<Uuid, Vec<DriveId>> = BTreeMap::new();
+    for drive in drives.values().filter(|drive| is_this_nodes(drive)) {
+        if let Some(contents) = &drive.contents {
+            let label = contents.label.drive_uuid;
+            holders.entry(label).or_default().push(drive.id.clone());
+        }
+    }
+    holders.retain(|_, all| all.len() > 1);
+    for drive in drives.values_mut().filter(|drive| is_this_nodes(drive)) {
+        let Some(contents) = &drive.contents else {
+            continue;
+        };
+        let Some(all) = holders.get(&contents.label.drive_uuid) else {
+            continue;
+        };
+        if drive.state == DriveState::Claimed {
+            drive.state = DriveState::Rejected;
+        }
+        let is_known = |reject: &Reject| reject.code == RejectCode::DuplicateIdentity;
+        if drive.rejects.iter().any(is_known) {
+            continue;
+        }
+        let others = all.iter().filter(|id| **id != drive.id);
+        let others: Vec<&str> = others.map(|id| id.0.as_str()).collect();
+        drive.rejects.push(Reject {
+            code: RejectCode::DuplicateIdentity,
+            detail: format!(
+                "its label is also on drive {}: one is a copy of the other; detach the one that is out of date",
+                others.join(", ")
+            ),
+        });
+        drive.rejects.sort_by_key(|reject| reject.code);
+    }
+}
+
+/// What was read from it counts as this node's, whether or not it can be used now.
+fn is_this_nodes(drive: &Drive) -> bool {
+    match drive.state {
+        DriveState::Claimed | DriveState::Unprobed => true,
+        _ => {
+            let mut codes = drive.rejects.iter().map(|reject| reject.code);
+            codes.any(|code| code == RejectCode::DuplicateIdentity)
+        }
+    }
+}
+
+/// A drive that has no label of ours any more and was known to have one: with volumes on it that were acknowledged and that
+/// nobody deleted it is a damaged drive of ours, whatever was found on it, and not one to claim.
+fn keep_remembered(known: &Known, drives: &mut BTreeMap<DriveId, Drive>) {
+    let found: BTreeSet<Uuid> = drives
+        .values()
+        .filter_map(|drive| drive.contents.as_ref())
+        .flat_map(|contents| contents.volumes.iter().map(|placed| placed.record.uuid))
+        .collect();
+    let (remembered, tombstones) = (&known.remembered.drives, &known.tombstones.volumes);
+    for (id, drive) in drives {
+        let was_read = matches!(drive.state, DriveState::Available | DriveState::Rejected)
+            && !cannot_be_read(drive)
+            && !is_elsewhere(drive);
+        let is_known = |reject: &Reject| reject.code == RejectCode::OursDamaged;
+        if drive.rejects.iter().any(is_known) {
+            continue;
+        }
+        let Some(before) = remembered.get(id).filter(|_| was_read) else {
+            continue;
+        };
+        let lost = before
+            .volumes
+            .iter()
+            .chain(&before.vanished)
+            .filter(|record| {
+                is_acknowledged(record)
+                    && !tombstones.contains_key(&record.uuid)
+                    && !found.contains(&record.uuid)
+            });
+        let lost = lost.count();
+        if lost == 0 {
+            continue;
+        }
+        drive.state = DriveState::Rejected;
+        drive.rejects.push(Reject {
+            code: RejectCode::OursDamaged,
+            detail: format!(
+                "its label is gone, and it holds {lost} volumes that were not deleted; restore the label, or delete the volumes"
+            ),
+        });
+        drive.rejects.sort_by_key(|reject| reject.code);
+    }
+}
+
+/// It was not read, or not whole, which may pass.
+pub(super) fn cannot_be_read(drive: &Drive) -> bool {
+    use RejectCode as Code;
+    drive.state == DriveState::Unprobed
+        || drive.rejects.iter().any(|reject| {
+            matches!(
+                reject.code,
+                Code::ProbeFailed
+                    | Code::SectorSizeChanged
+                    | Code::Unreadable
+                    | Code::DuplicateIdentity
+                    | Code::NotRunning
+                    | Code::ZeroSize
+            )
+        })
+}
+
+/// Its label names another node or cluster: its volumes are that one's to list, and not in the way here.
+pub(super) fn is_elsewhere(drive: &Drive) -> bool {
+    let mut codes = drive.rejects.iter().map(|reject| reject.code);
+    codes.any(|code| code == RejectCode::OursElsewhere)
+}
+
+#[cfg(test)]
+impl From<Drive> for Observed {
+    fn from(drive: Drive) -> Self {
+        let no_answer = || "no answer".to_owned();
+        Self {
+            judgement: match drive.state {
+                DriveState::Claimed => Judgement::Claimed,
+                DriveState::Available => Judgement::Available {
+                    class: drive.class.clone().unwrap_or_default(),
+                },
+                _ => Judgement::Rejected {
+                    class: drive.class,
+                    reasons: drive.rejects,
+                },
+            },
+            judged: drive.contents.as_ref().map(Contents::stamp),
+            trouble: match drive.state {
+                DriveState::Unprobed => drive.trouble.or_else(|| Some(no_answer())),
+                _ => drive.trouble,
+            },
+            facts: drive.facts,
+            contents: drive.contents,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "present_tests.rs"]
+mod tests;

@@ -1,0 +1,100 @@
+//! What is judged of a drive, and what is read from it, do not outvote each other.
+
+use super::*;
+use crate::model::{
+    RecordState,
+    samples::{contents, drive, placed},
+};
+
+fn known(drives: Vec<Drive>) -> Known {
+    Known {
+        drives: drives
+            .into_iter()
+            .map(|drive| (drive.id.clone(), drive.into()))
+            .collect(),
+        ready: true,
+        ..Known::default()
+    }
+}
+
+fn labelled(label: u128, sequence: u64) -> Contents {
+    contents(label, sequence, vec![placed(1, RecordState::New)], 0)
+}
+
+fn claimed(name: &str, label: u128) -> Drive {
+    drive(name, DriveState::Claimed, Some(labelled(label, 1)))
+}
+
+fn with_reject(mut drive: Drive, code: RejectCode) -> Drive {
+    drive.state = DriveState::Rejected;
+    drive.rejects.push(Reject {
+        code,
+        detail: String::new(),
+    });
+    drive
+}
+
+fn states(known: &Known) -> Vec<DriveState> {
+    let drives = derive(known, &[]);
+    drives.into_values().map(|drive| drive.state).collect()
+}
+
+#[test]
+fn a_label_on_two_drives_makes_both_unusable() {
+    let three = known(vec![
+        claimed("sda", 1),
+        claimed("sdb", 1),
+        claimed("sdc", 2),
+    ]);
+    use DriveState::{Claimed, Rejected};
+    assert_eq!(states(&three), [Rejected, Rejected, Claimed]);
+    let first = derive(&three, &[]).into_values().next().unwrap();
+    assert_eq!(first.rejects[0].code, RejectCode::DuplicateIdentity);
+    assert!(first.rejects[0].detail.contains("wwn-sdb"));
+}
+
+#[test]
+fn an_answer_of_a_job_does_not_make_a_copied_drive_usable() {
+    let mut two = known(vec![claimed("sda", 1), claimed("sdb", 1)]);
+    // An erase that had begun before the copy was plugged in ends.
+    let original = two.drives.values_mut().next().unwrap();
+    original.contents = Some(labelled(1, 2));
+    assert_eq!(states(&two), [DriveState::Rejected; 2]);
+}
+
+#[test]
+fn a_copy_that_gives_no_answer_is_still_a_copy() {
+    let mut silent = claimed("sdb", 1);
+    silent.trouble = Some("it hangs".into());
+    let two = known(vec![claimed("sda", 1), silent]);
+    assert_eq!(states(&two), [DriveState::Rejected, DriveState::Unprobed]);
+    // What another node has on a drive is no copy of ours.
+    let elsewhere = with_reject(claimed("sdb", 1), RejectCode::OursElsewhere);
+    let two = known(vec![claimed("sda", 1), elsewhere]);
+    assert_eq!(states(&two), [DriveState::Claimed, DriveState::Rejected]);
+}
+
+#[test]
+fn a_job_takes_back_what_was_held_against_the_contents_and_nothing_else() {
+    use DriveState::{Claimed, Rejected};
+    for (code, state) in [
+        (RejectCode::LvmPv, Claimed),
+        (RejectCode::HasPartitions, Claimed),
+        (RejectCode::Mounted, Claimed),
+        (RejectCode::OursDamaged, Claimed),
+        (RejectCode::DuplicateIdentity, Rejected),
+        (RejectCode::HiddenPath, Rejected),
+        (RejectCode::ZeroSize, Rejected),
+        (RejectCode::OursElsewhere, Rejected),
+    ] {
+        let mut one = known(vec![with_reject(
+            drive("sda", DriveState::Rejected, None),
+            code,
+        )]);
+        one.drives.values_mut().next().unwrap().contents = Some(labelled(1, 1));
+        assert_eq!(states(&one), [state], "{code}");
+    }
+    // A scan that saw the same contents has judged them.
+    let judged = with_reject(claimed("sda", 1), RejectCode::OursDamaged);
+    assert_eq!(states(&known(vec![judged])), [Rejected]);
+}

@@ -1,0 +1,78 @@
+//! Remembered drives between the agent's start and their own first scan. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Known;
+use crate::model::DriveId;
+
+/// A remembered drive that this agent has neither scanned nor seen to be missing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unscanned {
+    /// An enumeration of this agent had it: it is missing as soon as another one does not.
+    pub enumerated: bool,
+}
+
+impl Known {
+    /// Takes over what an earlier agent remembered. None of its drives is present or missing until this one has seen that.
+    pub fn recall(&mut self, remembered: crate::state::Known) {
+        let drives = remembered.drives.keys();
+        self.unscanned = drives
+            .map(|id| (id.clone(), Unscanned::default()))
+            .collect();
+        self.remembered = remembered;
+    }
+}
+
+/// Takes in which drives are present, from an enumeration that has ended. One that is not among them is missing if it was
+/// before, or if the enumeration is `complete`: it ended so long after the host's boot that every drive has appeared.
+pub fn enumerate(
+    unscanned: &mut BTreeMap<DriveId, Unscanned>,
+    present: &BTreeSet<&DriveId>,
+    complete: bool,
+) {
+    unscanned.retain(|id, drive| {
+        let is_present = present.contains(id);
+        let is_missing = !is_present && (drive.enumerated || complete);
+        drive.enumerated |= is_present;
+        !is_missing
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_is_missing_when_it_went_or_when_every_drive_has_appeared_without_it() {
+        let id = DriveId("wwn-a".into());
+        let present = BTreeSet::from([&id]);
+        let none = BTreeSet::new();
+        for (what, enumerations, missing) in [
+            ("not enumerated yet", vec![], false),
+            ("the host has just booted", vec![(&none, false)], false),
+            (
+                "it may appear for so long",
+                vec![(&none, false), (&none, true)],
+                true,
+            ),
+            ("it is present", vec![(&present, true)], false),
+            (
+                "it appeared late",
+                vec![(&none, false), (&present, true)],
+                false,
+            ),
+            (
+                "it was removed",
+                vec![(&present, false), (&none, false)],
+                true,
+            ),
+            ("it was never there", vec![(&none, true)], true),
+        ] {
+            let mut unscanned = BTreeMap::from([(id.clone(), Unscanned::default())]);
+            for (present, complete) in enumerations {
+                enumerate(&mut unscanned, present, complete);
+            }
+            assert_eq!(unscanned.is_empty(), missing, "{what}");
+        }
+    }
+}

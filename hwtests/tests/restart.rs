@@ -1,0 +1,337 @@
+//! The moments after an agent was killed: whatever it is asked before its drives are scanned, nothing is deleted, detached or
+//! told missing that is in use. Needs root and loop devices; one test FUSE as well.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests fail loudly"
+)]
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use drivebay_hwtests::{
+    Csi, DriveSpec, GIB, MIB, Rig, csi,
+    each::each,
+    hang::{Hang, HungDrive},
+    need,
+    node::Placed,
+    wait,
+};
+use tonic::{Code, Status};
+
+/// A drive that hangs costs the others nothing: their calls are answered before a scan goes on without it.
+const PROMPT: Duration = Duration::from_millis(2500);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Idle,
+    Staged,
+    Published,
+    /// Published, and a process has files open.
+    Busy,
+}
+
+const STATES: [State; 4] = [State::Idle, State::Staged, State::Published, State::Busy];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Delete,
+    Unpublish,
+    Unstage,
+    Stats,
+    Expand,
+    NodeExpand,
+    Stage,
+    Publish,
+}
+
+const CALLS: [Call; 8] = [
+    Call::Delete,
+    Call::Unpublish,
+    Call::Unstage,
+    Call::Stats,
+    Call::Expand,
+    Call::NodeExpand,
+    Call::Stage,
+    Call::Publish,
+];
+
+struct Row {
+    state: State,
+    call: Call,
+    volume: Placed,
+    open: Vec<File>,
+    /// What is wrong with the answer, and how long it took.
+    wrong: Option<String>,
+    took: Duration,
+}
+
+fn mounts_at(path: &Path) -> usize {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let path = path.to_str().unwrap();
+    let at = |line: &&str| line.split(' ').nth(4) == Some(path);
+    table.lines().filter(at).count()
+}
+
+async fn row(rig: &Rig, state: State, call: Call) -> Row {
+    let name = format!("{state:?}-{call:?}").to_lowercase();
+    let volume = rig.volume(&name, 32 * MIB, &csi::mount("ext4")).await;
+    let (id, staging) = (&volume.id, &volume.staging);
+    if state != State::Idle {
+        let staged = rig.csi.stage(id, staging, &volume.capability);
+        staged.await.unwrap();
+    }
+    if matches!(state, State::Published | State::Busy) {
+        rig.publish(&volume).await;
+    }
+    let mut open = Vec::new();
+    if state == State::Busy {
+        for (dir, name) in [(&volume.staging, "a"), (&volume.target, "b")] {
+            open.push(File::create(dir.join(name)).unwrap());
+        }
+    }
+    Row {
+        state,
+        call,
+        volume,
+        open,
+        wrong: None,
+        took: Duration::ZERO,
+    }
+}
+
+async fn make(csi: &Csi, row: &Row) -> Result<Vec<String>, Status> {
+    let volume = &row.volume;
+    let (id, capability) = (&volume.id, &volume.capability);
+    match row.call {
+        Call::Delete => csi.delete(id).await?,
+        Call::Unpublish => csi.unpublish(id, &volume.target).await?,
+        Call::Unstage => csi.unstage(id, &volume.staging).await?,
+        Call::Stats => {
+            let answer = csi.stats(id, &volume.target).await?;
+            let condition = answer.volume_condition.unwrap_or_default();
+            return Ok(vec![condition.message]);
+        }
+        Call::Expand => drop(csi.expand(id, 40 * MIB, capability).await?),
+        Call::NodeExpand => drop(csi.node_expand(id, &volume.staging, 32 * MIB).await?),
+        Call::Stage => csi.stage(id, &volume.staging, capability).await?,
+        Call::Publish => {
+            let (staging, target) = (&volume.staging, &volume.target);
+            let published = csi.publish(id, staging, target, capability, false);
+            published.await?;
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// What the answer may be, and what must be so in any case.
+fn judge(row: &Row, answer: &Result<Vec<String>, Status>) -> Option<String> {
+    use Call::{Delete, Publish, Stats, Unpublish, Unstage};
+    use State::{Busy, Idle, Published, Staged};
+    let ok = answer.is_ok();
+    let code = answer.as_ref().err().map(Status::code);
+    let again = matches!(code, Some(Code::Unavailable | Code::Aborted));
+    let allowed = match (row.call, row.state) {
+        (Delete, Idle) => ok || again,
+        (Delete, _) => again || code == Some(Code::FailedPrecondition),
+        (Unpublish | Unstage, Busy) => again,
+        // Who leaves never waits for a scan.
+        (Unpublish | Unstage, _) => ok,
+        (Stats, Published | Busy) => ok,
+        (Stats, Idle | Staged) => again || code == Some(Code::NotFound),
+        (Publish, Idle) => !ok,
+        (Call::NodeExpand, Idle) => !ok,
+        _ => ok || again,
+    };
+    let told = answer
+        .as_ref()
+        .map(|told| told.concat())
+        .unwrap_or_default();
+    let missing = told.contains("not found on this node");
+    let volume = &row.volume;
+    let lost =
+        row.state == Busy && (mounts_at(&volume.staging) == 0 || mounts_at(&volume.target) == 0);
+    (!allowed || missing || lost).then(|| {
+        format!(
+            "{:?} of a volume that is {:?}: {answer:?}, missing: {missing}, unmounted: {lost}",
+            row.call, row.state
+        )
+    })
+}
+
+/// Kills the agent, and makes every call as soon as its successor has a socket. What is wrong with the answers, and the longest
+/// time that one took.
+async fn right_after_kill(rig: &mut Rig, rows: Vec<Row>) -> (Vec<String>, Duration, Vec<Row>) {
+    rig.agent.kill9();
+    let settings = rig.agent.settings().clone();
+    let (socket, agent_socket) = (settings.csi_socket(), settings.agent_socket());
+    // A socket that the killed one has left answers nothing.
+    for left in [&socket, &agent_socket] {
+        let _ = fs::remove_file(left);
+    }
+    let calls = async {
+        let csi = wait::until_async(Duration::from_secs(20), "the socket answers", async || {
+            Csi::connect(&socket).await.ok()
+        })
+        .await;
+        each(rows, |row| {
+            let csi = csi.clone();
+            async move {
+                let begun = Instant::now();
+                let answer = make(&csi, &row).await;
+                let wrong = judge(&row, &answer);
+                let took = begun.elapsed();
+                Row { wrong, took, ..row }
+            }
+        })
+        .await
+    };
+    let watch = async {
+        let end = Instant::now() + Duration::from_secs(6);
+        let mut wrong = Vec::new();
+        while Instant::now() < end {
+            if let Ok(inventory) = csi::inventory(&agent_socket).await {
+                let missing = inventory
+                    .drives
+                    .iter()
+                    .filter(|drive| drive.state == "missing");
+                wrong.extend(missing.map(|drive| format!("drive {} is missing", drive.id)));
+                let conditions = inventory.volumes.iter().flat_map(|of| &of.conditions);
+                let missing = conditions.filter(|of| of.reason == "DriveMissing");
+                wrong.extend(missing.map(|of| of.message.clone()));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        wrong.truncate(3);
+        wrong
+    };
+    let (started, rows, missing) = tokio::join!(rig.agent.start_again(), calls, watch);
+    started.unwrap();
+    rig.csi = rig.agent.csi().await.unwrap();
+    let told = rows.iter().filter_map(|row| row.wrong.clone());
+    let wrong = missing.into_iter().chain(told).collect();
+    let longest = rows.iter().map(|row| row.took).max();
+    (wrong, longest.unwrap_or_default(), rows)
+}
+
+async fn rows_of(rig: &Rig) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for state in STATES {
+        for call in CALLS {
+            rows.push(row(rig, state, call).await);
+        }
+    }
+    rows
+}
+
+/// Whatever the first calls were answered, all that was in use still is, and nothing was unlisted or quarantined.
+async fn nothing_was_lost(rig: &Rig, rows: Vec<Row>) {
+    for row in rows {
+        let volume = rig.volume_of(&row.volume.id).await;
+        if row.state == State::Busy {
+            let volume = volume.expect("a volume in use is listed");
+            assert!(volume.published, "{volume:?}");
+        } else if let Some(volume) = volume {
+            assert_ne!(volume.state, "quarantined", "{volume:?}");
+        }
+        drop(row.open);
+    }
+}
+
+#[tokio::test]
+async fn every_call_right_after_a_kill_takes_nothing_that_is_in_use() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await;
+    let rows = rows_of(&rig).await;
+    // What was mounted is written down within two seconds.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let (wrong, _, rows) = right_after_kill(&mut rig, rows).await;
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    nothing_was_lost(&rig, rows).await;
+}
+
+#[tokio::test]
+async fn every_call_right_after_a_kill_is_answered_while_another_drive_hangs() {
+    need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
+    let hung = HungDrive::new(512 * MIB).unwrap();
+    let path = hung.file().display().to_string();
+    let mut rig = Rig::tuned(vec![DriveSpec::blank("a", 4 * GIB)], |settings| {
+        settings.more = format!(
+            "[[class]]\nname = \"hung\"\nlayout = \"partition\"\nfs = \"ext4\"\n[class.select]\npath = [\"{path}\"]\n"
+        );
+    })
+    .await;
+    rig.is_available(&hung).await;
+    let rows = rows_of(&rig).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    hung.hang_on(Hang::All);
+    let (wrong, longest, rows) = right_after_kill(&mut rig, rows).await;
+    hung.resume();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(longest < PROMPT, "a call took {longest:?}");
+    nothing_was_lost(&rig, rows).await;
+}
+
+fn tune(rig: &mut Rig, grace: &str) {
+    let class = |toml: &mut drivebay_hwtests::Settings| grace.clone_into(&mut toml.boot_grace);
+    rig.agent.retune(class).unwrap();
+}
+
+#[tokio::test]
+async fn a_drive_that_appears_after_the_agent_is_waited_for_and_never_missing() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 512 * MIB)]).await;
+    let volume = rig.volume("kept", 64 * MIB, &csi::mount("ext4")).await;
+    rig.agent.stop().unwrap();
+    rig.shelf.pull("a");
+    // This host has booted long ago.
+    tune(&mut rig, "99999h");
+    rig.start_again().await;
+    rig.drive_is("a", "not-scanned").await;
+    assert_eq!(rig.csi.ids().await.unwrap(), [volume.id.as_str()]);
+    assert_eq!(rig.reasons(&volume).await, Vec::<String>::new());
+    let deleted = rig.csi.delete(&volume.id).await.unwrap_err();
+    assert_eq!(deleted.code(), Code::Unavailable, "{deleted}");
+    let staged = rig
+        .csi
+        .stage(&volume.id, &volume.staging, &volume.capability);
+    assert_eq!(staged.await.unwrap_err().code(), Code::Unavailable);
+    let unknown = volume.id.replace(&volume.id[..8], "00000000");
+    let unknown = rig.csi.delete(&unknown).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::Unavailable, "{unknown}");
+    let stats: PathBuf = volume.target.clone();
+    let stats = rig.csi.stats(&volume.id, &stats).await.unwrap_err();
+    assert_eq!(stats.code(), Code::NotFound, "{stats}");
+    // One that waits is answered as soon as the drive is there.
+    let (csi, id) = (rig.csi.clone(), volume.id.clone());
+    let waiting = tokio::spawn(async move { csi.delete(&id).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rig.shelf.plug("a").unwrap();
+    waiting.await.unwrap().unwrap();
+    rig.drive_is("a", "claimed").await;
+    rig.erased().await;
+    // Seen in this life, it is missing when it goes.
+    rig.shelf.pull("a");
+    rig.drive_is("a", "missing").await;
+}
+
+#[tokio::test]
+async fn a_drive_that_is_gone_at_the_start_is_missing_when_every_drive_has_appeared() {
+    need!(root, loop);
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 512 * MIB)]).await;
+    let volume = rig.volume("kept", 64 * MIB, &csi::block()).await;
+    rig.agent.stop().unwrap();
+    rig.shelf.pull("a");
+    tune(&mut rig, "0s");
+    rig.start_again().await;
+    rig.drive_is("a", "missing").await;
+    assert_eq!(rig.reasons(&volume).await, ["DriveMissing"]);
+    rig.csi.delete(&volume.id).await.unwrap();
+    assert_eq!(rig.csi.ids().await.unwrap(), Vec::<String>::new());
+    rig.shelf.plug("a").unwrap();
+    rig.volume_is(&volume.id, "quarantined").await;
+}
