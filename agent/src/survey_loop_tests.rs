@@ -39,7 +39,9 @@ fn an_answer_of_a_job_wins_over_a_look_that_began_before_it() {
         let new = placed(1, RecordState::New);
         drive("sda", Claimed, Some(contents(9, sequence, vec![new], 0)))
     };
-    let blank = drive("sda", Available, None);
+    let mut blank = drive("sda", Available, None);
+    // No class is configured here.
+    blank.claimable_bytes = 0;
     let foreign = with_reject(drive("sda", Rejected, None), RejectCode::Mounted);
     let mut silent = drive("sda", Unprobed, None);
     silent.trouble = Some("no answer".into());

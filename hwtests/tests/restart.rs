@@ -257,12 +257,12 @@ async fn every_call_right_after_a_kill_takes_nothing_that_is_in_use() {
 #[tokio::test]
 async fn every_call_right_after_a_kill_is_answered_while_another_drive_hangs() {
     need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
-    let hung = HungDrive::new(512 * MIB).unwrap();
+    // Larger: of two blank drives the smaller one is claimed first.
+    let hung = HungDrive::new(5 * GIB).unwrap();
     let path = hung.file().display().to_string();
     let mut rig = Rig::tuned(vec![DriveSpec::blank("a", 4 * GIB)], |settings| {
-        settings.more = format!(
-            "[[class]]\nname = \"hung\"\nlayout = \"partition\"\nfs = \"ext4\"\n[class.select]\npath = [\"{path}\"]\n"
-        );
+        let own = settings.select.trim_end_matches(']').to_owned();
+        settings.select = format!("{own}, \"{path}\"]");
     })
     .await;
     rig.is_available(&hung).await;

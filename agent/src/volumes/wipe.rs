@@ -203,3 +203,64 @@ impl Volumes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{RecordState, VolumeState, samples, snapshot::Place};
+
+    fn rejected(code: RejectCode) -> Drive {
+        let volumes = vec![samples::placed(7, RecordState::New)];
+        let contents = samples::contents(1, 1, volumes, 0);
+        let mut drive = samples::drive("sdb", DriveState::Rejected, Some(contents));
+        drive.rejects.push(crate::model::Reject {
+            code,
+            detail: String::new(),
+        });
+        drive
+    }
+
+    fn snapshot(state: VolumeState) -> Snapshot {
+        let (first, copy) = (
+            samples::drive("sda", DriveState::Rejected, None),
+            rejected(RejectCode::DuplicateIdentity),
+        );
+        let placed = samples::placed(7, RecordState::New);
+        let mut volume = samples::volume(&first, placed.clone());
+        volume.state = state;
+        volume.copies.push(Place {
+            drive: copy.id.clone(),
+            placed,
+        });
+        Snapshot {
+            volumes: [(volume.uuid, volume)].into(),
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn a_drive_with_one_place_of_a_live_volume_is_not_wiped() {
+        let drive = rejected(RejectCode::NotBlank);
+        let live = snapshot(VolumeState::Ambiguous);
+        assert!(refusal(&live, &drive).unwrap().contains("pvc-7"));
+        assert_eq!(going(&live, &drive), Vec::<uuid::Uuid>::new());
+        // One that nobody lists is not known to be deleted either.
+        assert_eq!(going(&Snapshot::default(), &drive).len(), 0);
+    }
+
+    #[test]
+    fn deleted_volumes_and_those_of_another_nodes_drive_go_with_it() {
+        let drive = rejected(RejectCode::NotBlank);
+        let deleted = snapshot(VolumeState::Quarantined);
+        assert_eq!(refusal(&deleted, &drive), None);
+        assert_eq!(going(&deleted, &drive).len(), 1);
+        let elsewhere = rejected(RejectCode::OursElsewhere);
+        assert_eq!(going(&Snapshot::default(), &elsewhere).len(), 1);
+    }
+
+    #[test]
+    fn a_drive_that_was_not_scanned_is_not_wiped() {
+        let drive = samples::drive("sda", DriveState::NotScanned, None);
+        assert!(refusal(&Snapshot::default(), &drive).is_some());
+    }
+}

@@ -319,3 +319,14 @@ fn a_checks_snapshot_takes_space_and_is_neither_a_volume_nor_a_stranger() {
     let free: u64 = seen.contents.free.iter().map(|run| run.len).sum();
     assert_eq!(free, (100 - 3 - 5) * MIB);
 }
+
+#[test]
+fn a_device_that_stands_on_another_drive_is_not_the_copys() {
+    let vg = vg(vec![lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)])]);
+    let mut original = device(&vg, &vg.lvs[0], 3 * MIB);
+    original.slaves = vec!["sdb".into()];
+    let seen = look(&vg, &[original]);
+    let placed = &seen.contents.volumes[0];
+    assert_eq!((&placed.device, placed.dev), (&None, None));
+    assert!(placed.ambiguous.is_some());
+}
