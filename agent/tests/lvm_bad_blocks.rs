@@ -125,6 +125,12 @@ impl Device for Memory {
         Ok(())
     }
 
+    fn zero_on_command(&self, extent: Extent) -> io::Result<bool> {
+        self.zero(extent).map(|()| true)
+    }
+    fn write_zeros(&self, extent: Extent) -> io::Result<()> {
+        self.zero(extent)
+    }
     fn zero(&self, _extent: Extent) -> io::Result<()> {
         unreachable!("nothing is zeroed here")
     }

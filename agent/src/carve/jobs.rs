@@ -108,6 +108,8 @@ pub struct ZeroStep {
 pub struct ZeroProgress {
     /// Bytes zeroed by this step.
     pub zeroed_bytes: u64,
+    /// Zeros were written: the drive has no command for them.
+    pub written: bool,
     /// Free bytes that are not known to be zeros.
     pub left_bytes: u64,
     /// The drive, when there is nothing more to do on it.

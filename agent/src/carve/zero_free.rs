@@ -19,7 +19,8 @@ use crate::{
 /// Zeroes for about the budget.
 pub(super) fn step(job: &ZeroStep, context: &mut Context) -> Result<ZeroProgress, CarveError> {
     let dev = open::locked(&job.drive)?;
-    let session = layout::claimed(&dev, true)?;
+    // Nothing is repaired: that is for calls that need it, and the kernel keeps the partitions that it has.
+    let session = layout::claimed(&dev, false)?;
     context.step("zero free space");
     zero(&*session, &job.first, job.may_write, job.budget_ms)
 }
@@ -35,6 +36,7 @@ pub(super) fn zero<D: ClaimedDrive + ?Sized>(
     let unzeroed = contents.unzeroed();
     let mut progress = ZeroProgress {
         zeroed_bytes: 0,
+        written: false,
         left_bytes: runs::bytes(&unzeroed),
         ended: None,
     };
@@ -55,6 +57,7 @@ pub(super) fn zero<D: ClaimedDrive + ?Sized>(
         progress.ended = Some(contents);
         return Ok(progress);
     }
+    progress.written = is_to_be_written;
     let mut pace = Pace::new(budget_ms);
     let mut done = 0;
     while done < run.len {

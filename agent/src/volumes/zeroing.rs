@@ -208,6 +208,8 @@ impl Volumes {
             // Calls that wait for the drive's lock get it between two steps.
             let took = begun.elapsed();
             let limit = self.inner.config.erase_bytes_per_second;
+            // The rate is that of writes.
+            let limit = limit.filter(|_| progress.written);
             let pause = rest(progress.zeroed_bytes, took, limit).max(took);
             tokio::time::sleep(pause).await;
         }
