@@ -168,7 +168,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         deadline_ms: 2000,
         may_detach: false,
         remove: false,
-        expected: Some(volume),
+        expected: vec![volume],
     };
     assert_eq!(run(unmount.clone()).unwrap().count, 1);
     let again = run(stage.clone()).unwrap();
