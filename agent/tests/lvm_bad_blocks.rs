@@ -134,14 +134,6 @@ impl Device for Memory {
     fn zero(&self, _extent: Extent) -> io::Result<()> {
         unreachable!("nothing is zeroed here")
     }
-
-    fn zero_on_command(&self, _extent: Extent) -> io::Result<bool> {
-        unreachable!("nothing is zeroed here")
-    }
-
-    fn write_zeros(&self, _extent: Extent) -> io::Result<()> {
-        unreachable!("nothing is zeroed here")
-    }
 }
 
 fn words(text: &str) -> Vec<String> {
