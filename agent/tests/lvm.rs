@@ -190,7 +190,7 @@ impl Drive {
     /// As a reboot would leave it.
     fn forget(&self) {
         for device in self.dm() {
-            assert!(dm::remove(&device.uuid).unwrap());
+            assert!(dm::remove_from(Path::new("/sys"), self.kernel_name(), &device.uuid).unwrap());
         }
     }
 
@@ -347,7 +347,7 @@ impl Drive {
 impl Drop for Drive {
     fn drop(&mut self) {
         for device in self.dm() {
-            let _ = dm::remove(&device.uuid);
+            let _ = dm::remove_from(Path::new("/sys"), self.kernel_name(), &device.uuid);
         }
         if self.image.is_some() {
             run("losetup", &["-d", &self.node]);

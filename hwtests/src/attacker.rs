@@ -132,7 +132,6 @@ impl Agent for Node {
             },
             protocol: names::AGENT_PROTOCOL,
             oldest_protocol: names::OLDEST_AGENT_PROTOCOL,
-            ..HelloResponse::default()
         }))
     }
 

@@ -213,7 +213,7 @@ fn absent(known: &Known, id: &DriveId, remembered: &KnownDrive) -> Drive {
         let trouble = "not found on this node".to_owned();
         (DriveState::Missing, Some(trouble))
     };
-    Drive {
+    let mut drive = Drive {
         id: id.clone(),
         facts: remembered.facts.clone(),
         state,
@@ -223,7 +223,12 @@ fn absent(known: &Known, id: &DriveId, remembered: &KnownDrive) -> Drive {
         claimable_bytes: 0,
         trouble,
         health: DriveHealth::default(),
+    };
+    if state == DriveState::NotScanned {
+        drive.health = known.health.drive(id);
+        drive.health.poll = poll_state(known, &drive);
     }
+    drive
 }
 
 /// The drive is here, but what is on it could not be read (stuck, probe failed, our label or table damaged).

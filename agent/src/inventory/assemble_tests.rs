@@ -292,7 +292,17 @@ fn a_drive_that_was_not_scanned_yet_is_neither_missing_nor_are_its_volumes() {
     assert_eq!(reasons(only(&shown)), Vec::<&str>::new());
     assert!(is_live(only(&shown).state));
     assert_eq!(shown.classes["bulk"].free_bytes, 0);
+    // What was known of its health counts.
+    let bad = DriveHealth {
+        verdict: crate::model::Verdict::Bad,
+        ..DriveHealth::default()
+    };
+    let drive = shown.drives.keys().next().unwrap().clone();
+    now.health.restore_reports([(drive, bad)].into());
+    let verdict = |shown: &Snapshot| shown.drives.values().next().unwrap().health.verdict;
+    assert_eq!(verdict(&snapshot(&now)), crate::model::Verdict::Bad);
     // Seen not to be there, it is missing.
+    now.health = crate::evidence::HealthRegistry::default();
     now.unscanned.clear();
     assert_eq!(reasons(only(&snapshot(&now))), ["DriveMissing"]);
 }
@@ -436,7 +446,7 @@ fn a_host_that_reads_volumes_is_told_of_where_there_can_be_volumes() {
 fn what_a_drive_said_last_counts_before_it_is_polled_and_unknown_does_not() {
     use crate::model::{PollState, Transport, Verdict};
     let mut drive = drive("sda", DriveState::Available, None);
-    (drive.claimable_bytes, drive.class) = (FREE, Some("bulk".into()));
+    drive.class = Some("bulk".into());
     let mut known = known(vec![drive.clone()]);
     let health = |known: &Known| {
         let snapshot = snapshot(known);
@@ -450,14 +460,16 @@ fn what_a_drive_said_last_counts_before_it_is_polled_and_unknown_does_not() {
         )
     };
     // Nobody polls, as in a command without an agent.
+    let free = health(&known).3;
+    assert!(free > 0);
     assert_eq!(
         health(&known),
-        (PollState::Polled, Verdict::Unknown, true, FREE)
+        (PollState::Polled, Verdict::Unknown, true, free)
     );
     known.polls = Some(crate::config::HealthConfig::default());
     assert_eq!(
         health(&known),
-        (PollState::Awaited, Verdict::Unknown, false, FREE)
+        (PollState::Awaited, Verdict::Unknown, false, free)
     );
     let said = |verdict| DriveHealth {
         verdict,
@@ -475,7 +487,7 @@ fn what_a_drive_said_last_counts_before_it_is_polled_and_unknown_does_not() {
     known.health.restore_reports(reports(Verdict::Good));
     assert_eq!(
         health(&known),
-        (PollState::LastKnown, Verdict::Good, true, FREE)
+        (PollState::LastKnown, Verdict::Good, true, free)
     );
     // One that cannot be polled is waited for never.
     let mut known = self::known(vec![drive.clone()]);

@@ -82,7 +82,8 @@ fn a_job_takes_back_what_was_held_against_the_contents_and_nothing_else() {
         (RejectCode::HasPartitions, Claimed),
         (RejectCode::Mounted, Claimed),
         (RejectCode::OursDamaged, Claimed),
-        (RejectCode::DuplicateIdentity, Rejected),
+        // Of an unlabelled twin; a copy of the label is refused whatever was read.
+        (RejectCode::DuplicateIdentity, Claimed),
         (RejectCode::HiddenPath, Rejected),
         (RejectCode::ZeroSize, Rejected),
         (RejectCode::OursElsewhere, Rejected),
