@@ -78,7 +78,7 @@ pub fn rescans() -> (Rescans, Requests) {
 /// Whether a drive that answers is looked at again soon. One that cannot be read may be read a moment later; one that never
 /// can is left to the slow rescan after a while. Pure.
 fn is_asked_again(drive: &Surveyed) -> bool {
-    drive.late > 0 || (1..=UNREAD_MAX).contains(&drive.unread)
+    drive.seen.late > 0 || (1..=UNREAD_MAX).contains(&drive.seen.unread)
 }
 
 /// Device-mapper uuid and number of the devices that changed, by kernel name; None: it is gone.
@@ -352,7 +352,7 @@ impl Surveyor {
             let shown = snapshot.drives.get(key);
             // Of a copied drive neither is changed.
             if shown.is_some_and(|drive| drive.state == DriveState::Claimed)
-                && let Some(contents) = &drive.contents
+                && let Some(contents) = &drive.seen.contents
                 && contents.needs_repair()
                 && self
                     .tried
@@ -401,10 +401,10 @@ impl Surveyor {
         )
         .await
         .map_err(|error| chain(&error))?;
-        for drive in seen.drives.iter().filter(|drive| drive.late > 0) {
+        for drive in seen.drives.iter().filter(|drive| drive.seen.late > 0) {
             tracing::warn!(
                 drive = %drive.facts.id,
-                times = drive.late,
+                times = drive.seen.late,
                 "drive scan timed out; keeping previous result"
             );
         }
@@ -441,7 +441,9 @@ impl Surveyor {
     fn publish(&self, keys: &[DriveId], drives: &[Surveyed], host_udev: Option<HostUdev>) -> u64 {
         self.volumes.inventory().update(|known| {
             known.host_udev = host_udev;
-            let mut troubles = drives.iter().filter_map(|drive| drive.host_trouble.clone());
+            let mut troubles = drives
+                .iter()
+                .filter_map(|drive| drive.seen.host_trouble.clone());
             known.host_trouble = troubles.next();
             let here: BTreeSet<&DriveId> = keys.iter().collect();
             known.drives.retain(|id, _| here.contains(id));
@@ -483,9 +485,10 @@ impl Listener for Surveyor {
 }
 
 /// Takes in what a scan saw of one drive.
-fn take_in(known: &mut Known, key: &DriveId, seen: &Surveyed) {
+fn take_in(known: &mut Known, key: &DriveId, drive: &Surveyed) {
     let before = known.drives.remove(key);
-    let observed = settle(observed(seen), before, seen.begun);
+    let seen = &drive.seen;
+    let observed = settle(observed(drive), before, seen.begun);
     match &seen.trouble {
         Some(why) if seen.stuck => known.stuck.insert(key.clone(), why.clone()),
         _ => known.stuck.remove(key),
@@ -540,10 +543,10 @@ fn refresh(now: &Snapshot, previous: &mut [Surveyed]) {
         if let Some(known) = known.filter(same)
             && let Some(contents) = &known.contents
         {
-            if label_of(drive.contents.as_ref()) != label_of(Some(contents)) {
-                drive.probed = None;
+            if label_of(drive.seen.contents.as_ref()) != label_of(Some(contents)) {
+                drive.seen.probed = None;
             }
-            drive.contents = Some(contents.clone());
+            drive.seen.contents = Some(contents.clone());
         }
     }
 }
@@ -572,10 +575,11 @@ fn settle(mut found: Observed, before: Option<Observed>, begun: Option<Stamp>) -
 }
 
 /// A surveyed drive in the inventory's words. Pure.
-fn observed(seen: &Surveyed) -> Observed {
+fn observed(drive: &Surveyed) -> Observed {
+    let seen = &drive.seen;
     Observed {
-        facts: seen.facts.clone(),
-        judgement: seen.judgement.clone(),
+        facts: drive.facts.clone(),
+        judgement: drive.judgement.clone(),
         judged: seen.contents.as_ref().map(Contents::stamp),
         contents: seen.contents.clone(),
         trouble: seen.trouble.clone(),

@@ -1,6 +1,7 @@
 //! What a survey may and may not change of what jobs left.
 
 use super::*;
+use crate::discovery::survey::Seen;
 use crate::{
     carve::probe::{Blankness, GptState, Probed},
     discovery::claim::Judgement,
@@ -92,36 +93,32 @@ fn an_answer_of_a_job_wins_over_a_look_that_began_before_it() {
 fn surveyed(name: &str, contents: Option<Contents>, judgement: Judgement) -> Surveyed {
     Surveyed {
         facts: crate::model::samples::facts(name),
-        probed: Some(Ok(Probed {
-            size_bytes: 1 << 40,
-            read_only: false,
-            busy: false,
-            signatures: Signatures::Empty,
-            gpt: GptState::None,
-            ours: contents.as_ref().map(|contents| contents.layout),
-            written_sector: None,
-            traces: None,
-            gpt_types: Vec::new(),
-            blankness: Blankness::Blank,
-        })),
-        contents,
-        label_trouble: None,
-        host_trouble: None,
-        unfinished: false,
-        trouble: None,
-        stuck: false,
-        late: 0,
-        unread: 0,
-        begun: None,
+        seen: Seen {
+            probed: Some(Ok(Probed {
+                size_bytes: 1 << 40,
+                read_only: false,
+                busy: false,
+                signatures: Signatures::Empty,
+                gpt: GptState::None,
+                ours: contents.as_ref().map(|contents| contents.layout),
+                written_sector: None,
+                traces: None,
+                gpt_types: Vec::new(),
+                blankness: Blankness::Blank,
+            })),
+            contents,
+            ..Seen::default()
+        },
         judgement,
     }
 }
 
 #[test]
 fn a_drive_that_cannot_be_read_is_asked_again_soon_and_not_for_ever() {
-    let unread = |times| Surveyed {
-        unread: times,
-        ..surveyed("sda", None, Judgement::Claimed)
+    let unread = |times| {
+        let mut drive = surveyed("sda", None, Judgement::Claimed);
+        drive.seen.unread = times;
+        drive
     };
     for (times, again) in [
         (0, false),
@@ -189,16 +186,16 @@ fn a_drive_that_a_job_claimed_is_probed_again() {
     let claimed = snapshot(drive("sda", DriveState::Claimed, Some(ours.clone())));
     let mut previous = [available()];
     refresh(&claimed, &mut previous);
-    assert_eq!(previous[0].contents, Some(ours.clone()));
-    assert!(previous[0].probed.is_none());
+    assert_eq!(previous[0].seen.contents, Some(ours.clone()));
+    assert!(previous[0].seen.probed.is_none());
 
     // A change on a drive that was ours before tells nothing new of the rest of it.
     let later = contents(9, 2, Vec::new(), 0);
     let changed = snapshot(drive("sda", DriveState::Claimed, Some(later.clone())));
     let mut previous = [surveyed("sda", Some(ours), Judgement::Claimed)];
     refresh(&changed, &mut previous);
-    assert_eq!(previous[0].contents, Some(later));
-    assert!(previous[0].probed.is_some());
+    assert_eq!(previous[0].seen.contents, Some(later));
+    assert!(previous[0].seen.probed.is_some());
 }
 
 #[test]

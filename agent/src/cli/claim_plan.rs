@@ -214,6 +214,7 @@ fn outcome(drive: &Surveyed) -> (&'static str, &str) {
     match &drive.judgement {
         Judgement::Claimed => {
             let class = drive
+                .seen
                 .contents
                 .as_ref()
                 .map_or("", |contents| contents.label.class.as_str());
@@ -243,7 +244,7 @@ fn codes(drive: &Surveyed) -> Vec<&'static str> {
 }
 
 fn is_unwanted(drive: &Surveyed) -> bool {
-    drive.trouble.is_none() && are_unwanted(&codes(drive))
+    drive.seen.trouble.is_none() && are_unwanted(&codes(drive))
 }
 
 fn json(drive: &Surveyed) -> PlanDriveJson<'_> {
@@ -263,6 +264,7 @@ fn json(drive: &Surveyed) -> PlanDriveJson<'_> {
         serial: &drive.facts.serial,
         size_bytes: drive.facts.size_bytes,
         volumes: drive
+            .seen
             .contents
             .as_ref()
             .map(|contents| contents.volumes.len()),
@@ -320,6 +322,7 @@ fn table(drives: &[&Surveyed], wide: bool, terminal: Terminal) -> String {
             _ => Vec::new(),
         };
         if let Some(contents) = drive
+            .seen
             .contents
             .as_ref()
             .filter(|_| drive.judgement == Judgement::Claimed)

@@ -257,7 +257,7 @@ fn remarks(drive: &Surveyed) -> Vec<String> {
             remarks.push("  can be claimed: no signature, and every sampled block is zero".into())
         }
         Judgement::Claimed => {
-            let class = drive.contents.as_ref().map(|it| &it.label.class);
+            let class = drive.seen.contents.as_ref().map(|it| &it.label.class);
             let class = class.map_or("", String::as_str);
             remarks.push(format!("  claimed already, for class {class:?}"));
         }
@@ -273,6 +273,7 @@ fn remarks(drive: &Surveyed) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discovery::survey::Seen;
     use crate::model::{DriveFacts, samples};
 
     #[test]
@@ -283,16 +284,7 @@ mod tests {
         };
         let drive = |judgement| Surveyed {
             facts: facts.clone(),
-            probed: None,
-            contents: None,
-            label_trouble: None,
-            host_trouble: None,
-            unfinished: false,
-            trouble: None,
-            stuck: false,
-            late: 0,
-            unread: 0,
-            begun: None,
+            seen: Seen::default(),
             judgement,
         };
         let config = config::parse(EVERY_DRIVE, &HostFacts::here()).unwrap();

@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     config::{self, HostFacts},
-    discovery::{claim::Judgement, survey::Surveyed},
+    discovery::{
+        claim::Judgement,
+        survey::{Seen, Surveyed},
+    },
     model::{Contents, DriveFacts, DriveId, Extent, Label, Media, RejectCode, Transport},
 };
 
@@ -580,16 +583,7 @@ fn surveyed(name: &str, judgement: Judgement) -> Surveyed {
             sysfs_path: String::new(),
             backing_file: None,
         },
-        probed: None,
-        contents: None,
-        label_trouble: None,
-        host_trouble: None,
-        unfinished: false,
-        trouble: None,
-        stuck: false,
-        late: 0,
-        unread: 0,
-        begun: None,
+        seen: Seen::default(),
         judgement,
     }
 }
@@ -613,7 +607,7 @@ fn plan() -> (config::Config, Vec<Surveyed>) {
             .collect(),
     };
     let mut claimed = surveyed("sdb", Judgement::Claimed);
-    claimed.contents = Some(Contents {
+    claimed.seen.contents = Some(Contents {
         layout: crate::model::Layout::Partition,
         sequence: 1,
         label: Label {

@@ -13,7 +13,8 @@ use std::{
 
 use tokio::sync::mpsc;
 
-use self::ask::{Seen, gather};
+pub use self::ask::Seen;
+use self::ask::gather;
 use super::{
     claim::{self, Evidence, Judgement, Rules},
     identity,
@@ -22,8 +23,7 @@ use super::{
 use crate::{
     carve::probe::{Blankness, GptState, ProbeError, Probed},
     model::{
-        ClaimPolicy, Contents, DriveFacts, DriveId, DriveRef, Reject, RejectCode, Signatures,
-        Stamp, cause::chain,
+        ClaimPolicy, DriveFacts, DriveId, DriveRef, Reject, RejectCode, Signatures, cause::chain,
     },
     sys::{offload::offload, sysfs},
     worker::Pool,
@@ -73,27 +73,8 @@ impl Settings {
 pub struct Surveyed {
     /// sysfs facts.
     pub facts: DriveFacts,
-    /// What the probe found; None when it was not run or gave no answer (then `trouble` says why).
-    pub probed: Option<Result<Probed, ProbeError>>,
-    /// What is on it, when the probe says it is ours and it was read. For a drive that gives no answer now
-    /// (`trouble`) it is what was read last.
-    pub contents: Option<Contents>,
-    /// Why our label could not be read.
-    pub label_trouble: Option<String>,
-    /// Why the host could not read it, when that is not the drive's fault.
-    pub host_trouble: Option<String>,
-    /// A claim of ours was cut off before its label was written; the next claim finishes it.
-    pub unfinished: bool,
-    /// Why its worker gave no answer (stuck, busy, died), in a sentence. Such a drive is never Available.
-    pub trouble: Option<String>,
-    /// Its worker is stuck, as opposed to busy or dead.
-    pub stuck: bool,
-    /// Looks in a row that it was too slow for; what stands here is of before them.
-    pub late: u32,
-    /// Looks in a row in which it answered and could not be read.
-    pub unread: u32,
-    /// Of what state `contents` were when its worker was asked; None: nothing was known.
-    pub begun: Option<Stamp>,
+    /// What its worker answered.
+    pub seen: Seen,
     /// What comes of it.
     pub judgement: Judgement,
 }
@@ -225,16 +206,7 @@ fn surveyed(
     let judgement = closed(claim::judge(&evidence, rules), &seen);
     Surveyed {
         facts: one.clone(),
-        probed: seen.probed,
-        contents: seen.contents,
-        label_trouble: seen.label_trouble,
-        host_trouble: seen.host_trouble,
-        unfinished: seen.unfinished,
-        trouble: seen.trouble,
-        stuck: seen.stuck,
-        late: seen.late,
-        unread: seen.unread,
-        begun: seen.begun,
+        seen,
         judgement,
     }
 }

@@ -27,39 +27,37 @@ use crate::{
     worker::{Pool, RunError, Slot},
 };
 
-/// What a worker saw of a drive.
+/// A drive's answers, as far as its worker gave any.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
+pub struct Seen {
+    /// The probe's result; None when it was not run or gave no answer (then `trouble` says why).
     pub probed: Option<Result<Probed, ProbeError>>,
+    /// What is on it, when the probe says it is ours and it was read. For a drive that gives no answer now
+    /// (`trouble`) it is what was read last.
     pub contents: Option<Contents>,
+    /// Why our label could not be read.
     pub label_trouble: Option<String>,
     /// Why the host could not read it, when that is not the drive's fault.
     pub host_trouble: Option<String>,
-    /// A claim of ours was cut off before its label was written.
+    /// A claim of ours was cut off before its label was written; the next claim finishes it.
     pub unfinished: bool,
+    /// Why its worker gave no answer (stuck, busy, died), in a sentence. Such a drive is never Available.
     pub trouble: Option<String>,
+    /// Its worker is stuck, as opposed to busy or dead.
     pub stuck: bool,
-    /// Looks in a row that it was too slow for.
+    /// Looks in a row that it was too slow for; what stands here is of before them.
     pub late: u32,
     /// Looks in a row in which it answered and could not be read.
     pub unread: u32,
-    /// What was known of it when its worker was asked.
+    /// Of what state `contents` were when its worker was asked; None: nothing was known.
     pub begun: Option<Stamp>,
 }
 
 impl From<Surveyed> for Seen {
     fn from(old: Surveyed) -> Self {
         Self {
-            probed: old.probed,
-            begun: old.contents.as_ref().map(Contents::stamp),
-            contents: old.contents,
-            label_trouble: old.label_trouble,
-            host_trouble: old.host_trouble,
-            unfinished: old.unfinished,
-            trouble: old.trouble,
-            stuck: old.stuck,
-            late: old.late,
-            unread: old.unread,
+            begun: old.seen.contents.as_ref().map(Contents::stamp),
+            ..old.seen
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
         jobs::{CarveError, Look},
         probe::Probe,
     },
-    model::{Cause, DriveId, Label, Media, Transport},
+    model::{Cause, Contents, DriveId, Label, Media, Transport},
     worker::RunError,
 };
 
@@ -208,16 +208,11 @@ fn targets(names: &[&str]) -> Vec<Target> {
 fn before(name: &str, seen: Seen) -> Surveyed {
     Surveyed {
         facts: facts(name),
-        probed: seen.probed,
-        contents: seen.contents,
-        label_trouble: seen.label_trouble,
-        host_trouble: seen.host_trouble,
-        trouble: seen.trouble,
-        unfinished: false,
-        stuck: seen.stuck,
-        late: seen.late,
-        unread: seen.unread,
-        begun: None,
+        seen: Seen {
+            unfinished: false,
+            begun: None,
+            ..seen
+        },
         judgement: Judgement::Claimed,
     }
 }
