@@ -8,7 +8,7 @@ use std::{
 
 use drivebay_proto::agent as wire;
 
-use crate::{Agent, DriveSpec, Settings, Shelf};
+use crate::{Agent, DriveSpec, Settings, Shelf, wait};
 
 pub use crate::node::{Node, Placed};
 
@@ -96,6 +96,21 @@ impl Rig {
         let named = named(name);
         let ours = |drive: &wire::Drive| named(drive) && self.is_ours(drive);
         self.node.drive_where_is(name, state, ours).await
+    }
+
+    /// Waits until all free space of a claimed drive is zeroed, which the agent does in the background after a claim: nothing
+    /// but calls changes the drive from then on.
+    ///
+    /// # Panics
+    /// When that takes too long.
+    pub async fn zeroed(&self, name: &str) {
+        let limit = std::time::Duration::from_secs(30);
+        let what = format!("the free space of {name} is zeroed");
+        wait::until_async(limit, &what, async || {
+            let drive = self.drive(name).await?;
+            (drive.state == "claimed" && drive.unzeroed_bytes == 0).then_some(())
+        })
+        .await;
     }
 
     /// The shelf name of the drive that is refused for this reason.

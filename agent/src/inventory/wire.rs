@@ -296,6 +296,7 @@ pub fn drive(drive: &Drive) -> wire::Drive {
             .collect(),
         health: Some(health(&drive.health)),
         trouble: drive.trouble.clone().unwrap_or_default(),
+        unzeroed_bytes: contents.map_or(0, |c| c.unzeroed().iter().map(|run| run.len).sum()),
     }
 }
 

@@ -75,7 +75,13 @@ async fn a_quarantined_volume_in_use_is_a_finding_and_keeps_nobody_from_unmounti
     rig.drive_is("a", "available").await;
     let volume = quarantined(&mut rig, "db").await;
     assert_eq!(finding(&rig).await, None);
-    let device = rig.volume_of(&volume.id).await.unwrap().device;
+    // The kernel gets its partition again a little later.
+    let limit = Duration::from_secs(20);
+    let device = wait::until_async(limit, "the volume's device", async || {
+        let device = rig.volume_of(&volume.id).await?.device;
+        (!device.is_empty()).then_some(device)
+    })
+    .await;
     let srv = place(&rig, "kubelet");
     let at: &Path = &srv;
     let node = Path::new("/dev").join(device);
