@@ -50,7 +50,7 @@ impl Stand {
         let path = drive.file();
         let (path, layout) = (path.display(), layout());
         let more = format!(
-            "[[class]]\nname = \"failing\"\nlayout = \"{layout}\"\n[class.select]\npath = [\"{path}\"]\n"
+            "[[class]]\nname = \"failing\"\nlayout = \"{layout}\"\nraw-space = \"sampled\"\n[class.select]\npath = [\"{path}\"]\n"
         );
         let rig = Rig::tuned(vec![DriveSpec::blank("other", GIB)], |settings| {
             settings.more = more;

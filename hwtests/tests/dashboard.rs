@@ -286,7 +286,7 @@ impl Stand {
             let path = drive.file();
             let path = path.display();
             format!(
-                "[[class]]\nname = \"class{n}\"\nlayout = \"partition\"\n[class.select]\npath = [\"{path}\"]\n"
+                "[[class]]\nname = \"class{n}\"\nlayout = \"partition\"\nraw-space = \"sampled\"\n[class.select]\npath = [\"{path}\"]\n"
             )
         };
         let classes: String = drives.iter().enumerate().map(class).collect();

@@ -48,7 +48,7 @@ impl Stand {
             let path = drive.file();
             let path = path.display();
             format!(
-                "[[class]]\nname = \"slow{n}\"\nlayout = \"partition\"\nfs = \"ext4\"\n[class.select]\npath = [\"{path}\"]\n"
+                "[[class]]\nname = \"slow{n}\"\nlayout = \"partition\"\nraw-space = \"sampled\"\nfs = \"ext4\"\n[class.select]\npath = [\"{path}\"]\n"
             )
         };
         let more: String = drives.iter().enumerate().map(class).collect();

@@ -57,7 +57,7 @@ impl Stand {
             let path = drive.file();
             let (path, layout) = (path.display(), layout());
             format!(
-                "[[class]]\nname = \"bad{n}\"\nlayout = \"{layout}\"\nfs = \"ext4\"\n[class.select]\npath = [\"{path}\"]\n"
+                "[[class]]\nname = \"bad{n}\"\nlayout = \"{layout}\"\nraw-space = \"sampled\"\nfs = \"ext4\"\n[class.select]\npath = [\"{path}\"]\n"
             )
         };
         let more: String = drives.iter().enumerate().map(class).collect();

@@ -103,7 +103,7 @@ async fn creations_on_different_drives_run_at_the_same_time() {
         .collect();
     let paths: Vec<_> = drives.iter().map(HungDrive::file).collect();
     let more = format!(
-        "[[class]]\nname = \"slow\"\nlayout = \"partition\"\n[class.select]\npath = {paths:?}\n"
+        "[[class]]\nname = \"slow\"\nlayout = \"partition\"\nraw-space = \"sampled\"\n[class.select]\npath = {paths:?}\n"
     );
     let rig = Rig::tuned(blank(1, 128 * MIB), |settings| settings.more = more).await;
     drives.iter().for_each(HungDrive::hang_writes);

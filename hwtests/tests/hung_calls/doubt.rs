@@ -28,7 +28,7 @@ async fn two_drives() -> ([HungDrive; 2], Rig, u64) {
     let drives = [SIZE, 1200 * MIB].map(|size| HungDrive::new(size).unwrap());
     let paths = drives.each_ref().map(|drive| drive.file());
     let more = format!(
-        "[[class]]\nname = \"either\"\nlayout = \"partition\"\nfs = \"ext4\"\n[class.select]\npath = {paths:?}\n"
+        "[[class]]\nname = \"either\"\nlayout = \"partition\"\nraw-space = \"sampled\"\nfs = \"ext4\"\n[class.select]\npath = {paths:?}\n"
     );
     let rig = Rig::tuned(vec![DriveSpec::blank("healthy", GIB)], |settings| {
         settings.more = more;

@@ -87,7 +87,7 @@ impl Stand {
                 .collect();
             let (name, paths) = (class(n), paths.join(", "));
             format!(
-                "[[class]]\nname = \"{name}\"\nlayout = \"partition\"\nfs = \"ext4\"\n[class.select]\npath = [{paths}]\n"
+                "[[class]]\nname = \"{name}\"\nlayout = \"partition\"\nraw-space = \"sampled\"\nfs = \"ext4\"\n[class.select]\npath = [{paths}]\n"
             )
         };
         let more: String = drives.iter().enumerate().map(class).collect();
