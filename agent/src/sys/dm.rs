@@ -69,17 +69,27 @@ impl DmDevice {
     }
 }
 
+/// The device of this uuid among those that `of_drive` found, if it stands on the drive: by itself, or as a snapshot does, on
+/// other devices of the drive.
+pub fn on_drive<'d>(devices: &'d [DmDevice], drive: &str, uuid: &str) -> Option<&'d DmDevice> {
+    let device = devices.iter().find(|device| device.uuid == uuid)?;
+    let below = |slave: &String| {
+        let mut all = devices.iter();
+        all.any(|one| one.kernel_name == *slave && one.stands_on(drive))
+    };
+    (device.stands_on(drive) || device.slaves.iter().any(below)).then_some(device)
+}
+
 /// Takes the device of this uuid that stands on a drive from the kernel; false when there is none on that drive.
 ///
 /// # Errors
 /// EBUSY while it is open.
 pub fn remove_from(sys: &Path, drive: &str, uuid: &str) -> io::Result<bool> {
     let devices = of_drive(sys, drive, std::iter::once(uuid))?;
-    let is_it = |device: &DmDevice| device.uuid == uuid && device.stands_on(drive);
-    if !devices.iter().any(is_it) {
-        return Ok(false);
+    match on_drive(&devices, drive, uuid) {
+        Some(_) => remove(uuid),
+        None => Ok(false),
     }
-    remove(uuid)
 }
 
 /// Kernel names of the device-mapper devices that stand on a drive.
@@ -206,6 +216,36 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn a_snapshot_stands_on_the_drive_of_the_devices_below_it() {
+        let device = |name: &str, slaves: &[&str]| DmDevice {
+            kernel_name: name.to_owned(),
+            dev: (253, 0),
+            name: name.to_owned(),
+            uuid: format!("LVM-{name}"),
+            size_bytes: 1,
+            slaves: slaves.iter().map(|slave| (*slave).to_owned()).collect(),
+            orphaned: false,
+            suspended: false,
+        };
+        let devices = [
+            device("dm-1", &["sda"]),
+            device("dm-2", &["sda"]),
+            device("dm-3", &["dm-1", "dm-2"]),
+            device("dm-4", &["sdb"]),
+            device("dm-5", &["dm-9"]),
+        ];
+        for (name, found) in [
+            ("dm-1", true),
+            ("dm-3", true),
+            ("dm-4", false),
+            ("dm-5", false),
+        ] {
+            let uuid = format!("LVM-{name}");
+            assert_eq!(on_drive(&devices, "sda", &uuid).is_some(), found, "{name}");
+        }
+    }
 
     #[test]
     fn a_device_is_found_by_its_name_with_a_link_that_is_right_and_without() {

@@ -319,9 +319,7 @@ impl<'a> Session<'a> {
     /// The kernel's device of an LV.
     pub(super) fn device(&self, lv: &Lv) -> Option<&DmDevice> {
         let uuid = view::dm_uuid(&self.committed.vg, lv);
-        let drive = &self.dev.drive().kernel_name;
-        let mut devices = self.dm.iter();
-        devices.find(|device| device.uuid == uuid && device.stands_on(drive))
+        dm::on_drive(&self.dm, &self.dev.drive().kernel_name, &uuid)
     }
 
     /// Makes sure that the kernel does not have an LV; false while it is in use.
