@@ -79,7 +79,7 @@ pub struct Guard {
     subject: Subject,
 }
 
-/// The guard of a volume. There is none but for a [`Caller`] who may change the volume ([`Volumes::guard_volume`]).
+/// The guard of a volume. There is none but for a [`Caller`] who may change the volume (`Volumes::guard_volume`).
 #[derive(Debug)]
 pub struct VolumeGuard {
     uuid: Uuid,

@@ -315,7 +315,7 @@ impl Volumes {
     }
 
     /// Like `require`, for a call that needs the volume's drive: waits until that one was scanned, and for no other drive.
-    /// UNAVAILABLE when that takes longer than [`SCAN_WAIT`].
+    /// UNAVAILABLE when that takes longer than `SCAN_WAIT`.
     pub async fn require_scanned(&self, id: &str) -> Result<Volume, VolumeError> {
         let found = self.after_scan(|| self.require(id)).await;
         found.and_then(|volume| match volume.state {
@@ -328,7 +328,7 @@ impl Volumes {
     }
 
     /// The volume that `find` finds, as soon as its drive was scanned or, if it finds none, every drive; what it finds when
-    /// [`SCAN_WAIT`] is over.
+    /// `SCAN_WAIT` is over.
     async fn after_scan(
         &self,
         find: impl Fn() -> Result<Volume, VolumeError>,
@@ -352,7 +352,7 @@ impl Volumes {
         }
     }
 
-    /// Waits until every drive was scanned or is late with its answer. Else, after [`SCAN_WAIT`], why not everything is known.
+    /// Waits until every drive was scanned or is late with its answer. Else, after `SCAN_WAIT`, why not everything is known.
     async fn after_first_scan(&self) -> Result<(), String> {
         let mut snapshots = self.inner.inventory.subscribe();
         let ready = snapshots.wait_for(|snapshot| snapshot.ready);
