@@ -208,9 +208,10 @@ fn disk(data: &[u8]) {
     group(&committed.vg, image.size());
 }
 
-/// What is free and what is occupied are all PEs, and each is one of the two.
+/// What is free and what is occupied are all PEs, and each is one of the two; on a drive with room for the tail behind `size`,
+/// without which a group is refused before anything of it is looked at.
 fn group(vg: &Vg, size: u64) {
-    let Ok(view) = view::view(vg, &[], "sda", &BTreeMap::new(), size) else {
+    let Ok(view) = view::view(vg, &[], "sda", &BTreeMap::new(), size + plan::TAIL) else {
         return;
     };
     let free: u64 = view.contents.free.iter().map(|run| run.len).sum();

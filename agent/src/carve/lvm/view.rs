@@ -56,7 +56,8 @@ pub fn view(
             vg.name, vg.extent_bytes, vg.pv.pe_start
         ));
     }
-    let end = vg.pv.pe_start + vg.pv.pe_count * vg.extent_bytes;
+    let extents = vg.pv.pe_count.saturating_mul(vg.extent_bytes);
+    let end = vg.pv.pe_start.saturating_add(extents);
     if end > size.saturating_sub(plan::TAIL) {
         return Err(format!(
             "the VG {} reaches into the last MiB of the drive, where other programs look for partition tables and RAID \
