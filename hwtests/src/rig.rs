@@ -98,17 +98,19 @@ impl Rig {
         self.node.drive_where_is(name, state, ours).await
     }
 
-    /// Waits until all free space of a claimed drive is zeroed, which the agent does in the background after a claim: nothing
-    /// but calls changes the drive from then on.
+    /// Waits until all free space of every claimed drive is zeroed, which the agent does in the background after a claim:
+    /// only calls change these drives from then on.
     ///
     /// # Panics
-    /// When that takes too long.
-    pub async fn zeroed(&self, name: &str) {
+    /// When that takes too long, or no drive is claimed.
+    pub async fn zeroed(&self) {
         let limit = std::time::Duration::from_secs(30);
-        let what = format!("the free space of {name} is zeroed");
-        wait::until_async(limit, &what, async || {
-            let drive = self.drive(name).await?;
-            (drive.state == "claimed" && drive.unzeroed_bytes == 0).then_some(())
+        wait::until_async(limit, "free space is zeroed", async || {
+            let drives = self.inventory().await.drives;
+            let claimed = |drive: &&wire::Drive| drive.state == "claimed" && self.is_ours(drive);
+            let mut claimed = drives.iter().filter(claimed).peekable();
+            (claimed.peek().is_some() && claimed.all(|drive| drive.unzeroed_bytes == 0))
+                .then_some(())
         })
         .await;
     }

@@ -31,6 +31,8 @@ async fn bad_input_on_every_rpc_gets_its_code_and_a_sentence_and_changes_nothing
     // Never staged: a mounted filesystem writes of its own accord.
     let files = rig.volume("files", 256 * MIB, &csi::mount("ext4")).await;
     let raw = rig.volume("raw", 64 * MIB, &csi::block()).await;
+    rig.zeroed().await;
+    rig.shelf.flush().unwrap();
     let before = rig.shelf.digests().unwrap();
     let volumes = rig.csi.ids().await.unwrap();
     let mounts = tree::mounts_of(rig.dir());

@@ -78,7 +78,7 @@ pub(crate) async fn refused_before_anything_is_written(rig: &Rig) {
     let options = "discard,data=ordered";
     let volume = client.create_volume(create(options, &["commit=30"])).await;
     let id = volume.unwrap().into_inner().volume.unwrap().volume_id;
-    rig.zeroed("a").await;
+    rig.zeroed().await;
     rig.shelf.flush().unwrap();
     let carved = rig.shelf.digests().unwrap();
     let staging = rig.dir().join("staging");

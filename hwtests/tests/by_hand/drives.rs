@@ -23,7 +23,7 @@ async fn a_drive_with_a_volume_or_an_unfinished_erase_is_not_released() {
     say(&rig, &line).refused(1, &["is not released", "available"]);
     say(&rig, "drive release sdnone").refused(6, &["no drive"]);
     say(&rig, "volume create db --size 128MiB --block").ok();
-    rig.zeroed("a").await;
+    rig.zeroed().await;
     let before = print(&rig, "a");
     for line in [format!("drive release {}", available.id), line.clone()] {
         let said = say(&rig, &line).refused(1, &["db (", "volume delete"]);

@@ -84,7 +84,7 @@ async fn claim_plan_beside_a_running_agent_shows_what_is_claimed_and_disturbs_no
     // A raw one: a mounted filesystem writes by itself.
     let volume = rig.volume("used", 64 * MIB, &csi::block()).await;
     rig.use_volume(&volume).await;
-    rig.zeroed("blank").await;
+    rig.zeroed().await;
     let before = rig.shelf.digests().unwrap();
     let table = claim_plan(rig.agent.settings(), &[]);
     let claimed = table
