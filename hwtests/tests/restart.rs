@@ -8,23 +8,29 @@
 )]
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use drivebay_hwtests::{
-    Csi, DriveSpec, GIB, MIB, Rig, csi,
+    Csi, DriveSpec, GIB, MIB, Rig, Shelf, csi,
     each::each,
     hang::{Hang, HungDrive},
     need,
     node::Placed,
+    pair::{Link, Pair},
     wait,
 };
+use drivebay_proto::csi::CreateVolumeRequest;
 use tonic::{Code, Status};
 
 /// A drive that hangs costs the others nothing: their calls are answered before a scan goes on without it.
 const PROMPT: Duration = Duration::from_millis(2500);
+
+/// How much later than the agent a drive appears, e.g. one behind an expander that starts its drives in turn.
+const LATE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -61,6 +67,8 @@ const CALLS: [Call; 8] = [
 ];
 
 struct Row {
+    /// Its drive hangs.
+    hangs: bool,
     state: State,
     call: Call,
     volume: Placed,
@@ -77,9 +85,19 @@ fn mounts_at(path: &Path) -> usize {
     table.lines().filter(at).count()
 }
 
-async fn row(rig: &Rig, state: State, call: Call) -> Row {
-    let name = format!("{state:?}-{call:?}").to_lowercase();
-    let volume = rig.volume(&name, 32 * MIB, &csi::mount("ext4")).await;
+/// A volume of a class, in this state.
+async fn row(rig: &Rig, class: &str, state: State, call: Call) -> Row {
+    let name = format!("{class}-{state:?}-{call:?}").to_lowercase();
+    let capability = csi::mount("ext4");
+    let request = CreateVolumeRequest {
+        name: name.clone(),
+        capacity_range: Some(csi::bytes(32 * MIB)),
+        volume_capabilities: vec![capability.clone()],
+        parameters: [("class".to_owned(), class.to_owned())].into(),
+        ..Default::default()
+    };
+    let volume = rig.csi.create_with(request).await.unwrap();
+    let volume = rig.place(&volume, &name, &capability);
     let (id, staging) = (&volume.id, &volume.staging);
     if state != State::Idle {
         let staged = rig.csi.stage(id, staging, &volume.capability);
@@ -95,6 +113,7 @@ async fn row(rig: &Rig, state: State, call: Call) -> Row {
         }
     }
     Row {
+        hangs: class == HUNG,
         state,
         call,
         volume,
@@ -153,6 +172,12 @@ fn judge(row: &Row, answer: &Result<Vec<String>, Status>) -> Option<String> {
         .unwrap_or_default();
     let missing = told.contains("not found on this node");
     let volume = &row.volume;
+    // Of a drive that hangs nothing is changed, and nothing is let go without being asked to.
+    let allowed = if row.hangs {
+        !ok || row.call == Stats
+    } else {
+        allowed
+    };
     let lost =
         row.state == Busy && (mounts_at(&volume.staging) == 0 || mounts_at(&volume.target) == 0);
     (!allowed || missing || lost).then(|| {
@@ -214,7 +239,8 @@ async fn right_after_kill(rig: &mut Rig, rows: Vec<Row>) -> (Vec<String>, Durati
     rig.csi = rig.agent.csi().await.unwrap();
     let told = rows.iter().filter_map(|row| row.wrong.clone());
     let wrong = missing.into_iter().chain(told).collect();
-    let longest = rows.iter().map(|row| row.took).max();
+    let answering = rows.iter().filter(|row| !row.hangs);
+    let longest = answering.map(|row| row.took).max();
     (wrong, longest.unwrap_or_default(), rows)
 }
 
@@ -222,11 +248,14 @@ async fn rows_of(rig: &Rig) -> Vec<Row> {
     let mut rows = Vec::new();
     for state in STATES {
         for call in CALLS {
-            rows.push(row(rig, state, call).await);
+            rows.push(row(rig, "demo", state, call).await);
         }
     }
     rows
 }
+
+/// The class of the drive that hangs.
+const HUNG: &str = "hung";
 
 /// Whatever the first calls were answered, all that was in use still is, and nothing was unlisted or quarantined.
 async fn nothing_was_lost(rig: &Rig, rows: Vec<Row>) {
@@ -257,16 +286,21 @@ async fn every_call_right_after_a_kill_takes_nothing_that_is_in_use() {
 #[tokio::test]
 async fn every_call_right_after_a_kill_is_answered_while_another_drive_hangs() {
     need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
-    // Larger: of two blank drives the smaller one is claimed first.
-    let hung = HungDrive::new(5 * GIB).unwrap();
+    let hung = HungDrive::new(2 * GIB).unwrap();
     let path = hung.file().display().to_string();
     let mut rig = Rig::tuned(vec![DriveSpec::blank("a", 4 * GIB)], |settings| {
-        let own = settings.select.trim_end_matches(']').to_owned();
-        settings.select = format!("{own}, \"{path}\"]");
+        settings.more = format!(
+            "[[class]]\nname = \"{HUNG}\"\nlayout = \"partition\"\nfs = \"ext4\"\n[class.select]\npath = [\"{path}\"]\n"
+        );
     })
     .await;
     rig.is_available(&hung).await;
-    let rows = rows_of(&rig).await;
+    let mut rows = rows_of(&rig).await;
+    for state in STATES {
+        for call in [Call::Delete, Call::Stats, Call::Expand] {
+            rows.push(row(&rig, HUNG, state, call).await);
+        }
+    }
     tokio::time::sleep(Duration::from_secs(3)).await;
     hung.hang_on(Hang::All);
     let (wrong, longest, rows) = right_after_kill(&mut rig, rows).await;
@@ -274,6 +308,57 @@ async fn every_call_right_after_a_kill_is_answered_while_another_drive_hangs() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(longest < PROMPT, "a call took {longest:?}");
     nothing_was_lost(&rig, rows).await;
+}
+
+#[tokio::test]
+async fn a_deletion_through_the_controller_right_after_a_kill_takes_nothing_that_is_in_use() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut shelf = Shelf::new().unwrap();
+    shelf.add(DriveSpec::blank("a", GIB)).unwrap();
+    let mut pair = Pair::start(Link::Socket, shelf, |_| ()).await;
+    let mut used = Vec::new();
+    for name in ["staged", "published", "busy"] {
+        let capability = csi::mount("ext4");
+        let volume = pair.csi.create(name, 32 * MIB, &capability).await.unwrap();
+        let volume = pair.node.place(&volume, name, &capability);
+        let staged = pair
+            .node
+            .csi
+            .stage(&volume.id, &volume.staging, &capability);
+        staged.await.unwrap();
+        if name != "staged" {
+            pair.node.publish(&volume).await;
+        }
+        used.push(volume);
+    }
+    let _open = File::create(used[2].target.join("open")).unwrap();
+    let ids: BTreeSet<String> = used.iter().map(|volume| volume.id.clone()).collect();
+    for _ in 0..4 {
+        pair.agent.kill9();
+        let (csi, volumes) = (pair.csi.clone(), used.clone());
+        let deleting = tokio::spawn(async move {
+            let end = Instant::now() + Duration::from_secs(6);
+            let mut codes = BTreeMap::<String, u32>::new();
+            while Instant::now() < end {
+                for volume in &volumes {
+                    let answer = csi.delete(&volume.id).await;
+                    let code = answer.map_or_else(|refused| refused.code(), |()| Code::Ok);
+                    *codes.entry(format!("{code:?}")).or_default() += 1;
+                }
+            }
+            codes
+        });
+        pair.start_agent_again().await;
+        let codes = deleting.await.unwrap();
+        assert!(!codes.contains_key("Ok"), "{codes:?}");
+        // The agent itself refused, and not only a controller that had no connection to it.
+        assert!(codes.contains_key("FailedPrecondition"), "{codes:?}");
+        let listed: BTreeSet<String> = pair.csi.ids().await.unwrap().into_iter().collect();
+        assert_eq!(listed, ids);
+    }
+    for volume in &used {
+        assert!(mounts_at(&volume.staging) == 1, "{volume:?}");
+    }
 }
 
 fn tune(rig: &mut Rig, grace: &str) {
@@ -291,7 +376,11 @@ async fn a_drive_that_appears_after_the_agent_is_waited_for_and_never_missing() 
     // This host has booted long ago.
     tune(&mut rig, "99999h");
     rig.start_again().await;
-    rig.drive_is("a", "not-scanned").await;
+    let end = Instant::now() + LATE;
+    while Instant::now() < end {
+        rig.drive_is("a", "not-scanned").await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
     assert_eq!(rig.csi.ids().await.unwrap(), [volume.id.as_str()]);
     assert_eq!(rig.reasons(&volume).await, Vec::<String>::new());
     let deleted = rig.csi.delete(&volume.id).await.unwrap_err();

@@ -508,7 +508,7 @@ fn reach_in(snapshot: &Snapshot, volume: &Volume) -> Result<DriveRef, VolumeErro
     if volume.state == VolumeState::Ambiguous {
         return Err(VolumeError::Ambiguous {
             uuid: volume.uuid,
-            why: volume.placed.ambiguous.clone().unwrap_or_default(),
+            why: why_ambiguous(volume),
         });
     }
     let (uuid, id) = (volume.uuid, volume.drive.clone());
@@ -525,6 +525,13 @@ fn reach_in(snapshot: &Snapshot, volume: &Volume) -> Result<DriveRef, VolumeErro
         }
         _ => Err(VolumeError::DriveAway { uuid, drive: id }),
     }
+}
+
+/// What is contradictory about an ambiguous volume: of its record and its table, or of the drives that it is on.
+fn why_ambiguous(volume: &Volume) -> String {
+    let of_drives = || Some(volume.conditions.first()?.message.clone());
+    let of_record = volume.placed.ambiguous.clone();
+    of_record.or_else(of_drives).unwrap_or_default()
 }
 
 #[cfg(test)]

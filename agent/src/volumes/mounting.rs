@@ -202,12 +202,19 @@ impl Volumes {
     ) -> Result<(DriveRef, Volume), VolumeError> {
         match self.reach(held, volume) {
             Ok(drive) => Ok((drive, volume.clone())),
-            Err(VolumeError::Ambiguous { .. }) => {
+            // On two drives it stays ambiguous until one of them is detached.
+            Err(VolumeError::Ambiguous { .. }) if self.is_on_one_drive(volume) => {
                 let volume = self.look_again(volume).await?;
                 Ok((self.reach(held, &volume)?, volume))
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn is_on_one_drive(&self, volume: &Volume) -> bool {
+        let snapshot = self.inner.inventory.current();
+        let now = snapshot.volumes.get(&volume.uuid);
+        now.is_none_or(|volume| volume.copies.is_empty())
     }
 
     /// Reads the volume's drive again, and repairs it; the volume as it is now.

@@ -29,7 +29,8 @@ async fn a_copy_and_its_original_are_both_refused_until_one_is_gone() {
             .csi
             .stage(&volume.id, &volume.staging, &volume.capability)
             .await;
-        assert!(staged.is_err(), "one of two copies was staged");
+        let staged = staged.expect_err("one of two copies was staged");
+        assert!(staged.message().contains("loop-b.img-"), "{staged:?}");
         assert!(rig.csi.delete(&volume.id).await.is_err());
         let grown = rig.csi.expand(&volume.id, 128 * MIB, &volume.capability);
         assert!(grown.await.is_err(), "one of two copies was grown");

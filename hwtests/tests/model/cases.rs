@@ -115,7 +115,7 @@ pub(crate) fn run_seeded(seed: u64, count: usize, shrinking: Duration) -> Done {
             since = Instant::now();
         }
         let length = LENGTH.min(count - done.steps);
-        let case = steps::steps(length, DRIVE_COUNT)
+        let case = steps::steps(length, 2 * DRIVE_COUNT)
             .new_tree(&mut runner)
             .expect("no step is filtered out")
             .current();

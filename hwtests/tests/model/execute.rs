@@ -5,13 +5,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_hwtests::{Csi, wait};
+use drivebay_hwtests::{Csi, tools, wait};
 
 use super::{
-    calls, data, observe,
+    calls, data,
+    disk::Disk,
+    observe,
     states::{Answer, Sent, State, after_both, may_be_open, stays_unavailable},
     steps::{Call, Kind, Mkfs, NAMES, Step, TARGETS},
-    testbed::{DRIVES, Testbed, id_in, name_of},
+    testbed::{DRIVE_COUNT, DRIVES, Testbed, copy_of, id_in, name_of},
 };
 
 /// A call that is answered with "call again" gets a final answer within this, also on a busy machine.
@@ -129,7 +131,9 @@ impl Testbed {
     /// What an answer leaves of a name's states.
     fn answered(&mut self, name: u8, sent: &Sent, answer: &Answer) -> Result<(), String> {
         self.note(sent, answer);
-        if may_be_open(self.states(name), sent, answer) {
+        if may_be_open(self.states(name), sent, answer, &self.facts) {
+            println!("model: {} is not in use, and {answer:?}", name_of(name));
+            *self.tally.entry("Delete open".to_owned()).or_default() += 1;
             return Ok(());
         }
         let before = self.states(name);
@@ -165,7 +169,7 @@ impl Testbed {
                 self.note(sent, &answer);
                 return Ok(());
             }
-            let is_open = may_be_open(self.states(name), sent, &answer);
+            let is_open = may_be_open(self.states(name), sent, &answer, &self.facts);
             self.answered(name, sent, &answer)?;
             if !answer.is_retryable() && !is_open {
                 return Ok(());
@@ -327,7 +331,10 @@ impl Testbed {
         let csi = csi.map_err(|error| error.to_string())?;
         let sent = self.sent(name, call);
         let answer = calls::send(&csi, &self.paths(name), &sent).await;
-        self.answered(name, &sent, &answer)?;
+        self.facts.copies_unseen = true;
+        let answered = self.answered(name, &sent, &answer);
+        self.facts.copies_unseen = false;
+        answered?;
         self.is_started().await?;
         self.compare(false).await?;
         if answer.is_retryable() {
@@ -336,10 +343,15 @@ impl Testbed {
         Ok(())
     }
 
-    /// Pulls or plugs a drive. One that is in use is not pulled: the kernel would keep a loop device until its last user goes.
-    fn toggle(&mut self, drive: u8) {
-        let name = DRIVES[usize::from(drive)].0;
-        if self.facts.plugged.contains(name) {
+    /// Pulls or plugs a drive or a copy of one. One that is in use is not pulled: the kernel would keep a loop device until its
+    /// last user goes.
+    fn toggle(&mut self, number: u8) {
+        let (name, ..) = DRIVES[usize::from(number % DRIVE_COUNT)];
+        if number >= DRIVE_COUNT {
+            self.toggle_copy(name);
+        } else if self.facts.copied.contains(name) {
+            // The copy alone would be the drive, with what was on it when it was made.
+        } else if self.facts.plugged.contains(name) {
             let in_use = self.states.iter().flatten().any(|state| match state {
                 State::Present(volume) => volume.drive.as_deref() == Some(name) && volume.in_use(),
                 State::Absent => false,
@@ -352,6 +364,32 @@ impl Testbed {
             self.rig.shelf.plug(name).unwrap();
             self.facts.plugged.insert(name.to_owned());
         }
+    }
+
+    /// Pulls the copy of a drive, or plugs one in beside its drive: made at first, and out of date later.
+    fn toggle_copy(&mut self, name: &str) {
+        let copy = copy_of(name);
+        let shelf = &mut self.rig.shelf;
+        if self.facts.copied.remove(name) {
+            shelf.pull(&copy);
+            return;
+        }
+        let drives = shelf.drives();
+        let Some(drive) = drives.iter().find(|drive| drive.name == name) else {
+            return;
+        };
+        let is_claimed = Disk::read(&drive.device, drive.bytes).is_ok_and(|disk| disk.claimed);
+        if !is_claimed {
+            return;
+        }
+        let (original, copied) = (shelf.file(name), shelf.file(&copy));
+        if !copied.exists() {
+            shelf.flush().unwrap();
+            let sparse = ["--sparse=always".into(), original.into(), copied.into()];
+            tools::run::<std::ffi::OsString>("cp", &sparse).unwrap();
+        }
+        shelf.plug(&copy).unwrap();
+        self.facts.copied.insert(name.to_owned());
     }
 
     /// Volumes that nobody touches are in the list once, in whatever pages it comes, while another one is called.
@@ -381,6 +419,9 @@ impl Testbed {
     /// Every volume is found with its data, and deleted.
     pub(crate) async fn finish(&mut self) -> Result<(), String> {
         for (at, (name, ..)) in (0u8..).zip(DRIVES) {
+            if self.facts.copied.contains(name) {
+                self.step(Step::Toggle(DRIVE_COUNT + at)).await?;
+            }
             if !self.facts.plugged.contains(name) {
                 self.step(Step::Toggle(at)).await?;
             }

@@ -14,7 +14,7 @@ use super::{
     disk::{Disk, Part},
     states::{Access, State, Volume},
     steps::{Class, Kind, TARGETS},
-    testbed::{Testbed, class_name, kind_of, name_of, uuid_of},
+    testbed::{Testbed, class_name, copy_of, kind_of, name_of, uuid_of},
 };
 
 /// Volumes and mounts.
@@ -218,6 +218,15 @@ pub(crate) async fn count(bed: &Testbed) -> Result<Counted, String> {
             .iter()
             .find(|reported| reported.kernel_name == drive.kernel_name)
             .ok_or_else(|| format!("drive {} is not listed", drive.name))?;
+        let original = drive.name.strip_prefix(&copy_of(""));
+        if bed.facts.copied.contains(original.unwrap_or(&drive.name)) {
+            let mut codes = reported.rejects.iter().map(|reject| reject.code.as_str());
+            let is_refused = codes.any(|code| code == "DuplicateIdentity");
+            if is_refused && reported.state == "rejected" {
+                continue;
+            }
+            return Err(format!("{} is not refused: {reported:?}", drive.name));
+        }
         let disk = Disk::read(&drive.device, drive.bytes)?;
         let state = if disk.claimed { "claimed" } else { "available" };
         let figures = (disk.free_bytes(), disk.largest());

@@ -49,6 +49,10 @@ pub(crate) enum State {
 pub(crate) struct Facts {
     /// Drives that are plugged in, by shelf name.
     pub(crate) plugged: BTreeSet<String>,
+    /// Drives that have a copy plugged in beside them.
+    pub(crate) copied: BTreeSet<String>,
+    /// The agent may not have seen the copies yet.
+    pub(crate) copies_unseen: bool,
     /// The largest volume that fits, by class.
     pub(crate) largest: BTreeMap<Class, u64>,
     /// How large each volume could become where it lies, by id.
@@ -136,6 +140,12 @@ impl Volume {
             .is_some_and(|drive| !facts.plugged.contains(drive))
     }
 
+    fn is_copied(&self, facts: &Facts) -> bool {
+        self.drive
+            .as_ref()
+            .is_some_and(|drive| facts.copied.contains(drive))
+    }
+
     /// Whether a filesystem of it is mounted, or its device bound, somewhere.
     pub(crate) fn in_use(&self) -> bool {
         (self.staged && self.kind != Kind::Block) || self.published.iter().any(Option::is_some)
@@ -211,7 +221,7 @@ impl State {
                 let meant = matches!(sent.call, Call::Create(_))
                     || volume.id.as_deref() == Some(sent.id.as_str());
                 if meant {
-                    volume.after(sent, answer, facts).into_iter().collect()
+                    volume.after(sent, answer, facts)
                 } else {
                     self.after_on_another(sent, answer)
                 }
@@ -289,8 +299,31 @@ impl Volume {
         }
     }
 
-    /// The state after a final answer to a call for this volume; None when the answer is wrong.
-    fn after(&self, sent: &Sent, answer: &Answer, facts: &Facts) -> Option<State> {
+    /// The states after a final answer to a call for this volume; none when the answer is wrong. While a copy of its drive is
+    /// plugged in, nothing but unmounting changes the volume.
+    fn after(&self, sent: &Sent, answer: &Answer, facts: &Facts) -> Vec<State> {
+        let alone = || self.after_alone(sent, answer, facts);
+        if !self.is_copied(facts) || sent.call.unmounts() {
+            return alone().into_iter().collect();
+        }
+        let unchanged = State::Present(self.clone());
+        if answer.is(Code::FailedPrecondition) {
+            return vec![unchanged];
+        }
+        let touched = |state: &State| match state {
+            State::Present(volume) => State::Present(Self {
+                touched: self.touched,
+                mounted: self.mounted,
+                ..volume.clone()
+            }),
+            State::Absent => State::Absent,
+        };
+        let after = alone().filter(|after| facts.copies_unseen || touched(after) == unchanged);
+        after.into_iter().collect()
+    }
+
+    /// The same of a volume that is on one drive.
+    fn after_alone(&self, sent: &Sent, answer: &Answer, facts: &Facts) -> Option<State> {
         let mut next = self.clone();
         let right = match sent.call {
             Call::Create(spec) => match answer {
@@ -388,21 +421,22 @@ impl Volume {
 
 /// Whether a volume that is not in use may be reported as such: its partition is open in a process that reads every partition
 /// of the machine for a moment, e.g. any mkfs.btrfs. It must not last.
-pub(crate) fn may_be_open(states: &[State], sent: &Sent, answer: &Answer) -> bool {
+pub(crate) fn may_be_open(states: &[State], sent: &Sent, answer: &Answer, facts: &Facts) -> bool {
+    let is_free = |volume: &Volume| !volume.in_use() && !volume.is_copied(facts);
     matches!(sent.call, Call::Delete)
         && answer.is(Code::FailedPrecondition)
         && states
             .iter()
-            .all(|state| matches!(state, State::Present(volume) if !volume.in_use()))
+            .all(|state| matches!(state, State::Present(volume) if is_free(volume)))
 }
 
-/// Whether "call again" is the last word for now: the volume's drive is away.
+/// Whether "call again" is the last word for now: the volume's drive is away, or there are two of it.
 pub(crate) fn stays_unavailable(states: &[State], sent: &Sent, facts: &Facts) -> bool {
     states.iter().any(|state| match state {
         State::Present(volume) => {
             let meant = matches!(sent.call, Call::Create(_))
                 || volume.id.as_deref() == Some(sent.id.as_str());
-            meant && volume.is_away(facts)
+            meant && (volume.is_away(facts) || volume.is_copied(facts))
         }
         State::Absent => false,
     })

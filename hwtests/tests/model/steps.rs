@@ -94,7 +94,7 @@ pub(crate) enum Call {
     },
 }
 
-/// A drive of the bed, by its number.
+/// A drive of the bed, by its number; from the count of drives on, the copy of each.
 pub(crate) type DriveNumber = u8;
 
 /// One step.
@@ -123,7 +123,7 @@ pub(crate) enum Step {
         name: u8,
         call: Call,
     },
-    /// A drive is pulled, if nothing on it is in use, or plugged.
+    /// A drive is pulled, if nothing on it is in use, or plugged; or a copy of one, which may be out of date.
     Toggle(DriveNumber),
     /// Rescan.
     Rescan,
@@ -235,13 +235,13 @@ fn step(drives: DriveNumber) -> impl Strategy<Value = Step> {
             .prop_map(|(kill, toggle)| Step::Restart { kill, toggle }),
         3 => (any::<bool>(), option::of(0..drives), name(), call())
             .prop_map(|(kill, toggle, name, call)| Step::Hasty { kill, toggle, name, call }),
-        2 => (0..drives).prop_map(Step::Toggle),
+        4 => (0..drives).prop_map(Step::Toggle),
         1 => Just(Step::Rescan),
         1 => (1u8..4, name(), call()).prop_map(|(page, name, call)| Step::List(page, name, call)),
     ]
 }
 
-/// So many steps on a node with so many drives.
+/// So many steps on a node with so many drives, copies included.
 pub(crate) fn steps(count: usize, drives: DriveNumber) -> impl Strategy<Value = Vec<Step>> {
     collection::vec(step(drives), count)
 }

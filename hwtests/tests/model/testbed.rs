@@ -26,6 +26,11 @@ pub(crate) const DRIVES: [(&str, u64, Class); 3] = [
 /// How many they are.
 pub(crate) const DRIVE_COUNT: u8 = 3;
 
+/// The shelf name of a copy of a drive, which no class selects.
+pub(crate) fn copy_of(drive: &str) -> String {
+    format!("copy-of-{drive}")
+}
+
 /// Which answers there were, and how often.
 pub(crate) type Tally = BTreeMap<String, u64>;
 
