@@ -180,11 +180,10 @@ impl Inventory {
         }
         let drives = present::derive(&known, &self.classes);
         let merged = assemble::remember(&known, &drives, known.now, elapsed, self.quarantine);
-        // Before the first survey nothing was seen, so nothing can be learned or forgotten.
-        if known.ready {
-            known.remembered.clone_from(&merged.known);
-            known.tombstones.clone_from(&merged.tombstones);
-        }
+        // Also before the first survey is complete: a volume may be deleted and erased on a drive that was scanned, while another
+        // one hangs. Of a drive that was not scanned nothing is learned, and nothing forgotten.
+        known.remembered.clone_from(&merged.known);
+        known.tombstones.clone_from(&merged.tombstones);
         let mut next = assemble::assemble(&known, drives, &merged, &self.classes);
         let due = if known.ready { merged.due } else { Vec::new() };
         next.revision = shown.revision;
@@ -341,3 +340,7 @@ pub fn is_newer(old: Option<&Contents>, new: &Contents) -> bool {
         old.label.drive_uuid != new.label.drive_uuid || new.sequence >= old.sequence
     })
 }
+
+#[cfg(test)]
+#[path = "learning_tests.rs"]
+mod tests;

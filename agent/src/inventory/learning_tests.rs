@@ -1,0 +1,44 @@
+//! What is remembered of drives while some of them have not been scanned yet.
+
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    model::{DriveState, RecordState, VolumeState, samples},
+    state::Known as Remembered,
+};
+
+#[test]
+fn a_volume_deleted_and_erased_before_the_first_survey_is_complete_did_not_vanish() {
+    let with = |states: Vec<RecordState>| {
+        let placed = states.into_iter().map(|state| samples::placed(7, state));
+        samples::contents(1, 1, placed.collect(), 0)
+    };
+    let drive = |states| samples::drive("sda", DriveState::Claimed, Some(with(states)));
+    // What the agent before this one has written.
+    let earlier = Inventory::new(Vec::new(), Duration::ZERO);
+    earlier.update(|known| {
+        let drive = drive(vec![RecordState::New]);
+        known.drives.insert(drive.id.clone(), drive.into());
+    });
+    let remembered: Remembered = earlier.remembered().0;
+    assert_eq!(remembered.drives.len(), 1);
+
+    let inventory = Inventory::new(Vec::new(), Duration::ZERO);
+    inventory.update(|known| known.recall(remembered));
+    let id = drive(Vec::new()).id;
+    let erasing = RecordState::Erasing {
+        done_bytes: 0,
+        erase_guid: uuid::Uuid::from_u128(9),
+    };
+    for states in [vec![RecordState::New], vec![erasing], Vec::new()] {
+        inventory.update(|known| {
+            known.unscanned.remove(&id);
+            known.drives.insert(id.clone(), drive(states).into());
+        });
+    }
+    let shown = inventory.current();
+    assert!(!shown.ready);
+    let missing = |volume: &&crate::model::Volume| volume.state == VolumeState::Missing;
+    assert_eq!(shown.volumes.values().find(missing), None);
+}
