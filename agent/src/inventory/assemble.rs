@@ -92,7 +92,9 @@ pub fn assemble(
         }
     }
     let mut places: BTreeMap<Uuid, Vec<(&Drive, &Placed)>> = BTreeMap::new();
-    for drive in drives.values().filter(|drive| !is_elsewhere(drive)) {
+    // What is on a drive that is not believed yet is where it was last seen.
+    let counts = |drive: &&Drive| !is_elsewhere(drive) && drive.state != DriveState::NotScanned;
+    for drive in drives.values().filter(counts) {
         for placed in drive.contents.iter().flat_map(|contents| &contents.volumes) {
             let of = places.entry(placed.record.uuid).or_default();
             of.push((drive, placed));

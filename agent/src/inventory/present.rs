@@ -35,6 +35,7 @@ pub fn derive(known: &Known, classes: &[ClassConfig]) -> BTreeMap<DriveId, Drive
     let drives = known.drives.iter();
     let drives = drives.map(|(id, observed)| (id.clone(), by_itself(id, observed)));
     let mut drives = drives.collect();
+    await_originals(known, &mut drives);
     refuse_copies(&mut drives);
     keep_remembered(known, &mut drives);
     layouts::size_available(&mut drives, classes);
@@ -86,6 +87,46 @@ fn by_itself(id: &DriveId, observed: &Observed) -> Drive {
         claimable_bytes: 0,
         trouble: trouble.clone(),
         health: DriveHealth::default(),
+    }
+}
+
+/// A drive whose label was last read on another one is that drive, under another identity, or a copy of it. Which of them is
+/// known when the other one was read, or was seen to be missing; until then nothing on it is used.
+fn await_originals(known: &Known, drives: &mut BTreeMap<DriveId, Drive>) {
+    let remembered = &known.remembered.drives;
+    let labels = remembered
+        .iter()
+        .map(|(id, before)| (before.drive_uuid, id));
+    let labels: BTreeMap<Uuid, &DriveId> = labels.collect();
+    let original = |drive: &Drive| {
+        let contents = drive.contents.as_ref()?;
+        let original = labels.get(&contents.label.drive_uuid).copied()?;
+        (drive.state == DriveState::Claimed && *original != drive.id).then_some(original)
+    };
+    let awaiting: Vec<(DriveId, &DriveId)> = drives
+        .values()
+        .filter_map(|drive| Some((drive.id.clone(), original(drive)?)))
+        .collect();
+    for (id, original) in awaiting {
+        let is_unread = |drive: &Drive| drive.contents.is_none() && cannot_be_read(drive);
+        let unread = drives.get(original).is_some_and(is_unread);
+        let Some(drive) = drives.get_mut(&id) else {
+            continue;
+        };
+        if known.unscanned.contains_key(original) {
+            drive.state = DriveState::NotScanned;
+            drive.trouble = Some(format!(
+                "its label is that of drive {original}, which has not been scanned since the agent started"
+            ));
+        } else if unread {
+            drive.state = DriveState::Rejected;
+            drive.rejects.push(Reject {
+                code: RejectCode::DuplicateIdentity,
+                detail: format!(
+                    "its label is that of drive {original}, which cannot be read; detach the one that is out of date"
+                ),
+            });
+        }
     }
 }
 

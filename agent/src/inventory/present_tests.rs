@@ -75,6 +75,35 @@ fn a_copy_that_gives_no_answer_is_still_a_copy() {
 }
 
 #[test]
+fn a_copy_that_is_scanned_before_its_original_is_not_believed() {
+    use DriveState::{Claimed, NotScanned, Rejected, Unprobed};
+    let original = claimed("sda", 1);
+    let mut known = known(vec![original.clone()]);
+    let none = Default::default();
+    let merged = super::super::assemble::remember(&known, &derive(&known, &[]), 1, none, none);
+    known.recall(merged.known);
+    known.drives.clear();
+    let copy = claimed("sdb", 1);
+    known.drives.insert(copy.id.clone(), copy.into());
+    assert_eq!(states(&known), [NotScanned]);
+    // The original is present, and gives no answer.
+    let mut silent = drive("sda", Unprobed, None);
+    silent.trouble = Some("it hangs".into());
+    known.drives.insert(silent.id.clone(), silent.into());
+    assert_eq!(states(&known), [Unprobed, NotScanned]);
+    known.unscanned.clear();
+    assert_eq!(states(&known), [Unprobed, Rejected]);
+    // It is present, and was read.
+    known
+        .drives
+        .insert(original.id.clone(), original.clone().into());
+    assert_eq!(states(&known), [Rejected, Rejected]);
+    // It was seen to be missing: this is the drive itself, under another identity.
+    known.drives.remove(&original.id);
+    assert_eq!(states(&known), [Claimed]);
+}
+
+#[test]
 fn a_job_takes_back_what_was_held_against_the_contents_and_nothing_else() {
     use DriveState::{Claimed, Rejected};
     for (code, state) in [
