@@ -10,7 +10,7 @@ use drivebay_controller::cli::drives::is_nobodys;
 
 use super::View;
 use crate::{
-    model::{Drive, DriveId, DriveState, Transport, Verdict},
+    model::{Contents, Drive, DriveId, DriveState, Transport, Verdict},
     smart::Reading,
 };
 
@@ -61,6 +61,11 @@ const FREE: Def = gauge(
 const ERASING: Def = gauge(
     "drivebay_drive_erase_remaining_bytes",
     "Bytes of deleted volumes on the drive that are not erased yet.",
+    DRIVE,
+);
+const UNZEROED: Def = gauge(
+    "drivebay_drive_unzeroed_bytes",
+    "Free bytes on the drive that raw volumes have to wait for: they are not zeroed yet.",
     DRIVE,
 );
 const TOLD_AT: Def = gauge(
@@ -229,6 +234,7 @@ pub(super) const DEFINITIONS: &[Def] = &[
     SIZE,
     FREE,
     ERASING,
+    UNZEROED,
     TOLD_AT,
     FAILURES,
     ASLEEP,
@@ -277,6 +283,9 @@ pub(super) fn put(view: &View, into: &mut Families) {
             if drive.state == DriveState::Claimed {
                 let bytes = to_erase.get(&drive.id).copied().unwrap_or(0);
                 into.put(&ERASING, &[&id.0], number(bytes));
+                let unzeroed = drive.contents.iter().flat_map(Contents::unzeroed);
+                let bytes = unzeroed.map(|run| run.len).sum();
+                into.put(&UNZEROED, &[&id.0], number(bytes));
             }
         }
     }

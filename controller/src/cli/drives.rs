@@ -62,6 +62,8 @@ pub struct DriveJson<'a> {
     free_bytes: u64,
     /// The largest volume that could be made.
     largest_free_bytes: u64,
+    /// Free, and not known to be zeros: raw volumes are not made of it before it is zeroed.
+    unzeroed_bytes: u64,
     /// Size of a logical sector.
     logical_sector_bytes: u32,
     /// Size of a physical sector.
@@ -243,6 +245,7 @@ impl<'a> From<&'a Drive> for DriveJson<'a> {
             usable_bytes: drive.usable_bytes,
             free_bytes: drive.free_bytes,
             largest_free_bytes: drive.largest_free_bytes,
+            unzeroed_bytes: drive.unzeroed_bytes,
             logical_sector_bytes: drive.logical_sector_bytes,
             physical_sector_bytes: drive.physical_sector_bytes,
             rejects: drive

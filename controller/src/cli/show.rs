@@ -165,9 +165,13 @@ pub fn drive(
             human_size(drive.largest_free_bytes),
         );
         let usable = human_size(drive.usable_bytes);
+        let unzeroed = match drive.unzeroed_bytes {
+            0 => String::new(),
+            bytes => format!("; {} not zeroed yet", human_size(bytes)),
+        };
         sheet.line(
             "free",
-            &format!("{free} of {usable}; largest piece {largest}"),
+            &format!("{free} of {usable}; largest piece {largest}{unzeroed}"),
         );
     }
     let since = match health.smart.as_ref().map_or(0, |smart| smart.verdict_since) {

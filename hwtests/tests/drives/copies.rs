@@ -1,12 +1,15 @@
 //! A copied drive and another node's drive are shown and refused: nobody can tell which copy is the
 //! newer one, and nobody's drive is somebody else's.
 
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use drivebay_hwtests::{Agent, DriveSpec, MIB, Rig, csi, need};
 use tonic::Code;
 
-use super::helpers::{abnormal, codes, letter, print, read_letter};
+use super::helpers::{abnormal, codes, letter, print, read_letter, wipe};
 
 #[tokio::test]
 async fn a_copy_and_its_original_are_both_refused_until_one_is_gone() {
@@ -48,6 +51,98 @@ async fn a_copy_and_its_original_are_both_refused_until_one_is_gone() {
     rig.volume_is(&volume.id, "ready").await;
     assert_eq!(rig.csi.ids().await.unwrap(), [volume.id.as_str()]);
     read_letter(&rig, &volume, "kept").await;
+}
+
+#[tokio::test]
+async fn a_copy_that_answers_first_is_not_believed_and_not_written_to() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", 256 * MIB)]).await;
+    let volume = letter(&rig, "kept").await;
+    rig.agent.stop().unwrap();
+    rig.shelf.flush().unwrap();
+    fs::copy(rig.shelf.file("a"), rig.shelf.file("b")).unwrap();
+    // The copy is there at the start, and the original comes later, as the host has just booted.
+    rig.shelf.pull("a");
+    rig.shelf.plug("b").unwrap();
+    rig.agent
+        .retune(|settings| "99999h".clone_into(&mut settings.boot_grace))
+        .unwrap();
+    let before = print(&rig, "b");
+    rig.start_again().await;
+    rig.drive_is("b", "not-scanned").await;
+    let staged = rig
+        .csi
+        .stage(&volume.id, &volume.staging, &volume.capability)
+        .await;
+    assert_eq!(staged.unwrap_err().code(), Code::Unavailable);
+    let deleted = rig.csi.delete(&volume.id).await;
+    assert_eq!(deleted.unwrap_err().code(), Code::Unavailable);
+    assert_eq!(rig.csi.capacity().await.unwrap(), 0);
+    assert_eq!(rig.reasons(&volume).await, Vec::<String>::new());
+    assert_eq!(print(&rig, "b"), before);
+    rig.shelf.plug("a").unwrap();
+    for name in ["a", "b"] {
+        let drive = rig.drive_is(name, "rejected").await;
+        assert!(codes(&drive).contains(&"DuplicateIdentity"), "{drive:?}");
+    }
+    rig.shelf.pull("b");
+    rig.drive_is("a", "claimed").await;
+    read_letter(&rig, &volume, "kept").await;
+    // Without the original, seen to be missing, the copy is the drive.
+    rig.shelf.pull("a");
+    rig.drive_is("a", "missing").await;
+    rig.shelf.plug("b").unwrap();
+    rig.drive_is("b", "claimed").await;
+    read_letter(&rig, &volume, "kept").await;
+}
+
+#[tokio::test]
+async fn a_deletion_ends_beside_a_copy_and_does_not_come_back_with_it() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::tuned(vec![DriveSpec::blank("a", 512 * MIB)], |settings| {
+        "16MiB".clone_into(&mut settings.erase_rate);
+    })
+    .await;
+    let (live, gone) = (letter(&rig, "live").await, letter(&rig, "gone").await);
+    rig.shelf.flush().unwrap();
+    fs::copy(rig.shelf.file("a"), rig.shelf.file("b")).unwrap();
+    // Erasing takes four seconds.
+    rig.csi.delete(&gone.id).await.unwrap();
+    rig.volume_is(&gone.id, "erasing").await;
+    rig.shelf.plug("b").unwrap();
+    let b = rig.drive_is("b", "rejected").await;
+    // Whatever ends meanwhile, neither of both is usable, nor wiped.
+    let end = Instant::now() + Duration::from_secs(8);
+    while Instant::now() < end {
+        let inventory = rig.inventory().await;
+        let usable = |drive: &drivebay_proto::agent::Drive| drive.state == "claimed";
+        assert!(!inventory.drives.iter().any(usable), "{inventory:#?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let a = rig.drive("a").await.unwrap();
+    for drive in [&a, &b] {
+        let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
+        assert_ne!(code, Some(0), "{said}");
+    }
+    assert_eq!(rig.csi.ids().await.unwrap(), [live.id.as_str()]);
+    rig.shelf.pull("b");
+    rig.drive_is("a", "claimed").await;
+    rig.erased().await;
+    read_letter(&rig, &live, "live").await;
+    // Once more, now that it is over; and then the copy alone.
+    rig.shelf.plug("b").unwrap();
+    rig.drive_is("b", "rejected").await;
+    assert_eq!(rig.csi.ids().await.unwrap(), [live.id.as_str()]);
+    rig.shelf.pull("a");
+    rig.drive_is("b", "claimed").await;
+    rig.volume_is(&gone.id, "quarantined").await;
+    assert_eq!(rig.csi.ids().await.unwrap(), [live.id.as_str()]);
+    let staged = rig
+        .csi
+        .stage(&gone.id, &gone.staging, &gone.capability)
+        .await;
+    assert!(staged.is_err(), "a deleted volume was staged");
+    read_letter(&rig, &live, "live").await;
 }
 
 #[tokio::test]
