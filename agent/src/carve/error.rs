@@ -5,7 +5,10 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::model::{Cause, DriveId, Extent, Placed};
+use crate::{
+    model::{Cause, DriveId, Extent, Placed},
+    sys::holders,
+};
 
 /// Why a carving job failed. Every variant leaves the drive as it was, or in a state that the
 /// next look repairs.
@@ -109,8 +112,12 @@ pub enum CarveError {
     #[error("volume {uuid} is not on drive {drive}")]
     NoSuchVolume { drive: String, uuid: Uuid },
     /// The kernel holds it.
-    #[error("volume {uuid} is in use ({device}); unmount it first")]
-    InUse { uuid: Uuid, device: String },
+    #[error("volume {uuid} is in use: {held}")]
+    InUse {
+        uuid: Uuid,
+        /// What holds it, and what to do.
+        held: String,
+    },
     /// Record and table disagree.
     #[error("volume {uuid} is ambiguous: {reason}; nothing was changed")]
     Ambiguous { uuid: Uuid, reason: String },
@@ -322,9 +329,14 @@ pub(super) fn ambiguous(uuid: Uuid, reason: String) -> CarveError {
 }
 
 pub(super) fn in_use(placed: &Placed) -> CarveError {
-    let device = placed.device.clone();
+    let device = placed.device.as_deref().unwrap_or("its device");
+    let holders = holders::of_device(device, placed.dev);
+    let held = match holders.as_slice() {
+        [] => format!("{device} is open; unmount it, and end what has it open"),
+        some => format!("{device} is held by {}; end them", some.join(", ")),
+    };
     CarveError::InUse {
         uuid: placed.record.uuid,
-        device: device.unwrap_or_else(|| "its partition".into()),
+        held,
     }
 }

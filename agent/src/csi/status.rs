@@ -41,7 +41,7 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::NoRoom { .. } | VolumeError::NoDriveApart { .. } => Code::ResourceExhausted,
         // Not RESOURCE_EXHAUSTED: the resizer retries that for ever and the claim cannot be lowered.
         VolumeError::CannotGrow { .. } => Code::OutOfRange,
-        VolumeError::InUse { .. } => Code::FailedPrecondition,
+        VolumeError::InUse { .. } | VolumeError::Held { .. } => Code::FailedPrecondition,
         VolumeError::Ambiguous { .. } => Code::FailedPrecondition,
         VolumeError::DriveAway { .. } | VolumeError::NotScanned { .. } => Code::Unavailable,
         VolumeError::Vanished { .. } => Code::NotFound,
@@ -230,6 +230,10 @@ mod tests {
                 Code::NotFound,
             ),
             (VolumeError::InUse { uuid }, Code::FailedPrecondition),
+            (
+                VolumeError::Held { uuid, held: text() },
+                Code::FailedPrecondition,
+            ),
             (
                 VolumeError::MountedByHand { uuid, at: text() },
                 Code::FailedPrecondition,

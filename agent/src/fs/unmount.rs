@@ -8,7 +8,7 @@
 
 use std::{
     fs, io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::mpsc,
     thread,
     time::Duration,
@@ -23,7 +23,7 @@ use super::{
 use crate::{
     model::{Cause, FsType},
     sys::{
-        mount,
+        holders, mount,
         mountinfo::{self, MountEntry, MountInfoError},
         path as paths,
     },
@@ -32,8 +32,6 @@ use crate::{
 
 /// More mounts than this on one path are somebody else's trouble.
 const MOST: u32 = 1024;
-/// Processes looked at for the name of a holder.
-const MOST_PROCESSES: usize = 20_000;
 
 /// Runs an unmount job.
 pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsError> {
@@ -200,7 +198,7 @@ fn could_be_a_volume(entry: &MountEntry) -> Result<bool, MountInfoError> {
 
 fn failed(job: &Unmount, path: &Path, error: io::Error) -> FsError {
     let holders = if error.raw_os_error() == Some(libc::EBUSY) {
-        holders(path)
+        holders::of_path(path)
     } else {
         Vec::new()
     };
@@ -209,37 +207,6 @@ fn failed(job: &Unmount, path: &Path, error: io::Error) -> FsError {
         hint: hints::unmount(error.raw_os_error(), &holders),
         source: Cause::from(error),
     }
-}
-
-/// Up to three processes with a working directory, a root or an open file below a path. Reads links in /proc
-/// only, which asks no drive.
-fn holders(path: &Path) -> Vec<String> {
-    let Ok(processes) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let pids = processes
-        .flatten()
-        .filter_map(|entry| {
-            entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse::<u32>().ok())
-        })
-        .take(MOST_PROCESSES);
-    pids.filter(|pid| {
-        let of = PathBuf::from(format!("/proc/{pid}"));
-        let below = |link: &Path| fs::read_link(link).is_ok_and(|to| to.starts_with(path));
-        below(&of.join("cwd"))
-            || below(&of.join("root"))
-            || fs::read_dir(of.join("fd"))
-                .is_ok_and(|mut fds| fds.any(|fd| fd.is_ok_and(|fd| below(&fd.path()))))
-    })
-    .take(3)
-    .map(|pid| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        format!("{} (pid {pid})", name.trim())
-    })
-    .collect()
 }
 
 /// Whether the kernel still has a superblock for this device, mounted visibly or not: after a detach, the

@@ -26,6 +26,7 @@ pub mod fanotify;
 pub mod fscontext;
 pub mod fsmap;
 pub mod fssize;
+pub mod holders;
 pub mod host_udev;
 pub mod input;
 mod ioctl;

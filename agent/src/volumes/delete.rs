@@ -106,7 +106,9 @@ impl Volumes {
                     .inventory
                     .put_contents(&volume.drive, done.contents))
             }
-            Err(RunError::Job(CarveError::InUse { uuid, .. })) => Err(VolumeError::InUse { uuid }),
+            Err(RunError::Job(CarveError::InUse { uuid, held })) => {
+                Err(VolumeError::Held { uuid, held })
+            }
             Err(error) => Err(error.into()),
         }
     }

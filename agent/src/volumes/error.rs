@@ -93,6 +93,9 @@ pub enum VolumeError {
     /// Mounted or published.
     #[error("volume {uuid} is in use on this node; unpublish and unstage it first")]
     InUse { uuid: Uuid },
+    /// Mounted nowhere that this host's processes see, and held by the kernel.
+    #[error("volume {uuid} is in use: {held}")]
+    Held { uuid: Uuid, held: String },
     /// Record and table disagree.
     #[error("volume {uuid} is ambiguous: {why}; it is not touched until an operator decides")]
     Ambiguous { uuid: Uuid, why: String },

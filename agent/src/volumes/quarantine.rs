@@ -37,7 +37,9 @@ impl Volumes {
         };
         let is_held = matches!(
             done,
-            Err(VolumeError::InUse { .. } | VolumeError::MountedByHand { .. })
+            Err(VolumeError::InUse { .. }
+                | VolumeError::Held { .. }
+                | VolumeError::MountedByHand { .. })
         );
         self.inner.inventory.update(|known| match is_held {
             true => known.kept_in_use.insert(uuid),
@@ -68,7 +70,9 @@ impl Volumes {
                 self.inner.inventory.put_contents(drive, done.contents);
                 Ok(())
             }
-            Err(RunError::Job(CarveError::InUse { uuid, .. })) => Err(VolumeError::InUse { uuid }),
+            Err(RunError::Job(CarveError::InUse { uuid, held })) => {
+                Err(VolumeError::Held { uuid, held })
+            }
             Err(error) => Err(error.into()),
         }
     }
