@@ -6,13 +6,7 @@
 //! again with `may_detach`. Then plain umount2 is tried on a thread for `deadline_ms`, and what it did not
 //! take away is detached.
 
-use std::{
-    fs, io,
-    path::Path,
-    sync::mpsc,
-    thread,
-    time::Duration,
-};
+use std::{fs, io, path::Path, sync::mpsc, thread, time::Duration};
 
 use super::{
     device::{self, io_error},

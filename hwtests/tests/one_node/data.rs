@@ -576,3 +576,55 @@ async fn total(rig: &Rig, volume: &Placed) -> i64 {
     let stats = rig.csi.stats(&volume.id, &volume.target).await.unwrap();
     stats.usage[0].total
 }
+
+/// A drive whose samples are zeros, with a former owner's data between them.
+fn formerly_used(bytes: u64, pattern: &'static [u8]) -> DriveSpec {
+    DriveSpec::blank("used", bytes).holding(move |file| {
+        let file = File::options().write(true).open(file)?;
+        // Few enough that no sample finds one.
+        for at in (40 * MIB..bytes - 40 * MIB).step_by(40_000_000) {
+            file.write_all_at(pattern, at + 77_777)?;
+        }
+        Ok(())
+    })
+}
+
+#[tokio::test]
+async fn raw_volumes_and_their_growth_show_nothing_of_a_former_owner_also_after_a_kill() {
+    need!(root, loop);
+    const PATTERN: &[u8] = b"former-owner-5c1e77";
+    let mut rig = Rig::tuned(vec![formerly_used(GIB, PATTERN)], |settings| {
+        // Half a minute for all of it: the calls come before.
+        "32MiB".clone_into(&mut settings.erase_rate);
+    })
+    .await;
+    assert!(
+        !digest::find(&rig.shelf.file("used"), PATTERN)
+            .unwrap()
+            .is_empty()
+    );
+    let (create, limit) = (csi::block(), Duration::from_secs(60));
+    let first = wait::until_async(limit, "the first volume is made", async || {
+        rig.csi.create("first", 128 * MIB, &create).await.ok()
+    })
+    .await;
+    let first = rig.place(&first, "first", &create);
+    rig.use_volume(&first).await;
+    assert!(digest::find(&first.target, PATTERN).unwrap().is_empty());
+    for bytes in [192 * MIB, 256 * MIB] {
+        rig.agent.kill9();
+        rig.start_again().await;
+        wait::until_async(limit, "the volume has grown", async || {
+            rig.csi.expand(&first.id, bytes, &create).await.ok()
+        })
+        .await;
+        assert!(digest::find(&first.target, PATTERN).unwrap().is_empty());
+    }
+    let second = wait::until_async(limit, "the second volume is made", async || {
+        rig.csi.create("second", 512 * MIB, &create).await.ok()
+    })
+    .await;
+    let second = rig.place(&second, "second", &create);
+    rig.use_volume(&second).await;
+    assert!(digest::find(&second.target, PATTERN).unwrap().is_empty());
+}
