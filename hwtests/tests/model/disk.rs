@@ -1,6 +1,6 @@
 //! What lies on a drive, counted from its partition table by sfdisk: none of the agent's code is in this.
 
-use std::path::Path;
+use std::{os::unix::fs::FileExt, path::Path};
 
 use drivebay_hwtests::{MIB, tools};
 
@@ -41,14 +41,14 @@ impl Disk {
         let text = match tools::run("sfdisk", &["-J", &node]) {
             Ok(text) => text,
             // A blank drive has no table.
-            Err(_) if starts_with_zeros(device)? => return Ok(Self::blank(bytes)),
+            Err(_) if is_zero(device, 0, 65536)? => return Ok(Self::blank(bytes)),
             Err(error) => return Err(error.to_string()),
         };
         let json: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| format!("{node}: {error}"))?;
         let table = &json["partitiontable"];
-        // A claim that was cut off behind its protective MBR: there is no GPT yet, and the next claim begins again.
-        if table["label"] == "dos" && table["partitions"][0]["type"] == "ee" {
+        // A claim that was cut off before its first GPT, although sfdisk may find the second one: the next claim begins again.
+        if is_zero(device, SECTOR, SECTOR)? {
             return Ok(Self::blank(bytes));
         }
         Self::of_table(table, &node)
@@ -138,11 +138,11 @@ impl Disk {
     }
 }
 
-fn starts_with_zeros(device: &Path) -> Result<bool, String> {
-    use std::io::Read;
-    let mut first = vec![0; 65536];
+/// Whether so many bytes from this one on are zeros.
+fn is_zero(device: &Path, at: u64, len: u64) -> Result<bool, String> {
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
     std::fs::File::open(device)
-        .and_then(|mut node| node.read_exact(&mut first))
+        .and_then(|node| node.read_exact_at(&mut bytes, at))
         .map_err(|error| format!("{}: {error}", device.display()))?;
-    Ok(first.iter().all(|byte| *byte == 0))
+    Ok(bytes.iter().all(|byte| *byte == 0))
 }
