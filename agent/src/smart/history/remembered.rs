@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::{
-    facts::{Detail, Facts, Logged, Statistic, Temperature},
-    rules::{ENDURANCE, WearSource, wear},
+    facts::{Detail, Facts, LoggedError, Statistic, Temperature},
+    rules::{ENDURANCE, WearSource, counts_physical, wear},
 };
 
 /// Facts of the last poll that had them.
@@ -23,18 +23,21 @@ pub(super) struct Remembered {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     endurance_statistic: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    logged_uncorrectable: Option<Logged>,
+    logged_uncorrectable: Option<Vec<LoggedError>>,
+    /// Of ATA: a count of sectors was no multiple of the logical sectors in a physical one.
+    #[serde(default)]
+    counts_physical: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     background_status: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    background_errors: Option<Logged>,
+    background_errors: Option<Vec<LoggedError>>,
 }
 
 /// Takes the new value where there is one, else the old.
-fn newest<T: Copy>(new: &mut Option<T>, old: &mut Option<T>) {
+fn newest<T: Clone>(new: &mut Option<T>, old: &mut Option<T>) {
     match new {
-        Some(_) => *old = *new,
-        None => *new = *old,
+        Some(_) => old.clone_from(new),
+        None => new.clone_from(old),
     }
 }
 
@@ -54,6 +57,8 @@ impl Remembered {
                 None => facts.endurance_used = self.endurance_used,
             }
         }
+        self.counts_physical |= counts_physical(facts);
+        facts.counts_physical = self.counts_physical;
         let worn = wear(facts).filter(|wear| wear.source == WearSource::Statistics);
         match &mut facts.detail {
             Detail::Ata(ata) => {
