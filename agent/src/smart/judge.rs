@@ -4,7 +4,8 @@ use super::{
     facts::{ExitStatus, Facts},
     history::{Acknowledgement, History},
     outcome::{Failure, FailureReason, Outcome},
-    rules::{Condition, Finding, Verdict, evaluate, implausible_values},
+    plausible,
+    rules::{Condition, Finding, Verdict, evaluate},
     thresholds::Thresholds,
 };
 
@@ -107,7 +108,7 @@ fn no_data(facts: &Facts) -> Failure {
         (_, Some(false)) => {
             "SMART is switched off in the drive; switch it on with smartctl -s on".to_owned()
         }
-        _ => match implausible_values(facts) {
+        _ => match plausible::summary(facts) {
             Some((_, what)) => format!(
                 "what the drive counts cannot be true, and without it nothing could speak against it: {what}"
             ),

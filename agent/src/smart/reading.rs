@@ -113,16 +113,21 @@ impl Reading {
         let minutes = |minutes: u64| minutes.saturating_mul(60);
         match &facts.detail {
             Detail::Ata(ata) => {
-                let statistic = |(page, offset)| ata.statistic(page, offset).map(sectors);
-                let (page, offset) = OVER_TEMPERATURE;
-                reading.warning_temperature_seconds = ata.statistic(page, offset).map(minutes);
+                // All ones is what firmware leaves where it does not count.
+                let statistic = |(page, offset)| {
+                    let value = ata.statistic(page, offset);
+                    value.filter(|value| *value != u64::from(u32::MAX))
+                };
+                reading.warning_temperature_seconds = statistic(OVER_TEMPERATURE).map(minutes);
                 reading.spare_percent = lifetime::spare_percent(ata);
                 reading.unsafe_shutdowns = lifetime::unsafe_shutdowns(ata);
                 reading.capacitor_passed = lifetime::capacitor_passed(ata);
                 reading.media_errors = counted(Counter::ReportedUncorrect);
-                reading.read_bytes = statistic(READ).or_else(|| lifetime::read(facts, ata, sector));
+                let transferred = |place| statistic(place).map(sectors);
+                reading.read_bytes =
+                    transferred(READ).or_else(|| lifetime::read(facts, ata, sector));
                 reading.written_bytes =
-                    statistic(WRITTEN).or_else(|| lifetime::written(facts, ata, sector));
+                    transferred(WRITTEN).or_else(|| lifetime::written(facts, ata, sector));
                 reading.reallocated = counted(Counter::Reallocated);
                 reading.pending = counted(Counter::PendingSectors)
                     .or_else(|| known(facts, Field::AtaPendingDefects));

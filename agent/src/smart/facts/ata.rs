@@ -10,7 +10,7 @@ const MOST: usize = 512;
 
 /// 254 is not defined, and 255 is "always failing", for tests of the host (SFF-8035i). Drives with a garbled table of
 /// thresholds have them.
-const INVALID_THRESHOLD: u64 = 254;
+pub(in crate::smart) const INVALID_THRESHOLD: u64 = 254;
 /// Bit of the error register after a read or a queued write: uncorrectable data (ACS-4, 6.3).
 const UNCORRECTABLE: u64 = 1 << 6;
 /// Bit of the error register after a read: address mark not found (ATA-3, 6.2.9). Some drives still use it.
@@ -150,7 +150,6 @@ impl Attribute {
                 .unwrap_or(0),
             packed: is_packed(&text),
             failed: match node.get("when_failed").text(NAME).to_lowercase().as_str() {
-                _ if thresh >= Some(INVALID_THRESHOLD) => Failed::Never,
                 "now" | "failing_now" => Failed::Now,
                 "past" | "in_the_past" => Failed::Past,
                 _ => Failed::Never,
@@ -220,13 +219,12 @@ impl Ata {
         self.attributes.iter().find(|attribute| attribute.id == id)
     }
 
-    /// A device statistic by where it stands. All ones is what firmware leaves where it does not count.
+    /// A device statistic by where it stands.
     pub fn statistic(&self, page: u64, offset: u64) -> Option<u64> {
         self.statistics
             .iter()
             .find(|statistic| (statistic.page, statistic.offset) == (page, offset))
             .map(|statistic| statistic.value)
-            .filter(|value| *value != u64::from(u32::MAX))
     }
 }
 

@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use super::plausible;
 
-pub(in crate::smart) use ata::DEFINED_TESTS;
 pub use ata::{Ata, Attribute, Failed, Statistic};
+pub(in crate::smart) use ata::{DEFINED_TESTS, INVALID_THRESHOLD};
 pub use exit::ExitStatus;
 pub use mmc::Mmc;
 pub use nvme::{CriticalWarning, Nvme};

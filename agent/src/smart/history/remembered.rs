@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{
     facts::{Detail, Facts, LoggedError, Statistic, Temperature},
-    rules::{ENDURANCE, WearSource, counts_physical, wear},
+    plausible::STATISTICS,
+    rules::{ENDURANCE, counts_physical, wear},
 };
 
 /// Facts of the last poll that had them.
@@ -19,9 +20,11 @@ pub(super) struct Remembered {
     limits: Temperature,
     #[serde(default)]
     nvme_limits: (Option<i32>, Option<i32>),
-    /// Of ATA: the percentage used in the device statistics.
+    /// Of ATA: the device statistics that rules read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    statistics: Vec<Statistic>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    endurance_statistic: Option<u64>,
+    error_count: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     logged_uncorrectable: Option<Vec<LoggedError>>,
     /// Of ATA: a count of sectors was no multiple of the logical sectors in a physical one.
@@ -59,7 +62,6 @@ impl Remembered {
         }
         self.counts_physical |= counts_physical(facts);
         facts.counts_physical = self.counts_physical;
-        let worn = wear(facts).filter(|wear| wear.source == WearSource::Statistics);
         match &mut facts.detail {
             Detail::Ata(ata) => {
                 newest(&mut ata.pending_defects, &mut self.pending_defects);
@@ -67,19 +69,8 @@ impl Remembered {
                     &mut ata.logged_uncorrectable,
                     &mut self.logged_uncorrectable,
                 );
-                let (page, offset) = ENDURANCE;
-                match (worn, self.endurance_statistic) {
-                    (Some(wear), _) => self.endurance_statistic = Some(wear.percent),
-                    (None, Some(value)) if ata.statistic(page, offset).is_none() => {
-                        ata.statistics.push(Statistic {
-                            page,
-                            offset,
-                            name: String::new(),
-                            value,
-                        });
-                    }
-                    (None, _) => {}
-                }
+                newest(&mut ata.error_count, &mut self.error_count);
+                self.complete_statistics(&mut ata.statistics);
             }
             Detail::Scsi(scsi) => {
                 newest(&mut scsi.pending_defects, &mut self.pending_defects);
@@ -91,6 +82,22 @@ impl Remembered {
                 newest(&mut nvme.critical_temperature, &mut self.nvme_limits.1);
             }
             Detail::Mmc(_) | Detail::Unknown => {}
+        }
+    }
+
+    fn complete_statistics(&mut self, statistics: &mut Vec<Statistic>) {
+        let wanted = [ENDURANCE].into_iter().chain(STATISTICS);
+        for place in wanted {
+            let is_it = |one: &&Statistic| (one.page, one.offset) == place;
+            let new = statistics.iter().find(is_it).cloned();
+            let old = self.statistics.iter().find(is_it).cloned();
+            match (new, old) {
+                (Some(new), _) => {
+                    self.statistics.retain(|one| !is_it(&one));
+                    self.statistics.push(new);
+                }
+                (None, old) => statistics.extend(old),
+            }
         }
     }
 }

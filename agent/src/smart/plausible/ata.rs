@@ -1,9 +1,8 @@
 //! What an ATA drive's attributes, statistics and self-tests cannot say, and what an attribute counts at all.
 
 use super::{Field, number};
-use crate::smart::{
-    facts::{Ata, Attribute, DEFINED_TESTS, Detail, Facts, Failed, SelfTest},
-    rules::wear,
+use crate::smart::facts::{
+    Ata, Attribute, DEFINED_TESTS, Detail, Facts, Failed, INVALID_THRESHOLD, SelfTest,
 };
 
 /// Number of Reallocated Logical Sectors, of Reported Uncorrectable Errors, of Interface CRC Errors: page and offset
@@ -11,6 +10,9 @@ use crate::smart::{
 pub(super) const REALLOCATED: (u64, u64) = (3, 32);
 pub(super) const UNCORRECTABLE: (u64, u64) = (4, 8);
 pub(super) const INTERFACE_CRC: (u64, u64) = (6, 24);
+/// Those that rules read.
+pub(in crate::smart) const STATISTICS: [(u64, u64); 3] =
+    [REALLOCATED, UNCORRECTABLE, INTERFACE_CRC];
 
 /// Words in smartctl's name for an attribute that say that on this drive the number counts something
 /// else than errors, as some solid state drives' do (198 as sectors read, 5 as life left, …).
@@ -137,12 +139,13 @@ pub(super) fn is_packed<const ID: u8>(facts: &Facts, _: u64) -> bool {
     attribute.is_some_and(|attribute| attribute.packed)
 }
 
-/// The normalised value of a count falls from its start. One above 100 that is no start is on the scale of a rate, and
-/// the raw value is that of an ECC rate. Flags say so, too.
-pub(super) fn is_rate<const ID: u8>(facts: &Facts, _: u64) -> bool {
-    let attribute = ata(facts).and_then(|ata| ata.attribute(ID));
+/// SandForce and Intel: the normalised value of a count falls from its start, 100 as a rule, and one between 100 and 200 is
+/// that of a rate. A rotating drive whose counts begin at 200 has no threshold for it. The drive's flag says so, too.
+pub(super) fn is_rate(facts: &Facts, _: u64) -> bool {
+    let attribute = ata(facts).and_then(|ata| ata.attribute(187));
     attribute.is_some_and(|attribute| {
-        let is_on_its_scale = attribute.value.is_some_and(|value| RATES.contains(&value));
+        let is_on_its_scale = attribute.value.is_some_and(|value| RATES.contains(&value))
+            && (is_solid_state(facts) || attribute.has_threshold());
         is_on_its_scale || attribute.rate && attribute.raw > SECTORS
     })
 }
@@ -213,6 +216,9 @@ pub(in crate::smart) fn current_failure(attribute: &Attribute) -> Failed {
 }
 
 fn objection_to_threshold(attribute: &Attribute) -> Option<&'static str> {
+    if attribute.failed != Failed::Never && attribute.thresh >= Some(INVALID_THRESHOLD) {
+        return Some("254 is not defined, and 255 is for tests of the host: always failing");
+    }
     let value = attribute.value?;
     let worst = attribute.worst?;
     match attribute.failed {
@@ -233,71 +239,14 @@ fn objection_to_threshold(attribute: &Attribute) -> Option<&'static str> {
 
 pub(super) fn dropped_threshold(attribute: &Attribute) -> Option<super::Dropped> {
     let reason = objection_to_threshold(attribute)?;
-    let (what, value) = match attribute.failed {
-        Failed::Past => ("worst", attribute.worst),
-        Failed::Now | Failed::Never => ("threshold", attribute.thresh),
+    let is_worst = attribute.failed == Failed::Past && attribute.thresh < Some(INVALID_THRESHOLD);
+    let (what, value) = match is_worst {
+        true => ("worst", attribute.worst),
+        false => ("threshold", attribute.thresh),
     };
     Some(super::Dropped {
         field: format!("attribute-{}-{what}", attribute.id),
         value: value.unwrap_or(0),
         reason: reason.to_owned(),
     })
-}
-
-/// What an attribute under its threshold says besides "failing".
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::smart) enum Cause {
-    /// The rated endurance is used up.
-    Wear,
-    /// What keeps the drive writing when power goes does not work.
-    Backup,
-    /// The drive itself.
-    Failure,
-}
-
-/// Words in the names of attributes that tell of wear.
-const WEAR: [&str; 8] = [
-    "wear",
-    "erase_c",
-    "lifetime",
-    "life_left",
-    "life_remain",
-    "life_used",
-    "remaining_life",
-    "drivelife",
-];
-/// Numbers that tell of wear on a solid state drive that smartctl has no names for.
-const WEAR_NUMBERS: [u8; 5] = [173, 177, 202, 231, 233];
-/// Words in the names of attributes about the backup power: 175 of Intel, Solidigm and Kingston, 201 and 202 of Samsung
-/// (smartmontools' database).
-const BACKUP: [&str; 4] = ["power_loss_cap", "supercap", "exception_mode", "capacitor"];
-const BACKUP_NUMBERS: [u8; 2] = [201, 202];
-
-/// Why an attribute is at or under its threshold.
-pub(in crate::smart) fn cause(facts: &Facts, attribute: &Attribute) -> Cause {
-    let name = attribute.name.to_lowercase().replace('-', "_");
-    let named = |words: &[&str]| words.iter().any(|word| name.contains(word));
-    let is_unnamed = name.starts_with("unknown") && is_solid_state(facts);
-    if named(&BACKUP) {
-        return Cause::Backup;
-    }
-    if is_unnamed
-        && BACKUP_NUMBERS.contains(&attribute.id)
-        && facts.model.to_uppercase().contains("SAMSUNG")
-    {
-        return Cause::Backup;
-    }
-    let is_percent = || {
-        attribute
-            .value
-            .map(|value| value.saturating_add(attribute.raw))
-            == Some(100)
-    };
-    let is_worn = || wear(facts).is_some_and(|wear| wear.percent >= 100);
-    let is_wear = named(&WEAR)
-        || is_unnamed && WEAR_NUMBERS.contains(&attribute.id) && (is_percent() || is_worn());
-    match is_wear {
-        true => Cause::Wear,
-        false => Cause::Failure,
-    }
 }

@@ -57,16 +57,14 @@ fields! {
     SpinRetries "ata-10" in "retries": SECTORS, ata::count::<10>, failure true;
     EndToEnd "ata-184" in "errors": ERRORS, ata::count::<184>, failure true;
     ReportedUncorrect "ata-187" in "errors": ERRORS, ata::count::<187>, failure true,
-        "its normalised value or its flag is that of a rate, not of a count" if ata::is_rate::<187>,
+        "its normalised value or its flag is that of a rate, not of a count" if ata::is_rate,
         and NO_LOG;
     CommandTimeout "ata-188" in "timeouts": SECTORS, ata::count::<188>, failure false;
     PendingSectors "ata-197" in "sectors": SECTORS, ata::count::<197>, failure true,
         "smartctl shows several numbers in it" if ata::is_packed::<197>,
-        "its normalised value or its flag is that of a rate, not of a count" if ata::is_rate::<197>,
         "it repeats the replaced blocks of 5 or 196 on a solid state drive" if ata::repeats_reallocated;
     OfflineUncorrectable "ata-198" in "sectors": SECTORS, ata::count::<198>, failure true,
         "smartctl shows several numbers in it" if ata::is_packed::<198>,
-        "its normalised value or its flag is that of a rate, not of a count" if ata::is_rate::<198>,
         "it repeats the replaced blocks of 5 or 196 on a solid state drive, not its errors" if ata::repeats_reallocated_198;
     InterfaceCrc "ata-199" in "errors": ERRORS, ata::count::<199>, failure false;
     StatisticReallocated "ata-statistics-3-32" in "logical sectors": SPARES, ata::reallocated_statistic, failure true;

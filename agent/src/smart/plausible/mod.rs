@@ -3,6 +3,7 @@
 //! trend or metric reads it, and it is shown with the reason. Pure.
 
 mod ata;
+mod cause;
 mod declare;
 mod fields;
 mod nvme;
@@ -14,7 +15,8 @@ use super::facts::{Attribute, Detail, Facts, SelfTest, SelfTestResult};
 use declare::Declared;
 use fields::FIELDS;
 
-pub(in crate::smart) use ata::{Cause, cause, current_failure};
+pub(in crate::smart) use ata::{STATISTICS, current_failure};
+pub(in crate::smart) use cause::{Cause, cause};
 pub(in crate::smart) use declare::Field;
 pub(in crate::smart) use nvme::is_filled_in;
 
@@ -61,6 +63,25 @@ pub(in crate::smart) fn dropped(facts: &Facts) -> Vec<Dropped> {
     // A log of garbage has many of them.
     all.extend(failed.take(1));
     all
+}
+
+/// Values that are named in one message; of the others it has the number.
+const NAMED: usize = 4;
+
+/// How many values were dropped, and which with the reasons. Without the values: they move, and the message must not.
+pub(in crate::smart) fn summary(facts: &Facts) -> Option<(usize, String)> {
+    let all = dropped(facts);
+    if all.is_empty() {
+        return None;
+    }
+    let named = all.iter().take(NAMED);
+    let named = named.map(|value| format!("{} ({})", value.field, value.reason));
+    let mut text = named.collect::<Vec<String>>().join(", ");
+    let more = all.len().saturating_sub(NAMED);
+    if more > 0 {
+        text += &format!(", and {more} more");
+    }
+    Some((all.len(), text))
 }
 
 /// Whether anything is left that could have spoken against the drive: a counter of failures, a threshold of the vendor.

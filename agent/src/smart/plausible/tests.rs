@@ -70,7 +70,7 @@ fn cases() -> Vec<Case> {
         // The scale of a rate, and the flag of one.
         case(
             Field::ReportedUncorrect,
-            ATA_HDD,
+            ATA_SSD,
             "attr 187 value",
             (json!(100), 5000),
             json!(118),
@@ -98,6 +98,16 @@ fn cases() -> Vec<Case> {
             (json!(0x0002_0000_0001_u64), 1),
             json!(0xffff_ffff_ffff_u64),
         ),
+        // A rotating drive whose counts may begin at 200, and one with a threshold.
+        case(
+            Field::ReportedUncorrect,
+            ATA_HDD,
+            "attr 187 thresh",
+            (json!(0), 5),
+            json!(50),
+        )
+        .also("attr 187 value", json!(118))
+        .also("attr 187 raw", json!(5)),
         // More errors than the log would have counted.
         case(
             Field::ReportedUncorrect,

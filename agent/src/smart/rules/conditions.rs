@@ -10,7 +10,7 @@ use super::{
 use crate::smart::{
     facts::{Detail, Facts},
     history::{Counter, Known},
-    plausible::dropped,
+    plausible,
     thresholds::Thresholds,
 };
 
@@ -111,9 +111,6 @@ impl Found {
         }
     }
 }
-
-/// Values that are named in one message; of the others it has the number.
-const NAMED: usize = 4;
 
 /// One rule of a condition; of one kind, the first that holds counts.
 pub(super) struct ConditionRule {
@@ -306,24 +303,8 @@ fn temperature_limit(facts: &Facts, limits: &Thresholds) -> i32 {
         .unwrap_or_else(|| sensible(danger).fold(kind, i32::min))
 }
 
-/// Names and reasons only: the numbers move, and the message must not.
-pub(in crate::smart) fn implausible_values(facts: &Facts) -> Option<(usize, String)> {
-    let all = dropped(facts);
-    if all.is_empty() {
-        return None;
-    }
-    let named = all.iter().take(NAMED);
-    let named = named.map(|value| format!("{} ({})", value.field, value.reason));
-    let mut text = named.collect::<Vec<String>>().join(", ");
-    let more = all.len().saturating_sub(NAMED);
-    if more > 0 {
-        text += &format!(", and {more} more");
-    }
-    Some((all.len(), text))
-}
-
 fn implausible(facts: &Facts) -> Option<Found> {
-    let (count, what) = implausible_values(facts)?;
+    let (count, what) = plausible::summary(facts)?;
     Some(Found {
         what,
         ..Found::new(i64::try_from(count).unwrap_or(i64::MAX), 1)

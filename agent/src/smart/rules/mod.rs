@@ -25,7 +25,6 @@ use serde::{Deserialize, Serialize};
 
 pub(in crate::smart) use ata::counts_physical;
 pub use code::{Acknowledging, Code, Severity};
-pub(in crate::smart) use conditions::implausible_values;
 pub use conditions::{Condition, ConditionKind, ConditionLevel};
 pub(in crate::smart) use scsi::uncorrected_errors;
 pub(in crate::smart) use wear::ENDURANCE;

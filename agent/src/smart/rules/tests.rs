@@ -283,8 +283,8 @@ fn cases() -> Vec<Case> {
             json!("0"),
             json!("1"),
         )
-            .also("attr 5 when_failed", json!("past"))
-            .also("attr 5 worst", json!(1)),
+        .also("attr 5 when_failed", json!("past"))
+        .also("attr 5 worst", json!(1)),
         // A threshold at the value of a new drive.
         case(Code::OldAgeNow, ATA_HDD, "attr 9 thresh", &[100], &[99])
             .also("attr 9 when_failed", json!("now"))
