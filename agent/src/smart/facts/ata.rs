@@ -2,38 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{LoggedError, LoggedPlace, NAME, SelfTest, SelfTestResult};
+use super::{LoggedError, LoggedPlace, NAME, SelfTest, SelfTestResult, ata_errors::error_log};
 use crate::smart::json::Node;
 
 /// More attributes (the format has room for 30) or statistics than this are not kept.
-const MOST: usize = 512;
+pub(super) const MOST: usize = 512;
 
 /// 254 is not defined, and 255 is "always failing", for tests of the host (SFF-8035i). Drives with a garbled table of
 /// thresholds have them.
 pub(in crate::smart) const INVALID_THRESHOLD: u64 = 254;
-/// Bit of the error register after a read or a queued write: uncorrectable data (ACS-4, 6.3).
-const UNCORRECTABLE: u64 = 1 << 6;
-/// Bit of the error register after a read: address mark not found (ATA-3, 6.2.9). Some drives still use it.
-const NO_ADDRESS_MARK: u64 = 1;
-/// WRITE FPDMA QUEUED. smartctl calls bit 6 WP after any write.
-const QUEUED_WRITE: u64 = 0x61;
-/// smartctl's words for an entry whose data was not read, and for the one that is so only after a queued write.
-const UNREADABLE_WORDS: [&str; 2] = ["UNC", "AMNF"];
-const WRITE_PROTECTED: &str = "WP";
 /// The lower bits of a self-test's type; bit 7 is for one that occupies the drive (captive).
 const TYPE: u64 = 0x7f;
 /// Types of self-test that the standard defines: off-line, short, extended, conveyance, selective (ACS-4, A.14).
 pub(in crate::smart) const DEFINED_TESTS: u64 = 4;
-/// Commands that read sectors: READ SECTORS, READ DMA, READ MULTIPLE, READ FPDMA QUEUED, READ VERIFY, and their EXT forms.
-const READS: [u64; 13] = [
-    0x20, 0x21, 0x24, 0x25, 0x26, 0x29, 0x2a, 0x2b, 0x40, 0x42, 0x60, 0xc4, 0xc8,
-];
-
-/// Longer than what smartctl writes of an error: cut off, its address would be another.
-const DESCRIPTION: usize = 256;
-/// What the summary error log, whose addresses have 28 bits, has for a sector that does not fit.
-const BEYOND_SUMMARY: u64 = 0x0fff_ffff;
-
 /// Words in the names of attributes that only a drive with heads has.
 const MECHANICS: [&str; 3] = ["spin_", "seek_", "head_"];
 /// The same of flash memory.
@@ -226,65 +207,6 @@ impl Ata {
             .find(|statistic| (statistic.page, statistic.offset) == (page, offset))
             .map(|statistic| statistic.value)
     }
-}
-
-/// The entries of the error log whose data was not read, or a queued write that found it so. Bit 6 has another meaning
-/// after other commands.
-fn error_log(root: Node<'_>) -> (Option<Vec<LoggedError>>, Vec<LoggedPlace>) {
-    let log = root.get("ata_smart_error_log");
-    let kinds = ["extended", "summary"].map(|kind| log.get(kind));
-    let entries = kinds.into_iter().find(|kind| kind.get("table").exists());
-    let Some(log) = entries else {
-        // A log without entries is not written as a table.
-        let empty = kinds.iter().any(|kind| kind.get("count").u64() == Some(0));
-        return (empty.then(Vec::new), Vec::new());
-    };
-    let (mut found, mut places) = (Vec::new(), Vec::new());
-    for entry in log.get("table").items().take(MOST) {
-        let description = entry.get("error_description").text(DESCRIPTION);
-        let command = entry
-            .get("previous_commands")
-            .items()
-            .next()
-            .and_then(|command| command.path(&["registers", "command"]).u64());
-        let error = entry.path(&["completion_registers", "error"]).u64();
-        if is_uncorrectable(&description, error, command) {
-            let number = entry.get("error_number").u64().unwrap_or(0);
-            found.push(LoggedError {
-                number,
-                hours: entry.get("lifetime_hours").u64(),
-            });
-            let lba = address(&description);
-            places.extend(lba.map(|lba| LoggedPlace { entry: number, lba }));
-        }
-    }
-    (
-        Some(LoggedError::newest(found)),
-        LoggedPlace::newest(places),
-    )
-}
-
-/// By the words of smartctl's description, else by the registers.
-fn is_uncorrectable(description: &str, error: Option<u64>, command: Option<u64>) -> bool {
-    let is_read = command.is_none_or(|command| READS.contains(&command));
-    let is_queued_write = command.is_none_or(|command| command == QUEUED_WRITE);
-    if description.is_empty() {
-        let has = |bit: u64| error.is_some_and(|error| error & bit != 0);
-        return has(UNCORRECTABLE) && (is_read || is_queued_write)
-            || has(NO_ADDRESS_MARK) && is_read;
-    }
-    description
-        .split(|c: char| !c.is_ascii_alphanumeric())
-        .any(|word| UNREADABLE_WORDS.contains(&word) || word == WRITE_PROTECTED && is_queued_write)
-}
-
-/// The sector in smartctl's description of an error. The registers are not used: their `lba` lacks four bits of a short command,
-/// which are in `device`.
-fn address(description: &str) -> Option<u64> {
-    let (_, rest) = description.split_once("at LBA = 0x")?;
-    let digits = rest.split(' ').next()?;
-    let lba = u64::from_str_radix(digits, 16).ok()?;
-    (lba != BEYOND_SUMMARY).then_some(lba)
 }
 
 fn pending_defects(root: Node<'_>) -> Vec<LoggedPlace> {

@@ -5,6 +5,7 @@
 //! NVMe drive, a SAS drive behind a RAID controller a SCSI drive.
 
 mod ata;
+mod ata_errors;
 mod exit;
 mod mmc;
 mod nvme;

@@ -65,23 +65,21 @@ pub(in crate::smart) fn dropped(facts: &Facts) -> Vec<Dropped> {
     all
 }
 
-/// Values that are named in one message; of the others it has the number.
-const NAMED: usize = 4;
-
-/// How many values were dropped, and which with the reasons. Without the values: they move, and the message must not.
+/// How many values were dropped, and which with the reasons, one reason after the other. Without the values: they move,
+/// and the message must not.
 pub(in crate::smart) fn summary(facts: &Facts) -> Option<(usize, String)> {
     let all = dropped(facts);
-    if all.is_empty() {
-        return None;
+    let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+    for Dropped { field, reason, .. } in &all {
+        match by_reason.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, fields)) => fields.push(field),
+            None => by_reason.push((reason, vec![field])),
+        }
     }
-    let named = all.iter().take(NAMED);
-    let named = named.map(|value| format!("{} ({})", value.field, value.reason));
-    let mut text = named.collect::<Vec<String>>().join(", ");
-    let more = all.len().saturating_sub(NAMED);
-    if more > 0 {
-        text += &format!(", and {more} more");
-    }
-    Some((all.len(), text))
+    let texts = by_reason.iter();
+    let texts = texts.map(|(reason, fields)| format!("{} ({reason})", fields.join(", ")));
+    let text = texts.collect::<Vec<String>>().join("; ");
+    (!all.is_empty()).then_some((all.len(), text))
 }
 
 /// Whether anything is left that could have spoken against the drive: a counter of failures, a threshold of the vendor.

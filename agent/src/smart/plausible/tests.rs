@@ -400,7 +400,11 @@ fn a_bare_passed_is_unknown_and_one_vendor_threshold_is_enough() {
 #[test]
 fn an_empty_nvme_log_is_unknown_and_one_number_in_it_is_enough() {
     let empty = include_str!("../fixtures/wanted/nvme-all-zero-1.json");
-    assert_eq!(judged(changed(empty, &[])).verdict, Verdict::Unknown);
+    let seen = judged(changed(empty, &[]));
+    assert_eq!(seen.verdict, Verdict::Unknown);
+    // One reason is told once.
+    let message = &seen.conditions[0].message;
+    assert_eq!(message.matches("zeros or ones").count(), 1, "{message}");
     for (key, value) in [
         ("available_spare", 100),
         ("data_units_read", 1),

@@ -193,7 +193,7 @@ pub(super) static RULES: &[ConditionRule] = &[
         field: "every number that rules read",
         test: Test::Dropped,
         meaning: "values that cannot be true are not used: {what}",
-        action: "nothing, or look for newer firmware and a newer database of smartctl",
+        action: "look for newer firmware or a newer database of smartctl",
         source: "declared per field: unit, range, what contradicts it",
     },
 ];
