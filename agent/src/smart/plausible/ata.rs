@@ -150,9 +150,11 @@ pub(super) fn is_rate(facts: &Facts, _: u64) -> bool {
     })
 }
 
-/// The error log has each error that was reported to the host, and its count ends at 16 bits.
-pub(super) fn is_without_log(facts: &Facts, value: u64) -> bool {
-    value > SECTORS && ata(facts).and_then(|ata| ata.error_count) == Some(0)
+/// Nothing supports it: no attribute, and no entry in a log that has each error that was reported. Some solid state drives
+/// keep no log: it does not contradict attribute 187.
+pub(super) fn is_alone_without_log(facts: &Facts, value: u64) -> bool {
+    let is_empty = ata(facts).and_then(|ata| ata.error_count) == Some(0);
+    value > SECTORS && is_empty && number(facts, Field::ReportedUncorrect).is_none()
 }
 
 /// Silicon Motion, Apacer, Micron: attribute 197 repeats the replaced blocks. A rotating drive can have as many of each.

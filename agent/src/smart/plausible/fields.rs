@@ -28,10 +28,6 @@ const EMPTY_LOG: Contradiction = Contradiction {
     reason: "the whole log is zeros or ones: the controller does not fill it in",
     holds: nvme::is_empty_log,
 };
-const NO_LOG: Contradiction = Contradiction {
-    reason: "more than 65535 while the error log has no entry",
-    holds: ata::is_without_log,
-};
 
 macro_rules! fields {
     ($($field:ident $name:literal in $unit:literal: $range:expr, $read:expr, failure $failure:literal
@@ -57,8 +53,7 @@ fields! {
     SpinRetries "ata-10" in "retries": SECTORS, ata::count::<10>, failure true;
     EndToEnd "ata-184" in "errors": ERRORS, ata::count::<184>, failure true;
     ReportedUncorrect "ata-187" in "errors": ERRORS, ata::count::<187>, failure true,
-        "its normalised value or its flag is that of a rate, not of a count" if ata::is_rate,
-        and NO_LOG;
+        "its normalised value or its flag is that of a rate, not of a count" if ata::is_rate;
     CommandTimeout "ata-188" in "timeouts": SECTORS, ata::count::<188>, failure false;
     PendingSectors "ata-197" in "sectors": SECTORS, ata::count::<197>, failure true,
         "smartctl shows several numbers in it" if ata::is_packed::<197>,
@@ -72,7 +67,7 @@ fields! {
         "attribute 187 counts the same and is 0, and the error log has no such entry" if ata::is_denied_by_187,
         "it is more than a thousand times what attribute 187 counts" if ata::is_far_from_187,
         "more than 65535, and attribute 187 of the same drive is no count" if ata::is_beside_a_rate,
-        and NO_LOG;
+        "more than 65535 without attribute 187, while the error log has no entry" if ata::is_alone_without_log;
     StatisticInterfaceCrc "ata-statistics-6-24" in "errors": ERRORS, ata::interface_statistic, failure false;
     AtaPendingDefects "ata-pending-defects" in "entries": SECTORS, ata::pending_defects, failure false;
     RotationRate "rotation-rate" in "turns a minute": TURNS, ata::rotation_rate, failure false,

@@ -744,8 +744,8 @@ fn what_only_a_deep_poll_shows_holds_until_the_next_one() {
         ("ata-statistics-errors", vec![], "ata_device_statistics"),
         // More than the log would have counted: the log is of the deep poll, too.
         (
-            "ata-mx500",
-            vec![("attr 187 raw", json!(70_000))],
+            "ata-statistics-errors",
+            vec![("ata_device_statistics.pages.2.table.0.value", json!(70_000))],
             "ata_smart_error_log",
         ),
         (
