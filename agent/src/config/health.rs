@@ -25,9 +25,11 @@ const LATENCY_INTERVAL: Duration = Duration::from_secs(60);
 /// Overrides are shown wherever the drive is, and in CSI messages.
 const MAX_REASON: usize = 256;
 /// Thresholds that must not be above another one.
-const ORDERED: [(&str, &str); 6] = [
+const ORDERED: [(&str, &str); 8] = [
     ("pending-suspect", "pending-bad"),
-    ("offline-uncorrectable-suspect", "offline-uncorrectable-bad"),
+    ("offline-uncorrectable-suspect", "pending-bad"),
+    ("reported-uncorrect", "reported-uncorrect-bad"),
+    ("media-errors", "media-errors-many"),
     ("reallocated-suspect", "reallocated-bad"),
     ("grown-defects", "grown-defects-bad"),
     ("wear-info", "wear-warn"),

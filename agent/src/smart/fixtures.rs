@@ -57,6 +57,8 @@ drives!(
     "ata-statistics-errors",
     "ata-wd-blue",
     "ata-wd-green",
+    "nvme-media-errors-2p96",
+    "nvme-spare-threshold-255",
     "nvme-worn-out",
     "scsi-background-errors",
     "scsi-grown-defects",

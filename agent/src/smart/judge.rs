@@ -4,6 +4,7 @@ use super::{
     facts::{ExitStatus, Facts},
     history::{Acknowledgement, History},
     outcome::{Failure, FailureReason, Outcome},
+    plausible,
     rules::{Condition, Finding, Verdict, evaluate},
     thresholds::Thresholds,
 };
@@ -103,15 +104,29 @@ fn answered(facts: &Facts, history: &mut History, now: u64, thresholds: &Thresho
 /// Why an answer tells nothing of the drive's health.
 fn no_data(facts: &Facts) -> Failure {
     let detail = match (facts.smart_available, facts.smart_enabled) {
-        (Some(false), _) => "the drive has no SMART",
-        (_, Some(false)) => "SMART is switched off in the drive; switch it on with smartctl -s on",
-        _ => {
-            "smartctl answered without a status and without counters; a RAID controller or USB bridge \
-             may need its type in the configuration"
+        (Some(false), _) => "the drive has no SMART".to_owned(),
+        (_, Some(false)) => {
+            "SMART is switched off in the drive; switch it on with smartctl -s on".to_owned()
         }
+        _ => match plausible::summary(facts) {
+            Some((_, what)) => format!(
+                "what the drive counts cannot be true, and without it nothing could speak against it: {what}"
+            ),
+            None => unsaid(facts.status()),
+        },
     };
     Failure {
         reason: FailureReason::NoData,
-        detail: detail.to_owned(),
+        detail,
     }
+}
+
+fn unsaid(status: Option<bool>) -> String {
+    let without = match status {
+        Some(_) => "with a status of \"passed\", which is no proof of health, and without counters",
+        None => "without a status and without counters",
+    };
+    format!(
+        "smartctl answered {without}; a RAID controller or USB bridge may need its type in the configuration"
+    )
 }

@@ -1,7 +1,10 @@
 //! What a drive did in its life, by the attributes that vendors have for it. By name: a number such as 241 counts sectors
 //! on one drive and GiB on the next. What is not known is None, never 0. Pure.
 
-use super::facts::{Ata, Attribute, Facts, Failed};
+use super::{
+    facts::{Ata, Attribute, Facts, Failed},
+    plausible::current_failure,
+};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -119,7 +122,7 @@ pub(super) fn capacitor_passed(ata: &Ata) -> Option<bool> {
     let value = test
         .value
         .filter(|value| *value != NOT_JUDGED && *value <= 100)?;
-    Some(test.failed != Failed::Now && value > test.thresh.unwrap_or(0).max(1))
+    Some(current_failure(test) != Failed::Now && value > test.thresh.unwrap_or(0).max(1))
 }
 
 /// A rate over the drive's life in thousandths: `count` in a time of `hours`, by periods of `period` hours.

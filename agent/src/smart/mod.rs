@@ -2,7 +2,7 @@
 //!
 //! `collect` runs smartctl (in the drive's worker, for it blocks); `facts` is what it said, typed; `rules`
 //! (pure) turns facts into findings and conditions; `history` (pure) remembers what growth, hysteresis and
-//! acknowledgements need. Thresholds stand in one table. A failed poll never loses a drive: it keeps its
+//! acknowledgements need. `plausible` (pure) drops numbers that cannot be true before anything reads them. Thresholds stand in one table. A failed poll never loses a drive: it keeps its
 //! last verdict, marked as stale, and the failure is counted. `reading` is the numbers of an answer in SI units, and
 //! `latest` keeps the last one of each drive, for metrics.
 
@@ -17,6 +17,7 @@ mod judge;
 pub mod latest;
 mod lifetime;
 pub mod outcome;
+mod plausible;
 pub mod reading;
 pub mod rules;
 pub mod thresholds;

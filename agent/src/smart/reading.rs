@@ -5,6 +5,7 @@ use super::{
     facts::{Detail, ExitStatus, Facts, Protocol, SelfTestResult},
     history::Counter,
     lifetime,
+    plausible::{self, Field, number as known},
     rules::wear,
 };
 
@@ -44,6 +45,8 @@ pub struct Reading {
     /// Errors that the medium caused and nothing corrected: NVMe media errors, SCSI uncorrected errors, ATA 187 or
     /// device statistics.
     pub media_errors: Option<u64>,
+    /// NVMe: entries of the error log for reads that the medium lost (status 0x281).
+    pub unrecovered_reads: Option<u64>,
     /// Bytes read by the host.
     pub read_bytes: Option<u64>,
     /// Bytes written by the host.
@@ -97,9 +100,10 @@ impl Reading {
             protocol: facts.protocol(),
             passed: facts.status(),
             exit: facts.exit,
-            rotations_per_minute: facts.rotation_rate,
+            rotations_per_minute: known(facts, Field::RotationRate),
             temperature: facts.temperature.current,
-            power_on_seconds: facts.power_on_hours.map(|hours| hours.saturating_mul(HOUR)),
+            power_on_seconds: known(facts, Field::PowerOnHours)
+                .map(|hours| hours.saturating_mul(HOUR)),
             power_cycles: facts.power_cycles,
             wear_percent: wear(facts).map(|wear| wear.percent),
             self_tests: self_tests(facts),
@@ -109,18 +113,24 @@ impl Reading {
         let minutes = |minutes: u64| minutes.saturating_mul(60);
         match &facts.detail {
             Detail::Ata(ata) => {
-                let statistic = |(page, offset)| ata.statistic(page, offset).map(sectors);
-                let (page, offset) = OVER_TEMPERATURE;
-                reading.warning_temperature_seconds = ata.statistic(page, offset).map(minutes);
+                // All ones is what firmware leaves where it does not count.
+                let statistic = |(page, offset)| {
+                    let value = ata.statistic(page, offset);
+                    value.filter(|value| *value != u64::from(u32::MAX))
+                };
+                reading.warning_temperature_seconds = statistic(OVER_TEMPERATURE).map(minutes);
                 reading.spare_percent = lifetime::spare_percent(ata);
                 reading.unsafe_shutdowns = lifetime::unsafe_shutdowns(ata);
                 reading.capacitor_passed = lifetime::capacitor_passed(ata);
                 reading.media_errors = counted(Counter::ReportedUncorrect);
-                reading.read_bytes = statistic(READ).or_else(|| lifetime::read(facts, ata, sector));
+                let transferred = |place| statistic(place).map(sectors);
+                reading.read_bytes =
+                    transferred(READ).or_else(|| lifetime::read(facts, ata, sector));
                 reading.written_bytes =
-                    statistic(WRITTEN).or_else(|| lifetime::written(facts, ata, sector));
+                    transferred(WRITTEN).or_else(|| lifetime::written(facts, ata, sector));
                 reading.reallocated = counted(Counter::Reallocated);
-                reading.pending = counted(Counter::PendingSectors).or(ata.pending_defects);
+                reading.pending = counted(Counter::PendingSectors)
+                    .or_else(|| known(facts, Field::AtaPendingDefects));
                 reading.uncorrectable = counted(Counter::OfflineUncorrectable);
                 reading.interface_errors = counted(Counter::InterfaceCrc);
                 reading.error_log_entries = ata.error_count;
@@ -129,15 +139,17 @@ impl Reading {
                 reading.media_errors = counted(Counter::ScsiUncorrected);
                 reading.read_bytes = scsi.read.and_then(|counter| counter.bytes);
                 reading.written_bytes = scsi.write.and_then(|counter| counter.bytes);
-                reading.pending = scsi.pending_defects;
+                reading.pending = known(facts, Field::ScsiPendingDefects);
                 reading.grown_defects = counted(Counter::GrownDefects);
                 reading.manufactured = scsi.manufactured;
                 reading.phy_errors = scsi.phy_errors;
             }
-            Detail::Nvme(nvme) => {
-                reading.spare_percent = nvme.available_spare;
-                reading.spare_threshold_percent = nvme.spare_threshold;
-                reading.critical_warning = nvme.critical_warning.map(|warning| warning.0);
+            Detail::Nvme(nvme) if plausible::is_filled_in(nvme) => {
+                reading.spare_percent = known(facts, Field::Spare);
+                reading.spare_threshold_percent = known(facts, Field::SpareThreshold);
+                reading.critical_warning =
+                    known(facts, Field::CriticalWarning).and_then(|bits| u8::try_from(bits).ok());
+                reading.unrecovered_reads = nvme.unrecovered_reads;
                 reading.media_errors = counted(Counter::MediaErrors);
                 reading.read_bytes = nvme.bytes_read;
                 reading.written_bytes = nvme.bytes_written;
@@ -147,10 +159,10 @@ impl Reading {
                 reading.critical_temperature_seconds = nvme.critical_minutes.map(minutes);
             }
             // Its wear is all there is.
-            Detail::Mmc(_) | Detail::Unknown => {}
+            Detail::Nvme(_) | Detail::Mmc(_) | Detail::Unknown => {}
         }
         reading.rated_writes_per_day = lifetime::rated_writes_per_day(&facts.model);
-        if let Some(hours) = facts.power_on_hours {
+        if let Some(hours) = known(facts, Field::PowerOnHours) {
             let replaced = reading.reallocated.or(reading.grown_defects);
             reading.reallocated_per_month =
                 replaced.and_then(|count| lifetime::reallocated_per_month(count, hours));
@@ -205,6 +217,10 @@ impl Reading {
                 "reallocated-per-month-thousandths",
                 self.reallocated_per_month.map(number),
             ),
+            (
+                "logged-unrecovered-reads",
+                self.unrecovered_reads.map(number),
+            ),
             ("interface-crc-errors", self.interface_errors.map(number)),
             ("phy-errors", self.phy_errors.map(number)),
             ("manufactured-year", year),
@@ -223,6 +239,7 @@ impl Reading {
         self.written_bytes = self.written_bytes.or(before.written_bytes);
         self.pending = self.pending.or(before.pending);
         self.phy_errors = self.phy_errors.or(before.phy_errors);
+        self.unrecovered_reads = self.unrecovered_reads.or(before.unrecovered_reads);
         self.writes_per_day = self.writes_per_day.or(before.writes_per_day);
         self.error_log_entries = self.error_log_entries.or(before.error_log_entries);
         self

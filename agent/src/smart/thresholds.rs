@@ -71,14 +71,12 @@ const PERCENT: RangeInclusive<i32> = 1..=1000;
 const DEGREES: RangeInclusive<i32> = 30..=120;
 
 thresholds! {
-    /// ATA attribute 197, pending sectors: BAD from this count on. A few can be writes torn by a power cut; dozens are a failing medium.
+    /// ATA attributes 197 and, of a rotating drive, 198, in physical sectors: BAD from this count on. A few can be writes torn by a
+    /// power cut; dozens are a failing medium. The two mostly count the same sectors.
     pending_bad, "pending-bad": u64 = 40, COUNT;
     /// ATA attribute 197, pending sectors: SUSPECT from this count on. One sector that cannot be read is one block of somebody's data at
     /// stake.
     pending_suspect, "pending-suspect": u64 = 1, COUNT;
-    /// ATA attribute 198, offline uncorrectable sectors: BAD from this count on. They stayed unreadable when the drive tried again by
-    /// itself.
-    offline_uncorrectable_bad, "offline-uncorrectable-bad": u64 = 10, COUNT;
     /// ATA attribute 198, offline uncorrectable sectors: SUSPECT from this count on, as for 197.
     offline_uncorrectable_suspect, "offline-uncorrectable-suspect": u64 = 1, COUNT;
     /// ATA attribute 5, reallocated sectors: BAD from this count on, if it grows too. Published failure rates rise steeply in the
@@ -95,6 +93,12 @@ thresholds! {
     /// ATA attribute 187, reported uncorrectable errors since they were acknowledged: SUSPECT from this count on. Each is a read that
     /// failed for the host.
     reported_uncorrect, "reported-uncorrect": u64 = 1, COUNT;
+    /// ATA attribute 187 or the device statistics, reported uncorrectable errors: BAD from this count on. Hosts read a bad sector
+    /// again and again, and each time counts: hundreds can be one sector, tens of thousands are not.
+    reported_uncorrect_bad, "reported-uncorrect-bad": u64 = 10_000, COUNT;
+    /// Power-on hours after which an unreadable place in an ATA error log or a SCSI background scan no longer counts: one year. The log
+    /// keeps it for ever; in a year the sector was written, replaced or found again.
+    uncorrectable_hours, "uncorrectable-hours": u64 = 8766, COUNT;
     /// ATA attribute 184, where it counts end-to-end errors: SUSPECT from this count on. Data was damaged inside the drive.
     end_to_end, "end-to-end": u64 = 1, COUNT;
     /// ATA attribute 10, spin retries of a rotating drive: SUSPECT from this count on. The spindle did not come up at once.
@@ -118,11 +122,17 @@ thresholds! {
     helium_level, "helium-level": u64 = 100, 1..=100;
     /// NVMe media errors: BAD from this growth in 24 hours on.
     media_errors_bad, "media-errors-bad": u64 = 10, COUNT;
+    /// NVMe media errors: BAD from this count on. Linux does not repeat such a read, so that each is another one, or another attempt of
+    /// an application.
+    media_errors_many, "media-errors-many": u64 = 1000, COUNT;
     /// NVMe media errors since they were acknowledged: SUSPECT from this count on. Each is data that the medium lost.
     media_errors, "media-errors": u64 = 1, COUNT;
     /// NVMe available spare: BAD at or below the drive's own threshold divided by this. At its threshold the drive warns by itself; at
     /// half of it there is little left to remap to.
     spare_divisor, "spare-divisor": u64 = 2, COUNT;
+    /// NVMe available spare, percent: SUSPECT below it when at most half of the lost spare is explained by wear. Blocks that fail on a
+    /// drive that was hardly written are defects.
+    spare_unworn, "spare-unworn": u64 = 50, 1..=100;
     /// Polls in a row that timed out, of a drive that answered before: SUSPECT from this number on. One can be a busy drive.
     timeouts, "timeouts": u32 = 3, COUNT;
     /// Percent of the rated endurance that are used: from here on it is shown.

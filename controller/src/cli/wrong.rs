@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drivebay_proto::{
-    agent::{Condition, Drive, Finding, Reject, Volume},
+    agent::{Condition, Drive, DriveHealth, Finding, Reject, Volume},
     condition,
 };
 use schemars::JsonSchema;
@@ -17,8 +17,6 @@ use super::{
 
 /// Volumes of a drive that are named in a table.
 const NAMED: usize = 5;
-/// Endurance used, short of all of it: something to plan for, and nothing wrong.
-const WEAR: &str = "Wear";
 
 /// One thing that is wrong: with a node, or with a drive and the volumes that suffer from it, or with a volume alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -355,7 +353,7 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
         reasons.extend(health.findings.iter().map(Reason::from));
     }
     for condition in &health.conditions {
-        if condition.code != WEAR || health.worn_out {
+        if !is_note(condition, &health) {
             is("WARNING");
             reasons.push(condition.into());
         }
@@ -394,22 +392,27 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
     })
 }
 
+/// Worth knowing, and nothing wrong: endurance used, short of all of it, and numbers that a drive gets wrong.
+fn is_note(condition: &Finding, health: &DriveHealth) -> bool {
+    match condition.code.as_str() {
+        "Wear" => !health.worn_out,
+        code => code == "ImplausibleValues",
+    }
+}
+
 fn notes(drive: &Drive) -> Vec<String> {
     let Some(health) = &drive.health else {
         return Vec::new();
     };
-    let worn = health
-        .conditions
-        .iter()
-        .filter(|one| one.code == WEAR && !health.worn_out);
-    let worn = worn.map(|one| format!("drive {}: {}", drive.id, one.message));
+    let worth = health.conditions.iter().filter(|one| is_note(one, health));
+    let worth = worth.map(|one| format!("drive {}: {}", drive.id, one.message));
     let overridden = health.overridden.iter().map(|given| {
         format!(
             "drive {} is {}: overridden by the operator: {} (the evidence alone says {})",
             drive.id, drive.verdict, given.reason, given.otherwise
         )
     });
-    worn.chain(overridden).collect()
+    worth.chain(overridden).collect()
 }
 
 #[cfg(test)]

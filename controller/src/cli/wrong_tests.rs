@@ -174,6 +174,18 @@ fn a_drive_worn_out_is_a_warning_and_one_that_wears_is_a_note() {
 }
 
 #[test]
+fn values_that_cannot_be_true_are_a_note_also_of_a_drive_that_is_worn_out() {
+    let mut odd = drive("wwn-a", "claimed", "GOOD");
+    let state = odd.health.as_mut().unwrap();
+    state.conditions = vec![finding("ImplausibleValues", "they are not used", 0)];
+    let found = health(std::slice::from_ref(&odd), &[]);
+    assert!(found.well);
+    assert_eq!(found.notes, ["drive wwn-a: they are not used"]);
+    odd.health.as_mut().unwrap().worn_out = true;
+    assert!(health(&[odd], &[]).well);
+}
+
+#[test]
 fn a_volume_of_a_drive_that_nobody_tells_of_is_told_by_itself() {
     let found = health(
         &[],

@@ -145,8 +145,12 @@ async fn an_ata_drive_that_fails_slowly() {
     case.stays("SUSPECT for 3 clean polls and 24 h");
     drop(case);
 
-    let mut case = Case::new("ATA BAD", "replayed: 48 pending sectors, emulated SATA");
-    attribute(&mut pending, 197, 48);
+    let mut case = Case::new(
+        "ATA BAD",
+        "replayed: 50 pending physical sectors, emulated SATA",
+    );
+    // The drive has eight logical sectors in a physical one, and counts these.
+    attribute(&mut pending, 197, 400);
     stand.replays("ages", &pending, 0);
     case.strikes();
     let code = "PendingSectorsMany";

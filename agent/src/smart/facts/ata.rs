@@ -2,26 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{LoggedPlace, NAME, SelfTest, SelfTestResult};
+use super::{LoggedError, LoggedPlace, NAME, SelfTest, SelfTestResult, ata_errors::error_log};
 use crate::smart::json::Node;
 
 /// More attributes (the format has room for 30) or statistics than this are not kept.
-const MOST: usize = 512;
+pub(super) const MOST: usize = 512;
 
 /// 254 is not defined, and 255 is "always failing", for tests of the host (SFF-8035i). Drives with a garbled table of
 /// thresholds have them.
-const INVALID_THRESHOLD: u64 = 254;
-/// Bit of the error register after a read: uncorrectable data (ACS-4, 6.3).
-const UNCORRECTABLE: u64 = 1 << 6;
-/// Commands that read sectors: READ SECTORS, READ DMA, READ MULTIPLE, READ FPDMA QUEUED, READ VERIFY, and their EXT forms.
-const READS: [u64; 13] = [
-    0x20, 0x21, 0x24, 0x25, 0x26, 0x29, 0x2a, 0x2b, 0x40, 0x42, 0x60, 0xc4, 0xc8,
+pub(in crate::smart) const INVALID_THRESHOLD: u64 = 254;
+/// The lower bits of a self-test's type; bit 7 is for one that occupies the drive (captive).
+const TYPE: u64 = 0x7f;
+/// Types of self-test that the standard defines: off-line, short, extended, conveyance, selective (ACS-4, A.14).
+pub(in crate::smart) const DEFINED_TESTS: u64 = 4;
+/// Words in the names of attributes that only a drive with heads has.
+const MECHANICS: [&str; 3] = ["spin_", "seek_", "head_"];
+/// The same of flash memory.
+const FLASH: [&str; 9] = [
+    "wear", "ssd", "nand", "flash", "life", "erase", "reservd", "rsvd", "spare",
 ];
-
-/// Longer than what smartctl writes of an error: cut off, its address would be another.
-const DESCRIPTION: usize = 256;
-/// What the summary error log, whose addresses have 28 bits, has for a sector that does not fit.
-const BEYOND_SUMMARY: u64 = 0x0fff_ffff;
 
 /// Facts of an ATA drive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,9 +31,9 @@ pub struct Ata {
     pub self_tests: Vec<SelfTest>,
     /// Entries ever written to the error log.
     pub error_count: Option<u64>,
-    /// Reads in the error log that could not be corrected; None when its entries were not asked for.
+    /// Data in the error log that could not be corrected; None when its entries were not asked for.
     #[serde(default)]
-    pub logged_uncorrectable: Option<Logged>,
+    pub logged_uncorrectable: Option<Vec<LoggedError>>,
     /// Device statistics that the drive marks as valid.
     pub statistics: Vec<Statistic>,
     /// Entries of the pending defects log.
@@ -42,15 +41,6 @@ pub struct Ata {
     /// Where reads in the error log failed, and the pending defects.
     #[serde(default)]
     pub unreadable: Vec<LoggedPlace>,
-}
-
-/// Entries of a log that are of one kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Logged {
-    /// How many the log still holds.
-    pub count: u64,
-    /// Grows with each new one: the highest number of an entry, or the hour of the newest.
-    pub newest: u64,
 }
 
 /// One row of the attribute table.
@@ -70,6 +60,9 @@ pub struct Attribute {
     pub prefail: bool,
     /// True when updated during normal operation.
     pub online: bool,
+    /// The drive's flag for a value that is a rate of errors, not a count of events (SFF-8035i).
+    #[serde(default)]
+    pub rate: bool,
     /// The vendor's raw value, 48 bits as a rule.
     pub raw: u64,
     /// smartctl shows more than one number in it, such as `0/11074622` or `0 0 2`.
@@ -110,6 +103,12 @@ impl Attribute {
         self.raw & 0xffff
     }
 
+    /// Whether the vendor has a threshold for it: 0 is none.
+    pub(in crate::smart) fn has_threshold(&self) -> bool {
+        let is_one = |thresh: &u64| (1..INVALID_THRESHOLD).contains(thresh);
+        self.thresh.as_ref().is_some_and(is_one)
+    }
+
     fn parse(node: Node<'_>) -> Option<Self> {
         let id = node.get("id").u64().and_then(|id| u8::try_from(id).ok())?;
         let flags = node.get("flags");
@@ -125,13 +124,13 @@ impl Attribute {
             thresh,
             prefail: flags.get("prefailure").bool().unwrap_or(word & 1 != 0),
             online: flags.get("updated_online").bool().unwrap_or(word & 2 != 0),
+            rate: flags.get("error_rate").bool().unwrap_or(word & 8 != 0),
             raw: raw
                 .count("value")
                 .or_else(|| leading_number(&text))
                 .unwrap_or(0),
             packed: is_packed(&text),
             failed: match node.get("when_failed").text(NAME).to_lowercase().as_str() {
-                _ if thresh >= Some(INVALID_THRESHOLD) => Failed::Never,
                 "now" | "failing_now" => Failed::Now,
                 "past" | "in_the_past" => Failed::Past,
                 _ => Failed::Never,
@@ -186,67 +185,28 @@ impl Ata {
         }
     }
 
+    /// Whether its attributes are named after flash memory, and after heads or a spindle.
+    pub(super) fn medium(&self) -> (bool, bool) {
+        let named = |words: &[&str]| {
+            let attributes = self.attributes.iter();
+            let mut names = attributes.map(|attribute| attribute.name.to_lowercase());
+            names.any(|name| words.iter().any(|word| name.contains(word)))
+        };
+        (named(&FLASH), named(&MECHANICS))
+    }
+
     /// The first attribute of this number.
     pub fn attribute(&self, id: u8) -> Option<&Attribute> {
         self.attributes.iter().find(|attribute| attribute.id == id)
     }
 
-    /// A device statistic by where it stands. All ones is what firmware leaves where it does not count.
+    /// A device statistic by where it stands.
     pub fn statistic(&self, page: u64, offset: u64) -> Option<u64> {
         self.statistics
             .iter()
             .find(|statistic| (statistic.page, statistic.offset) == (page, offset))
             .map(|statistic| statistic.value)
-            .filter(|value| *value != u64::from(u32::MAX))
     }
-}
-
-/// Uncorrectable errors among the entries of the error log, by smartctl's description, else by the registers: bit 6 has
-/// another meaning after other commands than reads.
-fn error_log(root: Node<'_>) -> (Option<Logged>, Vec<LoggedPlace>) {
-    let log = root.get("ata_smart_error_log");
-    let kinds = ["extended", "summary"].map(|kind| log.get(kind));
-    let entries = kinds.into_iter().find(|kind| kind.get("table").exists());
-    let Some(log) = entries else {
-        // A log without entries is not written as a table.
-        let empty = kinds.iter().any(|kind| kind.get("count").u64() == Some(0));
-        return (empty.then(Logged::default), Vec::new());
-    };
-    let (mut found, mut places) = (Logged::default(), Vec::new());
-    for entry in log.get("table").items().take(MOST) {
-        let description = entry.get("error_description").text(DESCRIPTION);
-        let command = entry
-            .get("previous_commands")
-            .items()
-            .next()
-            .and_then(|command| command.path(&["registers", "command"]).u64());
-        let error = entry.path(&["completion_registers", "error"]).u64();
-        let uncorrectable = if description.is_empty() {
-            error.is_some_and(|error| error & UNCORRECTABLE != 0)
-                && command.is_none_or(|command| READS.contains(&command))
-        } else {
-            description
-                .split(|c: char| !c.is_ascii_alphanumeric())
-                .any(|word| word == "UNC")
-        };
-        if uncorrectable {
-            found.count += 1;
-            let number = entry.get("error_number").u64().unwrap_or(0);
-            found.newest = found.newest.max(number).max(found.count);
-            let lba = address(&description);
-            places.extend(lba.map(|lba| LoggedPlace { entry: number, lba }));
-        }
-    }
-    (Some(found), LoggedPlace::newest(places))
-}
-
-/// The sector in smartctl's description of an error. The registers are not used: their `lba` lacks four bits of a short command,
-/// which are in `device`.
-fn address(description: &str) -> Option<u64> {
-    let (_, rest) = description.split_once("at LBA = 0x")?;
-    let digits = rest.split(' ').next()?;
-    let lba = u64::from_str_radix(digits, 16).ok()?;
-    (lba != BEYOND_SUMMARY).then_some(lba)
 }
 
 fn pending_defects(root: Node<'_>) -> Vec<LoggedPlace> {
@@ -262,12 +222,22 @@ fn pending_defects(root: Node<'_>) -> Vec<LoggedPlace> {
 
 fn self_tests(log: Node<'_>) -> Vec<SelfTest> {
     let tests = log.get("table").items().map(|entry| SelfTest {
-        kind: entry.path(&["type", "value"]).u64().unwrap_or(0) & 0x7f,
+        kind: kind(entry.path(&["type", "value"]).u64().unwrap_or(0)),
         result: result(entry.get("status")),
         hours: entry.get("lifetime_hours").u64(),
         lba: entry.get("lba").u64(),
     });
     tests.take(super::MOST_TESTS).collect()
+}
+
+/// A type that the standard defines without the bit for captive ones, any other as it is.
+fn kind(value: u64) -> u64 {
+    let defined = value & TYPE;
+    if defined <= DEFINED_TESTS {
+        defined
+    } else {
+        value
+    }
 }
 
 /// Without the log: the status byte of the last self-test.

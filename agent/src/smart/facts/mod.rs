@@ -5,6 +5,7 @@
 //! NVMe drive, a SAS drive behind a RAID controller a SCSI drive.
 
 mod ata;
+mod ata_errors;
 mod exit;
 mod mmc;
 mod nvme;
@@ -17,7 +18,10 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-pub use ata::{Ata, Attribute, Failed, Logged, Statistic};
+use super::plausible;
+
+pub use ata::{Ata, Attribute, Failed, Statistic};
+pub(in crate::smart) use ata::{DEFINED_TESTS, INVALID_THRESHOLD};
 pub use exit::ExitStatus;
 pub use mmc::Mmc;
 pub use nvme::{CriticalWarning, Nvme};
@@ -29,6 +33,9 @@ pub use scsi::{ErrorCounter, Scsi};
 const NAME: usize = 64;
 /// Self-tests kept; a log has 21 entries as a rule, an extended one 19 a sector.
 const MOST_TESTS: usize = 64;
+
+/// Errors kept of one log, the newest.
+const MOST_ERRORS: usize = 256;
 
 /// Places kept of one log of unreadable ones: each is read, which may take seconds.
 const MOST_PLACES: usize = 32;
@@ -81,6 +88,10 @@ pub struct Facts {
     /// State of the NVMe controller or SCSI device in sysfs when it is not the running one. Not from
     /// smartctl: whoever polls puts it in.
     pub not_running: Option<String>,
+    /// An earlier answer proved that attributes 5, 197 and 198 count physical sectors. Not from smartctl: the history
+    /// puts it in.
+    #[serde(default)]
+    pub counts_physical: bool,
     /// What only drives of its protocol say.
     pub detail: Detail,
 }
@@ -185,6 +196,24 @@ pub enum SelfTestResult {
     Unknown,
 }
 
+/// An entry of a log about data that could not be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LoggedError {
+    /// Grows with each new entry: its number, or its time.
+    pub number: u64,
+    /// Power-on hours when it happened. ATA counts to 65535 and begins again.
+    pub hours: Option<u64>,
+}
+
+impl LoggedError {
+    /// The newest entries of one log, the newest first.
+    fn newest(mut all: Vec<Self>) -> Vec<Self> {
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all.truncate(MOST_ERRORS);
+        all
+    }
+}
+
 /// A sector that a log of the drive has as unreadable. A log is history: it may have been written since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LoggedPlace {
@@ -217,8 +246,12 @@ impl Facts {
         }
     }
 
-    /// The drive's word on itself; an exit status of "failing" counts where the word itself is missing.
+    /// The drive's word on itself; an exit status of "failing" counts where the word itself is missing. None where it is
+    /// made of a value that cannot be true.
     pub fn status(&self) -> Option<bool> {
+        if plausible::status_is_void(self) {
+            return None;
+        }
         let failing = self.exit.has(ExitStatus::FAILING).then_some(false);
         self.passed.or(failing)
     }
@@ -229,16 +262,9 @@ impl Facts {
         mode.starts_with("STANDBY") || mode.starts_with("SLEEP")
     }
 
-    /// Whether there is anything that a verdict could be made of.
+    /// Whether there is anything that a verdict could be made of. A status of "passed" alone is no proof of health.
     pub fn tells_health(&self) -> bool {
-        let detail = match &self.detail {
-            Detail::Ata(ata) => !ata.attributes.is_empty(),
-            Detail::Scsi(scsi) => scsi.grown_defects.is_some() || scsi.uncorrected().is_some(),
-            Detail::Nvme(nvme) => nvme.critical_warning.is_some() || nvme.media_errors.is_some(),
-            Detail::Mmc(mmc) => mmc.pre_eol.is_some() || mmc.life_time.is_some(),
-            Detail::Unknown => false,
-        };
-        detail || self.status().is_some()
+        plausible::tells_health(self)
     }
 
     /// The newest self-test first.
@@ -253,7 +279,8 @@ impl Facts {
 
     /// Where the drive's logs say that it could not read: failed self-tests, errors, background scans, pending defects.
     pub fn logged_places(&self) -> Vec<LoggedPlace> {
-        let tests = self.self_tests().iter().filter_map(|test| match test {
+        let tests = plausible::self_tests(self);
+        let tests = tests.into_iter().filter_map(|test| match test {
             SelfTest {
                 result: SelfTestResult::Failed(_),
                 lba: Some(lba),
@@ -268,7 +295,8 @@ impl Facts {
         let logged = match &self.detail {
             Detail::Ata(ata) => ata.unreadable.as_slice(),
             Detail::Scsi(scsi) => scsi.unreadable.as_slice(),
-            Detail::Nvme(_) | Detail::Mmc(_) | Detail::Unknown => &[],
+            Detail::Nvme(nvme) => nvme.unreadable.as_slice(),
+            Detail::Mmc(_) | Detail::Unknown => &[],
         };
         let mut all = LoggedPlace::newest(tests.collect());
         all.extend_from_slice(logged);

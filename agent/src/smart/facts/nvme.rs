@@ -2,13 +2,22 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{SelfTest, SelfTestResult};
+use super::{LoggedPlace, SelfTest, SelfTestResult};
 use crate::smart::json::Node;
 
 /// A data unit is a thousand blocks of 512 bytes.
 const DATA_UNIT: u64 = 512_000;
-/// A byte of which every bit is set.
-const ALL_ONES: u64 = 0xff;
+/// Status of a completed command: Unrecovered Read Error (NVMe base specification 2.1, figure 102), type 2 and code 0x81.
+const UNRECOVERED_READ: u64 = 0x281;
+/// The type and the code in a status field.
+const STATUS: u64 = 0x7ff;
+/// Entries of the error log that are read; smartctl prints 16 unless asked for more.
+const ENTRIES: usize = 256;
+/// Names that smartctl and nvme-cli have for the summary of endurance groups.
+const ENDURANCE_GROUPS: [&str; 2] = [
+    "endurance_group_critical_warning_summary",
+    "endurance_grp_critical_warning_summary",
+];
 /// More sensors than the specification has room for are not kept.
 const SENSORS: usize = 8;
 
@@ -17,6 +26,9 @@ const SENSORS: usize = 8;
 pub struct Nvme {
     /// Bits of the critical warning byte.
     pub critical_warning: Option<CriticalWarning>,
+    /// The same bits of the endurance groups, where the controller has them.
+    #[serde(default)]
+    pub endurance_groups: Option<CriticalWarning>,
     /// Spare blocks left, percent.
     pub available_spare: Option<u64>,
     /// Below it the drive warns, percent.
@@ -36,6 +48,9 @@ pub struct Nvme {
     pub critical_minutes: Option<u64>,
     /// Entries ever written to the error log. Not a sign of ill health.
     pub error_log_entries: Option<u64>,
+    /// Commands to read and to write that hosts sent.
+    #[serde(default)]
+    pub host_commands: Option<u64>,
     /// Bytes read by the host.
     pub bytes_read: Option<u64>,
     /// Bytes written by the host.
@@ -48,6 +63,12 @@ pub struct Nvme {
     pub sensors: Vec<i32>,
     /// Newest first.
     pub self_tests: Vec<SelfTest>,
+    /// Reads in the error log that failed because the medium lost the data; None when the log was not asked for.
+    #[serde(default)]
+    pub unrecovered_reads: Option<u64>,
+    /// Where they were.
+    #[serde(default)]
+    pub unreadable: Vec<LoggedPlace>,
 }
 
 /// The critical warning byte.
@@ -86,17 +107,15 @@ impl Nvme {
             .or_else(|| root.path(&["smart_status", "nvme", "value"]).u64());
         let limits = root.get("nvme_composite_temperature_threshold");
         let bytes = |key| Some(log.count(key)?.saturating_mul(DATA_UNIT));
-        let spare = log.get("available_spare").u64();
-        if warning == Some(ALL_ONES) && spare.is_none_or(|spare| spare > 100) {
-            // What a controller that does not answer reads as.
-            return Self {
-                self_tests: self_tests(root),
-                ..Self::default()
-            };
-        }
+        let bits = |bits: u64| CriticalWarning((bits & 0xff) as u8);
+        let groups = ENDURANCE_GROUPS.iter();
+        let groups = groups.map(|key| log.get(key)).find_map(Node::u64);
+        let commands = ["host_reads", "host_writes"].into_iter();
+        let (unrecovered_reads, unreadable) = unrecovered(root.get("nvme_error_information_log"));
         Self {
-            critical_warning: warning.map(|bits| CriticalWarning((bits & 0xff) as u8)),
-            available_spare: spare,
+            critical_warning: warning.map(bits),
+            endurance_groups: groups.map(bits),
+            available_spare: log.get("available_spare").u64(),
             spare_threshold: log.get("available_spare_threshold").u64(),
             percentage_used: log.get("percentage_used").u64(),
             media_errors: log.count("media_errors"),
@@ -104,6 +123,9 @@ impl Nvme {
             warning_minutes: log.count("warning_temp_time"),
             critical_minutes: log.count("critical_comp_time"),
             error_log_entries: log.count("num_err_log_entries"),
+            host_commands: commands
+                .filter_map(|key| log.count(key))
+                .reduce(u64::saturating_add),
             bytes_read: bytes("data_units_read"),
             bytes_written: bytes("data_units_written"),
             warning_temperature: limits.get("warning").i32(),
@@ -116,8 +138,31 @@ impl Nvme {
                 .take(SENSORS)
                 .collect(),
             self_tests: self_tests(root),
+            unrecovered_reads,
+            unreadable,
         }
     }
+}
+
+fn unrecovered(log: Node<'_>) -> (Option<u64>, Vec<LoggedPlace>) {
+    let is_unrecovered = |entry: &Node<'_>| {
+        let status = entry.get("status_field");
+        status.get("value").u64().map(|status| status & STATUS) == Some(UNRECOVERED_READ)
+    };
+    let entries = log.get("table").items().take(ENTRIES);
+    let entries: Vec<Node<'_>> = entries.filter(is_unrecovered).collect();
+    let place = |entry: &Node<'_>| {
+        Some(LoggedPlace {
+            entry: entry.get("error_count").u64().unwrap_or(0),
+            lba: entry.path(&["lba", "value"]).u64()?,
+        })
+    };
+    let places = entries.iter().filter_map(place).collect();
+    let count = u64::try_from(entries.len()).unwrap_or(u64::MAX);
+    (
+        log.is_object().then_some(count),
+        LoggedPlace::newest(places),
+    )
 }
 
 fn self_tests(root: Node<'_>) -> Vec<SelfTest> {

@@ -149,6 +149,7 @@ fn facts(root: Node<'_>) -> Facts {
         exit: ExitStatus::new(root.path(&["smartctl", "exit_status"]).u64().unwrap_or(0)),
         messages,
         not_running: None,
+        counts_physical: false,
         detail,
     }
 }
@@ -233,27 +234,17 @@ fn is_measured(degrees: i32) -> bool {
     degrees != 0 && (-50..=150).contains(&degrees)
 }
 
+/// By the rotation rate, unless the attributes are those of flash memory: some solid state drives claim to rotate.
 fn rotational(detail: &Detail, rate: Option<u64>) -> Option<bool> {
-    if let Some(rate) = rate {
-        return Some(rate > 0);
-    }
+    let by_rate = rate.map(|rate| rate > 0);
     match detail {
         Detail::Nvme(_) | Detail::Mmc(_) => Some(false),
-        Detail::Ata(ata) => {
-            let named = |words: &[&str]| {
-                let mut names = ata
-                    .attributes
-                    .iter()
-                    .map(|attribute| attribute.name.to_lowercase());
-                names.any(|name| words.iter().any(|word| name.contains(word)))
-            };
-            if named(&["wear", "ssd", "nand", "flash", "life", "erase"]) {
-                Some(false)
-            } else {
-                named(&["spin_", "seek_", "head_"]).then_some(true)
-            }
-        }
-        Detail::Scsi(_) | Detail::Unknown => None,
+        Detail::Ata(ata) => match (by_rate, ata.medium()) {
+            (Some(true) | None, (true, false)) | (None, (true, true)) => Some(false),
+            (None, (false, true)) => Some(true),
+            (by_rate, _) => by_rate,
+        },
+        Detail::Scsi(_) | Detail::Unknown => by_rate,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Logged, LoggedPlace, NAME, SelfTest, SelfTestResult};
+use super::{LoggedError, LoggedPlace, NAME, SelfTest, SelfTestResult};
 use crate::smart::json::{Node, decimal};
 
 /// The self-test log page has 20 entries.
@@ -16,6 +16,9 @@ const RESULTS: usize = 2048;
 const MEDIUM_ERROR: u64 = 3;
 /// Sense key: the drive's electronics or mechanics failed.
 const HARDWARE_ERROR: u64 = 4;
+/// Reassign status of what was recovered by writing it again in the same place, and smartctl's words for it.
+const RECOVERED: u64 = 5;
+const RECOVERED_WORDS: &str = "recovered via rewrite in-place";
 /// How smartctl words the states of a background scan that matter.
 const BACKGROUND_WORDS: [(u64, &str); 2] = [
     (3, "halted due to fatal error"),
@@ -53,7 +56,7 @@ pub struct Scsi {
     pub background_status: Option<u64>,
     /// What the background scan found and could not recover: sense keys 3 (medium) and 4 (hardware).
     #[serde(default)]
-    pub background_errors: Option<Logged>,
+    pub background_errors: Option<Vec<LoggedError>>,
     /// Year and week in which it was made.
     #[serde(default)]
     pub manufactured: Option<(u16, u8)>,
@@ -126,14 +129,6 @@ impl Scsi {
             unreadable,
         }
     }
-
-    /// Uncorrected errors of reading, writing and verifying together; None when no counter is there.
-    pub fn uncorrected(&self) -> Option<u64> {
-        [self.read, self.write, self.verify]
-            .into_iter()
-            .filter_map(|counter| counter?.uncorrected)
-            .reduce(u64::saturating_add)
-    }
 }
 
 fn background_status(status: Node<'_>) -> Option<u64> {
@@ -148,16 +143,19 @@ fn background_status(status: Node<'_>) -> Option<u64> {
     number.or_else(by_words)
 }
 
-fn background_errors(scan: Node<'_>) -> (Option<Logged>, Vec<LoggedPlace>) {
-    let (mut found, mut places) = (Logged::default(), Vec::new());
+fn background_errors(scan: Node<'_>) -> (Option<Vec<LoggedError>>, Vec<LoggedPlace>) {
+    let (mut found, mut places) = (Vec::new(), Vec::new());
     let results = scan.members().filter(|(key, _)| key.starts_with("result_"));
     for (_, result) in results.take(RESULTS) {
         let sense_key = result.get("sense_key");
         let sense_key = sense_key.get("value").u64().or_else(|| sense_key.u64());
-        if matches!(sense_key, Some(MEDIUM_ERROR | HARDWARE_ERROR)) {
-            found.count += 1;
+        let is_error = matches!(sense_key, Some(MEDIUM_ERROR | HARDWARE_ERROR));
+        if is_error && !is_recovered(result.get("reassign_status")) {
             let minutes = result.path(&["accumulated_power_on", "minutes"]).u64();
-            found.newest = found.newest.max(minutes.unwrap_or(0)).max(found.count);
+            found.push(LoggedError {
+                number: minutes.unwrap_or(0),
+                hours: minutes.map(|minutes| minutes / 60),
+            });
             if sense_key == Some(MEDIUM_ERROR) {
                 let entry = minutes.unwrap_or(0);
                 let lba = result.get("lba").u64();
@@ -165,10 +163,18 @@ fn background_errors(scan: Node<'_>) -> (Option<Logged>, Vec<LoggedPlace>) {
             }
         }
     }
+    let found = LoggedError::newest(found);
     (
         scan.is_object().then_some(found),
         LoggedPlace::newest(places),
     )
+}
+
+/// Whether the scan read the data after all and wrote it again (SBC-4, reassign status 5).
+fn is_recovered(status: Node<'_>) -> bool {
+    let number = status.get("value").u64().or_else(|| status.u64());
+    let words = [status.get("string"), status].map(|node| node.text(NAME).to_lowercase());
+    number == Some(RECOVERED) || words.iter().any(|words| words.starts_with(RECOVERED_WORDS))
 }
 
 /// Its members are the count and, by their numbers, the defects.

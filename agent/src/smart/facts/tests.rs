@@ -9,6 +9,7 @@ use crate::smart::{
     collect::{of_bytes, of_facts},
     fixtures::{self, changed, document},
     judge,
+    rules::uncorrected_errors,
 };
 
 #[test]
@@ -76,7 +77,10 @@ fn a_scsi_drive_is_read_behind_a_line_of_text() {
     let Detail::Scsi(scsi) = &facts.detail else {
         panic!("not SCSI");
     };
-    assert_eq!((scsi.grown_defects, scsi.uncorrected()), (Some(3), Some(0)));
+    assert_eq!(
+        (scsi.grown_defects, uncorrected_errors(&facts)),
+        (Some(3), Some(0))
+    );
     assert_eq!(scsi.verify.unwrap().bytes, Some(1_525_000_000));
     assert_eq!(scsi.self_tests[0].result, SelfTestResult::Passed);
 }
@@ -97,6 +101,61 @@ fn an_nvme_drive_is_read() {
     );
     assert_eq!(nvme.self_tests.len(), 1);
     assert_eq!(facts.rotational, Some(false));
+}
+
+#[test]
+fn reads_that_an_nvme_drive_lost_are_context_with_their_places() {
+    // As smartctl 7.4 prints two of them, and a command that was not valid.
+    let entry = |count: u64, status: u64, lba: u64| {
+        json!({"error_count": count, "submission_queue_id": 1, "command_id": 12, "nsid": 1,
+            "status_field": {"value": status, "do_not_retry": true, "status_code_type": status >> 8 & 7,
+                "status_code": status & 0xff},
+            "lba": {"value": lba}})
+    };
+    let log = json!({"size": 64, "read": 16, "unread": 0,
+        "table": [entry(9, 0x4281, 771), entry(8, 0x4002, 0), entry(7, 0x281, 16)]});
+    let facts = changed(fixtures::NVME, &[("nvme_error_information_log", log)]);
+    let Detail::Nvme(nvme) = &facts.detail else {
+        panic!("not NVMe");
+    };
+    assert_eq!(nvme.unrecovered_reads, Some(2));
+    let places = facts.logged_places();
+    let places: Vec<u64> = places.iter().map(|place| place.lba).collect();
+    assert_eq!(places, [771, 16]);
+    // Context: the verdict is that of the counters.
+    let outcome = of_facts(facts);
+    let seen = judge(
+        &outcome,
+        &mut History::default(),
+        0,
+        &Thresholds::default(),
+        None,
+    );
+    assert_eq!(seen.verdict.as_str(), "GOOD");
+}
+
+#[test]
+fn a_drive_rotates_by_its_rate_unless_all_its_attributes_are_of_flash_memory() {
+    let of = |rate: Value, names: [&str; 2]| {
+        let changes = [
+            ("rotation_rate", rate),
+            ("attr 5 name", json!(names[0])),
+            ("attr 9 name", json!(names[1])),
+            ("attr 177 name", json!("Unknown_Attribute")),
+            ("attr 202 name", json!("Unknown_Attribute")),
+        ];
+        changed(fixtures::ATA_SSD, &changes).rotational
+    };
+    const FLASH: &str = "Available_Reservd_Space";
+    const HEADS: &str = "Head_Flying_Hours";
+    let plain = ["Reallocated_Sector_Ct", "Power_On_Hours"];
+    assert_eq!(of(json!(7200), [FLASH, "Power_On_Hours"]), Some(false));
+    assert_eq!(of(json!(7200), [FLASH, HEADS]), Some(true));
+    assert_eq!(of(json!(7200), plain), Some(true));
+    assert_eq!(of(json!(0), plain), Some(false));
+    assert_eq!(of(Value::Null, [FLASH, "Power_On_Hours"]), Some(false));
+    assert_eq!(of(Value::Null, [HEADS, "Power_On_Hours"]), Some(true));
+    assert_eq!(of(Value::Null, plain), None);
 }
 
 #[test]

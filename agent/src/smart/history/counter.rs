@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::{
-    facts::{Attribute, Detail, Facts},
-    rules::{counting, statistics},
+    facts::Facts,
+    plausible::{Field, number},
+    rules::uncorrected_errors,
 };
 
 macro_rules! counters {
@@ -51,57 +52,34 @@ counters! {
     MediaErrors = "nvme-media-errors", "media errors";
 }
 
-/// The ATA counters by attribute.
-const ATA: [(u8, Counter); 6] = [
-    (5, Counter::Reallocated),
-    (187, Counter::ReportedUncorrect),
-    (188, Counter::CommandTimeout),
-    (197, Counter::PendingSectors),
-    (198, Counter::OfflineUncorrectable),
-    (199, Counter::InterfaceCrc),
-];
-/// Attributes whose raw value can hold several numbers of 16 bits, the count lowest.
-const PACKED: [u8; 4] = [5, 10, 187, 188];
-
 impl Counter {
-    /// The count in an attribute's raw value.
-    pub fn number(attribute: &Attribute) -> u64 {
-        if PACKED.contains(&attribute.id) {
-            attribute.raw16()
-        } else {
-            attribute.raw
+    /// Where it is read; the first field that the drive has.
+    fn fields(self) -> &'static [Field] {
+        match self {
+            Self::Reallocated => &[Field::Reallocated, Field::StatisticReallocated],
+            Self::ReportedUncorrect => &[Field::ReportedUncorrect, Field::StatisticUncorrectable],
+            Self::CommandTimeout => &[Field::CommandTimeout],
+            Self::PendingSectors => &[Field::PendingSectors],
+            Self::OfflineUncorrectable => &[Field::OfflineUncorrectable],
+            Self::InterfaceCrc => &[Field::InterfaceCrc, Field::StatisticInterfaceCrc],
+            // The sum of three.
+            Self::ScsiUncorrected => &[],
+            Self::GrownDefects => &[Field::GrownDefects],
+            Self::MediaErrors => &[Field::MediaErrors],
         }
     }
 
-    /// The counters that these facts hold.
+    /// The counters that these facts hold. What cannot be true is not among them.
     pub fn read(facts: &Facts) -> Vec<(Self, u64)> {
-        match &facts.detail {
-            Detail::Ata(ata) => ATA
-                .into_iter()
-                .filter_map(|(id, counter)| {
-                    let attribute = counting(facts, ata, id).map(Self::number);
-                    let statistic = || {
-                        let places = statistics::COUNTERS.iter();
-                        let mut places = places.filter(|(known, _)| *known == counter);
-                        let (_, (page, offset)) = places.next()?;
-                        ata.statistic(*page, *offset)
-                    };
-                    Some((counter, attribute.or_else(statistic)?))
-                })
-                .collect(),
-            Detail::Scsi(scsi) => [
-                (Self::ScsiUncorrected, scsi.uncorrected()),
-                (Self::GrownDefects, scsi.grown_defects),
-            ]
-            .into_iter()
-            .filter_map(|(counter, value)| Some((counter, value?)))
-            .collect(),
-            Detail::Nvme(nvme) => nvme
-                .media_errors
-                .map(|errors| (Self::MediaErrors, errors))
-                .into_iter()
-                .collect(),
-            Detail::Mmc(_) | Detail::Unknown => Vec::new(),
-        }
+        let value = |counter: Self| match counter {
+            Self::ScsiUncorrected => uncorrected_errors(facts),
+            _ => counter
+                .fields()
+                .iter()
+                .find_map(|field| number(facts, *field)),
+        };
+        let all = Self::ALL.iter();
+        all.filter_map(|counter| Some((*counter, value(*counter)?)))
+            .collect()
     }
 }

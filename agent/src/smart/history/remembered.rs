@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::{
-    facts::{Detail, Facts, Logged, Statistic, Temperature},
-    rules::{ENDURANCE, WearSource, wear},
+    facts::{Detail, Facts, LoggedError, Statistic, Temperature},
+    plausible::STATISTICS,
+    rules::{ENDURANCE, counts_physical, wear},
 };
 
 /// Facts of the last poll that had them.
@@ -19,22 +20,27 @@ pub(super) struct Remembered {
     limits: Temperature,
     #[serde(default)]
     nvme_limits: (Option<i32>, Option<i32>),
-    /// Of ATA: the percentage used in the device statistics.
+    /// Of ATA: the device statistics that rules read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    statistics: Vec<Statistic>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    endurance_statistic: Option<u64>,
+    error_count: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    logged_uncorrectable: Option<Logged>,
+    logged_uncorrectable: Option<Vec<LoggedError>>,
+    /// Of ATA: a count of sectors was no multiple of the logical sectors in a physical one.
+    #[serde(default)]
+    counts_physical: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     background_status: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    background_errors: Option<Logged>,
+    background_errors: Option<Vec<LoggedError>>,
 }
 
 /// Takes the new value where there is one, else the old.
-fn newest<T: Copy>(new: &mut Option<T>, old: &mut Option<T>) {
+fn newest<T: Clone>(new: &mut Option<T>, old: &mut Option<T>) {
     match new {
-        Some(_) => *old = *new,
-        None => *new = *old,
+        Some(_) => old.clone_from(new),
+        None => new.clone_from(old),
     }
 }
 
@@ -54,7 +60,8 @@ impl Remembered {
                 None => facts.endurance_used = self.endurance_used,
             }
         }
-        let worn = wear(facts).filter(|wear| wear.source == WearSource::Statistics);
+        self.counts_physical |= counts_physical(facts);
+        facts.counts_physical = self.counts_physical;
         match &mut facts.detail {
             Detail::Ata(ata) => {
                 newest(&mut ata.pending_defects, &mut self.pending_defects);
@@ -62,19 +69,8 @@ impl Remembered {
                     &mut ata.logged_uncorrectable,
                     &mut self.logged_uncorrectable,
                 );
-                let (page, offset) = ENDURANCE;
-                match (worn, self.endurance_statistic) {
-                    (Some(wear), _) => self.endurance_statistic = Some(wear.percent),
-                    (None, Some(value)) if ata.statistic(page, offset).is_none() => {
-                        ata.statistics.push(Statistic {
-                            page,
-                            offset,
-                            name: String::new(),
-                            value,
-                        });
-                    }
-                    (None, _) => {}
-                }
+                newest(&mut ata.error_count, &mut self.error_count);
+                self.complete_statistics(&mut ata.statistics);
             }
             Detail::Scsi(scsi) => {
                 newest(&mut scsi.pending_defects, &mut self.pending_defects);
@@ -86,6 +82,22 @@ impl Remembered {
                 newest(&mut nvme.critical_temperature, &mut self.nvme_limits.1);
             }
             Detail::Mmc(_) | Detail::Unknown => {}
+        }
+    }
+
+    fn complete_statistics(&mut self, statistics: &mut Vec<Statistic>) {
+        let wanted = [ENDURANCE].into_iter().chain(STATISTICS);
+        for place in wanted {
+            let is_it = |one: &&Statistic| (one.page, one.offset) == place;
+            let new = statistics.iter().find(is_it).cloned();
+            let old = self.statistics.iter().find(is_it).cloned();
+            match (new, old) {
+                (Some(new), _) => {
+                    self.statistics.retain(|one| !is_it(&one));
+                    self.statistics.push(new);
+                }
+                (None, old) => statistics.extend(old),
+            }
         }
     }
 }

@@ -22,9 +22,11 @@ impl History {
             *self = Self::default();
         }
         self.identity.fill_from(identity);
+        // Of this answer alone: a value of an earlier one would be a poll without growth.
+        let counters = Counter::read(facts);
         self.remembered.complete(facts);
         let mut trends = Vec::new();
-        for (counter, value) in Counter::read(facts) {
+        for (counter, value) in counters {
             // An acknowledged level follows a counter down: what comes back counts again.
             if let Some(level) = self.acknowledged.get_mut(counter.as_str()) {
                 *level = (*level).min(value);

@@ -18,7 +18,10 @@ const DAY: u64 = 24 * HOUR;
 fn pending(sectors: u64) -> Outcome {
     Outcome::Answered(Box::new(changed(
         ATA_HDD,
-        &[("attr 197 raw", json!(sectors))],
+        &[
+            ("attr 197 raw", json!(sectors)),
+            ("physical_block_size", json!(512)),
+        ],
     )))
 }
 

@@ -4,111 +4,14 @@
 //! of the exit status (error log) never counts.
 
 use super::{
-    Code,
+    Code, error_age,
     rule::{Hit, Input},
-    statistics::{REALLOCATED, UNCORRECTABLE},
+    wear,
 };
 use crate::smart::{
     facts::{Ata, Attribute, Detail, Facts, Failed},
-    history::Counter,
+    plausible::{Cause, Field, cause, current_failure, number},
 };
-
-/// Attributes that hold temperatures: hot once is a condition, not a failure.
-const TEMPERATURES: [u8; 2] = [190, 194];
-/// Words in smartctl's name for an attribute that say that on this drive the number counts something
-/// else than errors, as some solid state drives' do (198 as sectors read, 5 as life left, …).
-const OTHER_MEANINGS: [&str; 13] = [
-    "gib",
-    "mib",
-    "lba",
-    "sectors_tot",
-    "total_read",
-    "total_write",
-    "host_",
-    "life",
-    "temperature",
-    "power",
-    "wear",
-    "spare",
-    "not_in_use",
-];
-/// Of some numbers, a word that smartctl's name must have for the number to count what it is known for, and one that it
-/// must not: Indilinx, JMicron, Phison and OCZ use them for other things, and `Current_Pending_ECC_Cnt` of Crucial and
-/// ATP counts corrected cells and flips between 0 and 1 (smartmontools ticket 1227).
-const NAMED: [(u8, &[&str], &str); 6] = [
-    (10, &["spin"], "\0"),
-    (187, &["uncorr", "report"], "nand"),
-    (188, &["timeout"], "\0"),
-    (197, &["pending"], "ecc"),
-    (198, &["uncorrect", "offl"], "\0"),
-    (199, &["crc"], "\0"),
-];
-/// Models whose attribute 197 is that counter also where smartctl's database does not know it yet.
-const PENDING_IS_ECC: &str = "MX500";
-/// More sectors than a solid state drive has spare blocks for: the raw value is packed, and smartctl does not know how.
-const PACKED_FROM: u64 = 1 << 16;
-
-/// Attribute `id`, when it counts what the standard meaning of its number says.
-pub(in crate::smart) fn counting<'a>(facts: &Facts, ata: &'a Ata, id: u8) -> Option<&'a Attribute> {
-    let attribute = ata.attribute(id)?;
-    let name = attribute.name.to_lowercase();
-    if OTHER_MEANINGS.iter().any(|word| name.contains(word)) {
-        return None;
-    }
-    let named = NAMED.iter().find(|(number, ..)| *number == id);
-    if let Some((_, words, not)) = named
-        && !name.is_empty()
-        && (name.contains(not) || !words.iter().any(|word| name.contains(word)))
-    {
-        return None;
-    }
-    if matches!(id, 197 | 198) {
-        let is_packed = facts.rotational == Some(false) && attribute.raw >= PACKED_FROM;
-        let is_ecc = id == 197 && facts.model.contains(PENDING_IS_ECC);
-        if attribute.packed || is_packed || is_ecc {
-            return None;
-        }
-    }
-    Some(attribute)
-}
-
-/// The count of an attribute.
-fn count(input: &Input<'_>, id: u8) -> Option<Hit> {
-    let Detail::Ata(ata) = &input.facts.detail else {
-        return None;
-    };
-    let attribute = counting(input.facts, ata, id)?;
-    Some(Hit {
-        subject: Some(format!("ata-{id}")),
-        ..Hit::value(Counter::number(attribute))
-    })
-}
-
-pub(super) fn reallocated(input: &Input<'_>) -> Option<Hit> {
-    count(input, 5)
-}
-
-pub(super) fn spin_retries(input: &Input<'_>) -> Option<Hit> {
-    count(input, 10)
-}
-
-pub(super) fn reported_uncorrect(input: &Input<'_>) -> Option<Hit> {
-    count(input, 187)
-}
-
-pub(super) fn pending(input: &Input<'_>) -> Option<Hit> {
-    count(input, 197)
-}
-
-pub(super) fn offline_uncorrectable(input: &Input<'_>) -> Option<Hit> {
-    count(input, 198)
-}
-
-pub(super) fn end_to_end(input: &Input<'_>) -> Option<Hit> {
-    let name = ata(input)?.attribute(184)?.name.to_lowercase();
-    let is_named_so = name.replace('_', "-").contains("end-to-end");
-    count(input, 184).filter(|_| is_named_so)
-}
 
 fn ata<'a>(input: &Input<'a>) -> Option<&'a Ata> {
     match &input.facts.detail {
@@ -117,39 +20,99 @@ fn ata<'a>(input: &Input<'a>) -> Option<&'a Ata> {
     }
 }
 
+fn count(input: &Input<'_>, field: Field) -> Option<Hit> {
+    number(input.facts, field).map(Hit::value)
+}
+
+/// A count of sectors of a rotating drive in physical ones; the level stays as the drive counts.
+fn sectors(input: &Input<'_>, field: Field) -> Option<Hit> {
+    let raw = number(input.facts, field)?;
+    Some(Hit {
+        level: Some(raw),
+        ..Hit::value(raw.div_ceil(per_physical(input.facts)))
+    })
+}
+
+/// Logical sectors to a physical one.
+fn ratio(facts: &Facts) -> u64 {
+    match facts.sector_bytes {
+        (Some(logical), Some(physical)) => physical.checked_div(logical).unwrap_or(1).max(1),
+        _ => 1,
+    }
+}
+
+/// How many of its own counts are a physical sector. Seagate's drives count logical sectors in 5, 197 and 198, others
+/// physical ones. The device statistics, which count logical ones, decide.
+fn per_physical(facts: &Facts) -> u64 {
+    let ratio = ratio(facts);
+    let known = |field| number(facts, field).filter(|count| *count > 0);
+    let replaced = known(Field::Reallocated).zip(known(Field::StatisticReallocated));
+    match replaced {
+        _ if facts.rotational == Some(false) => 1,
+        Some((counted, logical)) if counted == logical => ratio,
+        Some((counted, logical)) if counted.saturating_mul(ratio) == logical => 1,
+        _ if facts.counts_physical || counts_physical(facts) => 1,
+        _ => ratio,
+    }
+}
+
+/// Whether it is proven that the drive counts physical sectors: one count is no multiple of the logical sectors in one.
+pub(in crate::smart) fn counts_physical(facts: &Facts) -> bool {
+    let ratio = ratio(facts);
+    let counts = [
+        Field::Reallocated,
+        Field::PendingSectors,
+        Field::OfflineUncorrectable,
+    ];
+    let mut counts = counts.into_iter().filter_map(|field| number(facts, field));
+    counts.any(|count| !count.is_multiple_of(ratio))
+}
+
+pub(super) fn reallocated(input: &Input<'_>) -> Option<Hit> {
+    sectors(input, Field::Reallocated)
+}
+
+pub(super) fn spin_retries(input: &Input<'_>) -> Option<Hit> {
+    count(input, Field::SpinRetries)
+}
+
+pub(super) fn reported_uncorrect(input: &Input<'_>) -> Option<Hit> {
+    count(input, Field::ReportedUncorrect)
+}
+
+pub(super) fn pending(input: &Input<'_>) -> Option<Hit> {
+    sectors(input, Field::PendingSectors)
+}
+
+pub(super) fn offline_uncorrectable(input: &Input<'_>) -> Option<Hit> {
+    sectors(input, Field::OfflineUncorrectable)
+}
+
+pub(super) fn end_to_end(input: &Input<'_>) -> Option<Hit> {
+    count(input, Field::EndToEnd)
+}
+
 pub(super) fn pending_defects(input: &Input<'_>) -> Option<Hit> {
-    ata(input)?.pending_defects.map(Hit::value)
+    count(input, Field::AtaPendingDefects)
 }
 
 /// Number of Reallocated Logical Sectors, in physical sectors, where it is more than attribute 5 shows.
 pub(super) fn reallocated_by_statistics(input: &Input<'_>) -> Option<Hit> {
-    let logical = ata(input)?.statistic(REALLOCATED.0, REALLOCATED.1)?;
-    let by_size = match input.facts.sector_bytes {
-        (Some(logical), Some(physical)) => physical.checked_div(logical).unwrap_or(1).max(1),
-        _ => 1,
-    };
-    let sectors = logical / by_size;
-    let known = count(input, 5).map_or(0, |hit| hit.value);
+    let sectors = number(input.facts, Field::StatisticReallocated)? / ratio(input.facts);
+    let known = reallocated(input).map_or(0, |hit| hit.value);
     (sectors > known).then(|| Hit::value(sectors))
 }
 
 /// Number of Reported Uncorrectable Errors, where it is more than attribute 187 shows.
 pub(super) fn uncorrectable_by_statistics(input: &Input<'_>) -> Option<Hit> {
-    let errors = ata(input)?.statistic(UNCORRECTABLE.0, UNCORRECTABLE.1)?;
-    let known = count(input, 187).map_or(0, |hit| hit.value);
+    let errors = number(input.facts, Field::StatisticUncorrectable)?;
+    let known = number(input.facts, Field::ReportedUncorrect).unwrap_or(0);
     (errors > known).then(|| Hit::value(errors))
 }
 
-/// Uncorrectable reads in the error log, where no attribute counts them.
+/// Data in the error log that could not be read, as long as it is not outdated.
 pub(super) fn uncorrectable_by_log(input: &Input<'_>) -> Option<Hit> {
-    if count(input, 187).is_some() {
-        return None;
-    }
-    let logged = ata(input)?.logged_uncorrectable?;
-    Some(Hit {
-        level: Some(logged.newest),
-        ..Hit::value(logged.count)
-    })
+    error_age::counting(input, ata(input)?.logged_uncorrectable.as_ref()?)
 }
 
 /// Below which helium drives lose it: 22 on HGST's and WD's, 23 and 24 on Toshiba's; Seagate's 200 where the database
@@ -181,12 +144,42 @@ pub(super) fn helium(input: &Input<'_>) -> Option<Hit> {
     })
 }
 
+/// The attributes that are at or under their thresholds now, each with the reason.
+fn failing<'a>(input: &Input<'a>) -> impl Iterator<Item = (&'a Attribute, Cause)> {
+    let facts = input.facts;
+    let attributes = ata(input).into_iter().flat_map(|ata| &ata.attributes);
+    let failing = attributes.filter(|attribute| current_failure(attribute) == Failed::Now);
+    failing.map(move |attribute| (attribute, cause(facts, attribute)))
+}
+
+/// Not where each attribute under its threshold is about wear or the backup power: these have rules of their own.
 pub(super) fn failed_status(input: &Input<'_>) -> Vec<Hit> {
-    Hit::yes(input.facts.status() == Some(false))
+    let mut causes = failing(input).map(|(_, cause)| cause).peekable();
+    let is_explained = causes.peek().is_some() && causes.all(|cause| cause != Cause::Failure);
+    Hit::yes(input.facts.status() == Some(false) && !is_explained)
+}
+
+pub(super) fn endurance_used(input: &Input<'_>) -> Vec<Hit> {
+    let is_worn = failing(input).any(|(_, cause)| cause == Cause::Wear);
+    let used = wear::wear(input.facts).map_or(100, |wear| wear.percent);
+    // The wear is the condition's: a level that stays, so that an acknowledgement does.
+    let hit = is_worn.then(|| Hit {
+        level: Some(1),
+        ..Hit::value(used)
+    });
+    hit.into_iter().collect()
+}
+
+pub(super) fn backup_failed(input: &Input<'_>) -> Vec<Hit> {
+    let backup = failing(input).filter(|(_, cause)| *cause == Cause::Backup);
+    backup.map(|(attribute, _)| below(attribute)).collect()
 }
 
 pub(super) fn fatal_self_test(input: &Input<'_>) -> Vec<Hit> {
-    ata(input).map(super::self_tests::fatal).unwrap_or_default()
+    match input.facts.detail {
+        Detail::Ata(_) => super::self_tests::fatal(input.facts),
+        _ => Vec::new(),
+    }
 }
 
 pub(super) fn prefail_now(input: &Input<'_>) -> Vec<Hit> {
@@ -202,33 +195,32 @@ pub(super) fn old_age_now(input: &Input<'_>) -> Vec<Hit> {
 }
 
 fn below_threshold(input: &Input<'_>, wanted: Code) -> Vec<Hit> {
-    let Some(ata) = ata(input) else {
-        return Vec::new();
-    };
-    let attributes = ata.attributes.iter().filter(|attribute| {
-        let code = match (attribute.prefail, attribute.failed) {
+    let attributes = ata(input).into_iter().flat_map(|ata| &ata.attributes);
+    let attributes = attributes.filter(|attribute| {
+        let code = match (attribute.prefail, current_failure(attribute)) {
             (true, Failed::Now) => Code::PrefailNow,
             (true, Failed::Past) => Code::PrefailPast,
             (false, Failed::Now) => Code::OldAgeNow,
             _ => return false,
         };
-        code == wanted && !is_temperature(attribute)
+        code == wanted && cause(input.facts, attribute) == Cause::Failure
     });
-    let hits = attributes.map(|attribute| {
-        // The worst value only falls: it is worse the lower it is.
-        let worst = attribute.worst.or(attribute.value).unwrap_or(0);
-        Hit {
-            subject: Some(format!("attribute-{}", attribute.id)),
-            level: Some(u64::from(u8::MAX).saturating_sub(worst)),
-            threshold: attribute.thresh,
-            what: format!("{} ({})", attribute.id, attribute.name),
-            ..Hit::value(worst)
-        }
-    });
-    hits.collect()
+    attributes.map(below).collect()
 }
 
-fn is_temperature(attribute: &Attribute) -> bool {
-    let name = attribute.name.to_lowercase();
-    TEMPERATURES.contains(&attribute.id) || name.contains("temperature")
+/// A finding of now shows the value, one of the past the worst.
+fn below(attribute: &Attribute) -> Hit {
+    let lowest = attribute.worst.or(attribute.value).unwrap_or(0);
+    let shown = match attribute.failed {
+        Failed::Now => attribute.value.unwrap_or(lowest),
+        Failed::Past | Failed::Never => lowest,
+    };
+    Hit {
+        subject: Some(format!("attribute-{}", attribute.id)),
+        // The worst value only falls: it is worse the lower it is.
+        level: Some(u64::from(u8::MAX).saturating_sub(lowest)),
+        threshold: attribute.thresh,
+        what: format!("{} ({})", attribute.id, attribute.name),
+        ..Hit::value(shown)
+    }
 }

@@ -64,7 +64,7 @@ codes! {
     PendingSectorsMany: Level;
     /// ATA 197: sectors wait to be read or rewritten.
     PendingSectors: Level;
-    /// ATA 198: many sectors cannot be read.
+    /// ATA 198 of a turning drive: many sectors cannot be read.
     OfflineUncorrectableMany: Level;
     /// ATA 198: sectors cannot be read.
     OfflineUncorrectable: Level;
@@ -76,6 +76,8 @@ codes! {
     ReallocatedSectors: Level;
     /// ATA 5 of a turning drive: sectors were replaced lately.
     ReallocatedGrew: Growth;
+    /// ATA 187 or the device statistics: thousands of reads failed the host.
+    ReportedUncorrectMany: Level;
     /// ATA 187, the device statistics or the error log: reads failed the host.
     ReportedUncorrect: Level;
     /// ATA 184, where it is named so: data was damaged inside the drive.
@@ -88,7 +90,7 @@ codes! {
     PendingDefects: Level;
     /// SCSI: failure prediction threshold exceeded (ASC 0x5D).
     FailurePredicted: Never;
-    /// SCSI, NVMe: a warning that only says that the rated endurance is used up.
+    /// A warning that only says that the rated endurance is used up.
     EnduranceExhausted: Level;
     /// SCSI: a warning (ASC 0x0B), other than of heat.
     DriveWarning: Never;
@@ -108,20 +110,24 @@ codes! {
     BackgroundScanHalted: Level;
     /// SCSI: the background scan found what it could not recover.
     BackgroundScanErrors: Level;
-    /// NVMe, eMMC: the drive warns that its spare is low.
+    /// NVMe, eMMC: the spare is below the drive's own threshold.
     SpareLow: Never;
     /// NVMe: the drive says that its reliability is degraded.
     ReliabilityDegraded: Never;
     /// NVMe: the medium went read-only.
     MediumReadOnly: Never;
-    /// NVMe: the volatile memory's backup failed.
+    /// NVMe, ATA: what saves the volatile memory when power goes failed.
     BackupFailed: Never;
     /// NVMe: the persistent memory region is read-only or unreliable.
     PmrUnreliable: Never;
     /// NVMe, eMMC: hardly any spare left.
     SpareExhausted: Level;
+    /// NVMe: spare blocks went without wear.
+    SpareLowUnworn: Level;
     /// NVMe: many media errors within a day.
     MediaErrorsFast: Growth;
+    /// NVMe: a thousand media errors or more.
+    MediaErrorsMany: Level;
     /// NVMe: media errors.
     MediaErrors: Level;
     /// The controller's or device's state in sysfs is not the running one.

@@ -3,12 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    nvme,
     rule::{Input, Limit},
     scsi, wear,
 };
 use crate::smart::{
-    facts::{CriticalWarning, Detail, Facts},
+    facts::{Detail, Facts},
     history::{Counter, Known},
+    plausible,
     thresholds::Thresholds,
 };
 
@@ -27,15 +29,18 @@ pub enum ConditionKind {
     CableErrors,
     /// Commands that timed out.
     CommandTimeouts,
+    /// The drive says what cannot be true; no rule reads it.
+    ImplausibleValues,
 }
 
 impl ConditionKind {
     /// Every kind there is.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Wear,
         Self::Overheating,
         Self::CableErrors,
         Self::CommandTimeouts,
+        Self::ImplausibleValues,
     ];
 
     /// The kind as text.
@@ -45,6 +50,7 @@ impl ConditionKind {
             Self::Overheating => "Overheating",
             Self::CableErrors => "CableErrors",
             Self::CommandTimeouts => "CommandTimeouts",
+            Self::ImplausibleValues => "ImplausibleValues",
         }
     }
 }
@@ -84,6 +90,26 @@ pub(super) enum Test {
     Hot,
     /// A counter grew by that much within seven days.
     Grew(Counter, Limit),
+    /// Values were dropped.
+    Dropped,
+}
+
+/// What a rule found.
+struct Found {
+    value: i64,
+    threshold: i64,
+    /// For `{what}` in the rule's sentence.
+    what: String,
+}
+
+impl Found {
+    fn new(value: i64, threshold: i64) -> Self {
+        Self {
+            value,
+            threshold,
+            what: String::new(),
+        }
+    }
 }
 
 /// One rule of a condition; of one kind, the first that holds counts.
@@ -93,7 +119,7 @@ pub(super) struct ConditionRule {
     pub drives: &'static str,
     pub field: &'static str,
     pub test: Test,
-    /// What it means. `{limit}` is the threshold.
+    /// What it means. `{limit}` is the threshold, `{what}` what the drive says.
     pub meaning: &'static str,
     /// What to do.
     pub action: &'static str,
@@ -160,27 +186,46 @@ pub(super) static RULES: &[ConditionRule] = &[
         action: "check power supply, cable and controller",
         source: "Seagate packs three numbers into it",
     },
+    ConditionRule {
+        kind: ConditionKind::ImplausibleValues,
+        level: ConditionLevel::Info,
+        drives: "all",
+        field: "every number that rules read",
+        test: Test::Dropped,
+        meaning: "values that cannot be true are not used: {what}",
+        action: "look for newer firmware or a newer database of smartctl",
+        source: "declared per field: unit, range, what contradicts it",
+    },
 ];
 
 impl ConditionRule {
     /// The value and the threshold that it is compared with, when it holds.
-    fn hit(&self, input: &Input<'_>, known: &Known) -> Option<(i64, i64)> {
+    fn hit(&self, input: &Input<'_>, known: &Known) -> Option<Found> {
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let reached = |value: u64, limit: Limit| {
             let limit = limit.of(input.limits);
-            (value >= limit).then(|| (number(value), number(limit)))
+            (value >= limit).then(|| Found::new(number(value), number(limit)))
         };
         match self.test {
             Test::Used(limit) => reached(wear(input.facts)?.percent, limit),
             Test::Grew(counter, limit) => reached(input.trends.get(counter)?.week?, limit),
             Test::Hot => hot(input.facts, known, input.limits),
+            Test::Dropped => implausible(input.facts),
         }
     }
 
     /// What it means and what to do.
-    fn message(&self, limit: i64) -> String {
-        let meaning = self.meaning.replace("{limit}", &limit.to_string());
-        format!("{meaning}; {}", self.action)
+    fn message(&self, limit: i64, what: &str) -> String {
+        format!(
+            "{}; {}",
+            self.meaning(&limit.to_string(), what),
+            self.action
+        )
+    }
+
+    pub(super) fn meaning(&self, limit: &str, what: &str) -> String {
+        let meaning = self.meaning.replace("{limit}", limit);
+        meaning.replace("{what}", what)
     }
 
     /// When it holds, in words, with the thresholds as they are set.
@@ -188,6 +233,7 @@ impl ConditionRule {
         match self.test {
             Test::Used(limit) => format!("{} % or more", limit.of(limits)),
             Test::Grew(_, limit) => format!("grew by {} or more within 7 days", limit.of(limits)),
+            Test::Dropped => "out of range, or contradicted by another value".to_owned(),
             Test::Hot => format!(
                 "at its own limit; at most {} °C HDD, {} °C SSD, {} °C NVMe without one",
                 limits.hot_hdd, limits.hot_ssd, limits.hot_nvme
@@ -199,7 +245,7 @@ impl ConditionRule {
     pub(super) fn key(&self) -> Option<&'static str> {
         match self.test {
             Test::Used(Limit(key)) | Test::Grew(_, Limit(key)) => Some(key),
-            Test::Hot => None,
+            Test::Hot | Test::Dropped => None,
         }
     }
 }
@@ -210,15 +256,15 @@ pub(super) fn judge(input: &Input<'_>, known: &Known) -> Vec<Condition> {
         if found.iter().any(|one| one.kind == rule.kind) {
             continue;
         }
-        let Some((value, threshold)) = rule.hit(input, known) else {
+        let Some(hit) = rule.hit(input, known) else {
             continue;
         };
         found.push(Condition {
             kind: rule.kind,
             level: rule.level,
-            value,
-            threshold,
-            message: rule.message(threshold),
+            value: hit.value,
+            threshold: hit.threshold,
+            message: rule.message(hit.threshold, &hit.what),
         });
     }
     found
@@ -257,14 +303,17 @@ fn temperature_limit(facts: &Facts, limits: &Thresholds) -> i32 {
         .unwrap_or_else(|| sensible(danger).fold(kind, i32::min))
 }
 
-fn hot(facts: &Facts, known: &Known, limits: &Thresholds) -> Option<(i64, i64)> {
+fn implausible(facts: &Facts) -> Option<Found> {
+    let (count, what) = plausible::summary(facts)?;
+    Some(Found {
+        what,
+        ..Found::new(i64::try_from(count).unwrap_or(i64::MAX), 1)
+    })
+}
+
+fn hot(facts: &Facts, known: &Known, limits: &Thresholds) -> Option<Found> {
     let limit = temperature_limit(facts, limits);
-    let warned = match &facts.detail {
-        Detail::Nvme(nvme) => nvme
-            .critical_warning
-            .is_some_and(|warning| warning.has(CriticalWarning::TEMPERATURE)),
-        _ => scsi::is_hot(facts),
-    };
+    let warned = nvme::is_hot(facts) || scsi::is_hot(facts);
     let now = facts.temperature.current;
     let from = if known.overheating {
         limit.saturating_sub(limits.cool_by).saturating_add(1)
@@ -272,5 +321,5 @@ fn hot(facts: &Facts, known: &Known, limits: &Thresholds) -> Option<(i64, i64)> 
         limit
     };
     let holds = warned || now.is_some_and(|now| now >= from);
-    holds.then(|| (i64::from(now.unwrap_or(limit)), i64::from(limit)))
+    holds.then(|| Found::new(i64::from(now.unwrap_or(limit)), i64::from(limit)))
 }

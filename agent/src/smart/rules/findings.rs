@@ -21,6 +21,8 @@ const STUDIES: &str = "field studies: Google 2007, Backblaze; ATA SMART";
 const SPC: &str = "SCSI SPC-5, informational exceptions";
 const SBC: &str = "SCSI SBC-4, defect lists and log pages";
 const NVM: &str = "NVMe base specification, SMART log";
+/// What a reader of as many outputs of drives in use found, of how drives report and of what this project's rules made of it.
+const SURVEY: &str = "ATA ACS-4; survey of 67,066 smartctl outputs, 2026";
 const JEDEC: &str = "JEDEC JESD84-B51, PRE_EOL_INFO";
 
 /// Counters whose growth in poll after poll is a trend.
@@ -56,7 +58,7 @@ macro_rules! rules {
 rules! {
     StatusFailed Bad on Ata {
         field: "smart_status.passed", subject: "status",
-        test: Test::Says("false", ata::failed_status),
+        test: Test::Says("false, not by wear or backup power alone", ata::failed_status),
         meaning: "the drive's own health status is \"failed\": it expects to fail soon",
         action: MOVE, source: DRIVE,
     }
@@ -78,6 +80,19 @@ rules! {
         meaning: "SMART attribute {what} is at or under the vendor's threshold, a sign of age",
         action: WATCH, source: DRIVE,
     }
+    EnduranceExhausted Suspect on Ata {
+        field: "wear attribute (173, 177, 202, 231, …)", subject: "endurance",
+        test: Test::Says("at or below the vendor's threshold now", ata::endurance_used),
+        meaning: "the drive warns only that its rated endurance is used up",
+        action: "plan its replacement; acknowledge this until then",
+        source: "smartmontools' database: names; as SPC-5 0x5D, 0x73",
+    }
+    BackupFailed Suspect on Ata {
+        field: "175; Samsung 201, 202", subject: "",
+        test: Test::Says("at or below the vendor's threshold now", ata::backup_failed),
+        meaning: "SMART {what}: the drive's backup power failed: a power cut may lose what was written",
+        action: "replace the drive", source: "smartmontools' database: Power_Loss_Cap_Test, Supercap_Status",
+    }
     SelfTestFatal Bad on Ata {
         field: "self-test log", subject: "self-test",
         test: Test::Says("electrical (5) or mechanical (6) failure since the last pass", ata::fatal_self_test),
@@ -87,7 +102,7 @@ rules! {
     PendingSectorsMany Bad on Ata {
         field: "197 Current_Pending_Sector", subject: "ata-197",
         test: Test::AtLeast(ata::pending, Limit("pending-bad")),
-        meaning: "SMART 197: {limit} or more sectors wait to be read or rewritten",
+        meaning: "SMART 197: {limit} or more physical sectors wait to be read or rewritten",
         action: MOVE, source: STUDIES,
     }
     PendingSectors Suspect on Ata {
@@ -96,11 +111,11 @@ rules! {
         meaning: "SMART 197: {limit} or more sectors wait to be read or rewritten",
         action: WATCH, source: STUDIES, unless: [PendingSectorsMany],
     }
-    OfflineUncorrectableMany Bad on Ata {
+    OfflineUncorrectableMany Bad on AtaHdd {
         field: "198 Offline_Uncorrectable", subject: "ata-198",
-        test: Test::AtLeast(ata::offline_uncorrectable, Limit("offline-uncorrectable-bad")),
-        meaning: "SMART 198: {limit} or more sectors cannot be read",
-        action: MOVE, source: STUDIES,
+        test: Test::AtLeast(ata::offline_uncorrectable, Limit("pending-bad")),
+        meaning: "SMART 198: {limit} or more physical sectors cannot be read",
+        action: MOVE, source: SURVEY,
     }
     OfflineUncorrectable Suspect on Ata {
         field: "198 Offline_Uncorrectable", subject: "ata-198",
@@ -108,23 +123,35 @@ rules! {
         meaning: "SMART 198: {limit} or more sectors cannot be read",
         action: WATCH, source: STUDIES, unless: [OfflineUncorrectableMany],
     }
+    ReportedUncorrectMany Bad on Ata {
+        field: "187 Reported_Uncorrect", subject: "ata-187",
+        test: Test::AtLeast(ata::reported_uncorrect, Limit("reported-uncorrect-bad")),
+        meaning: "SMART 187: {limit} or more errors that could not be corrected were reported",
+        action: MOVE, source: SURVEY,
+    }
+    ReportedUncorrectMany Bad on Ata {
+        field: "statistics page 4, offset 8", subject: "ata-statistics-4-8",
+        test: Test::AtLeast(ata::uncorrectable_by_statistics, Limit("reported-uncorrect-bad")),
+        meaning: "device statistics: {limit} or more errors that could not be corrected were reported",
+        action: MOVE, source: SURVEY, unless: [ReportedUncorrectMany],
+    }
     ReportedUncorrect Suspect on Ata {
         field: "187 Reported_Uncorrect", subject: "ata-187",
         test: Test::AtLeast(ata::reported_uncorrect, Limit("reported-uncorrect")),
         meaning: "SMART 187: {limit} or more errors that could not be corrected were reported",
-        action: WATCH, source: STUDIES,
+        action: WATCH, source: STUDIES, unless: [ReportedUncorrectMany],
     }
     ReportedUncorrect Suspect on Ata {
         field: "statistics page 4, offset 8", subject: "ata-statistics-4-8",
         test: Test::AtLeast(ata::uncorrectable_by_statistics, Limit("reported-uncorrect")),
         meaning: "device statistics: {limit} or more errors that could not be corrected were reported",
-        action: WATCH, source: ACS,
+        action: WATCH, source: ACS, unless: [ReportedUncorrectMany],
     }
     ReportedUncorrect Suspect on Ata {
-        field: "error log, entries with UNC", subject: "ata-error-log",
+        field: "error log: UNC, AMNF, WP, not outdated", subject: "ata-error-log",
         test: Test::AtLeast(ata::uncorrectable_by_log, Limit("reported-uncorrect")),
-        meaning: "error log: {limit} or more reads failed because the data could not be corrected",
-        action: WATCH, source: ACS, unless: [ReportedUncorrect],
+        meaning: "error log: {limit} or more times data could not be read, and nothing outdates it",
+        action: WATCH, source: SURVEY, unless: [ReportedUncorrect, ReportedUncorrectMany],
     }
     EndToEndErrors Suspect on Ata {
         field: "184 End-to-End_Error", subject: "ata-184",
@@ -141,8 +168,8 @@ rules! {
     ReallocatedSectors Suspect on AtaHdd {
         field: "5 Reallocated_Sector_Ct", subject: "ata-5",
         test: Test::AtLeast(ata::reallocated, Limit("reallocated-suspect")),
-        meaning: "SMART 5: {limit} or more sectors were replaced",
-        action: WATCH, source: STUDIES,
+        meaning: "SMART 5: {limit} or more physical sectors were replaced",
+        action: WATCH, source: SURVEY,
     }
     ReallocatedSectors Suspect on AtaHdd {
         field: "statistics page 3, offset 32", subject: "ata-statistics-3-32",
@@ -172,8 +199,8 @@ rules! {
     ReallocatedManyGrowing Bad on Ata {
         field: "5 Reallocated_Sector_Ct", subject: "ata-5-growing",
         test: Test::AtLeast(reallocated_and_growing, Limit("reallocated-bad")),
-        meaning: "SMART 5: {limit} or more sectors were replaced, more of them within seven days",
-        action: MOVE, source: STUDIES,
+        meaning: "SMART 5: {limit} or more physical sectors were replaced, more of them within seven days",
+        action: MOVE, source: SURVEY,
     }
     ReallocatedGrew Suspect on AtaHdd {
         field: "5 Reallocated_Sector_Ct", subject: "ata-5-week",
@@ -248,7 +275,7 @@ rules! {
         action: MOVE, source: SBC,
     }
     BackgroundScanErrors Suspect on Scsi {
-        field: "scsi_background_scan.result_N", subject: "background-scan-errors",
+        field: "scsi_background_scan.result_N, not outdated", subject: "background-scan-errors",
         test: Test::AtLeast(scsi::scan_errors, Limit("background-errors")),
         meaning: "the drive's scan of its own medium found {limit} or more places that it could not recover (sense key 3 or 4)",
         action: WATCH, source: SBC,
@@ -265,15 +292,27 @@ rules! {
         meaning: "the drive warns that its spare blocks run out",
         action: "plan its replacement", source: NVM,
     }
+    SpareLow Suspect on Nvme {
+        field: "endurance group warning, bit 0", subject: "endurance-groups",
+        test: Test::Says("set", nvme::group_spare_low),
+        meaning: "an endurance group of the drive warns that its spare blocks run out",
+        action: "plan its replacement", source: NVM, unless: [SpareLow],
+    }
     ReliabilityDegraded Bad on Nvme {
         field: "critical_warning bit 2", subject: "critical-warning",
         test: Test::Says("set, with other evidence than 100 % used", nvme::reliability_degraded),
         meaning: "the drive says that its reliability is degraded by errors",
         action: MOVE, source: NVM,
     }
+    ReliabilityDegraded Bad on Nvme {
+        field: "endurance group warning, bit 2", subject: "endurance-groups",
+        test: Test::Says("set, with other evidence than 100 % used", nvme::group_degraded),
+        meaning: "an endurance group of the drive says that its reliability is degraded by errors",
+        action: MOVE, source: NVM, unless: [ReliabilityDegraded],
+    }
     EnduranceExhausted Suspect on Nvme {
         field: "critical_warning bit 2", subject: "endurance",
-        test: Test::Says("set; 100 % used, spare above its threshold, no media errors", nvme::endurance_used),
+        test: Test::Says("set; 100 % used, spare not below its threshold, media errors do not grow, no other bit but heat", nvme::endurance_used),
         meaning: "the drive warns only that its rated endurance is used up",
         action: "plan its replacement; acknowledge this until then",
         source: "Samsung's firmware; NVMe base specification",
@@ -283,6 +322,12 @@ rules! {
         test: Test::Says("set", nvme::read_only),
         meaning: "the drive's medium went read-only",
         action: MOVE, source: NVM,
+    }
+    MediumReadOnly Bad on Nvme {
+        field: "endurance group warning, bit 3", subject: "endurance-groups",
+        test: Test::Says("set", nvme::group_read_only),
+        meaning: "an endurance group of the drive went read-only",
+        action: MOVE, source: NVM, unless: [MediumReadOnly],
     }
     BackupFailed Suspect on Nvme {
         field: "critical_warning bit 4", subject: "critical-warning",
@@ -302,17 +347,36 @@ rules! {
         meaning: "the drive has {limit} % of its spare blocks left, or less",
         action: MOVE, source: NVM,
     }
+    SpareLow Suspect on Nvme {
+        field: "available_spare", subject: "nvme-spare",
+        test: Test::Says("below the drive's threshold, without the warning", nvme::spare_below_threshold),
+        meaning: "the drive has less than {limit} % of its spare blocks left, its own threshold",
+        action: "plan its replacement", source: NVM, unless: [SpareLow, SpareExhausted],
+    }
+    SpareLowUnworn Suspect on Nvme {
+        field: "available_spare, percentage_used", subject: "nvme-spare-unworn",
+        test: Test::Below(nvme::spare_without_wear, Limit("spare-unworn")),
+        meaning: "the drive has less than {limit} % of its spare blocks left, and wear does not explain it",
+        action: WATCH, source: "judgement: blocks that fail without wear are defects",
+        unless: [SpareLow, SpareExhausted],
+    }
     MediaErrorsFast Bad on Nvme {
         field: "media_errors", subject: "nvme-media-errors-day",
         test: Test::Grew(Counter::MediaErrors, Span::Day, Limit("media-errors-bad")),
         meaning: "{limit} or more new media errors within 24 hours",
         action: MOVE, source: "judgement: that fast is no settled patch",
     }
+    MediaErrorsMany Bad on Nvme {
+        field: "media_errors", subject: "nvme-media-errors",
+        test: Test::AtLeast(nvme::media_errors, Limit("media-errors-many")),
+        meaning: "the drive counts {limit} or more media errors: reads or writes that failed",
+        action: MOVE, source: "judgement: Linux does not repeat such reads",
+    }
     MediaErrors Suspect on Nvme {
         field: "media_errors", subject: "nvme-media-errors",
         test: Test::AtLeast(nvme::media_errors, Limit("media-errors")),
         meaning: "the drive counts {limit} or more media errors: reads or writes that failed",
-        action: WATCH, source: NVM,
+        action: WATCH, source: NVM, unless: [MediaErrorsMany],
     }
     SpareLow Suspect on Mmc {
         field: "pre_eol_info", subject: "mmc-pre-eol",
@@ -356,10 +420,10 @@ rules! {
 }
 
 fn reallocated_and_growing(input: &Input<'_>) -> Option<Hit> {
-    let trend = input.trends.get(Counter::Reallocated)?;
-    let grown = trend.week.unwrap_or(0);
+    let grown = input.trends.get(Counter::Reallocated)?.week.unwrap_or(0);
     let limit = Limit("reallocated-growth").of(input.limits);
-    (grown >= limit).then(|| Hit::value(trend.value))
+    let replaced = ata::reallocated(input).or_else(|| ata::reallocated_by_statistics(input));
+    replaced.filter(|_| grown >= limit)
 }
 
 /// Each protocol has its own way of saying why; what none of them explains must not be lost.

@@ -8,6 +8,7 @@ mod code;
 mod conditions;
 #[cfg(test)]
 mod drives_tests;
+mod error_age;
 mod findings;
 #[cfg(test)]
 mod monotone_tests;
@@ -15,7 +16,6 @@ mod nvme;
 mod rule;
 mod scsi;
 mod self_tests;
-pub(in crate::smart) mod statistics;
 pub mod table;
 #[cfg(test)]
 mod tests;
@@ -23,9 +23,10 @@ mod wear;
 
 use serde::{Deserialize, Serialize};
 
-pub(in crate::smart) use ata::counting;
+pub(in crate::smart) use ata::counts_physical;
 pub use code::{Acknowledging, Code, Severity};
 pub use conditions::{Condition, ConditionKind, ConditionLevel};
+pub(in crate::smart) use scsi::uncorrected_errors;
 pub(in crate::smart) use wear::ENDURANCE;
 pub use wear::{Wear, WearSource, wear};
 
@@ -112,7 +113,7 @@ pub fn evaluate(
     Evaluation {
         verdict: match worst {
             Some(severity) => severity.into(),
-            None if facts.tells_health() => Verdict::Good,
+            None if !findings.is_empty() || facts.tells_health() => Verdict::Good,
             None => Verdict::Unknown,
         },
         findings,

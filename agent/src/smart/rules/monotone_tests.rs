@@ -2,12 +2,15 @@
 
 use proptest::prelude::*;
 
-use super::evaluate;
+use super::{ata::counts_physical, evaluate};
 use crate::smart::{
     Facts, Thresholds,
-    facts::{Ata, CriticalWarning, Detail, ExitStatus, Failed, SelfTest, SelfTestResult},
+    facts::{
+        Ata, Attribute, CriticalWarning, Detail, ExitStatus, Failed, SelfTest, SelfTestResult,
+    },
     fixtures,
     history::{Counter, Known, Trend, Trends},
+    plausible::dropped,
 };
 
 /// Adds something bad; what does not fit the protocol changes nothing.
@@ -80,11 +83,17 @@ fn worsen_ata(ata: &mut Ata, what: u8, how_much: u64) {
             attribute.raw = attribute.raw.max(attribute.raw16().max(how_much & 0xffff));
             match how_much % 3 {
                 1 if attribute.failed == Failed::Never => attribute.failed = Failed::Past,
-                2 => attribute.failed = Failed::Now,
+                // Wear explains a status that failed, and is no verdict of BAD.
+                2 if !is_wear(attribute) => attribute.failed = Failed::Now,
                 _ => {}
             }
         }
     }
+}
+
+fn is_wear(attribute: &Attribute) -> bool {
+    let name = attribute.name.to_lowercase();
+    name.contains("wear") || name.contains("exception_mode")
 }
 
 fn fail(tests: &mut Vec<SelfTest>, code: u64) {
@@ -127,7 +136,10 @@ proptest! {
         for (what, how_much) in before {
             worsen(&mut facts, &mut trends, what, how_much);
         }
+        // As the history does: what one answer proves holds for the next.
+        facts.counts_physical = counts_physical(&facts);
         let old = weigh(&facts, &trends);
+        let before_dropped = dropped(&facts);
         // Trends are replaced, not added: only ones that are at least as bad are "more".
         let mut more = trends.clone();
         worsen(&mut facts, &mut more, one_more.0, one_more.1);
@@ -139,6 +151,8 @@ proptest! {
                 new.polls = new.polls.max(trend.polls);
             }
         }
+        // What cannot be true is no evidence.
+        prop_assume!(dropped(&facts) == before_dropped);
         let new = weigh(&facts, &more);
         prop_assert!(
             new.verdict.weight() >= old.verdict.weight(),

@@ -2,97 +2,164 @@
 //! count.
 
 use super::rule::{Hit, Input};
-use crate::smart::facts::{CriticalWarning, Detail, Facts, Mmc, Nvme};
+use crate::smart::{
+    facts::{CriticalWarning, Detail, Facts, Mmc},
+    history::Counter,
+    plausible::{Field, number},
+};
 
-fn nvme<'a>(input: &Input<'a>) -> Option<&'a Nvme> {
-    match &input.facts.detail {
-        Detail::Nvme(nvme) => Some(nvme),
-        _ => None,
-    }
+/// The critical warning of the controller, or of its endurance groups.
+fn warning(facts: &Facts, field: Field) -> CriticalWarning {
+    let bits = number(facts, field).and_then(|bits| u8::try_from(bits).ok());
+    CriticalWarning(bits.unwrap_or(0))
+}
+
+/// Whether the critical warning says that the drive is too hot.
+pub(super) fn is_hot(facts: &Facts) -> bool {
+    warning(facts, Field::CriticalWarning).has(CriticalWarning::TEMPERATURE)
 }
 
 /// Whether the critical warning says why the status failed.
 pub(super) fn explains(facts: &Facts) -> bool {
-    matches!(&facts.detail, Detail::Nvme(nvme)
-        if nvme.critical_warning.is_some_and(|warning| warning.has(CriticalWarning::KNOWN)))
+    warning(facts, Field::CriticalWarning).has(CriticalWarning::KNOWN)
 }
 
-fn warns(input: &Input<'_>, bit: u8) -> Vec<Hit> {
-    let warning = nvme(input).and_then(|nvme| nvme.critical_warning);
-    let set = warning.filter(|warning| warning.has(bit));
-    set.map(|warning| Hit::value(u64::from(warning.0)))
-        .into_iter()
-        .collect()
+fn warns(input: &Input<'_>, field: Field, bit: u8) -> Vec<Hit> {
+    let warning = warning(input.facts, field);
+    let hit = warning.has(bit).then(|| Hit::value(u64::from(warning.0)));
+    hit.into_iter().collect()
+}
+
+fn drive_warns(input: &Input<'_>, bit: u8) -> Vec<Hit> {
+    warns(input, Field::CriticalWarning, bit)
+}
+
+fn group_warns(input: &Input<'_>, bit: u8) -> Vec<Hit> {
+    warns(input, Field::EnduranceGroups, bit)
 }
 
 pub(super) fn spare_low(input: &Input<'_>) -> Vec<Hit> {
-    warns(input, CriticalWarning::SPARE)
+    drive_warns(input, CriticalWarning::SPARE)
 }
 
 pub(super) fn read_only(input: &Input<'_>) -> Vec<Hit> {
-    warns(input, CriticalWarning::READ_ONLY)
+    drive_warns(input, CriticalWarning::READ_ONLY)
 }
 
 pub(super) fn backup_failed(input: &Input<'_>) -> Vec<Hit> {
-    warns(input, CriticalWarning::BACKUP)
+    drive_warns(input, CriticalWarning::BACKUP)
 }
 
 pub(super) fn pmr_unreliable(input: &Input<'_>) -> Vec<Hit> {
-    warns(input, CriticalWarning::PMR)
+    drive_warns(input, CriticalWarning::PMR)
 }
 
-/// Some firmware (Samsung's among it) sets the bit when the rated endurance is used up, and nothing else is wrong.
-fn warns_of_endurance_only(nvme: &Nvme) -> bool {
-    let spare = nvme.available_spare > nvme.spare_threshold && nvme.available_spare > Some(0);
-    nvme.percentage_used >= Some(100) && spare && nvme.media_errors == Some(0)
+pub(super) fn group_spare_low(input: &Input<'_>) -> Vec<Hit> {
+    group_warns(input, CriticalWarning::SPARE)
+}
+
+pub(super) fn group_read_only(input: &Input<'_>) -> Vec<Hit> {
+    group_warns(input, CriticalWarning::READ_ONLY)
+}
+
+/// Some firmware (Samsung's among it) sets the bit when the rated endurance is used up, and nothing else is wrong. Heat
+/// is no other fault.
+fn warns_of_endurance_only(input: &Input<'_>) -> bool {
+    const OTHERS: u8 =
+        CriticalWarning::KNOWN & !(CriticalWarning::RELIABILITY | CriticalWarning::TEMPERATURE);
+    let value = |field| number(input.facts, field);
+    let spare = value(Field::Spare).filter(|spare| *spare > 0);
+    let is_left = spare.is_some() && spare >= value(Field::SpareThreshold);
+    let grows = input
+        .trends
+        .get(Counter::MediaErrors)
+        .is_some_and(|trend| trend.week.is_some_and(|grown| grown > 0) || trend.polls > 0);
+    let warns = |field| warning(input.facts, field).has(OTHERS);
+    value(Field::PercentageUsed) >= Some(100)
+        && is_left
+        && !grows
+        && !warns(Field::CriticalWarning)
+        && !warns(Field::EnduranceGroups)
+}
+
+fn degraded(input: &Input<'_>, field: Field) -> Vec<Hit> {
+    match warns_of_endurance_only(input) {
+        true => Vec::new(),
+        false => warns(input, field, CriticalWarning::RELIABILITY),
+    }
 }
 
 pub(super) fn reliability_degraded(input: &Input<'_>) -> Vec<Hit> {
-    match nvme(input) {
-        Some(nvme) if !warns_of_endurance_only(nvme) => warns(input, CriticalWarning::RELIABILITY),
-        _ => Vec::new(),
-    }
+    degraded(input, Field::CriticalWarning)
+}
+
+pub(super) fn group_degraded(input: &Input<'_>) -> Vec<Hit> {
+    degraded(input, Field::EnduranceGroups)
 }
 
 /// The wear is the condition's: a level that stays, so that an acknowledgement does.
 pub(super) fn endurance_used(input: &Input<'_>) -> Vec<Hit> {
-    match nvme(input) {
-        Some(nvme) if warns_of_endurance_only(nvme) => {
-            let mut hits = warns(input, CriticalWarning::RELIABILITY);
-            for hit in &mut hits {
-                hit.value = nvme.percentage_used.unwrap_or(100);
-                hit.level = Some(1);
-            }
-            hits
-        }
-        _ => Vec::new(),
+    let fields = [Field::CriticalWarning, Field::EnduranceGroups];
+    let is_set = |field| warning(input.facts, field).has(CriticalWarning::RELIABILITY);
+    if !warns_of_endurance_only(input) || !fields.into_iter().any(is_set) {
+        return Vec::new();
+    }
+    let used = number(input.facts, Field::PercentageUsed);
+    vec![Hit {
+        level: Some(1),
+        ..Hit::value(used.unwrap_or(100))
+    }]
+}
+
+/// A level that grows as the spare falls.
+fn spare(value: u64, threshold: Option<u64>) -> Hit {
+    Hit {
+        level: Some(100_u64.saturating_sub(value)),
+        threshold,
+        ..Hit::value(value)
     }
 }
 
 pub(super) fn spare_exhausted(input: &Input<'_>) -> Vec<Hit> {
-    let Some(nvme) = nvme(input) else {
+    let Some(left) = number(input.facts, Field::Spare) else {
         return Vec::new();
     };
-    let Some(spare) = nvme.available_spare else {
-        return Vec::new();
-    };
+    let threshold = number(input.facts, Field::SpareThreshold).unwrap_or(0);
     // Neither is reported: an emulated drive says nothing of its spare blocks, and one that has used them up warns.
-    if spare == 0 && nvme.spare_threshold.unwrap_or(0) == 0 {
+    if left == 0 && threshold == 0 {
         return Vec::new();
     }
-    let limit = nvme.spare_threshold.unwrap_or(0) / input.limits.spare_divisor.max(1);
-    if spare > limit {
+    let limit = threshold / input.limits.spare_divisor.max(1);
+    if left > limit {
         return Vec::new();
     }
-    vec![Hit {
-        level: Some(100_u64.saturating_sub(spare)),
-        threshold: Some(limit),
-        ..Hit::value(spare)
-    }]
+    vec![spare(left, Some(limit))]
+}
+
+pub(super) fn spare_below_threshold(input: &Input<'_>) -> Vec<Hit> {
+    let left = number(input.facts, Field::Spare);
+    let threshold = number(input.facts, Field::SpareThreshold);
+    let below = left
+        .zip(threshold)
+        .filter(|(left, threshold)| left < threshold);
+    below
+        .map(|(left, threshold)| spare(left, Some(threshold)))
+        .into_iter()
+        .collect()
+}
+
+/// Spare blocks that went at least twice as fast as the endurance: not by wear. A drive that reports neither spare nor a
+/// threshold says nothing.
+pub(super) fn spare_without_wear(input: &Input<'_>) -> Option<Hit> {
+    let left = number(input.facts, Field::Spare)?;
+    let used = number(input.facts, Field::PercentageUsed)?;
+    let is_reported = left > 0 || number(input.facts, Field::SpareThreshold)? > 0;
+    let by_wear = used.saturating_mul(2) > 100_u64.saturating_sub(left);
+    (is_reported && !by_wear).then(|| spare(left, None))
 }
 
 pub(super) fn media_errors(input: &Input<'_>) -> Option<Hit> {
-    nvme(input)?.media_errors.map(Hit::value)
+    number(input.facts, Field::MediaErrors).map(Hit::value)
 }
 
 fn mmc<'a>(input: &Input<'a>) -> Option<&'a Mmc> {

@@ -1,8 +1,14 @@
 //! What the rules read of SCSI and SAS drives. "Passed" alone is worth little: real drives say it with
 //! hundreds of uncorrected writes.
 
-use super::rule::{Hit, Input};
-use crate::smart::facts::{Detail, Facts, Scsi};
+use super::{
+    error_age,
+    rule::{Hit, Input},
+};
+use crate::smart::{
+    facts::{Detail, Facts, Scsi},
+    plausible::{Field, number},
+};
 
 /// Additional sense code: failure prediction threshold exceeded.
 pub(super) const PREDICTION: u8 = 0x5d;
@@ -88,16 +94,24 @@ pub(super) fn warning(input: &Input<'_>) -> Vec<Hit> {
     sensed(input, Sense::Warns)
 }
 
+/// Uncorrected errors of reading, writing and verifying together; None when no counter is there.
+pub(in crate::smart) fn uncorrected_errors(facts: &Facts) -> Option<u64> {
+    [Field::ScsiRead, Field::ScsiWrite, Field::ScsiVerify]
+        .into_iter()
+        .filter_map(|field| number(facts, field))
+        .reduce(u64::saturating_add)
+}
+
 pub(super) fn uncorrected(input: &Input<'_>) -> Option<Hit> {
-    scsi(input)?.uncorrected().map(Hit::value)
+    uncorrected_errors(input.facts).map(Hit::value)
 }
 
 pub(super) fn grown_defects(input: &Input<'_>) -> Option<Hit> {
-    scsi(input)?.grown_defects.map(Hit::value)
+    number(input.facts, Field::GrownDefects).map(Hit::value)
 }
 
 pub(super) fn pending_defects(input: &Input<'_>) -> Option<Hit> {
-    scsi(input)?.pending_defects.map(Hit::value)
+    number(input.facts, Field::ScsiPendingDefects).map(Hit::value)
 }
 
 /// SBC-4, table of the background scan status: halted by a fatal error.
@@ -117,9 +131,5 @@ fn scan_status(input: &Input<'_>, wanted: u64) -> Vec<Hit> {
 }
 
 pub(super) fn scan_errors(input: &Input<'_>) -> Option<Hit> {
-    let errors = scsi(input)?.background_errors?;
-    Some(Hit {
-        level: Some(errors.newest),
-        ..Hit::value(errors.count)
-    })
+    error_age::counting(input, scsi(input)?.background_errors.as_ref()?)
 }

@@ -101,7 +101,7 @@ fn of_condition(rule: &ConditionRule, limits: &Thresholds) -> Row {
             ConditionLevel::NoNewVolumes => "no new volumes",
         },
         acknowledge: "no",
-        meaning: rule.meaning.replace("{limit}", &limit),
+        meaning: rule.meaning(&limit, "N"),
         action: rule.action,
         source: rule.source,
     }
@@ -158,6 +158,7 @@ mod tests {
             "cool-by",
             "clean-polls",
             "clean-seconds",
+            "uncorrectable-hours",
         ];
         for key in unused {
             assert!(elsewhere.contains(key), "{key} is the threshold of nothing");
@@ -199,7 +200,7 @@ mod tests {
         let row = row.unwrap();
         assert_eq!(row.condition, "77 or more");
         assert!(
-            row.meaning.contains("77 or more sectors"),
+            row.meaning.contains("77 or more physical sectors"),
             "{}",
             row.meaning
         );

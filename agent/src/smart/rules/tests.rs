@@ -29,6 +29,8 @@ const BAD: &[Code] = &[
     Code::SelfTestFatal,
     Code::PendingSectorsMany,
     Code::OfflineUncorrectableMany,
+    Code::ReportedUncorrectMany,
+    Code::MediaErrorsMany,
     Code::ErrorsGrowing,
     Code::ReallocatedManyGrowing,
     Code::FailurePredicted,
@@ -99,6 +101,9 @@ const WARNING: &str = "nvme_smart_health_information_log.critical_warning";
 const MEDIA: &str = "nvme_smart_health_information_log.media_errors";
 const SPARE: &str = "nvme_smart_health_information_log.available_spare";
 const STATUS: &str = "smart_status.passed";
+const PHYSICAL: &str = "physical_block_size";
+const GROUPS: &str = "nvme_smart_health_information_log.endurance_group_critical_warning_summary";
+const WORN_SSD: &str = include_str!("../fixtures/wanted/wear-status-bad-3.json");
 
 fn cases() -> Vec<Case> {
     vec![
@@ -184,16 +189,107 @@ fn cases() -> Vec<Case> {
             "attr 197 raw",
             &[39],
             &[40],
-        ),
+        )
+        .also(PHYSICAL, json!(512)),
         case(Code::PendingSectors, ATA_HDD, "attr 197 raw", &[0], &[1]),
-        case(Code::PendingSectors, ATA_HDD, "attr 197 raw", &[40], &[39]),
+        case(Code::PendingSectors, ATA_HDD, "attr 197 raw", &[40], &[39])
+            .also(PHYSICAL, json!(512)),
         case(
             Code::OfflineUncorrectableMany,
             ATA_HDD,
             "attr 198 raw",
-            &[9],
-            &[10],
+            &[39],
+            &[40],
+        )
+        .also(PHYSICAL, json!(512)),
+        // Logical sectors, eight to a physical one.
+        case(
+            Code::PendingSectorsMany,
+            ATA_HDD,
+            "attr 197 raw",
+            &[312],
+            &[320],
+        )
+        .also(PHYSICAL, json!(4096)),
+        case(
+            Code::OfflineUncorrectableMany,
+            ATA_HDD,
+            "attr 198 raw",
+            &[312],
+            &[320],
+        )
+        .also(PHYSICAL, json!(4096)),
+        case(
+            Code::ReallocatedSectors,
+            ATA_HDD,
+            "attr 5 raw",
+            &[120],
+            &[128],
+        )
+        .also(PHYSICAL, json!(4096)),
+        // What is no multiple of eight is physical sectors.
+        case(
+            Code::ReallocatedSectors,
+            ATA_HDD,
+            "attr 5 raw",
+            &[15],
+            &[17],
+        )
+        .also(PHYSICAL, json!(4096)),
+        case(
+            Code::ReportedUncorrectMany,
+            ATA_HDD,
+            "attr 187 raw",
+            &[9999],
+            &[10_000],
         ),
+        case(
+            Code::ReportedUncorrectMany,
+            drive("ata-statistics-errors"),
+            "ata_device_statistics.pages.2.table.0.value",
+            &[9999],
+            &[10_000],
+        ),
+        words(
+            Code::EnduranceExhausted,
+            WORN_SSD,
+            "attr 202 when_failed",
+            json!(""),
+            json!("now"),
+        )
+        .also(STATUS, json!(true)),
+        words(
+            Code::BackupFailed,
+            ATA_SSD,
+            "attr 202 when_failed",
+            json!(""),
+            json!("now"),
+        ),
+        words(
+            Code::BackupFailed,
+            ATA_SSD,
+            "attr 177 name",
+            json!("Program_Fail_Count_Chip"),
+            json!("Power_Loss_Cap_Test"),
+        )
+        .also("attr 177 when_failed", json!("now")),
+        // Recovering from 1 to the start value without a count: it was never set.
+        case(Code::PrefailPast, ATA_HDD, "attr 5 worst", &[1], &[2])
+            .also("attr 5 when_failed", json!("past")),
+        words(
+            Code::PrefailPast,
+            ATA_HDD,
+            "attr 5 raw",
+            json!("0"),
+            json!("1"),
+        )
+        .also("attr 5 when_failed", json!("past"))
+        .also("attr 5 worst", json!(1)),
+        // A threshold at the value of a new drive.
+        case(Code::OldAgeNow, ATA_HDD, "attr 9 thresh", &[100], &[99])
+            .also("attr 9 when_failed", json!("now"))
+            .also("attr 9 value", json!(100))
+            .also("attr 9 worst", json!(100)),
         case(
             Code::OfflineUncorrectable,
             ATA_HDD,
@@ -256,14 +352,16 @@ fn cases() -> Vec<Case> {
             "attr 5 raw",
             &[15],
             &[16],
-        ),
+        )
+        .also(PHYSICAL, json!(512)),
         case(
             Code::ReallocatedSectors,
             ATA_HDD,
             "attr 5 raw",
             &[0x0001_0000],
             &[0x0001_0010],
-        ),
+        )
+        .also(PHYSICAL, json!(512)),
         case(
             Code::ReallocatedGrew,
             ATA_HDD,
@@ -355,6 +453,14 @@ fn cases() -> Vec<Case> {
             &[1],
             &[3],
         ),
+        words(
+            Code::BackgroundScanErrors,
+            SCSI_HDD,
+            "scsi_background_scan.result_1.reassign_status",
+            json!("Recovered via rewrite in-place"),
+            json!("Require Write or Reassign Blocks command"),
+        )
+        .also("scsi_background_scan.result_1.sense_key.value", json!(3)),
         case(
             Code::BackgroundScanErrors,
             SCSI_HDD,
@@ -417,6 +523,39 @@ fn cases() -> Vec<Case> {
         ),
         // NVMe
         words(Code::StatusFailed, NVME, STATUS, json!(true), json!(false)),
+        case(Code::SpareLow, NVME, SPARE, &[10], &[9]),
+        case(Code::SpareLowUnworn, NVME, SPARE, &[50], &[49]),
+        case(
+            Code::SpareLowUnworn,
+            NVME,
+            "nvme_smart_health_information_log.percentage_used",
+            &[42],
+            &[41],
+        )
+        .also(SPARE, json!(18)),
+        case(Code::MediaErrorsMany, NVME, MEDIA, &[999], &[1000]),
+        case(Code::SpareLow, NVME, GROUPS, &[2], &[1]),
+        case(Code::ReliabilityDegraded, NVME, GROUPS, &[8], &[4]),
+        case(Code::MediumReadOnly, NVME, GROUPS, &[4], &[8]),
+        case(Code::EnduranceExhausted, NVME, WARNING, &[4 | 16], &[4])
+            .also(
+                "nvme_smart_health_information_log.percentage_used",
+                json!(128),
+            )
+            .also(MEDIA, json!(13))
+            .also(STATUS, json!(false)),
+        case(Code::ReliabilityDegraded, NVME, MEDIA, &[13, 13], &[13, 14])
+            .also(
+                "nvme_smart_health_information_log.percentage_used",
+                json!(128),
+            )
+            .also(WARNING, json!(4)),
+        case(Code::ReliabilityDegraded, NVME, SPARE, &[10], &[9])
+            .also(
+                "nvme_smart_health_information_log.percentage_used",
+                json!(128),
+            )
+            .also(WARNING, json!(4)),
         case(Code::SpareLow, NVME, WARNING, &[2], &[1]),
         case(Code::ReliabilityDegraded, NVME, WARNING, &[2], &[4]),
         case(Code::MediumReadOnly, NVME, WARNING, &[4], &[8]),
@@ -560,7 +699,10 @@ fn every_code_has_a_case() {
 
 #[test]
 fn messages_do_not_move_with_the_number() {
-    for case in cases().into_iter().filter(|case| case.at.len() == 1) {
+    // Eight logical sectors more are one physical sector more.
+    let counts_logical = |case: &Case| case.also.contains(&(PHYSICAL, json!(4096)));
+    let cases = cases().into_iter();
+    for case in cases.filter(|case| case.at.len() == 1 && !counts_logical(case)) {
         let Some(number) = case.at[0]
             .as_u64()
             .filter(|_| case.place.starts_with("attr") || case.place == MEDIA)
@@ -689,7 +831,7 @@ fn condition(case: &Case, values: &[Value]) -> Option<(ConditionKind, ConditionL
 
 #[test]
 fn every_condition_begins_at_its_threshold() {
-    use ConditionKind::{CableErrors, CommandTimeouts, Overheating, Wear};
+    use ConditionKind::{CableErrors, CommandTimeouts, ImplausibleValues, Overheating, Wear};
     use ConditionLevel::{Info, NoNewVolumes, Warning};
     const HEAT: &str = "temperature.current";
     let any = Code::StatusFailed;
@@ -785,6 +927,11 @@ fn every_condition_begins_at_its_threshold() {
             ),
             CommandTimeouts,
             Warning,
+        ),
+        (
+            case(any, ATA_HDD, "attr 198 raw", &[0], &[65_536]),
+            ImplausibleValues,
+            Info,
         ),
     ] {
         assert_eq!(condition(&case, &case.below), None, "{}", case.place);

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::scsi::{ENDURANCE_LIMIT_MET, PREDICTION};
-use crate::smart::facts::{Ata, Attribute, Detail, Facts};
+use crate::smart::{
+    facts::{Ata, Attribute, Detail, Facts},
+    plausible::{Field, number},
+};
 
 /// Where the device statistics hold the endurance used (ACS-4, 9.5.10): page 7, first number.
 pub(in crate::smart) const ENDURANCE: (u64, u64) = (7, 8);
@@ -48,7 +51,11 @@ pub fn wear(facts: &Facts) -> Option<Wear> {
             .or_else(|| by_name(ata).map(from(WearSource::Attribute)))
             // It is made of the same attributes: where they are not filled in, it is no better.
             .or_else(|| summary.filter(|_| !ata.attributes.iter().any(is_of_wear))),
-        Detail::Nvme(nvme) => summary.or(nvme.percentage_used.map(from(WearSource::Nvme))),
+        // smartctl's summary is the same number.
+        Detail::Nvme(nvme) if nvme.percentage_used.is_some() => {
+            number(facts, Field::PercentageUsed).map(from(WearSource::Nvme))
+        }
+        Detail::Nvme(_) => summary,
         Detail::Scsi(scsi) => {
             let met = scsi.sense == Some((PREDICTION, ENDURANCE_LIMIT_MET));
             let used = scsi.endurance_used.or(met.then_some(100));

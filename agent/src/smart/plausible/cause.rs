@@ -1,0 +1,64 @@
+//! What an attribute under its threshold is about: wear, the backup power, or the drive itself. By smartctl's name for it.
+
+use crate::smart::{
+    facts::{Attribute, Facts},
+    rules::wear,
+};
+
+/// What an attribute under its threshold says besides "failing".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::smart) enum Cause {
+    /// The rated endurance is used up.
+    Wear,
+    /// What keeps the drive writing when power goes does not work.
+    Backup,
+    /// The drive itself.
+    Failure,
+}
+
+/// Words in the names of attributes that tell of wear.
+const WEAR: [&str; 8] = [
+    "wear",
+    "erase_c",
+    "lifetime",
+    "life_left",
+    "life_remain",
+    "life_used",
+    "remaining_life",
+    "drivelife",
+];
+/// Numbers that tell of wear on a solid state drive that smartctl has no names for.
+const WEAR_NUMBERS: [u8; 5] = [173, 177, 202, 231, 233];
+/// Words in the names of attributes about the backup power: 175 of Intel, Solidigm and Kingston, 201 and 202 of Samsung
+/// (smartmontools' database).
+const BACKUP: [&str; 4] = ["power_loss_cap", "supercap", "exception_mode", "capacitor"];
+const BACKUP_NUMBERS: [u8; 2] = [201, 202];
+
+/// Why an attribute is at or under its threshold.
+pub(in crate::smart) fn cause(facts: &Facts, attribute: &Attribute) -> Cause {
+    let name = attribute.name.to_lowercase().replace('-', "_");
+    let named = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    let is_unnamed = name.starts_with("unknown") && facts.rotational == Some(false);
+    if named(&BACKUP) {
+        return Cause::Backup;
+    }
+    if is_unnamed
+        && BACKUP_NUMBERS.contains(&attribute.id)
+        && facts.model.to_uppercase().contains("SAMSUNG")
+    {
+        return Cause::Backup;
+    }
+    let is_percent = || {
+        attribute
+            .value
+            .map(|value| value.saturating_add(attribute.raw))
+            == Some(100)
+    };
+    let is_worn = || wear(facts).is_some_and(|wear| wear.percent >= 100);
+    let is_wear = named(&WEAR)
+        || is_unnamed && WEAR_NUMBERS.contains(&attribute.id) && (is_percent() || is_worn());
+    match is_wear {
+        true => Cause::Wear,
+        false => Cause::Failure,
+    }
+}

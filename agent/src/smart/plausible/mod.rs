@@ -1,0 +1,140 @@
+//! Which of a drive's numbers can be true. Each number that rules read is declared once, in `fields`: its unit, its
+//! range, and what contradicts it, for every protocol alike. A value that its declaration rules out is dropped: no rule,
+//! trend or metric reads it, and it is shown with the reason. Pure.
+
+mod ata;
+mod cause;
+mod declare;
+mod fields;
+mod nvme;
+#[cfg(test)]
+mod tests;
+
+use super::facts::{Attribute, Detail, Facts, SelfTest, SelfTestResult};
+#[cfg(test)]
+use declare::Declared;
+use fields::FIELDS;
+
+pub(in crate::smart) use ata::{STATISTICS, current_failure};
+pub(in crate::smart) use cause::{Cause, cause};
+pub(in crate::smart) use declare::Field;
+pub(in crate::smart) use nvme::is_filled_in;
+
+/// The hour in a log may be ahead of the drive's own count, which some drives update rarely.
+pub(in crate::smart) const AHEAD: u64 = 100;
+/// The logs of ATA and SCSI count hours in 16 bits.
+pub(in crate::smart) const WRAP: u64 = 1 << 16;
+
+/// A value that cannot be true.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::smart) struct Dropped {
+    /// What was read, by the name that findings have for it.
+    pub field: String,
+    /// As the drive says it.
+    pub value: u64,
+    /// Why it cannot be true.
+    pub reason: String,
+}
+
+/// The value of a field; None when the drive does not say it, or says what cannot be true.
+pub(in crate::smart) fn number(facts: &Facts, field: Field) -> Option<u64> {
+    let declared = FIELDS.iter().find(|declared| declared.field == field)?;
+    declared.value(facts)
+}
+
+/// Every value that was dropped, in the order of the declarations.
+pub(in crate::smart) fn dropped(facts: &Facts) -> Vec<Dropped> {
+    let mut all: Vec<Dropped> = FIELDS
+        .iter()
+        .filter_map(|declared| declared.dropped(facts))
+        .collect();
+    if let Detail::Ata(ata) = &facts.detail {
+        all.extend(ata.attributes.iter().filter_map(ata::dropped_threshold));
+    }
+    let tests = facts.self_tests().iter();
+    let failed = tests.filter(|test| matches!(test.result, SelfTestResult::Failed(_)));
+    let failed = failed.filter_map(|test| {
+        Some(Dropped {
+            field: "self-test".to_owned(),
+            value: test.hours.unwrap_or(0),
+            reason: objection_to_test(facts, test)?.to_owned(),
+        })
+    });
+    // A log of garbage has many of them.
+    all.extend(failed.take(1));
+    all
+}
+
+/// How many values were dropped, and which with the reasons, one reason after the other. Without the values: they move,
+/// and the message must not.
+pub(in crate::smart) fn summary(facts: &Facts) -> Option<(usize, String)> {
+    let all = dropped(facts);
+    let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+    for Dropped { field, reason, .. } in &all {
+        match by_reason.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, fields)) => fields.push(field),
+            None => by_reason.push((reason, vec![field])),
+        }
+    }
+    let texts = by_reason.iter();
+    let texts = texts.map(|(reason, fields)| format!("{} ({reason})", fields.join(", ")));
+    let text = texts.collect::<Vec<String>>().join("; ");
+    (!all.is_empty()).then_some((all.len(), text))
+}
+
+/// Whether anything is left that could have spoken against the drive: a counter of failures, a threshold of the vendor.
+/// Where the counters that it has were all dropped, a threshold is not enough: GOOD by omission.
+pub(in crate::smart) fn tells_health(facts: &Facts) -> bool {
+    let failures = || FIELDS.iter().filter(|declared| declared.is_failure);
+    if facts.status() == Some(false) || failures().any(|field| field.value(facts).is_some()) {
+        return true;
+    }
+    match &facts.detail {
+        Detail::Ata(ata) => {
+            failures().all(|field| field.dropped(facts).is_none())
+                && ata.attributes.iter().any(Attribute::has_threshold)
+        }
+        Detail::Mmc(mmc) => mmc.pre_eol.is_some() || mmc.life_time.is_some(),
+        Detail::Scsi(_) | Detail::Nvme(_) | Detail::Unknown => false,
+    }
+}
+
+/// Whether the drive's status is made of a value that cannot be true: smartctl says of an NVMe drive what its critical
+/// warning says.
+pub(in crate::smart) fn status_is_void(facts: &Facts) -> bool {
+    let warning = FIELDS
+        .iter()
+        .find(|declared| declared.field == Field::CriticalWarning);
+    warning.is_some_and(|warning| warning.dropped(facts).is_some())
+}
+
+/// The entries of the self-test log that can be true, the newest first.
+pub(in crate::smart) fn self_tests(facts: &Facts) -> Vec<&SelfTest> {
+    let tests = facts.self_tests().iter();
+    tests
+        .filter(|test| objection_to_test(facts, test).is_none())
+        .collect()
+}
+
+/// Why an entry of the self-test log is none.
+fn objection_to_test(facts: &Facts, test: &SelfTest) -> Option<&'static str> {
+    if matches!(facts.detail, Detail::Ata(_))
+        && let Some(objection) = ata::objection_to_type(facts.self_tests(), test)
+    {
+        return Some(objection);
+    }
+    let power_on = number(facts, Field::PowerOnHours)?;
+    let wraps = matches!(facts.detail, Detail::Ata(_) | Detail::Scsi(_));
+    let latest = match wraps && power_on.saturating_add(AHEAD) >= WRAP {
+        true => WRAP,
+        false => power_on.saturating_add(AHEAD),
+    };
+    (test.hours > Some(latest))
+        .then_some("it is of an hour that the drive has not reached: no such test was run")
+}
+
+/// What is declared, for documents: name, unit, range, what contradicts it.
+#[cfg(test)]
+fn rows() -> Vec<[String; 4]> {
+    FIELDS.iter().map(Declared::row).collect()
+}
