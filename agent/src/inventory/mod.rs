@@ -34,7 +34,7 @@ use crate::{
     config::HealthConfig,
     evidence::{self, HealthRegistry, registry::Source},
     model::{
-        Checked, ClassConfig, Contents, DriveId, DriveState, Override, Snapshot,
+        Checked, ClassConfig, Contents, DriveId, DriveState, Finding, Override, Snapshot,
         condition::Condition, snapshot::Erasing,
     },
     state,
@@ -81,6 +81,8 @@ pub struct Known {
     pub host_udev: Option<HostUdev>,
     /// Why this host cannot read drives of ours that are here, as the last scan of one of them found.
     pub host_trouble: Option<String>,
+    /// What is wrong with the agent's own state files.
+    pub state_files: Vec<Finding>,
     /// Why layout `lvm` cannot be used on this host; None when it can, or no class may want it.
     pub lvm_unavailable: Option<String>,
     /// The first survey is complete.
