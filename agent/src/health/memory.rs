@@ -11,16 +11,18 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::{
     evidence::{
+        HealthRegistry,
         mounts::Places,
         now,
         registry::{COUNTS_FOR, Notes},
         unreadable::UnreadableRanges,
     },
     inventory::Earlier,
-    model::{DriveId, Snapshot, cause::chain},
+    model::{DriveId, Snapshot, cause::chain, condition::Condition},
     state::{Damage, StateFile, StateKind, Stored},
     sys::{clock::unix_seconds, offload::offload, process},
     volumes::Volumes,
@@ -62,6 +64,9 @@ pub(crate) struct Remembered {
     // Left out while every drive reads.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     unreadable: BTreeMap<DriveId, UnreadableRanges>,
+    // What calls found of volumes. Left out while nothing is wrong.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    of_calls: BTreeMap<Uuid, Vec<Condition>>,
 }
 
 /// Whose each kernel name is. A drive that is plugged in again has another sequence number. Pure.
@@ -152,7 +157,7 @@ impl PersistedEvidence {
             tracing::warn!(%error, "cannot read the boot id; health state counts as of an earlier boot");
             String::new()
         });
-        let unreadable = old.unreadable.clone();
+        let (unreadable, of_calls) = (old.unreadable.clone(), old.of_calls.clone());
         let since = Earlier {
             started: unix_seconds(),
             ..old.since.clone()
@@ -167,6 +172,7 @@ impl PersistedEvidence {
         volumes.inventory().update(|known| {
             known.health.restore(notes);
             known.health.restore_unreadable(unreadable);
+            known.health.restore_of_calls(of_calls);
             known.health.restore_appearances(appearances(&heard.names));
             known.earlier = since;
         });
@@ -211,6 +217,7 @@ impl PersistedEvidence {
             unreadable: volumes
                 .inventory()
                 .health(|registry| registry.all_unreadable().clone()),
+            of_calls: volumes.inventory().health(HealthRegistry::of_calls),
         }
     }
 
@@ -230,6 +237,7 @@ impl PersistedEvidence {
                 && next.mounts == written.mounts
                 && next.since == written.since
                 && next.unreadable == written.unreadable
+                && next.of_calls == written.of_calls
                 && next.heard.names == written.heard.names;
             if !same || stopping {
                 // A failure is logged, and a finding of the host.
@@ -247,14 +255,11 @@ impl PersistedEvidence {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use uuid::Uuid;
-
     use super::*;
     use crate::golden;
     use crate::model::DriveState;
     use crate::{
         evidence::{
-            HealthRegistry,
             attribute::Subject,
             kmsg::Kind,
             mounts::{Place, Role},
@@ -306,6 +311,7 @@ mod tests {
             mounts: [("/target".into(), place)].into(),
             since: Earlier::default(),
             unreadable: [(DriveId("wwn-sda".into()), unreadable())].into(),
+            of_calls: BTreeMap::new(),
         }
     }
 

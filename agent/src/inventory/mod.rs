@@ -34,7 +34,7 @@ use crate::{
     config::HealthConfig,
     evidence::{self, HealthRegistry, registry::Source},
     model::{
-        Checked, ClassConfig, Contents, DriveId, DriveState, Finding, Override, Snapshot,
+        Checked, ClassConfig, Contents, DriveId, DriveState, Finding, Override, Placed, Snapshot,
         condition::Condition, snapshot::Erasing,
     },
     state,
@@ -204,6 +204,12 @@ impl Inventory {
     pub fn is_mounted_read_only(&self, path: &Path) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.mounts.is_read_only(path)
+    }
+
+    /// Whether this volume is mounted at this path, or its device bound there.
+    pub fn is_mounted_at(&self, placed: &Placed, path: &Path) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.mounts.is_at(placed, path)
     }
 
     /// Whether a step on this drive hangs.

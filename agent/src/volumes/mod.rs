@@ -14,6 +14,7 @@ pub mod error;
 pub mod expand;
 pub mod guard;
 pub mod in_flight;
+mod learned;
 pub mod locate;
 pub mod mounting;
 pub mod placement;
