@@ -210,7 +210,8 @@ async fn with_a_full_runtime_directory_the_agent_starts_and_volumes_are_unmounte
     rig.csi.unstage(&volume.id, &volume.staging).await.unwrap();
     assert_eq!(tree::mounted_times(&volume.staging), 0);
     fs::remove_file(small.0.join("full")).unwrap();
-    rig.agent.until_ready().await.unwrap();
+    rig.rescan().await;
+    rig.drive_is("a", "claimed").await;
     rig.use_volume(&volume).await;
     rig.leave_volume(&volume).await;
     drop(rig);
