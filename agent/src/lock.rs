@@ -42,13 +42,19 @@ pub enum LockError {
     },
 }
 
-/// Takes `<runtime_dir>/agent.lock`, making the directory (0700) when it is missing. Before anything
-/// else of the agent starts.
+/// Locks `<runtime_dir>`, making it (0700) when it is missing, and leaves the pid in `agent.lock` in it, if there is room. Before
+/// anything else of the agent starts.
 pub fn acquire(runtime_dir: &Path) -> Result<AgentLock, LockError> {
     let path = runtime_dir.join("agent.lock");
-    let locked = statefile::make_dir(runtime_dir).and_then(|()| lockfile::acquire(&path));
+    let locked =
+        statefile::make_dir(runtime_dir).and_then(|()| lockfile::acquire(runtime_dir, &path));
     match locked {
-        Ok(Outcome::Held(held)) => Ok(AgentLock { _held: held }),
+        Ok(Outcome::Held { lock, unwritten }) => {
+            if let Some(error) = unwritten {
+                tracing::warn!(path = %path.display(), %error, "cannot write the agent's pid; make room in the runtime directory");
+            }
+            Ok(AgentLock { _held: lock })
+        }
         Ok(Outcome::Taken(text)) => Err(LockError::Taken {
             path,
             pid: text.parse().ok(),
@@ -76,6 +82,21 @@ mod tests {
         assert!(text.contains("agent.lock"), "{text}");
         drop(first);
         acquire(&runtime)?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_pid_that_cannot_be_written_neither_ends_the_agent_nor_lets_a_second_one_run()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let dir = tempfile::tempdir()?;
+        // A directory in its place cannot be written, also by root.
+        std::fs::create_dir(dir.path().join("agent.lock"))?;
+        let _first = acquire(dir.path())?;
+        let second = acquire(dir.path());
+        assert!(
+            matches!(second, Err(LockError::Taken { pid: None, .. })),
+            "{second:?}"
+        );
         Ok(())
     }
 

@@ -37,7 +37,7 @@ pub fn refuse(dir: &Path) -> Result<(), NewerState> {
         ("tombstones.json", state::VERSION),
         ("health.json", health::memory::VERSION),
         ("latency.json", health::slow::VERSION),
-        (state::hand_mounts::NAME, state::hand_mounts::VERSION),
+        ("hand-mounts.json", state::hand_mounts::VERSION),
     ] {
         refuse_file(&dir.join(name), known)?;
     }

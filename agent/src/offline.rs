@@ -13,7 +13,7 @@ use crate::{
     lock::{self, AgentLock, LockError},
     newer_state::NewerState,
     preparation::{prepare_lvm, refuse_newer_state, workers},
-    state::Store,
+    state::{self, StateDir, Store},
     survey_loop,
     volumes::{VolumeError, Volumes},
     worker::Pool,
@@ -63,9 +63,12 @@ impl Offline {
             .map_err(io("read the versions of the state files"))??;
         let lvm_unavailable = prepare_lvm(&config).await;
         let pool = workers(&config).await.map_err(io("start the workers"))?;
-        let loaded = Store::new(&config.state_dir).load().await;
-        if !loaded.troubles.is_empty() {
-            return Err(OfflineError::State(loaded.troubles.join("; ")));
+        let state_dir = StateDir::new(&config.state_dir);
+        let loaded = Store::new(&state_dir).load().await;
+        let troubles = state::dir::findings(&state_dir.troubles());
+        if !troubles.is_empty() {
+            let texts: Vec<String> = troubles.into_iter().map(|one| one.message).collect();
+            return Err(OfflineError::State(texts.join("; ")));
         }
         let inventory = Arc::new(Inventory::new(config.classes.clone(), config.quarantine));
         inventory.update(|known| {

@@ -8,30 +8,26 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    path::{Path, PathBuf},
-    time::Duration,
+    path::PathBuf,
 };
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
-use crate::{
-    model::{DriveFacts, DriveId, Layout, Record, cause::chain},
-    sys::{offload::offload, statefile},
-};
+use crate::model::{DriveFacts, DriveId, Layout, Record};
 
+pub mod dir;
+pub mod file;
 pub mod hand_mounts;
 pub mod merge;
 pub mod underway;
 
+pub use dir::{StateDir, StateKind};
+pub use file::{Damage, Saved, StateFile, Stored};
 pub use merge::{Merged, Sight, merge};
 
 /// Format of both files; a file of another version is not read.
 pub(crate) const VERSION: u32 = 1;
-/// A state file larger than this (bytes) is damaged; ten thousand volumes are about 10 MiB.
-const MAX_FILE: u64 = 256 * 1024 * 1024;
-/// Reading or writing one file takes no longer than this, or the system's drive is in trouble.
-const IO_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Drives that carry our label for this node, as last seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,93 +129,74 @@ pub struct StateError {
 pub struct Loaded {
     pub known: Known,
     pub tombstones: Tombstones,
-    /// Files that could not be used, in sentences for the log; they were moved aside.
-    pub troubles: Vec<String>,
 }
 
 /// The two files.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Store {
-    dir: PathBuf,
+    known: StateFile<Known>,
+    tombstones: StateFile<Tombstones>,
 }
 
 impl Store {
-    /// Keeps them in `dir` (made when it is missing).
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
+    /// Keeps them in `dir`.
+    pub fn new(dir: &StateDir) -> Self {
+        Self {
+            known: StateFile::new(dir),
+            tombstones: StateFile::new(dir),
+        }
     }
 
-    fn known_path(&self) -> PathBuf {
-        self.dir.join("known.json")
-    }
-
-    fn tombstones_path(&self) -> PathBuf {
-        self.dir.join("tombstones.json")
-    }
-
-    /// Reads both. Never fails: a file that cannot be used is reported, moved aside, and counts as empty.
+    /// Reads both. Never fails: a file that cannot be used counts as empty, and is a finding.
     pub async fn load(&self) -> Loaded {
-        let (known, tombstones) = (self.known_path(), self.tombstones_path());
-        let loaded = offload("state-load", IO_DEADLINE, move || {
-            let mut troubles = Vec::new();
-            Loaded {
-                known: read_or_move_aside(&known, &mut troubles),
-                tombstones: read_or_move_aside(&tombstones, &mut troubles),
-                troubles,
-            }
-        });
-        loaded.await.unwrap_or_else(|error| Loaded {
-            troubles: vec![format!(
-                "cannot read the state of absent drives from {}: {error}",
-                self.dir.display()
-            )],
-            ..Loaded::default()
-        })
+        Loaded {
+            known: self.known.load().await.ok().flatten().unwrap_or_default(),
+            tombstones: self
+                .tombstones
+                .load()
+                .await
+                .ok()
+                .flatten()
+                .unwrap_or_default(),
+        }
     }
 
     /// Writes what is known, durably.
     pub async fn save_known(&self, known: Known) -> Result<(), StateError> {
-        save(self.known_path(), known).await
+        self.known.save(known).await
     }
 
     /// Writes the tombstones, durably. A deletion is acknowledged only after this.
     pub async fn save_tombstones(&self, tombstones: Tombstones) -> Result<(), StateError> {
-        save(self.tombstones_path(), tombstones).await
+        self.tombstones.save(tombstones).await
     }
 }
 
-fn read_or_move_aside<T: DeserializeOwned + Default>(path: &Path, troubles: &mut Vec<String>) -> T {
-    let bytes = match statefile::read(path, MAX_FILE) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return T::default(),
-        Err(error) => {
-            troubles.push(unusable(path, &error));
-            return T::default();
-        }
-    };
-    match parse(&bytes) {
-        Ok(value) => value,
-        Err(error) => {
-            troubles.push(unusable(path, &*error));
-            T::default()
-        }
+impl Stored for Known {
+    const KIND: StateKind = StateKind::Known;
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
+        parse(bytes)
+    }
+
+    fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        versioned(self)
     }
 }
 
-/// Moves it aside and says so: the next save must not overwrite what a person may still want to read.
-fn unusable(path: &Path, error: &(dyn std::error::Error + 'static)) -> String {
-    let kept = match statefile::move_aside(path) {
-        Ok(aside) => format!("it was kept as {}", aside.display()),
-        Err(error) => format!("and it could not be moved aside ({error})"),
-    };
-    format!(
-        "{} cannot be used: {}; {kept}. No data is lost: drives are read again when they are here",
-        path.display(),
-        chain(error)
-    )
+impl Stored for Tombstones {
+    const KIND: StateKind = StateKind::Tombstones;
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
+        parse(bytes)
+    }
+
+    fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        versioned(self)
+    }
 }
 
-pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<dyn std::error::Error>> {
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damage> {
     // The version first: a newer format may not even look like ours.
     let VersionOnly { version } = serde_json::from_slice(bytes)?;
     if version != VERSION {
@@ -228,14 +205,9 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Box<dyn std:
     Ok(serde_json::from_slice::<Versioned<T>>(bytes)?.value)
 }
 
-async fn save<T: Serialize + Send + 'static>(path: PathBuf, value: T) -> Result<(), StateError> {
-    let text = move || {
-        let version = VERSION;
-        Ok(serde_json::to_vec_pretty(&Versioned { version, value })?)
-    };
-    statefile::save(path.clone(), IO_DEADLINE, text)
-        .await
-        .map_err(|source| StateError { path, source })
+fn versioned<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
+    let version = VERSION;
+    Ok(serde_json::to_vec_pretty(&Versioned { version, value })?)
 }
 
 #[cfg(test)]

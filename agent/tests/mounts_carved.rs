@@ -11,7 +11,7 @@ use std::{
 
 use drivebay_agent::{
     carve::jobs::{CarveError, Claim, Create, Delete, Expand},
-    fs::jobs::{Device, FsError, GrowFs, Stage, StageMount, Unmount},
+    fs::jobs::{Device, FsError, GrowFs, Growth, Stage, StageMount, Unmount},
     model::{
         ClaimPolicy, DriveRef, ErasePolicy, FsType, Label, MIB, Mode, Placed, RecordState,
         VolumeSpec,
@@ -172,7 +172,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
     };
     assert_eq!(run(unmount.clone()).unwrap().count, 1);
     let again = run(stage.clone()).unwrap();
-    assert!(!again.formatted && !again.already && !again.grown);
+    assert!(!again.formatted && !again.already && again.growth != Growth::Grown);
     assert_eq!(
         fs::read_to_string(loop_device.staging().join("data")).unwrap(),
         "precious"

@@ -9,11 +9,15 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 use crate::files::{self, Durability};
 
@@ -77,11 +81,44 @@ struct Format {
     format: serde_json::Value,
 }
 
+/// What must be in the file before it is believed.
+#[derive(Debug)]
+enum Change {
+    Doubt { name: String, node: String },
+    Delete { id: String, at: u64 },
+}
+
+impl Contents {
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Doubt { name, node } => {
+                let nodes = self.doubts.entry(name.clone()).or_default();
+                nodes.insert(node.clone());
+                while self.doubts.len() > MAX_DOUBTS {
+                    self.doubts.pop_first();
+                }
+            }
+            Change::Delete { id, at } => {
+                self.deleted.entry(id.clone()).or_insert(*at);
+            }
+        }
+    }
+}
+
+/// A change that somebody waits for.
+#[derive(Debug)]
+struct Proposal {
+    change: Change,
+    done: oneshot::Sender<io::Result<()>>,
+}
+
 #[derive(Debug, Default)]
 struct Kept {
     contents: Contents,
-    // Grows with every change.
+    // Grows with every change of the contents.
     changes: u64,
+    // Written with the contents next, and part of them after that.
+    proposed: Vec<Proposal>,
 }
 
 #[derive(Debug)]
@@ -90,6 +127,8 @@ struct Inner {
     kept: Mutex<Kept>,
     // The change up to which the file holds everything.
     written: tokio::sync::Mutex<u64>,
+    // The last attempt to write it failed.
+    is_unsaved: AtomicBool,
 }
 
 /// The notes. Clones share them.
@@ -107,13 +146,14 @@ impl Notes {
     fn new(path: Option<PathBuf>, contents: Contents) -> Self {
         let kept = Kept {
             contents,
-            changes: 0,
+            ..Kept::default()
         };
         Self {
             inner: Arc::new(Inner {
                 path,
                 kept: Mutex::new(kept),
                 written: tokio::sync::Mutex::new(0),
+                is_unsaved: AtomicBool::new(false),
             }),
         }
     }
@@ -159,49 +199,30 @@ impl Notes {
         Ok(Self::new(Some(path), contents))
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Contents) -> T) -> (T, u64) {
-        let mut kept = self
-            .inner
-            .kept
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+    fn change<T>(&self, change: impl FnOnce(&mut Contents) -> T) -> T {
+        let mut kept = self.lock();
         let result = change(&mut kept.contents);
         kept.changes += 1;
-        (result, kept.changes)
+        result
     }
 
     fn look<T>(&self, look: impl FnOnce(&Contents) -> T) -> T {
-        let kept = self
-            .inner
-            .kept
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        look(&kept.contents)
+        look(&self.lock().contents)
     }
 
     /// Notes durably that the node is going to be sent a create of this name.
+    ///
+    /// # Errors
+    /// It could not be written, and is not noted.
     pub async fn doubt(&self, name: &str, node: &str) -> Result<(), NotesError> {
-        let change = self.note_doubt(name, node);
-        self.written(change).await
+        let (name, node) = (name.to_owned(), node.to_owned());
+        self.save(Change::Doubt { name, node }).await
     }
 
     /// The same, made durable with what is written next, at the latest by `flush`.
     pub fn doubt_soon(&self, name: &str, node: &str) {
-        self.note_doubt(name, node);
-    }
-
-    fn note_doubt(&self, name: &str, node: &str) -> u64 {
-        let ((), change) = self.change(|contents| {
-            contents
-                .doubts
-                .entry(name.to_owned())
-                .or_default()
-                .insert(node.to_owned());
-            while contents.doubts.len() > MAX_DOUBTS {
-                contents.doubts.pop_first();
-            }
-        });
-        change
+        let (name, node) = (name.to_owned(), node.to_owned());
+        self.change(|contents| contents.apply(&Change::Doubt { name, node }));
     }
 
     /// The node has given its final answer.
@@ -227,14 +248,15 @@ impl Notes {
     }
 
     /// Notes durably that this volume of a forgotten node was deleted.
+    ///
+    /// # Errors
+    /// It could not be written, and is not noted.
     pub async fn note_delete(&self, id: &str) -> Result<(), NotesError> {
-        let now = SystemTime::now()
+        let at = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
-        let ((), change) = self.change(|contents| {
-            contents.deleted.entry(id.to_owned()).or_insert(now);
-        });
-        self.written(change).await
+        let id = id.to_owned();
+        self.save(Change::Delete { id, at }).await
     }
 
     /// The volumes of this node that were deleted while it was forgotten.
@@ -262,40 +284,86 @@ impl Notes {
         self.look(|contents| contents.returned.get(node) == Some(&given_up_at))
     }
 
-    /// Writes what has changed.
-    pub async fn flush(&self) -> Result<(), NotesError> {
-        let changes = self
-            .inner
-            .kept
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .changes;
-        self.written(changes).await
+    /// Whether the last attempt to write them failed.
+    pub fn is_unsaved(&self) -> bool {
+        self.inner.is_unsaved.load(Ordering::Relaxed)
     }
 
-    // Sees to it that the file holds this change. Whoever waits for the one that writes may find its own change written.
-    async fn written(&self, change: u64) -> Result<(), NotesError> {
-        let Some(path) = self.inner.path.clone() else {
+    /// Writes what has changed.
+    pub async fn flush(&self) -> Result<(), NotesError> {
+        let Some(path) = &self.inner.path else {
             return Ok(());
         };
         let mut written = self.inner.written.lock().await;
-        if *written >= change {
+        if *written >= self.lock().changes {
             return Ok(());
         }
-        let (mut contents, changes) = {
-            let kept = self
-                .inner
-                .kept
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            (kept.contents.clone(), kept.changes)
+        self.write_all(path, &mut written).await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        let kept = self.inner.kept.lock();
+        kept.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // The file first, then what is believed. Whoever waits for the one that writes may find its own change written.
+    async fn save(&self, change: Change) -> Result<(), NotesError> {
+        let Some(path) = &self.inner.path else {
+            self.change(|contents| contents.apply(&change));
+            return Ok(());
         };
+        let (done, mut result) = oneshot::channel();
+        self.lock().proposed.push(Proposal { change, done });
+        let mut written = self.inner.written.lock().await;
+        let failed = |source| NotesError::Write {
+            path: path.clone(),
+            source,
+        };
+        match result.try_recv() {
+            Ok(result) => return result.map_err(failed),
+            Err(oneshot::error::TryRecvError::Empty) => {}
+            // Whoever wrote it has gone in the middle of it.
+            Err(oneshot::error::TryRecvError::Closed) => {
+                return Err(failed(io::Error::from(io::ErrorKind::Interrupted)));
+            }
+        }
+        self.write_all(path, &mut written).await
+    }
+
+    async fn write_all(&self, path: &Path, written: &mut u64) -> Result<(), NotesError> {
+        let (mut contents, changes, proposed) = {
+            let mut kept = self.lock();
+            let proposed = std::mem::take(&mut kept.proposed);
+            (kept.contents.clone(), kept.changes, proposed)
+        };
+        for proposal in &proposed {
+            contents.apply(&proposal.change);
+        }
         contents.format = FORMAT;
-        let to = path.clone();
+        let to = path.to_owned();
         let result = files::work(WRITE_DEADLINE, move || write(&to, &contents)).await;
-        result.map_err(|source| NotesError::Write { path, source })?;
-        *written = changes;
-        Ok(())
+        self.inner
+            .is_unsaved
+            .store(result.is_err(), Ordering::Relaxed);
+        if result.is_ok() {
+            let mut kept = self.lock();
+            for proposal in &proposed {
+                kept.contents.apply(&proposal.change);
+            }
+            *written = changes;
+        }
+        for proposal in proposed {
+            let answer = match &result {
+                Ok(()) => Ok(()),
+                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            };
+            // Whoever asked may have gone; it is in the file all the same.
+            let _ = proposal.done.send(answer);
+        }
+        result.map_err(|source| NotesError::Write {
+            path: path.to_owned(),
+            source,
+        })
     }
 }
 
@@ -378,6 +446,16 @@ mod tests {
             Err(NotesError::Write { .. })
         ));
         assert!(notes.note_delete("x@a").await.is_err());
+        assert!(notes.is_unsaved());
+        // Nor is it believed: nothing was done.
+        assert!(notes.doubts("v").is_empty() && notes.undelivered_deletes("a").is_empty());
+        fs::remove_dir(dir.path().join("notes.json.new")).unwrap();
+        notes.doubt("w", "a").await.unwrap();
+        notes.flush().await.unwrap();
+        assert!(!notes.is_unsaved());
+        let again = Notes::open(dir.path()).unwrap();
+        assert!(again.doubts("v").is_empty() && again.undelivered_deletes("a").is_empty());
+        assert_eq!(again.doubts("w"), ["a".into()].into());
     }
 
     #[tokio::test]

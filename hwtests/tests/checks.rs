@@ -274,6 +274,37 @@ async fn a_log_that_was_not_replayed_is_no_damage() {
     );
 }
 
+#[tokio::test]
+async fn a_checker_that_is_older_than_the_filesystem_says_nothing_of_it() {
+    need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4");
+    let rig = rig(ALWAYS).await;
+    let (volume, device, _) = used(&rig, "ext4").await;
+    let before = next_check(&rig, &volume, None);
+    assert_eq!(
+        before.conclusive.as_ref().unwrap().outcome,
+        CheckOutcome::Clean
+    );
+    // A feature that a kernel need not know to write to it, and that no e2fsck knows.
+    run(
+        "debugfs",
+        &["-w", "-R", "feature FEATURE_C20", device.to_str().unwrap()],
+    );
+    rig.use_volume(&volume).await;
+    rig.leave_volume(&volume).await;
+    let checked = next_check(&rig, &volume, Some(&before));
+    let latest = checked.latest.unwrap().outcome;
+    let CheckOutcome::Inconclusive { why, detail } = latest else {
+        panic!("{latest:?}");
+    };
+    assert_eq!(why, Inconclusive::ToolTooOld, "{detail}");
+    assert!(detail.contains("upgrade package e2fsprogs"), "{detail}");
+    assert_eq!(
+        checked.conclusive, before.conclusive,
+        "the last result stays"
+    );
+    assert_eq!(rig.reasons(&volume).await, [""; 0]);
+}
+
 /// A directory with an `e2fsck` that waits before it looks, and says so in the file `begun` there.
 fn slow_tools(dir: &Path) -> PathBuf {
     let tools = dir.join("tools");

@@ -19,7 +19,10 @@ use std::{
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, csi, long_on_drives, need, rig::Placed, tools::must as run, wait,
 };
-use drivebay_proto::agent as wire;
+use drivebay_proto::{
+    agent as wire,
+    csi::{self as api, volume_capability::AccessType},
+};
 
 /// Most is told at once; what is found by looking, when it is the drive's turn: after a minute.
 const TOLD: Duration = Duration::from_secs(150);
@@ -177,6 +180,102 @@ async fn pods_that_come_and_go_are_no_trouble() {
     let log = rig.agent.log();
     let told = wait::line(&log, &["reason="]);
     assert_eq!(told, None);
+}
+
+#[tokio::test]
+async fn a_path_that_a_caller_names_says_nothing_of_a_volume_that_is_not_there() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let rig = rig().await;
+    let (volume, other) = rig.two_in_use("ext4").await;
+    let file = rig.dir().join("file");
+    fs::write(&file, "").unwrap();
+    let raw = rig.volume("raw", 256 * MIB, &csi::block()).await;
+    rig.use_volume(&raw).await;
+    for path in [
+        &file,
+        &file.join("below"),
+        &rig.dir().join("x".repeat(300)),
+        &PathBuf::from(format!("/{}", "x/".repeat(3000))),
+        Path::new("/proc/self/root"),
+        Path::new("/proc/self/fd/0"),
+        Path::new("/proc/1/mem"),
+        Path::new("/"),
+        &other.target,
+    ] {
+        for volume in [&volume, &raw] {
+            let stats = rig.csi.stats(&volume.id, path).await;
+            let refused = stats.map(|stats| stats.volume_condition).unwrap_err();
+            assert_eq!(
+                refused.code(),
+                tonic::Code::NotFound,
+                "{path:?}: {refused:?}"
+            );
+        }
+    }
+    // Where it is not staged it need not be mounted.
+    let request = api::NodeGetVolumeStatsRequest {
+        volume_id: volume.id.clone(),
+        volume_path: text(&volume.target).to_owned(),
+        staging_target_path: "/some/path".to_owned(),
+    };
+    let stats = rig.csi.node().node_get_volume_stats(request).await;
+    let condition = stats.unwrap().into_inner().volume_condition.unwrap();
+    assert!(!condition.abnormal, "{condition:?}");
+    for volume in [&volume, &raw, &other] {
+        quiet(&rig, volume).await;
+    }
+}
+
+#[tokio::test]
+async fn a_filesystem_that_is_gone_is_told_with_the_answer_to_the_call_that_finds_it_gone() {
+    need!(root, loop, tool "mkfs.ext4", tool "wipefs", fs "ext4");
+    let mut rig = rig().await;
+    let (volume, other) = rig.two_in_use("ext4").await;
+    let device = rig.device(&volume).await;
+    rig.leave_volume(&volume).await;
+    let head = fs::read(&device)
+        .map(|bytes| bytes[..4096].to_vec())
+        .unwrap();
+    run("wipefs", &["--all", "--quiet", text(&device)]);
+    let stage = |rig: &Rig, flags: &[&str]| {
+        let mut capability = csi::mount("ext4");
+        if let Some(AccessType::Mount(mount)) = &mut capability.access_type {
+            mount.mount_flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        }
+        let (csi, id, staging) = (rig.csi.clone(), volume.id.clone(), volume.staging.clone());
+        async move { csi.stage(&id, &staging, &capability).await }
+    };
+    stage(&rig, &[]).await.unwrap_err();
+    let conditions = rig.volume_of(&volume.id).await.unwrap().conditions;
+    let told: Vec<_> = conditions
+        .iter()
+        .map(|one| (one.status.as_str(), one.reason.as_str()))
+        .collect();
+    assert_eq!(told, [("DATA_LOSS", "FilesystemNotFound")]);
+    let health = rig.agent.ask(&["health"]).unwrap();
+    assert_eq!(health.status.code(), Some(1));
+    // The next agent need not stage it to know.
+    let state = rig.dir().join("state/health.json");
+    wait::until(TOLD, "it is written down", || {
+        let written = fs::read_to_string(&state).unwrap_or_default();
+        written.contains("FilesystemNotFound").then_some(())
+    });
+    rig.agent.stop().unwrap();
+    rig.start_again().await;
+    is_told(&rig, &volume, "DATA_LOSS", "FilesystemNotFound").await;
+    quiet(&rig, &other).await;
+
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&device)
+        .and_then(|file| std::os::unix::fs::FileExt::write_all_at(&file, &head, 0))
+        .unwrap();
+    rig.use_volume(&volume).await;
+    quiet(&rig, &volume).await;
+    rig.leave_volume(&volume).await;
+    // What the kernel refuses is the caller's mistake.
+    stage(&rig, &["nosuchoption"]).await.unwrap_err();
+    quiet(&rig, &volume).await;
 }
 
 /// Something to start the agent under: for it, and for nobody else, there is no kernel log.

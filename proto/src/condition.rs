@@ -77,7 +77,7 @@ macro_rules! reasons {
                 Self::ALL.iter().copied().find(|reason| reason.as_str() == name)
             }
 
-            /// How bad it is, unless the evidence says otherwise (`DeviceChanged`).
+            /// How bad it is, unless the evidence says otherwise (`DeviceChanged`, `FilesystemNotFound`).
             pub const fn status(self) -> Status {
                 match self { $(Self::$name => Status::$status,)* }
             }
@@ -140,6 +140,8 @@ reasons! {
     Unreadable: Inaccessible, Reading;
     /// A place under it does not read.
     ReadFailed: Degraded, Reading;
+    /// Its filesystem is gone, or something else is in its place; INACCESSIBLE when it was never mounted.
+    FilesystemNotFound: DataLoss, Filesystem;
     /// Its filesystem reports errors.
     FilesystemError: Degraded, Filesystem;
     /// Its filesystem is damaged.
@@ -150,6 +152,8 @@ reasons! {
     FilesystemShutDown: Inaccessible, Filesystem;
     /// Its mount turned read-only.
     ReadOnly: Degraded, Filesystem;
+    /// Its filesystem is smaller than the volume, and could not be grown.
+    FilesystemNotGrown: Degraded, Further;
     /// No space is left in its filesystem.
     VolumeFull: Degraded, Further;
     /// No inode is left in its filesystem.

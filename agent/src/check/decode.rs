@@ -4,7 +4,10 @@
 //! `xfs_repair -n` to fail is 1. So the text is read first for what explains the complaints away: a log that was not
 //! replayed, a device that cannot be opened or read. Only what is left is damage.
 
-use crate::model::{CheckOutcome, FsType, Inconclusive};
+use crate::{
+    fs::tools,
+    model::{CheckOutcome, FsType, Inconclusive},
+};
 
 /// Most characters of a tool's message that are shown.
 const TOLD: usize = 160;
@@ -93,6 +96,9 @@ pub fn decode(checker: Checker, end: &End) -> CheckOutcome {
             stderr,
         } => {
             let text = format!("{stdout}\n{stderr}");
+            if let Some(too_old) = too_old(checker, &text) {
+                return too_old;
+            }
             match checker {
                 Checker::E2fsck => e2fsck(*code, &text),
                 Checker::XfsRepair => xfs_repair(*code, &text),
@@ -138,6 +144,43 @@ fn unseen(text: &str) -> Option<CheckOutcome> {
     } else {
         None
     }
+}
+
+/// What a tool says of a filesystem with a feature that it does not know, made by a newer tool or kernel: it has not looked at the
+/// rest. Not where it also says that the superblock, which names the features, is damaged.
+fn too_old(checker: Checker, text: &str) -> Option<CheckOutcome> {
+    let words: &[&str] = match checker {
+        Checker::E2fsck => &[
+            "unsupported feature(s)",
+            "unsupported read-only feature(s)",
+            "unsupported encoding",
+            "Get a newer version of e2fsck",
+            "too high for this version of e2fsck",
+        ],
+        Checker::XfsRepair => &[
+            "Using a more recent xfs_repair is recommended",
+            "Found unsupported filesystem features",
+        ],
+        Checker::BtrfsCheck | Checker::BtrfsScrub => &[
+            "unsupported option features",
+            "unsupported optional features",
+            "unsupported checksum algorithm",
+        ],
+    };
+    let damaged = &[
+        "Superblock invalid, trying backup",
+        "does not match superblock",
+        "Bad magic number",
+        "bad primary superblock",
+    ];
+    (has(text, words) && !has(text, damaged)).then(|| {
+        let command = checker.command();
+        let package = tools::package(command.split(' ').next().unwrap_or(command));
+        CheckOutcome::inconclusive(
+            Inconclusive::ToolTooOld,
+            format!("{command} is older than the filesystem's features; upgrade package {package}"),
+        )
+    })
 }
 
 fn dirty() -> CheckOutcome {

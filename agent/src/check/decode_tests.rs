@@ -68,6 +68,9 @@ const TABLE: &[(&str, &str)] = &[
         "ext4-corrupt-inode",
         "corrupt: Entry '…' in / (2) has deleted/unused inode 12.",
     ),
+    ("ext4-newer-compat", "ToolTooOld"),
+    ("ext4-newer-incompat", "ToolTooOld"),
+    ("ext4-newer-rocompat", "ToolTooOld"),
     ("xfs-clean", "clean"),
     ("xfs-dirty", "DirtyLog"),
     (
@@ -88,6 +91,7 @@ const TABLE: &[(&str, &str)] = &[
     ),
     ("xfs-mounted", "InUse"),
     ("xfs-not-there", "CannotOpen"),
+    ("xfs-newer-incompat", "ToolTooOld"),
     ("btrfs-clean", "clean"),
     (
         "btrfs-corrupt-fstree",
@@ -103,6 +107,7 @@ const TABLE: &[(&str, &str)] = &[
     ),
     ("btrfs-mounted", "InUse"),
     ("btrfs-not-there", "CannotOpen"),
+    ("btrfs-newer", "ToolTooOld"),
     ("btrfs-scrub-clean", "clean"),
     ("btrfs-scrub-data", "corrupt: blocks with a wrong checksum"),
 ];
@@ -232,6 +237,33 @@ fn what_did_not_look_is_never_damage() {
             "{checker:?} {end:?}: {outcome:?}"
         );
     }
+}
+
+#[test]
+fn a_tool_that_is_too_old_names_its_package_and_a_damaged_superblock_is_still_damage() {
+    for (name, checker, package) in [
+        ("ext4-newer-compat", Checker::E2fsck, "e2fsprogs"),
+        ("xfs-newer-incompat", Checker::XfsRepair, "xfsprogs"),
+        ("btrfs-newer", Checker::BtrfsCheck, "btrfs-progs"),
+    ] {
+        let outcome = decode(checker, &recorded(name));
+        let CheckOutcome::Inconclusive { detail, .. } = &outcome else {
+            panic!("{name}: {outcome:?}");
+        };
+        assert!(
+            detail.ends_with(&format!("upgrade package {package}")),
+            "{detail}"
+        );
+    }
+    let damaged = exited(
+        12,
+        "ext2fs_open2: Superblock checksum does not match superblock\ne2fsck: Superblock invalid, trying backup blocks...\nx has unsupported feature(s): FEATURE_C20",
+    );
+    let outcome = decode(Checker::E2fsck, &damaged);
+    assert!(
+        matches!(outcome, CheckOutcome::Corrupt { .. }),
+        "{outcome:?}"
+    );
 }
 
 #[test]

@@ -267,6 +267,10 @@ impl Work<'_> {
                     // 1: the journal was replayed.
                     End::Exited { code: 0 | 1, .. } => None,
                     end => failed(match decode(self.checker, &end) {
+                        too_old @ CheckOutcome::Inconclusive {
+                            why: Inconclusive::ToolTooOld,
+                            ..
+                        } => return Ok(Some(too_old)),
                         CheckOutcome::Inconclusive { detail, .. } => detail,
                         other => other.text(),
                     }),

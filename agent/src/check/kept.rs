@@ -1,66 +1,33 @@
 //! Results as they outlive the agent: one small file per volume in the state directory. Losing them loses no data.
 
-use std::{io, path::Path, time::Duration};
+use std::io;
 
 use uuid::Uuid;
 
 use crate::{
     model::Checked,
-    sys::{offload::offload, statefile},
+    state::{Damage, StateDir, StateFile, StateKind, Stored},
 };
 
 /// The form of the files. It is not written: a later one has a member `version`, and makes an agent of today refuse to start
 /// (`state::newer`).
 pub(crate) const VERSION: u32 = 1;
-/// Reading or writing one small file.
-const DEADLINE: Duration = Duration::from_secs(10);
-/// A file larger than this (bytes) is none of ours.
-const MAX: u64 = 64 * 1024;
 
-fn file(dir: &Path, volume: Uuid) -> std::path::PathBuf {
-    dir.join(format!("{volume}.json"))
+/// What is kept of a volume.
+pub fn file(dir: &StateDir, volume: Uuid) -> StateFile<Checked> {
+    StateFile::of(dir, &volume.to_string())
 }
 
-/// What is kept of a volume; None when there is nothing, or nothing that reads: it is then checked as if it never was.
-pub async fn read(dir: &Path, volume: Uuid) -> Option<Checked> {
-    let path = file(dir, volume);
-    let wanted = path.clone();
-    let read = offload("check-read", DEADLINE, move || {
-        statefile::read(&wanted, MAX)
-    })
-    .await;
-    match read.and_then(|read| read) {
-        Ok(bytes) => serde_json::from_slice(&bytes)
-            .inspect_err(|error| {
-                tracing::warn!(path = %path.display(), %error, "damaged filesystem check result; the volume is checked again");
-            })
-            .ok(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "cannot read filesystem check result; the volume is checked again");
-            None
-        }
+impl Stored for Checked {
+    const KIND: StateKind = StateKind::Checks;
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
+        Ok(serde_json::from_slice(bytes)?)
     }
-}
 
-/// Keeps it.
-pub async fn write(dir: &Path, volume: Uuid, checked: &Checked) -> io::Result<()> {
-    let bytes = serde_json::to_vec_pretty(checked).map_err(io::Error::other)?;
-    statefile::save(file(dir, volume), DEADLINE, || Ok(bytes)).await
-}
-
-/// Forgets a volume that is gone.
-pub async fn remove(dir: &Path, volume: Uuid) -> io::Result<()> {
-    let path = file(dir, volume);
-    offload(
-        "check-remove",
-        DEADLINE,
-        move || match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        },
-    )
-    .await?
+    fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        Ok(serde_json::to_vec_pretty(self)?)
+    }
 }
 
 #[cfg(test)]
@@ -93,11 +60,9 @@ mod tests {
             }),
         };
         let (dir, volume) = (tempfile::tempdir().unwrap(), Uuid::from_u128(7));
-        write(dir.path(), volume, &checked).await.unwrap();
-        golden::compare(
-            "check.json",
-            &std::fs::read(file(dir.path(), volume)).unwrap(),
-        );
-        assert_eq!(read(dir.path(), volume).await, Some(checked));
+        let kept = file(&StateDir::new(dir.path()), volume);
+        kept.save(checked.clone()).await.unwrap();
+        golden::compare("check.json", &std::fs::read(kept.path()).unwrap());
+        assert_eq!(kept.load().await.unwrap(), Some(checked));
     }
 }

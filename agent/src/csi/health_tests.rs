@@ -15,8 +15,8 @@ fn each_reason_belongs_to_the_check_of_the_proposal_that_finds_it() {
         "StagingMountMissing",
         "TargetMountMissing WrongDevice",
         "Unreadable ReadFailed",
-        "FilesystemError FilesystemCorrupted FilesystemMendable FilesystemShutDown ReadOnly",
-        "VolumeFull InodesExhausted",
+        "FilesystemNotFound FilesystemError FilesystemCorrupted FilesystemMendable FilesystemShutDown ReadOnly",
+        "FilesystemNotGrown VolumeFull InodesExhausted",
     ];
     let mut all = Reason::ALL.to_vec();
     all.sort_by_key(|reason| reason.about());
@@ -64,7 +64,10 @@ fn however_much_is_wrong_a_condition_is_bounded_and_the_worst_is_in_the_new_api_
     let entries = entries(&many);
     assert_eq!(entries.len(), health::MAX_CONDITIONS);
     let worst = |entry: &VolumeHealthEntry| entry.status == Kind::DataLoss as i32;
-    let (first, rest) = entries.split_at(2);
+    let lost = Reason::ALL
+        .iter()
+        .filter(|reason| reason.status() == Status::DataLoss);
+    let (first, rest) = entries.split_at(lost.count());
     assert!(
         first.iter().all(worst) && !rest.iter().any(worst),
         "each once"

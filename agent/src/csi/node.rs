@@ -140,11 +140,8 @@ impl Node for NodeService {
         let work = async {
             required("volume_id", &request.volume_id)?;
             required("volume_path", &request.volume_path)?;
-            let staging = Some(request.staging_target_path.as_str()).filter(|p| !p.is_empty());
-            let sample = self
-                .volumes
-                .stats(&request.volume_id, &request.volume_path, staging)
-                .await?;
+            let (id, path) = (&request.volume_id, &request.volume_path);
+            let sample = self.volumes.stats(id, path).await?;
             let mut usage = vec![csi::VolumeUsage {
                 available: signed(sample.usage.available_bytes),
                 total: signed(sample.usage.total_bytes),

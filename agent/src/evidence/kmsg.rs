@@ -73,9 +73,24 @@ fn about(kind: Kind, device: &str) -> Option<Report> {
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'!'));
     named.then(|| Report {
         kind,
-        device: device.to_owned(),
+        device: of_path(device),
         sector: None,
     })
+}
+
+/// The device that a path leads to: with native NVMe multipath the kernel names the hidden path, `nvme0c1n2`, for what concerns
+/// `nvme0n2`. Any other device is its own. The controller that `nvme nvme1: …` names is no path.
+fn of_path(device: &str) -> String {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = || {
+        let (subsystem, rest) = device.strip_prefix("nvme")?.split_once('c')?;
+        let (controller, namespace) = rest.split_once('n')?;
+        let all = [subsystem, controller, namespace];
+        all.into_iter()
+            .all(digits)
+            .then(|| format!("nvme{subsystem}n{namespace}"))
+    };
+    parts().unwrap_or_else(|| device.to_owned())
 }
 
 /// What stands between two texts, the second being any of the characters of `until`.
@@ -89,27 +104,33 @@ fn block(text: &str) -> Option<Report> {
     if text.contains("operation not supported error") {
         return None;
     }
+    // Whoever gives space back asks for something that a drive may refuse, or get wrong, and read and write as ever. That what was
+    // to be zeroed is not, the eraser finds itself.
+    let of_no_data = ["(DISCARD)", "(SECURE_ERASE)", "(WRITE_ZEROES)"];
+    if of_no_data.iter().any(|operation| text.contains(operation)) {
+        return None;
+    }
     let medium = text.contains("critical medium error, dev ");
     let other = [
         "I/O error, dev ",
         "critical target error, dev ",
+        // Before Linux 6.5, and since.
         "critical nexus error, dev ",
+        "reservation conflict error, dev ",
         "timeout error, dev ",
         "device offline error, dev ",
         "recoverable transport error, dev ",
         "protection error, dev ",
         "Buffer I/O error on dev ",
+        // ext4 writing data.
+        "Buffer I/O error on device ",
     ];
     if !medium && !other.iter().any(|words| text.contains(words)) {
         return None;
     }
-    // "on dev" before ", dev", which the other does not contain.
-    let words = if text.contains("error on dev ") {
-        "error on dev "
-    } else {
-        "error, dev "
-    };
-    let device = between(text, words, &[',', ' '])?;
+    let device = ["error on dev ", "error on device ", "error, dev "]
+        .into_iter()
+        .find_map(|words| between(text, words, &[',', ' ']))?;
     let kind = if medium {
         Kind::MediumError
     } else {
@@ -124,17 +145,28 @@ fn ext4(text: &str) -> Option<Report> {
         return about(Kind::FilesystemError, device);
     }
     if let Some(device) = between(text, "EXT4-fs (", &[')', ':']) {
-        let read_only = text.contains("Remounting filesystem read-only");
-        return read_only
-            .then(|| about(Kind::FilesystemReadOnly, device))
-            .flatten();
+        let any = |words: &[&str]| words.iter().any(|words| text.contains(words));
+        return if text.contains("Remounting filesystem read-only") {
+            about(Kind::FilesystemReadOnly, device)
+        } else if any(&["Data will be lost", "potential data loss"]) {
+            about(Kind::FilesystemError, device)
+        } else {
+            None
+        };
+    }
+    // Data that a file was to have.
+    if let Some(journal) = between(text, "IO errors while flushing file data on ", &['.', ' ']) {
+        return about(Kind::FilesystemError, journaled(journal));
     }
     // jbd2 names its journal: the device, a hyphen, an inode number.
     let journal = between(text, "Aborting journal on device ", &['.', ' '])?;
-    let device = journal
+    about(Kind::FilesystemReadOnly, journaled(journal))
+}
+
+fn journaled(journal: &str) -> &str {
+    journal
         .rsplit_once('-')
-        .map_or(journal, |(device, _)| device);
-    about(Kind::FilesystemReadOnly, device)
+        .map_or(journal, |(device, _)| device)
 }
 
 fn xfs(text: &str) -> Option<Report> {
@@ -149,13 +181,22 @@ fn xfs(text: &str) -> Option<Report> {
         Kind::FilesystemShutDown
     } else if any(&[
         "Corruption detected",
+        "Corruption warning",
+        // EUCLEAN and EBADMSG.
+        "log mount/recovery failed: error -117",
+        "log mount/recovery failed: error -74",
         "Metadata corruption detected",
         "Internal error",
         "Corruption of in-memory data",
         "Metadata CRC error detected",
     ]) {
         Kind::FilesystemCorrupt
-    } else if any(&["metadata I/O error", "log I/O error", "Log I/O Error"]) {
+    } else if any(&[
+        "metadata I/O error",
+        "log I/O error",
+        "Log I/O Error",
+        "Failing async write",
+    ]) {
         Kind::FilesystemError
     } else {
         return None;
@@ -163,10 +204,28 @@ fn xfs(text: &str) -> Option<Report> {
     about(kind, device)
 }
 
+/// What btrfs says, at the level of an error, when it does not do what somebody asked for: a mount, a balance, a scrub. Nothing is
+/// wrong with the filesystem; of a mount that fails because of damage other lines tell.
+const REFUSED: &[&str] = &[
+    "unrecognized ",
+    "open_ctree failed",
+    "cannot mount ",
+    "cannot disable ",
+    "bad mount option",
+    "balance: ",
+    "scrub: ",
+];
+
 fn btrfs(text: &str) -> Option<Report> {
-    let (_, rest) = text.split_once("BTRFS ")?;
+    // `BTRFS error (device sda): …`, and of an aborted transaction `BTRFS: error (device sda) in …`.
+    let (_, rest) = text.split_once("BTRFS")?;
     let (level, rest) = rest.split_once(" (device ")?;
+    let level = level.trim_start_matches([':', ' ']);
     let device = rest.split([')', ' ', ':']).next()?;
+    let said = rest.split_once("): ").map_or(rest, |(_, said)| said);
+    if REFUSED.iter().any(|words| said.starts_with(words)) {
+        return None;
+    }
     let kind = if rest.contains("forced readonly") {
         Kind::FilesystemReadOnly
     } else if [

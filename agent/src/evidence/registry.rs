@@ -47,13 +47,16 @@ pub enum Source {
     Space,
     /// The kernel's counters of requests, compared with those of other drives.
     Latency,
+    /// A call that staged the volume or grew its filesystem, or failed to.
+    Call,
 }
 
 impl Source {
     /// Every source, in the order in which a volume's conditions are listed.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Device,
         Self::Mounts,
+        Self::Call,
         Self::Reading,
         Self::Check,
         Self::Space,
@@ -216,6 +219,24 @@ impl HealthRegistry {
     /// What this source saw of the volume at its last look.
     pub fn seen(&self, volume: Uuid, source: Source) -> &[Condition] {
         self.looks.get(&(volume, source)).map_or(&[], Vec::as_slice)
+    }
+
+    /// What calls found of each volume, to be kept over a restart: nobody may repeat them.
+    pub fn of_calls(&self) -> BTreeMap<Uuid, Vec<Condition>> {
+        let of_calls = self
+            .looks
+            .iter()
+            .filter(|((_, source), _)| *source == Source::Call);
+        of_calls
+            .map(|((volume, _), conditions)| (*volume, conditions.clone()))
+            .collect()
+    }
+
+    /// What calls to an earlier agent found.
+    pub fn restore_of_calls(&mut self, known: BTreeMap<Uuid, Vec<Condition>>) {
+        for (volume, conditions) in known {
+            self.record(volume, Source::Call, conditions);
+        }
     }
 
     /// What this source saw of the drive at its last look.

@@ -66,7 +66,6 @@ mod tests {
             inodes: inodes_free.map(|free| (1000, free, 1000 - free)),
             read_only: false,
             unreadable: None,
-            staged: true,
         }
     }
 

@@ -42,10 +42,37 @@ pub struct Staged {
     pub contents: Option<Contents>,
     /// A filesystem was made.
     pub formatted: bool,
-    /// The filesystem was grown.
-    pub grown: bool,
+    /// Whether the filesystem is as large as its device.
+    pub growth: Growth,
     /// It was mounted already.
     pub already: bool,
+}
+
+/// Result of fitting a filesystem to its device. A volume that could not be grown is still a volume with its data: this fails no
+/// stage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Growth {
+    /// The sizes were not compared.
+    NotTried,
+    /// It was as large as it can be.
+    Fits,
+    /// It was smaller, and was grown.
+    Grown,
+    /// It is smaller, and could not be grown.
+    Failed {
+        /// What the tool said.
+        why: String,
+    },
+}
+
+impl Growth {
+    /// Why it could not be grown, if so.
+    pub fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed { why } => Some(why),
+            Self::NotTried | Self::Fits | Self::Grown => None,
+        }
+    }
 }
 
 /// Publishes a staged volume: a bind mount, read-only before it is visible when asked so;
@@ -122,8 +149,6 @@ pub struct Unmounted {
 pub struct Stats {
     /// Path the orchestrator gave: a mount of the volume, or (block) its device node or a bind of it.
     pub path: PathBuf,
-    /// Staging path, when given: it must be mounted too (reported, not an error).
-    pub staging_path: Option<PathBuf>,
     /// The volume's device (the number of a btrfs mount differs: compared by source).
     pub device: Device,
     /// Block volume.
@@ -145,8 +170,6 @@ pub struct Usage {
     pub read_only: bool,
     /// Reading the root directory failed with this errno (5 = EIO: XFS shut down).
     pub unreadable: Option<i32>,
-    /// False: a staging path was given and is not mounted.
-    pub staged: bool,
 }
 
 /// Grows a mounted filesystem to its device; nothing to do for block.

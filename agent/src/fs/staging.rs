@@ -13,7 +13,7 @@ use super::{
     backend::StageBackend,
     device::{self, Partition, io_error},
     grow, hints,
-    jobs::{Device, FsError, Stage, StageMount, Staged},
+    jobs::{Device, FsError, Growth, Stage, StageMount, Staged},
     kernel_options::{self, Asked},
     mkfs,
     mkfs_options::check_mkfs_options,
@@ -118,7 +118,7 @@ fn block(
         RecordState::Block => Ok(Staged {
             contents: Some(contents),
             formatted: false,
-            grown: false,
+            growth: Growth::NotTried,
             already: true,
         }),
         RecordState::New => {
@@ -127,7 +127,7 @@ fn block(
             Ok(Staged {
                 contents: Some(changed.contents),
                 formatted: false,
-                grown: false,
+                growth: Growth::NotTried,
                 already: false,
             })
         }
@@ -221,7 +221,7 @@ impl<'a> Staging<'a> {
 
     /// It is mounted; only the record may lag behind, when the call that mounted it never answered.
     fn already(mut self, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
-        let mut grown = false;
+        let mut growth = Growth::NotTried;
         match (&placed.record.state, Device::of(placed)) {
             (
                 RecordState::Fs {
@@ -240,7 +240,7 @@ impl<'a> Staging<'a> {
                 Some(device),
             ) if *fs_type == self.fs_type => {
                 let bytes = device::bytes(&device)?;
-                grown = self.grow(&device.name, bytes, context);
+                growth = self.grow(&device.name, bytes, context);
                 self.advance(*fs_uuid, true, context)?;
             }
             (state, _) => {
@@ -258,7 +258,7 @@ impl<'a> Staging<'a> {
         Ok(Staged {
             contents: self.contents,
             formatted: false,
-            grown,
+            growth,
             already: true,
         })
     }
@@ -314,7 +314,7 @@ impl<'a> Staging<'a> {
             self.mount_syscall(&partition.device, 0, context)?;
         }
         let was_mounted = matches!(state, RecordState::Fs { mounted: true, .. });
-        let grown = self.finish(&partition, fs_uuid, was_mounted, context).inspect_err(|_| {
+        let growth = self.finish(&partition, fs_uuid, was_mounted, context).inspect_err(|_| {
             // A final error must leave nothing behind; nobody else knows of this mount yet.
             if let Err(error) = mount::unmount(&self.mount.path, false) {
                 tracing::error!(path = %self.path(), %error, "cannot unmount the filesystem after a failed stage");
@@ -323,7 +323,7 @@ impl<'a> Staging<'a> {
         Ok(Staged {
             contents: self.contents,
             formatted: self.formatted,
-            grown,
+            growth,
             already: false,
         })
     }
@@ -351,7 +351,7 @@ impl<'a> Staging<'a> {
         fs_uuid: Uuid,
         was_mounted: bool,
         context: &mut Context,
-    ) -> Result<bool, FsError> {
+    ) -> Result<Growth, FsError> {
         let resolved = mountinfo::resolve(&self.mount.path);
         let here = mountinfo::at(&resolved).map_err(|error| self.mount_info(&error))?;
         let top = here.last();
@@ -362,11 +362,11 @@ impl<'a> Staging<'a> {
             });
         }
         self.limit_xfs_retries(&partition.device);
-        let grown = self.grow(&partition.device, partition.bytes, context);
+        let growth = self.grow(&partition.device, partition.bytes, context);
         if !was_mounted {
             self.advance(fs_uuid, true, context)?;
         }
-        Ok(grown)
+        Ok(growth)
     }
 
     fn make(
@@ -468,25 +468,30 @@ impl<'a> Staging<'a> {
 
     /// A volume that could not be grown is still a volume with its data, so this does not fail the stage;
     /// NodeExpandVolume does.
-    fn grow(&self, device: &str, bytes: u64, context: &mut Context) -> bool {
+    fn grow(&self, device: &str, bytes: u64, context: &mut Context) -> Growth {
         if self.wanted.read_only {
-            return false;
+            return Growth::NotTried;
         }
-        grow::grow(
+        let grown = grow::grow(
             self.backend,
             self.fs_type,
             &self.mount.path,
             (device, bytes),
             context,
-        )
-        .unwrap_or_else(|error| {
-            tracing::error!(
-                device,
-                error = crate::model::cause::chain(&error),
-                "cannot grow the filesystem to its device"
-            );
-            false
-        })
+        );
+        match grown {
+            Ok(true) => Growth::Grown,
+            Ok(false) => Growth::Fits,
+            Err(error) => {
+                let why = crate::model::cause::chain(&error);
+                tracing::error!(
+                    device,
+                    error = why,
+                    "cannot grow the filesystem to its device"
+                );
+                Growth::Failed { why }
+            }
+        }
     }
 
     fn mount_syscall(

@@ -235,7 +235,7 @@ fn a_volume_that_is_not_whole_and_alive_is_not_staged() {
 #[test]
 fn what_is_mounted_must_be_what_the_record_says() {
     let staged = already(samples::placed(1, ext4(true))).unwrap();
-    assert_eq!((staged.already, staged.grown), (true, false));
+    assert_eq!((staged.already, staged.growth), (true, Growth::NotTried));
     // Mounted, and its device is not known now: nothing is written that would need it.
     let mut gone = samples::placed(1, ext4(true));
     (gone.device, gone.dev) = (None, None);

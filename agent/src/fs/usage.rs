@@ -4,7 +4,7 @@
 use std::{io, path::Path};
 
 use super::{
-    device::{self, io_error},
+    device,
     jobs::{FsError, Stats, Usage},
     staging::mount_info_error,
 };
@@ -25,6 +25,14 @@ fn not_here(job: &Stats, why: String) -> FsError {
     }
 }
 
+/// What the path says, which a caller gave, says nothing of the volume.
+fn not_found(job: &Stats, error: &io::Error) -> FsError {
+    match error.kind() {
+        io::ErrorKind::NotFound => not_here(job, "the path does not exist".to_owned()),
+        _ => not_here(job, error.to_string()),
+    }
+}
+
 /// A path that does not answer, as a drive that is gone makes it: unhealthy, and still there.
 fn is_unreadable(error: &io::Error) -> bool {
     !matches!(
@@ -37,10 +45,7 @@ fn mounted(job: &Stats) -> Result<Usage, FsError> {
     let found = match path::facts(&job.path) {
         Ok(found) => found,
         Err(error) if is_unreadable(&error) => return without_directory(job, None, &error),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(not_here(job, "the path does not exist".to_owned()));
-        }
-        Err(error) => return Err(io_error("looking at", &job.path, error)),
+        Err(error) => return Err(not_found(job, &error)),
     };
     if !found.mount_root {
         return Err(not_here(job, "nothing is mounted there".to_owned()));
@@ -68,11 +73,7 @@ fn mounted(job: &Stats) -> Result<Usage, FsError> {
     }
     let unread = directory.read_first().err();
     let (space, failed) = split(directory.space());
-    Ok(answer(
-        space,
-        unread.or(failed).as_ref().map(code),
-        is_staged(job),
-    ))
+    Ok(answer(space, unread.or(failed).as_ref().map(code)))
 }
 
 /// Usage of a path that does not let itself be opened, or be looked at: the kernel's list of mounts, which asks no filesystem,
@@ -88,7 +89,7 @@ fn without_directory(job: &Stats, mount: Option<u64>, error: &io::Error) -> Resu
     if is_another_now(&job.path, mount) {
         return Err(unmounted(job));
     }
-    Ok(answer(space, Some(code(error)), is_staged(job)))
+    Ok(answer(space, Some(code(error))))
 }
 
 fn unmounted(job: &Stats) -> FsError {
@@ -121,7 +122,7 @@ fn is_another_now(path: &Path, mount: Option<u64>) -> bool {
     }
 }
 
-fn answer(space: Option<Space>, unreadable: Option<i32>, staged: bool) -> Usage {
+fn answer(space: Option<Space>, unreadable: Option<i32>) -> Usage {
     let none = Usage {
         total_bytes: 0,
         available_bytes: 0,
@@ -129,7 +130,6 @@ fn answer(space: Option<Space>, unreadable: Option<i32>, staged: bool) -> Usage 
         inodes: None,
         read_only: false,
         unreadable,
-        staged,
     };
     space.map_or(none.clone(), |space| Usage {
         total_bytes: space.total,
@@ -145,24 +145,6 @@ fn answer(space: Option<Space>, unreadable: Option<i32>, staged: bool) -> Usage 
         read_only: space.read_only,
         ..none
     })
-}
-
-fn is_staged(job: &Stats) -> bool {
-    let Some(staging) = &job.staging_path else {
-        return true;
-    };
-    if job.block {
-        // Staging a block volume mounts nothing.
-        return true;
-    }
-    match path::facts(staging) {
-        Ok(found) => {
-            found.mount_root
-                && (found.dev == job.device.dev
-                    || matches!(is_btrfs_of(job, staging, &found), Ok(true)))
-        }
-        Err(error) => is_unreadable(&error),
-    }
 }
 
 /// btrfs answers with numbers of its own: its mount is found by id and compared by source.
@@ -199,14 +181,11 @@ fn block(job: &Stats) -> Result<Usage, FsError> {
             ));
         }
         Ok(_) => return Err(not_here(job, "it is not a block device".to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(not_here(job, "the path does not exist".to_owned()));
-        }
-        Err(error) => return Err(io_error("looking at", &job.path, error)),
+        Err(error) => return Err(not_found(job, &error)),
     }
     let total_bytes = device::bytes(&job.device)?;
     Ok(Usage {
         total_bytes,
-        ..answer(None, None, is_staged(job))
+        ..answer(None, None)
     })
 }

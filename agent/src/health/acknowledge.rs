@@ -6,6 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     model::{DriveId, Finding, Verdict, health::SmartFinding},
     smart::{Acknowledgement, History, rules},
+    state::StateError,
 };
 
 /// Acknowledgements that wait for their turn.
@@ -39,7 +40,7 @@ pub enum AcknowledgeError {
     Write {
         drive: DriveId,
         #[source]
-        source: std::io::Error,
+        source: StateError,
     },
     /// Nobody takes it.
     #[error("the agent is stopping; try again")]

@@ -99,7 +99,6 @@ impl Tracked {
 
 /// Follows them until `stop`.
 pub async fn run(volumes: Volumes, stop: CancellationToken) {
-    let dir = volumes.config().state_dir.join("checks");
     let mut followed = Followed::default();
     let mut tasks = Running::default();
     let mut ticks = interval(TICK);
@@ -115,13 +114,13 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
             _ = ticks.tick() => {
                 let snapshot = volumes.inventory().current();
                 if snapshot.ready {
-                    follow(&volumes, &mut followed, &snapshot, &dir).await;
+                    follow(&volumes, &mut followed, &snapshot).await;
                     clear(&volumes, &mut followed, &mut tasks, &snapshot);
                     begin(&volumes, &mut followed, &mut tasks, &snapshot);
                 }
             }
             Some(((drive, volume), done)) = tasks.next() => match done {
-                Some(done) => take(&volumes, &mut followed, &dir, drive, volume, done).await,
+                Some(done) => take(&volumes, &mut followed, drive, volume, done).await,
                 None => {
                     followed.panicked(drive, volume, Instant::now());
                     if let Some(uuid) = volume {
@@ -149,12 +148,7 @@ fn filesystem(volume: &Volume) -> Option<(FsType, Uuid)> {
 }
 
 /// Takes up volumes that are new, lets go of those that are gone, and notes what has changed.
-async fn follow(
-    volumes: &Volumes,
-    followed: &mut Followed,
-    snapshot: &Snapshot,
-    dir: &std::path::Path,
-) {
+async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot) {
     let gone: Vec<Uuid> = followed
         .volumes
         .iter()
@@ -166,7 +160,7 @@ async fn follow(
         volumes
             .inventory()
             .update(|known| known.checked.remove(&uuid));
-        if let Err(error) = kept::remove(dir, uuid).await {
+        if let Err(error) = kept::file(volumes.state_dir(), uuid).remove().await {
             tracing::warn!(volume = %uuid, %error, "cannot remove the check result of a deleted volume");
         }
     }
@@ -193,8 +187,11 @@ async fn follow(
                 tracked.in_use = volume.in_use;
             }
             _ => {
-                let kept = kept::read(dir, volume.uuid).await;
+                // What cannot be read is a finding of the host; the volume is checked as if it never was.
+                let kept = kept::file(volumes.state_dir(), volume.uuid).load().await;
                 let checked = kept
+                    .ok()
+                    .flatten()
                     .filter(|kept| kept.fs_uuid == fs_uuid)
                     .unwrap_or_else(|| Checked::never(fs_uuid));
                 record(volumes, volume.uuid, &checked, fs_type);
@@ -364,7 +361,6 @@ fn mounted_at(volume: &Volume) -> Option<PathBuf> {
 async fn take(
     volumes: &Volumes,
     followed: &mut Followed,
-    dir: &std::path::Path,
     drive: DriveId,
     volume: Option<Uuid>,
     done: Done,
@@ -413,9 +409,9 @@ async fn take(
     }
     tracked.checked.take(check);
     record(volumes, uuid, &tracked.checked, tracked.fs_type);
-    if let Err(error) = kept::write(dir, uuid, &tracked.checked).await {
-        tracing::warn!(volume = %uuid, %error, "cannot save filesystem check result");
-    }
+    // A failure is logged, and a finding of the host.
+    let kept = kept::file(volumes.state_dir(), uuid);
+    let _ = kept.save(tracked.checked.clone()).await;
 }
 
 /// The result, and the condition that follows from it.

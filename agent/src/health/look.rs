@@ -163,7 +163,6 @@ fn filesystems(volumes: &Volumes, snapshot: &Snapshot, drive: &DriveId) -> Vec<(
         let path: PathBuf = volumes.expected().path_of(volume.uuid)?;
         let job = Stats {
             path,
-            staging_path: None,
             device: Device::of(&volume.placed)?,
             block: false,
         };

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -11,24 +11,25 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::{
     evidence::{
+        HealthRegistry,
         mounts::Places,
         now,
         registry::{COUNTS_FOR, Notes},
         unreadable::UnreadableRanges,
     },
     inventory::Earlier,
-    model::{DriveId, Snapshot, cause::chain},
-    sys::{clock::unix_seconds, offload::offload, process, statefile},
+    model::{DriveId, Snapshot, cause::chain, condition::Condition},
+    state::{Damage, StateFile, StateKind, Stored},
+    sys::{clock::unix_seconds, offload::offload, process},
     volumes::Volumes,
 };
 
 /// Format of the file; one of another version is not read.
 pub(crate) const VERSION: u32 = 1;
-/// Bytes; ten thousand mounts are 2 MiB.
-const MAX_FILE: u64 = 64 * 1024 * 1024;
 /// How often it is looked whether there is something new to be written.
 const EVERY: Duration = Duration::from_secs(2);
 /// Reading or writing a small file.
@@ -63,6 +64,9 @@ pub(crate) struct Remembered {
     // Left out while every drive reads.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     unreadable: BTreeMap<DriveId, UnreadableRanges>,
+    // What calls found of volumes. Left out while nothing is wrong.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    of_calls: BTreeMap<Uuid, Vec<Condition>>,
 }
 
 /// Whose each kernel name is. A drive that is plugged in again has another sequence number. Pure.
@@ -106,19 +110,38 @@ pub(crate) fn recall(
 }
 
 /// How far the log was read, shared with the task that reads it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct PersistedEvidence {
-    path: PathBuf,
+    file: Arc<StateFile<Remembered>>,
     boot_id: String,
     heard: Arc<Mutex<LogPosition>>,
+}
+
+impl Stored for Remembered {
+    const KIND: StateKind = StateKind::Health;
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
+        let old: Self = serde_json::from_slice(bytes)?;
+        if old.version != VERSION {
+            let found = old.version;
+            return Err(
+                format!("it has version {found}, this agent reads version {VERSION}").into(),
+            );
+        }
+        Ok(old)
+    }
+
+    fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
+        Ok(serde_json::to_vec(self)?)
+    }
 }
 
 impl PersistedEvidence {
     /// Reads the file and gives everybody what they knew. A file that cannot be used is said, put aside, and counts as
     /// empty.
     pub async fn load(volumes: &Volumes, kubelet_dir: &Path) -> Self {
-        let path = volumes.config().state_dir.join("health.json");
-        let (wanted, dir) = (path.clone(), kubelet_dir.to_owned());
+        let file = StateFile::new(volumes.state_dir());
+        let dir = kubelet_dir.to_owned();
         // The mount table has no symbolic links.
         let resolved = offload("kubelet-dir", FILE_DEADLINE, move || {
             std::fs::canonicalize(&dir)
@@ -128,15 +151,13 @@ impl PersistedEvidence {
             // None of its mounts can be there either.
             Err(_) => kubelet_dir.to_owned(),
         };
-        let read = offload("health-read", FILE_DEADLINE, move || read(&wanted));
-        let (old, boot_id) = match read.await.and_then(|read| read) {
-            Ok(read) => read,
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "cannot read health state; starting with empty state");
-                Default::default()
-            }
-        };
-        let unreadable = old.unreadable.clone();
+        let old: Remembered = file.load().await.ok().flatten().unwrap_or_default();
+        let boot = offload("boot-id", FILE_DEADLINE, process::boot_id).await;
+        let boot_id = boot.and_then(|boot| boot).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read the boot id; health state counts as of an earlier boot");
+            String::new()
+        });
+        let (unreadable, of_calls) = (old.unreadable.clone(), old.of_calls.clone());
         let since = Earlier {
             started: unix_seconds(),
             ..old.since.clone()
@@ -151,11 +172,12 @@ impl PersistedEvidence {
         volumes.inventory().update(|known| {
             known.health.restore(notes);
             known.health.restore_unreadable(unreadable);
+            known.health.restore_of_calls(of_calls);
             known.health.restore_appearances(appearances(&heard.names));
             known.earlier = since;
         });
         Self {
-            path,
+            file: Arc::new(file),
             boot_id,
             heard: Arc::new(Mutex::new(heard)),
         }
@@ -195,6 +217,7 @@ impl PersistedEvidence {
             unreadable: volumes
                 .inventory()
                 .health(|registry| registry.all_unreadable().clone()),
+            of_calls: volumes.inventory().health(HealthRegistry::of_calls),
         }
     }
 
@@ -214,13 +237,12 @@ impl PersistedEvidence {
                 && next.mounts == written.mounts
                 && next.since == written.since
                 && next.unreadable == written.unreadable
+                && next.of_calls == written.of_calls
                 && next.heard.names == written.heard.names;
             if !same || stopping {
-                match self.write(next.clone()).await {
-                    Ok(()) => written = next,
-                    Err(error) => {
-                        tracing::warn!(path = %self.path.display(), %error, "cannot save health state");
-                    }
+                // A failure is logged, and a finding of the host.
+                if self.file.save(next.clone()).await.is_ok() {
+                    written = next;
                 }
             }
             if stopping {
@@ -228,52 +250,16 @@ impl PersistedEvidence {
             }
         }
     }
-
-    async fn write(&self, next: Remembered) -> std::io::Result<()> {
-        let text = move || Ok(serde_json::to_vec(&next)?);
-        statefile::save(self.path.clone(), FILE_DEADLINE, text).await
-    }
-}
-
-fn read(path: &Path) -> std::io::Result<(Remembered, String)> {
-    let boot_id = process::boot_id()?;
-    let bytes = match statefile::read(path, MAX_FILE) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok((Remembered::default(), boot_id));
-        }
-        Err(error) => return Err(error),
-    };
-    match serde_json::from_slice::<Remembered>(&bytes) {
-        Ok(old) if old.version == VERSION => Ok((old, boot_id)),
-        other => {
-            let why = other.map_or_else(
-                |error| error.to_string(),
-                |old| {
-                    format!(
-                        "it has version {}, this agent reads version {VERSION}",
-                        old.version
-                    )
-                },
-            );
-            let aside = statefile::move_aside(path)?;
-            tracing::warn!(why, aside = %aside.display(), "invalid health state moved aside; starting with empty state");
-            Ok((Remembered::default(), boot_id))
-        }
-    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use uuid::Uuid;
-
     use super::*;
     use crate::golden;
     use crate::model::DriveState;
     use crate::{
         evidence::{
-            HealthRegistry,
             attribute::Subject,
             kmsg::Kind,
             mounts::{Place, Role},
@@ -325,6 +311,7 @@ mod tests {
             mounts: [("/target".into(), place)].into(),
             since: Earlier::default(),
             unreadable: [(DriveId("wwn-sda".into()), unreadable())].into(),
+            of_calls: BTreeMap::new(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The tasks that collect evidence about drives and volumes: `watch` (the kernel log and error counters), `mount_watch`,
 //! `fsevents` (ext4's error events), `look` (reads a little of each drive periodically), `unreadable` (which sectors do not read, and
 //! whose they are), `smart` (with `logged`, what the drives' logs have of such sectors), and `checks`, which runs filesystem checks; `slow` compares the drives' latencies. `memory` keeps over a
-//! restart what cannot be observed again. `changes` logs what has changed.
+//! restart what cannot be observed again, `state_dir` reports state files that cannot be saved or were lost. `changes` logs what has changed.
 
 pub mod acknowledge;
 pub mod changes;
@@ -13,6 +13,7 @@ pub mod memory;
 pub mod mount_watch;
 pub mod slow;
 pub mod smart;
+pub mod state_dir;
 pub mod unreadable;
 pub mod watch;
 

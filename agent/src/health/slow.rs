@@ -31,6 +31,7 @@ use crate::{
     evidence::registry::Source,
     model::{Drive, DriveId, Finding, Snapshot},
     slow::{Comparison, Input, Kind, Slowdown},
+    state::StateError,
     sys::{
         blockstat::{self, Counted, SYSFS_DEADLINE},
         clock::unix_seconds,
@@ -56,18 +57,16 @@ pub async fn run(
     mut acknowledgements: mpsc::Receiver<Request>,
     stop: CancellationToken,
 ) {
-    let path = volumes.config().state_dir.join("latency.json");
     let mut task = Task {
         comparison: Comparison::default(),
+        history: History::new(volumes.state_dir()),
         volumes,
-        history: History::new(path),
         watched: BTreeMap::new(),
         unsaved: 0,
     };
     // What was found stays found, from the beginning.
-    if let Err(error) = task.history.read(&mut task.comparison).await {
-        tracing::warn!(path = %task.history.path().display(), %error, "cannot read drive latency history; it is not overwritten; will retry");
-    }
+    // A failure is logged, and a finding of the host; it is read again later.
+    let _ = task.history.read(&mut task.comparison).await;
     task.tell();
     let mut snapshots = task.volumes.inventory().subscribe();
     tokio::select! {
@@ -81,7 +80,7 @@ pub async fn run(
         tokio::select! {
             () = stop.cancelled() => {
                 if task.unsaved > 0 {
-                    task.save_or_log().await;
+                    task.try_to_save().await;
                 }
                 return;
             }
@@ -218,7 +217,7 @@ impl Task {
         self.tell();
         self.unsaved += 1;
         if self.unsaved >= SAVE_EVERY || self.slow() != before {
-            self.save_or_log().await;
+            self.try_to_save().await;
         }
     }
 
@@ -227,13 +226,8 @@ impl Task {
         if !self.history.is_due() {
             return;
         }
-        let read = self.history.read(&mut self.comparison).await;
-        let path = self.history.path().display();
-        match read {
-            Ok(()) => tracing::info!(%path, "drive latency history read"),
-            Err(error) => {
-                tracing::debug!(%path, %error, "drive latency history is still unreadable")
-            }
+        if self.history.read(&mut self.comparison).await.is_ok() {
+            tracing::info!("drive latency history read");
         }
     }
 
@@ -287,15 +281,14 @@ impl Task {
         Ok(known.into_iter().collect())
     }
 
-    async fn save(&mut self) -> std::io::Result<()> {
+    async fn save(&mut self) -> Result<(), StateError> {
         self.history.save(self.comparison.clone()).await?;
         self.unsaved = 0;
         Ok(())
     }
 
-    async fn save_or_log(&mut self) {
-        if let Err(error) = self.save().await {
-            tracing::warn!(path = %self.history.path().display(), %error, "cannot save drive latency history");
-        }
+    async fn try_to_save(&mut self) {
+        // A failure is logged, and a finding of the host.
+        let _ = self.save().await;
     }
 }

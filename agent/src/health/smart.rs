@@ -5,7 +5,6 @@ mod persisted;
 
 use std::{
     collections::BTreeMap,
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -13,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub use self::persisted::restore;
-use self::persisted::{found, of_conditions, read, report, write};
+use self::persisted::{file, found, of_conditions, report};
 use super::{
     acknowledge::{AcknowledgeError, Done, Request, acknowledge, is_nothing},
     logged::ReadEntries,
@@ -29,6 +28,7 @@ use crate::{
         self, Assessment, Facts, Failure, FailureReason, History, Outcome, Poll, Polled,
         history::Counter, job::Ask,
     },
+    state::StateFile,
     sys::clock::unix_seconds,
     tasks::Tasks,
     volumes::Volumes,
@@ -52,6 +52,8 @@ const FIRST_POLL: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct Tracked {
     history: History,
+    // Where it is kept.
+    file: StateFile<History>,
     // Which appearance of the drive this is.
     diskseq: u64,
     appeared: Instant,
@@ -78,7 +80,6 @@ pub async fn run(
     slow: slow::Acknowledger,
     stop: CancellationToken,
 ) {
-    let dir = volumes.config().state_dir.join("smart");
     let mut drives: BTreeMap<DriveId, Tracked> = BTreeMap::new();
     let mut asking: Tasks<DriveId, Outcome> = Tasks::default();
     let mut ticks = tokio::time::interval(TICK);
@@ -88,7 +89,7 @@ pub async fn run(
             () = stop.cancelled() => return,
             _ = ticks.tick() => {
                 let snapshot = volumes.inventory().current();
-                follow(&mut drives, &volumes, &snapshot, &dir).await;
+                follow(&mut drives, &volumes, &snapshot).await;
                 for (id, facts) in due(&mut drives, &snapshot, AT_ONCE.saturating_sub(asking.len())) {
                     ask(&volumes, &mut drives, &mut asking, id, &facts);
                 }
@@ -98,7 +99,7 @@ pub async fn run(
                     let why = "the agent's own task failed; its log says where";
                     failed(FailureReason::NotStarted, why.to_owned())
                 });
-                take(&volumes, &mut drives, &dir, id, &outcome).await;
+                take(&volumes, &mut drives, id, &outcome).await;
             }
             () = volumes.drives_are_to_be_asked() => {
                 for tracked in drives.values_mut() {
@@ -106,7 +107,7 @@ pub async fn run(
                 }
             }
             Some(request) = acknowledgements.recv() => {
-                let done = acknowledged(&volumes, &mut drives, &dir, &slow, &request).await;
+                let done = acknowledged(&volumes, &mut drives, &slow, &request).await;
                 // Whoever asked may have gone; it is in the history all the same.
                 let _ = request.done.send(done);
             }
@@ -122,12 +123,7 @@ pub async fn run(
 }
 
 /// Takes up drives that are new, lets go of those that are gone.
-async fn follow(
-    drives: &mut BTreeMap<DriveId, Tracked>,
-    volumes: &Volumes,
-    snapshot: &Snapshot,
-    dir: &Path,
-) {
+async fn follow(drives: &mut BTreeMap<DriveId, Tracked>, volumes: &Volumes, snapshot: &Snapshot) {
     let here = |id: &DriveId| {
         let drive = snapshot.drives.get(id)?;
         let is_here = drive.class.is_some() && drive.state.is_present();
@@ -142,7 +138,10 @@ async fn follow(
         let Some(facts) = here(id) else { continue };
         let reported = inventory.health(|registry| registry.report(id).cloned());
         let Some(tracked) = drives.get(id) else {
-            let tracked = take_up(facts, read(dir, id).await, reported);
+            let file = file(volumes.state_dir(), id);
+            // What cannot be read is a finding of the host, and is not overwritten.
+            let history = file.load().await.ok().flatten().unwrap_or_default();
+            let tracked = take_up(facts, file, history, reported);
             if let Some(said) = tracked.said.clone() {
                 inventory.update(|known| known.health.says(id.clone(), said));
             }
@@ -160,7 +159,12 @@ async fn follow(
 }
 
 /// A drive that has just appeared. `reported`: what the inventory has of it. Pure but for the time.
-fn take_up(facts: &DriveFacts, history: History, reported: Option<DriveHealth>) -> Tracked {
+fn take_up(
+    facts: &DriveFacts,
+    file: StateFile<History>,
+    history: History,
+    reported: Option<DriveHealth>,
+) -> Tracked {
     let now = Instant::now();
     // Not all of a shelf at the same moment, but for those that take no volumes before.
     let wait = match reported {
@@ -170,6 +174,7 @@ fn take_up(facts: &DriveFacts, history: History, reported: Option<DriveHealth>) 
     Tracked {
         unproven: !facts.identity_is_stable && reported.is_none(),
         history,
+        file,
         diskseq: facts.diskseq,
         appeared: now,
         polled: false,
@@ -263,7 +268,6 @@ fn not_asked<E: std::error::Error + 'static>(error: &RunError<E>) -> Outcome {
 async fn take(
     volumes: &Volumes,
     drives: &mut BTreeMap<DriveId, Tracked>,
-    dir: &Path,
     id: DriveId,
     outcome: &Outcome,
 ) {
@@ -354,9 +358,8 @@ async fn take(
     volumes
         .inventory()
         .update(|known| known.health.says(id.clone(), health));
-    if let Err(error) = write(dir, &id, &tracked.history).await {
-        tracing::warn!(drive = %id, %error, "cannot save drive health history");
-    }
+    // A failure is logged, and a finding of the host.
+    let _ = tracked.file.save(tracked.history.clone()).await;
 }
 
 /// An assessment in the inventory's words. What only an answer tells is that of the last one. Pure.
@@ -394,7 +397,6 @@ fn readings(facts: &Facts, logical_sector: u32) -> Vec<Reading> {
 async fn acknowledged(
     volumes: &Volumes,
     drives: &mut BTreeMap<DriveId, Tracked>,
-    dir: &Path,
     slow: &slow::Acknowledger,
     request: &Request,
 ) -> Result<Done, AcknowledgeError> {
@@ -413,13 +415,14 @@ async fn acknowledged(
             revision: volumes.inventory().current().revision,
         });
     }
-    let written = write(dir, id, &history).await;
+    let written = tracked.file.save(history.clone()).await;
+    // From here on it is in the file.
     written.map_err(|source| AcknowledgeError::Write {
         drive: id.clone(),
         source,
     })?;
-    let known_slow = slow.acknowledge(id.clone()).await?;
     tracked.history = history;
+    let known_slow = slow.acknowledge(id.clone()).await?;
     let history = &tracked.history;
     let said = tracked.said.get_or_insert_default();
     said.verdict = history.verdict();

@@ -174,6 +174,7 @@ pub fn assemble(
         _ => Vec::new(),
     };
     findings.extend(layouts::findings(known, &drives, classes));
+    findings.extend(known.state_files.iter().cloned());
     findings.extend(quarantined::findings(&volumes, &known.kept_in_use));
     Snapshot {
         revision: 0,

@@ -34,7 +34,7 @@ use crate::{
     config::HealthConfig,
     evidence::{self, HealthRegistry, registry::Source},
     model::{
-        Checked, ClassConfig, Contents, DriveId, DriveState, Override, Snapshot,
+        Checked, ClassConfig, Contents, DriveId, DriveState, Finding, Override, Placed, Snapshot,
         condition::Condition, snapshot::Erasing,
     },
     state,
@@ -81,6 +81,8 @@ pub struct Known {
     pub host_udev: Option<HostUdev>,
     /// Why this host cannot read drives of ours that are here, as the last scan of one of them found.
     pub host_trouble: Option<String>,
+    /// What is wrong with the agent's own state files.
+    pub state_files: Vec<Finding>,
     /// Why layout `lvm` cannot be used on this host; None when it can, or no class may want it.
     pub lvm_unavailable: Option<String>,
     /// The first survey is complete.
@@ -201,6 +203,12 @@ impl Inventory {
     pub fn is_mounted_read_only(&self, path: &Path) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.mounts.is_read_only(path)
+    }
+
+    /// Whether this volume is mounted at this path, or its device bound there.
+    pub fn is_mounted_at(&self, placed: &Placed, path: &Path) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.mounts.is_at(placed, path)
     }
 
     /// Whether a step on this drive hangs.

@@ -116,13 +116,23 @@ impl MountView {
         shown.map(Cow::into_owned).collect()
     }
 
+    /// Whether the volume is mounted or published at this path.
+    pub fn is_at(&self, placed: &Placed, path: &Path) -> bool {
+        let mut all = self.tables(placed).flat_map(Mounts::values);
+        all.any(|mount| mount.mount_point == path)
+    }
+
     fn all(&self, placed: &Placed) -> impl Iterator<Item = &PathBuf> {
+        let tables = self.tables(placed);
+        let few = tables.flat_map(|mounts| mounts.values().take(MOST));
+        few.map(|mount| &mount.mount_point)
+    }
+
+    fn tables(&self, placed: &Placed) -> impl Iterator<Item = &Mounts> {
         let by_name = placed.device.as_ref().map(|name| name.as_bytes());
         let by_name = by_name.and_then(|name| self.names.get(name));
         let by_number = placed.dev.and_then(|dev| self.numbers.get(&dev));
-        let all = by_name.into_iter().chain(by_number);
-        let few = all.flat_map(|mounts| mounts.values().take(MOST));
-        few.map(|mount| &mount.mount_point)
+        by_name.into_iter().chain(by_number)
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{
     model::{DriveId, Snapshot},
     slow::Speed,
     smart::LatestPoll,
+    state::dir::Troubles,
     sys::clock::unix_seconds,
     volumes::Volumes,
     worker::SlotStatus,
@@ -44,6 +45,8 @@ pub struct View {
     pub slots: Vec<SlotStatus>,
     /// When the last survey was completed, unix seconds.
     pub surveyed_at: Option<u64>,
+    /// What is wrong with the agent's state files.
+    pub state_files: Troubles,
     /// Now, unix seconds.
     pub now: u64,
 }
@@ -98,6 +101,7 @@ impl Exposed for Metrics {
             samples: self.volumes.last_samples(),
             slots: self.volumes.pool().status(),
             surveyed_at: self.volumes.inventory().surveyed_at(),
+            state_files: self.volumes.state_dir().troubles(),
             now: unix_seconds(),
         };
         view.put(into);

@@ -59,9 +59,15 @@ const FINDING: Def = gauge(
     &["code"],
 );
 
+const STATE_FILE: Def = gauge(
+    "drivebay_state_file_trouble",
+    "1 while a state file of the agent could not be saved (not-saved), could not be read and is left alone (not-read), or was damaged and lies moved aside (set-aside); by file, or directory with a file for each drive or volume.",
+    &["file", "trouble"],
+);
+
 /// Every definition here.
 pub(super) const DEFINITIONS: &[Def] = &[
-    TOTAL, FREE, LARGEST, SLOTS, WAITING, LONGEST, REVISION, SURVEYED, FINDING,
+    TOTAL, FREE, LARGEST, SLOTS, WAITING, LONGEST, REVISION, SURVEYED, FINDING, STATE_FILE,
 ];
 
 pub(super) fn put(view: &View, into: &mut Families) {
@@ -93,6 +99,9 @@ pub(super) fn put(view: &View, into: &mut Families) {
     into.put(&REVISION, &[], number(view.snapshot.revision));
     for finding in &view.snapshot.findings {
         into.put(&FINDING, &[finding.code.as_str()], 1.0);
+    }
+    for (trouble, kind) in view.state_files.keys() {
+        into.put(&STATE_FILE, &[kind.name(), trouble.as_str()], 1.0);
     }
     into.put(&SURVEYED, &[], number(view.surveyed_at.unwrap_or(0)));
 }

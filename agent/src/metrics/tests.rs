@@ -127,7 +127,6 @@ fn usage() -> Usage {
         inodes: Some((100, 90, 10)),
         read_only: false,
         unreadable: None,
-        staged: true,
     }
 }
 

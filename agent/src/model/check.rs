@@ -48,6 +48,8 @@ pub enum Inconclusive {
     TimedOut,
     /// The tool is not installed.
     ToolMissing,
+    /// The tool does not know a feature of the filesystem, which is newer.
+    ToolTooOld,
     /// The tool said something that nobody here knows.
     Unclear,
 }
@@ -64,6 +66,7 @@ impl Inconclusive {
             Self::Killed => "Killed",
             Self::TimedOut => "TimedOut",
             Self::ToolMissing => "ToolMissing",
+            Self::ToolTooOld => "ToolTooOld",
             Self::Unclear => "Unclear",
         }
     }

@@ -74,6 +74,12 @@ codes! {
     QuarantinedInUse;
     /// Of the host: it cannot read drives that are claimed, which are shown as last known.
     HostCannotRead;
+    /// Of the host: a state file of the agent cannot be saved.
+    StateNotSaved;
+    /// Of the host: a state file of the agent could not be read, and is not overwritten.
+    StateNotRead;
+    /// Of the host: a damaged state file of the agent was moved aside.
+    StateLost;
 }
 
 impl fmt::Display for Code {

@@ -3,27 +3,15 @@
 //! It tells a person's mounts from an orchestrator's, which are nobody else's to take away, and it is all that remembers what
 //! is to be mounted after a reboot. One small file in the state directory. Losing it loses no data.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{io, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::StateError;
-use crate::sys::{offload::offload, statefile};
+use super::{Damage, Saved, StateDir, StateError, StateKind, Stored};
 
 /// Format of the file; one of a newer version is refused at the start.
 pub(crate) const VERSION: u32 = 1;
-/// Its name in the state directory.
-pub(crate) const NAME: &str = "hand-mounts.json";
-/// Bytes; a thousand mounts are 300 KiB.
-const MAX_FILE: u64 = 16 * 1024 * 1024;
-/// Reading or writing takes no longer than this, or the system's drive is in trouble.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,146 +30,96 @@ pub struct HandMount {
     pub persist: bool,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// The file, and what is known by it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct File {
     version: u32,
     mounts: Vec<HandMount>,
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    mounts: Vec<HandMount>,
-    /// Why the file could not be read: then it is not written, either.
-    unread: Option<String>,
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            version: VERSION,
+            mounts: Vec::new(),
+        }
+    }
 }
 
-/// All of this host, one per volume. Clones are the same.
-#[derive(Debug, Clone)]
-pub struct HandMounts {
-    path: PathBuf,
-    inner: Arc<Mutex<Inner>>,
+impl Stored for File {
+    const KIND: StateKind = StateKind::ManualMounts;
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
+        Ok(serde_json::from_slice(bytes)?)
+    }
+
+    fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        Ok(serde_json::to_vec_pretty(self)?)
+    }
 }
+
+/// All of this host, one per volume.
+#[derive(Debug)]
+pub struct HandMounts(Saved<File>);
 
 impl HandMounts {
-    /// Kept in this directory; nothing is known before `load`.
-    pub fn new(state_dir: &Path) -> Self {
-        Self {
-            path: state_dir.join(NAME),
-            inner: Arc::default(),
-        }
+    /// Nothing is known before `load`.
+    pub fn new(dir: &StateDir) -> Self {
+        Self(Saved::new(dir))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Reads the file. A damaged one is put aside; one that cannot be read is left, and so are the mounts that it names.
+    /// Reads the file. While it cannot be read, no mount is added or removed.
     pub async fn load(&self) {
-        let path = self.path.clone();
-        let done = offload("hand-mounts", DEADLINE, move || read(&path)).await;
-        let mut inner = self.lock();
-        match done.and_then(|read| read) {
-            Ok(mounts) => inner.mounts = mounts,
-            Err(error) => {
-                tracing::error!(path = %self.path.display(), %error, "cannot read the list of mounts made by hand; none is added or removed until the agent restarts");
-                inner.unread = Some(error.to_string());
-            }
-        }
+        self.0.load().await;
     }
 
     /// Why the file could not be read, if so: what is mounted by hand is not known then.
     pub fn unread(&self) -> Option<String> {
-        self.lock().unread.clone()
+        self.0.unread()
     }
 
     /// Every one.
     pub fn all(&self) -> Vec<HandMount> {
-        self.lock().mounts.clone()
+        self.0.look(|file| file.mounts.clone())
     }
 
     /// That of a volume.
     pub fn of(&self, volume: Uuid) -> Option<HandMount> {
-        let inner = self.lock();
-        inner
-            .mounts
-            .iter()
-            .find(|one| one.volume == volume)
-            .cloned()
+        let is_it = |one: &&HandMount| one.volume == volume;
+        self.0.look(|file| file.mounts.iter().find(is_it).cloned())
     }
 
     /// Adds or replaces the one of its volume, durably.
     ///
     /// # Errors
-    /// It is not known whether it is in the file.
+    /// It could not be saved, and is not known.
     pub async fn put(&self, mount: HandMount) -> Result<(), StateError> {
-        self.change(|mounts| {
-            mounts.retain(|one| one.volume != mount.volume);
-            mounts.push(mount);
-        })
-        .await
+        let put = |file: &mut File| {
+            file.mounts.retain(|one| one.volume != mount.volume);
+            file.mounts.push(mount);
+        };
+        self.0.change(put).await
     }
 
     /// Forgets the one of a volume, durably.
     ///
     /// # Errors
-    /// It is not known whether it is in the file.
+    /// It could not be saved, and is still known.
     pub async fn remove(&self, volume: Uuid) -> Result<(), StateError> {
-        if self.of(volume).is_none() {
-            return Ok(());
-        }
-        self.change(|mounts| mounts.retain(|one| one.volume != volume))
-            .await
-    }
-
-    async fn change(&self, change: impl FnOnce(&mut Vec<HandMount>)) -> Result<(), StateError> {
-        let failed = |source| StateError {
-            path: self.path.clone(),
-            source,
-        };
-        {
-            let mut inner = self.lock();
-            if let Some(why) = &inner.unread {
-                return Err(failed(io::Error::other(why.clone())));
-            }
-            change(&mut inner.mounts);
-        }
-        // What is there when it is this write's turn: a later change is never replaced by an earlier one.
-        let inner = self.inner.clone();
-        let text = move || {
-            let inner = inner.lock().unwrap_or_else(PoisonError::into_inner);
-            let file = File {
-                version: VERSION,
-                mounts: inner.mounts.clone(),
-            };
-            Ok(serde_json::to_vec_pretty(&file)?)
-        };
-        statefile::save(self.path.clone(), DEADLINE, text)
-            .await
-            .map_err(failed)
-    }
-}
-
-fn read(path: &Path) -> io::Result<Vec<HandMount>> {
-    let bytes = match statefile::read(path, MAX_FILE) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    match serde_json::from_slice::<File>(&bytes) {
-        Ok(file) => Ok(file.mounts),
-        Err(error) => {
-            let aside = statefile::move_aside(path)?;
-            tracing::error!(%error, aside = %aside.display(), "invalid list of mounts made by hand moved aside; mount the volumes again with --persist");
-            Ok(Vec::new())
-        }
+        let remove = |file: &mut File| file.mounts.retain(|one| one.volume != volume);
+        self.0.change(remove).await
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::golden;
+
+    const NAME: &str = StateKind::ManualMounts.name();
 
     fn mount(n: u128, path: &str, persist: bool) -> HandMount {
         HandMount {
@@ -196,7 +134,7 @@ mod tests {
     }
 
     async fn loaded(dir: &Path) -> HandMounts {
-        let mounts = HandMounts::new(dir);
+        let mounts = HandMounts::new(&StateDir::new(dir));
         mounts.load().await;
         mounts
     }
@@ -221,6 +159,20 @@ mod tests {
         let last = loaded(dir.path()).await;
         assert_eq!(last.of(Uuid::from_u128(1)), Some(mount(1, "/c", true)));
         assert_eq!(last.of(Uuid::from_u128(2)), None);
+    }
+
+    #[tokio::test]
+    async fn a_mount_that_cannot_be_saved_is_not_known_and_one_whose_removal_cannot_be_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let mounts = loaded(dir.path()).await;
+        mounts.put(mount(1, "/a", true)).await.unwrap();
+        std::fs::create_dir(dir.path().join("hand-mounts.json.new")).unwrap();
+        assert!(mounts.put(mount(2, "/b", true)).await.is_err());
+        for _ in 0..2 {
+            assert!(mounts.remove(Uuid::from_u128(1)).await.is_err());
+        }
+        assert_eq!(mounts.all(), [mount(1, "/a", true)]);
+        assert_eq!(loaded(dir.path()).await.all(), mounts.all());
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
 //! Drives that go and come back, and files that do not read.
 
+use std::time::Duration;
+
 use std::{collections::BTreeSet, fs};
 
 use super::{merge::differs, *};
@@ -437,12 +439,9 @@ fn only_the_date_changing_is_no_reason_to_write() {
 #[tokio::test]
 async fn both_files_are_read_back_as_written() -> Result<(), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir()?;
-    let store = Store::new(dir.path().join("state"));
-    let loaded = store.load().await;
-    assert_eq!(
-        (loaded.known, loaded.troubles),
-        (Known::default(), Vec::new())
-    );
+    let state_dir = StateDir::new(dir.path().join("state"));
+    let store = Store::new(&state_dir);
+    assert_eq!(store.load().await.known, Known::default());
     let known = known_with(vec![
         record(
             1,
@@ -468,7 +467,7 @@ async fn both_files_are_read_back_as_written() -> Result<(), Box<dyn std::error:
     let loaded = store.load().await;
     assert_eq!(loaded.known, known);
     assert_eq!(loaded.tombstones, tombstone(4));
-    assert_eq!(loaded.troubles, Vec::<String>::new());
+    assert!(state_dir.troubles().is_empty());
     Ok(())
 }
 
@@ -482,7 +481,8 @@ async fn a_damaged_file_is_told_kept_and_replaced() -> Result<(), Box<dyn std::e
         "{\"version\":2,\"drives\":[1]}",
     ] {
         let dir = tempfile::tempdir()?;
-        let store = Store::new(dir.path());
+        let state_dir = StateDir::new(dir.path());
+        let store = Store::new(&state_dir);
         store.save_tombstones(tombstone(4)).await?;
         fs::write(dir.path().join("known.json"), text)?;
         let loaded = store.load().await;
@@ -492,12 +492,13 @@ async fn a_damaged_file_is_told_kept_and_replaced() -> Result<(), Box<dyn std::e
             tombstone(4),
             "the other file is not touched"
         );
-        let [trouble] = loaded.troubles.as_slice() else {
-            panic!("{text}: {:?}", loaded.troubles)
+        let found = dir::findings(&state_dir.troubles());
+        let [lost] = found.as_slice() else {
+            panic!("{text}: {found:?}")
         };
         assert!(
-            trouble.contains("known.json.bad-1") && trouble.contains("No data is lost"),
-            "{trouble}"
+            lost.code == "StateLost" && lost.message.contains("known.json.bad-1"),
+            "{lost:?}"
         );
         assert_eq!(
             fs::read_to_string(dir.path().join("known.json.bad-1"))?,
@@ -512,7 +513,7 @@ async fn a_damaged_file_is_told_kept_and_replaced() -> Result<(), Box<dyn std::e
 async fn a_write_that_fails_is_an_error() -> Result<(), Box<dyn std::error::Error>> {
     let dir = tempfile::tempdir()?;
     fs::write(dir.path().join("file"), "")?;
-    let store = Store::new(dir.path().join("file/below"));
+    let store = Store::new(&StateDir::new(dir.path().join("file/below")));
     let error = store.save_tombstones(tombstone(4)).await.unwrap_err();
     assert!(error.to_string().contains("tombstones.json"), "{error}");
     Ok(())

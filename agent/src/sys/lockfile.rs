@@ -1,9 +1,10 @@
-//! A lock file: flock held for as long as the value lives, gone with the process whatever ends it.
+//! A lock on a directory: flock held for as long as the value lives, gone with the process whatever ends it.
+//!
+//! The directory itself is locked, which needs no room in it: a full filesystem must not end the program that is to unmount others.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, Read, Seek, Write},
-    os::unix::fs::OpenOptionsExt,
+    fs::{self, File},
+    io,
     path::Path,
 };
 
@@ -16,36 +17,33 @@ pub struct Held {
     _lock: Flock<File>,
 }
 
-/// What came of trying.
+/// Result of [`acquire`].
 #[derive(Debug)]
 pub enum Outcome {
-    /// Ours now.
-    Held(Held),
-    /// Somebody else's; the text that the holder left (its pid).
+    /// Locked by this process.
+    Held {
+        lock: Held,
+        /// Why the process id could not be written, if so: another process that is refused cannot name this one.
+        unwritten: Option<io::Error>,
+    },
+    /// Locked by another process; the text that it left (its pid), empty if there is none.
     Taken(String),
 }
 
-/// Takes the lock without waiting and writes our pid into the file. The descriptor is close-on-exec:
-/// no worker inherits it.
-pub fn acquire(path: &Path) -> io::Result<Outcome> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)?;
-    match Flock::lock(file.try_clone()?, FlockArg::LockExclusiveNonblock) {
-        Ok(mut lock) => {
-            lock.set_len(0)?;
-            lock.rewind()?;
-            writeln!(lock, "{}", std::process::id())?;
-            Ok(Outcome::Held(Held { _lock: lock }))
+/// Locks the directory without waiting, then writes this process's id into `pid_file`, if that can be done. The descriptor is
+/// close-on-exec: no worker inherits it.
+pub fn acquire(dir: &Path, pid_file: &Path) -> io::Result<Outcome> {
+    match Flock::lock(File::open(dir)?, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => {
+            let written = fs::write(pid_file, format!("{}\n", std::process::id()));
+            Ok(Outcome::Held {
+                lock: Held { _lock: lock },
+                unwritten: written.err(),
+            })
         }
         Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
-            let mut text = String::new();
-            // The holder may be about to write; then the pid is simply not known.
-            let _ = (&mut file).take(64).read_to_string(&mut text);
+            // The holder may be about to write, or could not; then the pid is simply not known.
+            let text = super::statefile::read_text(pid_file, 64).unwrap_or_default();
             Ok(Outcome::Taken(text.trim().to_owned()))
         }
         Err((_, errno)) => Err(errno.into()),

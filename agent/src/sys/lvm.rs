@@ -194,10 +194,15 @@ pub enum Absent {
 pub fn prepare(runtime_dir: &Path) -> Result<(), Absent> {
     let dir = runtime_dir.join("lvm");
     let path = dir.join("lvm.conf");
-    statefile::write_atomic(&path, CONF.as_bytes()).map_err(|source| Absent::Conf {
-        path: path.display().to_string(),
-        source,
-    })?;
+    // What an earlier agent wrote needs no room.
+    let is_written =
+        statefile::read(&path, CONF.len() as u64).is_ok_and(|text| text == CONF.as_bytes());
+    if !is_written {
+        statefile::write_atomic(&path, CONF.as_bytes()).map_err(|source| Absent::Conf {
+            path: path.display().to_string(),
+            source,
+        })?;
+    }
     // A second agent in one process does not exist; tests that prepare twice mean the first.
     let _ = DIRECTORY.set(dir);
     Ok(())

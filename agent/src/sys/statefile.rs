@@ -101,6 +101,23 @@ pub fn move_aside(path: &Path) -> io::Result<PathBuf> {
     ))
 }
 
+/// What is in a directory; nothing where there is none.
+pub fn list(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(dir) {
+        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a file; it may be gone already.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Makes a directory and its parents, 0700, unless it is there.
 pub fn make_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new()

@@ -71,6 +71,9 @@ impl Volumes {
             let who = volume.uuid.to_string();
             self.want_zeroed(&who, &volume.drive, error).await;
         }
+        if let Err(RunError::Job(error)) = &done {
+            self.reread_if_contradicted(volume, error).await;
+        }
         let done = done.map_err(|error| match error {
             RunError::Job(CarveError::CannotGrow {
                 uuid,

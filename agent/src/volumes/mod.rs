@@ -14,6 +14,7 @@ pub mod error;
 pub mod expand;
 pub mod guard;
 pub mod in_flight;
+mod learned;
 pub mod locate;
 pub mod mounting;
 pub mod placement;
@@ -46,7 +47,7 @@ use crate::{
     model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState},
     slow::LatestSpeeds,
     smart::LatestPolls,
-    state::{hand_mounts::HandMounts, underway::Underway},
+    state::{StateDir, hand_mounts::HandMounts, underway::Underway},
     sys::mountinfo::{Change, MountEntry, MountInfoError, Table},
     worker::{Job, Pool, RunError, Slot},
 };
@@ -92,6 +93,8 @@ struct Inner {
     underway: Underway,
     /// Free space that somebody waits for to be zeroed.
     wanted: zeroing::Wanted,
+    /// What the agent keeps over a restart.
+    state_dir: StateDir,
     /// What was mounted by hand.
     hand_mounts: HandMounts,
     /// Somebody wants to know how the drives are, now.
@@ -118,10 +121,12 @@ impl Volumes {
         keeper: Keeper,
     ) -> Self {
         let underway = Underway::new(&config.runtime_dir);
+        let state_dir = StateDir::new(&config.state_dir);
         Self {
             inner: Arc::new(Inner {
                 underway,
-                hand_mounts: HandMounts::new(&config.state_dir),
+                hand_mounts: HandMounts::new(&state_dir),
+                state_dir,
                 config,
                 pool,
                 inventory,
@@ -148,6 +153,11 @@ impl Volumes {
     /// The node's configuration.
     pub fn config(&self) -> &Config {
         &self.inner.config
+    }
+
+    /// What the agent keeps over a restart.
+    pub fn state_dir(&self) -> &StateDir {
+        &self.inner.state_dir
     }
 
     /// Requests SMART polls now instead of at the next interval.

@@ -7,13 +7,13 @@ use std::{
 
 use super::{Caller, MOUNT_DEADLINE, STAGE_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
 use crate::{
-    carve::jobs::Look,
+    carve::jobs::{CarveError, Look},
     evidence::mounts::Role,
     fs::{
         device,
-        jobs::{Device, FsError, GrowFs, Publish, Published, Stage, StageMount},
+        jobs::{Device, FsError, GrowFs, Growth, Publish, Published, Stage, StageMount},
     },
-    model::{DriveId, DriveRef, DriveState, FsType, Mode, Volume},
+    model::{DriveId, DriveRef, DriveState, FsType, Mode, Volume, cause::chain},
     sys::mountinfo::{self, MountEntry},
     worker::{RunError, Slot},
 };
@@ -121,9 +121,13 @@ impl Volumes {
                     ..again
                 };
                 self.run_by(&own, &volume.drive, Slot::Stage, job, REPAIR_DEADLINE)
-                    .await?
+                    .await
             }
-            done => done?,
+            done => done,
+        };
+        let staged = match staged {
+            Ok(staged) => staged,
+            Err(error) => return Err(self.not_staged(volume, error).await),
         };
         if let Some(contents) = staged.contents {
             self.inner.inventory.put_contents(&volume.drive, contents);
@@ -141,8 +145,33 @@ impl Volumes {
                 .expected
                 .expect(path, volume.uuid, Role::Staging, read_only, None);
         }
-        tracing::info!(volume = %volume.uuid, formatted = staged.formatted, grown = staged.grown, already = staged.already, "volume staged");
+        self.learn_from_stage(volume.uuid, &staged.growth);
+        let grown = staged.growth == Growth::Grown;
+        tracing::info!(volume = %volume.uuid, formatted = staged.formatted, grown, already = staged.already, "volume staged");
         Ok(())
+    }
+
+    /// What a failed stage shows of the volume is its condition before the call is answered.
+    async fn not_staged(&self, volume: &Volume, error: RunError<FsError>) -> VolumeError {
+        match &error {
+            RunError::Job(FsError::Carve(error)) => {
+                self.reread_if_contradicted(volume, error).await
+            }
+            RunError::Job(error) => self.learn_from_failed_stage(&volume.placed, error),
+            _ => {}
+        }
+        error.into()
+    }
+
+    /// Reads the volume's drive again when it has something else than was known, so that everybody knows it.
+    pub(super) async fn reread_if_contradicted(&self, volume: &Volume, error: &CarveError) {
+        if matches!(
+            error,
+            CarveError::NoSuchVolume { .. } | CarveError::Ambiguous { .. }
+        ) && let Err(error) = self.look_again(volume).await
+        {
+            tracing::debug!(volume = %volume.uuid, error = %chain(&error), "cannot read the drive after a failed call");
+        }
     }
 
     /// Publishes a staged volume.
@@ -329,8 +358,15 @@ impl Volumes {
         };
         let grown = self
             .run(&volume.drive, Slot::Foreground, job, STAGE_DEADLINE)
-            .await?;
-        Ok(grown.device_bytes)
+            .await;
+        match &grown {
+            Ok(_) => self.learn_from_growing(volume.uuid, None),
+            Err(RunError::Job(FsError::Grow { output, .. })) => {
+                self.learn_from_growing(volume.uuid, Some(output));
+            }
+            Err(_) => {}
+        }
+        Ok(grown?.device_bytes)
     }
 }
 

@@ -84,23 +84,14 @@ pub struct Sample {
 }
 
 /// What a sample shows to be wrong. Pure.
-pub fn conditions(usage: &Usage, staging_given: bool) -> Vec<Condition> {
-    let unstaged = (staging_given && !usage.staged).then(|| {
-        Condition::new(
-            Reason::StagingMountMissing,
-            "the staging path is not mounted any more; delete the pod so that the volume is mounted again",
-        )
-    });
+pub fn conditions(usage: &Usage) -> Vec<Condition> {
     let read_only = usage.read_only.then(|| {
         Condition::new(
             Reason::ReadOnly,
             "the filesystem turned read-only; see the kernel log, save the data, and check the filesystem",
         )
     });
-    [unstaged, unreadable(usage), read_only]
-        .into_iter()
-        .flatten()
-        .collect()
+    unreadable(usage).into_iter().chain(read_only).collect()
 }
 
 /// What a sample says of a filesystem that does not read. Pure.
@@ -116,13 +107,9 @@ pub fn unreadable(usage: &Usage) -> Option<Condition> {
 }
 
 impl Volumes {
-    /// Samples the volume at this path.
-    pub async fn stats(
-        &self,
-        id: &str,
-        path: &str,
-        staging: Option<&str>,
-    ) -> Result<Sample, VolumeError> {
+    /// Samples the volume at this path. What is wrong with it is known from our own records and from the sample; that a path is
+    /// another than the volume's says nothing of it.
+    pub async fn stats(&self, id: &str, path: &str) -> Result<Sample, VolumeError> {
         let volume = self.require(id)?;
         let uuid = volume.uuid;
         let Some(device) = Device::of(&volume.placed) else {
@@ -133,15 +120,21 @@ impl Volumes {
             // It is being unmounted: that says nothing about the drive.
             return self.stale(&volume, path, None);
         };
+        let block = volume.placed.record.mode == Mode::Block;
+        let resolved = mountinfo::resolve(Path::new(path));
+        let is_node = block && path.starts_with("/dev/");
+        if !is_node && !self.is_at(&volume, &resolved)? {
+            // Whatever is there is not asked: it may be another's, and hang.
+            return self.not_at(&volume, path, &resolved, "the volume is not mounted there");
+        }
         let job = Stats {
             path: path.into(),
-            staging_path: staging.map(Into::into),
             device,
-            block: volume.placed.record.mode == Mode::Block,
+            block,
         };
         match self.sample(&volume.drive, job).await {
             Ok(usage) => {
-                let mut found = conditions(&usage, staging.is_some());
+                let mut found = conditions(&usage);
                 if self.meant_read_only(path) {
                     found.retain(|condition| condition.reason != Reason::ReadOnly);
                 }
@@ -153,46 +146,56 @@ impl Volumes {
                     volume: self.require(id)?,
                 })
             }
-            Err(RunError::Job(error @ FsError::NotHere { .. })) => {
-                let resolved = mountinfo::resolve(Path::new(path));
-                match self.inner.expected.role(uuid, &resolved) {
-                    Some(role) => {
-                        let mut sample = self.stale(&self.require(id)?, path, None)?;
-                        let missing = mounts::missing(role, &resolved);
-                        let known = &mut sample.volume.conditions;
-                        let told = |condition: &Condition| {
-                            condition.reason == Reason::WrongDevice
-                                || condition.reason == missing.reason
-                        };
-                        if !known.iter().any(told) {
-                            known.push(missing);
-                        }
-                        Ok(sample)
-                    }
-                    None => Err(VolumeError::Fs(RunError::Job(error))),
-                }
+            Err(RunError::Job(FsError::NotHere { why, .. })) => {
+                self.not_at(&volume, path, &resolved, &why)
             }
-            // Its worker has other work: that says nothing about the drive.
-            Err(RunError::Busy { .. }) => self.stale(&self.require(id)?, path, None),
-            Err(error) => {
-                match self.inner.samples.last(uuid) {
-                    Some((usage, age)) => {
-                        // At debug level: the drive's condition is logged once, and samples continue while it lasts.
-                        tracing::debug!(volume = %uuid, age_s = age.as_secs(), error = %crate::model::cause::chain(&error), "volume statistics sample failed; answering with the last one");
-                        let mut volume = self.require(id)?;
-                        if volume.conditions.is_empty() {
-                            volume.conditions.push(not_answering(&volume));
-                        }
-                        Ok(Sample { usage, volume })
-                    }
-                    None => {
-                        let silent = Some(not_answering(&volume));
-                        self.stale(&volume, path, silent)
-                            .or(Err(VolumeError::Fs(error)))
-                    }
-                }
+            // Only these say that the drive does not answer; a worker with other work, or one that ended, does not.
+            Err(error @ (RunError::Deadline { .. } | RunError::Stuck { .. })) => {
+                // At debug level: the drive's condition is logged once, and samples continue while it lasts.
+                tracing::debug!(volume = %uuid, error = %crate::model::cause::chain(&error), "volume statistics sample failed; answering with the last one");
+                let silent = Some(not_answering(&volume));
+                self.stale(&self.require(id)?, path, silent)
             }
+            Err(_) => self.stale(&self.require(id)?, path, None),
         }
+    }
+
+    /// Whether the table of mounts has the volume at this path.
+    fn is_at(&self, volume: &Volume, resolved: &Path) -> Result<bool, VolumeError> {
+        let inventory = &self.inner.inventory;
+        let is_known = || inventory.is_mounted_at(&volume.placed, resolved);
+        if is_known() {
+            return Ok(true);
+        }
+        // A directory above it may have been renamed.
+        self.reread_mounts_of_volumes()?;
+        Ok(is_known())
+    }
+
+    /// The volume is not at this path: trouble, if it should be, by our own records; else the caller's mistake.
+    fn not_at(
+        &self,
+        volume: &Volume,
+        path: &str,
+        resolved: &Path,
+        why: &str,
+    ) -> Result<Sample, VolumeError> {
+        let Some(role) = self.inner.expected.role(volume.uuid, resolved) else {
+            return Err(VolumeError::Fs(RunError::Job(FsError::NotHere {
+                path: path.to_owned(),
+                why: why.to_owned(),
+            })));
+        };
+        let mut sample = self.stale(volume, path, None)?;
+        let missing = mounts::missing(role, resolved);
+        let known = &mut sample.volume.conditions;
+        let is_told = |condition: &Condition| {
+            condition.reason == Reason::WrongDevice || condition.reason == missing.reason
+        };
+        if !known.iter().any(is_told) {
+            known.push(missing);
+        }
+        Ok(sample)
     }
 
     async fn sample(&self, drive: &DriveId, job: Stats) -> Result<Usage, RunError<FsError>> {
@@ -284,8 +287,7 @@ impl Volumes {
         let volume = self.require(id)?;
         let mounted = |path: &&str| volume.mounts.iter().any(|at| at == path);
         if let Some(path) = [path, staging].iter().find(|path| mounted(path)) {
-            let staging = Some(staging).filter(|staging| !staging.is_empty());
-            match self.stats(id, path, staging).await {
+            match self.stats(id, path).await {
                 Ok(sample) => return Ok(sample.volume.conditions),
                 // Unmounted in between; the known conditions are still reported.
                 Err(VolumeError::Fs(RunError::Job(FsError::NotHere { .. }))) => {}
@@ -302,26 +304,13 @@ impl Volumes {
         let is_scanned = volume.state != VolumeState::NotScanned;
         let role = self.inner.expected.role(volume.uuid, &resolved);
         match (role, is_mounted) {
-            (Some(_), true) if !is_scanned => self.stale(volume, path, None),
-            (Some(_), true) => self.stale(volume, path, Some(not_answering(volume))),
-            (Some(role), false) => {
-                let mut sample = self.stale(volume, path, None)?;
-                sample
-                    .volume
-                    .conditions
-                    .push(mounts::missing(role, &resolved));
-                Ok(sample)
-            }
             // Whose mount it is cannot be told yet.
             (None, true) if !is_scanned => Err(VolumeError::NotScanned {
                 uuid: volume.uuid,
                 drive: volume.drive.clone(),
             }),
-            (None, true) => self.stale(volume, path, Some(not_answering(volume))),
-            (None, false) => Err(VolumeError::Fs(RunError::Job(FsError::NotHere {
-                path: path.to_owned(),
-                why: "nothing is mounted there".to_owned(),
-            }))),
+            (_, true) => self.stale(volume, path, None),
+            (_, false) => self.not_at(volume, path, &resolved, "nothing is mounted there"),
         }
     }
 
@@ -351,7 +340,6 @@ impl Volumes {
                 inodes: None,
                 read_only: false,
                 unreadable: None,
-                staged: true,
             }),
             volume,
         })

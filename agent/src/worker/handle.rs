@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    PoolConfig,
+    PoolConfig, Slot,
     job::Outcome,
     notes::{self, Note},
     protocol::{self, Call, FrameReader, Reply},
@@ -76,8 +76,22 @@ impl Worker {
             drive: key.0.clone(),
             slot: key.1,
         };
-        let socket =
-            notes::write(&note, &content).and_then(|()| UnixStream::from_std(started.socket));
+        let noted = match notes::write(&note, &content) {
+            // Unmounting must need no room. Two of its workers, should the next agent not find this one, do no harm.
+            Err(error) if key.1 == Slot::Unmount => {
+                tracing::warn!(path = %note.display(), %error, "cannot write a worker record; unmounting without it");
+                Ok(())
+            }
+            Err(error) => {
+                let path = note.display();
+                let why = format!(
+                    "cannot write worker record {path}: {error}; make room in the runtime directory"
+                );
+                Err(std::io::Error::new(error.kind(), why))
+            }
+            Ok(()) => Ok(()),
+        };
+        let socket = noted.and_then(|()| UnixStream::from_std(started.socket));
         let socket = match socket {
             Ok(socket) => socket,
             Err(error) => {

@@ -315,10 +315,8 @@ impl Bench {
             .record
             .fs_type
             .is_none();
-        let staging_path = Some(self.path("staging"));
         usage::usage(&Stats {
             path: self.path(path),
-            staging_path,
             device: self.device(),
             block,
         })

@@ -80,10 +80,16 @@ const AUDIT_LOST: Def = counter(
     &[],
 );
 
+const UNSAVED: Def = gauge(
+    "drivebay_controller_state_unsaved",
+    "1 while the controller's notes (creates in doubt, deletes of forgotten nodes) could not be saved at the last attempt.",
+    &[],
+);
+
 /// Every definition here.
 pub const DEFINITIONS: &[Def] = &[
     NODES, CONNECTED, AWAY, REFUSED, REVISION, VOLUMES, ABNORMAL, FREE, TOTAL, UNCLAIMED, DOUBTS,
-    REFUSALS, AUDIT_LOST,
+    REFUSALS, AUDIT_LOST, UNSAVED,
 ];
 
 /// The controller, for a scrape.
@@ -165,6 +171,7 @@ impl Exposed for Cluster {
         }
         let doubts = number_of(self.agents.creates_in_doubt());
         into.put(&DOUBTS, &[], number(doubts));
+        into.put(&UNSAVED, &[], truth(self.agents.notes().is_unsaved()));
         self.certificate.put(into);
     }
 

@@ -2,24 +2,16 @@
 //!
 //! A file that cannot be read is neither empty nor damaged: it is left alone and read again later. Nothing is written until then.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, io};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     model::DriveId,
     slow::{Comparison, Kept, Kind},
-    sys::{offload::offload, statefile},
+    state::{Damage, StateDir, StateError, StateFile, StateKind, Stored},
 };
 
-/// A hundred drives with four hours each have about 10 MiB.
-const MAX_FILE: u64 = 64 * 1024 * 1024;
-const FILE_DEADLINE: Duration = Duration::from_secs(10);
 /// Minutes until a file whose drive does not answer is read again: each try holds a thread.
 const AFTER_TIMEOUT: u32 = 30;
 /// Of the file.
@@ -41,7 +33,7 @@ struct RememberedDrive {
 /// The file.
 #[derive(Debug)]
 pub(super) struct History {
-    path: PathBuf,
+    file: StateFile<Remembered>,
     /// What an earlier agent wrote has been read, or there was nothing.
     read: bool,
     /// Minutes until it is read again.
@@ -49,16 +41,12 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) fn new(path: PathBuf) -> Self {
+    pub(super) fn new(dir: &StateDir) -> Self {
         Self {
-            path,
+            file: StateFile::new(dir),
             read: false,
             again_in: 0,
         }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// A minute is over: whether the file should be read again.
@@ -72,11 +60,9 @@ impl History {
         if self.read {
             return Ok(());
         }
-        let path = self.path.clone();
-        let done = offload("latency-read", FILE_DEADLINE, move || read(&path)).await;
-        match done.and_then(|done| done) {
-            Ok(drives) => {
-                for (id, drive) in drives {
+        match self.file.load().await {
+            Ok(old) => {
+                for (id, drive) in old.unwrap_or_default().drives {
                     comparison.restore(id, drive.kind, drive.kept);
                 }
                 self.read = true;
@@ -90,52 +76,46 @@ impl History {
         }
     }
 
-    /// Replaces the file, which has been read.
-    pub(super) async fn save(&self, comparison: Comparison) -> io::Result<()> {
-        if !self.read {
-            return Err(io::Error::other(
-                "its earlier contents could not be read and are not overwritten",
-            ));
-        }
-        let text = move || contents(comparison);
-        statefile::save(self.path.clone(), FILE_DEADLINE, text).await
+    /// Replaces the file, once it has been read.
+    pub(super) async fn save(&self, comparison: Comparison) -> Result<(), StateError> {
+        self.file.save(remembered(comparison)).await
     }
 }
 
-fn contents(comparison: Comparison) -> io::Result<Vec<u8>> {
+impl Stored for Remembered {
+    const KIND: StateKind = StateKind::Latency;
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
+        let old: Self = serde_json::from_slice(bytes)?;
+        match old.version {
+            VERSION => Ok(old),
+            other => {
+                Err(format!("it has version {other}, this agent reads version {VERSION}").into())
+            }
+        }
+    }
+
+    fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        Ok(serde_json::to_vec(self)?)
+    }
+}
+
+fn remembered(comparison: Comparison) -> Remembered {
     let kept = comparison.kept().into_iter();
-    let remembered = Remembered {
+    Remembered {
         version: VERSION,
         drives: kept
             // Another drive may be there when it is read.
             .filter(|(id, _)| !id.is_place())
             .map(|(id, (kind, kept))| (id, RememberedDrive { kind, kept }))
             .collect(),
-    };
-    Ok(serde_json::to_vec(&remembered)?)
-}
-
-/// What an earlier agent wrote. What is not a history of this version is moved aside and logged, and the history begins anew.
-fn read(path: &Path) -> io::Result<BTreeMap<DriveId, RememberedDrive>> {
-    let why = match statefile::read(path, MAX_FILE) {
-        Ok(bytes) => match serde_json::from_slice::<Remembered>(&bytes) {
-            Ok(old) if old.version == VERSION => return Ok(old.drives),
-            Ok(old) => format!("version {}", old.version),
-            Err(error) => error.to_string(),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => error.to_string(),
-        Err(error) => return Err(error),
-    };
-    let aside = statefile::move_aside(path)?;
-    tracing::warn!(why, aside = %aside.display(), "invalid drive latency history moved aside; starting with empty history");
-    Ok(BTreeMap::new())
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
-    use std::fs;
+    use std::{fs, path::Path};
 
     use super::*;
     use crate::golden;
@@ -175,8 +155,8 @@ mod tests {
         speed.map_or(0, |speed| speed.read.history_ms.len())
     }
 
-    async fn written(path: &Path) -> History {
-        let mut history = History::new(path.to_owned());
+    async fn written(dir: &Path) -> History {
+        let mut history = History::new(&StateDir::new(dir));
         let mut comparison = Comparison::default();
         history.read(&mut comparison).await.unwrap();
         with_minutes(&mut comparison, "d0", 7);
@@ -188,14 +168,14 @@ mod tests {
     async fn a_history_that_cannot_be_read_for_a_while_is_not_overwritten_and_is_read_later() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("latency.json");
-        written(&path).await;
+        written(dir.path()).await;
         let text = fs::read(&path).unwrap();
         // A directory in its place cannot be read, also by root.
         let elsewhere = dir.path().join("elsewhere");
         fs::rename(&path, &elsewhere).unwrap();
         fs::create_dir(&path).unwrap();
 
-        let mut history = History::new(path.clone());
+        let mut history = History::new(&StateDir::new(dir.path()));
         let mut comparison = Comparison::default();
         history.read(&mut comparison).await.unwrap_err();
         with_minutes(&mut comparison, "d0", 2);
@@ -214,7 +194,10 @@ mod tests {
         assert_eq!(minutes(&comparison, "d0"), 9, "those of before and since");
         history.save(comparison).await.unwrap();
         let mut again = Comparison::default();
-        History::new(path).read(&mut again).await.unwrap();
+        History::new(&StateDir::new(dir.path()))
+            .read(&mut again)
+            .await
+            .unwrap();
         assert_eq!(minutes(&again, "d0"), 9);
     }
 
@@ -227,11 +210,14 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("latency.json");
             fs::write(&path, damaged).unwrap();
-            written(&path).await;
+            written(dir.path()).await;
             let aside = dir.path().join("latency.json.bad-1");
             assert_eq!(fs::read(aside).unwrap(), damaged);
             let mut again = Comparison::default();
-            History::new(path).read(&mut again).await.unwrap();
+            History::new(&StateDir::new(dir.path()))
+                .read(&mut again)
+                .await
+                .unwrap();
             assert_eq!(minutes(&again, "d0"), 7);
         }
     }
@@ -242,20 +228,20 @@ mod tests {
         for drive in ["d0", "d1"] {
             with_minutes(&mut comparison, drive, 3);
         }
-        golden::compare("latency.json", &contents(comparison.clone()).unwrap());
-        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/latency.json");
+        let contents = |comparison| remembered(comparison).to_bytes().unwrap();
+        let golden = golden::compare("latency.json", &contents(comparison.clone()));
         let mut read_back = Comparison::default();
-        for (id, drive) in read(Path::new(golden)).unwrap() {
+        for (id, drive) in Remembered::from_bytes(&golden).unwrap().drives {
             read_back.restore(id, drive.kind, drive.kept);
         }
         assert_eq!(minutes(&read_back, "d1"), 3);
-        assert_eq!(contents(read_back).unwrap(), contents(comparison).unwrap());
+        assert_eq!(contents(read_back), contents(comparison));
     }
 
     #[tokio::test]
     async fn a_missing_history_is_empty() {
         let dir = tempfile::tempdir().unwrap();
-        let mut history = History::new(dir.path().join("latency.json"));
+        let mut history = History::new(&StateDir::new(dir.path()));
         let mut comparison = Comparison::default();
         history.read(&mut comparison).await.unwrap();
         assert_eq!(comparison.drives().count(), 0);

@@ -1,35 +1,31 @@
 //! What is kept of drives' SMART data over a restart, one file per drive, and what it says in the inventory's words.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use crate::{
     health::acknowledge::to_smart_finding,
     model::{
         DriveHealth, DriveId, Finding, PollState,
-        cause::chain,
         health::{Acknowledged, SmartReport},
     },
     smart::{
         self, History,
         rules::{self, ConditionLevel},
     },
+    state::{Damage, StateDir, StateFile, StateKind, Stored},
     sys::{offload::offload, statefile},
     volumes::Volumes,
 };
 
 /// Histories that are read at the start; a node has a hundred drives at most, and keeps those of the ones before them.
 const HISTORIES: usize = 4096;
-/// Reading or writing one small file.
+/// Reading all of them.
 const FILE_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Gives the inventory what each drive said last to an earlier agent, so that it counts as soon as the drive is seen. A history
 /// that cannot be used is dealt with when its drive is taken up.
 pub async fn restore(volumes: &Volumes) {
-    let dir = volumes.config().state_dir.join("smart");
+    let dir = volumes.state_dir().path_of(StateKind::Smart);
     let wanted = dir.clone();
     let read = offload("smart-read", FILE_DEADLINE, move || read_all(&wanted)).await;
     match read.and_then(|read| read) {
@@ -115,41 +111,19 @@ pub(super) fn found(reasons: &[rules::Finding]) -> Vec<Finding> {
     findings
 }
 
-fn file(dir: &Path, id: &DriveId) -> PathBuf {
-    // An identity is made of characters that a file name takes.
-    dir.join(format!("{id}.json"))
+/// The history of a drive. An identity is made of characters that a file name takes.
+pub(super) fn file(dir: &StateDir, id: &DriveId) -> StateFile<History> {
+    StateFile::of(dir, &id.0)
 }
 
-pub(super) async fn read(dir: &Path, id: &DriveId) -> History {
-    let path = file(dir, id);
-    let wanted = path.clone();
-    let max = smart::history::MAX_BYTES as u64;
-    let read = offload("smart-read", FILE_DEADLINE, move || {
-        statefile::read(&wanted, max)
-    })
-    .await;
-    let bytes = match read.and_then(|read| read) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return History::default(),
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "cannot read drive health history; starting with empty history");
-            return History::default();
-        }
-    };
-    match History::from_json(&bytes) {
-        Ok(history) => history,
-        Err(error) => {
-            let aside = offload("smart-aside", FILE_DEADLINE, move || {
-                statefile::move_aside(&path)
-            })
-            .await;
-            tracing::error!(drive = %id, error = %chain(&error), aside = ?aside.and_then(|aside| aside), "damaged drive health history moved aside; starting with empty history");
-            History::default()
-        }
+impl Stored for History {
+    const KIND: StateKind = StateKind::Smart;
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
+        Ok(Self::from_json(bytes)?)
     }
-}
 
-pub(super) async fn write(dir: &Path, id: &DriveId, history: &History) -> std::io::Result<()> {
-    let bytes = history.to_json().map_err(std::io::Error::other)?;
-    statefile::save(file(dir, id), FILE_DEADLINE, || Ok(bytes)).await
+    fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
+        self.to_json().map_err(std::io::Error::other)
+    }
 }

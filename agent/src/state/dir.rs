@@ -1,0 +1,348 @@
+//! The state directory as a whole: which of its files could not be saved or read or were damaged, and what that means.
+//!
+//! Troubles are kept per file and followed by whoever publishes them. A damaged file that was moved aside is a finding for as long as
+//! it lies there, also after a restart: an operator ends it by removing the file.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::sync::watch;
+
+use crate::{
+    model::{Finding, finding::Code},
+    sys::{offload::offload, statefile},
+};
+
+/// Listing the directory takes no longer, or the system's drive is in trouble.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// What the name of a file that was moved aside contains.
+const ASIDE: &str = ".json.bad-";
+
+/// What a state file holds. In the order in which findings are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StateKind {
+    /// Drives with volumes, as last seen.
+    Known,
+    /// Deletions that have not reached their drive.
+    Tombstones,
+    /// Mounts made by hand.
+    ManualMounts,
+    /// Kernel evidence, unreadable ranges, expected mounts.
+    Health,
+    /// Latencies of drives.
+    Latency,
+    /// SMART history of a drive.
+    Smart,
+    /// Last filesystem check of a volume.
+    Checks,
+}
+
+impl StateKind {
+    /// Every one.
+    pub const ALL: [Self; 7] = [
+        Self::Known,
+        Self::Tombstones,
+        Self::ManualMounts,
+        Self::Health,
+        Self::Latency,
+        Self::Smart,
+        Self::Checks,
+    ];
+
+    /// The file's name in the state directory, or that of the directory with one for each drive or volume. Also the label in
+    /// metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Known => "known.json",
+            Self::Tombstones => "tombstones.json",
+            Self::ManualMounts => "hand-mounts.json",
+            Self::Health => "health.json",
+            Self::Latency => "latency.json",
+            Self::Smart => "smart",
+            Self::Checks => "checks",
+        }
+    }
+
+    const fn is_dir(self) -> bool {
+        matches!(self, Self::Smart | Self::Checks)
+    }
+
+    /// A larger file (bytes) is damaged. Ten thousand volumes in `known.json` are about 10 MiB.
+    pub(super) const fn max_bytes(self) -> u64 {
+        match self {
+            Self::Known | Self::Tombstones => 256 << 20,
+            Self::Health | Self::Latency => 64 << 20,
+            Self::ManualMounts => 16 << 20,
+            Self::Smart => crate::smart::history::MAX_BYTES as u64,
+            Self::Checks => 64 << 10,
+        }
+    }
+
+    /// What follows while it cannot be saved.
+    const fn unsaved(self) -> &'static str {
+        match self {
+            Self::Known => {
+                "a drive that is missing at the agent's next start would not be listed with its volumes"
+            }
+            Self::Tombstones => {
+                "volumes of missing drives cannot be deleted, and quarantines may begin anew at the agent's next start"
+            }
+            Self::ManualMounts => "no volume can be mounted or unmounted by hand",
+            Self::Health => {
+                "kernel errors and unreadable ranges since then would be forgotten at the agent's next start"
+            }
+            Self::Latency => {
+                "latencies since then, and slow drives, would be forgotten at the agent's next start"
+            }
+            Self::Smart => {
+                "SMART values and verdicts since then would be forgotten at the agent's next start, and findings cannot be acknowledged"
+            }
+            Self::Checks => {
+                "results of filesystem checks since then would be forgotten at the agent's next start"
+            }
+        }
+    }
+
+    /// What follows from its contents being unknown.
+    const fn lost(self) -> &'static str {
+        match self {
+            Self::Known => {
+                "drives that were missing at that time are not listed with their volumes until they return"
+            }
+            Self::Tombstones => {
+                "volumes that were deleted while their drive was missing return as live with their drive, without quarantine: delete them again"
+            }
+            Self::ManualMounts => {
+                "volumes that were mounted by hand are not mounted at the next boot: mount them again with --persist"
+            }
+            Self::Health => {
+                "kernel errors and unreadable ranges from before no longer count: run a SMART self-test of drives that were suspect"
+            }
+            Self::Latency => "drives are compared from the beginning",
+            Self::Smart => {
+                "growth of error counters from before is unknown, and a BAD verdict that rested on it is gone"
+            }
+            Self::Checks => "the volumes are checked again",
+        }
+    }
+}
+
+/// What is wrong with a state file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Trouble {
+    /// It could not be replaced at the last attempt.
+    NotSaved,
+    /// It could not be read, is left alone, and not overwritten.
+    NotRead,
+    /// It was damaged and moved aside.
+    SetAside,
+}
+
+impl Trouble {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::NotSaved, Self::NotRead, Self::SetAside];
+
+    /// The label in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotSaved => "not-saved",
+            Self::NotRead => "not-read",
+            Self::SetAside => "set-aside",
+        }
+    }
+
+    const fn code(self) -> Code {
+        match self {
+            Self::NotSaved => Code::StateNotSaved,
+            Self::NotRead => Code::StateNotRead,
+            Self::SetAside => Code::StateLost,
+        }
+    }
+}
+
+/// Each trouble with the files that have it, and why.
+pub type Troubles = BTreeMap<(Trouble, StateKind), BTreeMap<PathBuf, String>>;
+
+/// The directory. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct StateDir {
+    path: PathBuf,
+    troubles: Arc<watch::Sender<Troubles>>,
+}
+
+impl StateDir {
+    /// Nothing is known to be wrong with it.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            troubles: Arc::new(watch::Sender::new(Troubles::new())),
+        }
+    }
+
+    /// Where a file is, or the directory with one for each drive or volume.
+    pub fn path_of(&self, kind: StateKind) -> PathBuf {
+        self.path.join(kind.name())
+    }
+
+    /// What is wrong now.
+    pub fn troubles(&self) -> Troubles {
+        self.troubles.borrow().clone()
+    }
+
+    /// Follows it.
+    pub fn subscribe(&self) -> watch::Receiver<Troubles> {
+        self.troubles.subscribe()
+    }
+
+    /// Notes trouble with a file. True: it is news.
+    pub(super) fn raise(
+        &self,
+        trouble: Trouble,
+        kind: StateKind,
+        path: &Path,
+        why: String,
+    ) -> bool {
+        self.troubles.send_if_modified(|troubles| {
+            let files = troubles.entry((trouble, kind)).or_default();
+            files.insert(path.to_owned(), why.clone()) != Some(why)
+        })
+    }
+
+    /// It is over. True: there was such trouble.
+    pub(super) fn clear(&self, trouble: Trouble, kind: StateKind, path: &Path) -> bool {
+        self.troubles.send_if_modified(|troubles| {
+            let Some(files) = troubles.get_mut(&(trouble, kind)) else {
+                return false;
+            };
+            let was = files.remove(path).is_some();
+            if files.is_empty() {
+                troubles.remove(&(trouble, kind));
+            }
+            was
+        })
+    }
+
+    /// Looks for files that were moved aside, by this agent or an earlier one.
+    ///
+    /// # Errors
+    /// The directory cannot be listed; what was known of it stays.
+    pub async fn look_for_lost(&self) -> io::Result<()> {
+        let dir = self.path.clone();
+        let found = offload("state-list", DEADLINE, move || set_aside(&dir)).await??;
+        self.troubles.send_if_modified(|troubles| {
+            let before = troubles.clone();
+            troubles.retain(|(trouble, _), _| *trouble != Trouble::SetAside);
+            for (kind, path) in found {
+                let files = troubles.entry((Trouble::SetAside, kind)).or_default();
+                files.insert(path, String::new());
+            }
+            *troubles != before
+        });
+        Ok(())
+    }
+}
+
+/// Files that were moved aside. Blocks.
+fn set_aside(dir: &Path) -> io::Result<Vec<(StateKind, PathBuf)>> {
+    let mut found = Vec::new();
+    for path in statefile::list(dir)? {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let of = name.and_then(|name| Some(name.split_once(ASIDE)?.0));
+        let is_it = |kind: &StateKind| of.is_some() && of == kind.name().strip_suffix(".json");
+        if let Some(kind) = StateKind::ALL.into_iter().find(is_it) {
+            found.push((kind, path));
+        }
+    }
+    for kind in StateKind::ALL.into_iter().filter(|kind| kind.is_dir()) {
+        let files = statefile::list(&dir.join(kind.name()))?.into_iter();
+        let aside = files.filter(|path| path.to_string_lossy().contains(ASIDE));
+        found.extend(aside.map(|path| (kind, path)));
+    }
+    Ok(found)
+}
+
+/// The host's findings about its state files, with stable texts. Pure.
+pub fn findings(troubles: &Troubles) -> Vec<Finding> {
+    let finding = |(&(trouble, kind), files): (
+        &(Trouble, StateKind),
+        &BTreeMap<PathBuf, String>,
+    )| {
+        let (path, why) = files.first_key_value()?;
+        let path = path.display();
+        let text = match trouble {
+            Trouble::NotSaved => format!(
+                "{path} cannot be saved ({why}): {}. Make room in the state directory, or make it writable; it is saved again by itself",
+                kind.unsaved()
+            ),
+            Trouble::NotRead => format!(
+                "{path} could not be read ({why}), is left as it is, and not saved: {}. Mend the state directory and restart the agent; or move the file away and restart the agent, to begin without it",
+                kind.lost()
+            ),
+            Trouble::SetAside => format!(
+                "{path} is a damaged state file that was moved aside: {}. No data of volumes is lost. Remove that file when it is not needed any more, which ends this finding",
+                kind.lost()
+            ),
+        };
+        Some(Finding::new(trouble.code(), text))
+    };
+    troubles.iter().filter_map(finding).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn files_moved_aside_are_a_finding_until_an_operator_removes_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().join("state"));
+        state.look_for_lost().await.unwrap();
+        assert_eq!(state.troubles(), Troubles::new(), "no directory yet");
+        fs::create_dir_all(dir.path().join("state/smart")).unwrap();
+        for name in [
+            "known.json",
+            "known.json.bad-1",
+            "other.json.bad-1",
+            "smart/wwn-a.json",
+            "smart/wwn-a.json.bad-2",
+        ] {
+            fs::write(dir.path().join("state").join(name), "").unwrap();
+        }
+        state.look_for_lost().await.unwrap();
+        let said = findings(&state.troubles());
+        let codes: Vec<&str> = said.iter().map(|one| one.code.as_str()).collect();
+        assert_eq!(codes, ["StateLost", "StateLost"]);
+        assert!(said[0].message.contains("known.json.bad-1"), "{said:?}");
+        assert!(said[1].message.contains("wwn-a.json.bad-2"), "{said:?}");
+        fs::remove_file(dir.path().join("state/known.json.bad-1")).unwrap();
+        fs::remove_file(dir.path().join("state/smart/wwn-a.json.bad-2")).unwrap();
+        state.look_for_lost().await.unwrap();
+        assert_eq!(findings(&state.troubles()), []);
+    }
+
+    #[test]
+    fn each_trouble_of_each_kind_of_file_says_what_it_means() {
+        let state = StateDir::new("/state");
+        for trouble in Trouble::ALL {
+            for kind in StateKind::ALL {
+                let path = state.path_of(kind);
+                assert!(state.raise(trouble, kind, &path, "no space".into()));
+                assert!(!state.raise(trouble, kind, &path, "no space".into()));
+                let said = findings(&state.troubles());
+                assert_eq!(said.len(), 1);
+                assert!(said[0].is(trouble.code()));
+                assert!(said[0].message.contains(kind.name()), "{said:?}");
+                assert!(state.clear(trouble, kind, &path));
+                assert!(!state.clear(trouble, kind, &path));
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a call finds out about a volume is its condition at once. What a caller says is not.
+
+use uuid::Uuid;
+
+use super::Volumes;
+use crate::{
+    evidence::registry::Source,
+    fs::jobs::{FsError, Growth},
+    model::{
+        Placed, RecordState,
+        condition::{Condition, Reason, Status},
+    },
+};
+
+/// What a failed stage shows of the volume; None: it failed for another reason, such as options that the kernel refuses. Pure.
+fn of_failed_stage(error: &FsError, placed: &Placed) -> Option<Condition> {
+    let not_found = || {
+        let is_acknowledged = matches!(placed.record.state, RecordState::Fs { mounted: true, .. });
+        let mut condition = Condition::new(Reason::FilesystemNotFound, error.to_string());
+        if !is_acknowledged {
+            // Nobody had data in it yet.
+            condition.status = Status::Inaccessible;
+        }
+        condition
+    };
+    match error {
+        FsError::FilesystemGone { .. } | FsError::Unexpected { .. } => Some(not_found()),
+        FsError::Mount { hint, source, .. } => match source.errno()? {
+            libc::EUCLEAN | libc::EBADMSG => Some(Condition::new(
+                Reason::FilesystemCorrupted,
+                format!("the kernel found its filesystem damaged and did not mount it: {hint}"),
+            )),
+            errno if is_of_reading(errno) => Some(Condition::new(
+                Reason::Unreadable,
+                format!("its filesystem does not read and was not mounted: {hint}"),
+            )),
+            _ => None,
+        },
+        FsError::Probe { source, .. } if source.errno().is_some_and(is_of_reading) => {
+            Some(Condition::new(
+                Reason::Unreadable,
+                "its first sectors do not read, so it was not mounted; see the kernel log, and check the drive",
+            ))
+        }
+        _ => None,
+    }
+}
+
+fn is_of_reading(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::EIO | libc::ENODATA | libc::EREMOTEIO | libc::EILSEQ
+    )
+}
+
+/// That the filesystem is smaller than its volume. Pure.
+fn not_grown(why: &str) -> Condition {
+    Condition::new(
+        Reason::FilesystemNotGrown,
+        format!(
+            "its filesystem is smaller than the volume and could not be grown: {why}; it can be used as it is, and is grown when it is mounted next or expanded again"
+        ),
+    )
+}
+
+impl Volumes {
+    /// Puts what a call found out in the place of what earlier ones did, but for what this one says nothing of.
+    fn learn(&self, uuid: Uuid, still_so: impl Fn(Reason) -> bool, found: Option<Condition>) {
+        let inventory = self.inventory();
+        let mut now = inventory.health(|registry| registry.seen(uuid, Source::Call).to_vec());
+        now.retain(|condition| still_so(condition.reason));
+        now.extend(found);
+        inventory.record_conditions(Source::Call, std::iter::once(uuid), [(uuid, now)].into());
+    }
+
+    /// The volume was staged.
+    pub(super) fn learn_from_stage(&self, uuid: Uuid, growth: &Growth) {
+        let not_tried = *growth == Growth::NotTried;
+        self.learn(
+            uuid,
+            |reason| not_tried && reason == Reason::FilesystemNotGrown,
+            growth.failure().map(not_grown),
+        );
+    }
+
+    /// It could not be staged.
+    pub(super) fn learn_from_failed_stage(&self, placed: &Placed, error: &FsError) {
+        if let Some(found) = of_failed_stage(error, placed) {
+            let reason = found.reason;
+            self.learn(placed.record.uuid, |other| other != reason, Some(found));
+        }
+    }
+
+    /// Its filesystem was to be grown.
+    pub(super) fn learn_from_growing(&self, uuid: Uuid, failure: Option<&str>) {
+        self.learn(
+            uuid,
+            |reason| reason != Reason::FilesystemNotGrown,
+            failure.map(not_grown),
+        );
+    }
+}
+
+#[cfg(test)]
+#[path = "learned_tests.rs"]
+mod tests;
