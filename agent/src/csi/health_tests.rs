@@ -81,10 +81,7 @@ fn drive(name: &str, state: DriveState) -> Drive {
 }
 
 fn finding(code: &str) -> Finding {
-    Finding {
-        code: code.into(),
-        message: "see to it".into(),
-    }
+    Finding::new(code, "see to it")
 }
 
 fn told_of(drives: impl IntoIterator<Item = Drive>) -> Vec<(String, String, String)> {

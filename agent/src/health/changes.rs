@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::model::{Drive, DriveId, DriveState, Finding, Snapshot, Verdict, Volume};
+use crate::model::{Drive, DriveHealth, DriveId, DriveState, Finding, Snapshot, Verdict, Volume};
 
 /// One difference between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub async fn run(
                 log(&change);
             }
             for finding in fresh_of_host(&last, &now) {
-                let Finding { code, message } = finding;
+                let Finding { code, message, .. } = finding;
                 tracing::warn!(reason = code, details = message, "host finding raised");
             }
             for finding in fresh_of_host(&now, &last) {
@@ -174,15 +174,22 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize, started: u64) -> V
     let before = old.map_or(&nothing, |drive| &drive.health);
     let now = &new.health;
     let is_news = |finding: &Finding| is_since(&now.since, &finding.code, started);
-    let mut raised = fresh(&before.findings, &now.findings);
-    raised.retain(is_news);
+    let counting = |health: &DriveHealth| health.counting().cloned().collect::<Vec<_>>();
+    let (counted, counts) = (counting(before), counting(now));
+    let mut raised = fresh(&counted, &counts);
+    // What was acknowledged and counts again is news, however old.
+    raised.retain(|finding| {
+        let known = |old: &Finding| old.code == finding.code;
+        is_news(finding) || before.findings.iter().any(known)
+    });
     if now.verdict != before.verdict {
         // The first GOOD of a drive is no change.
         let well = before.verdict == Verdict::Unknown && now.verdict == Verdict::Good;
         if !well {
             let findings = match now.verdict.weight() {
                 0 => &[][..],
-                _ => &now.findings[..],
+                _ if counts.is_empty() => &now.findings[..],
+                _ => &counts[..],
             };
             let worse = now.verdict.weight() > before.verdict.weight();
             let is_known = old.is_none() && worse && raised.is_empty() && !findings.is_empty();
@@ -211,6 +218,18 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize, started: u64) -> V
                 ..Event::better("drive verdict overridden by operator")
             },
             None => Event::better("drive verdict override ended"),
+        });
+    }
+    if now.acknowledged != before.acknowledged {
+        all.extend(match (&now.acknowledged, old) {
+            (Some(given), Some(_)) => Some(Event {
+                status: Some((now.shown_verdict(), None)),
+                details: Some(given.describe()),
+                ..Event::better("drive findings acknowledged")
+            }),
+            // It was logged when it was given.
+            (Some(_), None) => None,
+            (None, _) => Some(Event::better("drive acknowledgement ended")),
         });
     }
     let conditions = fresh(&before.conditions, &now.conditions).into_iter();
@@ -285,10 +304,7 @@ mod tests {
     }
 
     fn finding(code: &str) -> Finding {
-        Finding {
-            code: code.into(),
-            message: "replace it".into(),
-        }
+        Finding::new(code, "replace it")
     }
 
     fn events(old: &Snapshot, new: &Snapshot) -> Vec<Event> {

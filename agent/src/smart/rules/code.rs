@@ -105,7 +105,7 @@ codes! {
     /// SCSI: grown defects lately.
     GrownDefectsGrew: Growth;
     /// SCSI: a fatal error ended the background scan.
-    BackgroundScanHalted: Level;
+    BackgroundScanHalted: Never;
     /// SCSI: the background scan found what it could not recover.
     BackgroundScanErrors: Level;
     /// NVMe, eMMC: the drive warns that its spare is low.
@@ -119,7 +119,7 @@ codes! {
     /// NVMe: the persistent memory region is read-only or unreliable.
     PmrUnreliable: Never;
     /// NVMe, eMMC: hardly any spare left.
-    SpareExhausted: Level;
+    SpareExhausted: Never;
     /// NVMe: many media errors within a day.
     MediaErrorsFast: Growth;
     /// NVMe: media errors.
