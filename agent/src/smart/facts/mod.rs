@@ -5,6 +5,7 @@
 //! NVMe drive, a SAS drive behind a RAID controller a SCSI drive.
 
 mod ata;
+mod documents;
 mod exit;
 mod mmc;
 mod nvme;
@@ -18,6 +19,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 pub use ata::{Ata, Attribute, Failed, Logged, Statistic};
+pub use documents::documents;
 pub use exit::ExitStatus;
 pub use mmc::Mmc;
 pub use nvme::{CriticalWarning, Nvme};
