@@ -293,7 +293,10 @@ fn of_volume(old: Option<&Volume>, new: &Volume, started: u64) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{health::Overridden, samples};
+    use crate::model::{
+        health::{Acknowledged, Overridden},
+        samples,
+    };
 
     fn snapshot(change: impl FnOnce(&mut Drive)) -> Snapshot {
         let mut snapshot = Snapshot::default();
@@ -347,6 +350,61 @@ mod tests {
         assert_eq!(events(&bad, &well), [changed("GOOD", "BAD")]);
         // What is wrong at the start is reported, too.
         assert_eq!(events(&Snapshot::default(), &bad).len(), 1);
+    }
+
+    #[test]
+    fn an_acknowledgement_is_reported_and_what_counts_again_is_however_old() {
+        let bad = |acknowledged: bool, more: bool| {
+            snapshot(|drive| {
+                drive.health.verdict = Verdict::Bad;
+                let old = Finding {
+                    acknowledged,
+                    ..finding("GrownDefectsMany")
+                };
+                drive.health.findings = vec![old];
+                drive
+                    .health
+                    .findings
+                    .extend(more.then(|| finding("Pending")));
+                drive.health.acknowledged = acknowledged.then(|| Acknowledged {
+                    by: "ann".into(),
+                    ..Acknowledged::default()
+                });
+                // Since before the agent's start.
+                drive.health.since =
+                    [("GrownDefectsMany".into(), 1), ("Pending".into(), 200)].into();
+            })
+        };
+        let texts = |old: &Snapshot, new: &Snapshot| -> Vec<String> {
+            let all = changes(old, new, 100).into_iter();
+            all.map(|change| {
+                format!(
+                    "{} {}",
+                    change.event.message,
+                    change.event.reason.unwrap_or_default()
+                )
+            })
+            .collect()
+        };
+        let (counts, silent) = (bad(false, false), bad(true, false));
+        assert_eq!(texts(&counts, &silent), ["drive findings acknowledged "]);
+        assert_eq!(texts(&silent, &silent), Vec::<String>::new());
+        assert_eq!(
+            texts(&silent, &bad(true, true)),
+            ["drive finding raised Pending"]
+        );
+        assert_eq!(
+            texts(&silent, &counts),
+            [
+                "drive finding raised GrownDefectsMany",
+                "drive acknowledgement ended "
+            ]
+        );
+        let restored = texts(&Snapshot::default(), &silent);
+        assert_eq!(
+            restored,
+            ["last known drive verdict restored GrownDefectsMany"]
+        );
     }
 
     #[test]

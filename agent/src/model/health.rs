@@ -287,11 +287,12 @@ impl DriveHealth {
         }
     }
 
-    /// Ends an acknowledgement that holds only before `now` or an earlier moment (seconds since 1970); without one that holds
-    /// no finding is acknowledged.
+    /// Ends an acknowledgement that holds only before `now` or an earlier moment (seconds since 1970), and one that silences
+    /// nothing; without one no finding is acknowledged.
     pub fn expire(&mut self, now: u64) {
+        let silences = self.findings.iter().any(|finding| finding.acknowledged);
         let holds = |given: &Acknowledged| given.until.is_none_or(|until| now < until);
-        if !self.acknowledged.as_ref().is_some_and(holds) {
+        if !silences || !self.acknowledged.as_ref().is_some_and(holds) {
             self.withdraw();
         }
     }
@@ -352,6 +353,76 @@ mod tests {
         ] {
             assert_eq!(day_ends(wrong), None, "{wrong}");
         }
+    }
+
+    fn acknowledged(verdict: Verdict, takes_new_volumes: bool) -> DriveHealth {
+        DriveHealth {
+            verdict,
+            findings: vec![Finding {
+                acknowledged: true,
+                ..Finding::new("GrownDefectsMany", "move the data")
+            }],
+            acknowledged: Some(Acknowledged {
+                by: "ann".into(),
+                until: Some(100),
+                takes_new_volumes,
+                ..Acknowledged::default()
+            }),
+            ..DriveHealth::default()
+        }
+    }
+
+    #[test]
+    fn an_acknowledged_drive_keeps_its_verdict_and_takes_volumes_only_where_that_was_chosen() {
+        for verdict in [Verdict::Suspect, Verdict::Bad] {
+            let silent = acknowledged(verdict, false);
+            assert_eq!(silent.shown_verdict(), format!("{verdict}, acknowledged"));
+            assert!(silent.is_acknowledged() && !silent.is_fit());
+            let mut used = acknowledged(verdict, true);
+            assert!(used.is_fit() && used.takes_new_volumes());
+            used.worn_out = true;
+            assert!(!used.is_fit(), "its endurance is used up");
+            // Another finding, and both are over.
+            let mut more = acknowledged(verdict, true);
+            more.findings.push(Finding::new(Code::IoStalled, ""));
+            assert!(!more.is_acknowledged() && !more.is_fit());
+            assert_eq!(more.shown_verdict(), verdict.as_str());
+        }
+        // It makes nothing worse.
+        assert!(acknowledged(Verdict::Good, false).is_fit());
+    }
+
+    #[test]
+    fn an_acknowledgement_ends_with_its_time_and_by_an_operators_worse_verdict() {
+        let mut health = acknowledged(Verdict::Bad, true);
+        health.expire(99);
+        assert!(health.is_acknowledged());
+        let id = DriveId("wwn-a".into());
+        let mut given = Override {
+            drive: id.clone(),
+            verdict: Verdict::Bad,
+            reason: "recalled".into(),
+            until: None,
+        };
+        let mut worse = health.clone();
+        given.apply(&id, &mut worse, 99);
+        assert!(!worse.is_acknowledged() && !worse.is_fit());
+        given.verdict = Verdict::Good;
+        let mut better = health.clone();
+        given.apply(&id, &mut better, 99);
+        assert!(better.is_fit() && better.counting().next().is_none());
+        health.expire(100);
+        assert!(!health.is_acknowledged() && !health.is_fit());
+        assert_eq!((health.counting().count(), health.acknowledged), (1, None));
+        // One that silences nothing is none; a finding without one is not silent.
+        let mut over = acknowledged(Verdict::Good, true);
+        over.findings.clear();
+        over.expire(1);
+        assert_eq!(over.acknowledged, None);
+        let mut lost = acknowledged(Verdict::Bad, true);
+        lost.acknowledged = None;
+        lost.expire(1);
+        assert_eq!(lost.counting().count(), 1);
     }
 
     #[test]
