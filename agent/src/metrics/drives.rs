@@ -230,6 +230,7 @@ pub(super) const DEFINITIONS: &[Def] = &[
     STATE,
     VERDICT,
     FINDING,
+    ACKNOWLEDGED,
     STUCK,
     SIZE,
     FREE,

@@ -29,7 +29,7 @@ Examples:
 Examples:
   drivebay-agent drive ack sdb --note 'the errors came from the old cable'
   drivebay-agent drive ack sdb --until 2030-12-31 --use --confirm wwn-0x5000c500a1b2c3d4
-  kubectl exec POD -- drivebay-agent drive ack sdb --by ann --note 'ticket 4711'")]
+  kubectl exec POD -- drivebay-agent drive ack sdb --by ann --note ticket-4711")]
     Ack(AckArgs),
     /// Withdraw a drive's acknowledgement: everything that is found counts again
     #[command(after_help = "\
