@@ -103,6 +103,9 @@ pub async fn run(
                 }
             }
             Some(request) = acknowledgements.recv() => {
+                // One that has just appeared is monitored from the next tick on, and may be asked about before.
+                let snapshot = volumes.inventory().current();
+                follow(&mut drives, &volumes, &snapshot, &dir).await;
                 let done = operator::carry_out(&volumes, &mut drives, &dir, &slow, &request).await;
                 // Whoever asked may have gone; it is in the history all the same.
                 let _ = request.done.send(done);
