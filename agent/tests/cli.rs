@@ -112,12 +112,30 @@ async fn one_drive_and_one_volume_are_shown_by_any_name() {
 #[tokio::test]
 async fn what_was_acknowledged_is_said_and_an_unknown_drive_is_refused() {
     let served = serve("wwn-sick", false);
-    let output = ask(&served, &["drive", "ack", "wwn-sick", "--note", "seen it"]).await;
+    let mut line = vec![
+        "drive", "ack", "wwn-sick", "--note", "seen it", "--by", "ann",
+    ];
+    line.extend(["--use", "--until", "2030-12-31"]);
+    // It is BAD: the options are repeated in what is to be typed.
+    let output = ask(&served, &line).await;
+    assert_eq!(output.status.code(), Some(2), "{}", out(&output));
+    let typed =
+        "drive ack wwn-sick --confirm wwn-sick --note 'seen it' --by ann --until 2030-12-31 --use";
+    assert!(err(&output).contains(typed), "{}", err(&output));
+    line.extend(["--confirm", "wwn-sick"]);
+    let output = ask(&served, &line).await;
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     assert_eq!(
         out(&output),
-        "acknowledged: ReportedUncorrect (ata-187 = 3): reads failed\n\
-         drive wwn-sick is GOOD now; what was acknowledged counts again when it gets worse\n"
+        "acknowledged: ReportedUncorrect (187 uncorrected errors: 3): reads failed\n\
+         drive wwn-sick is BAD, acknowledged and takes new volumes; what was acknowledged counts again when it gets worse\n"
+    );
+    let output = ask(&served, &["drive", "unack", "wwn-sick", "--by", "ann"]).await;
+    assert_eq!(
+        out(&output),
+        "the acknowledgement is withdrawn\n\
+         counts: ReportedUncorrect: reads failed\n\
+         drive wwn-sick is BAD and takes no new volumes\n"
     );
     let output = ask(&served, &["drive", "ack", "wwn-other"]).await;
     assert_eq!(output.status.code(), Some(6));

@@ -202,6 +202,13 @@ impl Agent for Node {
         no()
     }
 
+    async fn unacknowledge_drive(
+        &self,
+        _: Request<UnacknowledgeDriveRequest>,
+    ) -> Answer<AcknowledgeDriveResponse> {
+        no()
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         no()
     }

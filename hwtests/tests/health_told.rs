@@ -121,7 +121,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     );
     for part in [
         "BAD",
-        "ata-197 = 48, limit 40",
+        "197 pending sectors: 48, +48 since yesterday, limit 40",
         "temperature-celsius 31",
         "v (512 MiB, ready, in use): DriveFailing",
     ] {
@@ -154,27 +154,48 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
 
     let unknown = rig.agent.ask(&["drive", "ack", "no-such"]).unwrap();
     assert_eq!(unknown.status.code(), Some(6), "{}", said(&unknown));
-    let acked = rig
-        .agent
-        .ask(&["drive", "ack", &drive.id, "--note", "seen"])
-        .unwrap();
+    // It is BAD: nothing happens before its identity is spelled out.
+    let ack = ["drive", "ack", &drive.id, "--note", "seen", "--by", "ann"];
+    let shown = rig.agent.ask(&ack).unwrap();
+    assert_eq!(shown.status.code(), Some(2), "{}", said(&shown));
+    assert_eq!(storage(&rig).await, ["DriveFailing"]);
+    let confirmed = [&ack[..], &["--confirm", &drive.id]].concat();
+    let acked = rig.agent.ask(&confirmed).unwrap();
     assert!(
-        said(&acked).contains("acknowledged: PendingSectorsMany (ata-197 = 48)"),
+        said(&acked).contains("acknowledged: PendingSectorsMany (197 pending sectors: 48)"),
         "{}",
         said(&acked)
     );
-    assert!(said(&acked).contains("is GOOD now"), "{}", said(&acked));
+    let outcome = "is BAD, acknowledged and takes no new volumes";
+    assert!(said(&acked).contains(outcome), "{}", said(&acked));
+    // Silent everywhere, and BAD.
     assert!(
         volume_reasons(&rig, &volume.id, &volume.target)
             .await
             .is_empty()
     );
+    assert!(storage(&rig).await.is_empty());
+    let health = rig.agent.ask(&["health"]).unwrap();
+    assert_eq!(health.status.code(), Some(0), "{}", said(&health));
+    let note = "is BAD, acknowledged by ann: PendingSectorsMany";
+    assert!(said(&health).contains(note), "{}", said(&health));
+    let listed = said(&rig.agent.ask(&["drives"]).unwrap());
+    assert!(listed.contains("BAD, acknowledged"), "{listed}");
+    let refused = rig.csi.create("w", 64 * MIB, &csi::block()).await;
+    assert_eq!(refused.unwrap_err().code(), tonic::Code::ResourceExhausted);
 
     // Again, with nothing left: the first one's words stay.
-    let again = rig
-        .agent
-        .ask(&["drive", "ack", &drive.id, "--note", "typed twice"])
-        .unwrap();
+    let twice = [
+        "drive",
+        "ack",
+        &drive.id,
+        "--note",
+        "typed twice",
+        "--by",
+        "bob",
+    ];
+    let twice = [&twice[..], &["--confirm", &drive.id]].concat();
+    let again = rig.agent.ask(&twice).unwrap();
     assert_eq!(again.status.code(), Some(0), "{}", said(&again));
     assert!(
         said(&again).contains("nothing to acknowledge; nothing was changed"),
@@ -185,12 +206,46 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     // It was durable before it was answered.
     rig.agent.kill9();
     rig.start_again().await;
-    let drive = has_verdict(&rig, "GOOD").await;
-    let given = drive.health.unwrap().smart.unwrap().acknowledged.unwrap();
-    assert_eq!(given.note, "seen");
+    let drive = has_verdict(&rig, "BAD").await;
+    assert!(drive.is_acknowledged());
+    let given = drive.health.unwrap().acknowledged.unwrap();
+    assert_eq!((&*given.by, &*given.note), ("ann", "seen"));
+    assert!(storage(&rig).await.is_empty());
+
+    // Whether it takes volumes is a choice of its own, and ends with the acknowledgement.
+    let used = [&confirmed[..], &["--use"]].concat();
+    let used = rig.agent.ask(&used).unwrap();
+    let outcome = "is BAD, acknowledged and takes new volumes";
+    assert!(said(&used).contains(outcome), "{}", said(&used));
+    rig.csi.create("w", 64 * MIB, &csi::block()).await.unwrap();
+    let withdrawn = rig.agent.ask(&["drive", "unack", &drive.id, "--by", "bob"]);
+    let withdrawn = said(&withdrawn.unwrap());
+    assert!(
+        withdrawn.contains("is BAD and takes no new volumes"),
+        "{withdrawn}"
+    );
+    assert_eq!(storage(&rig).await, ["DriveFailing"]);
+    let refused = rig.csi.create("x", 64 * MIB, &csi::block()).await;
+    assert_eq!(refused.unwrap_err().code(), tonic::Code::ResourceExhausted);
+
+    // What is found besides counts, though it is no worse.
+    assert!(rig.agent.ask(&confirmed).unwrap().status.success());
+    assert!(storage(&rig).await.is_empty());
     replay::pending_sectors(&place, 1);
-    has_verdict(&rig, "SUSPECT").await;
-    assert_eq!(storage(&rig).await, ["DriveSuspect"]);
+    wait::until_async(ASKED, "the new finding counts", async || {
+        rig.agent.ask(&["rescan"]).unwrap();
+        (storage(&rig).await == ["DriveFailing"]).then_some(())
+    })
+    .await;
+    let log = rig.agent.log();
+    for part in [
+        "drive findings acknowledged by operator",
+        "by=\"ann\"",
+        "drive acknowledgement withdrawn by operator",
+        "by=\"bob\"",
+    ] {
+        assert!(log.contains(part), "{part}: {log}");
+    }
     rig.leave_volume(&volume).await;
 }
 

@@ -53,7 +53,7 @@ fn conditions() -> String {
     }
     text.push_str(
         "\n## Findings about drives\n\n\
-         Rules on SMART data with the default thresholds; `[smart.thresholds]` changes them. The verdict of a drive is that of its worst finding that is not acknowledged. \
+         Rules on SMART data with the default thresholds; `[smart.thresholds]` changes them. The verdict of a drive is that of its worst finding, acknowledged or not ([acknowledge](../drive-fails.md#acknowledge-findings)). \
          `drivebay-agent rules -o wide` prints what each rule reads and where it is from. A slow drive has the finding `Slow` \
          ([agent](../../../agent/README.md#slow-drives)).\n\n\
          | code | verdict | drives | when | meaning | what to do | `drive ack` |\n|---|---|---|---|---|---|---|\n",

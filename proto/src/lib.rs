@@ -5,6 +5,7 @@
 //! StorageClass parameters.
 
 pub mod condition;
+mod health;
 pub mod names;
 pub mod volume_id;
 

@@ -1,59 +1,164 @@
-//! `drivebay-agent drive ack`: what a drive says of itself is known, and counts again when it gets worse.
+//! `drivebay-agent drive ack` and `drive unack`: what is found of a drive is known, or is not any more. Its verdict stays.
 
 use std::{fmt::Write as _, path::Path};
 
-use drivebay_common::table::printable;
-use drivebay_proto::agent::{AcknowledgeDriveRequest, AcknowledgeDriveResponse};
+use drivebay_common::{printed::option, table::printable};
+use drivebay_proto::agent::{
+    AcknowledgeDriveRequest, AcknowledgeDriveResponse, Drive, UnacknowledgeDriveRequest,
+};
 
-use super::one_drive::{self, OneDriveError};
+use super::{
+    args::AckArgs,
+    one_drive::{self, DriveAction, OneDriveError},
+};
+use crate::model::{Verdict, health::day_ends};
+
+/// How acknowledging a BAD drive is asked about.
+const ACK: DriveAction = DriveAction {
+    verb: "ack",
+    warning: "this drive is BAD. Acknowledging its findings silences them until they get worse; it stays BAD, and its data is at risk:",
+    aim: "To acknowledge them",
+};
+
+/// The last day of an acknowledgement, as it is typed, and the moment at which it is over, seconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastDay {
+    day: String,
+    ends: u64,
+}
+
+impl LastDay {
+    /// A day as YYYY-MM-DD.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let ends = day_ends(text).ok_or("write a day as YYYY-MM-DD, such as 2030-12-31")?;
+        let day = text.to_owned();
+        Ok(Self { day, ends })
+    }
+}
 
 /// Acknowledges. Answers with what to print.
-pub async fn run(socket: &Path, drive: &str, note: &str) -> Result<String, OneDriveError> {
-    let (mut client, _, drive) = one_drive::named(socket, drive).await?;
+pub async fn run(args: &AckArgs) -> Result<String, OneDriveError> {
+    let name = &args.of.drive;
+    let (mut client, inventory, drive) = one_drive::named(&args.of.socket.socket, name).await?;
+    let by = operator(args.of.by.as_deref())?;
+    if is_bad(&drive) || args.confirm.is_some() {
+        one_drive::confirmed(&inventory, &drive, name, args.confirm.as_deref(), &ACK).map_err(
+            |error| match error {
+                OneDriveError::NotConfirmed(text) => {
+                    OneDriveError::NotConfirmed(text + &repeated(args))
+                }
+                error => error,
+            },
+        )?;
+    }
     let request = AcknowledgeDriveRequest {
         drive: drive.id.clone(),
-        by: somebody(|name| std::env::var(name).ok()),
-        note: note.to_owned(),
+        by,
+        note: args.note.clone(),
+        confirm: args.confirm.clone().unwrap_or_default(),
+        until: args.until.as_ref().map_or(0, |until| until.ends),
+        takes_new_volumes: args.use_drive,
     };
     let call = client.raw.acknowledge_drive(request);
     let answer = client.asked.answered(call).await?.into_inner();
-    Ok(told(&answer))
-}
-
-/// Who types this, as far as the environment says: sudo's word first.
-fn somebody(variable: impl Fn(&str) -> Option<String>) -> String {
-    let names = ["SUDO_USER", "USER", "LOGNAME"]
-        .into_iter()
-        .filter_map(variable);
-    let mut plain = names.filter(|name| !name.is_empty() && !name.chars().any(char::is_control));
-    plain.next().unwrap_or_default().chars().take(64).collect()
-}
-
-/// What was acknowledged, what still counts, and what the drive is now.
-fn told(answer: &AcknowledgeDriveResponse) -> String {
     let mut text = String::new();
-    if answer.acknowledged.is_empty() {
+    if answer.nothing {
         text.push_str("there is nothing to acknowledge; nothing was changed\n");
     }
     for finding in &answer.acknowledged {
-        let told = format!(
-            "acknowledged: {} ({} = {}): {}",
-            finding.code, finding.subject, finding.value, finding.message
+        let line = format!(
+            "acknowledged: {} ({}): {}",
+            finding.code, finding.reading, finding.message
         );
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}", printable(&told));
+        let _ = writeln!(text, "{}", printable(&line));
     }
+    Ok(text + &outcome(&answer))
+}
+
+/// Withdraws an acknowledgement. Answers with what to print.
+pub async fn withdraw(
+    socket: &Path,
+    name: &str,
+    by: Option<&str>,
+) -> Result<String, OneDriveError> {
+    let (mut client, _, drive) = one_drive::named(socket, name).await?;
+    let request = UnacknowledgeDriveRequest {
+        drive: drive.id.clone(),
+        by: operator(by)?,
+    };
+    let call = client.raw.unacknowledge_drive(request);
+    let answer = client.asked.answered(call).await?.into_inner();
+    let text = match answer.nothing {
+        true => "the drive has no acknowledgement; nothing was changed\n",
+        false => "the acknowledgement is withdrawn\n",
+    };
+    Ok(text.to_owned() + &outcome(&answer))
+}
+
+/// Whether the drive's findings need a confirmation, also where an operator's verdict hides them.
+fn is_bad(drive: &Drive) -> bool {
+    let health = drive.health.as_ref();
+    let hidden = health.and_then(|health| health.overridden.as_ref());
+    let verdicts = hidden.map(|given| given.otherwise.as_str());
+    let mut verdicts = verdicts.into_iter().chain([drive.verdict.as_str()]);
+    verdicts.any(|verdict| verdict == Verdict::Bad.as_str())
+}
+
+/// Who types this: what was given, else what the environment has, sudo's word first.
+fn operator(given: Option<&str>) -> Result<String, OneDriveError> {
+    let by = somebody(given, |name| std::env::var(name).ok());
+    by.ok_or(OneDriveError::Nobody)
+}
+
+fn somebody(given: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let names = ["SUDO_USER", "USER", "LOGNAME"];
+    let names = names.into_iter().filter_map(variable);
+    let mut plain = given
+        .map(str::to_owned)
+        .into_iter()
+        .chain(names)
+        .filter(|name| !name.is_empty() && !name.chars().any(char::is_control));
+    Some(plain.next()?.chars().take(64).collect())
+}
+
+/// The options to be typed again with the confirmation.
+fn repeated(args: &AckArgs) -> String {
+    let mut options = String::new();
+    if !args.note.is_empty() {
+        options.push_str(&option("note", &args.note));
+    }
+    if let Some(by) = &args.of.by {
+        options.push_str(&option("by", by));
+    }
+    if let Some(until) = &args.until {
+        options.push_str(&option("until", &until.day));
+    }
+    if args.use_drive {
+        options.push_str(" --use");
+    }
+    options
+}
+
+/// What counts, and what the drive is now.
+fn outcome(answer: &AcknowledgeDriveResponse) -> String {
+    let mut text = String::new();
     for finding in &answer.remaining {
-        let told = format!("still counts: {}: {}", finding.code, finding.message);
-        let _ = writeln!(text, "{}", printable(&told));
+        let line = format!("counts: {}: {}", finding.code, finding.message);
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}", printable(&line));
     }
+    let volumes = match answer.takes_new_volumes {
+        true => "takes new volumes",
+        false => "takes no new volumes",
+    };
     let afterwards = match answer.acknowledged.is_empty() {
         true => "",
         false => "; what was acknowledged counts again when it gets worse",
     };
     let _ = writeln!(
         text,
-        "drive {} is {} now{afterwards}",
+        "drive {} is {} and {volumes}{afterwards}",
         printable(&answer.drive),
         printable(&answer.verdict)
     );
@@ -62,55 +167,78 @@ fn told(answer: &AcknowledgeDriveResponse) -> String {
 
 #[cfg(test)]
 mod tests {
-    use drivebay_proto::agent::{Finding, SmartFinding};
+    use drivebay_proto::agent::{DriveHealth, Finding, Overridden, SmartFinding};
 
     use super::*;
 
     #[test]
-    fn what_was_acknowledged_and_what_was_not_is_told() {
+    fn what_counts_and_whether_the_drive_takes_volumes_is_said() {
         let answer = AcknowledgeDriveResponse {
             drive: "wwn-a".into(),
-            acknowledged: vec![SmartFinding {
-                code: "PendingSectorsMany".into(),
-                subject: "ata-197".into(),
-                value: 48,
-                message: "move the data".into(),
-                ..SmartFinding::default()
-            }],
+            acknowledged: vec![SmartFinding::default()],
             remaining: vec![Finding {
                 code: "StatusFailed".into(),
                 message: "it says so".into(),
-                since: 0,
+                ..Finding::default()
             }],
             verdict: "BAD".into(),
-            revision: 3,
+            ..AcknowledgeDriveResponse::default()
         };
         assert_eq!(
-            told(&answer),
+            outcome(&answer),
             "\
-acknowledged: PendingSectorsMany (ata-197 = 48): move the data
-still counts: StatusFailed: it says so
-drive wwn-a is BAD now; what was acknowledged counts again when it gets worse
+counts: StatusFailed: it says so
+drive wwn-a is BAD and takes no new volumes; what was acknowledged counts again when it gets worse
 "
         );
-        let nothing = told(&AcknowledgeDriveResponse::default());
-        assert!(
-            nothing.starts_with("there is nothing to acknowledge; nothing was changed\n"),
-            "{nothing}"
+        let used = AcknowledgeDriveResponse {
+            drive: "wwn-a".into(),
+            verdict: "BAD, acknowledged".into(),
+            takes_new_volumes: true,
+            ..AcknowledgeDriveResponse::default()
+        };
+        assert_eq!(
+            outcome(&used),
+            "drive wwn-a is BAD, acknowledged and takes new volumes\n"
         );
     }
 
     #[test]
-    fn who_it_was_is_taken_from_sudo_first_and_never_with_control_characters() {
+    fn who_it_was_is_taken_from_the_option_then_sudo_and_never_with_control_characters() {
         let environment = |name: &str| match name {
             "SUDO_USER" => Some("ann".to_owned()),
             "USER" => Some("root".to_owned()),
             _ => None,
         };
-        assert_eq!(somebody(environment), "ann");
-        assert_eq!(
-            somebody(|name| (name == "SUDO_USER").then(|| "a\nb".to_owned())),
-            ""
-        );
+        assert_eq!(somebody(Some("bob"), environment).as_deref(), Some("bob"));
+        assert_eq!(somebody(None, environment).as_deref(), Some("ann"));
+        let broken = |name: &str| (name == "SUDO_USER").then(|| "a\nb".to_owned());
+        assert_eq!(somebody(None, broken), None);
+        // As in a container.
+        assert_eq!(somebody(Some(""), |_| None), None);
+    }
+
+    #[test]
+    fn a_bad_drive_needs_a_confirmation_also_behind_an_override() {
+        let drive = |verdict: &str, otherwise: Option<&str>| Drive {
+            verdict: verdict.into(),
+            health: Some(DriveHealth {
+                overridden: otherwise.map(|otherwise| Overridden {
+                    otherwise: otherwise.into(),
+                    ..Overridden::default()
+                }),
+                ..DriveHealth::default()
+            }),
+            ..Drive::default()
+        };
+        assert!(is_bad(&drive("BAD", None)) && is_bad(&drive("GOOD", Some("BAD"))));
+        assert!(!is_bad(&drive("SUSPECT", None)) && !is_bad(&drive("GOOD", Some("SUSPECT"))));
+    }
+
+    #[test]
+    fn a_last_day_is_a_day() {
+        let day = LastDay::parse("1970-01-01").unwrap();
+        assert_eq!(day.ends, 86_400);
+        assert!(LastDay::parse("tomorrow").is_err());
     }
 }

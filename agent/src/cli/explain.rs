@@ -1,4 +1,4 @@
-//! `drivebay-agent smart explain`: one answer of smartctl, judged as the agent would, with the rule behind each finding.
+//! `drivebay-agent smart explain`: answers of smartctl, each judged as the agent would, with the rule behind each finding.
 //! Rendering is pure.
 
 use std::{
@@ -22,8 +22,8 @@ use crate::{
     smart::{
         Assessment, Facts, FailureReason, History, Outcome, Poll, Reading, Thresholds,
         collect::{self, DeviceType},
-        facts::{MAX_BYTES, Protocol},
-        history::Counter,
+        facts::{MAX_BYTES, Protocol, documents},
+        history::{Counter, Trends},
         judge, poll,
         rules::{
             WearSource,
@@ -34,6 +34,8 @@ use crate::{
     sys::{clock::unix_seconds, input},
 };
 
+/// Bytes that are read of an input with several answers.
+const MAX_INPUT: u64 = 64 * MAX_BYTES as u64;
 /// Bytes of a logical sector where the drive does not say.
 const SECTOR: u32 = 512;
 
@@ -97,9 +99,59 @@ impl ExplainError {
     }
 }
 
+/// Every answer of one input, in its order.
+#[derive(Debug)]
+pub struct Explanations(Vec<Explained>);
+
+impl Explanations {
+    /// Judges each answer in what was read. `name`: of what, for errors.
+    fn read(bytes: &[u8], name: &str) -> Result<Self, ExplainError> {
+        let documents = documents(bytes).map_err(|error| ExplainError::NotSmartctl {
+            name: name.to_owned(),
+            detail: error.to_string(),
+        })?;
+        let many = documents.len() > 1;
+        let explained = documents.iter().enumerate().map(|(index, document)| {
+            let name = match many {
+                true => format!("answer {} in {name}", index + 1),
+                false => name.to_owned(),
+            };
+            Explained::read(document, &name)
+        });
+        explained.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The worst verdict. UNKNOWN is worse than GOOD.
+    pub fn verdict(&self) -> Verdict {
+        let verdicts = self.0.iter().map(Explained::verdict);
+        let rank = |verdict: &Verdict| (verdict.weight(), *verdict == Verdict::Unknown);
+        verdicts.max_by_key(rank).unwrap_or(Verdict::Unknown)
+    }
+
+    /// As text, or for programs: one answer as an object, several as an array.
+    pub fn render(&self, format: Format) -> serde_json::Result<String> {
+        let Some(document) = format.document() else {
+            return Ok(self.text());
+        };
+        match self.0.as_slice() {
+            [one] => document.write(&one.json()),
+            all => document.write(&all.iter().map(Explained::json).collect::<Vec<_>>()),
+        }
+    }
+
+    fn text(&self) -> String {
+        let of = self.0.len();
+        let texts = self.0.iter().enumerate().map(|(index, one)| match of {
+            1 => one.text(),
+            _ => format!("Answer {} of {of}\n{}", index + 1, one.text()),
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
+}
+
 /// What is known of a drive from one answer.
 #[derive(Debug)]
-pub struct Explained {
+struct Explained {
     outcome: Outcome,
     assessment: Assessment,
     limits: Thresholds,
@@ -116,16 +168,17 @@ pub fn exit_code(verdict: Verdict) -> u8 {
 }
 
 /// Reads or asks, and judges.
-pub fn run(args: &ExplainArgs) -> Result<Explained, ExplainError> {
+pub fn run(args: &ExplainArgs) -> Result<Explanations, ExplainError> {
     let path = &args.source;
     let is_input = path == Path::new("-");
     if !is_input && input::is_device(path) {
-        return asked(path, args.device_type.clone(), None).map(Explained::of);
+        let outcome = asked(path, args.device_type.clone(), None)?;
+        return Ok(Explanations(vec![Explained::of(outcome)]));
     }
     if args.device_type.is_some() {
         return Err(ExplainError::NotADevice { path: path.clone() });
     }
-    let most = MAX_BYTES as u64 + 1;
+    let most = MAX_INPUT + 1;
     let bytes = if is_input {
         input::read(None, most).map_err(ExplainError::Input)?
     } else {
@@ -139,7 +192,7 @@ pub fn run(args: &ExplainArgs) -> Result<Explained, ExplainError> {
     } else {
         path.display().to_string()
     };
-    Explained::read(&bytes, &name)
+    Explanations::read(&bytes, &name)
 }
 
 /// `smartctl`: the one to ask with; None: the one in the path.
@@ -205,6 +258,8 @@ struct Line {
     subject: String,
     value: i64,
     limit: Option<i64>,
+    /// The value by what it counts.
+    reading: String,
     message: String,
     rule: Option<Row>,
 }
@@ -234,8 +289,7 @@ impl Explained {
         }
     }
 
-    /// The verdict.
-    pub fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> Verdict {
         self.assessment.verdict
     }
 
@@ -243,14 +297,6 @@ impl Explained {
         match &self.outcome {
             Outcome::Answered(facts) => Some(facts),
             Outcome::Standby | Outcome::Failed(_) => None,
-        }
-    }
-
-    /// As text, or for programs.
-    pub fn render(&self, format: Format) -> serde_json::Result<String> {
-        match format.document() {
-            Some(document) => document.write(&self.json()),
-            None => Ok(self.text()),
         }
     }
 
@@ -287,7 +333,8 @@ impl Explained {
             limit: finding
                 .threshold
                 .map(|limit| i64::try_from(limit).unwrap_or(i64::MAX)),
-            message: finding.message.clone(),
+            reading: finding.reading(&Trends::default()),
+            message: finding.message_with_value(),
             rule: self
                 .facts()
                 .and_then(|facts| behind_finding(finding, facts, &self.limits)),
@@ -308,7 +355,8 @@ impl Explained {
                 subject: condition.kind.as_str().to_owned(),
                 value: condition.value,
                 limit: Some(condition.threshold),
-                message: condition.message.clone(),
+                reading: condition.reading(),
+                message: condition.message_with_value(),
                 rule,
             }
         };
@@ -402,9 +450,9 @@ impl Explained {
 impl Line {
     fn text(&self) -> String {
         let code = self.rule.as_ref().map_or("", |rule| rule.code);
-        let limit = self.limit.map(|limit| format!(", limit {limit}"));
-        let limit = limit.unwrap_or_default();
-        let head = format!("{code}: {} = {}{limit}", self.subject, self.value);
+        let limit = self.limit.filter(|_| !self.reading.contains(", its "));
+        let limit = limit.map(|limit| format!(", limit {limit}"));
+        let head = format!("{code}: {}{}", self.reading, limit.unwrap_or_default());
         let mut text = wrapped(&format!("  {:<8}", self.verdict), &head);
         text.push_str(&wrapped("          ", &self.message));
         if let Some(rule) = &self.rule {

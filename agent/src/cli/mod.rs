@@ -264,11 +264,11 @@ async fn execute(command: Command) -> Result<(), CommandError> {
                 look,
             )?)
         }
-        Command::Drive(DriveCommand::Ack {
-            drive,
-            note,
-            socket,
-        }) => print(&ack::run(&socket.socket, &drive, &note).await?),
+        Command::Drive(DriveCommand::Ack(args)) => print(&ack::run(&args).await?),
+        Command::Drive(DriveCommand::Unack(args)) => {
+            let socket = &args.socket.socket;
+            print(&ack::withdraw(socket, &args.drive, args.by.as_deref()).await?)
+        }
         Command::Volume(VolumeCommand::Show(args)) => {
             let (inventory, look) = asked(&args.show).await?;
             let volume = name::volume(&inventory, &args.id, Part::Beginning)?;

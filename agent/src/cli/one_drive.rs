@@ -40,6 +40,11 @@ pub enum OneDriveError {
     /// Nothing was confirmed.
     #[error("{0}")]
     NotConfirmed(String),
+    /// Nothing says who decides.
+    #[error(
+        "cannot tell who you are: the environment has no SUDO_USER, USER or LOGNAME, as in kubectl exec. Add --by NAME"
+    )]
+    Nobody,
     /// Something else was confirmed.
     #[error("--confirm says {typed:?}, but the identity of {drive} is {id:?}; nothing was changed")]
     WrongConfirmation {
@@ -57,7 +62,7 @@ impl OneDriveError {
         match self {
             Self::Client(error) => error.code(),
             Self::Pick(error) => error.code(),
-            Self::NotConfirmed(_) | Self::WrongConfirmation { .. } => USAGE,
+            Self::NotConfirmed(_) | Self::Nobody | Self::WrongConfirmation { .. } => USAGE,
         }
     }
 }

@@ -9,7 +9,7 @@ use drivebay_proto::csi::{
 };
 
 use crate::model::{
-    Drive, DriveState, Snapshot, Verdict, VolumeState,
+    Drive, DriveState, Finding, Snapshot, Verdict, VolumeState,
     condition::{Condition, Status},
 };
 
@@ -97,18 +97,20 @@ fn conditions(drive: &Drive) -> Vec<(Storage, &'static str, String)> {
         all.push((Storage::StorageUnreachable, "DriveUnreachable", why));
     }
     let health = &drive.health;
-    let why = |codes: &dyn Fn(&str) -> bool, findings: &[crate::model::Finding]| {
+    let why = |codes: &dyn Fn(&str) -> bool, findings: &[Finding]| {
         let told = findings.iter().filter(|finding| codes(&finding.code));
         let told: Vec<String> = told
             .map(|finding| format!("{}: {}", finding.code, finding.message))
             .collect();
         told.join(", ")
     };
-    let against = why(&|_| true, &health.findings);
+    let counting: Vec<Finding> = health.counting().cloned().collect();
+    let against = why(&|_| true, &counting);
     if health.stalled() {
         all.push((Storage::StorageUnreachable, "DriveStalled", against));
     } else {
         match health.verdict {
+            _ if health.is_acknowledged() => {}
             Verdict::Bad => all.push((Storage::StorageDegraded, "DriveFailing", against)),
             Verdict::Suspect => all.push((Storage::StorageDegraded, "DriveSuspect", against)),
             Verdict::Good | Verdict::Unknown => {}

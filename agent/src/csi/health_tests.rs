@@ -1,5 +1,8 @@
 use super::*;
-use crate::model::{Finding, condition::Reason, samples};
+use crate::{
+    evidence::registry::of_its_drive,
+    model::{condition::Reason, samples},
+};
 
 fn what(reason: Reason) -> Condition {
     Condition::new(reason, format!("what {reason} is"))
@@ -84,10 +87,7 @@ fn drive(name: &str, state: DriveState) -> Drive {
 }
 
 fn finding(code: &str) -> Finding {
-    Finding {
-        code: code.into(),
-        message: "see to it".into(),
-    }
+    Finding::new(code, "see to it")
 }
 
 fn told_of(drives: impl IntoIterator<Item = Drive>) -> Vec<(String, String, String)> {
@@ -117,6 +117,33 @@ fn a_drive_that_is_well_or_nobodys_is_not_told_of() {
         told_of([drive("sda", DriveState::Claimed), foreign, worn]),
         []
     );
+}
+
+#[test]
+fn of_an_acknowledged_drive_only_what_is_not_acknowledged_is_told() {
+    let mut known = drive("sda", DriveState::Claimed);
+    known.health.verdict = Verdict::Bad;
+    known.health.findings = vec![Finding {
+        acknowledged: true,
+        ..finding("GrownDefectsMany")
+    }];
+    known.health.acknowledged = Some(Default::default());
+    assert_eq!(told_of([known.clone()]), []);
+    assert_eq!(of_its_drive(&known), None);
+    known.health.findings.push(finding("PendingSectors"));
+    let told = told_of([known.clone()]);
+    assert_eq!(told[0].1, "DriveFailing");
+    let of_volume = of_its_drive(&known).unwrap();
+    for message in [&told[0].2, &of_volume.message] {
+        assert!(message.contains("PendingSectors"), "{message}");
+        assert!(!message.contains("GrownDefectsMany"), "{message}");
+    }
+    // What stands still is told, whatever is acknowledged.
+    known.health.findings = vec![Finding {
+        acknowledged: true,
+        ..finding("IoStalled")
+    }];
+    assert_eq!(told_of([known])[0].1, "DriveStalled");
 }
 
 #[test]

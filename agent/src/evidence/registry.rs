@@ -74,6 +74,9 @@ pub struct Notes {
     pub drives: BTreeMap<DriveId, Seen>,
     /// Of volumes.
     pub volumes: BTreeMap<Uuid, Seen>,
+    /// Up to when what was said of a drive and its volumes is acknowledged, on the same clock.
+    #[serde(default)]
+    pub acknowledged: BTreeMap<DriveId, Duration>,
 }
 
 impl Notes {
@@ -87,6 +90,10 @@ impl Notes {
                 .filter_map(|(kind, at)| Some((kind, then(at)?)))
                 .collect();
         }
+        let acknowledged = std::mem::take(&mut self.acknowledged).into_iter();
+        self.acknowledged = acknowledged
+            .filter_map(|(drive, at)| Some((drive, then(at)?)))
+            .collect();
         self
     }
 }
@@ -133,12 +140,13 @@ impl HealthRegistry {
     /// `now`: when it said so.
     pub fn note(&mut self, subject: &Subject, kind: Kind, now: Duration) -> bool {
         // The latest time counts: a record may be read twice.
+        let known = self.acknowledged_at(&subject.drive);
         let put = |seen: &mut Seen| {
             let last = seen.insert(kind, now);
             if let Some(last) = last.filter(|last| *last > now) {
                 seen.insert(kind, last);
             }
-            last.is_none()
+            last.is_none_or(|last| known.is_some_and(|known| last <= known && now > known))
         };
         let mut news = false;
         let mut begun = |volume| {
@@ -257,9 +265,11 @@ impl HealthRegistry {
 
     /// Whether this was noted within the last minute: a drive that fails says so a thousand times a second.
     pub fn is_fresh(&self, subject: &Subject, kind: Kind, now: Duration) -> bool {
+        let known = self.acknowledged_at(&subject.drive);
         let fresh = |seen: Option<&Seen>| {
-            seen.and_then(|seen| seen.get(&kind))
-                .is_some_and(|at| now.saturating_sub(*at) < FRESH)
+            seen.and_then(|seen| seen.get(&kind)).is_some_and(|at| {
+                now.saturating_sub(*at) < FRESH && known.is_none_or(|known| *at > known)
+            })
         };
         (!is_of_drive(kind) || fresh(self.notes.drives.get(&subject.drive)))
             && subject
@@ -294,6 +304,7 @@ impl HealthRegistry {
             return;
         }
         self.notes.drives.remove(drive);
+        self.notes.acknowledged.remove(drive);
         self.stalled.remove(drive);
         self.smart.remove(drive);
         self.drive_looks.retain(|(of, _), _| of != drive);
@@ -307,32 +318,57 @@ impl HealthRegistry {
         self.smart.insert(drive, health);
     }
 
-    /// An operator knows what the kernel said of the drive up to now: it counts no more, for the drive and for these
-    /// volumes on it. What the kernel says from now on does. Answers what was said of the drive.
-    pub fn acknowledge(&mut self, drive: &DriveId, volumes: &[Uuid]) -> Vec<Finding> {
-        for volume in volumes {
-            if let Some(seen) = self.notes.volumes.get_mut(volume) {
-                seen.retain(|kind, _| !is_of_drive(*kind));
-            }
-        }
-        let mut known: Vec<Finding> = self.comes_and_goes(drive).into_iter().collect();
-        self.went.remove(drive);
-        self.began.retain(|(of, volume, _), _| {
-            of != drive || volume.is_some_and(|of| !volumes.contains(&of))
+    /// An operator knows what the kernel said of the drive up to `now`: it is acknowledged, for the drive and for the volumes on
+    /// it. What the kernel says from now on is not. Answers what was not acknowledged before.
+    pub fn acknowledge(&mut self, drive: &DriveId, now: Duration) -> Vec<Finding> {
+        let counted: Vec<Finding> = self
+            .said_of(drive)
+            .filter(|finding| !finding.acknowledged)
+            .collect();
+        self.notes.acknowledged.insert(drive.clone(), now);
+        counted
+    }
+
+    /// What an acknowledgement would cover now, of what is not the drive's own word.
+    pub fn acknowledgeable(&self, drive: &DriveId) -> Vec<Finding> {
+        let slow = self.seen_of_drive(drive, Source::Latency).iter().cloned();
+        let all = self.said_of(drive).chain(slow);
+        all.filter(|finding| !finding.acknowledged).collect()
+    }
+
+    /// What the kernel said of the drive is not acknowledged any more.
+    pub fn withdraw(&mut self, drive: &DriveId) {
+        self.notes.acknowledged.remove(drive);
+    }
+
+    /// Up to when what was said of the drive is acknowledged.
+    pub fn acknowledged_at(&self, drive: &DriveId) -> Option<Duration> {
+        self.notes.acknowledged.get(drive).copied()
+    }
+
+    /// What the kernel said of the drive, and that it came and went.
+    fn said_of(&self, drive: &DriveId) -> impl Iterator<Item = Finding> {
+        let known = self.acknowledged_at(drive);
+        let seen = self.notes.drives.get(drive).into_iter().flatten();
+        let said = seen.filter_map(move |(kind, at)| {
+            Some(Finding {
+                acknowledged: known.is_some_and(|known| *at <= known),
+                ..finding(*kind)?
+            })
         });
-        let seen = self.notes.drives.remove(drive).into_iter().flatten();
-        known.extend(seen.filter_map(|(kind, _)| finding(kind)));
-        known
+        said.chain(self.comes_and_goes(drive))
     }
 
     /// That the drive was away too often.
     fn comes_and_goes(&self, drive: &DriveId) -> Option<Finding> {
-        let often = self.went.get(drive).is_some_and(|went| went.len() >= AWAY);
-        often.then(|| {
-            let message = format!(
-                "it was missing at least {AWAY} times within a day; check slot, cable and power, or replace it"
-            );
-            Finding::new(Code::ComesAndGoes, message)
+        let went = self.went.get(drive).filter(|went| went.len() >= AWAY)?;
+        let known = self.acknowledged_at(drive);
+        let message = format!(
+            "it was missing at least {AWAY} times within a day; check slot, cable and power, or replace it"
+        );
+        Some(Finding {
+            acknowledged: known.is_some_and(|known| went.iter().all(|at| *at <= known)),
+            ..Finding::new(Code::ComesAndGoes, message)
         })
     }
 
@@ -381,6 +417,9 @@ impl HealthRegistry {
         self.notes
             .volumes
             .retain(|id, seen| snapshot.volumes.contains_key(id) && counts(seen));
+        self.notes
+            .acknowledged
+            .retain(|id, _| snapshot.drives.contains_key(id));
         self.stalled.retain(|id| snapshot.drives.contains_key(id));
         self.went.retain(|id, went| {
             went.retain(|at| now.saturating_sub(*at) < COUNTS_FOR);
@@ -408,15 +447,13 @@ impl HealthRegistry {
 
     /// How well the drive is, by what was seen.
     pub fn drive(&self, id: &DriveId) -> DriveHealth {
-        let seen = self.notes.drives.get(id).into_iter().flatten();
-        let mut findings: Vec<Finding> = seen.filter_map(|(kind, _)| finding(*kind)).collect();
+        let mut findings: Vec<Finding> = self.said_of(id).collect();
         if self.stalled.contains(id) {
             findings.push(Finding::new(
                 Code::IoStalled,
                 "it has requests and has completed none for ten seconds; see the kernel log, check cable and slot",
             ));
         }
-        findings.extend(self.comes_and_goes(id));
         for source in Source::ALL {
             let looked = self.drive_looks.get(&(id.clone(), source));
             findings.extend(looked.into_iter().flatten().cloned());
@@ -437,20 +474,26 @@ impl HealthRegistry {
             findings,
             conditions: said.conditions,
             worn_out: said.worn_out,
+            acknowledged: said.acknowledged,
             smart: said.smart,
             unreadable_more: unreadable.is_some_and(UnreadableRanges::has_more),
             ..DriveHealth::default()
         }
     }
 
-    /// What is wrong with the volume, by what was seen.
-    pub fn volume(&self, volume: Uuid) -> Vec<Condition> {
+    /// What is wrong with the volume, by what was seen. Left out is what the kernel said of its drive up to `acknowledged`.
+    pub fn volume(&self, volume: Uuid, acknowledged: Option<Duration>) -> Vec<Condition> {
+        let counts = |kind: Kind, at: Duration| {
+            !is_of_drive(kind) || acknowledged.is_none_or(|known| at > known)
+        };
         let mut kinds: BTreeSet<Kind> = self
             .notes
             .volumes
             .get(&volume)
             .into_iter()
-            .flat_map(|seen| seen.keys().copied())
+            .flatten()
+            .filter(|(kind, at)| counts(**kind, **at))
+            .map(|(kind, _)| *kind)
             .collect();
         if self.counted.contains(&volume) {
             kinds.insert(Kind::FilesystemError);
@@ -557,14 +600,14 @@ pub fn of_its_drive(drive: &Drive) -> Option<Condition> {
     let (reason, what) = match drive.health.verdict {
         // What stands still is no opinion that an operator can overrule.
         _ if stalled => (Reason::DriveStalled, "stands still"),
+        _ if drive.health.is_acknowledged() => return None,
         Verdict::Unknown | Verdict::Good => return None,
         Verdict::Suspect => (Reason::DriveSuspect, "is suspect"),
         Verdict::Bad => (Reason::DriveFailing, "is failing"),
     };
     let why: Vec<String> = drive
         .health
-        .findings
-        .iter()
+        .counting()
         .map(|finding| format!("{}: {}", finding.code, finding.message))
         .collect();
     Some(Condition::new(
@@ -630,8 +673,8 @@ mod tests {
         let mut next = HealthRegistry::default();
         next.restore(registry.notes().clone());
         assert_eq!(
-            next.volume(Uuid::from_u128(7)),
-            registry.volume(Uuid::from_u128(7))
+            next.volume(Uuid::from_u128(7), None),
+            registry.volume(Uuid::from_u128(7), None)
         );
         assert_eq!(
             next.drive(&subject(None).drive),
@@ -667,8 +710,12 @@ mod tests {
                     Verdict::Unknown
                 }
             );
-            assert_eq!(registry.volume(Uuid::from_u128(7)).len(), 1, "{kind:?}");
-            assert!(registry.volume(Uuid::from_u128(8)).is_empty());
+            assert_eq!(
+                registry.volume(Uuid::from_u128(7), None).len(),
+                1,
+                "{kind:?}"
+            );
+            assert!(registry.volume(Uuid::from_u128(8), None).is_empty());
         }
     }
 
@@ -680,9 +727,9 @@ mod tests {
         assert!(registry.record(volume, Source::Check, found.clone()));
         assert!(!registry.record(volume, Source::Check, found.clone()));
         assert!(!registry.record(volume, Source::Mounts, Vec::new()));
-        assert_eq!(registry.volume(volume), found);
+        assert_eq!(registry.volume(volume, None), found);
         assert!(registry.record(volume, Source::Check, Vec::new()));
-        assert!(registry.volume(volume).is_empty());
+        assert!(registry.volume(volume, None).is_empty());
 
         let drive = subject(None).drive;
         let finding = finding(Kind::IoError).unwrap();
@@ -698,7 +745,7 @@ mod tests {
         for kind in ALL {
             registry.note(&subject(Some(7)), kind, Duration::ZERO);
         }
-        let conditions = registry.volume(Uuid::from_u128(7));
+        let conditions = registry.volume(Uuid::from_u128(7), None);
         let reasons: std::collections::BTreeSet<_> = conditions
             .iter()
             .map(|condition| &condition.reason)
@@ -714,7 +761,7 @@ mod tests {
         }
         assert!(registry.mounted_afresh(Uuid::from_u128(7)));
         assert!(!registry.mounted_afresh(Uuid::from_u128(7)));
-        let left = registry.volume(Uuid::from_u128(7)).len();
+        let left = registry.volume(Uuid::from_u128(7), None).len();
         assert_eq!(left, ALL.iter().filter(|kind| is_of_drive(**kind)).count());
     }
 
@@ -748,10 +795,7 @@ mod tests {
             let id = subject(None).drive;
             let said = DriveHealth {
                 verdict: says,
-                findings: vec![Finding {
-                    code: "Said".into(),
-                    message: String::new(),
-                }],
+                findings: vec![Finding::new("Said", "")],
                 ..DriveHealth::default()
             };
             registry.says(id.clone(), said);
@@ -791,14 +835,14 @@ mod tests {
         registry.note(&subject(Some(7)), Kind::IoError, at(100));
         registry.went_away(&id, at(110));
         assert_eq!(registry.drive(&id), DriveHealth::default());
-        assert!(registry.volume(volume).is_empty());
+        assert!(registry.volume(volume, None).is_empty());
         // A place that does not read, and requests that began to fail a while ago, are the drive's.
         registry.note(&subject(Some(7)), Kind::MediumError, at(200));
         registry.note(&subject(Some(7)), Kind::IoError, at(200));
         registry.note(&subject(Some(7)), Kind::IoError, at(299));
         registry.went_away(&id, at(300));
         assert_eq!(registry.drive(&id).findings.len(), 2);
-        assert_eq!(registry.volume(volume).len(), 2);
+        assert_eq!(registry.volume(volume, None).len(), 2);
         // Another drive's going is none of its business.
         registry.note(&subject(Some(7)), Kind::DeviceLost, at(400));
         registry.went_away(&DriveId("other".into()), at(401));
@@ -821,8 +865,12 @@ mod tests {
         assert_eq!(registry.drive(&id).verdict, Verdict::Suspect);
         assert_eq!(registry.drive(&id).findings[0].code, "ComesAndGoes");
         let mut known = registry.clone();
-        assert_eq!(known.acknowledge(&id, &[]).len(), 1);
-        assert_eq!(known.drive(&id).verdict, Verdict::Unknown);
+        assert_eq!(known.acknowledge(&id, hour * 33).len(), 1);
+        assert!(known.acknowledge(&id, hour * 34).is_empty());
+        assert_eq!(known.drive(&id).verdict, Verdict::Suspect);
+        assert!(known.drive(&id).findings[0].acknowledged);
+        known.went_away(&id, hour * 35);
+        assert!(!known.drive(&id).findings[0].acknowledged, "once more");
         let mut snapshot = Snapshot::default();
         let drive = samples::drive("sda", DriveState::Claimed, None);
         snapshot.drives.insert(id.clone(), drive);
@@ -835,13 +883,13 @@ mod tests {
         let mut registry = HealthRegistry::default();
         let volume = Uuid::from_u128(7);
         registry.counted(volume, true);
-        assert_eq!(registry.volume(volume).len(), 1);
+        assert_eq!(registry.volume(volume, None).len(), 1);
         registry.note(&subject(Some(7)), Kind::FilesystemError, Duration::ZERO);
-        assert_eq!(registry.volume(volume).len(), 1);
+        assert_eq!(registry.volume(volume, None).len(), 1);
         registry.mounted_afresh(volume);
-        assert_eq!(registry.volume(volume).len(), 1);
+        assert_eq!(registry.volume(volume, None).len(), 1);
         registry.counted(volume, false);
-        assert!(registry.volume(volume).is_empty());
+        assert!(registry.volume(volume, None).is_empty());
     }
 
     #[test]
@@ -862,25 +910,39 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_ends_what_the_kernel_said_of_the_drive_and_not_what_a_filesystem_did() {
+    fn an_acknowledgement_silences_what_the_kernel_said_of_the_drive_until_it_says_it_again() {
         let mut registry = HealthRegistry::default();
+        let (second, volume) = (Duration::from_secs(1), Uuid::from_u128(7));
         for kind in ALL {
-            registry.note(&subject(Some(7)), kind, Duration::ZERO);
+            registry.note(&subject(Some(7)), kind, second);
         }
         let id = subject(None).drive;
-        let known = registry.acknowledge(&id, &[Uuid::from_u128(7)]);
+        let of_drive = ALL.iter().filter(|kind| is_of_drive(**kind)).count();
+        assert_eq!(registry.acknowledge(&id, second).len(), of_drive);
+        let health = registry.drive(&id);
+        assert_eq!(health.verdict, Verdict::Suspect, "it is as it was");
+        assert_eq!(health.counting().count(), 0);
+        // Its volumes are told nothing of it either; what a filesystem said is another matter.
+        let counts = |registry: &HealthRegistry, known| registry.volume(volume, known).len();
         assert_eq!(
-            known.len(),
-            ALL.iter().filter(|kind| is_of_drive(**kind)).count()
+            counts(&registry, registry.acknowledged_at(&id)),
+            ALL.len() - of_drive
         );
-        assert_eq!(registry.drive(&id), DriveHealth::default());
-        let left = registry.volume(Uuid::from_u128(7)).len();
-        assert_eq!(left, ALL.iter().filter(|kind| !is_of_drive(**kind)).count());
-        assert!(
-            registry.note(&subject(Some(7)), Kind::IoError, Duration::ZERO),
-            "it counts again"
+        assert_eq!(counts(&registry, None), ALL.len());
+        // It is noted at once when the kernel says it again, and only that counts.
+        assert!(!registry.is_fresh(&subject(Some(7)), Kind::IoError, second * 2));
+        assert!(registry.note(&subject(Some(7)), Kind::IoError, second * 2));
+        assert!(!registry.note(&subject(Some(7)), Kind::IoError, second * 3));
+        let counting = registry.drive(&id);
+        let counting: Vec<_> = counting.counting().map(|one| one.code.as_str()).collect();
+        assert_eq!(counting, ["KernelIoError"]);
+        assert_eq!(
+            counts(&registry, registry.acknowledged_at(&id)),
+            ALL.len() - of_drive + 1
         );
-        assert_eq!(registry.drive(&id).verdict, Verdict::Suspect);
+        // Withdrawn, all of it counts.
+        registry.withdraw(&id);
+        assert_eq!(registry.drive(&id).counting().count(), of_drive);
     }
 
     #[test]

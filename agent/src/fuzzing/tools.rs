@@ -78,6 +78,7 @@ fn smartctl(data: &[u8]) {
     let ack = Acknowledgement {
         by: "o".into(),
         note: "n".into(),
+        ..Acknowledgement::default()
     };
     let outcome = Outcome::Answered(Box::new(facts));
     for (now, ack) in [(0, None), (1_800_000_000, Some(&ack)), (u64::MAX, None)] {

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::model::{Drive, DriveId, DriveState, Finding, Snapshot, Verdict, Volume};
+use crate::model::{Drive, DriveHealth, DriveId, DriveState, Finding, Snapshot, Verdict, Volume};
 
 /// One difference between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub async fn run(
                 log(&change);
             }
             for finding in fresh_of_host(&last, &now) {
-                let Finding { code, message } = finding;
+                let Finding { code, message, .. } = finding;
                 tracing::warn!(reason = code, details = message, "host finding raised");
             }
             for finding in fresh_of_host(&now, &last) {
@@ -174,15 +174,22 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize, started: u64) -> V
     let before = old.map_or(&nothing, |drive| &drive.health);
     let now = &new.health;
     let is_news = |finding: &Finding| is_since(&now.since, &finding.code, started);
-    let mut raised = fresh(&before.findings, &now.findings);
-    raised.retain(is_news);
+    let counting = |health: &DriveHealth| health.counting().cloned().collect::<Vec<_>>();
+    let (counted, counts) = (counting(before), counting(now));
+    let mut raised = fresh(&counted, &counts);
+    // What was acknowledged and counts again is news, however old.
+    raised.retain(|finding| {
+        let known = |old: &Finding| old.code == finding.code;
+        is_news(finding) || before.findings.iter().any(known)
+    });
     if now.verdict != before.verdict {
         // The first GOOD of a drive is no change.
         let well = before.verdict == Verdict::Unknown && now.verdict == Verdict::Good;
         if !well {
             let findings = match now.verdict.weight() {
                 0 => &[][..],
-                _ => &now.findings[..],
+                _ if counts.is_empty() => &now.findings[..],
+                _ => &counts[..],
             };
             let worse = now.verdict.weight() > before.verdict.weight();
             let is_known = old.is_none() && worse && raised.is_empty() && !findings.is_empty();
@@ -211,6 +218,18 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize, started: u64) -> V
                 ..Event::better("drive verdict overridden by operator")
             },
             None => Event::better("drive verdict override ended"),
+        });
+    }
+    if now.acknowledged != before.acknowledged {
+        all.extend(match (&now.acknowledged, old) {
+            (Some(given), Some(_)) => Some(Event {
+                status: Some((now.shown_verdict(), None)),
+                details: Some(given.describe()),
+                ..Event::better("drive findings acknowledged")
+            }),
+            // It was logged when it was given.
+            (Some(_), None) => None,
+            (None, _) => Some(Event::better("drive acknowledgement ended")),
         });
     }
     let conditions = fresh(&before.conditions, &now.conditions).into_iter();
@@ -274,7 +293,10 @@ fn of_volume(old: Option<&Volume>, new: &Volume, started: u64) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{health::Overridden, samples};
+    use crate::model::{
+        health::{Acknowledged, Overridden},
+        samples,
+    };
 
     fn snapshot(change: impl FnOnce(&mut Drive)) -> Snapshot {
         let mut snapshot = Snapshot::default();
@@ -285,10 +307,7 @@ mod tests {
     }
 
     fn finding(code: &str) -> Finding {
-        Finding {
-            code: code.into(),
-            message: "replace it".into(),
-        }
+        Finding::new(code, "replace it")
     }
 
     fn events(old: &Snapshot, new: &Snapshot) -> Vec<Event> {
@@ -331,6 +350,61 @@ mod tests {
         assert_eq!(events(&bad, &well), [changed("GOOD", "BAD")]);
         // What is wrong at the start is reported, too.
         assert_eq!(events(&Snapshot::default(), &bad).len(), 1);
+    }
+
+    #[test]
+    fn an_acknowledgement_is_reported_and_what_counts_again_is_however_old() {
+        let bad = |acknowledged: bool, more: bool| {
+            snapshot(|drive| {
+                drive.health.verdict = Verdict::Bad;
+                let old = Finding {
+                    acknowledged,
+                    ..finding("GrownDefectsMany")
+                };
+                drive.health.findings = vec![old];
+                drive
+                    .health
+                    .findings
+                    .extend(more.then(|| finding("Pending")));
+                drive.health.acknowledged = acknowledged.then(|| Acknowledged {
+                    by: "ann".into(),
+                    ..Acknowledged::default()
+                });
+                // Since before the agent's start.
+                drive.health.since =
+                    [("GrownDefectsMany".into(), 1), ("Pending".into(), 200)].into();
+            })
+        };
+        let texts = |old: &Snapshot, new: &Snapshot| -> Vec<String> {
+            let all = changes(old, new, 100).into_iter();
+            all.map(|change| {
+                format!(
+                    "{} {}",
+                    change.event.message,
+                    change.event.reason.unwrap_or_default()
+                )
+            })
+            .collect()
+        };
+        let (counts, silent) = (bad(false, false), bad(true, false));
+        assert_eq!(texts(&counts, &silent), ["drive findings acknowledged "]);
+        assert_eq!(texts(&silent, &silent), Vec::<String>::new());
+        assert_eq!(
+            texts(&silent, &bad(true, true)),
+            ["drive finding raised Pending"]
+        );
+        assert_eq!(
+            texts(&silent, &counts),
+            [
+                "drive finding raised GrownDefectsMany",
+                "drive acknowledgement ended "
+            ]
+        );
+        let restored = texts(&Snapshot::default(), &silent);
+        assert_eq!(
+            restored,
+            ["last known drive verdict restored GrownDefectsMany"]
+        );
     }
 
     #[test]

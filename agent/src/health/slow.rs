@@ -85,7 +85,7 @@ pub async fn run(
                 return;
             }
             Some(request) = acknowledgements.recv() => {
-                let done = task.acknowledge(&request.drive).await;
+                let done = task.take(&request).await;
                 // Whoever asked may have gone; it is written all the same.
                 let _ = request.done.send(done);
             }
@@ -234,7 +234,7 @@ impl Task {
     fn slow(&self) -> BTreeMap<DriveId, Vec<Slowdown>> {
         let drives = self.comparison.drives();
         drives
-            .map(|drive| (drive.clone(), self.comparison.slow(drive)))
+            .map(|drive| (drive.clone(), self.comparison.found(drive)))
             .collect()
     }
 
@@ -252,7 +252,7 @@ impl Task {
             let findings = if snapshot.drives.get(id).is_some_and(nobodys) {
                 Vec::new()
             } else {
-                finding(&self.comparison.slow(id)).into_iter().collect()
+                finding(&self.comparison.found(id)).into_iter().collect()
             };
             let same = |seen: &[Finding]| seen == findings.as_slice();
             if !inventory.health(|registry| same(registry.seen_of_drive(id, Source::Latency))) {
@@ -266,10 +266,14 @@ impl Task {
         self.volumes.latest_speeds().put(self.comparison.speeds());
     }
 
-    async fn acknowledge(&mut self, drive: &DriveId) -> Result<Vec<Finding>, AcknowledgeError> {
-        let known = finding(&self.comparison.slow(drive));
+    /// Acknowledges or withdraws, durably. Answers what is acknowledged by it.
+    async fn take(&mut self, request: &Request) -> Result<Vec<Finding>, AcknowledgeError> {
+        let drive = &request.drive;
         let before = self.comparison.clone();
-        if !self.comparison.acknowledge(drive) {
+        let counted = self.comparison.slow(drive);
+        if request.withdraw {
+            self.comparison.withdraw(drive);
+        } else if !self.comparison.acknowledge(drive) {
             return Ok(Vec::new());
         }
         if let Err(source) = self.save().await {
@@ -278,7 +282,8 @@ impl Task {
             return Err(AcknowledgeError::Write { drive, source });
         }
         self.tell();
-        Ok(known.into_iter().collect())
+        let counted = counted.into_iter().filter(|_| !request.withdraw);
+        Ok(finding(&counted.collect::<Vec<_>>()).into_iter().collect())
     }
 
     async fn save(&mut self) -> Result<(), StateError> {

@@ -1,6 +1,7 @@
 //! SMART polls: each in its drive's background slot, at intervals, a few at a time, and soon
 //! after the kernel has complained of one.
 
+mod operator;
 mod persisted;
 
 use std::{
@@ -12,17 +13,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub use self::persisted::restore;
-use self::persisted::{file, found, of_conditions, report};
-use super::{
-    acknowledge::{AcknowledgeError, Done, Request, acknowledge, is_nothing},
-    logged::ReadEntries,
-    slow,
-};
+use self::persisted::{file, of_history, report};
+use super::{acknowledge::Request, logged::ReadEntries, slow};
 use crate::{
     model::{
         DriveFacts, DriveHealth, DriveId, DriveRef, Finding, Media, PollState, Snapshot,
         cause::chain,
-        health::{Reading, SmartFinding, SmartReport},
+        health::{Reading, SmartReport},
     },
     smart::{
         self, Assessment, Facts, Failure, FailureReason, History, Outcome, Poll, Polled,
@@ -107,7 +104,10 @@ pub async fn run(
                 }
             }
             Some(request) = acknowledgements.recv() => {
-                let done = acknowledged(&volumes, &mut drives, &slow, &request).await;
+                // One that has just appeared is monitored from the next tick on, and may be asked about before.
+                let snapshot = volumes.inventory().current();
+                follow(&mut drives, &volumes, &snapshot).await;
+                let done = operator::carry_out(&volumes, &mut drives, &slow, &request).await;
                 // Whoever asked may have gone; it is in the history all the same.
                 let _ = request.done.send(done);
             }
@@ -137,7 +137,7 @@ async fn follow(drives: &mut BTreeMap<DriveId, Tracked>, volumes: &Volumes, snap
     for id in snapshot.drives.keys() {
         let Some(facts) = here(id) else { continue };
         let reported = inventory.health(|registry| registry.report(id).cloned());
-        let Some(tracked) = drives.get(id) else {
+        let Some(tracked) = drives.get_mut(id) else {
             let file = file(volumes.state_dir(), id);
             // What cannot be read is a finding of the host, and is not overwritten.
             let history = file.load().await.ok().flatten().unwrap_or_default();
@@ -148,6 +148,12 @@ async fn follow(drives: &mut BTreeMap<DriveId, Tracked>, volumes: &Volumes, snap
             drives.insert(id.clone(), tracked);
             continue;
         };
+        if tracked.history.expire(unix_seconds()) {
+            tracing::warn!(drive = %id, "drive acknowledgement expired");
+            operator::publish(volumes, id, tracked);
+            // A failure is logged, and a finding of the host.
+            let _ = tracked.file.save(tracked.history.clone()).await;
+        }
         if reported.is_none() && tracked.appeared.elapsed() > FIRST_POLL {
             let unknown = DriveHealth {
                 poll: PollState::LastKnown,
@@ -366,8 +372,7 @@ async fn take(
 fn health(assessment: &Assessment, history: &History) -> DriveHealth {
     let mut health = DriveHealth {
         verdict: assessment.verdict,
-        findings: found(&assessment.reasons),
-        ..of_conditions(history.conditions())
+        ..of_history(history)
     };
     if let Some(failure) = &assessment.failure
         && failure.reason != FailureReason::Unsupported
@@ -391,82 +396,4 @@ fn readings(facts: &Facts, logical_sector: u32) -> Vec<Reading> {
             value,
         })
         .collect()
-}
-
-/// Takes an operator's word that what is known of a drive is known: first durably, then for everybody to see.
-async fn acknowledged(
-    volumes: &Volumes,
-    drives: &mut BTreeMap<DriveId, Tracked>,
-    slow: &slow::Acknowledger,
-    request: &Request,
-) -> Result<Done, AcknowledgeError> {
-    let id = &request.drive;
-    let tracked = drives
-        .get_mut(id)
-        .ok_or_else(|| AcknowledgeError::NotAsked(id.clone()))?;
-    let mut history = tracked.history.clone();
-    let mut acknowledged = acknowledge(&mut history, &request.ack, unix_seconds());
-    let counts = volumes.inventory().health(|registry| registry.drive(id));
-    if is_nothing(&tracked.history, &acknowledged, &counts.findings) {
-        return Ok(Done {
-            acknowledged: Vec::new(),
-            remaining: counts.findings,
-            verdict: counts.verdict,
-            revision: volumes.inventory().current().revision,
-        });
-    }
-    let written = tracked.file.save(history.clone()).await;
-    // From here on it is in the file.
-    written.map_err(|source| AcknowledgeError::Write {
-        drive: id.clone(),
-        source,
-    })?;
-    tracked.history = history;
-    let known_slow = slow.acknowledge(id.clone()).await?;
-    let history = &tracked.history;
-    let said = tracked.said.get_or_insert_default();
-    said.verdict = history.verdict();
-    said.findings = found(history.reasons());
-    let before = said.smart.take().unwrap_or_default();
-    said.smart = Some(SmartReport {
-        asleep: before.asleep,
-        failure: before.failure,
-        readings: before.readings,
-        ..report(history)
-    });
-    let inventory = volumes.inventory();
-    let on_it: Vec<uuid::Uuid> = inventory
-        .current()
-        .volumes
-        .values()
-        .filter(|volume| volume.drive == *id)
-        .map(|volume| volume.uuid)
-        .collect();
-    let (mut known_of_kernel, health) = (Vec::new(), said.clone());
-    let revision = inventory.update(|known| {
-        known_of_kernel = known.health.acknowledge(id, &on_it);
-        known.health.says(id.clone(), health);
-    });
-    let of_kernel = known_of_kernel.into_iter().map(|one| (one, "kernel"));
-    let slow = known_slow.into_iter().map(|one| (one, "latency"));
-    acknowledged.extend(
-        of_kernel
-            .chain(slow)
-            .map(|(finding, subject)| SmartFinding {
-                code: finding.code,
-                subject: subject.to_owned(),
-                value: 1,
-                threshold: None,
-                message: finding.message,
-                acknowledged: true,
-            }),
-    );
-    let now = inventory.health(|registry| registry.drive(id));
-    tracing::warn!(drive = %id, by = request.ack.by, note = request.ack.note, verdict = %now.verdict, findings = acknowledged.len(), "drive findings acknowledged by operator");
-    Ok(Done {
-        acknowledged,
-        remaining: now.findings,
-        verdict: now.verdict,
-        revision,
-    })
 }

@@ -75,6 +75,7 @@ pub fn assemble(
     for (id, drive) in &mut drives {
         drive.health = known.health.drive(id);
         drive.health.poll = poll_state(known, drive);
+        drive.health.expire(known.now);
         zeroing::judge(drive);
         for given in &known.overrides {
             given.apply(id, &mut drive.health, known.now);
@@ -230,6 +231,7 @@ fn absent(known: &Known, id: &DriveId, remembered: &KnownDrive) -> Drive {
     if state == DriveState::NotScanned {
         drive.health = known.health.drive(id);
         drive.health.poll = poll_state(known, &drive);
+        drive.health.expire(known.now);
     }
     drive
 }
@@ -377,7 +379,9 @@ fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Vol
             format!("drive {} does not answer: {trouble}", drive.id),
         ));
     }
-    conditions.extend(known.health.volume(record.uuid));
+    let acknowledged = drive.health.acknowledged.as_ref();
+    let acknowledged = acknowledged.and_then(|_| known.health.acknowledged_at(&drive.id));
+    conditions.extend(known.health.volume(record.uuid, acknowledged));
     let unreadable: Vec<_> = drive
         .health
         .unreadable

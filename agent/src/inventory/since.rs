@@ -94,13 +94,7 @@ mod tests {
     fn snapshot(codes: &[&str]) -> Snapshot {
         let mut snapshot = Snapshot::default();
         let mut drive = samples::drive("sda", DriveState::Claimed, None);
-        drive.health.findings = codes
-            .iter()
-            .map(|code| Finding {
-                code: (*code).into(),
-                message: String::new(),
-            })
-            .collect();
+        drive.health.findings = codes.iter().map(|code| Finding::new(code, "")).collect();
         snapshot.drives.insert(drive.id.clone(), drive);
         snapshot
     }

@@ -10,7 +10,7 @@ use crate::model::{
     CheckMethod, ClassConfig, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode, Snapshot,
     Volume,
     created_for::{CreatedFor, created_at, is_by_hand, requested},
-    health::{Overridden, SmartFinding, SmartReport},
+    health::{Acknowledged, Overridden, SmartFinding, SmartReport},
     unreadable::UnreadableRange,
 };
 
@@ -106,6 +106,7 @@ impl Sender {
                     code: finding.code.clone(),
                     message: finding.message.clone(),
                     since: 0,
+                    acknowledged: false,
                 })
                 .collect(),
             ..wire::InventoryUpdate::default()
@@ -287,12 +288,12 @@ pub fn drive(drive: &Drive) -> wire::Drive {
             .chain(
                 drive
                     .health
-                    .findings
-                    .iter()
+                    .counting()
                     .chain(&drive.health.conditions)
                     .map(|finding| format!("{}: {}", finding.code, finding.message)),
             )
             .chain(drive.health.overridden.iter().map(Overridden::describe))
+            .chain(drive.health.acknowledged.iter().map(Acknowledged::describe))
             .collect(),
         health: Some(health(&drive.health)),
         trouble: drive.trouble.clone().unwrap_or_default(),
@@ -312,9 +313,20 @@ fn health(health: &DriveHealth) -> wire::DriveHealth {
             otherwise: given.otherwise.as_str().to_owned(),
         }),
         smart: health.smart.as_ref().map(smart),
+        acknowledged: health.acknowledged.as_ref().map(acknowledged),
         poll: health.poll.as_str().to_owned(),
         unreadable: Vec::new(),
         unreadable_more: health.unreadable_more,
+    }
+}
+
+fn acknowledged(given: &Acknowledged) -> wire::Acknowledged {
+    wire::Acknowledged {
+        at: given.at,
+        by: given.by.clone(),
+        note: given.note.clone(),
+        until: given.until.unwrap_or(0),
+        takes_new_volumes: given.takes_new_volumes,
     }
 }
 
@@ -324,6 +336,7 @@ pub fn finding(finding: &Finding, health: &DriveHealth) -> wire::Finding {
         code: finding.code.clone(),
         message: finding.message.clone(),
         since: health.since.get(&finding.code).copied().unwrap_or(0),
+        acknowledged: finding.acknowledged,
     }
 }
 
@@ -343,14 +356,6 @@ fn smart(report: &SmartReport) -> wire::SmartReport {
                 value: reading.value,
             })
             .collect(),
-        acknowledged: report
-            .acknowledged
-            .as_ref()
-            .map(|given| wire::Acknowledged {
-                at: given.at,
-                by: given.by.clone(),
-                note: given.note.clone(),
-            }),
     }
 }
 
@@ -361,6 +366,7 @@ pub fn smart_finding(finding: &SmartFinding) -> wire::SmartFinding {
         subject: finding.subject.clone(),
         value: finding.value,
         threshold: finding.threshold.unwrap_or(0),
+        reading: finding.reading.clone(),
         message: finding.message.clone(),
         acknowledged: finding.acknowledged,
     }

@@ -44,8 +44,13 @@ const VERDICT: Def = gauge(
 );
 const FINDING: Def = gauge(
     "drivebay_drive_finding",
-    "1 for each active finding or condition of the drive, by code.",
+    "1 for each active finding or condition of the drive, by code; 0 for a finding that is acknowledged.",
     &["drive", "code"],
+);
+const ACKNOWLEDGED: Def = gauge(
+    "drivebay_drive_acknowledged",
+    "1 if the drive's verdict rests on acknowledged findings alone, else 0.",
+    DRIVE,
 );
 const STUCK: Def = gauge(
     "drivebay_drive_stuck",
@@ -230,6 +235,7 @@ pub(super) const DEFINITIONS: &[Def] = &[
     STATE,
     VERDICT,
     FINDING,
+    ACKNOWLEDGED,
     STUCK,
     SIZE,
     FREE,
@@ -337,8 +343,13 @@ fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
         into.put(&VERDICT, &[id, verdict.as_str()], truth(is));
     }
     for finding in drive.health.findings.iter().chain(&drive.health.conditions) {
-        into.put(&FINDING, &[id, &finding.code], one());
+        into.put(&FINDING, &[id, &finding.code], truth(!finding.acknowledged));
     }
+    into.put(
+        &ACKNOWLEDGED,
+        &labels,
+        truth(drive.health.is_acknowledged()),
+    );
     let mut slots = view.slots.iter();
     let stuck = slots.any(|slot| slot.stuck && slot.drive.0 == id);
     into.put(&STUCK, &labels, truth(stuck));

@@ -62,10 +62,7 @@ fn full(drives: usize, volumes: usize) -> View {
 }
 
 fn suspect() -> DriveHealth {
-    let finding = |code: &str| Finding {
-        code: code.into(),
-        message: String::new(),
-    };
+    let finding = |code: &str| Finding::new(code, "");
     DriveHealth {
         verdict: Verdict::Suspect,
         findings: vec![finding("PendingSectors")],
@@ -207,7 +204,7 @@ fn a_node_of_24_drives_with_50_volumes_each_has_a_bounded_number_of_series() {
     let (of_drives, _) = scrape(&full(drives, 0));
     let (all, text) = scrape(&full(drives, volumes));
     // All that any protocol tells, at once, which no drive does: a real one has about two thirds of it.
-    assert_eq!((of_drives - none) / drives, 53, "series a drive");
+    assert_eq!((of_drives - none) / drives, 54, "series a drive");
     assert!((of_drives - none).is_multiple_of(drives));
     assert_eq!(
         (all - of_drives) / (drives * volumes),
@@ -248,6 +245,29 @@ fn only_what_a_drive_told_is_shown() {
         format!("drivebay_drive_finding{{drive=\"{id}\",code=\"Wear\"}} 1"),
     ] {
         assert!(text.contains(&line), "no {line} in\n{text}");
+    }
+}
+
+#[test]
+fn an_acknowledged_finding_is_0_and_the_verdict_stays() {
+    let of = |acknowledged: bool| {
+        let mut view = full(1, 0);
+        let mut snapshot = (*view.snapshot).clone();
+        let health = &mut snapshot.drives.values_mut().next().unwrap().health;
+        health.acknowledged = Some(Default::default());
+        health.findings[0].acknowledged = acknowledged;
+        view.snapshot = Arc::new(snapshot);
+        scrape(&view).1
+    };
+    for (acknowledged, finding, all) in [(false, 1, 0), (true, 0, 1)] {
+        let text = of(acknowledged);
+        for line in [
+            format!("drive=\"wwn-d0\",code=\"PendingSectors\"}} {finding}"),
+            format!("drivebay_drive_acknowledged{{drive=\"wwn-d0\"}} {all}"),
+            "drivebay_drive_verdict{drive=\"wwn-d0\",verdict=\"SUSPECT\"} 1".to_owned(),
+        ] {
+            assert!(text.contains(&line), "{line}: {text}");
+        }
     }
 }
 

@@ -11,6 +11,9 @@ pub struct Finding {
     pub code: String,
     /// What it is and what to do; no timestamps, no counters.
     pub message: String,
+    /// An operator has seen it, and it is no worse since. It still makes up the verdict, and nobody is alerted to it.
+    #[serde(default)]
+    pub acknowledged: bool,
 }
 
 impl Finding {
@@ -18,6 +21,7 @@ impl Finding {
         Self {
             code: code.to_string(),
             message: message.into(),
+            acknowledged: false,
         }
     }
 

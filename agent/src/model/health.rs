@@ -101,6 +101,9 @@ pub struct DriveHealth {
     /// An operator decides the verdict.
     #[serde(default)]
     pub overridden: Option<Overridden>,
+    /// The acknowledgement that holds; findings that came after it, or got worse, are not acknowledged.
+    #[serde(default)]
+    pub acknowledged: Option<Acknowledged>,
     /// What it says itself, in detail.
     #[serde(default)]
     pub smart: Option<SmartReport>,
@@ -158,6 +161,10 @@ impl Override {
             until: self.until,
             otherwise: health.verdict,
         });
+        if self.verdict.weight() > 0 {
+            // The operator's later word: nothing is silenced.
+            health.withdraw();
+        }
         if self.verdict > health.verdict {
             health.findings.push(Finding::new(
                 Code::OperatorOverride,
@@ -185,8 +192,6 @@ pub struct SmartReport {
     pub findings: Vec<SmartFinding>,
     /// Numbers of the last answer.
     pub readings: Vec<Reading>,
-    /// The acknowledgement that was given last.
-    pub acknowledged: Option<Acknowledged>,
 }
 
 /// A finding with the numbers it rests on.
@@ -199,9 +204,12 @@ pub struct SmartFinding {
     pub value: u64,
     /// What it was compared with.
     pub threshold: Option<u64>,
+    /// The value by what it counts, and how it moved lately.
+    #[serde(default)]
+    pub reading: String,
     /// What it means and what to do.
     pub message: String,
-    /// An operator has seen it, and it is no worse since: it does not count.
+    /// An operator has seen it, and it is no worse since.
     pub acknowledged: bool,
 }
 
@@ -213,13 +221,32 @@ pub struct Reading {
     pub value: i64,
 }
 
-/// Who acknowledged what a drive says, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Who acknowledged a drive's findings, and what was decided.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acknowledged {
     /// Seconds since 1970.
     pub at: u64,
     pub by: String,
     pub note: String,
+    /// It holds before this moment, seconds since 1970; None: until it is withdrawn.
+    pub until: Option<u64>,
+    /// The drive takes new volumes while nothing else is found.
+    pub takes_new_volumes: bool,
+}
+
+impl Acknowledged {
+    /// For whatever shows the drive.
+    pub fn describe(&self) -> String {
+        let note = match self.note.as_str() {
+            "" => String::new(),
+            note => format!(": {note}"),
+        };
+        let volumes = match self.takes_new_volumes {
+            true => "it takes new volumes",
+            false => "it takes no new volumes",
+        };
+        format!("acknowledged by {}{note} ({volumes})", self.by)
+    }
 }
 
 /// The end of a day (`2030-12-31`, UTC), in seconds since 1970; None when it is not one.
@@ -239,9 +266,52 @@ impl DriveHealth {
         self.findings.iter().any(|one| one.is(Code::IoStalled))
     }
 
-    /// Whether nothing speaks against new volumes on it, as far as is known.
+    /// The findings that nobody has acknowledged.
+    pub fn counting(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| !finding.acknowledged)
+    }
+
+    /// Whether the verdict rests on acknowledged findings alone.
+    pub fn is_acknowledged(&self) -> bool {
+        self.verdict.weight() > 0
+            && self.acknowledged.is_some()
+            && !self.findings.is_empty()
+            && self.counting().next().is_none()
+    }
+
+    /// The verdict as it is shown: of an acknowledged drive with that word.
+    pub fn shown_verdict(&self) -> String {
+        match self.is_acknowledged() {
+            true => format!("{}, acknowledged", self.verdict),
+            false => self.verdict.to_string(),
+        }
+    }
+
+    /// Ends an acknowledgement that holds only before `now` or an earlier moment (seconds since 1970), and one that silences
+    /// nothing; without one no finding is acknowledged.
+    pub fn expire(&mut self, now: u64) {
+        let silences = self.findings.iter().any(|finding| finding.acknowledged);
+        let holds = |given: &Acknowledged| given.until.is_none_or(|until| now < until);
+        if !silences || !self.acknowledged.as_ref().is_some_and(holds) {
+            self.withdraw();
+        }
+    }
+
+    fn withdraw(&mut self) {
+        self.acknowledged = None;
+        for finding in &mut self.findings {
+            finding.acknowledged = false;
+        }
+        for finding in self.smart.iter_mut().flat_map(|smart| &mut smart.findings) {
+            finding.acknowledged = false;
+        }
+    }
+
+    /// Whether nothing speaks against new volumes on it, as far as is known, or an operator chose to use it all the same.
     pub fn is_fit(&self) -> bool {
-        self.verdict.takes_new_volumes() && !self.worn_out
+        let chosen = self.acknowledged.as_ref();
+        let chosen = chosen.is_some_and(|given| given.takes_new_volumes);
+        (self.verdict.takes_new_volumes() || (chosen && self.is_acknowledged())) && !self.worn_out
     }
 
     /// Whether new volumes may be put on it now: UNKNOWN must not only mean that its first poll is still to come, unless an
@@ -283,6 +353,76 @@ mod tests {
         ] {
             assert_eq!(day_ends(wrong), None, "{wrong}");
         }
+    }
+
+    fn acknowledged(verdict: Verdict, takes_new_volumes: bool) -> DriveHealth {
+        DriveHealth {
+            verdict,
+            findings: vec![Finding {
+                acknowledged: true,
+                ..Finding::new("GrownDefectsMany", "move the data")
+            }],
+            acknowledged: Some(Acknowledged {
+                by: "ann".into(),
+                until: Some(100),
+                takes_new_volumes,
+                ..Acknowledged::default()
+            }),
+            ..DriveHealth::default()
+        }
+    }
+
+    #[test]
+    fn an_acknowledged_drive_keeps_its_verdict_and_takes_volumes_only_where_that_was_chosen() {
+        for verdict in [Verdict::Suspect, Verdict::Bad] {
+            let silent = acknowledged(verdict, false);
+            assert_eq!(silent.shown_verdict(), format!("{verdict}, acknowledged"));
+            assert!(silent.is_acknowledged() && !silent.is_fit());
+            let mut used = acknowledged(verdict, true);
+            assert!(used.is_fit() && used.takes_new_volumes());
+            used.worn_out = true;
+            assert!(!used.is_fit(), "its endurance is used up");
+            // Another finding, and both are over.
+            let mut more = acknowledged(verdict, true);
+            more.findings.push(Finding::new(Code::IoStalled, ""));
+            assert!(!more.is_acknowledged() && !more.is_fit());
+            assert_eq!(more.shown_verdict(), verdict.as_str());
+        }
+        // It makes nothing worse.
+        assert!(acknowledged(Verdict::Good, false).is_fit());
+    }
+
+    #[test]
+    fn an_acknowledgement_ends_with_its_time_and_by_an_operators_worse_verdict() {
+        let mut health = acknowledged(Verdict::Bad, true);
+        health.expire(99);
+        assert!(health.is_acknowledged());
+        let id = DriveId("wwn-a".into());
+        let mut given = Override {
+            drive: id.clone(),
+            verdict: Verdict::Bad,
+            reason: "recalled".into(),
+            until: None,
+        };
+        let mut worse = health.clone();
+        given.apply(&id, &mut worse, 99);
+        assert!(!worse.is_acknowledged() && !worse.is_fit());
+        given.verdict = Verdict::Good;
+        let mut better = health.clone();
+        given.apply(&id, &mut better, 99);
+        assert!(better.is_fit() && better.counting().next().is_none());
+        health.expire(100);
+        assert!(!health.is_acknowledged() && !health.is_fit());
+        assert_eq!((health.counting().count(), health.acknowledged), (1, None));
+        // One that silences nothing is none; a finding without one is not silent.
+        let mut over = acknowledged(Verdict::Good, true);
+        over.findings.clear();
+        over.expire(1);
+        assert_eq!(over.acknowledged, None);
+        let mut lost = acknowledged(Verdict::Bad, true);
+        lost.acknowledged = None;
+        lost.expire(1);
+        assert_eq!(lost.counting().count(), 1);
     }
 
     #[test]

@@ -344,16 +344,27 @@ impl Comparison {
         (Vec::new(), Peers::TooFew)
     }
 
-    /// What counts against a drive.
-    pub fn slow(&self, drive: &DriveId) -> Vec<Slowdown> {
+    /// The directions in which a drive is slow, and which of them are acknowledged.
+    pub fn found(&self, drive: &DriveId) -> Vec<Slowdown> {
         let Some((_, kept)) = self.drives.get(drive) else {
             return Vec::new();
         };
         let found = Direction::ALL.into_iter().filter_map(|direction| {
-            let outcome = kept.tracker(direction).counts()?;
-            Some(Slowdown { direction, outcome })
+            let tracker = kept.tracker(direction);
+            Some(Slowdown {
+                direction,
+                outcome: tracker.slow()?,
+                acknowledged: tracker.counts().is_none(),
+            })
         });
         found.collect()
+    }
+
+    /// Those that are not acknowledged.
+    pub fn slow(&self, drive: &DriveId) -> Vec<Slowdown> {
+        let mut found = self.found(drive);
+        found.retain(|slow| !slow.acknowledged);
+        found
     }
 
     /// An operator has seen what counts against a drive. True when something did.
@@ -362,6 +373,14 @@ impl Comparison {
             let read = kept.read.acknowledge();
             kept.write.acknowledge() || read
         })
+    }
+
+    /// What an operator has seen of a drive counts again.
+    pub fn withdraw(&mut self, drive: &DriveId) {
+        if let Some((_, kept)) = self.drives.get_mut(drive) {
+            kept.read.withdraw();
+            kept.write.withdraw();
+        }
     }
 
     /// What is to be shown of every drive.

@@ -43,6 +43,8 @@ impl Peers {
 pub struct Slowdown {
     pub direction: Direction,
     pub outcome: Outcome,
+    /// An operator has seen it, and it is no worse since.
+    pub acknowledged: bool,
 }
 
 /// One drive.

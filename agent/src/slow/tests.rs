@@ -87,7 +87,12 @@ fn a_drive_that_takes_three_times_as_long_is_slow_within_five_minutes_with_its_n
     assert_eq!(shelf.run(3, &[slow, well(), well(), well()]), 0);
     assert_eq!(shelf.run(2, &[slow, well(), well(), well()]), 2);
     let found = shelf.comparison.slow(&id(0));
-    let [Slowdown { direction, outcome }] = found.as_slice() else {
+    let [
+        Slowdown {
+            direction, outcome, ..
+        },
+    ] = found.as_slice()
+    else {
         panic!("{found:?}");
     };
     assert_eq!(*direction, Direction::Read);
@@ -199,6 +204,11 @@ fn what_is_acknowledged_counts_again_when_it_is_twice_as_bad() {
     assert_eq!(shelf.run(60, &[at(1000, 500), well(), well(), well()]), 0);
     let speed = &shelf.comparison.speeds()[&id(0)];
     assert!(speed.read.acknowledged && speed.read.slow.is_some());
+    let found = shelf.comparison.found(&id(0));
+    assert!(found.len() == 2 && found.iter().all(|slow| slow.acknowledged));
+    let mut withdrawn = shelf.comparison.clone();
+    withdrawn.withdraw(&id(0));
+    assert_eq!(withdrawn.slow(&id(0)).len(), 2);
     assert!(shelf.run(120, &[at(20_000, 10_000), well(), well(), well()]) > 60);
 }
 

@@ -163,4 +163,9 @@ impl Tracker {
         }
         counted.is_some()
     }
+
+    /// What an operator has seen counts again.
+    pub fn withdraw(&mut self) {
+        self.acknowledged = None;
+    }
 }

@@ -164,6 +164,13 @@ impl<S: Agent> Agent for Remote<S> {
         by_hand()
     }
 
+    async fn unacknowledge_drive(
+        &self,
+        _: Request<UnacknowledgeDriveRequest>,
+    ) -> Answer<AcknowledgeDriveResponse> {
+        by_hand()
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         by_hand()
     }
@@ -229,6 +236,7 @@ mod tests {
         wipe_drive WipeDriveRequest => Self::WipeDriveStream,
         adopt_drive AdoptDriveRequest => AdoptDriveResponse,
         acknowledge_drive AcknowledgeDriveRequest => AcknowledgeDriveResponse,
+        unacknowledge_drive UnacknowledgeDriveRequest => AcknowledgeDriveResponse,
         check_volume CheckVolumeRequest => CheckVolumeResponse,
         drive_latency DriveLatencyRequest => DriveLatencyResponse,
     }
@@ -260,7 +268,7 @@ mod tests {
             "watch_inventory",
         ];
         let codes = codes(&remote).await;
-        assert_eq!(codes.len(), 13);
+        assert_eq!(codes.len(), 14);
         for (call, code) in codes {
             let expected = if used.contains(&call) {
                 Code::Unimplemented

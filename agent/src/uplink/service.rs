@@ -14,9 +14,9 @@ use tonic::{Code, Request, Response, Status};
 use crate::{
     csi::status::status,
     fs::{check_mkfs_options, parse_mount_flags},
-    health::acknowledge::{AcknowledgeError, Acknowledger},
+    health::acknowledge::{AcknowledgeError, Acknowledger, Order},
     inventory::wire::{finding, smart_finding},
-    model::{CheckMethod, CreatedFor, DriveHealth, FsType, MIB, Mode, Snapshot, cause::chain},
+    model::{CheckMethod, CreatedFor, DriveId, FsType, MIB, Mode, Snapshot, cause::chain},
     smart::Acknowledgement,
     survey_loop::Rescans,
     uplink::latency,
@@ -53,6 +53,58 @@ impl AgentService {
             machine_id,
         }
     }
+
+    /// The identity of the drive of this name.
+    fn id_of(&self, name: &str) -> Result<DriveId, Status> {
+        let snapshot = self.volumes.inventory().current();
+        let drive = named(&snapshot, name).map_err(|error| status(&error))?;
+        Ok(drive.id.clone())
+    }
+
+    /// Carries out what an operator decided about a drive's findings.
+    async fn decided(&self, id: DriveId, order: Order) -> Answer<wire::AcknowledgeDriveResponse> {
+        let done = self.acknowledger.send(id.clone(), order).await;
+        let done = done.map_err(|error| {
+            let code = match error {
+                AcknowledgeError::NotConfirmed { .. } => Code::InvalidArgument,
+                AcknowledgeError::NotMonitored(_) | AcknowledgeError::StateCounts { .. } => {
+                    Code::FailedPrecondition
+                }
+                AcknowledgeError::Write { .. } => Code::Internal,
+                AcknowledgeError::Stopping => Code::Unavailable,
+            };
+            Status::new(code, chain(&error))
+        })?;
+        let health = &done.health;
+        Ok(Response::new(wire::AcknowledgeDriveResponse {
+            drive: id.0,
+            acknowledged: done.acknowledged.iter().map(smart_finding).collect(),
+            remaining: health.counting().map(|one| finding(one, health)).collect(),
+            verdict: health.shown_verdict(),
+            revision: done.revision,
+            nothing: done.nothing,
+            takes_new_volumes: health.is_fit(),
+        }))
+    }
+}
+
+/// Refuses what would not stay on one line of whatever shows it.
+fn printable(field: &str, text: &str) -> Result<(), Status> {
+    if text.len() > MAX_NOTE || text.chars().any(char::is_control) {
+        let why = format!("{field} must have at most {MAX_NOTE} bytes and no control characters");
+        return Err(Status::invalid_argument(why));
+    }
+    Ok(())
+}
+
+/// An acknowledgement that is nobody's could be asked about with nobody.
+fn said_by(by: &str) -> Result<(), Status> {
+    if by.is_empty() {
+        return Err(Status::invalid_argument(
+            "by is empty: it must name the operator",
+        ));
+    }
+    printable("by", by)
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -210,35 +262,31 @@ impl Agent for AgentService {
         &self,
         request: Request<wire::AcknowledgeDriveRequest>,
     ) -> Answer<wire::AcknowledgeDriveResponse> {
-        let wire::AcknowledgeDriveRequest { drive, by, note } = request.into_inner();
-        for (field, text) in [("by", &by), ("note", &note)] {
-            if text.len() > MAX_NOTE || text.chars().any(char::is_control) {
-                let why =
-                    format!("{field} must have at most {MAX_NOTE} bytes and no control characters");
-                return Err(Status::invalid_argument(why));
-            }
-        }
-        let snapshot = self.volumes.inventory().current();
-        let drive = named(&snapshot, &drive).map_err(|error| status(&error))?;
-        let ack = Acknowledgement { by, note };
-        let done = self.acknowledger.acknowledge(drive.id.clone(), ack).await;
-        let done = done.map_err(|error| {
-            let code = match error {
-                AcknowledgeError::NotAsked(_) => Code::FailedPrecondition,
-                AcknowledgeError::Write { .. } => Code::Internal,
-                AcknowledgeError::Stopping => Code::Unavailable,
-            };
-            Status::new(code, chain(&error))
-        })?;
-        let (acknowledged, remaining) = (done.acknowledged.iter(), done.remaining.iter());
-        let beginnings = DriveHealth::default();
-        Ok(Response::new(wire::AcknowledgeDriveResponse {
-            drive: drive.id.0.clone(),
-            acknowledged: acknowledged.map(smart_finding).collect(),
-            remaining: remaining.map(|one| finding(one, &beginnings)).collect(),
-            verdict: done.verdict.as_str().to_owned(),
-            revision: done.revision,
-        }))
+        let request = request.into_inner();
+        let (by, note) = (request.by, request.note);
+        said_by(&by)?;
+        printable("note", &note)?;
+        let id = self.id_of(&request.drive)?;
+        let order = Order::Acknowledge {
+            confirmed: request.confirm == id.0,
+            ack: Acknowledgement {
+                by,
+                note,
+                until: Some(request.until).filter(|until| *until > 0),
+                takes_new_volumes: request.takes_new_volumes,
+            },
+        };
+        self.decided(id, order).await
+    }
+
+    async fn unacknowledge_drive(
+        &self,
+        request: Request<wire::UnacknowledgeDriveRequest>,
+    ) -> Answer<wire::AcknowledgeDriveResponse> {
+        let wire::UnacknowledgeDriveRequest { drive, by } = request.into_inner();
+        said_by(&by)?;
+        let id = self.id_of(&drive)?;
+        self.decided(id, Order::Withdraw { by }).await
     }
 
     async fn drive_latency(

@@ -349,7 +349,7 @@ fn why_not(drive: &Drive) -> Option<String> {
     }
     let against = health.findings.iter().chain(&health.conditions);
     let codes: Vec<&str> = against.map(|finding| finding.code.as_str()).collect();
-    Some(format!("{}: {}", health.verdict, codes.join(", ")))
+    Some(format!("{}: {}", health.shown_verdict(), codes.join(", ")))
 }
 
 #[cfg(test)]

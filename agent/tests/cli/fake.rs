@@ -59,7 +59,7 @@ impl Agent for FakeAgent {
                         Finding {
                             code: "MediumReadOnly".into(),
                             message: "replace the drive".into(),
-                            since: 0,
+                            ..Finding::default()
                         };
                         usize::from(sick)
                     ],
@@ -169,7 +169,9 @@ impl Agent for FakeAgent {
                 request.drive
             )));
         }
-        assert_eq!(request.note, "seen it");
+        assert_eq!((&*request.note, &*request.by), ("seen it", "ann"));
+        assert_eq!(request.confirm, self.drive);
+        assert_eq!(request.until, 1_924_992_000);
         Ok(Response::new(proto::AcknowledgeDriveResponse {
             drive: request.drive,
             acknowledged: vec![proto::SmartFinding {
@@ -179,10 +181,30 @@ impl Agent for FakeAgent {
                 threshold: 1,
                 message: "reads failed".into(),
                 acknowledged: true,
+                reading: "187 uncorrected errors: 3".into(),
             }],
-            remaining: Vec::new(),
-            verdict: "GOOD".into(),
+            verdict: "BAD, acknowledged".into(),
             revision: 43,
+            takes_new_volumes: request.takes_new_volumes,
+            ..proto::AcknowledgeDriveResponse::default()
+        }))
+    }
+
+    async fn unacknowledge_drive(
+        &self,
+        request: Request<proto::UnacknowledgeDriveRequest>,
+    ) -> Answer<proto::AcknowledgeDriveResponse> {
+        let request = request.into_inner();
+        assert_eq!(request.by, "ann");
+        Ok(Response::new(proto::AcknowledgeDriveResponse {
+            drive: request.drive,
+            remaining: vec![Finding {
+                code: "ReportedUncorrect".into(),
+                message: "reads failed".into(),
+                ..Finding::default()
+            }],
+            verdict: "BAD".into(),
+            ..proto::AcknowledgeDriveResponse::default()
         }))
     }
 

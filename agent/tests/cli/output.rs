@@ -40,6 +40,7 @@ fn inventory() -> InventoryUpdate {
             code: "PendingSectorsMany".into(),
             message: BAD.into(),
             since: 1_700_000_000,
+            acknowledged: false,
         }],
         smart: Some(SmartReport {
             answered_at: 1_700_000_000,

@@ -89,6 +89,8 @@ struct HealthJson<'a> {
     worn_out: bool,
     /// Set when an operator decides the verdict.
     overridden: Option<OverriddenJson<'a>>,
+    /// The acknowledgement that holds; null: none. What came after it, or got worse, is not acknowledged.
+    acknowledged: Option<AcknowledgedJson<'a>>,
     /// What the drive says of itself; null when it was never asked.
     smart: Option<SmartJson<'a>>,
     /// `polled`, `last-known` (not since the agent started: what the drive says of itself is the last known) or `awaited` (not,
@@ -107,6 +109,8 @@ struct FindingJson<'a> {
     message: &'a str,
     /// Since when; null when that is not known.
     since: Option<u64>,
+    /// An operator has seen it, and it is no worse since: it makes up the verdict, and nobody is alerted to it.
+    acknowledged: bool,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -135,8 +139,6 @@ struct SmartJson<'a> {
     findings: Vec<SmartFindingJson<'a>>,
     /// Numbers by stable name, with the unit in the name.
     readings: std::collections::BTreeMap<&'a str, i64>,
-    /// The acknowledgement that was given last; null: none.
-    acknowledged: Option<AcknowledgedJson<'a>>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -149,9 +151,11 @@ struct SmartFindingJson<'a> {
     value: u64,
     /// What it was compared with; null: with nothing.
     threshold: Option<u64>,
+    /// The value by what it counts, and how it moved lately.
+    reading: &'a str,
     /// What it is, and what to do.
     message: &'a str,
-    /// Known to an operator, and no worse since: it does not count.
+    /// An operator has seen it, and it is no worse since.
     acknowledged: bool,
 }
 
@@ -163,6 +167,10 @@ struct AcknowledgedJson<'a> {
     by: &'a str,
     /// Why.
     note: &'a str,
+    /// It holds before this moment; null: until it is withdrawn.
+    until: Option<u64>,
+    /// The drive takes new volumes while nothing else is found.
+    takes_new_volumes: bool,
 }
 
 impl<'a> From<&'a DriveHealth> for HealthJson<'a> {
@@ -172,6 +180,7 @@ impl<'a> From<&'a DriveHealth> for HealthJson<'a> {
                 code: &finding.code,
                 message: &finding.message,
                 since: moment(finding.since),
+                acknowledged: finding.acknowledged,
             });
             told.collect()
         };
@@ -183,6 +192,13 @@ impl<'a> From<&'a DriveHealth> for HealthJson<'a> {
                 reason: &given.reason,
                 until: moment(given.until),
                 otherwise: &given.otherwise,
+            }),
+            acknowledged: health.acknowledged.as_ref().map(|given| AcknowledgedJson {
+                at: given.at,
+                by: &given.by,
+                note: &given.note,
+                until: moment(given.until),
+                takes_new_volumes: given.takes_new_volumes,
             }),
             smart: health.smart.as_ref().map(SmartJson::from),
             poll: &health.poll,
@@ -198,6 +214,7 @@ impl<'a> From<&'a SmartReport> for SmartJson<'a> {
             subject: &finding.subject,
             value: finding.value,
             threshold: moment(finding.threshold),
+            reading: &finding.reading,
             message: &finding.message,
             acknowledged: finding.acknowledged,
         });
@@ -210,11 +227,6 @@ impl<'a> From<&'a SmartReport> for SmartJson<'a> {
             failure: &report.failure,
             findings: findings.collect(),
             readings: readings.map(|one| (one.name.as_str(), one.value)).collect(),
-            acknowledged: report.acknowledged.as_ref().map(|given| AcknowledgedJson {
-                at: given.at,
-                by: &given.by,
-                note: &given.note,
-            }),
         }
     }
 }
@@ -344,7 +356,7 @@ pub fn cells(drive: &Drive, wide: bool, now: u64) -> Vec<String> {
         drive.state.clone(),
         drive.class.clone(),
         size(drive.free_bytes),
-        drive.verdict.clone(),
+        drive.shown_verdict(),
         read(temperature(drive), "C"),
         read(wear(drive), "%"),
         since.unwrap_or_default(),

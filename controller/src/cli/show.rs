@@ -1,7 +1,10 @@
 //! One drive and one volume, with everything that is known of them, as both command lines show them. Pure.
 
-use drivebay_common::pick::{Kind, Names};
-use drivebay_proto::agent::{Drive, Finding, SmartReport, Volume};
+use drivebay_common::{
+    paint::Paint,
+    pick::{Kind, Names},
+};
+use drivebay_proto::agent::{Acknowledged, Drive, Finding, SmartReport, Volume};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -187,8 +190,11 @@ pub fn drive(
     };
     sheet.painted(
         "verdict",
-        &format!("{}{since}{polled}", paint.word(&printable(&drive.verdict))),
+        &format!("{}{since}{polled}", verdict(drive, paint)),
     );
+    if let Some(given) = &health.acknowledged {
+        sheet.line("", &acknowledged(given, now));
+    }
     if let Some(given) = &health.overridden {
         let until = match given.until.checked_sub(now) {
             Some(left) if left > 0 => format!(", for another {}", human_seconds(left)),
@@ -204,8 +210,10 @@ pub fn drive(
         sheet.line("trouble", &drive.trouble);
     }
     smart(&mut sheet, health.smart.as_ref(), wide);
-    findings(&mut sheet, "Against it:", &health.findings);
-    findings(&mut sheet, "Good to know:", &health.conditions);
+    findings(&mut sheet, "Against it:", health.counting());
+    let known = health.findings.iter().filter(|one| one.acknowledged);
+    findings(&mut sheet, "Acknowledged:", known);
+    findings(&mut sheet, "Good to know:", health.conditions.iter());
     let rejects = drive
         .rejects
         .iter()
@@ -233,6 +241,15 @@ pub fn drive(
     sheet.text
 }
 
+/// The verdict with its colour; a drive that is BAD stays red, acknowledged or not.
+fn verdict(drive: &Drive, paint: Paint) -> String {
+    let word = paint.word(&printable(&drive.verdict));
+    match drive.is_acknowledged() {
+        true => format!("{word}, acknowledged"),
+        false => word,
+    }
+}
+
 /// Notes that are not shown elsewhere on the sheet.
 fn other_notes(drive: &Drive) -> Vec<String> {
     let health = drive.health.clone().unwrap_or_default();
@@ -242,8 +259,11 @@ fn other_notes(drive: &Drive) -> Vec<String> {
         .collect();
     told.push(drive.trouble.clone());
     let notes = drive.notes.iter().filter(|note| !told.contains(note));
-    let notes =
-        notes.filter(|note| !(health.overridden.is_some() && note.starts_with("overridden by")));
+    let is_shown = |note: &str| {
+        (health.overridden.is_some() && note.starts_with("overridden by"))
+            || (health.acknowledged.is_some() && note.starts_with("acknowledged by"))
+    };
+    let notes = notes.filter(|note| !is_shown(note));
     notes.cloned().collect()
 }
 
@@ -288,35 +308,39 @@ fn smart(sheet: &mut Sheet, report: Option<&SmartReport>, wide: bool) {
         };
         sheet.line(
             "",
-            &format!(
-                "{} = {}{limit}: {}{known}",
-                finding.subject, finding.value, finding.code
-            ),
+            &format!("{}{limit}: {}{known}", finding.reading, finding.code),
         );
-    }
-    if let Some(given) = &report.acknowledged {
-        let by = if given.by.is_empty() {
-            "somebody"
-        } else {
-            &given.by
-        };
-        let note = if given.note.is_empty() {
-            String::new()
-        } else {
-            format!(": {}", given.note)
-        };
-        let ago = sheet.ago(given.at);
-        sheet.line("", &format!("last acknowledged {ago} by {by}{note}"));
     }
 }
 
-fn findings(sheet: &mut Sheet, title: &str, findings: &[Finding]) {
-    if !findings.is_empty() {
-        sheet.title(title);
-    }
-    for finding in findings {
+fn findings<'a>(sheet: &mut Sheet, title: &str, findings: impl Iterator<Item = &'a Finding>) {
+    for (index, finding) in findings.enumerate() {
+        if index == 0 {
+            sheet.title(title);
+        }
         sheet.reason(&finding.into());
     }
+}
+
+/// Who acknowledged a drive's findings, why, and for how long.
+fn acknowledged(given: &Acknowledged, now: u64) -> String {
+    let ago = human_seconds(now.saturating_sub(given.at));
+    let note = match given.note.as_str() {
+        "" => String::new(),
+        note => format!(": {note}"),
+    };
+    let until = match given.until.checked_sub(now) {
+        Some(left) if left > 0 => format!(", for another {}", human_seconds(left)),
+        _ => String::new(),
+    };
+    let volumes = match given.takes_new_volumes {
+        true => "it takes new volumes",
+        false => "it takes no new volumes",
+    };
+    format!(
+        "acknowledged {ago} ago by {}{note} ({volumes}){until}",
+        given.by
+    )
 }
 
 fn list(sheet: &mut Sheet, title: &str, lines: impl Iterator<Item = String>) {
@@ -398,7 +422,7 @@ pub fn volume(
                 || "SMART not asked yet".to_owned(),
                 |smart| format!("SMART answered {}", sheet.ago(smart.answered_at)),
             );
-            let word = paint.word(&printable(&drive.verdict));
+            let word = verdict(drive, paint);
             sheet.painted("", &format!("{word}, {asked}"));
         }
     }
@@ -441,8 +465,12 @@ pub fn volume(
     list(&mut sheet, "What does not read:", lost.into_iter());
     if let Some(drive) = its_drive {
         let health = drive.health.clone().unwrap_or_default();
-        findings(&mut sheet, "Against its drive:", &health.findings);
-        findings(&mut sheet, "Good to know of its drive:", &health.conditions);
+        findings(&mut sheet, "Against its drive:", health.counting());
+        findings(
+            &mut sheet,
+            "Good to know of its drive:",
+            health.conditions.iter(),
+        );
     }
     sheet.text
 }

@@ -344,13 +344,11 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
         });
         reasons.push(say(&reject.code, &reject.detail));
     }
-    match drive.verdict.as_str() {
-        "BAD" => is("BAD"),
-        "SUSPECT" => is("SUSPECT"),
-        _ => {}
-    }
-    if matches!(drive.verdict.as_str(), "BAD" | "SUSPECT") {
-        reasons.extend(health.findings.iter().map(Reason::from));
+    let verdict = ["BAD", "SUSPECT"].into_iter();
+    let verdict = verdict.filter(|verdict| drive.verdict == *verdict && !drive.is_acknowledged());
+    for verdict in verdict {
+        is(verdict);
+        reasons.extend(health.counting().map(Reason::from));
     }
     for condition in &health.conditions {
         if !is_note(condition, &health) {
@@ -412,7 +410,21 @@ fn notes(drive: &Drive) -> Vec<String> {
             drive.id, drive.verdict, given.reason, given.otherwise
         )
     });
-    worth.chain(overridden).collect()
+    let acknowledged = health
+        .acknowledged
+        .iter()
+        .filter(|_| drive.is_acknowledged());
+    let acknowledged = acknowledged.map(|given| {
+        let codes = health.findings.iter().map(|one| one.code.as_str());
+        format!(
+            "drive {} is {} by {}: {}",
+            drive.id,
+            drive.shown_verdict(),
+            given.by,
+            codes.collect::<Vec<_>>().join(", ")
+        )
+    });
+    worth.chain(overridden).chain(acknowledged).collect()
 }
 
 #[cfg(test)]

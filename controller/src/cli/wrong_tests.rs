@@ -1,6 +1,6 @@
 //! What `health` says, literally: people act on it, scripts parse it.
 
-use drivebay_proto::agent::{DriveHealth, Overridden, Reject};
+use drivebay_proto::agent::{Acknowledged, DriveHealth, Overridden, Reject};
 
 use super::*;
 
@@ -11,6 +11,7 @@ fn finding(code: &str, message: &str, since: u64) -> Finding {
         code: code.into(),
         message: message.into(),
         since,
+        acknowledged: false,
     }
 }
 
@@ -99,6 +100,16 @@ fn what_is_wrong_is_told_worst_first_and_a_drives_volumes_with_the_drive() {
         until: 0,
         otherwise: "SUSPECT".into(),
     });
+    let mut known = drive("wwn-h", "claimed", "BAD");
+    let of_known = known.health.as_mut().unwrap();
+    of_known.acknowledged = Some(Acknowledged {
+        by: "ann".into(),
+        ..Acknowledged::default()
+    });
+    of_known.findings = vec![Finding {
+        acknowledged: true,
+        ..finding("GrownDefectsMany", "replace it", 0)
+    }];
     let many: Vec<Volume> = (0..7)
         .map(|i| {
             volume(
@@ -121,7 +132,10 @@ fn what_is_wrong_is_told_worst_first_and_a_drives_volumes_with_the_drive() {
         volume("ro\u{1b}[2J", "wwn-c", &[("DEGRADED", "ReadOnly")]),
     ];
     volumes.extend(many);
-    let found = health(&[suspect, bad, hot, gone, damaged, stuck, calmed], &volumes);
+    let found = health(
+        &[suspect, bad, hot, gone, damaged, stuck, calmed, known],
+        &volumes,
+    );
     assert!(!found.well);
     assert_eq!(
         text(&found),
@@ -151,6 +165,7 @@ WARNING  drive wwn-c (sdc, ST4000)
 Good to know:
     drive wwn-c: its replacement will be due
     drive wwn-g is GOOD: overridden by the operator: old cable (the evidence alone says SUSPECT)
+    drive wwn-h is BAD, acknowledged by ann: GrownDefectsMany
 "
     );
     let wide = found.text("n1", true, true, NOW, Terminal::NONE);

@@ -2,7 +2,7 @@
 //!
 //! Pure. The name of an event follows from what it says, so whichever replica is first makes it, and a restart makes no other.
 
-use drivebay_proto::agent::{Drive, Volume};
+use drivebay_proto::agent::{Drive, Finding, Volume};
 use ring::digest;
 
 use crate::{
@@ -109,13 +109,13 @@ struct Trouble {
 impl Trouble {
     fn of(drive: &Drive) -> Option<Self> {
         let health = drive.health.as_ref();
-        let findings = health.map(|health| health.findings.as_slice());
-        let findings = findings.unwrap_or_default();
+        let findings: Vec<&Finding> = health.iter().flat_map(|of| of.counting()).collect();
         // What a verdict began with is what tells this trouble from an earlier one.
         let since = findings.iter().map(|finding| finding.since).min();
         let because = findings.first().map_or("", |finding| &finding.message);
         let reason = match (drive.state.as_str(), drive.verdict.as_str()) {
             ("missing", _) => "DriveMissing",
+            _ if drive.is_acknowledged() => return None,
             (_, "BAD") => "DriveBad",
             (_, "SUSPECT") => "DriveSuspect",
             _ => return None,
@@ -164,7 +164,7 @@ impl Trouble {
 
 #[cfg(test)]
 mod tests {
-    use drivebay_proto::agent::{DriveHealth, Finding};
+    use drivebay_proto::agent::{Acknowledged, DriveHealth};
 
     use super::*;
 
@@ -179,6 +179,7 @@ mod tests {
                     code: "X".into(),
                     message: "8 pending sectors".into(),
                     since,
+                    acknowledged: false,
                 }],
                 ..DriveHealth::default()
             }),
@@ -221,6 +222,23 @@ mod tests {
         }
         assert!(due("n1", &[drive("claimed", "SUSPECT", 7)], &[]).is_empty());
         assert!(due("n1", &[drive("claimed", "GOOD", 0)], &volumes).is_empty());
+        // Acknowledged, only its absence is told; what is found besides is.
+        let mut known = drive("claimed", "BAD", 7);
+        let health = known.health.as_mut().unwrap();
+        health.acknowledged = Some(Acknowledged::default());
+        health.findings[0].acknowledged = true;
+        assert!(due("n1", &[known.clone()], &volumes).is_empty());
+        let mut more = known.clone();
+        let health = more.health.as_mut().unwrap();
+        health.findings.push(Finding {
+            message: "9 new".into(),
+            since: 9,
+            ..Finding::default()
+        });
+        let told = due("n1", &[more], &volumes);
+        assert!(told[0].note.contains("is BAD (9 new)"), "{}", told[0].note);
+        known.state = "missing".into();
+        assert_eq!(reasons(&due("n1", &[known], &volumes))[0].0, "DriveMissing");
         let deleted = [volume(1, "erasing")];
         assert!(due("n1", &[drive("claimed", "SUSPECT", 7)], &deleted).is_empty());
     }

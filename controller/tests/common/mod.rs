@@ -419,6 +419,13 @@ impl Agent for Fake {
         Err(Status::unimplemented("not of this test"))
     }
 
+    async fn unacknowledge_drive(
+        &self,
+        _: Request<drivebay_proto::agent::UnacknowledgeDriveRequest>,
+    ) -> Result<Response<drivebay_proto::agent::AcknowledgeDriveResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
+    }
+
     async fn drive_latency(
         &self,
         _: Request<drivebay_proto::agent::DriveLatencyRequest>,

@@ -134,6 +134,13 @@ impl Agent for SimNode {
         Err(Status::unimplemented("there is no drive to acknowledge"))
     }
 
+    async fn unacknowledge_drive(
+        &self,
+        _: Request<drivebay_proto::agent::UnacknowledgeDriveRequest>,
+    ) -> Answer<drivebay_proto::agent::AcknowledgeDriveResponse> {
+        Err(Status::unimplemented("there is no drive to acknowledge"))
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         Err(Status::unimplemented("there is no drive to adopt"))
     }

@@ -270,6 +270,7 @@ impl GuestNode {
         let id = format!("serial-QEMU_NVMe_Ctrl_{drive}");
         let exec = ["--namespace", NAMESPACE, "exec", pod, "--"];
         let ack = ["drivebay-agent", "drive", "ack", &id, "--note", "unplugged"];
+        let ack = [&ack[..], &["--by", "kubernetes_guest", "--use"]].concat();
         self.cluster.kubectl(&[&exec[..], &ack].concat());
     }
 

@@ -8,6 +8,7 @@ use drivebay_controller::cli::{
 };
 
 use super::{ConfigArg, ShowOne, SocketArg};
+use crate::cli::ack::LastDay;
 
 /// What can be done to one drive.
 #[derive(Debug, Subcommand)]
@@ -18,24 +19,23 @@ Examples:
   drivebay-agent drive show sdb
   drivebay-agent drive show wwn-0x5000c5 -o wide                            a beginning that no other has")]
     Show(ShowOne),
-    /// Acknowledge a drive's findings: they count again when they get worse
+    /// Acknowledge a drive's findings: silences them until they get worse
     ///
-    /// Errors that are counted up to now speak no longer against the drive, and a verdict of BAD that rests on them is
-    /// left. What the drive says of its state now, such as that it fails, cannot be acknowledged; see
-    /// [[health.override]] in the config. It is kept with the drive's history, with who and why.
+    /// The verdict stays, and is shown as "BAD, acknowledged"; alerts, conditions of its volumes and health are silent about it.
+    /// Whether the drive takes new volumes is another choice: --use. What is a state of the drive now, such as a failed health
+    /// status or a medium that is read-only, cannot be acknowledged; see [[health.override]] in the config. A BAD drive needs
+    /// --confirm. It is kept with the drive's history, with who and why.
     #[command(after_help = "\
 Examples:
-  drivebay-agent drive ack sdb --note 'the errors came from the old cable'")]
-    Ack {
-        /// Its identity, kernel name (sdb, /dev/sdb), link below /dev/disk/by-id, or serial number; whole
-        drive: String,
-        /// Why, for whoever looks next
-        #[arg(long, value_name = "TEXT", default_value = "")]
-        note: String,
-        /// Where the agent is.
-        #[command(flatten)]
-        socket: SocketArg,
-    },
+  drivebay-agent drive ack sdb --note 'the errors came from the old cable'
+  drivebay-agent drive ack sdb --until 2030-12-31 --use --confirm wwn-0x5000c500a1b2c3d4
+  kubectl exec POD -- drivebay-agent drive ack sdb --by ann --note ticket-4711")]
+    Ack(AckArgs),
+    /// Withdraw a drive's acknowledgement: everything that is found counts again
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive unack sdb")]
+    Unack(DecisionArgs),
     /// Make a used drive blank: EVERYTHING ON IT IS LOST
     ///
     /// Overwrites the whole drive with zeros. Refused while anything uses the drive, with what to do first. Without --confirm
@@ -95,6 +95,38 @@ Examples:
         #[command(flatten)]
         socket: SocketArg,
     },
+}
+
+/// Who decides about which drive's findings.
+#[derive(Debug, Args)]
+pub struct DecisionArgs {
+    /// Its identity, kernel name (sdb, /dev/sdb), link below /dev/disk/by-id, or serial number; whole
+    pub drive: String,
+    /// Who decides; needed where the environment does not say, as in kubectl exec
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// Where the agent is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// Options of `drive ack`.
+#[derive(Debug, Args)]
+pub struct AckArgs {
+    #[command(flatten)]
+    pub of: DecisionArgs,
+    /// Reason, shown with the acknowledgement
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub note: String,
+    /// The last day on which it holds, UTC; without it, until drive unack
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = LastDay::parse)]
+    pub until: Option<LastDay>,
+    /// Put new volumes on the drive all the same
+    #[arg(long = "use")]
+    pub use_drive: bool,
+    /// Its identity, spelled out in full; a BAD drive needs it
+    #[arg(long, value_name = "IDENTITY")]
+    pub confirm: Option<String>,
 }
 
 /// Options of `drives`.

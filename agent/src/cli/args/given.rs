@@ -14,8 +14,9 @@ impl Command {
             Self::Rescan { socket } | Self::LogLevel { socket, .. } => socket,
             Self::Drive(command) => match command {
                 DriveCommand::Show(args) => &args.show.socket,
-                DriveCommand::Ack { socket, .. }
-                | DriveCommand::Wipe { socket, .. }
+                DriveCommand::Ack(args) => &args.of.socket,
+                DriveCommand::Unack(args) => &args.socket,
+                DriveCommand::Wipe { socket, .. }
                 | DriveCommand::Release { socket, .. }
                 | DriveCommand::Adopt { socket, .. } => socket,
             },

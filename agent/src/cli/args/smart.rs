@@ -17,10 +17,11 @@ Examples:
 /// What can be done with SMART data.
 #[derive(Debug, Subcommand)]
 pub enum SmartCommand {
-    /// Show the facts, findings and verdict of one drive, with the rule behind each
+    /// Show the facts, findings and verdict of a drive, with the rule behind each
     ///
     /// Reads what `smartctl --json -x DEVICE` printed, from a file or from standard input (-), or asks a device with smartctl
-    /// (as root). Needs no running agent and no config, and writes nothing. One answer shows no growth: rules on it need an agent.
+    /// (as root). Several answers, one after the other or in an array, are judged each, the worst verdict is that of the exit code,
+    /// and JSON is an array then. Needs no running agent and no config, and writes nothing. One answer shows no growth: rules on it need an agent.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
 }

@@ -18,7 +18,7 @@ fn args(source: impl Into<PathBuf>) -> ExplainArgs {
     }
 }
 
-fn explained(file: &str) -> Explained {
+fn explained(file: &str) -> Explanations {
     run(&args(file)).unwrap()
 }
 
@@ -29,7 +29,7 @@ fn each_finding_is_shown_with_its_rule_and_every_line_fits_80_columns() {
     let text = found.render(Format::Table).unwrap();
     for part in [
         "verdict      BAD\n",
-        "GrownDefectsMany: scsi-grown-defects = 16396, limit 1000\n",
+        "GrownDefectsMany: grown defects: 16396, limit 1000\n",
         "BackgroundScanHalted: background-scan = 3\n",
         "rule: scsi_grown_defect_list: 1000 or more",
         "  manufactured-year                       2014\n",
@@ -50,7 +50,9 @@ fn each_finding_is_shown_with_its_rule_and_every_line_fits_80_columns() {
             for line in text.lines() {
                 assert!(line.width() <= WIDTH, "{}: {line}", path.display());
             }
-            for line in found.findings().iter().chain(&found.conditions()) {
+            let lines = found.0.iter();
+            let lines = lines.flat_map(|one| one.findings().into_iter().chain(one.conditions()));
+            for line in lines {
                 assert!(line.rule.is_some(), "{}: {}", path.display(), line.message);
             }
         }
@@ -72,6 +74,54 @@ fn the_json_has_facts_findings_conditions_and_rules() {
     assert_eq!(json["unknown_because"], Value::Null);
     // Nothing is made up.
     assert!(json["facts"].get("phy-errors").is_none());
+}
+
+/// Answers as smartctl printed them, in one file.
+fn of_text(text: &str) -> Result<Explanations, ExplainError> {
+    Explanations::read(text.as_bytes(), "dump")
+}
+
+#[test]
+fn each_of_several_answers_is_judged_and_the_worst_decides() {
+    let read = |file: &str| std::fs::read_to_string(format!("{OUTPUTS}/{file}")).unwrap();
+    let good = read("drives/ata-kc400.json");
+    let (bad, unknown) = (
+        read("drives/scsi-grown-defects.json"),
+        read("open-failed.json"),
+    );
+    for (text, verdict, count) in [
+        (format!("{good}{good}"), Verdict::Good, 2),
+        (format!("{good}{bad}"), Verdict::Bad, 2),
+        (format!("{bad}\n{good}"), Verdict::Bad, 2),
+        (format!("[{good}, {bad}, {good}]"), Verdict::Bad, 3),
+        (format!("[{good}]"), Verdict::Good, 1),
+        (format!("{good}\n{unknown}"), Verdict::Unknown, 2),
+        (format!("{unknown}{bad}"), Verdict::Bad, 2),
+    ] {
+        let found = of_text(&text).unwrap();
+        assert_eq!((found.verdict(), found.0.len()), (verdict, count));
+        let shown = found.render(Format::Table).unwrap();
+        assert_eq!(shown.matches("\nverdict ").count(), count, "{shown}");
+        let json: Value = serde_json::from_str(&found.render(Format::Json).unwrap()).unwrap();
+        assert_eq!(json.as_array().map_or(1, Vec::len), count);
+    }
+    // One that is none is not passed over.
+    let error = of_text(&format!("{good}{{\"smartctl\": ")).unwrap_err();
+    assert!(
+        error.to_string().starts_with("answer 2 in dump is not"),
+        "{error}"
+    );
+}
+
+#[test]
+fn texts_have_the_values_and_not_the_limits_in_their_place() {
+    let text = explained(&format!("{DRIVES}/scsi-grown-defects.json"));
+    let text = text.render(Format::Table).unwrap();
+    assert!(
+        text.contains("the drive counts 16396 grown defects"),
+        "{text}"
+    );
+    assert!(!text.contains("the drive counts 1000"), "{text}");
 }
 
 #[test]

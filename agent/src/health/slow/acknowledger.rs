@@ -18,6 +18,8 @@ pub struct Acknowledger(mpsc::Sender<Request>);
 #[derive(Debug)]
 pub struct Request {
     pub(super) drive: DriveId,
+    /// What was acknowledged counts again.
+    pub(super) withdraw: bool,
     pub(super) done: oneshot::Sender<Result<Vec<Finding>, AcknowledgeError>>,
 }
 
@@ -28,14 +30,20 @@ impl Acknowledger {
         (Self(sender), receiver)
     }
 
-    /// Answers what does not count any more, when that is durable.
-    pub(in crate::health) async fn acknowledge(
+    /// Answers what is acknowledged by it, when that is durable. `withdraw`: nothing is any more.
+    pub(in crate::health) async fn send(
         &self,
         drive: DriveId,
+        withdraw: bool,
     ) -> Result<Vec<Finding>, AcknowledgeError> {
         let (done, answer) = oneshot::channel();
         let stopping = || AcknowledgeError::Stopping;
-        let sent = self.0.send(Request { drive, done }).await;
+        let request = Request {
+            drive,
+            withdraw,
+            done,
+        };
+        let sent = self.0.send(request).await;
         sent.map_err(|_| stopping())?;
         answer.await.map_err(|_| stopping())?
     }

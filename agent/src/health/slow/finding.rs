@@ -5,7 +5,8 @@ use crate::{
     slow::{Direction, Slowdown},
 };
 
-/// The finding about a slow drive, with its numbers as they were when it was raised, so that the message does not change.
+/// The finding about a slow drive, with its numbers as they were when it was raised, so that the message does not change. A
+/// direction that is acknowledged is left out where the other one counts.
 pub(super) fn finding(slow: &[Slowdown]) -> Option<Finding> {
     let one = |slowdown: &Slowdown| {
         let outcome = &slowdown.outcome;
@@ -20,13 +21,18 @@ pub(super) fn finding(slow: &[Slowdown]) -> Option<Finding> {
             rounded(outcome.factor()),
         )
     };
-    let told: Vec<String> = slow.iter().map(one).collect();
+    let acknowledged = slow.iter().all(|slow| slow.acknowledged);
+    let shown = slow.iter().filter(|slow| slow.acknowledged == acknowledged);
+    let told: Vec<String> = shown.map(one).collect();
     (!told.is_empty()).then(|| {
         let message = format!(
             "{}; see `drivebay-agent drive show`, check cable, slot, temperature and firmware, and expect the drive to fail",
             told.join(", ")
         );
-        Finding::new(Code::Slow, message)
+        Finding {
+            acknowledged,
+            ..Finding::new(Code::Slow, message)
+        }
     })
 }
 

@@ -65,47 +65,60 @@ fn read_all(dir: &Path) -> std::io::Result<BTreeMap<DriveId, DriveHealth>> {
 fn last_known(history: &History) -> Option<DriveHealth> {
     history.answered_at()?;
     Some(DriveHealth {
-        verdict: history.verdict(),
         poll: PollState::LastKnown,
-        findings: found(history.reasons()),
         smart: Some(report(history)),
-        ..of_conditions(history.conditions())
+        ..of_history(history)
     })
 }
 
-/// Conditions in the inventory's words. Pure.
-pub(super) fn of_conditions(conditions: &[rules::Condition]) -> DriveHealth {
+/// Verdict, findings, conditions and acknowledgement in the inventory's words. Pure.
+pub(super) fn of_history(history: &History) -> DriveHealth {
+    let conditions = history.conditions();
     let shown = conditions.iter();
     let shown = shown.map(|one| Finding::new(one.kind.as_str(), &one.message));
     let mut levels = conditions.iter().map(|one| one.level);
+    // Whether its time is over is for whoever shows it.
+    let given = history.acknowledgements().last();
+    let given = given.filter(|last| last.withdrawn.is_none());
     DriveHealth {
+        verdict: history.verdict(),
+        findings: found(&history.standing()),
         conditions: shown.collect(),
         worn_out: levels.any(|level| level == ConditionLevel::NoNewVolumes),
+        acknowledged: given.map(|last| Acknowledged {
+            at: last.at,
+            by: last.given.by.clone(),
+            note: last.given.note.clone(),
+            until: last.given.until,
+            takes_new_volumes: last.given.takes_new_volumes,
+        }),
         ..DriveHealth::default()
     }
 }
 
 /// What the history has to tell. Pure.
 pub(super) fn report(history: &History) -> SmartReport {
+    let trends = history.trends();
+    let findings = history.findings().iter();
     SmartReport {
         answered_at: history.answered_at().unwrap_or(0),
         verdict_since: history.since(),
         device_type: history.device_type().unwrap_or_default().to_owned(),
-        findings: history.findings().iter().map(to_smart_finding).collect(),
-        acknowledged: history.acknowledgements().last().map(|last| Acknowledged {
-            at: last.at,
-            by: last.by.clone(),
-            note: last.note.clone(),
-        }),
+        findings: findings
+            .map(|finding| to_smart_finding(finding, &trends))
+            .collect(),
         ..SmartReport::default()
     }
 }
 
-/// Reasons in the inventory's words. Pure.
-pub(super) fn found(reasons: &[rules::Finding]) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = reasons
+/// Findings in the inventory's words. Pure.
+fn found(standing: &[rules::Finding]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = standing
         .iter()
-        .map(|reason| Finding::new(reason.code, &reason.message))
+        .map(|finding| Finding {
+            acknowledged: finding.acknowledged,
+            ..Finding::new(finding.code, &finding.message)
+        })
         .collect();
     findings.dedup();
     findings

@@ -6,6 +6,7 @@
 
 mod ata;
 mod ata_errors;
+mod documents;
 mod exit;
 mod mmc;
 mod nvme;
@@ -22,6 +23,7 @@ use super::plausible;
 
 pub use ata::{Ata, Attribute, Failed, Statistic};
 pub(in crate::smart) use ata::{DEFINED_TESTS, INVALID_THRESHOLD};
+pub use documents::documents;
 pub use exit::ExitStatus;
 pub use mmc::Mmc;
 pub use nvme::{CriticalWarning, Nvme};

@@ -77,10 +77,14 @@ fn document(text: &str) -> Result<Value, ParseError> {
             Some(Err(error)) => why = error.to_string(),
         }
     }
-    Err(ParseError::NotJson {
-        why,
-        begins: tidy(text, QUOTE),
-    })
+    Err(not_json(&why, text.as_bytes()))
+}
+
+pub(super) fn not_json(why: &str, bytes: &[u8]) -> ParseError {
+    ParseError::NotJson {
+        why: why.to_owned(),
+        begins: tidy(&String::from_utf8_lossy(bytes), QUOTE),
+    }
 }
 
 /// Where the document may begin: at the first brace, or at one that begins a line.
@@ -94,7 +98,7 @@ fn starts(text: &str) -> impl Iterator<Item = usize> {
     text.find('{').into_iter().chain(lines).take(STARTS)
 }
 
-fn is_smartctl(value: &Value) -> bool {
+pub(super) fn is_smartctl(value: &Value) -> bool {
     ["smartctl", "json_format_version", "device", "smart_status"]
         .iter()
         .any(|key| {

@@ -14,7 +14,8 @@
 //!   "answered_at": 1700000000, "findings": [ …findings of the last answer… ], "conditions": [ …of the last answer… ],
 //!   "counters": {"PendingSectors": {"value": 1, "at": 1700000000, "polls": 0, "points": [[1699999200, 1]]}},
 //!   "acknowledged": {"ata-187": 3},
-//!   "acknowledgements": [{"at": 1700000000, "by": "…", "note": "…", "findings": [["ReportedUncorrect", "ata-187", 3]]}],
+//!   "acknowledgements": [{"at": 1700000000, "by": "…", "note": "…", "until": null, "takes_new_volumes": false,
+//!     "findings": [["ReportedUncorrect", "ata-187", 3]], "withdrawn": {"at": 1700000000, "by": "…"}}],
 //!   "remembered": {"pending_defects": 0, …},
 //!   "overheating": false, "hanging": false, "timeouts": 0, "failures": {"Timeout": 2}
 //! }
@@ -24,6 +25,7 @@
 //! later gets a default; a change of meaning raises `version`, and a version from the future is
 //! refused, for guessing at it could turn BAD into GOOD.
 
+mod acknowledgement;
 mod counter;
 mod remembered;
 mod series;
@@ -44,15 +46,13 @@ use self::remembered::Remembered;
 use super::{
     facts::{Facts, Protocol},
     outcome::FailureReason,
-    rules::{Acknowledging, Code, Condition, Finding, Verdict},
+    rules::{Code, Condition, Finding, Verdict},
 };
 
 /// The form that is written.
 pub const VERSION: u32 = 1;
 /// A larger file is not one of ours: a full history is under 64 KiB.
 pub const MAX_BYTES: usize = 1024 * 1024;
-/// Acknowledgements kept, the newest.
-const ACKNOWLEDGEMENTS: usize = 16;
 /// Reasons kept for one verdict.
 const REASONS: usize = 32;
 
@@ -147,10 +147,14 @@ impl Identity {
 }
 
 /// An operator's word that what was shown is known.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acknowledgement {
     pub by: String,
     pub note: String,
+    /// It holds before this moment, seconds since 1970; None: until it is withdrawn.
+    pub until: Option<u64>,
+    /// The drive takes new volumes all the same.
+    pub takes_new_volumes: bool,
 }
 
 /// An acknowledgement that was given.
@@ -158,10 +162,20 @@ pub struct Acknowledgement {
 pub struct Acknowledged {
     /// Seconds since 1970.
     pub at: u64,
-    pub by: String,
-    pub note: String,
+    #[serde(flatten)]
+    pub given: Acknowledgement,
     /// What: code, subject and value of each finding.
     pub findings: Vec<(Code, String, u64)>,
+    /// Who withdrew it, and when, seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawn: Option<Withdrawn>,
+}
+
+/// The end of an acknowledgement by an operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Withdrawn {
+    pub at: u64,
+    pub by: String,
 }
 
 /// What is remembered of a drive.
@@ -344,51 +358,19 @@ impl History {
         &self.acknowledgements
     }
 
+    /// How the counters had moved when the drive answered last.
+    pub fn trends(&self) -> Trends {
+        let counters = self.counters.iter();
+        counters
+            .map(|(counter, series)| (*counter, series.last_trend()))
+            .collect()
+    }
+
     /// What the rules need to know from before.
     pub fn known(&self) -> Known {
         Known {
             levels: self.acknowledged.clone(),
             overheating: self.overheating,
         }
-    }
-
-    /// Takes the findings of the last answer as known: those that measure a level or growth do not count
-    /// any more until they get worse, and a verdict that nothing else speaks for is left at once. What the
-    /// drive says of its state now stays. Says which findings were acknowledged.
-    pub fn acknowledge(&mut self, ack: &Acknowledgement, now: u64) -> Vec<Finding> {
-        for finding in &mut self.findings {
-            match finding.code.acknowledgement() {
-                Acknowledging::Level => {
-                    self.acknowledged
-                        .insert(finding.subject.clone(), finding.level);
-                    finding.acknowledged = true;
-                }
-                Acknowledging::Growth => finding.acknowledged = true,
-                Acknowledging::Never => {}
-            }
-        }
-        // Growth counts from here.
-        for series in self.counters.values_mut() {
-            *series = Series::new(series.value(), now);
-        }
-        let done: Vec<Finding> = self
-            .findings
-            .iter()
-            .filter(|finding| finding.acknowledged)
-            .cloned()
-            .collect();
-        self.leave(now);
-        self.acknowledgements.push(Acknowledged {
-            at: now,
-            by: ack.by.clone(),
-            note: ack.note.clone(),
-            findings: done
-                .iter()
-                .map(|finding| (finding.code, finding.subject.clone(), finding.value))
-                .collect(),
-        });
-        let surplus = self.acknowledgements.len().saturating_sub(ACKNOWLEDGEMENTS);
-        self.acknowledgements.drain(..surplus);
-        done
     }
 }

@@ -77,6 +77,20 @@ impl Series {
         }
     }
 
+    /// How it had moved when it was read last.
+    pub(super) fn last_trend(&self) -> Trend {
+        let grown = |span| {
+            let lowest = self.lowest(self.at, span)?;
+            Some(self.value.saturating_sub(lowest))
+        };
+        Trend {
+            value: self.value,
+            day: grown(DAY),
+            week: grown(WEEK),
+            polls: self.polls,
+        }
+    }
+
     /// The last value.
     pub(super) fn value(&self) -> u64 {
         self.value

@@ -1,12 +1,12 @@
 //! How the held verdict moves: SUSPECT and BAD are entered at once; SUSPECT is left after enough clean
-//! polls and time; BAD is left by an acknowledgement, or when the drive is another one; not knowing
+//! polls and time, BAD only once it is acknowledged too, or when the drive is another one; not knowing
 //! changes nothing.
 
 use super::{
     super::{
         facts::Facts,
         outcome::{Failure, FailureReason},
-        rules::{Code, ConditionKind, Evaluation, Finding, Verdict, unresponsive},
+        rules::{ConditionKind, Evaluation, Finding, Verdict, unresponsive},
         thresholds::Thresholds,
     },
     Counter, History, Identity, REASONS, Series, Trend, Trends,
@@ -24,6 +24,7 @@ impl History {
         self.identity.fill_from(identity);
         // Of this answer alone: a value of an earlier one would be a poll without growth.
         let counters = Counter::read(facts);
+        self.expire(now);
         self.remembered.complete(facts);
         let mut trends = Vec::new();
         for (counter, value) in counters {
@@ -76,14 +77,11 @@ impl History {
             .conditions
             .iter()
             .any(|condition| condition.kind == ConditionKind::Overheating);
-        if evaluation.verdict == Verdict::Good {
-            self.clean(limits, now);
+        let better = evaluation.verdict.weight() < self.verdict.weight();
+        if better || evaluation.verdict == Verdict::Good {
+            self.clean(evaluation, limits, now);
         } else {
-            let counted = evaluation
-                .findings
-                .iter()
-                .filter(|finding| !finding.acknowledged);
-            self.enter(evaluation.verdict, counted.cloned().collect(), now);
+            self.enter(evaluation.verdict, &evaluation.findings, now);
         }
     }
 
@@ -106,15 +104,11 @@ impl History {
         }
         if self.timeouts >= limits.timeouts.max(1) && self.answered_at.is_some() {
             self.hanging = true;
-            self.enter(
-                Verdict::Suspect,
-                unresponsive(limits).into_iter().collect(),
-                now,
-            );
+            self.enter(Verdict::Suspect, unresponsive(limits).as_slice(), now);
         }
     }
 
-    fn enter(&mut self, verdict: Verdict, findings: Vec<Finding>, now: u64) {
+    fn enter(&mut self, verdict: Verdict, findings: &[Finding], now: u64) {
         self.clean_polls = 0;
         self.clean_since = None;
         if verdict.weight() > self.verdict.weight() {
@@ -129,14 +123,15 @@ impl History {
             let same =
                 |old: &&mut Finding| (old.code, &old.subject) == (finding.code, &finding.subject);
             if let Some(old) = self.reasons.iter_mut().find(same) {
-                *old = finding;
+                old.clone_from(finding);
             } else if self.reasons.len() < REASONS {
-                self.reasons.push(finding);
+                self.reasons.push(finding.clone());
             }
         }
     }
 
-    fn clean(&mut self, limits: &Thresholds, now: u64) {
+    /// Nothing as bad as what is held was found.
+    fn clean(&mut self, evaluation: &Evaluation, limits: &Thresholds, now: u64) {
         self.clean_polls = self.clean_polls.saturating_add(1);
         // After a clock that was put back, the time is counted anew.
         let since = self
@@ -145,48 +140,17 @@ impl History {
             .unwrap_or(now);
         self.clean_since = Some(since);
         let enough = self.clean_polls >= limits.clean_polls && now - since >= limits.clean_seconds;
-        match self.verdict {
-            Verdict::Unknown => self.settle(Verdict::Good, now),
-            Verdict::Suspect if enough => self.settle(Verdict::Good, now),
-            Verdict::Suspect | Verdict::Bad | Verdict::Good => {}
-        }
-    }
-
-    fn settle(&mut self, verdict: Verdict, now: u64) {
-        self.verdict = verdict;
-        self.since = now;
-        self.reasons.clear();
-    }
-
-    /// After an acknowledgement: what is left speaks.
-    pub(super) fn leave(&mut self, now: u64) {
-        let mut left: Vec<Finding> = self
-            .findings
-            .iter()
-            .filter(|finding| !finding.acknowledged)
-            .cloned()
-            .collect();
-        if self.hanging {
-            let hangs = self
-                .reasons
-                .iter()
-                .find(|reason| reason.code == Code::ProbeHang);
-            left.extend(hangs.cloned());
-        }
-        if self.verdict.weight() == 0 {
-            return;
-        }
-        let before = (self.verdict, self.since);
-        match left.iter().map(|finding| finding.severity).max() {
-            None if self.hanging => self.settle(Verdict::Suspect, now),
-            None => self.settle(Verdict::Good, now),
-            Some(worst) => {
-                self.settle(Verdict::Good, now);
-                self.enter(worst.into(), left, now);
-            }
-        }
-        if self.verdict == before.0 {
-            self.since = before.1;
+        let may_leave = match self.verdict {
+            Verdict::Unknown => true,
+            Verdict::Suspect => enough,
+            Verdict::Bad => enough && self.reasons.iter().all(|reason| reason.acknowledged),
+            Verdict::Good => false,
+        };
+        if may_leave {
+            self.verdict = Verdict::Good;
+            self.since = now;
+            self.reasons.clear();
+            self.enter(evaluation.verdict, &evaluation.findings, now);
         }
     }
 }

@@ -36,6 +36,7 @@ fn ack() -> Acknowledgement {
     Acknowledgement {
         by: "operator".to_owned(),
         note: "known".to_owned(),
+        ..Acknowledgement::default()
     }
 }
 
@@ -115,18 +116,100 @@ fn a_dirty_poll_begins_the_wait_anew_and_a_silent_one_does_not_count() {
     );
 }
 
+/// Whether everything that the verdict rests on is acknowledged.
+fn silent(bench: &Bench) -> bool {
+    bench.history.standing().iter().all(|one| one.acknowledged)
+}
+
 #[test]
-fn bad_stays_until_it_is_acknowledged() {
+fn an_acknowledged_bad_is_left_only_after_clean_polls_and_a_day() {
     let mut bench = Bench::new();
     assert_eq!(bench.at(START, &pending(40)).verdict, Verdict::Bad);
     for day in 1..30 {
         let assessment = bench.at(START + day * DAY, &pending(0));
         assert_eq!(assessment.verdict, Verdict::Bad);
         assert_eq!(assessment.reasons[0].code, Code::PendingSectorsMany);
+        assert!(!silent(&bench));
     }
-    let assessment = bench.acknowledged(START + 31 * DAY, &pending(0));
-    assert_eq!(assessment.verdict, Verdict::Good);
-    assert_eq!(bench.history.acknowledgements()[0].by, "operator");
+    let at = START + 31 * DAY;
+    assert_eq!(bench.acknowledged(at, &pending(0)).verdict, Verdict::Bad);
+    assert!(silent(&bench));
+    assert_eq!(bench.history.acknowledgements()[0].given.by, "operator");
+    // The days before it do not count.
+    for hours in [1, 2, 23] {
+        let assessment = bench.at(at + hours * HOUR, &pending(0));
+        assert_eq!(assessment.verdict, Verdict::Bad, "{hours}");
+    }
+    assert_eq!(bench.at(at + 24 * HOUR, &pending(0)).verdict, Verdict::Good);
+}
+
+#[test]
+fn an_acknowledged_bad_that_is_still_found_stays_bad_for_ever() {
+    let mut bench = Bench::new();
+    bench.at(START, &pending(48));
+    for day in 0..30 {
+        let at = START + HOUR + day * DAY;
+        let assessment = match day {
+            0 => bench.acknowledged(at, &pending(48)),
+            _ => bench.at(at, &pending(48)),
+        };
+        assert_eq!(assessment.verdict, Verdict::Bad);
+        assert_eq!(assessment.observed, Verdict::Bad);
+        assert!(silent(&bench));
+    }
+    // Where less is left of it, that is the verdict in the end.
+    let at = START + 40 * DAY;
+    for poll in 0..4 {
+        bench.at(at + poll * 9 * HOUR, &pending(3));
+    }
+    assert_eq!(bench.history.verdict(), Verdict::Suspect);
+    assert!(silent(&bench), "it was worse when it was acknowledged");
+}
+
+#[test]
+fn a_finding_that_comes_after_the_acknowledgement_of_a_bad_drive_counts_though_it_is_no_worse() {
+    let mut bench = Bench::new();
+    bench.at(START, &pending(48));
+    bench.acknowledged(START + HOUR, &pending(48));
+    let more = changed(
+        ATA_HDD,
+        &[("attr 197 raw", json!(48)), ("attr 187 raw", json!(2))],
+    );
+    bench.at(START + 2 * HOUR, &Outcome::Answered(Box::new(more)));
+    let counting = bench.history.standing().into_iter();
+    let counting: Vec<Code> = counting
+        .filter(|one| !one.acknowledged)
+        .map(|one| one.code)
+        .collect();
+    assert_eq!(bench.history.verdict(), Verdict::Bad);
+    assert_eq!(counting[0], Code::ReportedUncorrect);
+}
+
+#[test]
+fn an_acknowledgement_ends_when_it_is_withdrawn_or_its_time_is_over() {
+    let until = Acknowledgement {
+        until: Some(START + DAY),
+        ..ack()
+    };
+    let mut bench = Bench::new();
+    bench.at(START, &pending(5));
+    bench.history.acknowledge(&until, START + HOUR);
+    assert!(silent(&bench));
+    bench.at(START + DAY - 1, &pending(5));
+    assert!(silent(&bench));
+    bench.at(START + DAY, &pending(5));
+    assert!(!silent(&bench), "also by a poll alone");
+    assert!(!bench.history.expire(START + DAY), "it has ended");
+    assert!(!bench.history.withdraw("bob", START + DAY));
+
+    bench.history.acknowledge(&ack(), START + 2 * DAY);
+    assert!(bench.history.withdraw("bob", START + 3 * DAY));
+    assert!(!silent(&bench));
+    bench.at(START + 3 * DAY, &pending(5));
+    assert!(!silent(&bench));
+    let last = bench.history.acknowledgements().last().unwrap();
+    assert_eq!(last.withdrawn.as_ref().unwrap().by, "bob");
+    assert!(!bench.history.withdraw("bob", START + 3 * DAY));
 }
 
 #[test]
@@ -134,16 +217,14 @@ fn an_acknowledged_level_counts_again_when_it_is_passed() {
     let mut bench = Bench::new();
     bench.at(START, &pending(5));
     let assessment = bench.acknowledged(START + 600, &pending(5));
-    assert_eq!(assessment.verdict, Verdict::Good);
-    assert!(assessment.findings[0].acknowledged);
+    assert_eq!(assessment.verdict, Verdict::Suspect);
+    assert!(assessment.findings[0].acknowledged && silent(&bench));
     assert_eq!(
         bench.history.acknowledgements()[0].findings,
         [(Code::PendingSectors, "ata-197".to_owned(), 5)]
     );
-    assert_eq!(
-        bench.at(START + 1200, &pending(6)).verdict,
-        Verdict::Suspect
-    );
+    bench.at(START + 1200, &pending(6));
+    assert!(!silent(&bench));
     // The worse rule on the same number is not covered by it.
     let mut bench = Bench::new();
     bench.at(START, &pending(5));
@@ -151,6 +232,7 @@ fn an_acknowledged_level_counts_again_when_it_is_passed() {
         bench.acknowledged(START + 600, &pending(45)).verdict,
         Verdict::Bad
     );
+    assert!(!silent(&bench));
 }
 
 #[test]
@@ -158,21 +240,18 @@ fn an_acknowledged_level_follows_the_number_down() {
     let mut bench = Bench::new();
     bench.at(START, &pending(8));
     bench.acknowledged(START + 600, &pending(8));
-    assert_eq!(bench.at(START + 1200, &pending(0)).verdict, Verdict::Good);
-    assert_eq!(
-        bench.at(START + 1800, &pending(8)).verdict,
-        Verdict::Suspect
-    );
+    bench.at(START + 1200, &pending(0));
+    assert!(silent(&bench));
+    bench.at(START + 1800, &pending(8));
+    assert!(!silent(&bench));
 }
 
 #[test]
 fn an_acknowledgement_is_of_what_was_shown_not_of_what_comes_with_it() {
     let mut bench = Bench::new();
     bench.at(START, &pending(5));
-    assert_eq!(
-        bench.acknowledged(START + 600, &pending(6)).verdict,
-        Verdict::Suspect
-    );
+    bench.acknowledged(START + 600, &pending(6));
+    assert!(!silent(&bench));
 }
 
 #[test]
@@ -185,10 +264,42 @@ fn what_the_drive_says_of_itself_cannot_be_acknowledged_away() {
     bench.at(START, &failed);
     let assessment = bench.acknowledged(START + 600, &failed);
     assert_eq!(assessment.verdict, Verdict::Bad);
+    assert!(!silent(&bench));
     // Also when the poll that comes with it gives no answer.
     let assessment = bench.acknowledged(START + 1200, &failure(FailureReason::Garbage));
     assert_eq!(assessment.verdict, Verdict::Bad);
     assert_eq!(assessment.reasons[0].code, Code::StatusFailed);
+    assert!(!silent(&bench));
+    // When it says so no more, what is held can be.
+    bench.at(START + 1800, &pending(0));
+    assert!(!silent(&bench));
+    let assessment = bench.acknowledged(START + 2400, &pending(0));
+    assert!(silent(&bench));
+    assert_eq!(assessment.verdict, Verdict::Bad);
+    // And says so again.
+    bench.at(START + 3000, &failed);
+    assert!(!silent(&bench));
+}
+
+#[test]
+fn no_state_of_a_drive_can_be_acknowledged_away() {
+    use super::super::rules::Acknowledging;
+    for code in [
+        Code::BackgroundScanHalted,
+        Code::SpareExhausted,
+        Code::SpareLow,
+        Code::MediumReadOnly,
+        Code::ReliabilityDegraded,
+        Code::BackupFailed,
+        Code::FailurePredicted,
+        Code::DriveWarning,
+        Code::PrefailNow,
+        Code::SelfTestFatal,
+        Code::NotRunning,
+        Code::ProbeHang,
+    ] {
+        assert_eq!(code.acknowledgement(), Acknowledging::Never, "{code}");
+    }
 }
 
 #[test]
@@ -202,11 +313,10 @@ fn growth_counts_from_the_acknowledgement() {
     let mut bench = Bench::new();
     bench.at(START, &grown(1));
     assert_eq!(bench.at(START + 600, &grown(3)).verdict, Verdict::Suspect);
-    assert_eq!(
-        bench.acknowledged(START + 1200, &grown(3)).verdict,
-        Verdict::Good
-    );
-    assert_eq!(bench.at(START + 1800, &grown(4)).verdict, Verdict::Suspect);
+    bench.acknowledged(START + 1200, &grown(3));
+    assert!(silent(&bench));
+    bench.at(START + 1800, &grown(4));
+    assert!(!silent(&bench));
 }
 
 #[test]
@@ -279,6 +389,7 @@ fn timeouts_count_only_in_a_row() {
     let assessment = bench.acknowledged(START, &failure(FailureReason::Garbage));
     assert_eq!(assessment.verdict, Verdict::Suspect);
     assert_eq!(assessment.reasons[0].code, Code::ProbeHang);
+    assert!(!silent(&bench));
 }
 
 #[test]
@@ -383,6 +494,7 @@ proptest! {
         let mut serial = 0;
         // The rule again, in the plainest way: clean polls since the last dirty one, and their times.
         let mut clean: Vec<u64> = Vec::new();
+        let mut acknowledged = false;
         for (event, step) in events {
             now = now.saturating_add_signed(step);
             let before = bench.history.verdict();
@@ -393,7 +505,7 @@ proptest! {
             match &event {
                 Event::Pending(sectors) => {
                     let assessment = bench.at(now, &facts(*sectors));
-                    if assessment.observed == Verdict::Good {
+                    if assessment.observed.weight() < before.weight() || assessment.observed == Verdict::Good {
                         clean.push(now);
                     } else {
                         clean.clear();
@@ -408,6 +520,9 @@ proptest! {
                 }
                 Event::Acknowledge => {
                     bench.history.acknowledge(&ack(), now);
+                    prop_assert_eq!(bench.history.verdict(), before, "nothing is better by a word");
+                    acknowledged = true;
+                    clean.clear();
                     continue;
                 }
                 Event::Other => {
@@ -422,7 +537,7 @@ proptest! {
             }
             let after = bench.history.verdict();
             if after.weight() < before.weight() {
-                prop_assert_eq!(before, Verdict::Suspect, "{:?} left by {:?}", before, &event);
+                prop_assert!(before == Verdict::Suspect || acknowledged, "{:?} left by {:?}", before, &event);
                 prop_assert!(clean.len() >= 3);
                 prop_assert!(clean.iter().any(|at| now >= at + DAY), "{clean:?} {now}");
             }
@@ -443,11 +558,10 @@ fn an_nvme_drive_has_a_history_too() {
         Outcome::Answered(Box::new(changed(NVME, &[(place, json!(count))])))
     };
     assert_eq!(bench.at(START, &errors(7)).verdict, Verdict::Suspect);
-    assert_eq!(
-        bench.acknowledged(START + 600, &errors(7)).verdict,
-        Verdict::Good
-    );
-    assert_eq!(bench.at(START + 1200, &errors(8)).verdict, Verdict::Suspect);
+    bench.acknowledged(START + 600, &errors(7));
+    assert!(silent(&bench));
+    bench.at(START + 1200, &errors(8));
+    assert!(!silent(&bench));
     assert_eq!(bench.at(START + 1800, &errors(17)).verdict, Verdict::Bad);
 }
 

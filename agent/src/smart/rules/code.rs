@@ -107,7 +107,7 @@ codes! {
     /// SCSI: grown defects lately.
     GrownDefectsGrew: Growth;
     /// SCSI: a fatal error ended the background scan.
-    BackgroundScanHalted: Level;
+    BackgroundScanHalted: Never;
     /// SCSI: the background scan found what it could not recover.
     BackgroundScanErrors: Level;
     /// NVMe, eMMC: the spare is below the drive's own threshold.
@@ -121,7 +121,7 @@ codes! {
     /// NVMe: the persistent memory region is read-only or unreliable.
     PmrUnreliable: Never;
     /// NVMe, eMMC: hardly any spare left.
-    SpareExhausted: Level;
+    SpareExhausted: Never;
     /// NVMe: spare blocks went without wear.
     SpareLowUnworn: Level;
     /// NVMe: many media errors within a day.

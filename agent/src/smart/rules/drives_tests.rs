@@ -44,7 +44,7 @@ fn worn(name: &str, changes: &[(&str, Value)]) -> Option<u64> {
 fn operator() -> Acknowledgement {
     Acknowledgement {
         by: "operator".to_owned(),
-        note: String::new(),
+        ..Acknowledgement::default()
     }
 }
 
@@ -68,7 +68,8 @@ fn an_nvme_drive_that_warns_only_of_its_used_endurance_is_suspect_and_can_be_ack
         NOW + 600,
         Some(&operator()),
     );
-    assert_eq!(after.verdict, Verdict::Good, "{after:?}");
+    assert_eq!(after.verdict, Verdict::Suspect, "{after:?}");
+    assert!(after.findings[0].acknowledged, "{after:?}");
     // Any other evidence, and the warning means what it says. Old media errors and a spare at its threshold are none.
     for (field, value, verdict) in [
         ("media_errors", json!(1), Verdict::Suspect),
@@ -786,24 +787,26 @@ fn an_acknowledged_self_test_stays_so_and_a_new_one_counts_after_the_hours_wrap(
     let mut at = |hours: u64, power_on: u64, now: u64, ack: Option<&Acknowledgement>| {
         let mut changes = failed_at(hours, power_on);
         changes.push(clean.clone());
-        polled(DRIVE, &changes, &mut history, now, ack).observed
+        let seen = polled(DRIVE, &changes, &mut history, now, ack);
+        seen.findings[0].acknowledged
     };
-    assert_eq!(at(64_000, 64_010, NOW, None), Verdict::Suspect);
+    assert!(!at(64_000, 64_010, NOW, None));
     let ack = operator();
-    assert_eq!(at(64_000, 64_020, NOW + 600, Some(&ack)), Verdict::Good);
+    assert!(at(64_000, 64_020, NOW + 600, Some(&ack)));
     // The same entry, when the drive's own count has passed 65,535.
-    assert_eq!(at(64_000, 66_000, NOW + 1200, None), Verdict::Good);
+    assert!(at(64_000, 66_000, NOW + 1200, None));
     // A new one: its hour is 66,000, which the log has as 464.
-    assert_eq!(at(464, 66_001, NOW + 1800, None), Verdict::Suspect);
+    assert!(!at(464, 66_001, NOW + 1800, None));
     // An entry of hour 1,000 that is still there after the count has passed 66,536 is the same one.
     let mut history = History::default();
     let mut at = |hours: u64, power_on: u64, now: u64, ack: Option<&Acknowledgement>| {
         let mut changes = failed_at(hours, power_on);
         changes.push(clean.clone());
-        polled(DRIVE, &changes, &mut history, now, ack).observed
+        let seen = polled(DRIVE, &changes, &mut history, now, ack);
+        seen.findings[0].acknowledged
     };
-    assert_eq!(at(1000, 1001, NOW, None), Verdict::Suspect);
-    assert_eq!(at(1000, 1002, NOW + 600, Some(&ack)), Verdict::Good);
-    assert_eq!(at(1000, 70_000, NOW + 1200, None), Verdict::Good);
-    assert_eq!(at(4464, 70_001, NOW + 1800, None), Verdict::Suspect);
+    assert!(!at(1000, 1001, NOW, None));
+    assert!(at(1000, 1002, NOW + 600, Some(&ack)));
+    assert!(at(1000, 70_000, NOW + 1200, None));
+    assert!(!at(4464, 70_001, NOW + 1800, None));
 }

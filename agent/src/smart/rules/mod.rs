@@ -13,6 +13,7 @@ mod findings;
 #[cfg(test)]
 mod monotone_tests;
 mod nvme;
+mod reading;
 mod rule;
 mod scsi;
 mod self_tests;
@@ -66,14 +67,14 @@ pub struct Finding {
     pub level: u64,
     /// What it means and what to do. The same for as long as the finding is the same.
     pub message: String,
-    /// An operator has seen it, and it is no worse since: it does not count.
+    /// An operator has seen it, and it is no worse since: it makes up the verdict in silence.
     pub acknowledged: bool,
 }
 
 /// What one poll shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evaluation {
-    /// The worst finding that is not acknowledged; UNKNOWN without any fact to go by.
+    /// The worst finding, acknowledged or not; UNKNOWN without any fact to go by.
     pub verdict: Verdict,
     /// Worst first.
     pub findings: Vec<Finding>,
@@ -105,11 +106,7 @@ pub fn evaluate(
         findings.extend(hits.map(|(hit, threshold)| finding(rule, hit, threshold, known)));
     }
     findings.sort_by(|a, b| b.severity.cmp(&a.severity).then(a.code.cmp(&b.code)));
-    let worst = findings
-        .iter()
-        .filter(|finding| !finding.acknowledged)
-        .map(|finding| finding.severity)
-        .max();
+    let worst = findings.iter().map(|finding| finding.severity).max();
     Evaluation {
         verdict: match worst {
             Some(severity) => severity.into(),

@@ -1030,9 +1030,10 @@ fn a_real_combination_is_told_whole() {
     let ack = Acknowledgement {
         by: "operator".to_owned(),
         note: "old".to_owned(),
+        ..Acknowledgement::default()
     };
     let assessment = judge(&outcome, &mut history, 600, &limits, Some(&ack));
-    assert_eq!(assessment.verdict, Verdict::Good);
+    assert_eq!(assessment.verdict, Verdict::Suspect);
     assert!(
         assessment
             .findings

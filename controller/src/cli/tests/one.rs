@@ -27,14 +27,17 @@ fn sick() -> Drive {
             code: "PendingSectorsMany".into(),
             message: "move the data off".into(),
             since: NOW - 7200,
+            acknowledged: false,
         }],
         conditions: vec![Finding {
             code: "Wear".into(),
             message: "its replacement will be due".into(),
             since: 0,
+            acknowledged: false,
         }],
         worn_out: false,
         overridden: None,
+        acknowledged: None,
         smart: Some(SmartReport {
             answered_at: NOW - 240,
             verdict_since: NOW - 86_400,
@@ -46,6 +49,7 @@ fn sick() -> Drive {
                 subject: "ata-197".into(),
                 value: 48,
                 threshold: 40,
+                reading: "197 pending sectors: 48, +2 since yesterday".into(),
                 message: "move the data off".into(),
                 acknowledged: false,
             }],
@@ -53,11 +57,6 @@ fn sick() -> Drive {
                 name: "temperature-celsius".into(),
                 value: 34,
             }],
-            acknowledged: Some(Acknowledged {
-                at: NOW - 172_800,
-                by: "ann".into(),
-                note: "cable\u{1b}[2J".into(),
-            }),
         }),
         ..DriveHealth::default()
     });
@@ -109,8 +108,7 @@ Drive wwn-0x5000b
   verdict    BAD, by its own word for 1d
   SMART      answered 4m ago, as sat
              temperature-celsius 34
-             ata-197 = 48, limit 40: PendingSectorsMany
-             last acknowledged 2d ago by ann: cable\\u{1b}[2J
+             197 pending sectors: 48, +2 since yesterday, limit 40: PendingSectorsMany
 
 Against it:
   PendingSectorsMany (for 2h): move the data off
@@ -124,6 +122,29 @@ Notes:
 Volumes on it:
   pvc-2 (10 GiB, ready, in use): DriveFailing
 "
+    );
+    let mut known = sick();
+    let health = known.health.as_mut().unwrap();
+    health.findings[0].acknowledged = true;
+    health.acknowledged = Some(Acknowledged {
+        at: NOW - 172_800,
+        by: "ann".into(),
+        note: "cable\u{1b}[2J".into(),
+        until: NOW + 7200,
+        takes_new_volumes: true,
+    });
+    known.notes = vec!["acknowledged by ann: cable (it takes new volumes)".into()];
+    let text = show::drive(None, &known, &[], false, NOW, Terminal::NONE);
+    for part in [
+        "verdict    BAD, acknowledged, by its own word for 1d\n",
+        "             acknowledged 2d ago by ann: cable\\u{1b}[2J (it takes new volumes), for another 2h\n",
+        "\nAcknowledged:\n  PendingSectorsMany (for 2h): move the data off\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(
+        !text.contains("Against it:") && !text.contains("Notes:"),
+        "{text}"
     );
     let mut calmed = sick();
     calmed.verdict = "GOOD".into();

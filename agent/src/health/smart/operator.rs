@@ -1,0 +1,258 @@
+//! Carries out what an operator decided about a drive's findings: first durably, then for everybody to see.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Tracked,
+    persisted::{of_history, report},
+};
+use crate::{
+    evidence::now,
+    health::{
+        acknowledge::{AcknowledgeError, Done, Order, Request, to_smart_finding},
+        slow,
+    },
+    model::{
+        DriveHealth, DriveId, Finding, Verdict,
+        health::{SmartFinding, SmartReport},
+    },
+    smart::{Acknowledgement, History, rules},
+    sys::clock::unix_seconds,
+    volumes::Volumes,
+};
+
+pub(super) async fn carry_out(
+    volumes: &Volumes,
+    drives: &mut BTreeMap<DriveId, Tracked>,
+    slow: &slow::Acknowledger,
+    request: &Request,
+) -> Result<Done, AcknowledgeError> {
+    let id = &request.drive;
+    let tracked = drives
+        .get_mut(id)
+        .ok_or_else(|| AcknowledgeError::NotMonitored(id.clone()))?;
+    let inventory = volumes.inventory();
+    let at = unix_seconds();
+    let before = shown(volumes, id);
+    let mut history = tracked.history.clone();
+    let (mut acknowledged, changes) = match &request.order {
+        Order::Acknowledge { ack, confirmed } => {
+            if tracked.history.verdict().max(before.verdict) == Verdict::Bad && !confirmed {
+                return Err(AcknowledgeError::NotConfirmed { drive: id.clone() });
+            }
+            let besides = inventory.health(|registry| registry.acknowledgeable(id));
+            let findings = history.acknowledge(ack, at);
+            let states = states(&tracked.history, &history, &besides, &before);
+            if ack.takes_new_volumes && !states.is_empty() {
+                return Err(AcknowledgeError::StateCounts {
+                    drive: id.clone(),
+                    codes: states.join(", "),
+                });
+            }
+            let changes = !besides.is_empty() || changes(&tracked.history, &findings, ack, at);
+            let trends = tracked.history.trends();
+            let findings = findings.iter();
+            let findings = findings.map(|finding| to_smart_finding(finding, &trends));
+            (findings.collect::<Vec<SmartFinding>>(), changes)
+        }
+        Order::Withdraw { by } => (Vec::new(), history.withdraw(by, at)),
+    };
+    if !changes {
+        return Ok(Done {
+            nothing: true,
+            acknowledged: Vec::new(),
+            health: before,
+            revision: inventory.current().revision,
+        });
+    }
+    let written = tracked.file.save(history.clone()).await;
+    written.map_err(|source| AcknowledgeError::Write {
+        drive: id.clone(),
+        source,
+    })?;
+    let withdraw = matches!(request.order, Order::Withdraw { .. });
+    let known_slow = slow.send(id.clone(), withdraw).await?;
+    tracked.history = history;
+    let mut known_of_kernel = Vec::new();
+    inventory.update(|known| match withdraw {
+        true => known.health.withdraw(id),
+        false => known_of_kernel = known.health.acknowledge(id, now()),
+    });
+    let revision = publish(volumes, id, tracked);
+    let of_kernel = known_of_kernel.into_iter().map(|one| (one, "kernel"));
+    let slow = known_slow.into_iter().map(|one| (one, "latency"));
+    acknowledged.extend(of_kernel.chain(slow).map(besides_smart));
+    let health = shown(volumes, id);
+    let (verdict, findings) = (health.shown_verdict(), acknowledged.len());
+    match &request.order {
+        Order::Acknowledge { ack, .. } => {
+            tracing::warn!(drive = %id, by = ack.by, note = ack.note, until = ack.until, takes_new_volumes = ack.takes_new_volumes, verdict, findings, "drive findings acknowledged by operator");
+        }
+        Order::Withdraw { by } => {
+            tracing::warn!(drive = %id, by, verdict, "drive acknowledgement withdrawn by operator");
+        }
+    }
+    Ok(Done {
+        nothing: false,
+        acknowledged,
+        health,
+        revision,
+    })
+}
+
+/// Gives the inventory what the history says now. Answers the revision that shows it.
+pub(super) fn publish(volumes: &Volumes, id: &DriveId, tracked: &mut Tracked) -> u64 {
+    let history = &tracked.history;
+    let said = tracked.said.take().unwrap_or_default();
+    let smart = said.smart.unwrap_or_default();
+    let of_history = of_history(history);
+    let health = DriveHealth {
+        verdict: of_history.verdict,
+        findings: of_history.findings,
+        acknowledged: of_history.acknowledged,
+        smart: Some(SmartReport {
+            asleep: smart.asleep,
+            failure: smart.failure,
+            readings: smart.readings,
+            ..report(history)
+        }),
+        ..said
+    };
+    tracked.said = Some(health.clone());
+    let inventory = volumes.inventory();
+    inventory.update(|known| known.health.says(id.clone(), health))
+}
+
+fn shown(volumes: &Volumes, id: &DriveId) -> DriveHealth {
+    let snapshot = volumes.inventory().current();
+    let drive = snapshot.drives.get(id);
+    drive.map(|drive| drive.health.clone()).unwrap_or_default()
+}
+
+/// The codes of findings that count after the acknowledgement that led to `history`: what the drive or its state says now.
+/// `besides`: what is acknowledged with it, of other sources. Pure.
+fn states(
+    before: &History,
+    history: &History,
+    besides: &[Finding],
+    shown: &DriveHealth,
+) -> Vec<String> {
+    let standing = before.standing();
+    let of_smart = |one: &Finding| standing.iter().any(|of| of.code.as_str() == one.code);
+    let covered = |one: &Finding| besides.iter().any(|of| of.code == one.code);
+    let others = shown.counting();
+    let others = others.filter(|one| !of_smart(one) && !covered(one));
+    let smart = history.standing().into_iter();
+    let smart = smart.filter(|one| !one.acknowledged);
+    let mut codes: Vec<String> = smart.map(|one| one.code.to_string()).collect();
+    codes.extend(others.map(|one| one.code.clone()));
+    codes.dedup();
+    codes
+}
+
+/// Whether acknowledging `findings` at `now` (seconds since 1970) changes anything. Pure.
+fn changes(before: &History, findings: &[rules::Finding], ack: &Acknowledgement, now: u64) -> bool {
+    let Some(holds) = before.acknowledgement(now) else {
+        return !findings.is_empty();
+    };
+    let choice = |of: &Acknowledgement| (of.until, of.takes_new_volumes);
+    let standing = before.standing();
+    let known = |one: &rules::Finding| {
+        let mut known = before.findings().iter().chain(&standing);
+        known.any(|of| of.acknowledged && (of.code, &of.subject) == (one.code, &one.subject))
+    };
+    choice(&holds.given) != choice(ack) || !findings.iter().all(known)
+}
+
+fn besides_smart((finding, subject): (Finding, &str)) -> SmartFinding {
+    SmartFinding {
+        code: finding.code,
+        subject: subject.to_owned(),
+        value: 1,
+        threshold: None,
+        reading: format!("{subject} = 1"),
+        message: finding.message,
+        acknowledged: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::finding::Code,
+        smart::{Thresholds, collect, judge},
+    };
+
+    const DRIVES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/smart/fixtures/drives");
+
+    fn ack() -> Acknowledgement {
+        Acknowledgement {
+            by: "ann".to_owned(),
+            ..Acknowledgement::default()
+        }
+    }
+
+    fn history() -> History {
+        let bytes = std::fs::read(format!("{DRIVES}/scsi-grown-defects.json")).unwrap();
+        let mut history = History::default();
+        judge(
+            &collect::of_bytes(&bytes),
+            &mut history,
+            1,
+            &Thresholds::default(),
+            None,
+        );
+        history
+    }
+
+    #[test]
+    fn an_acknowledgement_that_changes_nothing_is_told_from_one_that_does() {
+        let mut nothing = History::default();
+        let findings = nothing.acknowledge(&ack(), 1);
+        assert!(!changes(&History::default(), &findings, &ack(), 1));
+        let before = history();
+        let mut known = before.clone();
+        let findings = known.acknowledge(&ack(), 2);
+        assert!(!findings.is_empty());
+        assert!(changes(&before, &findings, &ack(), 2));
+        // Typed twice, by another one, with other words.
+        let other = Acknowledgement {
+            by: "bob".to_owned(),
+            note: "again".to_owned(),
+            ..ack()
+        };
+        let again = known.clone().acknowledge(&other, 3);
+        assert!(!changes(&known, &again, &other, 3));
+        for choice in [
+            Acknowledgement {
+                takes_new_volumes: true,
+                ..ack()
+            },
+            Acknowledgement {
+                until: Some(99),
+                ..ack()
+            },
+        ] {
+            assert!(changes(&known, &again, &choice, 3), "{choice:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_a_state_stays_in_the_way_of_use() {
+        let before = history();
+        let mut after = before.clone();
+        after.acknowledge(&ack(), 2);
+        let of = |codes: &[Code]| DriveHealth {
+            findings: codes.iter().map(|code| Finding::new(code, "")).collect(),
+            ..DriveHealth::default()
+        };
+        let io = [Finding::new(Code::KernelIoError, "")];
+        let seen = of(&[Code::KernelIoError]);
+        let smart = states(&before, &after, &io, &seen);
+        let stalled = of(&[Code::KernelIoError, Code::IoStalled]);
+        let both = states(&before, &after, &io, &stalled);
+        assert_eq!(both.last().unwrap(), "IoStalled");
+        assert_eq!(both.len(), smart.len() + 1);
+    }
+}

@@ -1,0 +1,218 @@
+//! What a finding or a condition says with the numbers of the last answer. Its message is the same for as long as it holds, and so
+//! has the limit instead. Pure.
+
+use super::{Condition, ConditionKind, Finding};
+use crate::smart::history::{Counter, Trends};
+
+impl Finding {
+    /// The number that was read, by what it counts and how it moved lately.
+    pub fn reading(&self, trends: &Trends) -> String {
+        let counter = |counter: &&Counter| {
+            let rest = self.subject.strip_prefix(counter.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        let value = self.value;
+        let Some(counter) = Counter::ALL.iter().find(counter) else {
+            let attribute = self.subject.strip_prefix("attribute-");
+            return match (attribute, self.threshold) {
+                (Some(id), Some(threshold)) => {
+                    format!("attribute {id}: {value}, its threshold is {threshold}")
+                }
+                _ => format!("{} = {value}", self.subject),
+            };
+        };
+        let id = counter.as_str().strip_prefix("ata-");
+        let id = id.map(|id| format!("{id} ")).unwrap_or_default();
+        let what = counter.what();
+        let trend = trends.get(*counter);
+        // Where the value is growth or a number of polls, the count is the trend's.
+        let is_level = self.subject == counter.as_str() && self.code != super::Code::ErrorsGrowing;
+        let count = match trend {
+            Some(trend) if !is_level => trend.value,
+            _ => value,
+        };
+        let of = |grown: Option<u64>| grown.filter(|grown| *grown > 0);
+        let day = of(trend.and_then(|trend| trend.day));
+        let week = of(trend.and_then(|trend| trend.week));
+        let grown = match (day, week) {
+            (Some(day), _) => format!(", +{day} since yesterday"),
+            (None, Some(week)) => format!(", +{week} within seven days"),
+            (None, None) => String::new(),
+        };
+        format!("{id}{what}: {count}{grown}")
+    }
+
+    /// The message with the value where it has the limit.
+    pub fn message_with_value(&self) -> String {
+        match self.threshold {
+            Some(limit) => with_value(&self.message, &limit.to_string(), &self.value.to_string()),
+            None => self.message.clone(),
+        }
+    }
+}
+
+impl Condition {
+    /// The number that was read.
+    pub fn reading(&self) -> String {
+        let value = self.value;
+        match self.kind {
+            ConditionKind::Overheating => format!("{value} °C, its limit is {}", self.threshold),
+            ConditionKind::Wear => format!("{value} % of its rated endurance used"),
+            ConditionKind::CableErrors => {
+                format!("checksum errors on the cable: +{value} within seven days")
+            }
+            ConditionKind::CommandTimeouts => {
+                format!("command timeouts: +{value} within seven days")
+            }
+            // The message names each with its number.
+            ConditionKind::ImplausibleValues => format!("values that are not used: {value}"),
+        }
+    }
+
+    /// The message with the value where it has the limit.
+    pub fn message_with_value(&self) -> String {
+        let (limit, value) = (self.threshold.to_string(), self.value.to_string());
+        with_value(&self.message, &limit, &value)
+    }
+}
+
+/// Every "LIMIT or more", also with a unit between, and "LIMIT …, or less", with the value and without those words.
+fn with_value(message: &str, limit: &str, value: &str) -> String {
+    let mut text = message.to_owned();
+    for unit in ["", " %", " polls"] {
+        text = text.replace(
+            &format!(" {limit}{unit} or more"),
+            &format!(" {value}{unit}"),
+        );
+        if let Some(rest) = text.strip_prefix(&format!("{limit}{unit} or more")) {
+            text = format!("{value}{unit}{rest}");
+        }
+    }
+    match text.split_once(", or less") {
+        Some((before, after)) => {
+            let before = before.replacen(&format!(" {limit} "), &format!(" {value} "), 1);
+            before + after
+        }
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::smart::{
+        history::Trend,
+        rules::{Code, Severity},
+    };
+
+    fn finding(code: Code, subject: &str, value: u64, threshold: Option<u64>) -> Finding {
+        Finding {
+            code,
+            subject: subject.to_owned(),
+            severity: Severity::Suspect,
+            value,
+            threshold,
+            level: value,
+            message: String::new(),
+            acknowledged: false,
+        }
+    }
+
+    #[test]
+    fn a_finding_is_read_with_its_number_and_how_it_moved() {
+        let pending = finding(Code::PendingSectors, "ata-197", 3, Some(1));
+        let moved = |value, day, week| -> Trends {
+            let trend = Trend {
+                value,
+                day,
+                week,
+                polls: 0,
+            };
+            [
+                (Counter::PendingSectors, trend),
+                (Counter::GrownDefects, trend),
+            ]
+            .into_iter()
+            .collect()
+        };
+        let of = |finding: &Finding, trends| finding.reading(&trends);
+        for (trends, text) in [
+            (Trends::default(), "197 pending sectors: 3"),
+            (moved(3, Some(0), Some(0)), "197 pending sectors: 3"),
+            (
+                moved(3, Some(2), Some(3)),
+                "197 pending sectors: 3, +2 since yesterday",
+            ),
+            (
+                moved(3, Some(0), Some(1)),
+                "197 pending sectors: 3, +1 within seven days",
+            ),
+        ] {
+            assert_eq!(of(&pending, trends), text);
+        }
+        let fast = finding(Code::GrownDefectsFast, "scsi-grown-defects-day", 9, Some(5));
+        assert_eq!(
+            of(&fast, moved(40, Some(9), Some(9))),
+            "grown defects: 40, +9 since yesterday"
+        );
+        let growing = finding(Code::ErrorsGrowing, "ata-197", 3, Some(3));
+        assert_eq!(
+            of(&growing, moved(17, Some(5), Some(5))),
+            "197 pending sectors: 17, +5 since yesterday"
+        );
+        let attribute = finding(Code::PrefailNow, "attribute-5", 3, Some(10));
+        assert_eq!(
+            of(&attribute, Trends::default()),
+            "attribute 5: 3, its threshold is 10"
+        );
+        let other = finding(Code::BackgroundScanHalted, "background-scan", 3, None);
+        assert_eq!(of(&other, Trends::default()), "background-scan = 3");
+    }
+
+    #[test]
+    fn a_message_has_the_value_where_it_had_the_limit() {
+        for (message, limit, value, text) in [
+            (
+                "SMART 197: 40 or more sectors wait",
+                "40",
+                "48",
+                "SMART 197: 48 sectors wait",
+            ),
+            (
+                "10 or more new errors within 24 hours",
+                "10",
+                "12",
+                "12 new errors within 24 hours",
+            ),
+            (
+                "it has used 100 % or more of it",
+                "100",
+                "103",
+                "it has used 103 % of it",
+            ),
+            (
+                "grew in 3 polls or more in a row",
+                "3",
+                "5",
+                "grew in 5 polls in a row",
+            ),
+            (
+                "the drive has 5 % of its blocks left, or less; go",
+                "5",
+                "2",
+                "the drive has 2 % of its blocks left; go",
+            ),
+            ("no number", "1", "2", "no number"),
+        ] {
+            assert_eq!(with_value(message, limit, value), text);
+        }
+        let hot = Condition {
+            kind: ConditionKind::Overheating,
+            level: super::super::ConditionLevel::Warning,
+            value: 64,
+            threshold: 60,
+            message: String::new(),
+        };
+        assert_eq!(hot.reading(), "64 °C, its limit is 60");
+    }
+}
