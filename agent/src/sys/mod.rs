@@ -38,6 +38,7 @@ pub mod mountwatch;
 pub mod offload;
 pub mod path;
 pub mod process;
+pub mod scratch;
 mod seclude;
 pub mod start;
 pub mod statefile;

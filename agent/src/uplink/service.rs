@@ -16,7 +16,10 @@ use crate::{
     fs::{check_mkfs_options, parse_mount_flags},
     health::acknowledge::{AcknowledgeError, Acknowledger},
     inventory::wire::{finding, smart_finding},
-    model::{CheckMethod, CreatedFor, DriveHealth, FsType, MIB, Mode, Snapshot, cause::chain},
+    model::{
+        CheckMethod, CreatedFor, DriveHealth, FsType, MIB, Mode, Snapshot, cause::chain,
+        created_for::requested,
+    },
     smart::Acknowledgement,
     survey_loop::Rescans,
     uplink::latency,
@@ -340,6 +343,15 @@ pub(crate) fn understand(
             ),
         ));
     }
+    if request.limit_bytes != 0 && request.limit_bytes < request.required_bytes {
+        return Err(invalid(
+            "limit_bytes",
+            format!(
+                "{} is less than required_bytes {}",
+                request.limit_bytes, request.required_bytes
+            ),
+        ));
+    }
     let words = |text: &str, separator: char| -> Vec<String> {
         text.split(separator)
             .map(str::trim)
@@ -363,6 +375,11 @@ pub(crate) fn understand(
     parse_mount_flags(&request.mount_flags)
         .map_err(|error| invalid("volume_capabilities", error.to_string()))?;
     let parameters: BTreeMap<_, _> = request.parameters.into_iter().collect();
+    let asked = requested(&parameters);
+    if let Some(own) = parameters.keys().find(|key| !asked.contains_key(*key)) {
+        let why = format!("{own:?} is what Drivebay itself keeps with a volume");
+        return Err(invalid("parameters", why));
+    }
     let told = request.created_for.unwrap_or_default();
     let (created_for, dropped) = CreatedFor {
         claim: told.claim,

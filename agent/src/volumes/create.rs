@@ -23,12 +23,12 @@ use crate::{
     },
     fs::{
         kernel_options::{self, Asked},
-        parse_mount_flags,
+        mkfs_trial, parse_mount_flags,
     },
     inventory::assemble::is_live,
     model::{
-        ClassConfig, CreatedFor, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot,
-        Volume, VolumeSpec, VolumeState,
+        ClassConfig, CreatedFor, DriveId, DriveRef, DriveState, Label, Mode, Record, RecordState,
+        Snapshot, Volume, VolumeSpec, VolumeState,
         created_for::{is_by_hand, keep_by_hand, keep_created_at, requested},
     },
     state::{Doubt, merge::is_acknowledged},
@@ -72,16 +72,49 @@ pub struct Request {
     pub by_hand: bool,
 }
 
-/// Compares an existing volume of the same name with the request: same, or what differs. Pure.
-pub fn compare(volume: &Volume, request: &Request, class: &ClassConfig) -> Result<(), VolumeError> {
-    let record = &volume.placed.record;
-    let size = record.extent.len;
+/// What a request is compared with.
+struct Made<'a> {
+    class: &'a str,
+    mode: Mode,
+    fs_type: Option<crate::model::FsType>,
+    size: u64,
+    /// As they are kept.
+    parameters: &'a BTreeMap<String, String>,
+}
+
+impl<'a> From<&'a Record> for Made<'a> {
+    fn from(record: &'a Record) -> Self {
+        Self {
+            class: &record.class,
+            mode: record.mode,
+            fs_type: record.fs_type,
+            size: record.extent.len,
+            parameters: &record.parameters,
+        }
+    }
+}
+
+impl<'a> From<&'a VolumeSpec> for Made<'a> {
+    fn from(spec: &'a VolumeSpec) -> Self {
+        Self {
+            class: &spec.class,
+            mode: spec.mode,
+            fs_type: spec.fs_type,
+            size: spec.size_bytes,
+            parameters: &spec.parameters,
+        }
+    }
+}
+
+/// Compares a volume of the same name, or the one that would be made, with the request: same, or what differs. Pure.
+fn compare(record: Made<'_>, request: &Request, class: &ClassConfig) -> Result<(), VolumeError> {
+    let size = record.size;
     let fs = |mode: Mode, fs: Option<crate::model::FsType>| match mode {
         Mode::Mount => fs.unwrap_or(class.fs_type).as_str(),
         Mode::Block => "block",
     };
     let has = (
-        record.class.as_str(),
+        record.class,
         record.mode.as_str(),
         fs(record.mode, record.fs_type),
     );
@@ -90,8 +123,8 @@ pub fn compare(volume: &Volume, request: &Request, class: &ClassConfig) -> Resul
         request.mode.as_str(),
         fs(request.mode, request.fs_type),
     );
-    let requested = requested(&record.parameters);
-    let made_by_hand = is_by_hand(&record.parameters);
+    let requested = requested(record.parameters);
+    let made_by_hand = is_by_hand(record.parameters);
     let made = |by_hand| match by_hand {
         true => "by hand",
         false => "through CSI",
@@ -202,7 +235,8 @@ impl Volumes {
                             why.to_string()
                         }),
                 }),
-                _ => compare(volume, &request, class).map(|()| (volume.clone(), snapshot.revision)),
+                _ => compare((&volume.placed.record).into(), &request, class)
+                    .map(|()| (volume.clone(), snapshot.revision)),
             };
         }
         self.carve(&request, class).await
@@ -245,6 +279,25 @@ impl Volumes {
                 tracing::debug!(reason = why, "mount options not checked before the mount");
                 Ok(())
             }
+        }
+    }
+
+    /// What mkfs refuses would fail the first stage of the new volume.
+    async fn ask_mkfs(spec: &VolumeSpec) -> Result<(), VolumeError> {
+        let Some(fs_type) = spec.fs_type.filter(|_| !spec.mkfs_options.is_empty()) else {
+            return Ok(());
+        };
+        match mkfs_trial::refusal(fs_type, &spec.mkfs_options, spec.size_bytes).await {
+            None => Ok(()),
+            Some(why) => Err(VolumeError::Invalid {
+                field: "mkfs options",
+                why: format!(
+                    "mkfs.{fs_type} refuses {:?} for {} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
+                    spec.mkfs_options.join(" "),
+                    spec.size_bytes,
+                    spec.class
+                ),
+            }),
         }
     }
 
@@ -386,7 +439,15 @@ impl Volumes {
             raw_space: class.raw_space,
             placement: class.placement,
         };
+        // A repeat would be refused: so is this, before anything is made.
+        if let Err(differs) = compare((&spec).into(), request, class) {
+            return Err(VolumeError::Invalid {
+                field: "request",
+                why: format!("no volume could be as it asks: {differs}"),
+            });
+        }
         Self::ask_kernel(request, &spec).await?;
+        Self::ask_mkfs(&spec).await?;
         let deleted = self.inner.inventory.deleted();
         let mut refused: Option<RunError<CarveError>> = None;
         let mut unzeroed: Option<RunError<CarveError>> = None;
@@ -508,7 +569,7 @@ impl Volumes {
                                 spec.name
                             ),
                         })?;
-                    compare(volume, request, class)?;
+                    compare((&volume.placed.record).into(), request, class)?;
                     tracing::info!(volume = %volume.uuid, name = %spec.name, drive = %drive.id, bytes = spec.size_bytes, "volume created");
                     return Ok((volume.clone(), revision));
                 }

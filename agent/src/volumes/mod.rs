@@ -21,6 +21,7 @@ mod quarantine;
 pub mod release;
 pub mod samplers;
 pub mod stats;
+mod system_places;
 mod unmounting;
 pub mod wipe;
 mod zeroing;

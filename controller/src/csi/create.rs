@@ -45,6 +45,7 @@ impl TryFrom<csi::CreateVolumeRequest> for Create {
         let capabilities = validate::capabilities(&request.volume_capabilities)?;
         let range = validate::capacity_range(request.capacity_range.as_ref())?;
         let mut parameters = validate::parameters(&request.parameters)?;
+        validate::one_filesystem(capabilities.fs_type, parameters.fs_type)?;
         let group = validate::anti_affinity::group(&request.parameters)?;
         // Kept with the volume, on its drive: the agent reads it again from there.
         let kept = group.map(|group| (names::KEPT_ANTI_AFFINITY_GROUP.to_owned(), group));

@@ -6,6 +6,7 @@
     reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
 )]
 
+pub mod answers;
 pub mod ask;
 pub mod authority;
 pub mod breakable;
@@ -31,6 +32,7 @@ pub mod rpc;
 pub mod socket;
 pub mod table;
 pub mod terminal;
+pub mod text;
 pub mod tls;
 
 pub use identity::{IdentityConfig, IdentityService};
