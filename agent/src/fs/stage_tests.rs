@@ -258,7 +258,7 @@ fn mounts_are_compared_by_device_root_type_ro_and_context() {
             MountPlan::Nothing,
         ),
         (
-            "1 2 8:1 / /s rw,nosuid shared:3 - xfs /dev/renamed rw,x",
+            "1 2 8:1 / /s rw,relatime shared:3 - xfs /dev/renamed rw,x",
             false,
             None,
             MountPlan::Nothing,

@@ -133,6 +133,13 @@ impl<S: Agent> Agent for Remote<S> {
         self.service.create_volume(request).await
     }
 
+    async fn keep_placement(
+        &self,
+        request: Request<KeepPlacementRequest>,
+    ) -> Answer<KeepPlacementResponse> {
+        self.service.keep_placement(request).await
+    }
+
     async fn delete_volume(
         &self,
         request: Request<DeleteVolumeRequest>,
@@ -223,6 +230,7 @@ mod tests {
         refused RefusedRequest => RefusedResponse,
         watch_inventory WatchInventoryRequest => Self::WatchInventoryStream,
         create_volume CreateVolumeRequest => CreateVolumeResponse,
+        keep_placement KeepPlacementRequest => KeepPlacementResponse,
         delete_volume DeleteVolumeRequest => DeleteVolumeResponse,
         expand_volume ExpandVolumeRequest => ExpandVolumeResponse,
         rescan RescanRequest => RescanResponse,
@@ -255,12 +263,13 @@ mod tests {
             "delete_volume",
             "expand_volume",
             "hello",
+            "keep_placement",
             "prove",
             "refused",
             "watch_inventory",
         ];
         let codes = codes(&remote).await;
-        assert_eq!(codes.len(), 13);
+        assert_eq!(codes.len(), 14);
         for (call, code) in codes {
             let expected = if used.contains(&call) {
                 Code::Unimplemented

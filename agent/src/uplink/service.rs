@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, pin::Pin, sync::Arc};
 
-use drivebay_common::rpc::logged;
+use drivebay_common::{kept_placements::KeptPlacements, rpc::logged};
 use drivebay_proto::{
     agent::{self as wire, agent_server::Agent},
     names,
@@ -39,6 +39,7 @@ pub struct AgentService {
     rescans: Rescans,
     acknowledger: Acknowledger,
     machine_id: String,
+    placements: Arc<KeptPlacements>,
 }
 
 impl AgentService {
@@ -54,6 +55,7 @@ impl AgentService {
             rescans,
             acknowledger,
             machine_id,
+            placements: Arc::default(),
         }
     }
 }
@@ -137,6 +139,13 @@ impl Agent for AgentService {
             })
         })
         .await
+    }
+
+    async fn keep_placement(
+        &self,
+        request: Request<wire::KeepPlacementRequest>,
+    ) -> Answer<wire::KeepPlacementResponse> {
+        Ok(Response::new(self.placements.keep(request.into_inner())))
     }
 
     async fn delete_volume(

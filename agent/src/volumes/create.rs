@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::{
     CARVE_DEADLINE, VolumeError, Volumes,
+    compare::compare,
     guard::Key,
     in_flight::StillInFlight,
     placement::{self, InFlight, Need},
@@ -27,9 +28,9 @@ use crate::{
     },
     inventory::assemble::is_live,
     model::{
-        ClassConfig, CreatedFor, DriveId, DriveRef, DriveState, Label, Mode, Record, RecordState,
-        Snapshot, Volume, VolumeSpec, VolumeState,
-        created_for::{is_by_hand, keep_by_hand, keep_created_at, requested},
+        ClassConfig, CreatedFor, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot,
+        Volume, VolumeSpec, VolumeState,
+        created_for::{keep_by_hand, keep_created_at},
     },
     state::{Doubt, merge::is_acknowledged},
     sys::clock::{since_boot, unix_seconds},
@@ -70,93 +71,6 @@ pub struct Request {
     pub created_for: CreatedFor,
     /// By a person on this node, and not through CSI. Kept, too.
     pub by_hand: bool,
-}
-
-/// What a request is compared with.
-struct Made<'a> {
-    class: &'a str,
-    mode: Mode,
-    fs_type: Option<crate::model::FsType>,
-    size: u64,
-    /// As they are kept.
-    parameters: &'a BTreeMap<String, String>,
-}
-
-impl<'a> From<&'a Record> for Made<'a> {
-    fn from(record: &'a Record) -> Self {
-        Self {
-            class: &record.class,
-            mode: record.mode,
-            fs_type: record.fs_type,
-            size: record.extent.len,
-            parameters: &record.parameters,
-        }
-    }
-}
-
-impl<'a> From<&'a VolumeSpec> for Made<'a> {
-    fn from(spec: &'a VolumeSpec) -> Self {
-        Self {
-            class: &spec.class,
-            mode: spec.mode,
-            fs_type: spec.fs_type,
-            size: spec.size_bytes,
-            parameters: &spec.parameters,
-        }
-    }
-}
-
-/// Compares a volume of the same name, or the one that would be made, with the request: same, or what differs. Pure.
-fn compare(record: Made<'_>, request: &Request, class: &ClassConfig) -> Result<(), VolumeError> {
-    let size = record.size;
-    let fs = |mode: Mode, fs: Option<crate::model::FsType>| match mode {
-        Mode::Mount => fs.unwrap_or(class.fs_type).as_str(),
-        Mode::Block => "block",
-    };
-    let has = (
-        record.class,
-        record.mode.as_str(),
-        fs(record.mode, record.fs_type),
-    );
-    let asked = (
-        request.class.as_str(),
-        request.mode.as_str(),
-        fs(request.mode, request.fs_type),
-    );
-    let requested = requested(record.parameters);
-    let made_by_hand = is_by_hand(record.parameters);
-    let made = |by_hand| match by_hand {
-        true => "by hand",
-        false => "through CSI",
-    };
-    let fits = size >= request.size_bytes
-        && (request.limit_bytes == 0 || size <= request.limit_bytes)
-        && requested == request.parameters;
-    // Neither takes over what the other made: an orchestrator deletes what it believes to be its own.
-    if has == asked && fits && made_by_hand == request.by_hand {
-        return Ok(());
-    }
-    Err(VolumeError::Exists {
-        name: request.name.clone(),
-        has: format!(
-            "class {}, {} {}, {size} bytes, parameters {:?}, made {}",
-            has.0,
-            has.1,
-            has.2,
-            requested,
-            made(made_by_hand)
-        ),
-        asked: format!(
-            "class {}, {} {}, {} bytes (limit {}), parameters {:?}, made {}",
-            asked.0,
-            asked.1,
-            asked.2,
-            request.size_bytes,
-            request.limit_bytes,
-            request.parameters,
-            made(request.by_hand)
-        ),
-    })
 }
 
 /// Whether a volume is known as one that was acknowledged, on a drive or while its drive is missing. One that is only recorded

@@ -17,6 +17,7 @@ pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod identity;
+pub mod kept_placements;
 pub mod limits;
 pub mod liveness;
 pub mod local;
