@@ -21,7 +21,7 @@ use tokio::{
     sync::{mpsc, watch},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::Server;
+use tonic::{service::Routes, transport::Server};
 
 use crate::{
     by_hand::ByHandService,
@@ -281,12 +281,9 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         controller: options.headless || config.controller.is_some(),
         ready: ready.clone(),
     });
-    let mut csi = Server::builder()
-        .add_service(IdentityServer::new(identity))
-        .add_service(NodeServer::new(NodeService::new(
-            volumes.clone(),
-            options.health_api,
-        )));
+    let mut csi = Routes::new(IdentityServer::new(identity)).add_service(NodeServer::new(
+        NodeService::new(volumes.clone(), options.health_api),
+    ));
     if let Some(agents) = agents {
         let controller = ControllerService::new(
             ControllerConfig {
@@ -321,8 +318,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     ));
     let by_hand = ByHandService::new(volumes.clone(), by_hand_rescans);
     let agent_server = tokio::spawn(server::serve(
-        Server::builder()
-            .add_service(AgentServer::new(agent))
+        Routes::new(AgentServer::new(agent))
             .add_service(ByHandServer::new(by_hand))
             .add_service(LogService::server()),
         agent_socket,

@@ -4,7 +4,7 @@ use std::{io, path::Path, time::Duration};
 
 use drivebay_common::socket::{self, BindError, Bound};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::server::Router;
+use tonic::service::Routes;
 
 /// Longest a silent client can hold the drain open.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -44,12 +44,12 @@ pub async fn bind(path: &Path) -> Result<Bound, ServeError> {
 
 /// Serves until stopped; then open calls get a few seconds, and the socket is removed.
 pub async fn serve(
-    router: Router,
+    routes: Routes,
     bound: Bound,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let path = bound.file.path().display().to_string();
-    socket::serve(router, bound, stop.cancelled_owned(), DRAIN)
+    socket::serve(routes, bound, stop.cancelled_owned(), DRAIN)
         .await
         .map_err(|source| ServeError::Serve { path, source })
 }

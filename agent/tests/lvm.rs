@@ -1193,6 +1193,7 @@ fn staged(drive: &Drive, uuid: Uuid, path: &Path) -> drivebay_agent::fs::jobs::S
             fs_type: None,
             flags: vec![],
             read_only: false,
+            mounted_with: None,
             xfs_retry_forever: false,
         }),
         may_repair: true,

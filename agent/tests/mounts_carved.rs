@@ -118,6 +118,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
             fs_type: Some(FsType::Xfs),
             flags: vec!["noatime".to_owned()],
             read_only: false,
+            mounted_with: None,
             xfs_retry_forever: false,
         }),
         may_repair: true,

@@ -18,7 +18,7 @@ use tokio::{
     sync::watch,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::Server;
+use tonic::service::Routes;
 
 #[cfg(feature = "kubernetes")]
 use crate::tokens::{ApiServer, Expected};
@@ -173,9 +173,7 @@ pub async fn serve(
         agents.clone(),
     );
     let cluster = ClusterService::new(agents, options.driver_name);
-    let commands = Server::builder()
-        .add_service(ClusterServer::new(cluster))
-        .add_service(LogService::server());
+    let commands = Routes::new(ClusterServer::new(cluster)).add_service(LogService::server());
     let end = ending.clone().cancelled_owned();
     tasks.spawn(async move {
         if let Err(error) = socket::serve(commands, admin, end, CONNECT).await {
@@ -191,14 +189,13 @@ pub async fn serve(
         ending.clone(),
     ));
     tasks.spawn(manager::keep_alive(liveness, ending.clone()));
-    let router = Server::builder()
-        .add_service(IdentityServer::new(identity))
-        .add_service(ControllerServer::new(controller));
+    let routes =
+        Routes::new(IdentityServer::new(identity)).add_service(ControllerServer::new(controller));
     let stop = async {
         stop.await;
         manager::say_stopping().await;
     };
-    let served = socket::serve(router, bound, stop, DRAIN).await;
+    let served = socket::serve(routes, bound, stop, DRAIN).await;
     ending.cancel();
     tasks.close();
     if tokio::time::timeout(SAVE_DEADLINE, tasks.wait())

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use drivebay_common::text::{acts, escaped};
 use drivebay_proto::{agent, csi};
 
 use csi::{
@@ -131,8 +132,13 @@ pub fn within_limits<E: Entry>(mut all: Vec<E>) -> Vec<E> {
         if reason.is_empty() {
             "Abnormal".clone_into(reason);
         }
-        reason.truncate(reason.floor_char_boundary(MAX_REASON_BYTES));
-        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
+        for (text, most) in [(reason, MAX_REASON_BYTES), (message, MAX_MESSAGE_BYTES)] {
+            // What a drive calls itself, or a node says.
+            if text.chars().any(acts) {
+                *text = escaped(text);
+            }
+            text.truncate(text.floor_char_boundary(most));
+        }
     }
     all.retain(|entry| seen.insert((entry.weight(), entry.reason().to_owned())));
     all.truncate(MAX_CONDITIONS);

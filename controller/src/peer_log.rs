@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use drivebay_common::text::acts;
+
 /// Longest text of a peer in a log line or in what a person reads, bytes.
 pub const MAX_TEXT_BYTES: usize = 256;
 /// Lines of one kind about one peer in a minute.
@@ -34,7 +36,7 @@ fn printable_up_to(text: &str, most: usize) -> String {
     let mut made = String::new();
     for c in text.chars() {
         let before = made.len();
-        if c.is_control() || is_invisible(c) {
+        if acts(c) {
             made.extend(c.escape_default());
         } else {
             made.push(c);
@@ -46,11 +48,6 @@ fn printable_up_to(text: &str, most: usize) -> String {
         }
     }
     made
-}
-
-// Line and paragraph separators, and what changes the direction of text.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 type Counts = BTreeMap<(&'static str, String), u64>;

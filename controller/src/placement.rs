@@ -264,7 +264,7 @@ pub fn place(
 }
 
 // Rendezvous hashing: each name has its own order of the nodes.
-fn turn(name: &str, node: &str) -> u64 {
+pub(crate) fn turn(name: &str, node: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (name, node).hash(&mut hasher);
     hasher.finish()

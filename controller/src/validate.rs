@@ -51,8 +51,10 @@ pub enum InvalidRequest {
     /// Both block and mount in one request.
     #[error("volume_capabilities ask for both block and mount; a volume is one or the other")]
     MixedAccess,
-    /// Two capabilities with two filesystems.
-    #[error("volume_capabilities name two filesystems, {first} and {second}")]
+    /// Two capabilities with two filesystems, or a capability and a parameter.
+    #[error(
+        "the request names two filesystems, {first} and {second}: of volume_capabilities and parameters fsType and csi.storage.k8s.io/fstype all that name one must name the same"
+    )]
     MixedFilesystems {
         /// One of them.
         first: &'static str,
@@ -318,7 +320,13 @@ pub fn parameters(map: &HashMap<String, String>) -> Result<Parameters, InvalidRe
         match key.as_str() {
             names::PARAM_CLASS => {
                 text("parameters.class", value, MAX_STRING_BYTES)?;
-                parsed.class = (!value.is_empty()).then(|| value.clone());
+                if value.is_empty() {
+                    return Err(InvalidRequest::BadParameter {
+                        key: names::PARAM_CLASS,
+                        reason: "it is empty; name a class, or leave the parameter out",
+                    });
+                }
+                parsed.class = Some(value.clone());
             }
             names::PARAM_FS_TYPE => parsed.fs_type = filesystem("parameters.fsType", value)?,
             names::PARAM_MKFS_OPTIONS => parsed.mkfs_options = mkfs_options(value)?.to_owned(),
@@ -334,8 +342,21 @@ pub fn parameters(map: &HashMap<String, String>) -> Result<Parameters, InvalidRe
         parsed.kept.insert(key.clone(), value.clone());
     }
     anti_affinity::check(map)?;
-    parsed.fs_type = parsed.fs_type.or(reserved_fs_type);
+    parsed.fs_type = one_filesystem(parsed.fs_type, reserved_fs_type)?;
     Ok(parsed)
+}
+
+/// The filesystem that two places of a request name, which must be one.
+pub fn one_filesystem(
+    first: Option<&'static str>,
+    second: Option<&'static str>,
+) -> Result<Option<&'static str>, InvalidRequest> {
+    match (first, second) {
+        (Some(first), Some(second)) if first != second => {
+            Err(InvalidRequest::MixedFilesystems { first, second })
+        }
+        (first, second) => Ok(first.or(second)),
+    }
 }
 
 /// Options for mkfs, separated by spaces.
@@ -402,7 +423,7 @@ mod tests {
         let given = [
             ("class", "hdd"),
             ("fsType", "xfs"),
-            ("csi.storage.k8s.io/fstype", "ext4"),
+            ("csi.storage.k8s.io/fstype", "xfs"),
             ("mkfsOptions", "-m reflink=1"),
             ("mountOptions", "noatime,nodiratime"),
             ("csi.storage.k8s.io/pvc/name", "claim"),
@@ -415,6 +436,24 @@ mod tests {
         });
         let options = ("-m reflink=1", "noatime,nodiratime");
         assert_eq!(fields, Ok((Some("hdd"), Some("xfs"), options, 5)));
+    }
+
+    #[test]
+    fn an_empty_class_and_two_filesystems_are_refused() {
+        let of = |given: &[(&str, &str)]| {
+            let owned = given
+                .iter()
+                .map(|(key, value)| ((*key).into(), (*value).into()));
+            parameters(&owned.collect())
+        };
+        assert!(matches!(
+            of(&[("class", "")]),
+            Err(InvalidRequest::BadParameter { .. })
+        ));
+        let two = of(&[("fsType", "xfs"), ("csi.storage.k8s.io/fstype", "ext4")]);
+        assert!(matches!(two, Err(InvalidRequest::MixedFilesystems { .. })));
+        let one = of(&[("fsType", ""), ("csi.storage.k8s.io/fstype", "ext4")]);
+        assert_eq!(one.map(|all| all.fs_type), Ok(Some("ext4")));
     }
 
     #[test]

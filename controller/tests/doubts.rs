@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use common::*;
 use drivebay_controller::{
-    Agents, HealthApi,
+    Agents, ControllerService, HealthApi,
     agents::{ForgottenNodes, Visitor},
     in_process_channel,
     inventory::Inventory,
@@ -89,6 +89,40 @@ async fn a_volume_in_doubt_on_a_node_that_is_away_is_made_nowhere_else_until_the
     assert_eq!(agents.creates_in_doubt(), 0);
     assert_eq!(ask().await, Code::Ok);
     assert_eq!(volumes(&other), 1);
+}
+
+#[tokio::test]
+async fn one_request_sent_to_two_controllers_at_once_makes_one_volume_though_each_sees_other_room()
+{
+    let (a, b) = (Fake::new("a"), Fake::new("b"));
+    let room = |fake: &Fake, free: u64| {
+        fake.change(|state| state.classes = BTreeMap::from([("hdd".into(), class("hdd", free))]));
+    };
+    let controller = async || {
+        let forgotten_nodes = watch::Sender::new(ForgottenNodes::new());
+        let agents = Agents::new(forgotten_nodes.subscribe(), Notes::in_memory());
+        let sessions = (enter(&agents, &a).await, enter(&agents, &b).await);
+        (service(agents, HealthApi::Legacy), sessions)
+    };
+    room(&a, 200 * GIB);
+    let (first, _of_first) = controller().await;
+    // The first controller does not hear of this before it is asked.
+    for fake in [&a, &b] {
+        fake.change(|state| state.silent = true);
+    }
+    room(&a, 100 * GIB);
+    room(&b, 200 * GIB);
+    let (second, _of_second) = controller().await;
+    for fake in [&a, &b] {
+        fake.state.lock().unwrap().silent = false;
+    }
+    let ask = async |controller: &ControllerService| {
+        let answer = controller.create_volume(Request::new(create("v"))).await;
+        answer.unwrap().into_inner().volume.unwrap().volume_id
+    };
+    let (one, other) = tokio::join!(ask(&first), ask(&second));
+    assert_eq!(one, other);
+    assert_eq!(volumes(&a) + volumes(&b), 1);
 }
 
 #[tokio::test]

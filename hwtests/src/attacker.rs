@@ -177,6 +177,13 @@ impl Agent for Node {
         no()
     }
 
+    async fn keep_placement(
+        &self,
+        _: Request<KeepPlacementRequest>,
+    ) -> Answer<KeepPlacementResponse> {
+        no()
+    }
+
     async fn delete_volume(&self, _: Request<DeleteVolumeRequest>) -> Answer<DeleteVolumeResponse> {
         no()
     }

@@ -141,6 +141,11 @@ impl Csi {
         self
     }
 
+    /// The connection, for calls that no client here has.
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
     /// The Identity service.
     pub fn identity(&self) -> IdentityClient<Channel> {
         IdentityClient::new(self.channel.clone())

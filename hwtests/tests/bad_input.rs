@@ -9,15 +9,23 @@
 )]
 
 mod bad_input {
+    pub(crate) mod agent_rows;
     pub(crate) mod controller;
+    pub(crate) mod fields;
+    pub(crate) mod fields_controller;
+    pub(crate) mod fields_node;
     pub(crate) mod good;
     pub(crate) mod node;
     pub(crate) mod options;
+    pub(crate) mod raw;
     pub(crate) mod table;
     pub(crate) mod unserved;
 }
 
-use bad_input::{controller, good, node, options, table::Ground, unserved};
+use bad_input::{
+    agent_rows, controller, fields_controller, fields_node, good, node, options, raw,
+    table::Ground, unserved,
+};
 use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, tree};
 
 #[tokio::test]
@@ -61,6 +69,45 @@ async fn bad_input_on_every_rpc_gets_its_code_and_a_sentence_and_changes_nothing
         "a drive was written to"
     );
     // Told again with all the rest, so that the rows cannot pass because nothing works any more.
+    good::still_works(&rig).await;
+}
+
+#[tokio::test]
+async fn every_field_of_every_request_with_an_odd_value_gets_its_one_code() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4", kernel "5.17");
+    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
+    let files = rig.volume("files", 64 * MIB, &csi::mount("ext4")).await;
+    let raw_volume = rig.volume("raw", 64 * MIB, &csi::block()).await;
+    let unstaged = rig.volume("unstaged", 64 * MIB, &csi::mount("ext4")).await;
+    rig.use_volume(&files).await;
+    rig.use_volume(&raw_volume).await;
+    let volumes = rig.csi.ids().await.unwrap();
+    let mounts = tree::mounts_of(rig.dir());
+
+    let mut ground = Ground::new(&rig, files.clone(), raw_volume.clone());
+    ground.unstaged = unstaged;
+    raw::rows(&mut ground).await;
+    fields_controller::rows(&mut ground).await;
+    fields_node::rows(&mut ground, rig.dir()).await;
+    agent_rows::rows(&mut ground, &rig).await;
+    let (rows, wrong) = ground.verdict();
+    assert!(
+        wrong.is_empty(),
+        "{} of {rows} rows are wrong:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    assert!(rows >= 600, "{rows} rows");
+    assert_eq!(
+        rig.csi.ids().await.unwrap(),
+        volumes,
+        "volumes came or went"
+    );
+    assert_eq!(tree::mounts_of(rig.dir()), mounts, "mounts came or went");
+    let precious = std::fs::read_to_string(rig.dir().join("odd/content")).unwrap();
+    assert_eq!(precious, "precious");
+    rig.leave_volume(&files).await;
+    rig.leave_volume(&raw_volume).await;
     good::still_works(&rig).await;
 }
 

@@ -9,6 +9,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
 };
@@ -184,4 +185,59 @@ fn stand_in(path: &Path, line: &str) {
 
     fs::write(path, format!("#!/bin/sh\n{line}\n")).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A tool that the build of the lab's guest calls, in the place of Debian's.
+fn instead(bin: &Path, name: &str, script: &str) {
+    let path = bin.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn mounts_below(dir: &Path) -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let below = format!("{}/", dir.display());
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let points = points.filter(|point| point.starts_with(&below));
+    points.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_guest_build_that_fails_leaves_no_mount_and_the_next_one_says_the_same() {
+    need!(root, tool "unshare");
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path().canonicalize().unwrap();
+    let (bin, target) = (dir.join("bin"), dir.join("target"));
+    fs::create_dir(&bin).unwrap();
+    instead(&bin, "dpkg-query", "echo all installed");
+    instead(&bin, "df", "echo Avail; echo 99999");
+    // As it does, and is interrupted by a disk that is full: /proc is mounted, and the root has files.
+    instead(
+        &bin,
+        "mmdebstrap",
+        "for arg; do case $arg in */root) root=$arg ;; esac; done\n\
+         mkdir -p \"$root/proc\" \"$root/etc\"; echo x >\"$root/etc/passwd\"\n\
+         mount -t proc proc \"$root/proc\" || exit 9\n\
+         echo 'dpkg: error: No space left on device'; exit 1",
+    );
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let build = || {
+        let output = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/guest/build"))
+            .env("PATH", &path)
+            .env("CARGO_TARGET_DIR", &target)
+            .output()
+            .unwrap();
+        assert!(!output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("No space left on device"), "{said}");
+        assert_eq!(mounts_below(&dir), [""; 0], "{said}");
+        assert!(!target.join("lab/.building").exists(), "{said}");
+    };
+    build();
+    build();
+    // One of before that has left its mounts on the host.
+    let left = target.join("lab/.building/root/proc");
+    fs::create_dir_all(&left).unwrap();
+    tools::must("mount", &["-t", "proc", "proc", left.to_str().unwrap()]);
+    build();
 }

@@ -12,6 +12,7 @@ mod one_node {
     pub(crate) mod agent_life;
     pub(crate) mod counted;
     pub(crate) mod data;
+    pub(crate) mod repeats;
     pub(crate) mod single_writer;
     pub(crate) mod workers;
     pub(crate) mod writer;

@@ -14,9 +14,12 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use drivebay_common::{ask::AskError, cli::chain};
-use drivebay_proto::agent::{
-    DeleteVolumeRequest, ExpandVolumeRequest, InventoryUpdate, MountVolumeRequest,
-    UnmountVolumeRequest, Volume,
+use drivebay_proto::{
+    agent::{
+        DeleteVolumeRequest, ExpandVolumeRequest, InventoryUpdate, MountVolumeRequest,
+        UnmountVolumeRequest, Volume,
+    },
+    names,
 };
 use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout};
@@ -167,9 +170,21 @@ async fn create(socket: &Path, asked: &Create) -> Result<String, NomadError> {
 fn is_as_asked(volume: &Volume, asked: &Create) -> Result<(), NomadError> {
     is_ours(volume)?;
     let parameters = &asked.parameters;
+    let none = String::new();
+    let kept = |key: &str| volume.parameters.get(key).unwrap_or(&none);
     for (what, has, wish) in [
         ("class", &volume.class, &parameters.class),
         ("filesystem", &volume.fs_type, &parameters.fs_type),
+        (
+            "mkfsOptions",
+            kept(names::PARAM_MKFS_OPTIONS),
+            &parameters.mkfs_options,
+        ),
+        (
+            "mountOptions",
+            kept(names::PARAM_MOUNT_OPTIONS),
+            &parameters.mount_options,
+        ),
     ] {
         if let Some(wish) = wish.as_ref().filter(|wish| *wish != has) {
             return Err(NomadError::Differs {
@@ -350,6 +365,14 @@ mod tests {
         let other = asked(r#"{"fsType":"ext4"}"#);
         let refused = is_as_asked(&volume, &other).unwrap_err().to_string();
         assert!(refused.contains("filesystem \"xfs\""), "{refused}");
+        // Also one that would be refused for a new volume.
+        for (parameters, what) in [
+            (r#"{"mountOptions":"bind"}"#, "mountOptions"),
+            (r#"{"mkfsOptions":"-b 99"}"#, "mkfsOptions"),
+        ] {
+            let refused = is_as_asked(&volume, &asked(parameters)).unwrap_err();
+            assert!(refused.to_string().contains(what), "{refused}");
+        }
         for not_ours in [
             Volume {
                 by_hand: false,

@@ -187,7 +187,14 @@ impl Node for NodeService {
             }
             let volume = self.volumes.require_scanned(&request.volume_id).await?;
             if let Some(asked) = request.volume_capability.as_ref() {
-                let asked = capability(Some(asked))?;
+                let asked = capability(Some(asked)).map_err(|error| match error {
+                    // Of this call alone CSI has it as a wrong argument.
+                    VolumeError::Unsupported(why) => VolumeError::Invalid {
+                        field: "volume_capability",
+                        why: why.to_string(),
+                    },
+                    other => other,
+                })?;
                 if asked.mode != volume.placed.record.mode {
                     return Err(VolumeError::Invalid {
                         field: "volume_capability",

@@ -4,6 +4,7 @@
 //! CANCELLED mean "may still be running, call again" and are used only when that is true. Every other
 //! code is final: nothing is left half done, and the kubelet may never call again.
 
+use drivebay_common::answers;
 use tonic::{Code, Status};
 
 use crate::{
@@ -13,18 +14,7 @@ use crate::{
 
 /// The error as a gRPC status: its code from the table, its whole chain of reasons as the message.
 pub fn status(error: &VolumeError) -> Status {
-    Status::new(code(error), printable(&chain(error)))
-}
-
-/// Control characters written out: a message may quote what a request held, and it ends up in logs and events.
-fn printable(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| {
-            let escaped = c.is_control().then(|| c.escape_default());
-            let plain = (!c.is_control()).then_some(c);
-            escaped.into_iter().flatten().chain(plain)
-        })
-        .collect()
+    answers::fit(code(error), &chain(error))
 }
 
 /// The table.
@@ -34,6 +24,7 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::CannotTell { .. } => Code::Unavailable,
         VolumeError::NotFound { .. } => Code::NotFound,
         VolumeError::Invalid { .. } => Code::InvalidArgument,
+        VolumeError::Unsupported(_) => Code::FailedPrecondition,
         VolumeError::Exists { .. } => Code::AlreadyExists,
         // The volume exists and may come back; a second one of its name must not be made meanwhile.
         VolumeError::ExistsAway { .. } => Code::Unavailable,
@@ -126,6 +117,11 @@ fn fs_code(error: &FsError) -> Code {
         FsError::Unmount { .. } => Code::Unavailable,
         FsError::NeedsRepair { .. } => Code::Aborted,
         FsError::Grow { .. } => Code::Internal,
+        FsError::Path { source, .. } => match source.errno() {
+            Some(libc::ENAMETOOLONG) => Code::InvalidArgument,
+            _ => Code::FailedPrecondition,
+        },
+        FsError::ReadOnly { .. } => Code::FailedPrecondition,
         FsError::Io { .. } => Code::Internal,
         FsError::Option { .. } => Code::InvalidArgument,
     }
@@ -137,11 +133,6 @@ mod tests {
 
     use super::*;
     use crate::model::{Cause, DriveId};
-
-    #[test]
-    fn no_control_character_reaches_a_message() {
-        assert_eq!(printable("a\nb\u{0}ü"), "a\\nb\\u{0}ü");
-    }
 
     /// What the kubelet and the sidecars take for "may still be running".
     fn is_retried(code: Code) -> bool {

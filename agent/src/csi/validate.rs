@@ -5,11 +5,9 @@ use std::{
     path::{Component, PathBuf},
 };
 
+use drivebay_controller::validate::{self, Access};
 use drivebay_proto::{
-    csi::{
-        VolumeCapability,
-        volume_capability::{AccessType, access_mode::Mode as Access},
-    },
+    csi::VolumeCapability,
     names::{POD_NAME, POD_NAMESPACE},
 };
 
@@ -49,12 +47,18 @@ pub fn required<'a>(field: &'static str, value: &'a str) -> Result<&'a str, Volu
     Ok(value)
 }
 
+/// NAME_MAX of Linux, bytes.
+const NAME_MAX: usize = 255;
+
 /// A path that must be there, be absolute, and lead nowhere else than it says.
 pub fn path(field: &'static str, value: &str) -> Result<PathBuf, VolumeError> {
     required(field, value)?;
     // PATH_MAX of Linux, its terminating zero included.
     if value.len() >= 4096 {
         return Err(invalid(field, "is longer than 4095 bytes"));
+    }
+    if value.split('/').any(|part| part.len() > NAME_MAX) {
+        return Err(invalid(field, "has a component of more than 255 bytes"));
     }
     if value.chars().any(char::is_control) {
         return Err(invalid(field, "holds control characters"));
@@ -81,66 +85,26 @@ pub fn path(field: &'static str, value: &str) -> Result<PathBuf, VolumeError> {
     Ok(path)
 }
 
-/// What the capability asks for.
-pub fn capability(capability: Option<&VolumeCapability>) -> Result<Use, VolumeError> {
+/// What the capability asks for: what it may be at all is decided by the code that decides it for the controller.
+pub fn capability(given: Option<&VolumeCapability>) -> Result<Use, VolumeError> {
     const FIELD: &str = "volume_capability";
-    let capability = capability.ok_or_else(|| invalid(FIELD, "is missing"))?;
-    let access = capability
-        .access_mode
-        .as_ref()
-        .ok_or_else(|| invalid(FIELD, "access_mode is missing"))?;
-    let access = Access::try_from(access.mode)
-        .map_err(|_| invalid(FIELD, format!("access mode {} is not known", access.mode)))?;
-    let (read_only, exclusive) = match access {
-        Access::SingleNodeWriter | Access::SingleNodeMultiWriter => (false, false),
-        Access::SingleNodeReaderOnly => (true, false),
-        Access::SingleNodeSingleWriter => (false, true),
-        other => {
-            return Err(invalid(
-                FIELD,
-                format!(
-                    "access mode {} is not supported: a local drive is on one node only",
-                    other.as_str_name()
-                ),
-            ));
-        }
+    let given = given.ok_or_else(|| invalid(FIELD, "is missing"))?;
+    let asked = validate::capability(given).map_err(|error| match error.is_unsupported() {
+        true => VolumeError::Unsupported(error),
+        false => invalid(FIELD, error.to_string()),
+    })?;
+    let (mode, fs_type, flags) = match asked.access {
+        Access::Block => (Mode::Block, None, Vec::new()),
+        Access::Mount { fs_type, flags } => (Mode::Mount, fs_type.and_then(FsType::parse), flags),
     };
-    match &capability.access_type {
-        None => Err(invalid(FIELD, "neither block nor mount is set")),
-        Some(AccessType::Block(_)) => Ok(Use {
-            mode: Mode::Block,
-            fs_type: None,
-            flags: Vec::new(),
-            read_only,
-            exclusive,
-        }),
-        Some(AccessType::Mount(mount)) => {
-            if !mount.volume_mount_group.is_empty() {
-                return Err(invalid(
-                    FIELD,
-                    "volume_mount_group is not supported; use fsGroup",
-                ));
-            }
-            let fs_type = match mount.fs_type.as_str() {
-                "" => None,
-                text => Some(FsType::parse(text).ok_or_else(|| {
-                    invalid(
-                        FIELD,
-                        format!("filesystem {text:?} is not known; there are ext4, xfs, btrfs"),
-                    )
-                })?),
-            };
-            let parsed = parse_mount_flags(&mount.mount_flags)
-                .map_err(|error| invalid(FIELD, error.to_string()))?;
-            Ok(Use {
-                mode: Mode::Mount,
-                fs_type,
-                flags: mount.mount_flags.clone(),
-                read_only: read_only || parsed.read_only,
-                exclusive,
-            })
-        }
-    }
+    let parsed = parse_mount_flags(&flags).map_err(|error| invalid(FIELD, error.to_string()))?;
+    Ok(Use {
+        mode,
+        fs_type,
+        flags,
+        read_only: asked.read_only || parsed.read_only,
+        exclusive: asked.single_writer,
+    })
 }
 
 /// The pod that a volume is published to, NAMESPACE/NAME; none where the caller names none, or one that Kubernetes cannot have.
@@ -183,7 +147,10 @@ mod tests {
 
     #[test]
     fn only_plain_absolute_paths_are_taken() {
-        for bad in ["", "a", "a/b", "../a", "/a/../b", "/", "/a\nb", "/a\u{0}b"] {
+        let component = format!("/a/{}", "b".repeat(256));
+        for bad in [
+            "", "a", "a/b", "../a", "/a/../b", "/", "/a\nb", "/a\u{0}b", &component,
+        ] {
             assert!(path("p", bad).is_err(), "{bad:?}");
         }
         let long = format!("/{}", "a".repeat(200));

@@ -50,9 +50,26 @@ pub struct Place {
     /// The pod that it was published to, NAMESPACE/NAME, if the call named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
+    /// The filesystem's options that were asked for, in one order; None: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<Vec<String>>,
+    /// Published for one target only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
     /// Which call asked for it: the same path asked for again is another place.
     #[serde(skip)]
     pub call: u64,
+}
+
+/// What a call asked for that no mount table shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// The pod, NAMESPACE/NAME.
+    pub pod: Option<String>,
+    /// The filesystem's options, in one order.
+    pub options: Option<Vec<String>>,
+    /// One target only.
+    pub exclusive: bool,
 }
 
 /// What should be mounted, by resolved path.
@@ -79,14 +96,7 @@ impl Expected {
     }
 
     /// From now on the volume should be mounted at this resolved path.
-    pub fn expect(
-        &self,
-        path: PathBuf,
-        volume: Uuid,
-        role: Role,
-        read_only: bool,
-        pod: Option<String>,
-    ) {
+    pub fn expect(&self, path: PathBuf, volume: Uuid, role: Role, read_only: bool, asked: Asked) {
         let mut inner = self.lock();
         inner.calls += 1;
         let call = inner.calls;
@@ -98,7 +108,9 @@ impl Expected {
             volume,
             role,
             read_only,
-            pod,
+            pod: asked.pod,
+            options: asked.options,
+            exclusive: asked.exclusive,
             call,
         };
         inner.places.insert(path, place);
@@ -129,10 +141,20 @@ impl Expected {
         (place.volume == volume).then_some(place.role)
     }
 
-    /// Where the volume is published by our own calls.
-    pub fn targets(&self, volume: Uuid) -> Vec<PathBuf> {
+    /// The filesystem's options that the mount of this volume at the path was asked for with, where that is known.
+    pub fn options(&self, volume: Uuid, path: &Path) -> Option<Vec<String>> {
         let inner = self.lock();
-        let of = |place: &Place| place.volume == volume && place.role == Role::Target;
+        let place = inner.places.get(path)?;
+        place.options.clone().filter(|_| place.volume == volume)
+    }
+
+    /// Where the volume is published by our own calls: those that stand in the way of another target, which is wanted as the
+    /// only one if `exclusive`.
+    pub fn targets(&self, volume: Uuid, exclusive: bool) -> Vec<PathBuf> {
+        let inner = self.lock();
+        let of = |place: &Place| {
+            place.volume == volume && place.role == Role::Target && (exclusive || place.exclusive)
+        };
         let targets = inner.places.iter().filter(|(_, place)| of(place));
         targets.map(|(path, _)| path.clone()).collect()
     }
@@ -209,6 +231,8 @@ impl Expected {
                     role,
                     read_only,
                     pod: None,
+                    options: None,
+                    exclusive: false,
                     call: 0,
                 });
             }

@@ -24,8 +24,20 @@ fn snapshot(dev: Option<(u32, u32)>) -> Snapshot {
 fn expected(read_only: bool) -> Expected {
     let expected = Expected::default();
     let volume = Uuid::from_u128(7);
-    expected.expect(STAGING.into(), volume, Role::Staging, read_only, None);
-    expected.expect(TARGET.into(), volume, Role::Target, read_only, None);
+    expected.expect(
+        STAGING.into(),
+        volume,
+        Role::Staging,
+        read_only,
+        Asked::default(),
+    );
+    expected.expect(
+        TARGET.into(),
+        volume,
+        Role::Target,
+        read_only,
+        Asked::default(),
+    );
     expected
 }
 
@@ -33,8 +45,17 @@ fn expected(read_only: bool) -> Expected {
 fn pods_are_known_until_their_mount_is_taken_back() {
     let expected = Expected::default();
     let volume = Uuid::from_u128(7);
-    let pod = |name: &str| Some(format!("shop/{name}"));
-    expected.expect(STAGING.into(), volume, Role::Staging, false, None);
+    let pod = |name: &str| Asked {
+        pod: Some(format!("shop/{name}")),
+        ..Asked::default()
+    };
+    expected.expect(
+        STAGING.into(),
+        volume,
+        Role::Staging,
+        false,
+        Asked::default(),
+    );
     expected.expect("/a".into(), volume, Role::Target, false, pod("db-0"));
     expected.expect("/b".into(), volume, Role::Target, false, pod("copy"));
     assert_eq!(expected.pods()[&volume], ["shop/db-0", "shop/copy"]);
@@ -153,7 +174,13 @@ fn what_our_own_calls_change_while_the_table_is_read_is_no_trouble() {
     }
     assert_eq!(told(&before, &expected.now()), 0);
     for path in [STAGING, TARGET] {
-        expected.expect(path.into(), Uuid::from_u128(7), Role::Target, false, None);
+        expected.expect(
+            path.into(),
+            Uuid::from_u128(7),
+            Role::Target,
+            false,
+            Asked::default(),
+        );
     }
     assert_eq!(told(&before, &expected.now()), 0);
 }

@@ -18,7 +18,7 @@ use crate::{
         attribute,
         dm::{self, DmDevice},
         mountinfo::{MountEntry, parse_dev},
-        path::{self, Kind},
+        path::{self, Kind, TargetError},
     },
 };
 
@@ -331,6 +331,24 @@ pub fn source_number(entry: &MountEntry) -> Option<(u32, u32)> {
         Some(name) => dm::number_of(Path::new("/sys"), &entry.source, name),
         None => number(name),
     }
+}
+
+/// A path of the caller's that cannot be used.
+pub fn path_error(what: &str, path: &Path, source: Cause) -> FsError {
+    FsError::Path {
+        what: what.to_owned(),
+        path: path.display().to_string(),
+        source,
+    }
+}
+
+/// As [`path_error`], of a target.
+pub fn target_error(what: &str, path: &Path, error: TargetError) -> FsError {
+    let source = match error {
+        TargetError::Occupied(why) => Cause::text(why),
+        TargetError::Io(error) => Cause::from(error),
+    };
+    path_error(what, path, source)
 }
 
 /// A failed system call.

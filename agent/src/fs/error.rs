@@ -125,6 +125,20 @@ pub enum FsError {
         /// What the tool said.
         output: String,
     },
+    /// A path that the caller named cannot be used.
+    #[error("{what} {path} failed")]
+    Path {
+        /// What was being done.
+        what: String,
+        path: String,
+        #[source]
+        source: Cause,
+    },
+    /// It would have to grow, and nothing may write to it.
+    #[error(
+        "the filesystem at {path} is mounted read-only and cannot grow; it grows when it is staged for writing"
+    )]
+    ReadOnly { path: String },
     /// A system call failed.
     #[error("{what} {path} failed")]
     Io {

@@ -40,18 +40,29 @@ pub(super) fn grow(
     }
     let fs_type = FsType::parse(&here.fs_type)
         .ok_or_else(|| not_here("an unknown filesystem is mounted there"))?;
+    let is_writable = |entry: &MountEntry| !entry.read_only() && !entry.super_read_only();
     // The tools of XFS and btrfs refuse a read-only mount; any writable one of the volume will do.
     let is_writable_twin = |entry: &&MountEntry| {
-        entry.root == here.root && entry.dev == here.dev && !entry.read_only()
+        entry.root == here.root && entry.dev == here.dev && is_writable(entry)
     };
-    let others = match here.read_only() {
-        true => mountinfo::read().map_err(failed)?,
-        false => Vec::new(),
+    let others = match is_writable(here) {
+        true => Vec::new(),
+        false => mountinfo::read().map_err(failed)?,
     };
-    let path = others
-        .iter()
-        .find(is_writable_twin)
-        .map_or(&here.mount_point, |entry| &entry.mount_point);
+    let twin = others.iter().find(is_writable_twin);
+    let path = twin.map_or(&here.mount_point, |entry| &entry.mount_point);
+    if !is_writable(here) && twin.is_none() {
+        let node = device::node(&job.device.name);
+        return match grow::is_smaller(fs_type, path, &node, device_bytes)? {
+            true => Err(FsError::ReadOnly {
+                path: job.path.display().to_string(),
+            }),
+            false => Ok(Grown {
+                device_bytes,
+                changed: false,
+            }),
+        };
+    }
     let changed = grow::grow(
         backend,
         fs_type,

@@ -31,6 +31,8 @@ pub struct StageMount {
     pub flags: Vec<String>,
     /// Mount read-only (a reader-only access mode). Never formats.
     pub read_only: bool,
+    /// The filesystem's options that what is mounted there was asked for with; None: not known.
+    pub mounted_with: Option<Vec<String>>,
     /// XFS: leave metadata write retries as they are instead of setting them to 0.
     pub xfs_retry_forever: bool,
 }

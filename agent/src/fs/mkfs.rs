@@ -71,6 +71,21 @@ pub fn command(plan: &Plan<'_>, node: &std::path::Path) -> (&'static str, Vec<Os
     (program, args)
 }
 
+/// The same as a trial that makes nothing on a device: `file` is a file of the size.
+pub fn trial_command(plan: &Plan<'_>, file: &std::path::Path) -> (&'static str, Vec<OsString>) {
+    let (program, mut args) = command(plan, file);
+    match plan.fs_type {
+        FsType::Ext4 => args.insert(0, "-n".into()),
+        FsType::Xfs => args.insert(0, "-N".into()),
+        // Given a UUID it looks for it on every device that it sees, of which one may not answer.
+        FsType::Btrfs => {
+            let uuid = args.len().saturating_sub(3);
+            args.drain(uuid..uuid + 2);
+        }
+    }
+    (program, args)
+}
+
 fn split_extended(options: &[String]) -> (String, Vec<String>) {
     let (mut extended, mut rest) = ("nodiscard".to_owned(), Vec::new());
     let mut each = options.iter();
@@ -176,6 +191,15 @@ mod tests {
             line(FsType::Xfs, &[], true),
             format!("mkfs.xfs -q -K -f -m uuid={nil} /dev/sda2")
         );
+        let plan = Plan {
+            volume: nil,
+            fs_type: FsType::Btrfs,
+            fs_uuid: nil,
+            options: &[],
+            over_own: false,
+        };
+        let (_, trial) = trial_command(&plan, Path::new("/f"));
+        assert_eq!(trial, ["-q", "-K", "/f"]);
         assert_eq!(
             line(FsType::Btrfs, &["-d", "single"], false),
             format!("mkfs.btrfs -q -K -d single -U {nil} /dev/sda2")

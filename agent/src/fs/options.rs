@@ -4,6 +4,8 @@
 //! takes the node down on an error. The rest is the filesystem's business; a word it does not know
 //! makes mount(2) fail with EINVAL.
 
+use std::collections::BTreeMap;
+
 use crate::model::FsType;
 
 /// Most bytes that all flags of a request may have together (the CSI specification's limit).
@@ -57,6 +59,35 @@ impl MountFlags {
             .map(|value| value.replace('"', ""))
     }
 
+    /// The options of the mount itself that these lead to, in the kernel's words for them.
+    pub fn of_mount(&self) -> Vec<&'static str> {
+        let set = |bit: u64| self.bits & bit != 0;
+        let atime = if set(libc::MS_STRICTATIME) {
+            None
+        } else if set(libc::MS_NOATIME) {
+            Some("noatime")
+        } else {
+            Some("relatime")
+        };
+        let plain = OF_MOUNT.iter().filter(|(bit, _)| set(*bit));
+        plain.map(|(_, word)| *word).chain(atime).collect()
+    }
+
+    /// What these ask of the filesystem itself, in one order: of what is said twice, the last.
+    pub fn of_filesystem(&self) -> Vec<String> {
+        let name = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
+        let set = OF_SUPERBLOCK.iter().filter(|(bit, _)| self.bits & bit != 0);
+        let mut all: BTreeMap<String, String> = set
+            .map(|(_, word)| ((*word).to_owned(), (*word).to_owned()))
+            .collect();
+        all.extend(
+            self.data
+                .iter()
+                .map(|option| (name(option), option.clone())),
+        );
+        all.into_values().collect()
+    }
+
     /// The data string of mount(2): these options and the defaults of this filesystem. ext4 goes
     /// read-only on an error unless another `errors=` was named; btrfs always mounts its top level, not
     /// whatever a tenant made the default subvolume.
@@ -72,6 +103,33 @@ impl MountFlags {
         data.extend(self.data.iter().map(String::as_str));
         data.join(",")
     }
+}
+
+/// Shown with each mount.
+const OF_MOUNT: &[(u64, &str)] = &[
+    (libc::MS_NOSUID, "nosuid"),
+    (libc::MS_NODEV, "nodev"),
+    (libc::MS_NOEXEC, "noexec"),
+    (libc::MS_NOSYMFOLLOW, "nosymfollow"),
+    (libc::MS_NODIRATIME, "nodiratime"),
+];
+
+/// Of the whole filesystem, whichever of its mounts they were asked with.
+const OF_SUPERBLOCK: &[(u64, &str)] = &[
+    (libc::MS_SYNCHRONOUS, "sync"),
+    (libc::MS_DIRSYNC, "dirsync"),
+    (libc::MS_LAZYTIME, "lazytime"),
+    (libc::MS_I_VERSION, "iversion"),
+];
+
+/// The words of a mount's own options that are compared: whatever else the kernel shows there is its own.
+pub fn compared_of_mount(options: &str) -> Vec<&str> {
+    let known = |word: &&str| {
+        matches!(*word, "noatime" | "relatime") || OF_MOUNT.iter().any(|(_, one)| one == word)
+    };
+    crate::sys::mountinfo::split_options(options)
+        .filter(known)
+        .collect()
 }
 
 /// Words that set (true) or clear (false) MS_* bits, as in mount(8).
@@ -281,6 +339,27 @@ mod tests {
         assert!(!parse(&["ro", "rw"]).unwrap().read_only);
         assert_eq!(parse(&["noexec", "exec"]).unwrap().bits, 0);
         assert_eq!(parse(&[]).unwrap(), MountFlags::default());
+    }
+
+    #[test]
+    fn options_are_compared_by_what_they_lead_to_and_not_by_how_they_are_written() {
+        let of = |flags: &[&str]| {
+            let parsed = parse(flags).unwrap();
+            (parsed.of_mount(), parsed.of_filesystem())
+        };
+        assert_eq!(of(&[]), (vec!["relatime"], Vec::new()));
+        assert_eq!(of(&["noatime,nodev"]), of(&["nodev", "suid", "noatime"]));
+        assert_eq!(of(&["noatime", "strictatime"]).0, Vec::<&str>::new());
+        assert_eq!(
+            of(&["discard", "commit=5"]),
+            of(&["commit=9,discard", "commit=5"])
+        );
+        assert_ne!(of(&["commit=5"]), of(&["commit=9"]));
+        assert_ne!(of(&["sync"]).1, of(&[]).1);
+        assert_eq!(
+            of(&["nosuid", "nodev", "noexec"]).0,
+            ["nosuid", "nodev", "noexec", "relatime"]
+        );
     }
 
     #[test]

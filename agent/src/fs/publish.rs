@@ -3,7 +3,7 @@
 use std::{os::fd::AsFd, path::Path};
 
 use super::{
-    device::{self, io_error},
+    device::{self, io_error, target_error},
     jobs::{FsError, Publish, Published},
     staging::mount_info_error,
 };
@@ -12,7 +12,7 @@ use crate::{
     sys::{
         mount::DetachedMount,
         mountinfo::{self, MountEntry},
-        path::{self, Kind},
+        path::{self, Kind, TargetError},
     },
     worker::Context,
 };
@@ -112,7 +112,7 @@ fn attach(
     job: &Publish,
     source: &Path,
     read_only: bool,
-    make_target: impl Fn(&Path) -> std::io::Result<bool>,
+    make_target: impl Fn(&Path) -> Result<bool, TargetError>,
     context: &mut Context,
     is_right: impl Fn(&path::Facts) -> bool,
 ) -> Result<Published, FsError> {
@@ -150,7 +150,8 @@ fn attach(
     if read_only {
         tree.set_read_only().map_err(&failed)?;
     }
-    let made = make_target(&job.target).map_err(|error| io_error("making", &job.target, error))?;
+    let made = make_target(&job.target)
+        .map_err(|error| target_error("publishing at", &job.target, error))?;
     // A mount keeps its id when it is attached.
     let mount = mountinfo::unique_id(tree.as_fd());
     if let Err(error) = tree.attach(&job.target) {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use uuid::Uuid;
 
-use super::options::MountFlags;
+use super::options::{MountFlags, compared_of_mount};
 use crate::{
     model::{FsType, RecordState, Signature, Signatures},
     sys::mountinfo::{MountEntry, split_options},
@@ -22,15 +22,29 @@ pub struct Wanted {
     pub read_only: bool,
     /// SELinux context, when one was asked for.
     pub context: Option<String>,
+    /// Options of the mount itself.
+    pub of_mount: Vec<&'static str>,
+    /// Options of the filesystem.
+    pub of_filesystem: Vec<String>,
+    /// Those that the mount which is there was asked for with, where that is known: the kernel rewrites them.
+    pub mounted_with: Option<Vec<String>>,
 }
 
 impl Wanted {
     /// From checked flags.
-    pub fn new(fs_type: FsType, flags: &MountFlags, read_only: bool) -> Self {
+    pub fn new(
+        fs_type: FsType,
+        flags: &MountFlags,
+        read_only: bool,
+        mounted_with: Option<Vec<String>>,
+    ) -> Self {
         Self {
             fs_type,
             read_only: read_only || flags.read_only,
             context: flags.context(),
+            of_mount: flags.of_mount(),
+            of_filesystem: flags.of_filesystem(),
+            mounted_with,
         }
     }
 }
@@ -49,8 +63,8 @@ pub enum MountPlan {
     Conflict(String),
 }
 
-/// Compares device, root, filesystem type, ro, and the SELinux context if one was asked for; nothing else,
-/// since the kernel rewrites options. `here` is every mount at the path, the visible one last; `is_ours` says
+/// Compares device, root, filesystem type, ro, the options of the mount itself, and the SELinux context if one was asked for; of
+/// other options of the filesystem, which the kernel rewrites, what was asked for with what is asked for. `here` is every mount at the path, the visible one last; `is_ours` says
 /// whether a mount is of the volume's partition.
 pub fn plan_mount(
     here: &[&MountEntry],
@@ -83,11 +97,54 @@ pub fn plan_mount(
             ));
         }
     }
+    let has = compared_of_mount(&top.options);
+    let lacks: Vec<&str> = wanted
+        .of_mount
+        .iter()
+        .filter(|word| !has.contains(word))
+        .copied()
+        .collect();
+    let more: Vec<&str> = has
+        .into_iter()
+        .filter(|word| !wanted.of_mount.contains(word))
+        .collect();
+    if !lacks.is_empty() || !more.is_empty() {
+        return MountPlan::Conflict(differ(&more, &lacks));
+    }
+    if let Some(before) = wanted
+        .mounted_with
+        .as_ref()
+        .filter(|before| **before != wanted.of_filesystem)
+    {
+        let texts = |all: &[String], other: &[String]| -> Vec<String> {
+            all.iter()
+                .filter(|one| !other.contains(one))
+                .cloned()
+                .collect()
+        };
+        let more = texts(before, &wanted.of_filesystem);
+        let lacks = texts(&wanted.of_filesystem, before);
+        return MountPlan::Conflict(differ(&more, &lacks));
+    }
     match (top.read_only() || top.super_read_only(), wanted.read_only) {
         (true, true) | (false, false) => MountPlan::Nothing,
         (true, false) => MountPlan::Remount,
         (false, true) => MountPlan::Conflict("writable where read-only was asked".to_owned()),
     }
+}
+
+/// In which options a mount differs from what is asked for.
+fn differ(more: &[impl AsRef<str>], lacks: &[impl AsRef<str>]) -> String {
+    let list = |words: &[String]| match words {
+        [] => "without them".to_owned(),
+        words => words.join(","),
+    };
+    let own = |words: Vec<String>| list(&words);
+    let has = own(more.iter().map(|one| one.as_ref().to_owned()).collect());
+    let asked = own(lacks.iter().map(|one| one.as_ref().to_owned()).collect());
+    format!(
+        "with other mount options: {has} where {asked} was asked; unstage it first to change them"
+    )
 }
 
 /// What the format guard says.

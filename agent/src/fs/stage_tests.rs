@@ -169,7 +169,7 @@ fn read_only_is_wanted_by_the_request_or_by_the_volumes_own_flags() {
             read_only: flag,
             ..MountFlags::default()
         };
-        let wanted = Wanted::new(FsType::Xfs, &flags, request);
+        let wanted = Wanted::new(FsType::Xfs, &flags, request, None);
         assert_eq!(wanted.read_only, expected, "{request} {flag}");
     }
 }
@@ -240,22 +240,25 @@ proptest! {
 }
 
 fn entry(row: &str) -> MountEntry {
+    // As every mount is without another word on it.
+    let row = row.replacen(" rw - ", " rw,relatime - ", 1);
+    let row = row.replacen(" ro - ", " ro,relatime - ", 1);
     mountinfo::parse(row.as_bytes()).unwrap().remove(0)
 }
 
 #[test]
-fn mounts_are_compared_by_device_root_type_ro_and_context_only() {
+fn mounts_are_compared_by_device_root_type_ro_and_context() {
     let conflict = || MountPlan::Conflict(String::new());
     let context = Some("u:r:t:s0:c1,c2".to_owned());
     for (row, read_only, context, expected) in [
         (
-            "1 2 8:1 / /s rw,noatime - xfs /dev/sda1 rw,attr2",
+            "1 2 8:1 / /s rw - xfs /dev/sda1 rw,attr2",
             false,
             None,
             MountPlan::Nothing,
         ),
         (
-            "1 2 8:1 / /s rw,nosuid shared:3 - xfs /dev/renamed rw,x",
+            "1 2 8:1 / /s rw,relatime shared:3 - xfs /dev/renamed rw,x",
             false,
             None,
             MountPlan::Nothing,
@@ -326,6 +329,7 @@ fn mounts_are_compared_by_device_root_type_ro_and_context_only() {
             fs_type: FsType::Xfs,
             read_only,
             context,
+            ..plain()
         };
         let got = match plan_mount(&[&entry(row)], &wanted, |e| e.dev == (8, 1)) {
             MountPlan::Conflict(_) => conflict(),
@@ -345,6 +349,7 @@ fn of_stacked_mounts_the_visible_one_counts() {
         fs_type: FsType::Xfs,
         read_only: false,
         context: None,
+        ..plain()
     };
     assert!(matches!(
         plan_mount(&[&ours, &other], &wanted, |e| e.dev == (8, 1)),
@@ -355,4 +360,55 @@ fn of_stacked_mounts_the_visible_one_counts() {
         MountPlan::Nothing
     );
     assert_eq!(plan_mount(&[], &wanted, |_| true), MountPlan::Mount);
+}
+
+/// Xfs, as it is mounted without options.
+fn plain() -> Wanted {
+    Wanted::new(FsType::Xfs, &MountFlags::default(), false, None)
+}
+
+#[test]
+fn a_repeat_with_other_mount_options_is_a_conflict_where_it_is_known_how_it_was_mounted() {
+    let wanted = |flags: &[&str], before: Option<&[&str]>| {
+        let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        let flags: Vec<String> = owned(flags);
+        let flags = crate::fs::parse_mount_flags(&flags).unwrap();
+        Wanted::new(FsType::Xfs, &flags, false, before.map(owned))
+    };
+    for (row, flags, before, same) in [
+        ("rw,relatime", &[][..], None, true),
+        ("rw,relatime", &["relatime"], None, true),
+        ("rw,noatime", &[], None, false),
+        ("rw,relatime", &["noatime"], None, false),
+        ("rw,noatime", &["noatime"], None, true),
+        ("rw", &["strictatime"], None, true),
+        ("rw,nosuid,nodev,relatime", &["nodev", "nosuid"], None, true),
+        ("rw,nosuid,nodev,relatime", &["nosuid"], None, false),
+        ("rw,nosuid,relatime", &["nosuid", "noexec"], None, false),
+        // What the kernel shows of its own is not compared.
+        ("rw,relatime,idmapped", &[], None, true),
+        ("rw,relatime", &["discard"], None, true),
+        ("rw,relatime", &["discard"], Some(&["discard"][..]), true),
+        ("rw,relatime", &["discard"], Some(&[]), false),
+        ("rw,relatime", &[], Some(&["discard"]), false),
+        (
+            "rw,relatime",
+            &["logbsize=32k"],
+            Some(&["logbsize=64k"]),
+            false,
+        ),
+    ] {
+        let row = format!("1 9 8:1 / /s {row} - xfs /dev/sda1 rw");
+        let found = mountinfo::parse(row.as_bytes()).unwrap().remove(0);
+        let plan = plan_mount(&[&found], &wanted(flags, before), |_| true);
+        let is_same = match &plan {
+            MountPlan::Nothing => true,
+            MountPlan::Conflict(how) => {
+                assert!(how.contains("other mount options"), "{how}");
+                false
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(is_same, same, "{row} {flags:?} {before:?}: {plan:?}");
+    }
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     backend::StageBackend,
-    device::{self, Partition, io_error},
+    device::{self, Partition, path_error},
     grow, hints,
     jobs::{Device, FsError, Growth, Stage, StageMount, Staged},
     kernel_options::{self, Asked},
@@ -178,7 +178,7 @@ impl<'a> Staging<'a> {
             .cloned()
             .collect();
         let flags = parse_mount_flags(&all)?;
-        let wanted = Wanted::new(fs_type, &flags, mount.read_only);
+        let wanted = Wanted::new(fs_type, &flags, mount.read_only, mount.mounted_with.clone());
         Ok(Self {
             backend,
             job,
@@ -264,11 +264,11 @@ impl<'a> Staging<'a> {
     }
 
     fn stage_device(mut self, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
-        let target = path::facts(&self.mount.path)
-            .map_err(|error| io_error("looking at", &self.mount.path, error))?;
+        let at = |source| path_error("mounting at", &self.mount.path, source);
+        let target = path::facts(&self.mount.path).map_err(|error| at(Cause::from(error)))?;
         if target.kind != Kind::Directory {
-            let error = std::io::Error::from_raw_os_error(libc::ENOTDIR);
-            return Err(io_error("mounting at", &self.mount.path, error));
+            let why = "it is no directory (a symbolic link in the last place is not followed)";
+            return Err(at(Cause::text(why)));
         }
         self.ask_kernel(context)?;
         let partition = device::open(&self.job.drive, placed)?;

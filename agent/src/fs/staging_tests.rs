@@ -83,6 +83,7 @@ fn at_path(fs_type: Option<FsType>) -> StageMount {
         fs_type,
         flags: Vec::new(),
         read_only: false,
+        mounted_with: None,
         xfs_retry_forever: false,
     }
 }
@@ -149,7 +150,7 @@ fn the_drive_is_read_once_before_a_volume_is_mounted() {
     let label = Label::new(samples::placed(1, RecordState::New));
     // There is no such directory, which shows after the drive was read.
     let refused = run(&label, Some(at_path(None)));
-    assert!(matches!(refused, Err(FsError::Io { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(FsError::Path { .. })), "{refused:?}");
     assert_eq!(*label.repairs.lock().unwrap(), [false]);
 }
 

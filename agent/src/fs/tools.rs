@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use drivebay_common::text::both_ends;
+
 use super::{backend::StageBackend, jobs::FsError};
 use crate::{
     model::Cause,
@@ -106,7 +108,8 @@ pub fn counters(device: &str) -> String {
     .unwrap_or_default()
 }
 
-/// What a failed tool said, in one line: the end of stderr, or of stdout when that is empty.
+/// What a failed tool said, in one line: stderr, or stdout when that is empty. Of a long one both ends: mkfs.xfs gives its
+/// reason first, others last.
 pub fn excerpt(output: &Output) -> String {
     let text = if output.stderr.trim().is_empty() {
         &output.stdout
@@ -114,15 +117,10 @@ pub fn excerpt(output: &Output) -> String {
         &output.stderr
     };
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let from = line
-        .char_indices()
-        .map(|(at, _)| at)
-        .find(|at| line.len() - at <= OUTPUT_BYTES)
-        .unwrap_or(0);
     let how = output.code.map_or("killed by a signal".to_owned(), |code| {
         format!("exit {code}")
     });
-    format!("{how}: {}", &line[from..])
+    format!("{how}: {}", both_ends(&line, OUTPUT_BYTES))
 }
 
 #[cfg(test)]
@@ -130,14 +128,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_output_is_shortened_to_its_end_without_cutting_a_character() {
+    fn of_a_long_output_both_ends_are_kept() {
         let output = Output {
             code: Some(1),
             stdout: "no".to_owned(),
-            stderr: format!("{}\nthe end", "ä".repeat(1000)),
+            stderr: format!("the reason\n{}\nthe end", "ä".repeat(1000)),
         };
         let text = excerpt(&output);
-        assert!(text.starts_with("exit 1: ä") && text.ends_with("the end") && text.len() < 700);
+        assert!(
+            text.starts_with("exit 1: the reason ä")
+                && text.ends_with("the end")
+                && text.len() < 700
+        );
         assert_eq!(
             excerpt(&Output {
                 code: None,

@@ -9,7 +9,7 @@
 use std::{fs, io, path::Path, sync::mpsc, thread, time::Duration};
 
 use super::{
-    device::{self, io_error},
+    device::{self, target_error},
     hints,
     jobs::{Device, FsError, Unmount, Unmounted},
     staging::mount_info_error,
@@ -77,7 +77,7 @@ pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsErro
         }
     }
     if job.remove {
-        paths::remove_empty(&path).map_err(|error| io_error("removing", &job.path, error))?;
+        paths::remove_empty(&path).map_err(|error| target_error("removing", &job.path, error))?;
     }
     Ok(done)
 }

@@ -296,6 +296,8 @@ mod tests {
             role: Role::Target,
             read_only: false,
             pod: Some("shop/db-0".into()),
+            options: None,
+            exclusive: false,
             call: 0,
         };
         Remembered {

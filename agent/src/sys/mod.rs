@@ -39,6 +39,7 @@ pub mod mountwatch;
 pub mod offload;
 pub mod path;
 pub mod process;
+pub mod scratch;
 mod seclude;
 pub mod start;
 pub mod statefile;

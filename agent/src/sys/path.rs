@@ -36,9 +36,27 @@ pub enum Kind {
     File,
     /// A block device node.
     Block,
-    /// Anything else (symbolic links are not followed).
+    /// A symbolic link, which is not followed.
+    Link,
+    /// A FIFO, a socket or a character device.
     Other,
 }
+
+/// A path cannot become a mount target, or not be removed as one.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    #[error("{0}")]
+    Occupied(&'static str),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+const NOT_EMPTY: TargetError = TargetError::Occupied(
+    "the directory is not empty; Drivebay removes only what it made: move its content away, or use another path",
+);
+const WITH_CONTENT: TargetError = TargetError::Occupied(
+    "a file with content is there; Drivebay removes only what it made: move it away, or use another path",
+);
 
 /// statx of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +109,7 @@ fn statx(fd: libc::c_int, path: &CStr, flags: libc::c_int) -> io::Result<Facts> 
             libc::S_IFDIR => Kind::Directory,
             libc::S_IFREG => Kind::File,
             libc::S_IFBLK => Kind::Block,
+            libc::S_IFLNK => Kind::Link,
             _ => Kind::Other,
         },
         mount_root: answer.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0,
@@ -176,20 +195,22 @@ impl AsFd for Directory {
     }
 }
 
-/// Makes a directory (mode 0750); true when it was not there.
-pub fn make_directory(path: &Path) -> io::Result<bool> {
+/// Makes a directory (mode 0750); true when it was not there. What is there must be an empty directory: it is removed at the
+/// end.
+pub fn make_directory(path: &Path) -> Result<bool, TargetError> {
     match DirBuilder::new().mode(0o750).create(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match facts(path)?.kind {
-            Kind::Directory => Ok(false),
-            _ => Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
+            Kind::Directory if fs::read_dir(path)?.next().is_none() => Ok(false),
+            Kind::Directory => Err(NOT_EMPTY),
+            other => Err(occupied(other)),
         },
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 
-/// Makes an empty file (mode 0640); true when it was not there. Whatever is there and not a regular file is an error.
-pub fn make_file(path: &Path) -> io::Result<bool> {
+/// Makes an empty file (mode 0640); true when it was not there. What is there must be an empty file.
+pub fn make_file(path: &Path) -> Result<bool, TargetError> {
     match OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -197,35 +218,104 @@ pub fn make_file(path: &Path) -> io::Result<bool> {
         .open(path)
     {
         Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match facts(path)?.kind {
-            Kind::File => Ok(false),
-            _ => Err(error),
-        },
-        Err(error) => Err(error),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let found = facts(path)?;
+            match found.kind {
+                Kind::File if found.size == 0 => Ok(false),
+                Kind::File => Err(WITH_CONTENT),
+                other => Err(occupied(other)),
+            }
+        }
+        Err(error) => Err(error.into()),
     }
+}
+
+/// That something else than what is needed has the path.
+fn occupied(kind: Kind) -> TargetError {
+    TargetError::Occupied(match kind {
+        Kind::Link => "it is a symbolic link, which is not followed; use another path",
+        Kind::Directory => "it is a directory, and a file is needed; use another path",
+        Kind::File => "it is a file, and a directory is needed; use another path",
+        Kind::Block => "it is a device node; use another path",
+        Kind::Other => "it is a FIFO, a socket or a character device; use another path",
+    })
 }
 
 /// Removes an empty directory or an empty file; false when nothing was there. Never recursive, never a
 /// file with something in it, never what a symbolic link points to.
-pub fn remove_empty(path: &Path) -> io::Result<bool> {
+pub fn remove_empty(path: &Path) -> Result<bool, TargetError> {
     let found = match facts(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         other => other?,
     };
-    match found {
-        Facts {
-            mount_root: true, ..
-        } => return Err(io::Error::from_raw_os_error(libc::EBUSY)),
-        Facts {
-            kind: Kind::Directory,
-            ..
-        } => fs::remove_dir(path)?,
-        Facts {
-            kind: Kind::File,
-            size: 0,
-            ..
-        } => fs::remove_file(path)?,
-        _ => return Err(io::Error::from_raw_os_error(libc::ENOTEMPTY)),
+    if found.mount_root {
+        return Err(io::Error::from_raw_os_error(libc::EBUSY).into());
+    }
+    match found.kind {
+        Kind::Directory => fs::remove_dir(path).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOTEMPTY | libc::EEXIST) => NOT_EMPTY,
+            _ => error.into(),
+        })?,
+        Kind::File if found.size == 0 => fs::remove_file(path)?,
+        Kind::File => return Err(WITH_CONTENT),
+        other => return Err(occupied(other)),
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::{fs::symlink, net::UnixListener};
+
+    use nix::{sys::stat::Mode, unistd::mkfifo};
+
+    use super::*;
+
+    fn text(result: Result<bool, TargetError>) -> String {
+        match result {
+            Ok(made) => made.to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn only_what_can_be_removed_again_becomes_a_target() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir_all(at("full/inside")).unwrap();
+        fs::create_dir(at("empty")).unwrap();
+        fs::write(at("file"), "").unwrap();
+        fs::write(at("content"), "precious").unwrap();
+        symlink("empty", at("link")).unwrap();
+        mkfifo(&at("fifo"), Mode::S_IRWXU).unwrap();
+        let _socket = UnixListener::bind(at("socket")).unwrap();
+        for (name, directory, file) in [
+            ("empty", "false", "it is a directory"),
+            ("full", "the directory is not empty", "it is a directory"),
+            ("file", "it is a file", "false"),
+            ("content", "it is a file", "a file with content"),
+            ("link", "symbolic link", "symbolic link"),
+            ("fifo", "it is a FIFO", "it is a FIFO"),
+            ("socket", "it is a FIFO, a socket", "it is a FIFO, a socket"),
+        ] {
+            let made = text(make_directory(&at(name)));
+            assert!(made.contains(directory), "{name}: {made}");
+            let made = text(make_file(&at(name)));
+            assert!(made.contains(file), "{name}: {made}");
+        }
+        for name in ["full", "content", "link", "fifo", "socket"] {
+            assert!(remove_empty(&at(name)).is_err(), "{name}");
+        }
+        assert_eq!(fs::read_to_string(at("content")).unwrap(), "precious");
+        assert_eq!(text(make_directory(&at("new"))), "true");
+        assert_eq!(text(make_file(&at("newer"))), "true");
+        for name in ["empty", "file", "new", "newer"] {
+            assert_eq!(text(remove_empty(&at(name))), "true", "{name}");
+        }
+        assert_eq!(text(remove_empty(&at("new"))), "false");
+        assert!(matches!(
+            make_directory(&at("no/parent")),
+            Err(TargetError::Io(_))
+        ));
+    }
 }

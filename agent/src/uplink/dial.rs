@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use drivebay_common::answers;
 use drivebay_common::breakable::Breakable;
 use drivebay_common::local;
 use drivebay_common::tls::{self, Credentials, Role};
@@ -103,6 +104,7 @@ pub(super) async fn dial<S: Agent + Clone>(
     let served = Server::builder()
         .http2_keepalive_interval(Some(PING_EVERY))
         .http2_keepalive_timeout(Some(PING_ANSWER))
+        .layer(answers::layer())
         .add_service(AgentServer::new(remote).max_decoding_message_size(MAX_REQUEST_BYTES))
         .serve_with_incoming_shutdown(once(Ok::<_, io::Error>(stream)).chain(pending()), ended);
     let hello = async {

@@ -133,6 +133,13 @@ impl<S: Agent> Agent for Remote<S> {
         self.service.create_volume(request).await
     }
 
+    async fn keep_placement(
+        &self,
+        request: Request<KeepPlacementRequest>,
+    ) -> Answer<KeepPlacementResponse> {
+        self.service.keep_placement(request).await
+    }
+
     async fn delete_volume(
         &self,
         request: Request<DeleteVolumeRequest>,
@@ -230,6 +237,7 @@ mod tests {
         refused RefusedRequest => RefusedResponse,
         watch_inventory WatchInventoryRequest => Self::WatchInventoryStream,
         create_volume CreateVolumeRequest => CreateVolumeResponse,
+        keep_placement KeepPlacementRequest => KeepPlacementResponse,
         delete_volume DeleteVolumeRequest => DeleteVolumeResponse,
         expand_volume ExpandVolumeRequest => ExpandVolumeResponse,
         rescan RescanRequest => RescanResponse,
@@ -263,6 +271,7 @@ mod tests {
             "delete_volume",
             "expand_volume",
             "hello",
+            "keep_placement",
             "prove",
             "refused",
             "watch_inventory",

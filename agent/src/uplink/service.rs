@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, pin::Pin, sync::Arc};
 
-use drivebay_common::rpc::logged;
+use drivebay_common::{kept_placements::KeptPlacements, rpc::logged};
 use drivebay_proto::{
     agent::{self as wire, agent_server::Agent},
     names,
@@ -16,7 +16,10 @@ use crate::{
     fs::{check_mkfs_options, parse_mount_flags},
     health::acknowledge::{AcknowledgeError, Acknowledger, Order},
     inventory::wire::{finding, smart_finding},
-    model::{CheckMethod, CreatedFor, DriveId, FsType, MIB, Mode, Snapshot, cause::chain},
+    model::{
+        CheckMethod, CreatedFor, DriveId, FsType, MIB, Mode, Snapshot, cause::chain,
+        created_for::requested,
+    },
     smart::Acknowledgement,
     survey_loop::Rescans,
     uplink::latency,
@@ -36,6 +39,7 @@ pub struct AgentService {
     rescans: Rescans,
     acknowledger: Acknowledger,
     machine_id: String,
+    placements: Arc<KeptPlacements>,
 }
 
 impl AgentService {
@@ -51,6 +55,7 @@ impl AgentService {
             rescans,
             acknowledger,
             machine_id,
+            placements: Arc::default(),
         }
     }
 
@@ -186,6 +191,13 @@ impl Agent for AgentService {
             })
         })
         .await
+    }
+
+    async fn keep_placement(
+        &self,
+        request: Request<wire::KeepPlacementRequest>,
+    ) -> Answer<wire::KeepPlacementResponse> {
+        Ok(Response::new(self.placements.keep(request.into_inner())))
     }
 
     async fn delete_volume(
@@ -388,6 +400,15 @@ pub(crate) fn understand(
             ),
         ));
     }
+    if request.limit_bytes != 0 && request.limit_bytes < request.required_bytes {
+        return Err(invalid(
+            "limit_bytes",
+            format!(
+                "{} is less than required_bytes {}",
+                request.limit_bytes, request.required_bytes
+            ),
+        ));
+    }
     let words = |text: &str, separator: char| -> Vec<String> {
         text.split(separator)
             .map(str::trim)
@@ -411,6 +432,11 @@ pub(crate) fn understand(
     parse_mount_flags(&request.mount_flags)
         .map_err(|error| invalid("volume_capabilities", error.to_string()))?;
     let parameters: BTreeMap<_, _> = request.parameters.into_iter().collect();
+    let asked = requested(&parameters);
+    if let Some(own) = parameters.keys().find(|key| !asked.contains_key(*key)) {
+        let why = format!("{own:?} is what Drivebay itself keeps with a volume");
+        return Err(invalid("parameters", why));
+    }
     let told = request.created_for.unwrap_or_default();
     let (created_for, dropped) = CreatedFor {
         claim: told.claim,

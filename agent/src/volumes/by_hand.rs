@@ -10,10 +10,10 @@ use super::{
     VolumeError, Volumes,
     guard::{Caller, VolumeGuard},
     mounting::{PublishRequest, StageRequest, device_of, is_of_device},
+    system_places,
     unmounting::not_mounted,
 };
 use crate::{
-    fs::unmount::is_system_place,
     inventory::assemble::is_live,
     model::{Mode, Snapshot, Volume, cause::chain, created_for::is_by_hand},
     state::hand_mounts::HandMount,
@@ -110,15 +110,8 @@ impl Volumes {
             });
         };
         let at = mountinfo::resolve(&request.path);
-        if is_system_place(&at) {
-            let why = format!(
-                "{} belongs to the system; use another directory",
-                at.display()
-            );
-            return Err(invalid("path", why));
-        }
-        if at.starts_with(mountinfo::resolve(&self.inner.config.kubelet_dir)) {
-            let why = format!("{} is the kubelet's; use another directory", at.display());
+        let own = system_places::own_places(&self.inner.config);
+        if let Some(why) = system_places::refusal(&at, &own, &read_mounts()?) {
             return Err(invalid("path", why));
         }
         let block = volume.placed.record.mode == Mode::Block;

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::{
     CARVE_DEADLINE, VolumeError, Volumes,
+    compare::compare,
     guard::Key,
     in_flight::StillInFlight,
     placement::{self, InFlight, Need},
@@ -23,13 +24,13 @@ use crate::{
     },
     fs::{
         kernel_options::{self, Asked},
-        parse_mount_flags,
+        mkfs_trial, parse_mount_flags,
     },
     inventory::assemble::is_live,
     model::{
         ClassConfig, CreatedFor, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot,
         Volume, VolumeSpec, VolumeState,
-        created_for::{is_by_hand, keep_by_hand, keep_created_at, requested},
+        created_for::{keep_by_hand, keep_created_at},
     },
     state::{Doubt, merge::is_acknowledged},
     sys::clock::{since_boot, unix_seconds},
@@ -70,60 +71,6 @@ pub struct Request {
     pub created_for: CreatedFor,
     /// By a person on this node, and not through CSI. Kept, too.
     pub by_hand: bool,
-}
-
-/// Compares an existing volume of the same name with the request: same, or what differs. Pure.
-pub fn compare(volume: &Volume, request: &Request, class: &ClassConfig) -> Result<(), VolumeError> {
-    let record = &volume.placed.record;
-    let size = record.extent.len;
-    let fs = |mode: Mode, fs: Option<crate::model::FsType>| match mode {
-        Mode::Mount => fs.unwrap_or(class.fs_type).as_str(),
-        Mode::Block => "block",
-    };
-    let has = (
-        record.class.as_str(),
-        record.mode.as_str(),
-        fs(record.mode, record.fs_type),
-    );
-    let asked = (
-        request.class.as_str(),
-        request.mode.as_str(),
-        fs(request.mode, request.fs_type),
-    );
-    let requested = requested(&record.parameters);
-    let made_by_hand = is_by_hand(&record.parameters);
-    let made = |by_hand| match by_hand {
-        true => "by hand",
-        false => "through CSI",
-    };
-    let fits = size >= request.size_bytes
-        && (request.limit_bytes == 0 || size <= request.limit_bytes)
-        && requested == request.parameters;
-    // Neither takes over what the other made: an orchestrator deletes what it believes to be its own.
-    if has == asked && fits && made_by_hand == request.by_hand {
-        return Ok(());
-    }
-    Err(VolumeError::Exists {
-        name: request.name.clone(),
-        has: format!(
-            "class {}, {} {}, {size} bytes, parameters {:?}, made {}",
-            has.0,
-            has.1,
-            has.2,
-            requested,
-            made(made_by_hand)
-        ),
-        asked: format!(
-            "class {}, {} {}, {} bytes (limit {}), parameters {:?}, made {}",
-            asked.0,
-            asked.1,
-            asked.2,
-            request.size_bytes,
-            request.limit_bytes,
-            request.parameters,
-            made(request.by_hand)
-        ),
-    })
 }
 
 /// Whether a volume is known as one that was acknowledged, on a drive or while its drive is missing. One that is only recorded
@@ -202,7 +149,8 @@ impl Volumes {
                             why.to_string()
                         }),
                 }),
-                _ => compare(volume, &request, class).map(|()| (volume.clone(), snapshot.revision)),
+                _ => compare((&volume.placed.record).into(), &request, class)
+                    .map(|()| (volume.clone(), snapshot.revision)),
             };
         }
         self.carve(&request, class).await
@@ -245,6 +193,25 @@ impl Volumes {
                 tracing::debug!(reason = why, "mount options not checked before the mount");
                 Ok(())
             }
+        }
+    }
+
+    /// What mkfs refuses would fail the first stage of the new volume.
+    async fn ask_mkfs(spec: &VolumeSpec) -> Result<(), VolumeError> {
+        let Some(fs_type) = spec.fs_type.filter(|_| !spec.mkfs_options.is_empty()) else {
+            return Ok(());
+        };
+        match mkfs_trial::refusal(fs_type, &spec.mkfs_options, spec.size_bytes).await {
+            None => Ok(()),
+            Some(why) => Err(VolumeError::Invalid {
+                field: "mkfs options",
+                why: format!(
+                    "mkfs.{fs_type} refuses {:?} for {} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
+                    spec.mkfs_options.join(" "),
+                    spec.size_bytes,
+                    spec.class
+                ),
+            }),
         }
     }
 
@@ -386,7 +353,15 @@ impl Volumes {
             raw_space: class.raw_space,
             placement: class.placement,
         };
+        // A repeat would be refused: so is this, before anything is made.
+        if let Err(differs) = compare((&spec).into(), request, class) {
+            return Err(VolumeError::Invalid {
+                field: "request",
+                why: format!("no volume could be as it asks: {differs}"),
+            });
+        }
         Self::ask_kernel(request, &spec).await?;
+        Self::ask_mkfs(&spec).await?;
         let deleted = self.inner.inventory.deleted();
         let mut refused: Option<RunError<CarveError>> = None;
         let mut unzeroed: Option<RunError<CarveError>> = None;
@@ -508,7 +483,7 @@ impl Volumes {
                                 spec.name
                             ),
                         })?;
-                    compare(volume, request, class)?;
+                    compare((&volume.placed.record).into(), request, class)?;
                     tracing::info!(volume = %volume.uuid, name = %spec.name, drive = %drive.id, bytes = spec.size_bytes, "volume created");
                     return Ok((volume.clone(), revision));
                 }

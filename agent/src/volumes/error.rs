@@ -1,5 +1,6 @@
 //! Why a volume call failed. `csi::status` maps every variant to a gRPC code.
 
+use drivebay_controller::validate::InvalidRequest;
 use uuid::Uuid;
 
 use crate::{
@@ -29,6 +30,9 @@ pub enum VolumeError {
         /// What is wrong with it.
         why: String,
     },
+    /// A use that no volume here has, asked for in a well-formed way.
+    #[error(transparent)]
+    Unsupported(#[from] InvalidRequest),
     /// The name is taken by another kind of volume.
     #[error("a volume named {name:?} exists with {has}, asked for with {asked}")]
     Exists {
@@ -118,7 +122,9 @@ pub enum VolumeError {
     #[error("staging_target_path is missing: the volume must be staged before it is published")]
     NotStagedFirst,
     /// Published elsewhere, and the access mode allows one.
-    #[error("volume {uuid} is published at {at}, and its access mode allows one target only")]
+    #[error(
+        "volume {uuid} is published at {at}, and the access mode of one of the two allows one target only; unpublish it there first"
+    )]
     OtherTarget {
         uuid: Uuid,
         /// The other target.

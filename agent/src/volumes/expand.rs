@@ -18,6 +18,12 @@ impl Volumes {
         caller: Caller<'_>,
     ) -> Result<(Volume, u64), VolumeError> {
         let volume = self.require_scanned(&id).await?;
+        if limit != 0 && limit < required {
+            return Err(VolumeError::Invalid {
+                field: "limit_bytes",
+                why: format!("{limit} is less than required_bytes {required}"),
+            });
+        }
         let have = volume.placed.record.extent.len;
         if limit != 0 && have > limit {
             return Err(VolumeError::CannotGrow {

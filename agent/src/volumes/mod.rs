@@ -7,6 +7,7 @@
 pub mod adopt;
 pub mod by_hand;
 pub mod checks;
+mod compare;
 pub mod create;
 pub mod delete;
 pub mod erase;
@@ -22,6 +23,7 @@ mod quarantine;
 pub mod release;
 pub mod samplers;
 pub mod stats;
+mod system_places;
 mod unmounting;
 pub mod wipe;
 mod zeroing;

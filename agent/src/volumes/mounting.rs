@@ -8,10 +8,11 @@ use std::{
 use super::{Caller, MOUNT_DEADLINE, STAGE_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
 use crate::{
     carve::jobs::{CarveError, Look},
-    evidence::mounts::Role,
+    evidence::mounts::{Asked, Role},
     fs::{
         device,
         jobs::{Device, FsError, GrowFs, Growth, Publish, Published, Stage, StageMount},
+        parse_mount_flags,
     },
     model::{DriveId, DriveRef, DriveState, FsType, Mode, Volume, cause::chain},
     sys::mountinfo::{self, MountEntry},
@@ -92,11 +93,15 @@ impl Volumes {
             .iter()
             .find(|class| class.name == volume.placed.record.class);
         let staging = (request.mode == Mode::Mount).then(|| mountinfo::resolve(&request.path));
-        let given = request
-            .flags
-            .iter()
-            .chain(&volume.placed.record.mount_options);
-        let read_only = request.read_only || given.into_iter().any(|flag| flag == "ro");
+        let given = volume.placed.record.mount_options.iter();
+        let given: Vec<String> = given.chain(&request.flags).cloned().collect();
+        let read_only = request.read_only || given.iter().any(|flag| flag == "ro");
+        // Refused ones are the worker's to refuse.
+        let options = parse_mount_flags(&given).ok();
+        let options = options.map(|flags| flags.of_filesystem());
+        let mounted_with = staging
+            .as_deref()
+            .and_then(|path| self.inner.expected.options(volume.uuid, path));
         let job = Stage {
             drive: drive.clone(),
             uuid: volume.uuid,
@@ -105,6 +110,7 @@ impl Volumes {
                 fs_type: request.fs_type,
                 flags: request.flags,
                 read_only: request.read_only,
+                mounted_with: mounted_with.clone(),
                 xfs_retry_forever: class.is_some_and(|class| class.xfs_retry_forever),
             }),
             may_repair: false,
@@ -141,9 +147,18 @@ impl Volumes {
             self.inner.inventory.put_conditions(volume.uuid, Vec::new());
         }
         if let Some(path) = staging {
+            let asked = Asked {
+                // Of a mount that nobody knows how it was asked for, that stays so.
+                options: if staged.already {
+                    mounted_with
+                } else {
+                    options
+                },
+                ..Asked::default()
+            };
             self.inner
                 .expected
-                .expect(path, volume.uuid, Role::Staging, read_only, None);
+                .expect(path, volume.uuid, Role::Staging, read_only, asked);
         }
         self.learn_from_stage(volume.uuid, &staged.growth);
         let grown = staged.growth == Growth::Grown;
@@ -205,10 +220,14 @@ impl Volumes {
         };
         self.take_in_mount(published.mount)?;
         let target = mountinfo::resolve(&request.target);
-        let (read_only, pod) = (request.read_only, request.pod);
+        let asked = Asked {
+            pod: request.pod,
+            exclusive: request.exclusive,
+            options: None,
+        };
         self.inner
             .expected
-            .expect(target, volume.uuid, Role::Target, read_only, pod);
+            .expect(target, volume.uuid, Role::Target, request.read_only, asked);
         Ok(())
     }
 
@@ -300,12 +319,13 @@ impl Volumes {
         request: &PublishRequest,
     ) -> Result<Published, VolumeError> {
         let device = device_of(volume)?;
-        if request.exclusive {
+        let targets = self.inner.expected.targets(volume.uuid, request.exclusive);
+        if !targets.is_empty() {
             self.refresh_mounts()?;
             let other = other_target(
                 &self.mounts(),
                 |mount| is_of_device(mount, &device.name, device.dev),
-                self.inner.expected.targets(volume.uuid),
+                targets,
                 &mountinfo::resolve(&request.target),
             );
             if let Some(at) = other {

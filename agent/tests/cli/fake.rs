@@ -228,6 +228,12 @@ impl Agent for FakeAgent {
     ) -> Answer<proto::CreateVolumeResponse> {
         Err(Status::unimplemented(""))
     }
+    async fn keep_placement(
+        &self,
+        _: Request<proto::KeepPlacementRequest>,
+    ) -> Answer<proto::KeepPlacementResponse> {
+        Err(Status::unimplemented(""))
+    }
     async fn delete_volume(
         &self,
         _: Request<proto::DeleteVolumeRequest>,

@@ -257,6 +257,7 @@ impl Bench {
                 fs_type: None,
                 flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
                 read_only,
+                mounted_with: None,
                 xfs_retry_forever: false,
             }),
             may_repair: true,

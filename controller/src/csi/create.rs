@@ -5,17 +5,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use drivebay_common::cli::chain;
-use drivebay_proto::{
-    VolumeId,
-    agent::{self, agent_client::AgentClient},
-    csi, names,
-};
-use tonic::Code;
+use drivebay_proto::{VolumeId, agent, csi, names};
 
+use super::attempt::Attempt;
 use crate::{
-    agents::{Agent, AgentChannel, Agents},
-    call::{CHANGE_DEADLINE, CallError, call},
+    agents::{Agent, Agents},
+    call::CallError,
     inventory::{Classes, Inventory},
     notes::NotesError,
     placement::{self, Choice, Node, PlacementError, Presence, Want},
@@ -27,14 +22,14 @@ use crate::{
 /// A CreateVolume request that can be served, if there is room.
 #[derive(Debug, Clone)]
 pub(crate) struct Create {
-    name: String,
+    pub(super) name: String,
     capabilities: Capabilities,
     range: SizeRange,
     parameters: Parameters,
     /// Of all capabilities; the agent knows which are acceptable.
     mount_flags: Vec<String>,
     created_for: agent::CreatedFor,
-    topology: Option<csi::TopologyRequirement>,
+    pub(super) topology: Option<csi::TopologyRequirement>,
 }
 
 impl TryFrom<csi::CreateVolumeRequest> for Create {
@@ -45,6 +40,7 @@ impl TryFrom<csi::CreateVolumeRequest> for Create {
         let capabilities = validate::capabilities(&request.volume_capabilities)?;
         let range = validate::capacity_range(request.capacity_range.as_ref())?;
         let mut parameters = validate::parameters(&request.parameters)?;
+        validate::one_filesystem(capabilities.fs_type, parameters.fs_type)?;
         let group = validate::anti_affinity::group(&request.parameters)?;
         // Kept with the volume, on its drive: the agent reads it again from there.
         let kept = group.map(|group| (names::KEPT_ANTI_AFFINITY_GROUP.to_owned(), group));
@@ -93,7 +89,7 @@ impl Create {
         }
     }
 
-    fn ask(&self, choice: &Choice) -> agent::CreateVolumeRequest {
+    pub(super) fn ask(&self, choice: &Choice) -> agent::CreateVolumeRequest {
         let want = self.want();
         agent::CreateVolumeRequest {
             name: self.name.clone(),
@@ -115,7 +111,7 @@ impl Create {
     }
 
     /// The agent's answer must be what was asked for: the provisioner deletes a volume that is too small.
-    fn check(&self, node: &str, volume: &agent::Volume) -> Result<(), CallError> {
+    pub(super) fn check(&self, node: &str, volume: &agent::Volume) -> Result<(), CallError> {
         let bad = |reason: String| Err(CallError::Nonsense { reason });
         let ours = volume
             .id
@@ -213,14 +209,27 @@ pub(crate) async fn create(
         let choices = choose(&agents, &key, &create)?;
         let only = key.only_nodes(create.topology.as_ref());
         let is_one = only.is_some_and(|nodes| nodes.len() == 1);
-        try_each(&agents, &create, &choices, is_one).await
+        let attempt = Attempt {
+            agents: &agents,
+            key: &key,
+            create: &create,
+            is_one,
+        };
+        attempt.try_each(choices).await
     });
     task.await.unwrap_or(Err(CreateError::Lost))
 }
 
+/// The nodes to ask, in order.
+pub(super) struct Choices {
+    /// So many of the first are asked whatever other controllers do: the volume is there, or may be.
+    pub(super) settled: usize,
+    pub(super) all: Vec<Choice>,
+}
+
 /// The nodes to ask, best first; the one that has a volume of this name already, and no other, if there is one;
 /// first of all the one that was sent this name before and has not given a final answer.
-fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Vec<Choice>, CreateError> {
+fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Choices, CreateError> {
     let want = create.want();
     let topology = create.topology.as_ref();
     if let Some((agent, volume)) = named(agents, &create.name) {
@@ -232,7 +241,10 @@ fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Vec<Cho
         let class = want.class.clone().unwrap_or(volume.class);
         let report = agent.look(|inventory| inventory.classes().get(&class).cloned());
         let bytes = size::new_volume(want.range, want.rules(&report.unwrap_or_default()))?;
-        return Ok(vec![Choice { node, class, bytes }]);
+        return Ok(Choices {
+            settled: 1,
+            all: vec![Choice { node, class, bytes }],
+        });
     }
     let place = |nodes: &[Node]| placement::place(&create.name, &want, topology, key, nodes);
     let mut doubts = agents.notes().doubts(&create.name);
@@ -258,6 +270,7 @@ fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Vec<Cho
     for node in &doubted {
         choices.extend(place(std::slice::from_ref(node))?);
     }
+    let settled = choices.len();
     let rest: Vec<Node> = nodes
         .iter()
         .filter(|node| !doubts.contains(&node.id))
@@ -273,7 +286,10 @@ fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Vec<Cho
         Err(error) if choices.is_empty() => return Err(error.into()),
         Err(_) => {}
     }
-    Ok(choices)
+    Ok(Choices {
+        settled,
+        all: choices,
+    })
 }
 
 /// Whether the error speaks of all nodes, and not of the ones that were asked for.
@@ -290,7 +306,7 @@ fn tells_of_all(error: &PlacementError) -> bool {
     }
 }
 
-fn is_there(agents: &Agents, node: &str) -> bool {
+pub(super) fn is_there(agents: &Agents, node: &str) -> bool {
     let agent = agents.get(node);
     agent.is_some_and(|agent| agent.look(Inventory::complete))
 }
@@ -336,97 +352,4 @@ fn candidates(agents: &Agents, only: Option<&[&str]>) -> Vec<Node> {
             None => None,
         })
         .collect()
-}
-
-/// Whether the agent has said for certain that it has not done it, and is not at it.
-fn is_final(code: Code) -> bool {
-    !matches!(
-        code,
-        Code::Ok
-            | Code::Aborted
-            | Code::Cancelled
-            | Code::DeadlineExceeded
-            | Code::Internal
-            | Code::Unavailable
-            | Code::Unknown
-    )
-}
-
-async fn try_each(
-    agents: &Agents,
-    create: &Create,
-    choices: &[Choice],
-    is_one: bool,
-) -> Result<(String, agent::Volume), CreateError> {
-    let mut refused = None;
-    for choice in choices {
-        let Some(agent) = agents.get(&choice.node) else {
-            continue;
-        };
-        let client = match agent.client() {
-            Ok(client) => client,
-            // Nothing was sent, so another may be asked.
-            Err(error) => {
-                refused.get_or_insert(error);
-                continue;
-            }
-        };
-        let (name, node) = (&create.name, &choice.node);
-        // Where one node is named, no second one can be asked while the answer is awaited, so the doubt is made durable
-        // only if no final answer comes, and a create waits for no sync.
-        if is_one {
-            agents.notes().doubt_soon(name, node);
-        } else {
-            agents.notes().doubt(name, node).await?;
-        }
-        let error = match ask(&agent, client, create, choice).await {
-            Ok(volume) => {
-                agents.notes().settle(name, node);
-                return Ok((choice.node.clone(), volume));
-            }
-            Err(error) => error,
-        };
-        match &error {
-            CallError::Answered { code, .. } if is_final(*code) => {
-                agents.notes().settle(name, node);
-                // Its own word that it has made nothing: the report was older than somebody's last volume.
-                if *code != Code::ResourceExhausted {
-                    return Err(error.into());
-                }
-                refused = Some(error);
-            }
-            _ => {
-                if is_one && let Err(unwritten) = agents.notes().flush().await {
-                    tracing::warn!(
-                        name,
-                        node,
-                        error = %chain(&unwritten),
-                        "cannot save a create with an unknown outcome; it is forgotten if the controller restarts"
-                    );
-                }
-                return Err(error.into());
-            }
-        }
-    }
-    Err(refused.map_or(CreateError::Lost, CreateError::Call))
-}
-
-async fn ask(
-    agent: &Arc<Agent>,
-    mut client: AgentClient<AgentChannel>,
-    create: &Create,
-    choice: &Choice,
-) -> Result<agent::Volume, CallError> {
-    let instance = agent.instance();
-    let request = create.ask(choice);
-    let answer = call(CHANGE_DEADLINE, async move {
-        client.create_volume(request).await
-    })
-    .await?;
-    let volume = answer.volume.ok_or_else(|| CallError::Nonsense {
-        reason: "no volume in it".to_owned(),
-    })?;
-    create.check(agent.node(), &volume)?;
-    agent.shows(&instance, answer.revision).await;
-    Ok(volume)
 }

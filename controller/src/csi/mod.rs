@@ -1,6 +1,7 @@
 //! The CSI services of the controller: identity and controller, and how errors become status codes.
 
 mod attach;
+mod attempt;
 mod controller;
 mod create;
 mod delete;

@@ -3,6 +3,7 @@
 //! The codes are a protocol with the sidecars: UNAVAILABLE, ABORTED and DEADLINE_EXCEEDED mean
 //! "may still be running, call again"; every other is final, and the caller may forget the volume.
 
+use drivebay_common::{answers, cli::chain};
 use tonic::{Code, Status};
 
 use super::{attach::AttachError, create::CreateError, delete::DeleteError};
@@ -10,19 +11,6 @@ use crate::{
     agents::LookupError, call::CallError, page::BadToken, placement::PlacementError,
     size::SizeError, validate::InvalidRequest,
 };
-
-// A message travels in a header; longer ones are cut, bytes.
-const MAX_MESSAGE_BYTES: usize = 2048;
-
-fn status(code: Code, error: &dyn std::error::Error) -> Status {
-    let mut message = error.to_string();
-    message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
-    // CSI wants a message with every error, and no details.
-    if message.is_empty() {
-        code.description().clone_into(&mut message);
-    }
-    Status::new(code, message)
-}
 
 /// Each error's code.
 pub(crate) trait HasCode: std::error::Error {
@@ -155,7 +143,7 @@ macro_rules! statuses {
     ($($error:ty),+ $(,)?) => {
         $(impl From<$error> for Status {
             fn from(error: $error) -> Self {
-                status(error.code(), &error)
+                answers::fit(error.code(), &chain(&error))
             }
         })+
     };
@@ -175,5 +163,8 @@ statuses!(
 
 /// For an RPC whose capability is not advertised.
 pub(crate) fn unimplemented(rpc: &str, instead: &str) -> Status {
-    Status::unimplemented(format!("{rpc} is not supported: {instead}"))
+    answers::fit(
+        Code::Unimplemented,
+        &format!("{rpc} is not supported: {instead}"),
+    )
 }

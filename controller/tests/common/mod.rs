@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use drivebay_common::tls::KeyFingerprint;
+use drivebay_common::{kept_placements::KeptPlacements, tls::KeyFingerprint};
 use drivebay_controller::{
     Agents, ControllerConfig, ControllerService, HealthApi, agents::Identity, in_process_channel,
 };
@@ -77,6 +77,7 @@ pub struct Fake {
     pub state: Arc<Mutex<State>>,
     changed: watch::Sender<u64>,
     going: watch::Sender<bool>,
+    placements: Arc<KeptPlacements>,
 }
 
 pub fn class(name: &str, free: u64) -> Class {
@@ -116,6 +117,7 @@ impl Fake {
             state: Arc::new(Mutex::new(state)),
             changed: watch::Sender::new(0),
             going: watch::Sender::new(false),
+            placements: Arc::default(),
         }
     }
 
@@ -308,6 +310,13 @@ impl Agent for Fake {
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn keep_placement(
+        &self,
+        request: Request<KeepPlacementRequest>,
+    ) -> Result<Response<KeepPlacementResponse>, Status> {
+        Ok(Response::new(self.placements.keep(request.into_inner())))
     }
 
     async fn create_volume(

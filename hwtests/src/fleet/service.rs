@@ -84,6 +84,15 @@ impl Agent for SimNode {
         }))
     }
 
+    async fn keep_placement(
+        &self,
+        request: Request<KeepPlacementRequest>,
+    ) -> Answer<KeepPlacementResponse> {
+        // Nobody else is asked for anything here: the first choice is taken.
+        let node = request.into_inner().node;
+        Ok(Response::new(KeepPlacementResponse { node }))
+    }
+
     async fn delete_volume(
         &self,
         request: Request<DeleteVolumeRequest>,

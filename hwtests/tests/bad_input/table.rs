@@ -14,6 +14,8 @@ pub(crate) struct Ground {
     pub(crate) files: Placed,
     /// A block volume that exists and was never staged.
     pub(crate) raw: Placed,
+    /// A volume that is never staged, whatever is done with the others.
+    pub(crate) unstaged: Placed,
     rows: usize,
     wrong: Vec<String>,
 }
@@ -23,6 +25,7 @@ impl Ground {
     pub(crate) fn new(rig: &Rig, files: Placed, raw: Placed) -> Self {
         Self {
             csi: rig.csi.clone(),
+            unstaged: files.clone(),
             files,
             raw,
             rows: 0,
@@ -51,6 +54,20 @@ impl Ground {
         }
     }
 
+    /// Notes an answer that should have had exactly this code, OK or not.
+    pub(crate) fn exactly<T: std::fmt::Debug>(
+        &mut self,
+        rpc: &str,
+        what: &str,
+        code: Code,
+        answer: Result<Response<T>, Status>,
+    ) {
+        match code {
+            Code::Ok => self.fine(rpc, what, answer),
+            code => self.row(rpc, what, &[code], answer),
+        }
+    }
+
     /// Notes an answer that should have been OK.
     pub(crate) fn fine<T>(&mut self, rpc: &str, what: &str, answer: Result<Response<T>, Status>) {
         self.rows += 1;
@@ -74,7 +91,10 @@ fn judge(status: &Status, codes: &[Code]) -> Option<String> {
     if message.len() < SENTENCE || !message.contains(' ') {
         return Some(format!("nobody can act on {message:?}"));
     }
-    if message.chars().any(|c| c.is_control() && c != '\n') {
+    if message.len() > 2048 {
+        return Some(format!("a message of {} bytes", message.len()));
+    }
+    if message.chars().any(drivebay_common::text::acts) {
         return Some(format!("control characters in {message:?}"));
     }
     if !status.details().is_empty() {

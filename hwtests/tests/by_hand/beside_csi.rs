@@ -17,7 +17,7 @@ async fn a_volume_mounted_by_csi_is_refused_by_hand_and_the_reverse() {
     let staging = volume.staging.display().to_string();
     let mount = format!("volume mount pvc-1 {}", srv.display());
     say(&rig, &mount).refused(1, &["is mounted at", "delete the pod"]);
-    say(&rig, &format!("volume mount pvc-1 {staging}")).refused(1, &["the kubelet's"]);
+    say(&rig, &format!("volume mount pvc-1 {staging}")).refused(1, &["the kubelet uses"]);
     for what in ["pvc-1", &staging] {
         say(&rig, &format!("volume unmount {what}")).refused(1, &["mounted"]);
     }

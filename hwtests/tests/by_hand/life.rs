@@ -205,12 +205,19 @@ async fn wrong_names_and_places_and_a_full_drive_are_refused_in_words_and_leave_
     let missing = srv.join("missing");
     say(&rig, &format!("volume mount db {}", missing.display()))
         .refused(1, &[&missing.display().to_string()]);
-    say(&rig, "volume mount db /usr").refused(1, &["belongs to the system"]);
+    for place in ["/usr", "/usr/bin", "/run", "/etc/ssh"] {
+        let line = format!("volume mount db {place}");
+        say(&rig, &line).refused(1, &["belongs to the system"]);
+    }
+    for own in ["state", "run", ""] {
+        let line = format!("volume mount db {}", rig.dir().join(own).display());
+        say(&rig, &line).refused(1, &["which the agent or the kubelet uses"]);
+    }
     say(
         &rig,
         &format!("volume mount db {}/kubelet/x", rig.dir().display()),
     )
-    .refused(1, &["the kubelet's"]);
+    .refused(1, &["the kubelet uses"]);
     say(
         &rig,
         &format!("volume mount db {} --options loop", srv.display()),

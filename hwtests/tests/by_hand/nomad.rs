@@ -112,6 +112,13 @@ async fn a_nomad_volume_is_made_once_mounted_again_after_a_boot_enlarged_and_del
         ),
         &["filesystem \"xfs\""],
     );
+    for refused_option in [
+        r#"{"mountOptions":"bind"}"#,
+        r#"{"mkfsOptions":"-b size=7"}"#,
+    ] {
+        let asked = [("DHV_PARAMETERS", refused_option)];
+        refused(call(&rig, "create", &asked), &["Options"]);
+    }
 
     // As after a boot: nothing is mounted, and Nomad's client starts before the agent is there.
     rig.agent.stop().unwrap();

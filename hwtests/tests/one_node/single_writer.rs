@@ -95,3 +95,48 @@ async fn a_single_writer_volume_is_published_again_beside_the_kubelets_binds() {
         rig.leave_volume(&volume).await;
     }
 }
+
+fn several_writers(mut capability: VolumeCapability) -> VolumeCapability {
+    capability.access_mode = Some(AccessMode {
+        mode: Mode::SingleNodeMultiWriter.into(),
+    });
+    capability
+}
+
+#[tokio::test]
+async fn what_is_published_for_a_single_writer_gets_no_second_target_for_several() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let mut rig = Rig::with(vec![DriveSpec::blank("a", GIB)]).await;
+    for (name, capability) in [("fs", csi::mount("ext4")), ("raw", csi::block())] {
+        let volume = rig
+            .volume(name, 64 * MIB, &single_writer(capability.clone()))
+            .await;
+        rig.use_volume(&volume).await;
+        let other = volume.target.with_file_name("other");
+        for restarted in [false, true] {
+            if restarted {
+                rig.agent.stop().unwrap();
+                rig.start_again().await;
+            }
+            for another in [several_writers(capability.clone()), capability.clone()] {
+                let refused = rig
+                    .csi
+                    .publish(&volume.id, &volume.staging, &other, &another, false)
+                    .await
+                    .unwrap_err();
+                assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
+                assert!(!other.exists(), "a refused target is left");
+            }
+        }
+        rig.csi.unpublish(&volume.id, &volume.target).await.unwrap();
+        let several = several_writers(capability);
+        for target in [&volume.target, &other] {
+            rig.csi
+                .publish(&volume.id, &volume.staging, target, &several, false)
+                .await
+                .unwrap();
+        }
+        rig.csi.unpublish(&volume.id, &other).await.unwrap();
+        rig.leave_volume(&volume).await;
+    }
+}

@@ -6,6 +6,7 @@
     reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
 )]
 
+pub mod answers;
 pub mod ask;
 pub mod authority;
 pub mod breakable;
@@ -16,6 +17,7 @@ pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod identity;
+pub mod kept_placements;
 pub mod limits;
 pub mod liveness;
 pub mod local;
@@ -31,6 +33,7 @@ pub mod rpc;
 pub mod socket;
 pub mod table;
 pub mod terminal;
+pub mod text;
 pub mod tls;
 
 pub use identity::{IdentityConfig, IdentityService};

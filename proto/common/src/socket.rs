@@ -12,9 +12,9 @@ use tokio::{
     net::{UnixListener, UnixStream},
     sync::watch,
 };
-use tonic::transport::server::Router;
+use tonic::{service::Routes, transport::Server};
 
-use crate::authority;
+use crate::{answers, authority};
 
 /// A socket cannot be served on.
 #[derive(Debug, thiserror::Error)]
@@ -152,9 +152,9 @@ async fn refuse_unless_stale(path: &Path) -> Result<(), BindError> {
 }
 
 /// Serves until `stop`; then running calls may finish for `drain`, and the socket is removed. A client
-/// that keeps its connection open does not keep the process.
+/// that keeps its connection open does not keep the process. Errors are answered as [`answers`] has them.
 pub async fn serve(
-    router: Router,
+    routes: Routes,
     bound: Bound,
     stop: impl Future<Output = ()>,
     drain: Duration,
@@ -164,10 +164,13 @@ pub async fn serve(
         file: _file,
     } = bound;
     let (stopping, mut stopped) = watch::channel(false);
-    let serving = router.serve_with_incoming_shutdown(authority::incoming(listener), async move {
-        stop.await;
-        stopping.send_replace(true);
-    });
+    let serving = Server::builder()
+        .layer(answers::layer())
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(authority::incoming(listener), async move {
+            stop.await;
+            stopping.send_replace(true);
+        });
     let drained = async {
         let _ = stopped.wait_for(|stopped| *stopped).await;
         tokio::time::sleep(drain).await;

@@ -2,7 +2,7 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::{paint::Paint, terminal::Terminal};
+use crate::{paint::Paint, terminal::Terminal, text::acts};
 
 /// Between two columns.
 const GAP: &str = "  ";
@@ -245,9 +245,7 @@ fn cut(text: &str, room: Option<usize>) -> String {
 pub fn printable(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
-        let acts = c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-        if acts {
+        if acts(c) {
             clean.extend(c.escape_unicode());
         } else {
             clean.push(c);

@@ -12,7 +12,7 @@ use tokio::{
     sync::watch,
     task::JoinSet,
 };
-use tonic::transport::Server;
+use tonic::service::Routes;
 
 use super::{
     frame::{CONTINUATION, END_HEADERS, END_STREAM, FRAME_HEADER, FrameHeader, HEADERS},
@@ -43,10 +43,10 @@ async fn serve() -> (TempDir, UnixStream) {
         controller: true,
         ready,
     });
-    let router = Server::builder().add_service(IdentityServer::new(identity));
+    let routes = Routes::new(IdentityServer::new(identity));
     let bound = socket::bind(&path).await.unwrap();
     tokio::spawn(socket::serve(
-        router,
+        routes,
         bound,
         std::future::pending(),
         DEADLINE,

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::{IdentityConfig, IdentityService, metrics};
 use drivebay_proto::csi::identity_server::IdentityServer;
-use tonic::transport::Server;
+use tonic::service::Routes;
 
 struct Told(bool);
 
@@ -54,11 +54,11 @@ async fn serve_csi(dir: &std::path::Path, ready: bool, stop: CancellationToken) 
         controller: false,
         ready: tokio::sync::watch::Sender::new(ready).subscribe(),
     });
-    let router = Server::builder().add_service(IdentityServer::new(identity));
+    let routes = Routes::new(IdentityServer::new(identity));
     let bound = socket::bind(&dir.join("csi.sock")).await.unwrap();
     tokio::spawn(async move {
         let end = stop.cancelled_owned();
-        socket::serve(router, bound, end, Duration::ZERO)
+        socket::serve(routes, bound, end, Duration::ZERO)
             .await
             .unwrap();
     });

@@ -1,0 +1,132 @@
+//! Whether mkfs makes a filesystem with these options, asked before the volume is: on a file of its size in memory.
+//!
+//! ext4's and XFS's tools only say what they would do; btrfs's, which cannot, writes some 5 MiB. A file has no sectors larger
+//! than 512 bytes: a smaller sector size than the drive's own is seen by the real mkfs alone.
+
+use std::time::Duration;
+
+use tokio::{sync::Semaphore, time::timeout};
+use uuid::Uuid;
+
+use super::{
+    mkfs::{self, Plan},
+    tools,
+};
+use crate::{
+    model::{FsType, cause::chain},
+    sys::{
+        cmd::{self, Output, Tool},
+        offload::offload,
+        scratch::Scratch,
+    },
+};
+
+/// It takes 20 ms, and longer on a busy host.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Trials at a time: each of btrfs takes memory.
+static TRIALS: Semaphore = Semaphore::const_new(2);
+
+/// What the tool says against these options, for a volume of this size. None: nothing, or it could not be asked.
+pub async fn refusal(fs_type: FsType, options: &[String], bytes: u64) -> Option<String> {
+    let not_asked = |why: String| {
+        tracing::debug!(
+            reason = why,
+            "mkfs options not tried before the volume is made"
+        )
+    };
+    let Ok(Ok(turn)) = timeout(ANSWER, TRIALS.acquire()).await else {
+        not_asked("other trials take too long".to_owned());
+        return None;
+    };
+    let options = options.to_vec();
+    let tried = offload("mkfs-trial", 2 * ANSWER, move || {
+        let _turn = turn;
+        run(fs_type, &options, bytes)
+    });
+    match tried.await.and_then(|tried| tried) {
+        Ok(Output { code: Some(0), .. }) => None,
+        Ok(output @ Output { code: Some(_), .. }) => Some(tools::excerpt(&output)),
+        Ok(output) => {
+            not_asked(tools::excerpt(&output));
+            None
+        }
+        Err(error) => {
+            not_asked(chain(&error));
+            None
+        }
+    }
+}
+
+fn run(fs_type: FsType, options: &[String], bytes: u64) -> std::io::Result<Output> {
+    let scratch = Scratch::new(bytes)?;
+    let plan = Plan {
+        volume: Uuid::nil(),
+        fs_type,
+        fs_uuid: Uuid::new_v4(),
+        options,
+        over_own: false,
+    };
+    let (program, args) = mkfs::trial_command(&plan, &scratch.path());
+    let tool = Tool {
+        program,
+        args,
+        env: Vec::new(),
+        only: None,
+        deadline: ANSWER,
+    };
+    cmd::run(&tool).map_err(std::io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::check_mkfs_options;
+
+    const GIB: u64 = 1 << 30;
+
+    async fn says(fs_type: FsType, options: &[&str], bytes: u64) -> Option<String> {
+        let options: Vec<String> = options.iter().map(|&one| one.to_owned()).collect();
+        check_mkfs_options(fs_type, &options).unwrap();
+        refusal(fs_type, &options, bytes).await
+    }
+
+    #[tokio::test]
+    async fn options_that_pass_the_list_and_that_the_tool_refuses_are_found_with_its_reason() {
+        for (fs_type, options, reason) in [
+            (FsType::Ext4, &["-b", "99"][..], "invalid block size - 99"),
+            (FsType::Ext4, &["-I", "99999"], "invalid inode size"),
+            (FsType::Ext4, &["-O", "no_such_feature"], "no_such_feature"),
+            (FsType::Ext4, &["-J", "size=100000"], "journal size"),
+            (FsType::Xfs, &["-d", "agcount=1"], "at least 2"),
+            (FsType::Xfs, &["-l", "size=1"], "too small"),
+            (FsType::Xfs, &["-b", "size=7"], "7"),
+            (FsType::Btrfs, &["-n", "999"], "illegal nodesize"),
+        ] {
+            let said = says(fs_type, options, GIB).await;
+            // Where the tool is not installed nothing can be asked.
+            let installed = says(fs_type, &["-L", "name-that-is-far-too-long-for-any-of-these-filesystems-and-would-not-even-fit-into-the-longest-label-that-btrfs-allows-which-has-two-hundred-and-fifty-five-bytes-and-this-text-goes-on-for-so-long-only-to-be-sure-that-it-is-really-longer-than-that-limit-of-them-all"], GIB).await.is_some()
+                || fs_type == FsType::Ext4;
+            match said {
+                Some(said) => assert!(said.contains(reason), "{options:?}: {said}"),
+                None => assert!(!installed, "{fs_type} {options:?} is not refused"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn good_options_are_taken_at_every_size() {
+        for (fs_type, options) in [
+            (FsType::Ext4, &["-i", "65536"][..]),
+            (FsType::Xfs, &["-i", "size=1024"]),
+            (FsType::Btrfs, &["-d", "single"]),
+        ] {
+            for bytes in [GIB, 20 << 40] {
+                assert_eq!(
+                    says(fs_type, options, bytes).await,
+                    None,
+                    "{fs_type} {bytes}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! A file of any size in memory, of which only what is written takes memory: for tools that ask how large a device is.
+
+use std::{fs::File, io, os::fd::AsRawFd, path::PathBuf};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+/// A file that is gone when this is dropped.
+#[derive(Debug)]
+pub struct Scratch(File);
+
+impl Scratch {
+    /// Zeros, this many bytes.
+    pub fn new(bytes: u64) -> io::Result<Self> {
+        let file = File::from(memfd_create("drivebay-scratch", MFdFlags::MFD_CLOEXEC)?);
+        file.set_len(bytes)?;
+        Ok(Self(file))
+    }
+
+    /// Where a child of this process finds it, for as long as it is not dropped.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn a_huge_one_takes_no_memory() {
+        let scratch = Scratch::new(20 << 40).unwrap();
+        let found = std::fs::metadata(scratch.path()).unwrap();
+        assert_eq!((found.len(), found.blocks()), (20 << 40, 0));
+        let path = scratch.path();
+        drop(scratch);
+        assert!(std::fs::metadata(path).is_err());
+    }
+}

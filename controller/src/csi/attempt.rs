@@ -1,0 +1,188 @@
+//! CreateVolume's asking: one node after the other, until one has made the volume or said why not; with several controllers
+//! agreed on where a name is sent.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use drivebay_common::cli::chain;
+use drivebay_proto::agent::{self, agent_client::AgentClient};
+use tonic::Code;
+
+use super::create::{self, Choices, Create, CreateError};
+use crate::{
+    agents::{Agent, AgentChannel, Agents},
+    call::{CHANGE_DEADLINE, CallError, call},
+    inventory::Inventory,
+    placement::{self, Choice},
+    topology::TopologyKey,
+};
+
+/// The agent that keeps where a name was sent answers from memory.
+const KEEP_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Whether the agent has said for certain that it has not done it, and is not at it.
+fn is_final(code: Code) -> bool {
+    !matches!(
+        code,
+        Code::Ok
+            | Code::Aborted
+            | Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Internal
+            | Code::Unavailable
+            | Code::Unknown
+    )
+}
+
+/// One creation, as the nodes are asked.
+pub(super) struct Attempt<'a> {
+    pub(super) agents: &'a Agents,
+    pub(super) key: &'a TopologyKey,
+    pub(super) create: &'a Create,
+    /// Exactly one node may be asked.
+    pub(super) is_one: bool,
+}
+
+impl Attempt<'_> {
+    pub(super) async fn try_each(
+        &self,
+        choices: Choices,
+    ) -> Result<(String, agent::Volume), CreateError> {
+        let (agents, create, is_one) = (self.agents, self.create, self.is_one);
+        let mut refused = None;
+        let Choices { settled, all } = choices;
+        let mut left: VecDeque<Choice> = all.into();
+        let mut tried: Vec<String> = Vec::new();
+        while let Some(first) = left.pop_front() {
+            let choice = match is_one || tried.len() < settled {
+                true => first,
+                false => self.agreed(first, &mut left, &tried).await,
+            };
+            tried.push(choice.node.clone());
+            let Some(agent) = agents.get(&choice.node) else {
+                continue;
+            };
+            let client = match agent.client() {
+                Ok(client) => client,
+                // Nothing was sent, so another may be asked.
+                Err(error) => {
+                    refused.get_or_insert(error);
+                    continue;
+                }
+            };
+            let (name, node) = (&create.name, &choice.node);
+            // Where one node is named, no second one can be asked while the answer is awaited, so the doubt is made durable
+            // only if no final answer comes, and a create waits for no sync.
+            if is_one {
+                agents.notes().doubt_soon(name, node);
+            } else {
+                agents.notes().doubt(name, node).await?;
+            }
+            let error = match ask(&agent, client, create, &choice).await {
+                Ok(volume) => {
+                    agents.notes().settle(name, node);
+                    return Ok((choice.node.clone(), volume));
+                }
+                Err(error) => error,
+            };
+            match &error {
+                CallError::Answered { code, .. } if is_final(*code) => {
+                    agents.notes().settle(name, node);
+                    // Its own word that it has made nothing: the report was older than somebody's last volume.
+                    if *code != Code::ResourceExhausted {
+                        return Err(error.into());
+                    }
+                    refused = Some(error);
+                }
+                _ => {
+                    if is_one && let Err(unwritten) = agents.notes().flush().await {
+                        tracing::warn!(
+                            name,
+                            node,
+                            error = %chain(&unwritten),
+                            "cannot save a create with an unknown outcome; it is forgotten if the controller restarts"
+                        );
+                    }
+                    return Err(error.into());
+                }
+            }
+        }
+        Err(refused.map_or(CreateError::Lost, CreateError::Call))
+    }
+
+    /// The node to ask next: this one, or another that is as good by the request, where another controller has sent the name
+    /// already. What is not asked goes back to `left`.
+    async fn agreed(&self, first: Choice, left: &mut VecDeque<Choice>, tried: &[String]) -> Choice {
+        let topology = self.create.topology.as_ref();
+        let rank = |node: &str| self.key.preference(topology, node);
+        let Some(kept) = self.kept(&first.node, tried).await else {
+            return first;
+        };
+        let may_be = kept != first.node
+            && !tried.contains(&kept)
+            && self.key.allows(topology, &kept)
+            && rank(&kept) == rank(&first.node)
+            && create::is_there(self.agents, &kept);
+        if !may_be {
+            return first;
+        }
+        let known = left.iter().position(|choice| choice.node == kept);
+        // One without room, by what it reported here: its own word counts.
+        let other = known.and_then(|at| left.remove(at)).unwrap_or(Choice {
+            node: kept,
+            ..first.clone()
+        });
+        left.push_front(first);
+        other
+    }
+
+    /// The node that is kept for the name among all controllers. None: there is nothing to agree on, or nobody to ask.
+    async fn kept(&self, node: &str, tried: &[String]) -> Option<String> {
+        let topology = self.create.topology.as_ref();
+        let name = &self.create.name;
+        let there = self.agents.all().into_iter().filter(|agent| {
+            self.key.allows(topology, agent.node()) && agent.look(Inventory::complete)
+        });
+        let mut there: Vec<Arc<Agent>> = there.collect();
+        if there.len() < 2 {
+            return None;
+        }
+        there.sort_by_cached_key(|agent| placement::turn(name, agent.node()));
+        let keeper = there.first()?;
+        let mut client = keeper.client().ok()?;
+        let request = agent::KeepPlacementRequest {
+            name: name.clone(),
+            node: node.to_owned(),
+            refused_by: tried.to_vec(),
+        };
+        let answer = call(KEEP_DEADLINE, async move {
+            client.keep_placement(request).await
+        });
+        match answer.await {
+            Ok(kept) => Some(kept.node),
+            Err(error) => {
+                tracing::debug!(name, keeper = keeper.node(), %error, "cannot agree with other controllers on a node; taking the best");
+                None
+            }
+        }
+    }
+}
+
+async fn ask(
+    agent: &Arc<Agent>,
+    mut client: AgentClient<AgentChannel>,
+    create: &Create,
+    choice: &Choice,
+) -> Result<agent::Volume, CallError> {
+    let instance = agent.instance();
+    let request = create.ask(choice);
+    let answer = call(CHANGE_DEADLINE, async move {
+        client.create_volume(request).await
+    })
+    .await?;
+    let volume = answer.volume.ok_or_else(|| CallError::Nonsense {
+        reason: "no volume in it".to_owned(),
+    })?;
+    create.check(agent.node(), &volume)?;
+    agent.shows(&instance, answer.revision).await;
+    Ok(volume)
+}

@@ -1,0 +1,98 @@
+//! To which nodes controllers send creations, kept by one agent for all of them: several controllers that are asked for one name
+//! at once, and see different room, agree on one node.
+//!
+//! Advice, in memory. The controllers choose the agent by the name alone; one that restarts has forgotten it.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use drivebay_proto::agent::{KeepPlacementRequest, KeepPlacementResponse};
+
+/// Longer than a controller waits for the creation, and so long that every controller has heard of the volume by then.
+const LIFETIME: Duration = Duration::from_secs(120);
+/// Names at a time.
+const MOST: usize = 4096;
+/// Longest name of a volume, and of a node, bytes; longer ones are of no controller.
+const LONGEST: usize = 128;
+
+/// Of one agent.
+#[derive(Debug, Default)]
+pub struct KeptPlacements(Mutex<HashMap<String, (String, Instant)>>);
+
+impl KeptPlacements {
+    /// The node that is kept for the name: the one asked for, unless there is another that has not refused.
+    pub fn keep(&self, request: KeepPlacementRequest) -> KeepPlacementResponse {
+        self.keep_at(request, Instant::now())
+    }
+
+    fn keep_at(&self, request: KeepPlacementRequest, now: Instant) -> KeepPlacementResponse {
+        let KeepPlacementRequest {
+            name,
+            node,
+            refused_by,
+        } = request;
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_young = |since: Instant| now.saturating_duration_since(since) < LIFETIME;
+        if let Some((kept, since)) = all.get(&name)
+            && is_young(*since)
+            && !refused_by.contains(kept)
+        {
+            return KeepPlacementResponse { node: kept.clone() };
+        }
+        if all.len() >= MOST {
+            all.retain(|_, (_, since)| is_young(*since));
+        }
+        if all.len() < MOST && name.len() <= LONGEST && node.len() <= LONGEST {
+            all.insert(name, (node.clone(), now));
+        }
+        KeepPlacementResponse { node }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(name: &str, node: &str, refused_by: &[&str]) -> KeepPlacementRequest {
+        KeepPlacementRequest {
+            name: name.into(),
+            node: node.into(),
+            refused_by: refused_by.iter().map(|&one| one.into()).collect(),
+        }
+    }
+
+    #[test]
+    fn the_first_one_asked_for_is_kept_until_it_refuses_or_is_old() {
+        let kept = KeptPlacements::default();
+        let now = Instant::now();
+        let keep = |request, at| kept.keep_at(request, at).node;
+        assert_eq!(keep(ask("v", "a", &[]), now), "a");
+        assert_eq!(keep(ask("v", "b", &[]), now), "a");
+        assert_eq!(keep(ask("w", "b", &[]), now), "b");
+        // Of two that were refused by it, the first decides again.
+        assert_eq!(keep(ask("v", "b", &["a"]), now), "b");
+        assert_eq!(keep(ask("v", "c", &["a"]), now), "b");
+        assert_eq!(keep(ask("v", "c", &["a", "b"]), now), "c");
+        let later = now + LIFETIME;
+        assert_eq!(keep(ask("v", "a", &[]), later), "a");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let kept = KeptPlacements::default();
+        let now = Instant::now();
+        for number in 0..2 * MOST {
+            kept.keep_at(ask(&number.to_string(), "a", &[]), now);
+        }
+        kept.keep_at(ask(&"x".repeat(LONGEST + 1), "a", &[]), now + LIFETIME);
+        assert!(
+            kept.0
+                .lock()
+                .map(|all| all.len())
+                .is_ok_and(|held| held <= MOST)
+        );
+    }
+}

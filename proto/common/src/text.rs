@@ -1,0 +1,64 @@
+//! Text that came from a drive, a user or another node, made fit for a terminal, a log line or a status.
+
+/// Whether a terminal, or whatever shows the text, could act upon the character instead of showing it: control characters,
+/// separators of lines, and marks that turn the writing direction.
+pub fn acts(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// The text with each such character written out.
+pub fn escaped(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for c in text.chars() {
+        if acts(c) {
+            clean.extend(c.escape_default());
+        } else {
+            clean.push(c);
+        }
+    }
+    clean
+}
+
+/// At most `most` bytes of the text: its beginning, which says what failed, and its end, which says why.
+pub fn both_ends(text: &str, most: usize) -> String {
+    const GAP: &str = " … ";
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let room = most.saturating_sub(GAP.len());
+    let head = text.floor_char_boundary(room / 2);
+    let tail = text.ceil_char_boundary(text.len() - (room - room / 2));
+    format!("{}{GAP}{}", &text[..head], &text[tail..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_acts_upon_is_written_out_and_letters_of_any_script_stay() {
+        let hostile = "a\r\n\u{1b}[2J\0\u{7f}\u{85}\u{202e}b\u{2066}\u{61c}\u{feff}ü体🦀";
+        let clean = escaped(hostile);
+        assert!(!clean.chars().any(acts), "{clean:?}");
+        assert!(
+            clean.starts_with("a\\r\\n\\u{1b}[2J\\u{0}") && clean.ends_with("ü体🦀"),
+            "{clean}"
+        );
+    }
+
+    #[test]
+    fn a_long_text_keeps_both_ends_and_no_character_is_cut() {
+        assert_eq!(both_ends("short", 5), "short");
+        for most in 0..40 {
+            let long = format!("begin{}end", "ä体".repeat(100));
+            let cut = both_ends(&long, most);
+            assert!(cut.len() <= most.max(" … ".len()), "{most}: {cut}");
+        }
+        let cut = both_ends(&format!("begin {} end", "x".repeat(900)), 64);
+        assert!(
+            cut.starts_with("begin x") && cut.ends_with("x end"),
+            "{cut}"
+        );
+    }
+}
