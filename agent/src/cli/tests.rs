@@ -284,6 +284,7 @@ fn json_has_every_drive_in_bytes_under_stable_names() {
       "usable_bytes": 0,
       "free_bytes": 0,
       "largest_free_bytes": 0,
+      "unzeroed_bytes": 0,
       "logical_sector_bytes": 512,
       "physical_sector_bytes": 4096,
       "rejects": [

@@ -277,7 +277,7 @@ mod tests {
             "watch_inventory",
         ];
         let codes = codes(&remote).await;
-        assert_eq!(codes.len(), 14);
+        assert_eq!(codes.len(), 15);
         for (call, code) in codes {
             let expected = if used.contains(&call) {
                 Code::Unimplemented
