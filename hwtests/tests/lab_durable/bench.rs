@@ -204,11 +204,18 @@ impl Bench {
         let mut last = String::new();
         let done = within(PATIENCE, async || {
             let drive = self.drive(at).await?;
-            if !matches!(drive.verdict.as_str(), "SUSPECT" | "BAD") {
+            let given = drive
+                .health
+                .as_ref()
+                .and_then(|of| of.acknowledged.as_ref());
+            let is_used = drive.is_acknowledged() && given.is_some_and(|of| of.takes_new_volumes);
+            if !matches!(drive.verdict.as_str(), "SUSPECT" | "BAD") || is_used {
                 return Some(());
             }
             // Refused until a drive that has just come was asked how it is.
             let args = ["drive", "ack", &drive.id, "--note", "its power was cut"];
+            let more = ["--by", "lab", "--use", "--confirm", &drive.id];
+            let args = [&args[..], &more].concat();
             let ran = self.lab.agent.ask(&args);
             last = format!("{}: {}{}", drive.verdict, ran.stdout, ran.stderr);
             None
