@@ -93,37 +93,31 @@ fn by_itself(id: &DriveId, observed: &Observed) -> Drive {
 /// A drive whose label was last read on another one is that drive, under another identity, or a copy of it. Which of them is
 /// known when the other one was read, or was seen to be missing; until then nothing on it is used.
 fn await_originals(known: &Known, drives: &mut BTreeMap<DriveId, Drive>) {
-    let remembered = &known.remembered.drives;
-    let labels = remembered
-        .iter()
-        .map(|(id, before)| (before.drive_uuid, id));
-    let labels: BTreeMap<Uuid, &DriveId> = labels.collect();
-    let original = |drive: &Drive| {
-        let contents = drive.contents.as_ref()?;
-        let original = labels.get(&contents.label.drive_uuid).copied()?;
-        (drive.state == DriveState::Claimed && *original != drive.id).then_some(original)
-    };
-    let awaiting: Vec<(DriveId, &DriveId)> = drives
+    let unread: BTreeSet<DriveId> = drives
         .values()
-        .filter_map(|drive| Some((drive.id.clone(), original(drive)?)))
+        .filter(|drive| drive.contents.is_none() && cannot_be_read(drive))
+        .map(|drive| drive.id.clone())
         .collect();
-    for (id, original) in awaiting {
-        let is_unread = |drive: &Drive| drive.contents.is_none() && cannot_be_read(drive);
-        let unread = drives.get(original).is_some_and(is_unread);
-        let Some(drive) = drives.get_mut(&id) else {
+    for drive in drives.values_mut() {
+        let (DriveState::Claimed, Some(contents)) = (drive.state, &drive.contents) else {
             continue;
         };
-        if known.unscanned.contains_key(original) {
+        let label = contents.label.drive_uuid;
+        // Several may be remembered with it: a copy that was used alone, and its original.
+        let others = known.remembered.drives.iter();
+        let others = others.filter(|(id, before)| before.drive_uuid == label && **id != drive.id);
+        let mut others = others.map(|(id, _)| id);
+        if let Some(other) = others.clone().find(|id| known.unscanned.contains_key(*id)) {
             drive.state = DriveState::NotScanned;
             drive.trouble = Some(format!(
-                "its label is that of drive {original}, which has not been scanned since the agent started"
+                "its label is that of drive {other}, which has not been scanned since the agent started"
             ));
-        } else if unread {
+        } else if let Some(other) = others.find(|id| unread.contains(*id)) {
             drive.state = DriveState::Rejected;
             drive.rejects.push(Reject {
                 code: RejectCode::DuplicateIdentity,
                 detail: format!(
-                    "its label is that of drive {original}, which cannot be read; detach the one that is out of date"
+                    "its label is that of drive {other}, which cannot be read; detach the one that is out of date"
                 ),
             });
         }

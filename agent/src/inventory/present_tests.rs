@@ -86,6 +86,13 @@ fn a_copy_that_is_scanned_before_its_original_is_not_believed() {
     let copy = claimed("sdb", 1);
     known.drives.insert(copy.id.clone(), copy.into());
     assert_eq!(states(&known), [NotScanned]);
+    // Also where the copy was used alone before, and both are remembered.
+    let before = known.remembered.drives.values().next().unwrap().clone();
+    known
+        .remembered
+        .drives
+        .insert(DriveId("wwn-sdb".into()), before);
+    assert_eq!(states(&known), [NotScanned]);
     // The original is present, and gives no answer.
     let mut silent = drive("sda", Unprobed, None);
     silent.trouble = Some("it hangs".into());
