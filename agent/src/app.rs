@@ -84,7 +84,7 @@ pub enum AppError {
     },
     /// A newer agent has been here.
     #[error(transparent)]
-    Newer(#[from] crate::newer_state::NewerState),
+    Newer(#[from] crate::state::newer::NewerState),
     /// A socket could not be served.
     #[error(transparent)]
     Serve(#[from] server::ServeError),

@@ -34,7 +34,6 @@ pub mod keeper;
 pub mod lock;
 pub mod metrics;
 pub mod model;
-pub mod newer_state;
 pub mod offline;
 mod preparation;
 pub mod registration;

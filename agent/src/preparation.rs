@@ -9,7 +9,7 @@ use crate::{
         parse_mount_flags,
     },
     model::{Layout, cause::chain},
-    newer_state::{self, NewerState},
+    state::newer::{self, NewerState},
     sys::{lvm, offload::offload},
     worker::{Pool, PoolConfig, SPARE},
 };
@@ -27,7 +27,7 @@ const LVM_ANSWER: Duration = Duration::from_secs(10);
 pub(crate) async fn refuse_newer_state(config: &Config) -> io::Result<Result<(), NewerState>> {
     let dir = config.state_dir.clone();
     offload("state-versions", STATE_VERSIONS, move || {
-        newer_state::refuse(&dir)
+        newer::refuse(&dir)
     })
     .await
 }

@@ -16,10 +16,12 @@ use uuid::Uuid;
 
 use crate::model::{DriveFacts, DriveId, Layout, Record};
 
+pub mod checked;
 pub mod dir;
 pub mod file;
 pub mod hand_mounts;
 pub mod merge;
+pub mod newer;
 pub mod underway;
 
 pub use dir::{StateDir, StateKind};
@@ -27,7 +29,7 @@ pub use file::{Damage, Saved, StateFile, Stored};
 pub use merge::{Merged, Sight, merge};
 
 /// Format of both files; a file of another version is not read.
-pub(crate) const VERSION: u32 = 1;
+const VERSION: u32 = StateKind::Known.version();
 
 /// Drives that carry our label for this node, as last seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    evidence::unreadable::common,
     model::Extent,
     sys::fsmap::{Record, SPECIAL_OWNER},
 };
@@ -32,7 +31,7 @@ pub(super) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet
                 start: record.physical,
                 len: record.length,
             };
-            Some((common(here, range)?, owner(record)))
+            Some((here.overlap(range)?, owner(record)))
         })
         .collect();
     let ends = known
@@ -103,7 +102,7 @@ pub(super) fn owners_in_xfs<E>(
 pub(super) fn gaps(range: Extent, found: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
     let mut all = Vec::new();
     let mut at = range.start;
-    let inside = found.into_iter().filter_map(|piece| common(piece, range));
+    let inside = found.into_iter().filter_map(|piece| piece.overlap(range));
     let ends = inside.map(|piece| (piece.start, piece.end()));
     for (start, end) in ends.chain([(range.end(), range.end())]) {
         if at < start {
@@ -282,7 +281,7 @@ mod tests {
                 for (piece, owners) in &found {
                     let of_it = used.iter().filter(|record| {
                         let here = extent(record.physical, record.length);
-                        common(here, *piece).is_some()
+                        here.overlap(*piece).is_some()
                     });
                     let expected = of_it.map(|record| Owner::Inode(record.owner));
                     let mut expected: BTreeSet<Owner> = expected.collect();
@@ -294,7 +293,7 @@ mod tests {
                 // All of it but the filesystem's last block.
                 let open = gaps(range, found.iter().map(|(piece, _)| *piece));
                 let last = extent(size - BLOCK, BLOCK);
-                let is_last = |open: &Extent| common(*open, last) == Some(*open);
+                let is_last = |open: &Extent| open.overlap(last) == Some(*open);
                 let fits = open.is_empty() || (kernel.short && open.iter().all(is_last));
                 assert!(fits, "seed {seed}, {range:?}: {open:?}");
             }

@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bisect::{CHUNK, Reader};
 use crate::{
-    evidence::unreadable::WindowRead,
-    model::{Cause, DriveRef, Extent},
+    model::{Cause, DriveRef, Extent, unreadable::WindowRead},
     sys::{
         direct::{ALIGN, Aligned, is_of_medium},
         drive,

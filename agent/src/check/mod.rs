@@ -3,12 +3,11 @@
 //!
 //! `plan` says how a volume can be checked now, `schedule` when it is due, `decode` what a tool's exit code and text
 //! mean, `repeated` what several runs on a live device have in common, `verdict` the conditions that follow: all purely. `job` is what runs in the drive's
-//! worker, `tool` how it runs a tool there, `kept` the results as they outlive the agent. The task that
+//! worker, `tool` how it runs a tool there. Results outlive the agent in `state::checked`. The task that
 //! drives them is `health::checks`; that a call on a volume ends its check first is in `volumes::checks`.
 
 pub mod decode;
 pub mod job;
-pub mod kept;
 pub mod plan;
 pub mod repeated;
 pub mod schedule;

@@ -11,13 +11,13 @@ use uuid::Uuid;
 use super::{
     attribute::Subject,
     kmsg::Kind,
-    unreadable::{self, Located, UnreadableRanges, WindowRead},
+    unreadable::{self, Located, UnreadableRanges},
 };
 use crate::model::{
     Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict,
     condition::{Condition, Reason},
     finding::Code,
-    unreadable::LocatedPiece,
+    unreadable::{LocatedPiece, WindowRead},
 };
 
 /// What the kernel has said of a drive counts for so long after it was said last (drives.md, state machine: SUSPECT

@@ -18,7 +18,7 @@ mod ranges;
 use owners::NOT_LOOKED_UP;
 
 pub use owners::{Located, describe, to_locate};
-pub use ranges::{MOST_RANGES, UnreadableRanges, WindowRead, common};
+pub use ranges::{MOST_RANGES, UnreadableRanges};
 
 /// What the ranges say against the drive.
 pub fn finding(known: &UnreadableRanges) -> Option<Finding> {

@@ -13,7 +13,6 @@ use uuid::Uuid;
 
 use crate::{
     check::{
-        kept,
         plan::{Facts, Plan, plan},
         schedule::{Situation, due},
         verdict,
@@ -24,6 +23,7 @@ use crate::{
         CheckOutcome, Checked, Drive, DriveId, DriveRef, DriveState, FsType, Layout, Mode,
         RecordState, Snapshot, Verdict, Volume, VolumeState, cause::chain,
     },
+    state::checked,
     sys::{clock::unix_seconds, mountinfo},
     tasks::Tasks,
     volumes::{Volumes, checks::Ended},
@@ -160,7 +160,7 @@ async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot)
         volumes
             .inventory()
             .update(|known| known.checked.remove(&uuid));
-        if let Err(error) = kept::file(volumes.state_dir(), uuid).remove().await {
+        if let Err(error) = checked::file(volumes.state_dir(), uuid).remove().await {
             tracing::warn!(volume = %uuid, %error, "cannot remove the check result of a deleted volume");
         }
     }
@@ -188,7 +188,7 @@ async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot)
             }
             _ => {
                 // What cannot be read is a finding of the host; the volume is checked as if it never was.
-                let kept = kept::file(volumes.state_dir(), volume.uuid).load().await;
+                let kept = checked::file(volumes.state_dir(), volume.uuid).load().await;
                 let checked = kept
                     .ok()
                     .flatten()
@@ -410,7 +410,7 @@ async fn take(
     tracked.checked.take(check);
     record(volumes, uuid, &tracked.checked, tracked.fs_type);
     // A failure is logged, and a finding of the host.
-    let kept = kept::file(volumes.state_dir(), uuid);
+    let kept = checked::file(volumes.state_dir(), uuid);
     let _ = kept.save(tracked.checked.clone()).await;
 }
 

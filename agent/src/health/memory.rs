@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Format of the file; one of another version is not read.
-pub(crate) const VERSION: u32 = 1;
+const VERSION: u32 = StateKind::Health.version();
 /// How often it is looked whether there is something new to be written.
 const EVERY: Duration = Duration::from_secs(2);
 /// Reading or writing a small file.
@@ -263,9 +263,8 @@ mod tests {
             attribute::Subject,
             kmsg::Kind,
             mounts::{Place, Role},
-            unreadable::WindowRead,
         },
-        model::{Extent, samples},
+        model::{Extent, samples, unreadable::WindowRead},
     };
 
     const HOUR: Duration = Duration::from_secs(3600);

@@ -25,7 +25,6 @@ use self::{
     history::History,
     watched::{SLICES, Watched, counters},
 };
-pub(crate) use self::{finding::rounded, history::VERSION};
 use super::acknowledge::AcknowledgeError;
 use crate::{
     evidence::registry::Source,

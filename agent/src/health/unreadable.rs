@@ -11,11 +11,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    evidence::unreadable::WindowRead,
     model::{
         Drive, DriveId, DriveState, Extent, Snapshot,
         cause::chain,
-        unreadable::{Holds, LocatedPiece},
+        unreadable::{Holds, LocatedPiece, WindowRead},
     },
     tasks::Tasks,
     volumes::{Volumes, locate::Asked},

@@ -20,6 +20,13 @@ impl Extent {
     pub fn end(self) -> u64 {
         self.start.saturating_add(self.len)
     }
+
+    /// What both have in common; None where that is nothing.
+    pub fn overlap(self, other: Self) -> Option<Self> {
+        let start = self.start.max(other.start);
+        let len = self.end().min(other.end()).checked_sub(start)?;
+        (len > 0).then_some(Self { start, len })
+    }
 }
 
 /// Our mark on a drive.

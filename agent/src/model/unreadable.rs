@@ -8,6 +8,15 @@ use super::Extent;
 /// Files that are named for one range; of the others the number is given.
 pub const NAMED_FILES: usize = 8;
 
+/// What reading a window of a drive found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowRead {
+    /// What was read, or failed to be.
+    pub done: Vec<Extent>,
+    /// Of that, what failed.
+    pub failed: Vec<Extent>,
+}
+
 /// A range that does not read, with one owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreadableRange {

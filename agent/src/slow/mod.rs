@@ -15,7 +15,7 @@ mod tracker;
 
 pub use comparison::{Comparison, Input, Kept, Kind, PEERS};
 pub use minute::{Counters, Direction, Flow, MIN_REQUESTS, Minute, Slice};
-pub use report::{LatestSpeeds, Peers, Side, Slowdown, Speed};
+pub use report::{LatestSpeeds, Peers, Side, Slowdown, Speed, rounded};
 pub use tracker::{Outcome, Tracker};
 
 #[cfg(test)]

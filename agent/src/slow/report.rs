@@ -133,3 +133,15 @@ impl LatestSpeeds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Two digits that matter.
+pub fn rounded(value: f64) -> String {
+    let digits = 1 - value.abs().max(1e-3).log10().floor() as i32;
+    let digits = usize::try_from(digits.max(0)).unwrap_or(0);
+    let text = format!("{value:.digits$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}

@@ -68,7 +68,20 @@ impl StateKind {
         }
     }
 
-    const fn is_dir(self) -> bool {
+    /// The version of its form that this agent reads and writes; one without a version is of the first.
+    pub const fn version(self) -> u32 {
+        match self {
+            Self::Known
+            | Self::Tombstones
+            | Self::ManualMounts
+            | Self::Health
+            | Self::Latency
+            | Self::Checks => 1,
+            Self::Smart => crate::smart::history::VERSION,
+        }
+    }
+
+    pub(super) const fn is_dir(self) -> bool {
         matches!(self, Self::Smart | Self::Checks)
     }
 

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{Damage, Saved, StateDir, StateError, StateKind, Stored};
 
 /// Format of the file; one of a newer version is refused at the start.
-pub(crate) const VERSION: u32 = 1;
+const VERSION: u32 = StateKind::ManualMounts.version();
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -64,7 +64,7 @@ impl From<Surveyed> for Seen {
 
 /// So many looks in a row may end by their deadline before a drive that was seen well counts as one that gives no
 /// answer. Its worker could be ended each time, so no request of it hangs: it is only slow, under its tenants' load most
-/// of all, and its volumes work. A drive on which requests stand still is reported by [`crate::health`] meanwhile.
+/// of all, and its volumes work. A drive on which requests stand still is reported by the health tasks meanwhile.
 pub(super) const LATE_MAX: u32 = 5;
 
 /// The two questions to a drive's worker, apart from the pool so that tests can answer them.

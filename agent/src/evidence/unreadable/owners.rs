@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use super::ranges::{UnreadableRanges, common, merged, piece};
+use super::ranges::{UnreadableRanges, merged, piece};
 use crate::{
     carve::{gpt, lvm::plan},
     model::{
@@ -67,7 +67,7 @@ fn nobodys(extent: Extent, holds: Holds) -> UnreadableRange {
 /// The beginning of `rest` as far as one owner has it.
 fn first_piece(contents: &Contents, size: u64, rest: Extent, located: &Located) -> UnreadableRange {
     let begins = |owned: &Extent| owned.start <= rest.start && rest.start < owned.end();
-    let cut = |owned: Extent| common(owned, rest).unwrap_or(rest);
+    let cut = |owned: Extent| owned.overlap(rest).unwrap_or(rest);
     for placed in &contents.volumes {
         let mut offset = 0;
         for owned in placed.lies_at() {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Extent, MIB};
+use crate::model::{Extent, MIB, unreadable::WindowRead};
 
 /// Ranges of one drive that are kept; what touches is one range.
 pub const MOST_RANGES: usize = 64;
@@ -16,15 +16,6 @@ pub struct UnreadableRanges {
     /// There were more than are kept.
     #[serde(default)]
     more: bool,
-}
-
-/// What reading a window found.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WindowRead {
-    /// What was read, or failed to be.
-    pub done: Vec<Extent>,
-    /// Of that, what failed.
-    pub failed: Vec<Extent>,
 }
 
 impl UnreadableRanges {
@@ -76,11 +67,6 @@ pub(super) fn piece(start: u64, end: u64) -> Option<Extent> {
         start,
         len: end - start,
     })
-}
-
-/// What two ranges have in common.
-pub fn common(a: Extent, b: Extent) -> Option<Extent> {
-    piece(a.start.max(b.start), a.end().min(b.end()))
 }
 
 /// In order, without overlaps; what touches is one, up to the longest piece.

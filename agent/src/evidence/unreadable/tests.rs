@@ -2,7 +2,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::model::{
-    DriveState, Extent, Layout, MIB, RecordState, samples, unreadable::LocatedPiece,
+    DriveState, Extent, Layout, MIB, RecordState, samples,
+    unreadable::{LocatedPiece, WindowRead},
 };
 
 const KIB: u64 = 1024;

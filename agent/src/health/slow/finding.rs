@@ -2,7 +2,7 @@
 
 use crate::{
     model::{Finding, finding::Code},
-    slow::{Direction, Slowdown},
+    slow::{Direction, Slowdown, rounded},
 };
 
 /// The finding about a slow drive, with its numbers as they were when it was raised, so that the message does not change. A
@@ -34,16 +34,4 @@ pub(super) fn finding(slow: &[Slowdown]) -> Option<Finding> {
             ..Finding::new(Code::Slow, message)
         }
     })
-}
-
-/// Two digits that matter.
-pub(crate) fn rounded(value: f64) -> String {
-    let digits = 1 - value.abs().max(1e-3).log10().floor() as i32;
-    let digits = usize::try_from(digits.max(0)).unwrap_or(0);
-    let text = format!("{value:.digits$}");
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    }
 }

@@ -15,7 +15,7 @@ use crate::{
 /// Minutes until a file whose drive does not answer is read again: each try holds a thread.
 const AFTER_TIMEOUT: u32 = 30;
 /// Of the file.
-pub(crate) const VERSION: u32 = 1;
+const VERSION: u32 = StateKind::Latency.version();
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Remembered {

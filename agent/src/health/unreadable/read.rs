@@ -7,8 +7,7 @@ use tokio::time::Instant;
 use super::{AT_ONCE, Done, Followed, Of, is_reachable};
 use crate::{
     affected::read::ReadWindows,
-    evidence::unreadable::WindowRead,
-    model::{Drive, DriveRef, Extent, Media, Snapshot, cause::chain},
+    model::{Drive, DriveRef, Extent, Media, Snapshot, cause::chain, unreadable::WindowRead},
     sys::blockstat::completed,
     tasks::Tasks,
     volumes::Volumes,

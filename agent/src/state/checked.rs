@@ -4,14 +4,8 @@ use std::io;
 
 use uuid::Uuid;
 
-use crate::{
-    model::Checked,
-    state::{Damage, StateDir, StateFile, StateKind, Stored},
-};
-
-/// The form of the files. It is not written: a later one has a member `version`, and makes an agent of today refuse to start
-/// (`state::newer`).
-pub(crate) const VERSION: u32 = 1;
+use super::{Damage, StateDir, StateFile, StateKind, Stored};
+use crate::model::Checked;
 
 /// What is kept of a volume.
 pub fn file(dir: &StateDir, volume: Uuid) -> StateFile<Checked> {

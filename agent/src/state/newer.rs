@@ -10,10 +10,8 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{check, health, smart, state, sys::statefile};
-
-/// A larger file is refused or moved aside by whoever reads it.
-const MAX_FILE: u64 = 256 * 1024 * 1024;
+use super::StateKind;
+use crate::sys::statefile;
 
 /// A state file of a newer agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,21 +30,14 @@ pub struct NewerState {
 /// Refuses a state directory in which a file is newer than this agent. Files that are damaged or cannot be read are left to
 /// whoever reads them. Blocks.
 pub fn refuse(dir: &Path) -> Result<(), NewerState> {
-    for (name, known) in [
-        ("known.json", state::VERSION),
-        ("tombstones.json", state::VERSION),
-        ("health.json", health::memory::VERSION),
-        ("latency.json", health::slow::VERSION),
-        ("hand-mounts.json", state::hand_mounts::VERSION),
-    ] {
-        refuse_file(&dir.join(name), known)?;
-    }
-    for (name, known) in [
-        ("smart", smart::history::VERSION),
-        ("checks", check::kept::VERSION),
-    ] {
-        for path in json_files(&dir.join(name)).unwrap_or_default() {
-            refuse_file(&path, known)?;
+    for kind in StateKind::ALL {
+        let path = dir.join(kind.name());
+        if kind.is_dir() {
+            for file in json_files(&path).unwrap_or_default() {
+                refuse_file(&file, kind)?;
+            }
+        } else {
+            refuse_file(&path, kind)?;
         }
     }
     Ok(())
@@ -63,12 +54,14 @@ fn json_files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn refuse_file(path: &Path, known: u32) -> Result<(), NewerState> {
+fn refuse_file(path: &Path, kind: StateKind) -> Result<(), NewerState> {
     #[derive(serde::Deserialize)]
     struct Any {
         version: Value,
     }
-    let version = statefile::read(path, MAX_FILE)
+    let known = kind.version();
+    // A larger one is refused or moved aside by whoever reads it.
+    let version = statefile::read(path, kind.max_bytes())
         .ok()
         .and_then(|bytes| serde_json::from_slice::<Any>(&bytes).ok());
     match version {
